@@ -1,0 +1,401 @@
+"""`BaseMultiTurnEnv`: the turn loop as environment steps.
+
+An environment is an immutable specification; everything that changes during one play is in its `EpisodeState`, so one
+environment plays thousands of episodes at once. One step is one model reply. Nothing a model says raises: it becomes
+an observation, or a named end. `terminated` (the model answered) is not `truncated` (turns or tokens ran out).
+"""
+
+import asyncio
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, ClassVar
+
+from PIL import Image
+from pydantic import BaseModel, Field, ValidationError
+
+from viewbox.envs import prompts, reply, settings, tools
+from viewbox.envs.coordinates import Coordinates, from_unit, to_unit, unit_name
+from viewbox.envs.image import View
+from viewbox.envs.types import (
+    EndReason,
+    Episode,
+    EpisodeTokens,
+    FrozenDict,
+    ImageRef,
+    Message,
+    RunConfig,
+    Scores,
+    Task,
+    ToolCall,
+    ToolResult,
+    Turn,
+    thaw,
+)
+from viewbox.errors import ConfigError, ToolError, unknown
+
+MAX_TURNS_CEILING = 30
+NUDGES_IN_A_ROW = 2  # after that many malformed replies in a row the stricter message
+MALFORMED_LIMIT = 5  # malformed replies in all that end the episode
+IDLE_TURNS = 3  # turns without any tool call after which "go on" becomes "answer now"
+TOOL_TEXT_LIMIT = 8000  # characters
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One reply of the policy. `finish_reason` "length": it was cut off."""
+
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish_reason: str = "stop"
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What the environment says to a reply: new messages, or the end and its reason."""
+
+    messages: tuple[Message, ...] = ()
+    terminated: bool = False
+    truncated: bool = False
+    end_reason: EndReason | None = None
+    info: Mapping[str, Any] = field(default_factory=FrozenDict)
+
+    @property
+    def done(self) -> bool:
+        return self.terminated or self.truncated or self.end_reason is not None
+
+
+@dataclass
+class EpisodeState:
+    """One play in progress."""
+
+    env: "BaseMultiTurnEnv"
+    task: Task
+    seed: int
+    view: View | None
+    overview: View | None
+    messages: list[Message]
+    turns: list[Turn]
+    turn: int = 0
+    malformed: int = 0
+    malformed_in_a_row: int = 0
+    tool_calls: int = 0
+    answer: Mapping[str, Any] | None = None
+    end_reason: EndReason | None = None
+    terminated: bool = False
+    truncated: bool = False
+    flags: set[str] = field(default_factory=set)
+
+    @property
+    def last_turn(self) -> bool:
+        """Whether the reply that comes next is the last one allowed."""
+        return self.turn + 1 >= self.env.max_turns
+
+    def end(self, reason: EndReason) -> StepResult:
+        """Ends the play; only `answered` is a termination, the other ends are truncations."""
+        self.end_reason, self.terminated, self.truncated = reason, reason == "answered", reason != "answered"
+        return StepResult((), self.terminated, self.truncated, reason)
+
+    def episode(
+        self,
+        run_config: RunConfig | None = None,
+        *,
+        tokens: EpisodeTokens | None = None,
+        info: Mapping[str, Any] | None = None,
+    ) -> Episode:
+        """The record of this play, scored. A play that has not ended is recorded as `cancelled`."""
+        if self.end_reason is None:
+            self.end("cancelled")
+        assert self.end_reason is not None
+        bare = Episode(
+            task=self.task,
+            turns=tuple(self.turns),
+            answer=self.answer,
+            end_reason=self.end_reason,
+            terminated=self.terminated,
+            truncated=self.truncated,
+            flags=frozenset(self.flags),
+            run_config=run_config or RunConfig(seed=self.seed, max_turns=self.env.max_turns),
+            total_tokens=0 if tokens is None else len(tokens.prompt_ids) + len(tokens.completion_ids),
+            environment=self.env.name,
+            system_prompt=self.messages[0].text,
+            info={"malformed": self.malformed, **(info or {})},
+            tokens=tokens,
+        )
+        return settings.replace(bare, scores=self.env.score(bare))
+
+
+class BaseMultiTurnEnv:
+    """Immutable specification of an environment; an author subclasses it.
+
+    Annotated class attributes are the settings: `viewbox.make(name, max_turns=6)` overrides them, checked by type.
+    """
+
+    name: ClassVar[str] = "environment"
+    answer: ClassVar[type[BaseModel] | Mapping[str, Any] | None] = None
+    boxes: ClassVar[tuple[str, ...]] = ()  # answer fields that hold a box, in the frame of the original image
+
+    max_turns: Annotated[int, Field(ge=1)] = 10
+    tools: tuple[str, ...] = ("zoom", "crop", "adjust_contrast", "reset")
+    coordinates: Coordinates = "unit"
+    max_pixels: Annotated[int, Field(ge=256)] = 512 * 512
+    pixel_multiple: Annotated[int, Field(ge=1)] = 1
+
+    def __init__(self, *, reward: Any = None, **given: Any) -> None:
+        self.__dict__.update(settings.checked(type(self), given))
+        self.__dict__["_overview_of"] = lru_cache(maxsize=256)(self._open)
+        if self.max_turns > MAX_TURNS_CEILING:
+            warnings.warn(f"max_turns = {self.max_turns}: clamped to {MAX_TURNS_CEILING}", stacklevel=2)
+            self.__dict__["max_turns"] = MAX_TURNS_CEILING
+        for name in self.tools:
+            if name not in tools.TOOLS:
+                raise ConfigError(f"{self.name}: {unknown('tool', name, tools.TOOLS)}")
+        self.__dict__["reward"] = self.default_reward() if reward is None else reward
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{self.name}: an environment cannot be changed; make another with {name}={value!r}")
+
+    reward: Any
+
+    # ------------------------------------------------------------------ an author writes these
+    @property
+    def tasks(self) -> Sequence[Task] | Iterable[Task]:
+        """What there is to solve."""
+        return ()
+
+    def default_reward(self) -> Any:
+        """The reward used where a run names none."""
+        raise ConfigError(f"{self.name}: this environment has no default reward; give reward=…")
+
+    def system_prompt(self, task: Task) -> str:
+        """What the model is told first. The base class adds coordinates and the shape of the answer."""
+        return "You read an image with a viewer's tools."
+
+    def user_message(self, task: Task) -> str:
+        """The question; the overview image stands before it."""
+        return str(task.prompt.get("question", "Look at the image."))
+
+    def images(self, task: Task) -> Sequence[Image.Image]:
+        """The task's images at native resolution."""
+        return [ref.open() for ref in task.images]
+
+    def validate_answer(self, answer: Mapping[str, Any], task: Task) -> str | None:
+        """What is wrong with an answer that fits the schema, in words; None where nothing is."""
+        return None
+
+    def on_answer(self, state: EpisodeState, answer: Any) -> str | None:
+        """A user's words in reply to an answer (the episode goes on), or None: the episode ends."""
+        return None
+
+    # ------------------------------------------------------------------ what the model is shown
+    @cached_property
+    def answer_schema(self) -> Mapping[str, Any] | None:
+        """The answer as JSON Schema."""
+        if isinstance(self.answer, type):
+            return self.answer.model_json_schema()
+        return self.answer
+
+    @cached_property
+    def skeleton(self) -> str:
+        """The answer's shape, as prompts and nudges state it."""
+        return prompts.skeleton(self.answer_schema, self.boxes)
+
+    @cached_property
+    def tool_schemas(self) -> tuple[Mapping[str, Any], ...]:
+        """The tools offered, in the OpenAI function format; none where there is one turn only."""
+        if self.max_turns == 1:
+            return ()
+        return tuple(FrozenDict(tools.get(name).schema(self.coordinates)) for name in self.tools)
+
+    def opening(self, task: Task) -> str:
+        """The whole system prompt."""
+        parts = [self.system_prompt(task), prompts.COORDINATES.format(unit=unit_name(self.coordinates))]
+        if self.answer is not None:
+            parts.append(prompts.ANSWER.format(skeleton=self.skeleton))
+        return "\n".join(parts)
+
+    def _open(self, task: Task) -> tuple[View, ImageRef] | None:
+        pictures = self.images(task)
+        if not pictures:
+            return None
+        view = View.of(pictures[0], max_pixels=self.max_pixels, multiple=self.pixel_multiple)
+        return view, ImageRef.of(view.render())
+
+    # ------------------------------------------------------------------ the turn loop
+    def reset(self, task: Task, *, seed: int) -> EpisodeState:
+        """A new play; raises `ImageError` where the task's image cannot be opened."""
+        opened = self._overview_of(task)  # type: ignore[attr-defined]
+        view, shown = opened if opened else (None, None)
+        question = self.user_message(task)
+        first = Message("user", (shown, question) if shown else (question,))
+        messages = [Message("system", (self.opening(task),)), first]
+        turn = Turn("user", question, images=(shown,) if shown else ())
+        return EpisodeState(self, task, seed, view, view, messages, [turn])
+
+    async def step(self, state: EpisodeState, reply_: Reply | str) -> StepResult:
+        """The environment's answer to one reply. Never raises for what the model said."""
+        if state.end_reason is not None:
+            raise RuntimeError(f"step() on an episode that has ended ({state.end_reason})")
+        given = Reply(reply_) if isinstance(reply_, str) else reply_
+        last = state.last_turn
+        state.turn += 1
+        parsed = reply.parse(given.text, finish_reason=given.finish_reason)
+        native = tuple(reply.ParsedCall(call) for call in given.tool_calls)
+        calls = native + (parsed.calls if isinstance(parsed, reply.ToolCalls) else ())
+        state.turns.append(Turn("assistant", given.text, tool_calls=tuple(call.call for call in calls)))
+        if calls and not last:
+            return await self._run_tools(state, calls)
+        if isinstance(parsed, reply.ToolCalls):  # last turn: an answer beside the calls counts
+            if parsed.answer is None:
+                return state.end("max_turns")
+            parsed = reply.Answer(parsed.answer)
+            state.flags.add("salvaged")
+        if self.answer is None and not isinstance(parsed, reply.ToolCalls):
+            parsed = reply.Answer({"text": given.text}) if given.text.strip() else parsed
+        if isinstance(parsed, reply.Malformed):
+            return self._malformed(state, parsed.reason)
+        state.flags |= parsed.flags
+        if parsed.wants_more and not last:
+            state.malformed_in_a_row = 0
+            idle = bool(self.tool_schemas) and state.tool_calls == 0 and state.turn >= IDLE_TURNS
+            words = self._finalise() if idle else prompts.NOTES.format(turn=state.turn, max_turns=self.max_turns)
+            return self._say(state, words)
+        answer, problem = self._checked_answer(parsed.value, state)
+        if problem is not None:
+            return self._malformed(state, problem)
+        words_back = None if last else self.on_answer(state, answer)
+        if words_back is not None:
+            state.malformed_in_a_row = 0
+            return self._say(state, words_back)
+        state.answer = FrozenDict(answer)
+        return state.end("answered")
+
+    def _finalise(self) -> str:
+        return prompts.FINALISE.format(skeleton=self.skeleton)
+
+    def _say(self, state: EpisodeState, words: str) -> StepResult:
+        if state.last_turn:
+            words = f"{words}\n{self._last_turn_words()}"
+        state.turns.append(Turn("user", words))
+        state.messages.append(Message("user", (words,)))
+        return StepResult((state.messages[-1],))
+
+    def _last_turn_words(self) -> str:
+        keys = (self.answer_schema or {}).get("properties", {})
+        return prompts.LAST_TURN.format(keys=", ".join([*keys, "continue"]) if keys else "plain text")
+
+    def _malformed(self, state: EpisodeState, reason: str) -> StepResult:
+        state.malformed += 1
+        state.malformed_in_a_row += 1
+        if state.turn >= self.max_turns:
+            return state.end("max_turns")
+        if state.malformed >= MALFORMED_LIMIT:
+            return state.end("malformed")
+        if state.malformed_in_a_row > NUDGES_IN_A_ROW:
+            return self._say(state, self._finalise())
+        words = prompts.MALFORMED.format(reason=reason, skeleton=self.skeleton)
+        return self._say(state, words)
+
+    def _checked_answer(self, value: Mapping[str, Any], state: EpisodeState) -> tuple[dict[str, Any], str | None]:
+        """The answer with its boxes as fractions of the original, or what is wrong with it."""
+        answer: dict[str, Any] = thaw(value)
+        if isinstance(self.answer, type):
+            try:
+                answer = self.answer.model_validate(answer).model_dump(mode="json")
+            except ValidationError as error:
+                first = error.errors()[0]
+                return {}, f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        elif self.answer is not None:
+            problem = reply.violation(answer, self.answer)
+            if problem is not None:
+                return {}, problem
+        size = state.overview.size if state.overview else (1, 1)
+        try:
+            for name in self.boxes:
+                if answer.get(name) is not None:
+                    x1, y1, x2, y2 = to_unit(answer[name], self.coordinates, size, name)
+                    if x1 >= x2 or y1 >= y2:
+                        return {}, f"{name}: needs x1 < x2 and y1 < y2"
+                    answer[name] = [x1, y1, x2, y2]
+        except (ToolError, TypeError, ValueError) as error:
+            return {}, str(error)
+        return answer, self.validate_answer(answer, state.task)
+
+    async def _run_tools(self, state: EpisodeState, calls: Sequence["reply.ParsedCall"]) -> StepResult:
+        results: list[ToolResult] = []
+        for parsed in calls:  # image tools work on one view: in order
+            result = await self._run_tool(state, parsed)
+            results.append(settings.replace(result, call_id=parsed.call.id))
+        state.tool_calls += len(calls)
+        if any(result.success for result in results):
+            state.malformed_in_a_row = 0
+        else:
+            state.malformed += all(parsed.error is not None for parsed in calls)
+        ended = state.malformed >= MALFORMED_LIMIT
+        said: list[Message] = []
+        for result in results:
+            words = _clean(result.text)
+            if result is results[-1] and state.last_turn:
+                words = f"{words}\n{self._last_turn_words()}"
+            content = (words,) if result.image is None else (words, result.image)
+            said.append(Message("tool", content, tool_call_id=result.call_id, name=result.tool_name))
+        state.messages += said
+        state.turns.append(
+            Turn(
+                "tool_result",
+                "\n".join(message.text for message in said),
+                tool_results=tuple(results),
+                images=tuple(result.image for result in results if result.image is not None),
+            )
+        )
+        return state.end("malformed") if ended else StepResult(tuple(said))
+
+    async def _run_tool(self, state: EpisodeState, parsed: "reply.ParsedCall") -> ToolResult:
+        call = parsed.call
+        if parsed.error is not None:
+            return ToolResult(call.name or "tool_call", error=parsed.error)
+        if call.name not in self.tools:
+            return ToolResult(call.name, error=unknown("tool", call.name, self.tools))
+        if state.view is None:
+            return ToolResult(call.name, error="this task has no image")
+        view, result = await asyncio.to_thread(
+            tools.call, call.name, state.view, call.arguments, coordinates=self.coordinates
+        )
+        if result.success and state.overview is not None:
+            state.view = view
+            if result.image is not None:
+                shows = from_unit(view.window, self.coordinates, state.overview.size)
+                result = settings.replace(result, facts={**result.facts, "shows": shows})
+        return result
+
+    # ------------------------------------------------------------------ judging and playing
+    def score(self, episode: Episode) -> Scores:
+        """The reward of an episode, taken apart; an episode without an answer scores what `None` scores."""
+        if hasattr(self.reward, "of_episode"):
+            total, parts = self.reward.of_episode(episode), {}
+        elif hasattr(self.reward, "score"):
+            total, parts = self.reward.score(episode.answer, episode.task.reference)
+        else:
+            total, parts = self.reward(episode.answer, episode.task.reference), {}
+        return Scores(0.0 if total is None else float(total), parts or {self.reward.name: total})
+
+    async def play_async(self, task: Task, policy: Callable[[list[Message]], Any], *, seed: int = 0) -> Episode:
+        """One episode with a function of the messages as the policy (it may be a coroutine function)."""
+        state = self.reset(task, seed=seed)
+        while state.end_reason is None:
+            said = policy(list(state.messages))
+            said = await said if inspect.isawaitable(said) else said
+            state.messages.append(Message("assistant", (said if isinstance(said, str) else said.text,)))
+            await self.step(state, said)
+        return state.episode()
+
+    def play(self, task: Task, policy: Callable[[list[Message]], Any], *, seed: int = 0) -> Episode:
+        """`play_async` for scripts and notebooks without an event loop of their own."""
+        return asyncio.run(self.play_async(task, policy, seed=seed))
+
+
+def _clean(text: str) -> str:
+    """Tool text as the model may read it: no control characters but tab and newline, at most 8,000 characters."""
+    return "".join(ch for ch in text if ch in "\t\n" or ch.isprintable())[:TOOL_TEXT_LIMIT]

@@ -1,0 +1,82 @@
+"""Canvases: one real handwritten digit, too small to read in the overview, among noise and distractors.
+
+The digits are the UCI Optical Recognition of Handwritten Digits test set (Alpaydin & Kaynak 1998, CC BY 4.0), 1,797
+images of 8x8 pixels with values 0-16, as scikit-learn ships them.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import cv2
+import numpy as np
+
+LABELS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+Split = Literal["train", "test"]
+TEST_SHARE = 0.25
+BACKGROUND, INK = 70.0, 150.0  # grey levels: the mean of the canvas, and what full ink adds to it
+
+
+@cache
+def digits(split: Split) -> tuple[np.ndarray, np.ndarray]:
+    """The images of one split, (n, 8, 8) float32 in [0, 1], and their labels, (n,). No image is in both splits."""
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    order = np.random.default_rng(0).permutation(len(data.target))
+    test = int(len(order) * TEST_SHARE)
+    chosen = order[:test] if split == "test" else order[test:]
+    return (data.images[chosen] / 16).astype(np.float32), data.target[chosen]
+
+
+@dataclass(frozen=True)
+class Difficulty:
+    """What makes a canvas hard. Lengths in native pixels, noise in grey levels."""
+
+    canvas: int
+    digit: int
+    noise: float
+    distractors: int
+    margin: float  # the digit's centre keeps this share of the canvas from every edge
+
+
+def place(seed: int, split: Split, difficulty: Difficulty) -> tuple[int, str, tuple[int, int, int]]:
+    """What a seed stands for: the image's number in its split, its label, and (left, top, side) in pixels."""
+    rng = np.random.default_rng([seed, split == "test"])
+    _, targets = digits(split)
+    number = int(rng.integers(len(targets)))
+    low = max(0, int(np.ceil(difficulty.margin * difficulty.canvas - difficulty.digit / 2)))
+    high = difficulty.canvas - difficulty.digit - low
+    left, top = (int(v) for v in rng.integers(low, high + 1, size=2))
+    return number, LABELS[targets[number]], (left, top, difficulty.digit)
+
+
+def canvas(seed: int, split: Split, difficulty: Difficulty) -> np.ndarray:
+    """The picture of a seed, uint8 of shape (canvas, canvas)."""
+    number, _, (left, top, side) = place(seed, split, difficulty)
+    rng = np.random.default_rng([seed, split == "test", 1])
+    size = difficulty.canvas
+    blotches = rng.normal(0, difficulty.noise / 2, (max(2, size // 8),) * 2).astype(np.float32)
+    field = cv2.resize(blotches, (size, size), interpolation=cv2.INTER_CUBIC) + BACKGROUND
+    field += rng.normal(0, difficulty.noise, (size, size)).astype(np.float32)
+    box = (left, top, left + side, top + side)
+    for _ in range(difficulty.distractors):
+        field += _distractor(rng, size, side, box)
+    ink = cv2.resize(digits(split)[0][number], (side, side), interpolation=cv2.INTER_CUBIC).clip(0, 1)
+    field[top : top + side, left : left + side] += ink * INK
+    return field.clip(0, 255).astype(np.uint8)
+
+
+def _distractor(rng: np.random.Generator, size: int, side: int, keep_clear: tuple[int, int, int, int]) -> np.ndarray:
+    """A faint scratch, or a dot smaller than a digit, that leaves the digit's own place alone."""
+    layer = np.zeros((size, size), np.float32)
+    x, y = (int(v) for v in rng.integers(0, size, size=2))
+    if rng.random() < 0.5:
+        angle, length = rng.uniform(0, np.pi), rng.uniform(1.5, 3) * side
+        end = (int(x + length * np.cos(angle)), int(y + length * np.sin(angle)))
+        cv2.line(layer, (x, y), end, INK * 0.45, 1, cv2.LINE_AA)
+    else:
+        cv2.circle(layer, (x, y), max(1, side // 6), INK * 0.6, -1, cv2.LINE_AA)
+    x1, y1, x2, y2 = keep_clear
+    layer[max(0, y1 - 2) : y2 + 2, max(0, x1 - 2) : x2 + 2] = 0
+    return layer

@@ -1,0 +1,85 @@
+"""`digits`: find the handwritten digit, zoom in to read it, answer with its name and its box."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from PIL import Image
+from pydantic import BaseModel, Field
+
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.coordinates import from_unit
+from viewbox.envs.data import ProceduralTasks
+from viewbox.envs.digits.draw import LABELS, Difficulty, Split, canvas, place
+from viewbox.envs.types import Task
+from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
+
+Label = Literal["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+
+
+class DigitAnswer(BaseModel):
+    """Which digit, and where in the original image."""
+
+    label: Label
+    bbox: tuple[float, float, float, float]
+
+
+class Digits(BaseMultiTurnEnv):
+    """A real handwritten digit on a large noisy canvas: it can be found in the overview but not read there.
+
+    >>> env = Digits(split="test")
+    >>> env.tasks[0].reference["label"] in LABELS, env.reset(env.tasks[0], seed=0).view.size
+    (True, (64, 64))
+    """
+
+    name: ClassVar[str] = "digits"
+    answer: ClassVar[Any] = DigitAnswer
+    boxes: ClassVar[tuple[str, ...]] = ("bbox",)
+
+    max_turns: Annotated[int, Field(ge=1)] = 4
+    tools: tuple[str, ...] = ("zoom",)
+    coordinates: Literal["unit", "per_mille", "pixel"] = "per_mille"
+    max_pixels: Annotated[int, Field(ge=256)] = 64 * 64
+
+    split: Split = "train"
+    num_tasks: Annotated[int, Field(ge=1)] = 100_000
+    first_seed: Annotated[int, Field(ge=0)] = 0
+    canvas: Annotated[int, Field(ge=32)] = 256
+    digit: Annotated[int, Field(ge=8)] = 12
+    noise: Annotated[float, Field(ge=0)] = 25.0
+    distractors: Annotated[int, Field(ge=0)] = 4
+    margin: Annotated[float, Field(ge=0, lt=0.5)] = 0.125
+
+    @property
+    def difficulty(self) -> Difficulty:
+        return Difficulty(self.canvas, self.digit, self.noise, self.distractors, self.margin)
+
+    @property
+    def tasks(self) -> ProceduralTasks:
+        return ProceduralTasks(self.num_tasks, self._task, self.first_seed)
+
+    def _task(self, seed: int) -> Task:
+        number, label, (left, top, side) = place(seed, self.split, self.difficulty)
+        box = tuple(value / self.canvas for value in (left, top, left + side, top + side))
+        return Task(
+            id=f"digits-{self.split}-{seed}",
+            reference={"label": label, "bbox": box},
+            metadata={"seed": seed, "split": self.split, "image": number},
+        )
+
+    def default_reward(self) -> CombinedReward:
+        return CombinedReward(
+            {"label": (ExactMatchReward(field="label"), 0.5), "box": (IoUReward(field="bbox"), 0.5)}
+        )
+
+    def system_prompt(self, task: Task) -> str:
+        return "Find the handwritten digit. Zoom in to read it."
+
+    def user_message(self, task: Task) -> str:
+        return "Which digit is it, and where?"
+
+    def images(self, task: Task) -> list[Image.Image]:
+        return [Image.fromarray(canvas(task.metadata["seed"], task.metadata["split"], self.difficulty))]
+
+    def gold_answer(self, task: Task) -> dict[str, Any]:
+        """The right answer as a model would write it."""
+        box = from_unit(task.reference["bbox"], self.coordinates, (64, 64))
+        return {"label": task.reference["label"], "bbox": list(box), "continue": False}

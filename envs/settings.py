@@ -1,0 +1,45 @@
+"""Class attributes as checked settings: how `make("digits", canvas=512)` overrides what an author wrote."""
+
+from collections.abc import Mapping
+from dataclasses import replace as _replace
+from functools import cache
+from typing import Any, ClassVar, TypeVar, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from viewbox.errors import ConfigError, unknown
+
+T = TypeVar("T")
+
+
+def replace(record: T, **changes: Any) -> T:
+    """A copy of a frozen record with some fields changed."""
+    return _replace(record, **changes)  # type: ignore[type-var]
+
+
+@cache
+def model_of(cls: type) -> type[BaseModel]:
+    """The settings of an environment class as a pydantic model: its annotated public class attributes."""
+    hints = get_type_hints(cls, include_extras=True)
+    fields: dict[str, Any] = {
+        name: (hint, getattr(cls, name))
+        for name, hint in hints.items()
+        if not name.startswith("_") and get_origin(hint) is not ClassVar and hasattr(cls, name)
+    }
+    return create_model(f"{cls.__name__}Settings", __config__=ConfigDict(extra="forbid"), **fields)
+
+
+def checked(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Every setting of `cls`, the given ones checked by type and range; raises `ConfigError` naming the setting."""
+    model = model_of(cls)
+    for name in given:
+        if name not in model.model_fields:
+            raise ConfigError(f"{getattr(cls, 'name', cls.__name__)}: {unknown('setting', name, model.model_fields)}")
+    try:
+        found = model.model_validate(dict(given))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        name = getattr(cls, "name", cls.__name__)
+        raise ConfigError(f"{name}: {where} = {first['input']!r}: {first['msg']}") from error
+    return {name: getattr(found, name) for name in model.model_fields}

@@ -1,0 +1,395 @@
+"""The records every room shares: frozen, deeply immutable, with an exact JSON round trip.
+
+They are plain dataclasses, so a program builds them without ceremony; whatever comes back from disk is checked by
+pydantic (`from_json`). Lists become tuples and dicts become `FrozenDict` on the way in, so a record can be shared
+between tasks and threads without copying.
+"""
+
+import base64
+import hashlib
+import io
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, NoReturn, Self
+
+import numpy as np
+from PIL import Image
+
+from viewbox.errors import ImageError, StoreError
+
+EndReason = Literal["answered", "max_turns", "max_tokens", "malformed", "timeout", "error", "cancelled"]
+
+
+class FrozenDict(dict):
+    """A dict that cannot be changed; JSON, pickle and equality work as for a dict, and it can be hashed.
+
+    >>> d = FrozenDict({"a": [1, 2]})
+    >>> d["a"]
+    (1, 2)
+    >>> d["b"] = 1
+    Traceback (most recent call last):
+    TypeError: a record cannot be changed
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__({key: freeze(value) for key, value in dict(*args, **kwargs).items()})
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError("a record cannot be changed")
+
+    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse  # type: ignore[assignment]
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __reduce__(self) -> tuple[type, tuple[dict]]:
+        return FrozenDict, (dict(self),)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+
+def freeze(value: Any) -> Any:
+    """`value` with every dict, list and set inside it made immutable."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, FrozenDict):
+        return value
+    if isinstance(value, Mapping):
+        return FrozenDict(value)
+    if isinstance(value, list | tuple):
+        return tuple(freeze(item) for item in value)
+    if isinstance(value, set | frozenset):
+        return frozenset(freeze(item) for item in value)
+    return value
+
+
+def thaw(value: Any) -> Any:
+    """`value` as plain dicts and lists, ready to be changed or written as JSON."""
+    if isinstance(value, Mapping):
+        return {key: thaw(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [thaw(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted(thaw(item) for item in value)
+    return value
+
+
+@cache
+def _adapter(record: type) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(record)
+
+
+class Record:
+    """Freezes the fields of a dataclass and gives it `to_json` / `from_json`."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for item in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, item.name)
+            if isinstance(value, list | dict | set | tuple | frozenset):
+                object.__setattr__(self, item.name, freeze(value))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dicts and lists: what the JSON line holds."""
+        return {
+            item.name: _plain(getattr(self, item.name))
+            for item in fields(self)  # type: ignore[arg-type]
+            if not item.metadata.get("beside")
+        }
+
+    def to_json(self) -> str:
+        """One line of JSON; NaN and infinity are refused."""
+        import json
+
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The record that `to_dict` wrote; raises `StoreError` naming the field that is wrong."""
+        from pydantic import ValidationError
+
+        try:
+            return _adapter(cls).validate_python(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise StoreError(f"{cls.__name__}.{where}: {first['msg']} (given {first['input']!r:.80})") from error
+
+    @classmethod
+    def from_json(cls, line: str | bytes) -> Self:
+        """The record that `to_json` wrote."""
+        import json
+
+        try:
+            return cls.from_dict(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise StoreError(f"{cls.__name__}: not JSON: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and isinstance(value, Record):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted(_plain(item) for item in value)
+    return value
+
+
+@dataclass(frozen=True)
+class ImageRef(Record):
+    """A picture by the hash of its decoded pixels; the pixels are in memory, in a store's folder, or at `uri`.
+
+    `hash` is the SHA-256 of mode, size and raw bytes, so the same pixels have one name whatever file they came from.
+
+    >>> ref = ImageRef.of(Image.new("L", (4, 2), 7))
+    >>> ref.width, ref.height, ref.mode, ref.open().getpixel((0, 0))
+    (4, 2, 'L', 7)
+    """
+
+    hash: str
+    width: int
+    height: int
+    mode: str = "RGB"
+    uri: str | None = None
+    pixels: Any = field(default=None, repr=False, compare=False, metadata={"beside": True})  # a PIL image, once opened
+
+    @classmethod
+    def of(cls, image: Image.Image | np.ndarray, *, uri: str | None = None) -> "ImageRef":
+        """The reference of an image in memory (PIL, or an array of shape (height, width[, channels]))."""
+        picture = image if isinstance(image, Image.Image) else Image.fromarray(np.ascontiguousarray(image))
+        if picture.mode == "P":  # a palette is not in the bytes: two pictures would share a hash
+            picture = picture.convert("RGBA" if "transparency" in picture.info else "RGB")
+        digest = hashlib.sha256(f"{picture.mode} {picture.width} {picture.height} ".encode())
+        digest.update(picture.tobytes())
+        return cls(digest.hexdigest(), picture.width, picture.height, picture.mode, uri, picture)
+
+    def open(self) -> Image.Image:
+        """The pixels; raises `ImageError` where they cannot be had."""
+        if self.pixels is not None:
+            return self.pixels
+        if self.uri is None:
+            raise ImageError(f"image {self.hash[:12]} has neither pixels nor a path")
+        try:
+            with Image.open(Path(self.uri)) as file:
+                file.load()
+                picture = file.copy()
+        except (OSError, ValueError) as error:
+            raise ImageError(f"image {self.uri}: cannot be opened ({error})") from error
+        object.__setattr__(self, "pixels", picture)
+        return picture
+
+    def png(self) -> bytes:
+        """The pixels as a PNG file (lossless)."""
+        buffer = io.BytesIO()
+        self.open().save(buffer, format="PNG", compress_level=1)
+        return buffer.getvalue()
+
+    def data_url(self) -> str:
+        """The pixels as a `data:image/png;base64,…` URL."""
+        return "data:image/png;base64," + base64.b64encode(self.png()).decode()
+
+
+@dataclass(frozen=True)
+class Task(Record):
+    """One thing to solve: what is shown, what is asked, and what the right answer is.
+
+    `images` may be empty where the environment draws them from `metadata` (a seed); `reference` never reaches the
+    model. Boxes in `reference` are (x1, y1, x2, y2) fractions of the original image.
+    """
+
+    id: str
+    images: tuple[ImageRef, ...] = ()
+    prompt: Mapping[str, Any] = field(default_factory=FrozenDict)
+    reference: Mapping[str, Any] = field(default_factory=FrozenDict)
+    metadata: Mapping[str, Any] = field(default_factory=FrozenDict)
+
+
+@dataclass(frozen=True)
+class ToolCall(Record):
+    """A call as the model made it; `arguments` is a mapping, or a string of JSON not yet parsed."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any] | str = field(default_factory=FrozenDict)
+
+
+@dataclass(frozen=True)
+class ToolResult(Record):
+    """What a tool gave back: words and numbers for the model, perhaps a picture; or the reason it could not.
+
+    >>> ToolResult("zoom", "zoomed in", facts={"factor": 2.0}).text
+    'zoomed in (factor: 2.0)'
+    """
+
+    tool_name: str
+    description: str = ""
+    error: str | None = None
+    image: ImageRef | None = None
+    mime_type: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=FrozenDict)
+    formatted_results: str | None = None
+    call_id: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.image is not None and self.mime_type is None:
+            object.__setattr__(self, "mime_type", "image/png")
+        if self.image is None and self.mime_type is not None:
+            raise ValueError("a ToolResult has an image and its MIME type, or neither")
+
+    @property
+    def success(self) -> bool:
+        return self.error is None
+
+    @property
+    def text(self) -> str:
+        """What the model reads."""
+        if self.error is not None:
+            return f"error: {self.error}"
+        if self.formatted_results is not None:
+            return self.formatted_results
+        listed = ", ".join(f"{key}: {_short(value)}" for key, value in self.facts.items())
+        return f"{self.description} ({listed})" if listed else self.description
+
+    def data_url(self) -> str | None:
+        return None if self.image is None else self.image.data_url()
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}" if value != int(value) else f"{value:.1f}"
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(_short(item) for item in value) + "]"
+    return str(value)
+
+
+@dataclass(frozen=True)
+class Message(Record):
+    """What goes over the wire to a model: parts in order, each a string or an image."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: tuple[str | ImageRef, ...]
+    tool_call_id: str | None = None
+    name: str | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(part for part in self.content if isinstance(part, str))
+
+    @property
+    def images(self) -> tuple[ImageRef, ...]:
+        return tuple(part for part in self.content if isinstance(part, ImageRef))
+
+
+@dataclass(frozen=True)
+class Turn(Record):
+    """One entry of the record of a play."""
+
+    role: Literal["user", "assistant", "tool_result"]
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_results: tuple[ToolResult, ...] = ()
+    images: tuple[ImageRef, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunConfig(Record):
+    """What produced an episode."""
+
+    model_name: str = ""
+    temperature: float = 1.0
+    seed: int = 0
+    max_tokens: int | None = None
+    max_turns: int | None = None
+    versions: Mapping[str, str] = field(default_factory=FrozenDict)
+
+
+@dataclass(frozen=True)
+class Scores(Record):
+    """A reward taken apart: `total`, and each component by name (`None`: not applicable)."""
+
+    total: float
+    components: Mapping[str, float | None] = field(default_factory=FrozenDict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value in {"total": self.total, **self.components}.items():
+            if value is not None and not math.isfinite(value):
+                raise ValueError(f"score {name!r} is {value}: scores are finite")
+
+
+@dataclass(frozen=True)
+class EpisodeTokens:
+    """The token side of an episode, kept in a file beside the JSON line.
+
+    `completion_ids` holds everything after the prompt, in order; `mask` is 1 on the tokens the policy sampled and 0 on
+    what the environment said; `logprobs` (natural log at the sampling temperature, before any filtering) is 0 where
+    `mask` is 0. `images` are the pictures whose placeholders stand in `prompt_ids + completion_ids`, in that order;
+    the first `prompt_images` of them belong to the prompt.
+    """
+
+    prompt_ids: tuple[int, ...]
+    completion_ids: tuple[int, ...]
+    mask: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    images: tuple[ImageRef, ...] = ()
+    prompt_images: int = 0
+
+    def __post_init__(self) -> None:
+        if not len(self.completion_ids) == len(self.mask) == len(self.logprobs):
+            raise ValueError(
+                f"completion_ids ({len(self.completion_ids)}), mask ({len(self.mask)}) and logprobs "
+                f"({len(self.logprobs)}) must have one length"
+            )
+
+
+@dataclass(frozen=True)
+class Episode(Record):
+    """One play, complete: what is stored, scored and trained on."""
+
+    task: Task
+    turns: tuple[Turn, ...] = ()
+    answer: Mapping[str, Any] | None = None
+    end_reason: EndReason = "answered"
+    terminated: bool = False
+    truncated: bool = False
+    flags: frozenset[str] = frozenset()
+    scores: Scores | None = None
+    run_config: RunConfig = field(default_factory=RunConfig)
+    confidence: float = 1.0
+    total_tokens: int = 0
+    environment: str = ""
+    system_prompt: str = ""
+    info: Mapping[str, Any] = field(default_factory=FrozenDict)
+    tokens: EpisodeTokens | None = field(default=None, repr=False, compare=False, metadata={"beside": True})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.0 <= self.confidence <= 1.0:  # NaN fails too
+            raise ValueError(f"confidence is {self.confidence}; allowed: a number in [0, 1]")
+
+    @property
+    def num_turns(self) -> int:
+        """How many replies the policy gave."""
+        return sum(turn.role == "assistant" for turn in self.turns)
+
+    @property
+    def tool_call_count(self) -> int:
+        return sum(len(turn.tool_calls) for turn in self.turns)
+
+    def tools_used(self) -> set[str]:
+        """The names of the tools that were called with success."""
+        return {result.tool_name for turn in self.turns for result in turn.tool_results if result.success}

@@ -1,0 +1,44 @@
+"""The one hierarchy of errors viewbox raises.
+
+Every message names what was given, what is allowed and where it came from. What a *model* says never raises: it
+becomes an observation or a named end of the episode (see `viewbox.envs.base`).
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class ViewboxError(Exception):
+    """Base class: catch this to catch everything viewbox raises on purpose."""
+
+
+class ConfigError(ViewboxError, ValueError):
+    """A configuration (YAML, override, constructor argument) that cannot be used."""
+
+
+class ImageError(ViewboxError, ValueError):
+    """An image that cannot be opened, or is not where the task says."""
+
+
+class ToolError(ViewboxError, ValueError):
+    """A tool call that cannot be carried out; the message is shown to the model."""
+
+
+class StoreError(ViewboxError, ValueError):
+    """A folder of saved episodes that cannot be read or written."""
+
+
+class ModelError(ViewboxError, ValueError):
+    """A model, processor or chat template that viewbox cannot drive."""
+
+
+def unknown(kind: str, given: str, allowed: Iterable[str]) -> str:
+    """The sentence for a name that does not exist, with the nearest one that does.
+
+    >>> unknown("tool", "zom", ["zoom", "crop"])
+    "unknown tool 'zom'; allowed: crop, zoom (did you mean 'zoom'?)"
+    """
+    names = sorted(allowed)
+    near = get_close_matches(given, names, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return f"unknown {kind} {given!r}; allowed: {', '.join(names) or 'none'}{hint}"

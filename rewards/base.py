@@ -1,0 +1,77 @@
+"""What a reward is, and how rewards read an answer.
+
+Answers come from a model, so nothing here trusts them: reading a field or a number never raises, and what is not
+there, or is not a number, is `None`.
+"""
+
+import math
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any, Protocol, runtime_checkable
+
+
+@runtime_checkable
+class Reward(Protocol):
+    """A pure function of the final answer and the task's reference.
+
+    The number is finite and in [0, 1]; `None` means that the reward does not apply to this task. It never raises.
+
+    >>> from viewbox.rewards import ExactMatchReward
+    >>> isinstance(ExactMatchReward(), Reward)
+    True
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None: ...
+
+
+@runtime_checkable
+class EpisodeReward(Protocol):
+    """A pure function of a whole episode, for what an answer alone cannot tell (format, use of tools).
+
+    The same range as `Reward`. The episode is a `viewbox.envs.types.Episode`.
+
+    >>> class Short:
+    ...     name = "short"
+    ...     def of_episode(self, episode):
+    ...         return 1.0 if episode.num_turns <= 3 else 0.0
+    >>> isinstance(Short(), EpisodeReward)
+    True
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def of_episode(self, episode: Any) -> float | None: ...
+
+
+def lookup(mapping: Any, field: str) -> Any:
+    """The value at `field`, whose dots step into inner mappings; `None` where there is none.
+
+    >>> lookup({"finding": {"label": "nodule"}}, "finding.label")
+    'nodule'
+    >>> lookup({"finding": "nodule"}, "finding.label") is None
+    True
+    """
+    value = mapping
+    for part in field.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return None
+        value = value[part]
+    return value
+
+
+def finite(value: Any) -> float | None:
+    """`value` as a finite float; `None` for bools, strings, NaN, infinities and whatever else is not a number.
+
+    >>> finite(3), finite("3"), finite(True), finite(float("nan")), finite(10**400)
+    (3.0, None, None, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    if isinstance(value, Integral) and int(value).bit_length() > 1023:  # float() would overflow
+        return None
+    number = float(value)
+    return number if math.isfinite(number) else None

@@ -1,0 +1,70 @@
+"""What a scalar says, in a form two writers agree on: shared by the rewards that compare words.
+
+Look-alike letters of other scripts stay different: only what Unicode itself calls compatible (full-width digits,
+ligatures) is made equal.
+"""
+
+import re
+import unicodedata
+from typing import Any
+
+from viewbox.rewards.base import finite
+
+_ONE_SIGN = str.maketrans({"−": "-", "‘": "'", "’": "'"})  # the minus sign and the curly apostrophes
+_SIGNED_NUMBER = re.compile(r"-?\.?\d")
+
+
+def text_of(value: Any) -> str:
+    """The text of a string, number or bool; empty for anything else (lists, mappings, NaN, None).
+
+    >>> text_of("Seven"), text_of(7.0), text_of(0.25), text_of(True), text_of(["seven"])
+    ('Seven', '7', '0.25', 'true', '')
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    number = finite(value)
+    if number is None:
+        return ""
+    return str(int(value)) if number.is_integer() else repr(number)
+
+
+def texts_of(value: Any) -> list[Any]:
+    """The accepted values of a gold field: one scalar, or a list of them; what has no text is left out."""
+    values = value if isinstance(value, list | tuple | set | frozenset) else [value]
+    return [item for item in values if text_of(item)]
+
+
+def fold(text: str) -> str:
+    """Without case (Unicode case folding), compatibility forms (NFKC), invisible characters and runs of whitespace.
+
+    >>> fold("  Ｓｅｖｅｎ\\u200b \\n NODULES ")
+    'seven nodules'
+    """
+    visible = "".join(c for c in text if c.isspace() or unicodedata.category(c) not in ("Cc", "Cf"))
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
+    return " ".join(folded.translate(_ONE_SIGN).split())
+
+
+def strip_outer(text: str) -> str:
+    """Without the punctuation around it; what carries meaning stays: the sign of a number, 50%, HER2-, T2*.
+
+    Text that is nothing but punctuation is left as it is.
+
+    >>> [strip_outer(t) for t in ('"seven."', "**seven**", "(-7)", ".5", "50%", "T2*", "?")]
+    ['seven', 'seven', '-7', '.5', '50%', 'T2*', '?']
+    """
+    start, end = 0, len(text)
+    meant = "-%" if text.startswith("*") else "-%*"  # a star at both ends is emphasis
+    while start < end and _is_outer(text[start]) and not _SIGNED_NUMBER.match(text, start):
+        start += 1
+    while end > start and _is_outer(text[end - 1]):
+        if text[end - 1] in meant and text[end - 2 : end - 1].isalnum():
+            break
+        end -= 1
+    return text[start:end] or text
+
+
+def _is_outer(character: str) -> bool:
+    return character.isspace() or character == "`" or unicodedata.category(character).startswith("P")

@@ -1,0 +1,86 @@
+"""What the driver and every generator share: a conversation, its tokens, and the reply."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from viewbox.envs.types import EpisodeTokens, ImageRef, Message, RunConfig, Task, ToolCall
+
+
+@dataclass
+class TokenRecord:
+    """The tokens of one episode while it is played; the fields are those of `EpisodeTokens`."""
+
+    prompt_ids: list[int] = field(default_factory=list)
+    completion_ids: list[int] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    images: list[ImageRef] = field(default_factory=list)
+    prompt_images: int = 0
+    messages: int = 0  # how many of the conversation's messages are in the tokens
+
+    def observe(self, ids: Sequence[int]) -> None:
+        """Adds what the environment said."""
+        self.completion_ids += ids
+        self.mask += [0] * len(ids)
+        self.logprobs += [0.0] * len(ids)
+
+    def sampled(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
+        """Adds what the policy said."""
+        self.completion_ids += ids
+        self.mask += [1] * len(ids)
+        self.logprobs += logprobs
+
+    def frozen(self) -> EpisodeTokens | None:
+        """The record as it is stored; None where no token was ever made."""
+        if not self.prompt_ids:
+            return None
+        return EpisodeTokens(
+            tuple(self.prompt_ids),
+            tuple(self.completion_ids),
+            tuple(self.mask),
+            tuple(self.logprobs),
+            tuple(self.images),
+            self.prompt_images,
+        )
+
+
+@dataclass(frozen=True)
+class GeneratedReply:
+    """What a generator returns. `finish_reason` "budget": no token is left for another reply."""
+
+    text: str
+    finish_reason: str = "stop"  # stop | length | tool_calls | budget
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(eq=False)
+class Conversation:
+    """One episode as a generator sees it: messages that only ever grow, and (token generators) their tokens."""
+
+    messages: list[Message]
+    tools: Sequence[Mapping[str, Any]]
+    seed: int
+    index: int
+    task: Task | None = None  # for scripted policies; a model never sees it
+    record: TokenRecord = field(default_factory=TokenRecord)
+
+
+class Generator(Protocol):
+    """Turns conversations into replies; a token generator also fills `conversation.record`."""
+
+    run_config: RunConfig
+
+    async def reply(self, conversation: Conversation) -> GeneratedReply:
+        """The next assistant message; called once the environment's messages are in `conversation.messages`."""
+        ...
+
+    def join(self, conversation: Conversation) -> None:
+        """A conversation starts."""
+        ...
+
+    def leave(self, conversation: Conversation) -> None:
+        """A conversation is over; what was kept for it may go."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,143 @@
+"""Messages ↔ token ids, so that what was sampled is exactly what is trained on.
+
+The chat template is rendered once for the prompt and once for each observation, never for a policy's reply: the
+sampled ids stay as they are, and each turn's ids extend the last turn's. What stands between a reply's end token and
+the next reply is the difference of two renderings of a stand-in conversation, so no newline is lost.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from viewbox.envs.types import ImageRef, Message, thaw
+from viewbox.errors import ModelError
+from viewbox.rollouts.conversation import Conversation
+from viewbox.rollouts.families import Family, Pixels, family_of
+
+STAND_IN = [{"role": "user", "content": [{"type": "text", "text": "q"}]}, {"role": "assistant", "content": "a"}]
+HERMES_TOOLS = (
+    "\n\n# Tools\n\nYou may call one or more functions. Their signatures:\n<tools>\n{tools}\n</tools>\n\nFor each call, "
+    'return a JSON object within <tool_call></tool_call>:\n<tool_call>\n{{"name": <function-name>, "arguments": '
+    "<args-json-object>}}\n</tool_call>"
+)
+
+
+class ChatTokens:
+    """A processor's chat template, tokenizer and image processor behind three calls: opening, tail, decode."""
+
+    def __init__(self, processor: Any, model_config: Any) -> None:
+        self.processor = processor
+        self.tokenizer = processor.tokenizer
+        self.family: Family = family_of(model_config)
+        self.image_id: int = model_config.image_token_id
+        eos = self.tokenizer.eos_token_id
+        self.end_id: int = eos
+        self.pad_id: int = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else eos
+        self.stop_ids: frozenset[int] = frozenset({eos, self.pad_id})
+        names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+        self.never_sampled: tuple[int, ...] = tuple(
+            sorted({getattr(model_config, name) for name in names if getattr(model_config, name, None) is not None})
+        )
+        self._pixels: OrderedDict[str, Pixels] = OrderedDict()
+        self._probe()
+
+    # ------------------------------------------------------------------ the template
+    def _render(self, messages: list[dict], tools: Sequence[Mapping] | None = None, *, prompt: bool = False) -> str:
+        return self.processor.apply_chat_template(
+            messages, tools=[thaw(tool) for tool in tools] if tools else None, tokenize=False, add_generation_prompt=prompt
+        )
+
+    def _probe(self) -> None:
+        """Finds out what the template can carry, before a run depends on it."""
+        tool = {"type": "function", "function": {"name": "probe_tool", "description": "", "parameters": {}}}
+        try:
+            self.shows_tools = "probe_tool" in self._render(STAND_IN[:1], [tool], prompt=True)
+            seen = self._render([*STAND_IN, {"role": "tool", "content": [{"type": "text", "text": "t"}, {"type": "image"}]}])
+            plain = self._render([*STAND_IN, {"role": "tool", "content": [{"type": "text", "text": "t"}]}])
+            self.tool_role = len(seen) > len(plain) and "<tool_response>" in seen
+        except Exception as error:  # templates raise what they like
+            raise ModelError(f"the chat template cannot render a conversation with tools: {error}") from error
+        rendered = self._render(STAND_IN)
+        end = self.tokenizer.decode([self.end_id])
+        if end not in rendered:
+            raise ModelError(f"the chat template does not end a reply with the tokenizer's end token {end!r}")
+        self._after_reply = rendered.rpartition(end)[2]
+        self._stand_in_length = len(rendered)
+
+    def _wire(self, message: Message) -> dict[str, Any]:
+        parts: list[dict[str, Any]] = [
+            {"type": "image"} if isinstance(part, ImageRef) else {"type": "text", "text": part} for part in message.content
+        ]
+        if message.role == "system":
+            return {"role": "system", "content": message.text}
+        if message.role == "tool" and not self.tool_role:
+            parts = [{"type": "text", "text": "<tool_response>\n"}, *parts, {"type": "text", "text": "\n</tool_response>"}]
+            return {"role": "user", "content": parts}
+        return {"role": message.role, "content": parts}
+
+    def _encode(self, text: str, images: Sequence[ImageRef]) -> list[int]:
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        holes = ids.count(self.image_id)
+        if holes != len(images):
+            raise ModelError(f"the chat template left {holes} image placeholders for {len(images)} images")
+        counts = iter([self.pixels(image).tokens for image in images])
+        return [i for one in ids for i in ([one] * next(counts) if one == self.image_id else [one])]
+
+    def opening(self, messages: Sequence[Message], tools: Sequence[Mapping]) -> tuple[list[int], list[ImageRef]]:
+        """The prompt: ids up to where the policy's first reply begins, and the images in it."""
+        wired = [self._wire(message) for message in messages]
+        if tools and not self.shows_tools:
+            listing = HERMES_TOOLS.format(tools="\n".join(json.dumps(thaw(tool)) for tool in tools))
+            wired[0]["content"] += listing
+        images = [image for message in messages for image in message.images]
+        return self._encode(self._render(wired, tools if self.shows_tools else None, prompt=True), images), images
+
+    def tail(self, messages: Sequence[Message], *, ended: bool) -> tuple[list[int], list[ImageRef]]:
+        """What stands between a reply and the next one; `ended`: the reply's last id is the end token."""
+        whole = self._render([*STAND_IN, *(self._wire(message) for message in messages)], prompt=True)
+        text = self._after_reply + whole[self._stand_in_length :]
+        images = [image for message in messages for image in message.images]
+        return ([] if ended else [self.end_id]) + self._encode(text, images), images
+
+    def observe(self, conversation: Conversation, max_completion_tokens: int) -> bool:
+        """Puts the environment's new messages into the conversation's record, whole or not at all.
+
+        False where they would leave no room for a reply: the record is then as it was.
+        """
+        record = conversation.record
+        new = conversation.messages[record.messages :]
+        if not record.prompt_ids:
+            record.prompt_ids, record.images = self.opening(new, conversation.tools)
+            record.prompt_images = len(record.images)
+        else:
+            said = [message for message in new if message.role != "assistant"]
+            ids, images = self.tail(said, ended=record.completion_ids[-1] == self.end_id)
+            if len(record.completion_ids) + len(ids) >= max_completion_tokens:
+                return False
+            record.observe(ids)
+            record.images = record.images + images
+        record.messages = len(conversation.messages)
+        return True
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """A reply's text, without its end token."""
+        kept = [i for i in ids if i not in self.stop_ids]
+        return self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def encode_reply(self, text: str) -> list[int]:
+        """A reply as a policy might have sampled it, end token included (for scripted policies)."""
+        return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end_id]
+
+    # ------------------------------------------------------------------ pixels
+    def pixels(self, image: ImageRef) -> Pixels:
+        """The image as the model's vision tower takes it; the last few thousand are kept."""
+        found = self._pixels.get(image.hash)
+        if found is None:
+            found = self.family.pixels(self.processor.image_processor, image.open())
+            self._pixels[image.hash] = found
+            if len(self._pixels) > 2048:
+                self._pixels.popitem(last=False)
+        else:
+            self._pixels.move_to_end(image.hash)
+        return found

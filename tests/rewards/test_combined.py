@@ -1,0 +1,126 @@
+"""CombinedReward: a weighted mean whose parts are seen and cannot break it."""
+
+import logging
+import math
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from viewbox.errors import ConfigError
+from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward, Reward
+
+PARTS = st.none() | st.floats(0, 1)
+
+
+@dataclass(frozen=True)
+class Gives:
+    value: Any
+    name: str = "gives"
+
+    def __call__(self, answer, reference):
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value
+
+
+def combined(*pairs):
+    return CombinedReward({f"c{i}": (Gives(value), weight) for i, (value, weight) in enumerate(pairs)})
+
+
+def test_the_total_is_the_weighted_mean_and_the_parts_are_named():
+    assert combined((1.0, 0.25), (0.0, 0.75)).score({}, {}) == (0.25, {"c0": 1.0, "c1": 0.0})
+
+
+def test_a_component_that_does_not_apply_leaves_its_weight_to_the_rest():
+    assert combined((None, 0.5), (0.4, 0.25), (0.8, 0.25)).score({}, {}) == (
+        pytest.approx(0.6),
+        {"c0": None, "c1": 0.4, "c2": 0.8},
+    )
+
+
+def test_it_does_not_apply_where_no_component_with_a_weight_does():
+    assert combined((None, 0.5), (None, 0.5))({}, {}) is None
+    assert combined((None, 1.0), (1.0, 0.0))({}, {}) is None
+
+
+def test_a_component_of_weight_zero_is_logged_and_not_counted():
+    assert combined((0.5, 1.0), (1.0, 0.0)).score({}, {}) == (0.5, {"c0": 0.5, "c1": 1.0})
+
+
+@pytest.mark.parametrize(
+    "bad", [ValueError("boom"), RecursionError(), math.nan, math.inf, -math.inf, 5.0, -1, "1.0", [1.0], 10**400, 1j]
+)
+def test_a_broken_component_counts_zero_and_is_logged_once(bad, caplog):
+    reward = combined((bad, 0.5), (1.0, 0.5))
+    with caplog.at_level(logging.WARNING):
+        assert reward.score({}, {}) == reward.score({}, {}) == (0.5, {"c0": 0.0, "c1": 1.0})
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "'c0'" in caplog.text
+
+
+def test_a_bool_counts_as_a_number():
+    assert combined((True, 0.5), (False, 0.5))({}, {}) == 0.5
+
+
+def test_the_parts_of_a_nested_combination_are_seen_once():
+    inner = combined((1.0, 0.5), (0.0, 0.5))
+    outer = CombinedReward({"inner": (inner, 0.5), "other": (Gives(1.0), 0.5)})
+    assert outer.score({}, {}) == (0.75, {"inner": 0.5, "inner.c0": 1.0, "inner.c1": 0.0, "other": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        ([0.5, 0.4], "0.9"),
+        ([0.5, 0.5001], "1.0001"),
+        ([], "no components"),
+        ([1.5, -0.5], "-0.5"),
+        ([math.nan], "nan"),
+        ([math.inf], "inf"),
+        (["1"], "'1'"),
+        ([True], "True"),
+    ],
+)
+def test_weights_that_are_no_shares_of_one_are_refused_by_what_was_given(weights, said):
+    with pytest.raises(ConfigError, match=said):
+        combined(*((1.0, weight) for weight in weights))
+
+
+def test_rounded_thirds_are_shares_of_one():
+    assert combined((1.0, 0.3333333), (1.0, 0.3333333), (1.0, 0.3333333))({}, {}) == 1.0
+
+
+def test_it_copies_its_components_and_survives_pickling():
+    components = {"label": (ExactMatchReward(), 0.5), "box": (IoUReward(), 0.5)}
+    reward = CombinedReward(components)
+    components.clear()
+    again = pickle.loads(pickle.dumps(reward))
+    assert again == reward
+    assert list(again.components) == ["label", "box"]
+    assert "ExactMatchReward" in repr(again)
+
+
+def test_it_is_a_reward():
+    assert isinstance(combined((1.0, 1.0)), Reward)
+
+
+@given(st.lists(st.tuples(PARTS, st.integers(0, 10)), min_size=1, max_size=6).filter(lambda p: sum(w for _, w in p)))
+def test_the_total_lies_between_its_least_and_its_greatest_part(pairs):
+    whole = sum(weight for _, weight in pairs)
+    total = combined(*((value, weight / whole) for value, weight in pairs))({}, {})
+    counted = [value for value, weight in pairs if value is not None and weight]
+    if counted:
+        assert min(counted) - 1e-12 <= total <= min(1.0, max(counted) + 1e-12)
+    else:
+        assert total is None
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+def test_a_better_part_never_gives_a_worse_total(worse, better, other, weight):
+    worse, better = sorted((worse, better))
+    weights = (weight, 1 - weight)
+    low, high = (combined((value, weights[0]), (other, weights[1]))({}, {}) for value in (worse, better))
+    assert low <= high

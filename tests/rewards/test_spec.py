@@ -1,0 +1,109 @@
+"""Rewards from YAML: what is written is what is made, and a mistake is named by its path."""
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+from pydantic import BaseModel, ValidationError
+from viewbox.errors import ConfigError
+from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward, RewardSpec, TokenF1Reward, build
+
+YAML = """
+reward:
+  type: combined
+  components:
+    label: {type: exact_match, field: label, aliases: {seven: ["7"]}, tolerance: 1e-3, weight: 0.5}
+    box: {type: iou, field: finding.bbox, reference_field: bbox, format: xywh, threshold: 0.5, weight: 0.3}
+    text: {type: token_f1, field: report, stop_words: [the], weight: 0.2}
+"""
+
+
+class Run(BaseModel):
+    reward: RewardSpec
+
+
+def test_yaml_makes_the_rewards_it_names():
+    assert build(yaml.safe_load(YAML)["reward"]) == CombinedReward(
+        {
+            "label": (ExactMatchReward("label", aliases={"seven": ["7"]}, tolerance=1e-3), 0.5),
+            "box": (IoUReward("finding.bbox", "bbox", format="xywh", threshold=0.5), 0.3),
+            "text": (TokenF1Reward("report", stop_words=["the"]), 0.2),
+        }
+    )
+
+
+def test_a_spec_is_a_field_of_a_config_and_comes_back_from_yaml_the_same():
+    run = Run.model_validate(yaml.safe_load(YAML))
+    again = Run.model_validate(yaml.safe_load(yaml.safe_dump(run.model_dump(exclude_unset=True))))
+    assert again == run
+    assert build(again.reward) == build(run.reward)
+    with pytest.raises(ValidationError):
+        Run.model_validate({"reward": {"type": "iou", "field": "bbox", "colour": 1}})
+
+
+@pytest.mark.parametrize(
+    ("spec", "made"),
+    [
+        ({"type": "exact_match"}, ExactMatchReward()),
+        ({"type": "iou", "name": "box"}, IoUReward(name="box")),
+        ({"type": "iou", "threshold": None}, IoUReward()),
+        ({"type": "token_f1", "field": "report", "stop_words": True}, TokenF1Reward("report", stop_words=True)),
+    ],
+)
+def test_what_is_left_out_has_the_default_of_the_class(spec, made):
+    assert build(spec) == made
+
+
+def box(**options):
+    return {"type": "combined", "components": {"box": {"type": "iou", **options}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"type": "iuo"}, "reward: unknown reward 'iuo'; allowed: combined, exact_match, iou, token_f1 (did you mean"),
+        ({"field": "x"}, "reward.type: missing; allowed: combined, exact_match, iou, token_f1"),
+        ({"type": "token_f1"}, "reward.field: missing"),
+        ({"type": "iou", "treshold": 1}, "reward.treshold: given 1; unknown key 'treshold'; allowed: area_penalty"),
+        ({"type": "iou", "threshold": 2}, "reward.threshold: given 2; Input should be less than or equal to 1"),
+        ({"type": "exact_match", "tolerance": float("nan")}, "reward.tolerance: given nan"),
+        ({"type": "token_f1", "field": "a", "stop_words": "the"}, "reward.stop_words: given 'the'; allowed: true"),
+        ({"type": "iou", "weight": 1}, "reward.weight: given 1; allowed only on the components"),
+        (box(weight=1, format="xx"), "reward.components.box.format: given 'xx'; Input should be 'xyxy' or 'xywh'"),
+        (box(weight=0.5), "reward.components: weights sum to 0.5 (box: 0.5); allowed: a sum of 1"),
+        (box(weight=-1), "reward.components.box.weight: given -1"),
+        (box(), "reward.components.box.weight: missing"),
+        ({"type": "combined", "components": {"combined": box()}}, "reward.components.combined.components.box.weight"),
+        ({"type": "combined", "components": {"iou": {"type": "no"}}}, "reward.components.iou: unknown reward 'no'"),
+        ({"type": "combined", "components": {}}, "reward.components: weights sum to 0 (no components)"),
+        ({"type": []}, "reward: unknown reward"),
+        (None, "reward: given None"),
+        ("iou", "reward: given 'iou'"),
+    ],
+)
+def test_a_mistake_is_named_by_path_value_and_what_is_allowed(spec, message):
+    if "combined.components" in message:
+        spec["components"]["combined"]["weight"] = 1
+    with pytest.raises(ConfigError) as caught:
+        build(spec)
+    assert str(caught.value).startswith(message)
+
+
+def test_importing_rewards_loads_neither_torch_nor_environments(tmp_path):
+    code = (
+        "import sys, viewbox.rewards\n"
+        "print([m for m in ('torch', 'transformers', 'viewbox.envs', 'rewards', 'envs') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("module", ["base", "text", "exact", "tokens", "boxes", "combined", "spec"])
+def test_the_examples_in_the_docstrings_are_true(module):
+    import doctest
+    import importlib
+
+    result = doctest.testmod(importlib.import_module(f"viewbox.rewards.{module}"))
+    assert result.attempted > 0
+    assert result.failed == 0

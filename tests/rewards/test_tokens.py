@@ -1,0 +1,87 @@
+"""TokenF1Reward: shared words, where negations always count."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from viewbox.errors import ConfigError
+from viewbox.rewards import TokenF1Reward
+
+WORD = st.sampled_from(["no", "left", "lung", "nodule", "the", "without", "2.5", "-2.5"])
+WORDS = st.lists(WORD, max_size=8).map(" ".join)
+
+
+def score(said, gold, **options):
+    return TokenF1Reward("report", **options)({"report": said}, {"report": gold})
+
+
+@pytest.mark.parametrize(
+    ("said", "gold", "expected"),
+    [
+        ("Left LUNG.", "lung, left", 1.0),
+        ("left", "left lung", 2 / 3),
+        ("no tumour", "tumour", 2 / 3),
+        ("tumour tumour tumour tumour", "tumour", 2 / 5),  # repeating does not help
+        ("T-score -2.5", "t-score 2.5", 2 / 3),
+        ("5.3", "3.5", 0.0),
+        ("5", ".5", 0.0),
+        ("7mm", "7 mm", 1.0),
+        (7, "7", 1.0),
+        ("isn’t", "isn't", 1.0),
+        ("lung", ["liver", "lung"], 1.0),
+        ("", "", 0.0),
+        ("...", "...", 0.0),
+        ("\u200b", "lung", 0.0),
+        (None, None, 0.0),
+        (["left", "lung"], "left lung", 0.0),
+        ("lung " * 200_000, "lung", 0.0),
+        ("a" + "\u0315\u0300" * 500_000, "a", 0.0),
+        ("lung", {"a": "lung"}, 0.0),
+    ],
+)
+def test_the_score_is_the_f1_of_the_words(said, gold, expected):
+    assert score(said, gold) == pytest.approx(expected)
+
+
+def test_stop_words_are_left_out_on_both_sides():
+    assert score("a nodule in the lung", "nodule of lung", stop_words=True) == 1.0
+    assert score("big nodule", "nodule", stop_words=["BIG"]) == 1.0
+
+
+@pytest.mark.parametrize("negation", ["no", "not", "without", "never", "isn't", "Don't"])
+def test_a_negation_is_never_a_stop_word(negation):
+    assert score(f"{negation} tumour", "tumour", stop_words=[negation]) < 1.0
+
+
+def test_a_gold_made_of_stop_words_can_still_be_earned():
+    assert score("A", "a", stop_words=True) == 1.0
+    assert score("the", "a", stop_words=True) == 0.0
+
+
+def test_only_stop_words_score_zero():
+    assert score("the of and", "nodule", stop_words=True) == 0.0
+
+
+def test_stop_words_given_as_one_string_are_refused():
+    with pytest.raises(ConfigError, match="stop_words"):
+        TokenF1Reward("report", stop_words="the")
+
+
+@given(WORDS | st.text(max_size=40), WORDS | st.text(max_size=40), st.booleans())
+def test_it_lies_between_zero_and_one(said, gold, stop_words):
+    assert 0.0 <= score(said, gold, stop_words=stop_words) <= 1.0
+
+
+@given(WORDS, WORDS)
+def test_it_is_symmetric(a, b):
+    assert score(a, b) == score(b, a)
+
+
+@given(st.lists(st.sampled_from(["left", "lung", "nodule"]), min_size=1, max_size=6).flatmap(st.permutations), WORDS)
+def test_case_and_order_change_nothing(words, gold):
+    assert score(" ".join(words).upper(), gold) == score(" ".join(sorted(words)), gold)
+
+
+@given(WORDS.filter(bool), st.integers(1, 5))
+def test_adding_words_the_gold_does_not_have_lowers_the_score(gold, count):
+    assert score(gold, gold) == 1.0
+    assert score(gold + " xyz" * count, gold) > score(gold + " xyz" * (count + 1), gold)
