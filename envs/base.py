@@ -152,10 +152,18 @@ class BaseMultiTurnEnv:
         for name in self.tools:
             if name not in tools.TOOLS:
                 raise ConfigError(f"{self.name}: {unknown('tool', name, tools.TOOLS)}")
+        if self.pixel_multiple**2 > self.max_pixels:
+            raise ConfigError(
+                f"{self.name}: max_pixels = {self.max_pixels}; allowed with pixel_multiple = {self.pixel_multiple}: "
+                f"at least {self.pixel_multiple**2}"
+            )
         self.__dict__["reward"] = self.default_reward() if reward is None else reward
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{self.name}: an environment cannot be changed; make another with {name}={value!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{self.name}: an environment cannot be changed")
 
     reward: Any
 
@@ -188,6 +196,14 @@ class BaseMultiTurnEnv:
     def on_answer(self, state: EpisodeState, answer: Any) -> str | None:
         """A user's words in reply to an answer (the episode goes on), or None: the episode ends."""
         return None
+
+    def oracle(self, task: Task) -> Sequence[str]:
+        """The replies (looks) after which the model's own reading is the best it can do; none where unknown."""
+        return ()
+
+    def demonstration(self, task: Task, seed: int, **habits: float) -> Sequence[str]:
+        """The replies of a scripted viewer, for a supervised warm start."""
+        raise ConfigError(f"{self.name}: this environment has no scripted viewer; train on saved `episodes`")
 
     # ------------------------------------------------------------------ what the model is shown
     @cached_property
@@ -241,19 +257,19 @@ class BaseMultiTurnEnv:
         given = Reply(reply_) if isinstance(reply_, str) else reply_
         last = state.last_turn
         state.turn += 1
-        parsed = reply.parse(given.text, finish_reason=given.finish_reason)
+        parsed = self._parse(given.text, given.finish_reason)
         native = tuple(reply.ParsedCall(call) for call in given.tool_calls)
         calls = native + (parsed.calls if isinstance(parsed, reply.ToolCalls) else ())
         state.turns.append(Turn("assistant", given.text, tool_calls=tuple(call.call for call in calls)))
         if calls and not last:
             return await self._run_tools(state, calls)
-        if isinstance(parsed, reply.ToolCalls):  # last turn: an answer beside the calls counts
-            if parsed.answer is None:
+        if calls:  # last turn: they are not run, but an answer beside them counts
+            beside = self._value(parsed)
+            if beside is None:
                 return state.end("max_turns")
-            parsed = reply.Answer(parsed.answer)
+            parsed = reply.Answer(beside)
             state.flags.add("salvaged")
-        if self.answer is None and not isinstance(parsed, reply.ToolCalls):
-            parsed = reply.Answer({"text": given.text}) if given.text.strip() else parsed
+        assert not isinstance(parsed, reply.ToolCalls)
         if isinstance(parsed, reply.Malformed):
             return self._malformed(state, parsed.reason)
         state.flags |= parsed.flags
@@ -262,7 +278,7 @@ class BaseMultiTurnEnv:
             idle = bool(self.tool_schemas) and state.tool_calls == 0 and state.turn >= IDLE_TURNS
             words = self._finalise() if idle else prompts.NOTES.format(turn=state.turn, max_turns=self.max_turns)
             return self._say(state, words)
-        answer, problem = self._checked_answer(parsed.value, state)
+        answer, problem = self.check_answer(parsed.value, state.task)
         if problem is not None:
             return self._malformed(state, problem)
         words_back = None if last else self.on_answer(state, answer)
@@ -271,6 +287,20 @@ class BaseMultiTurnEnv:
             return self._say(state, words_back)
         state.answer = FrozenDict(answer)
         return state.end("answered")
+
+    def _parse(self, text: str, finish_reason: str = "stop") -> reply.ToolCalls | reply.Answer | reply.Malformed:
+        """`reply.parse`, but where plain text answers, any reply without a call is the answer."""
+        parsed = reply.parse(text, finish_reason=finish_reason)
+        if self.answer is not None or isinstance(parsed, reply.ToolCalls) or not text.strip():
+            return parsed
+        too_long = isinstance(parsed, reply.Malformed) and parsed.kind == "too_long"
+        return parsed if too_long else reply.Answer({"text": text})
+
+    def _value(self, parsed: reply.ToolCalls | reply.Answer | reply.Malformed) -> Mapping[str, Any] | None:
+        """The answer in a reply after which nothing more can be said."""
+        if isinstance(parsed, reply.ToolCalls):
+            return None if self.answer is None else parsed.answer
+        return parsed.value if isinstance(parsed, reply.Answer) else None
 
     def _finalise(self) -> str:
         return prompts.FINALISE.format(skeleton=self.skeleton)
@@ -298,8 +328,16 @@ class BaseMultiTurnEnv:
         words = prompts.MALFORMED.format(reason=reason, skeleton=self.skeleton)
         return self._say(state, words)
 
-    def _checked_answer(self, value: Mapping[str, Any], state: EpisodeState) -> tuple[dict[str, Any], str | None]:
-        """The answer with its boxes as fractions of the original, or what is wrong with it."""
+    def read_answer(self, text: str, task: Task) -> dict[str, Any] | None:
+        """The answer a final reply gives, checked and with boxes as fractions of the original; None: none usable."""
+        value = self._value(self._parse(text))
+        if value is None:
+            return None
+        answer, problem = self.check_answer(value, task)
+        return None if problem else answer
+
+    def check_answer(self, value: Mapping[str, Any], task: Task) -> tuple[dict[str, Any], str | None]:
+        """An answer with its boxes as fractions of the original, and what is wrong with it, in words."""
         answer: dict[str, Any] = thaw(value)
         if isinstance(self.answer, type):
             try:
@@ -311,17 +349,22 @@ class BaseMultiTurnEnv:
             problem = reply.violation(answer, self.answer)
             if problem is not None:
                 return {}, problem
-        size = state.overview.size if state.overview else (1, 1)
+        size = (1, 1)
+        if self.coordinates == "pixel" and self.boxes:  # of the overview, which shows the whole original
+            opened = self._overview_of(task)  # type: ignore[attr-defined]
+            size = opened[0].size if opened else size
         try:
             for name in self.boxes:
                 if answer.get(name) is not None:
+                    if not _is_box(answer[name]):
+                        return {}, f"{name}: a box is 4 numbers [x1, y1, x2, y2]"
                     x1, y1, x2, y2 = to_unit(answer[name], self.coordinates, size, name)
                     if x1 >= x2 or y1 >= y2:
                         return {}, f"{name}: needs x1 < x2 and y1 < y2"
                     answer[name] = [x1, y1, x2, y2]
-        except (ToolError, TypeError, ValueError) as error:
+        except ToolError as error:
             return {}, str(error)
-        return answer, self.validate_answer(answer, state.task)
+        return answer, self.validate_answer(answer, task)
 
     async def _run_tools(self, state: EpisodeState, calls: Sequence["reply.ParsedCall"]) -> StepResult:
         results: list[ToolResult] = []
@@ -394,6 +437,14 @@ class BaseMultiTurnEnv:
     def play(self, task: Task, policy: Callable[[list[Message]], Any], *, seed: int = 0) -> Episode:
         """`play_async` for scripts and notebooks without an event loop of their own."""
         return asyncio.run(self.play_async(task, policy, seed=seed))
+
+
+def _is_box(value: Any) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and len(value) == 4
+        and all(isinstance(item, int | float) and not isinstance(item, bool) for item in value)
+    )
 
 
 def _clean(text: str) -> str:

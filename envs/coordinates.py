@@ -38,9 +38,8 @@ def to_unit(values: Sequence[float], coordinates: Coordinates, size: tuple[int, 
     top = limits(coordinates, size)
     for i, value in enumerate(values):
         if not 0 <= value <= top[i % 2]:
-            raise ToolError(
-                f"{what}: {'xy'[i % 2]} = {value:g} is out of range; allowed: 0 to {top[i % 2]:g} ({unit_name(coordinates)})"
-            )
+            allowed = f"0 to {top[i % 2]:g} ({unit_name(coordinates)})"
+            raise ToolError(f"{what}: {'xy'[i % 2]} = {value:g} is out of range; allowed: {allowed}")
     return tuple(value / top[i % 2] for i, value in enumerate(values))
 
 

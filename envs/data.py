@@ -15,10 +15,10 @@ class ProceduralTasks(Sequence[Task]):
     """
 
     def __init__(self, count: int, make: Callable[[int], Task], start: int = 0) -> None:
-        self.count, self.make, self.start = count, make, start
+        self._count, self._make, self._start = count, make, start
 
     def __len__(self) -> int:
-        return self.count
+        return self._count
 
     @overload
     def __getitem__(self, index: int) -> Task: ...
@@ -26,10 +26,10 @@ class ProceduralTasks(Sequence[Task]):
     def __getitem__(self, index: slice) -> "ProceduralTasks": ...
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            start, stop, step = index.indices(self.count)
+            start, stop, step = index.indices(self._count)
             if step != 1:
                 raise ValueError(f"step {step}: only steps of 1 are allowed")
-            return ProceduralTasks(max(0, stop - start), self.make, self.start + start)
-        if not -self.count <= index < self.count:
-            raise IndexError(f"task {index} of {self.count}")
-        return self.make(self.start + index % self.count)
+            return ProceduralTasks(max(0, stop - start), self._make, self._start + start)
+        if not -self._count <= index < self._count:
+            raise IndexError(f"task {index} of {self._count}")
+        return self._make(self._start + index % self._count)

@@ -28,11 +28,14 @@ class Operation(Protocol):
 def open_image(image: Image.Image | np.ndarray) -> Image.Image:
     """An image in mode L or RGB, upright (EXIF rotation applied); raises `ImageError` for what cannot be shown."""
     if isinstance(image, np.ndarray):
-        if image.dtype != np.uint8 or image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] != 3):
+        colour = image.ndim == 3 and image.shape[2] == 3
+        if image.size == 0 or image.dtype != np.uint8 or not (image.ndim == 2 or colour):
             raise ImageError(
                 f"array of shape {image.shape} and type {image.dtype}; allowed: uint8 of shape (h, w) or (h, w, 3)"
             )
         image = Image.fromarray(image)
+    if 0 in image.size:
+        raise ImageError(f"image of {image.width}x{image.height} pixels: nothing to show")
     image = ImageOps.exif_transpose(image)
     if image.mode in ("L", "RGB"):
         return image
@@ -118,8 +121,9 @@ class View:
         cx, cy = self.to_original(center)
         left, top = (min(max(0.0, c - side / 2), 1.0 - side) for c, side in ((cx, width), (cy, height)))
         shown = (width * self.source.width, height * self.source.height)
-        area = min(self.max_pixels, self.size[0] * self.size[1])
-        size = fit(*shown, area, self.multiple, enlarge=True)
+        size = self.size
+        if not math.isclose(width * (y2 - y1), height * (x2 - x1), rel_tol=1e-9):  # an edge changed the aspect
+            size = fit(*shown, self.size[0] * self.size[1], self.multiple, enlarge=True)
         return replace(self, size=size, matrix=(width, 0.0, left, 0.0, height, top))
 
     def crop(self, box: Box) -> "View":

@@ -25,7 +25,7 @@ def skeleton(schema: Mapping[str, Any] | None, boxes: Sequence[str] = ()) -> str
     if schema is None:
         return "plain text"
     filled = {name: _placeholder(spec) for name, spec in schema.get("properties", {}).items()}
-    filled |= {name: "<box>" for name in boxes}
+    filled |= dict.fromkeys(boxes, "<box>")
     return json.dumps(filled | {"continue": False}, ensure_ascii=False).replace('"<box>"', "[x1, y1, x2, y2]")
 
 
@@ -34,6 +34,6 @@ def _placeholder(spec: Mapping[str, Any]) -> Any:
         return spec["examples"][0]
     if "enum" in spec:
         return "|".join(map(str, spec["enum"]))
-    return {"string": "…", "number": 0.0, "integer": 0, "boolean": False, "array": [], "object": {}}.get(
-        spec.get("type", "string"), "…"
-    )
+    kind = spec.get("type", "string")
+    kind = kind[0] if isinstance(kind, list | tuple) and kind else kind  # ["string", "null"]
+    return {"string": "…", "number": 0.0, "integer": 0, "boolean": False, "array": [], "object": {}}.get(kind, "…")

@@ -26,7 +26,8 @@ def model_of(cls: type) -> type[BaseModel]:
         for name, hint in hints.items()
         if not name.startswith("_") and get_origin(hint) is not ClassVar and hasattr(cls, name)
     }
-    return create_model(f"{cls.__name__}Settings", __config__=ConfigDict(extra="forbid"), **fields)
+    config = ConfigDict(extra="forbid", validate_default=True)
+    return create_model(f"{cls.__name__}Settings", __config__=config, **fields)
 
 
 def checked(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -119,7 +119,7 @@ class Record:
         from pydantic import ValidationError
 
         try:
-            return _adapter(cls).validate_python(data)
+            return _adapter(cls).validate_python(data)  # type: ignore[arg-type]
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
@@ -186,7 +186,7 @@ class ImageRef(Record):
             with Image.open(Path(self.uri)) as file:
                 file.load()
                 picture = file.copy()
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:  # all of them Pillow's
             raise ImageError(f"image {self.uri}: cannot be opened ({error})") from error
         object.__setattr__(self, "pixels", picture)
         return picture
@@ -270,7 +270,7 @@ class ToolResult(Record):
 
 def _short(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.4g}" if value != int(value) else f"{value:.1f}"
+        return f"{value:.1f}" if value.is_integer() else f"{value:.4g}"
     if isinstance(value, tuple | list):
         return "[" + ", ".join(_short(item) for item in value) + "]"
     return str(value)

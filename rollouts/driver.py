@@ -92,9 +92,10 @@ async def _episode(
     info: dict[str, Any] = {"index": index, "sample": sample}
     try:
         state = env.reset(task, seed=own_seed)
-    except ImageError as error:
-        log.warning("task %s: %s", task.id, error)
-        return Episode(task=task, end_reason="error", truncated=True, environment=env.name, info={**info, "error": str(error)})
+    except Exception as error:  # an image that cannot be opened, or an author's bug: this episode's alone
+        log.warning("environment %s could not start task %s: %s", env.name, task.id, error)
+        info["error"] = f"{type(error).__name__}: {error}"
+        return Episode(task=task, end_reason="error", truncated=True, environment=env.name, info=info)
     conversation = Conversation(list(state.messages), env.tool_schemas, own_seed, number, task)
     generator.join(conversation)
     try:
@@ -112,7 +113,13 @@ async def _play(
     env: BaseMultiTurnEnv, state: EpisodeState, conversation: Conversation, generator: Generator, info: dict[str, Any]
 ) -> None:
     while state.end_reason is None:
-        said = await generator.reply(conversation)
+        try:
+            said = await generator.reply(conversation)
+        except ImageError as error:  # one of its own images cannot be shown to the model
+            log.warning("task %s: %s", state.task.id, error)
+            info["error"] = f"ImageError: {error}"
+            state.end("error")
+            return
         if said.finish_reason == "budget":
             state.end("max_tokens")
             return

@@ -328,7 +328,7 @@ class HFGenerator:
         if self.temperature == 0:
             ids = allowed.argmax(dim=-1)
         else:
-            cumulative = allowed.double().exp().cumsum(dim=-1)
+            cumulative = allowed.double().softmax(dim=-1).cumsum(dim=-1)  # of what is allowed, however unlikely it was
             target = uniform[:, None] * cumulative[:, -1:] * (1 - 1e-9)
             ids = torch.searchsorted(cumulative, target, right=True)[:, 0].clamp(max=logits.shape[1] - 1)
         return ids, logp.gather(1, ids[:, None])[:, 0]
@@ -343,7 +343,7 @@ def _uniform(conversation: Conversation, count: int) -> torch.Tensor:
 @contextmanager
 def inference(model: Any) -> Iterator[None]:
     """`eval()` without gradient checkpointing (which silently drops the cache), both as before afterwards."""
-    training = model.training
+    modes = [(module, module.training) for module in model.modules()]  # parts may be frozen in eval mode
     checkpointed = [m for m in model.modules() if getattr(m, "gradient_checkpointing", False)]
     model.eval()
     for module in checkpointed:
@@ -353,4 +353,5 @@ def inference(model: Any) -> Iterator[None]:
     finally:
         for module in checkpointed:
             module.gradient_checkpointing = True
-        model.train(training)
+        for module, training in modes:
+            module.training = training

@@ -4,21 +4,35 @@ Tokens that carry information (the scalar values inside a reply's JSON: labels, 
 punctuation around them is learned in a few steps and would drown them.
 """
 
+import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+from transformers import Trainer
 
-from viewbox.envs.types import EpisodeTokens
-from viewbox.rollouts.collate import collate, model_inputs
+from viewbox.config import Demonstrations
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.types import Episode, EpisodeTokens
+from viewbox.errors import StoreError
+from viewbox.rollouts.collate import collate, mismatch, model_inputs
+from viewbox.rollouts.driver import play_many
+from viewbox.rollouts.evaluate import collect, script_of
+from viewbox.rollouts.scripted import Forced
+from viewbox.rollouts.store import Writer
+from viewbox.rollouts import tiny
 from viewbox.rollouts.tokens import ChatTokens
 
-_VALUE = re.compile(r'(?<=[:\[,])\s*("(?:[^"\\]|\\.)*"(?!\s*:)|-?\d+(?:\.\d+)?)|(?<=")[a-z]+(?=")')
+_VALUE = re.compile(r'[:\[,]\s*("(?:[^"\\]|\\.)*"(?!\s*:)|-?\d+(?:\.\d+)?)')
 
 
 def token_weights(episode: EpisodeTokens, tokens: ChatTokens, informative: float) -> list[float]:
-    """A weight for each completion token: 0 on what the environment said, `informative` on JSON values, else 1."""
+    """A weight for each completion token: 0 on what the environment said, 1 on what the policy said.
+
+    Every scalar value in a reply's JSON weighs `informative` as a whole, however many tokens it takes, so that a label
+    of one token counts as much as a coordinate of three.
+    """
     weights = [float(bit) for bit in episode.mask]
     start = 0
     while start < len(weights):
@@ -30,29 +44,97 @@ def token_weights(episode: EpisodeTokens, tokens: ChatTokens, informative: float
             end += 1
         pieces = [tokens.tokenizer.decode([i]) for i in episode.completion_ids[start:end]]
         text, at = "".join(pieces), 0
-        spans = [match.span() for match in _VALUE.finditer(text)]
+        inside = re.search(r"\{.*\}", text, re.DOTALL)  # numbers in the prose around are not values
+        spans = [match.span(1) for match in _VALUE.finditer(text, *inside.span())] if inside else []
+        inside: dict[int, list[int]] = {}
         for k, piece in enumerate(pieces):
-            if any(a < at + len(piece) and at < b for a, b in spans):
-                weights[start + k] = informative
+            begin, stop = at + len(piece) - len(piece.lstrip()), at + len(piece.rstrip())
+            value = next((n for n, (a, b) in enumerate(spans) if a <= begin < stop <= b), None)
+            if value is not None:
+                inside.setdefault(value, []).append(start + k)
             at += len(piece)
+        for places in inside.values():
+            for place in places:
+                weights[place] = max(1.0, informative / len(places))
         start = end
     return weights
 
 
 def sft_batch(
-    episodes: Sequence[EpisodeTokens], tokens: ChatTokens, informative: float, device: Any = "cpu"
-) -> dict[str, Any]:
-    """`collate` with `weights` (B, C)."""
-    batch = collate(episodes, tokens, device)
-    batch["weights"] = torch.zeros(batch["completion_ids"].shape, device=device)
-    for i, episode in enumerate(episodes):
-        batch["weights"][i, : len(episode.mask)] = torch.tensor(token_weights(episode, tokens, informative))
-    return batch
+    episodes: Sequence[EpisodeTokens], tokens: ChatTokens, informative: float, parts: int = 1
+) -> list[dict[str, Any]]:
+    """`collate` with `weights` (B, C), in `parts` sub-batches of similar length: padding costs as much as tokens."""
+    ordered = sorted(episodes, key=lambda episode: len(episode.prompt_ids) + len(episode.completion_ids))
+    size = -(-len(ordered) // parts)
+    batches = []
+    for start in range(0, len(ordered), size):
+        chosen = ordered[start : start + size]
+        batch = collate(chosen, tokens)
+        batch["weights"] = torch.zeros(batch["completion_ids"].shape)
+        for i, episode in enumerate(chosen):
+            batch["weights"][i, : len(episode.mask)] = torch.tensor(token_weights(episode, tokens, informative))
+        batches.append(batch)
+    return batches
 
 
-def sft_loss(model: Any, batch: dict[str, Any]) -> torch.Tensor:
-    """The weighted mean of −log p over the policy's tokens."""
-    targets = batch["completion_ids"]
-    logits = model(**model_inputs(batch), logits_to_keep=targets.shape[1] + 1).logits[:, :-1].float()
-    loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
-    return (loss * batch["weights"]).sum() / batch["weights"].sum().clamp(min=1.0)
+def sft_loss(model: Any, batches: Sequence[dict[str, Any]]) -> torch.Tensor:
+    """The weighted mean of −log p over the policy's tokens of all sub-batches."""
+    total = sum(batch["weights"].sum() for batch in batches)
+    losses = []
+    for batch in batches:
+        targets = batch["completion_ids"]
+        logits = model(**model_inputs(batch), logits_to_keep=targets.shape[1] + 1).logits[:, :-1].float()
+        loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
+        losses.append((loss * batch["weights"]).sum() / total)
+    return torch.stack(losses).sum()
+
+
+class SFTTrainer(Trainer):
+    """transformers' trainer with the weighted loss; its dataset is a list of `EpisodeTokens`."""
+
+    def __init__(self, *args: Any, tokens: ChatTokens, informative: float = 1.0, **kwargs: Any) -> None:
+        self.tokens, self.informative = tokens, informative
+        super().__init__(*args, data_collator=self._collate, **kwargs)
+
+    def _collate(self, episodes: Sequence[EpisodeTokens]) -> dict[str, Any]:
+        return {"batches": sft_batch(episodes, self.tokens, self.informative, parts=4)}
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **kwargs: Any) -> Any:
+        loss = sft_loss(model, inputs["batches"])
+        return (loss, None) if return_outputs else loss
+
+
+def usable(episodes: Iterable[Episode], tokens: ChatTokens) -> list[EpisodeTokens]:
+    """The token sides that can be trained on; raises `StoreError` where none can."""
+    found = [e.tokens for e in episodes if e.tokens is not None and mismatch(e.tokens, tokens) is None]
+    if not found:
+        raise StoreError("none of the episodes has tokens that fit this model's tokenizer and image processor")
+    return found
+
+
+def demonstrate(env: BaseMultiTurnEnv, tokens: ChatTokens, section: Demonstrations, folder: str, seed: int) -> None:
+    """Plays the environment's scripted viewer and saves its episodes with their tokens."""
+    generator = Forced(tokens, script_of(env, "demonstration", **section.habits))
+
+    async def play(writer: Writer) -> None:
+        async for episode in play_many(env, env.tasks[: section.count], generator, seed=seed):  # type: ignore[index]
+            writer.append(episode)
+
+    with Writer(folder) as writer:
+        asyncio.run(play(writer))
+
+
+def corpus_of(env: BaseMultiTurnEnv, count: int = 200) -> list[str]:
+    """What a tokenizer for this environment should know: prompts and scripted conversations as text."""
+    bootstrap = tiny.tokenizer([""], 280)
+    tokens = ChatTokens(tiny.processor(bootstrap), tiny.model(bootstrap, hidden=16, layers=1, vision_layers=2).config)
+    generator = Forced(tokens, script_of(env, "demonstration"), max_completion_tokens=100_000)
+    episodes = collect(env, env.tasks[:count], generator, slots=16, seed=0)  # type: ignore[index]
+    corpus = []
+    for number, episode in enumerate(episodes):
+        assert episode.tokens is not None
+        parts = [episode.tokens.completion_ids] + ([episode.tokens.prompt_ids] if number % 4 == 0 else [])
+        for ids in parts:  # one placeholder for each image: the rest would drown the text
+            kept = [one for k, one in enumerate(ids) if one != tokens.image_id or ids[k - 1] != tokens.image_id]
+            corpus.append(bootstrap.decode(kept))
+    return corpus

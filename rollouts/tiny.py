@@ -17,7 +17,7 @@ SPECIAL = [
 ADDED = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
 
 
-def tokenizer(corpus: Iterable[str], vocab_size: int = 768) -> Any:
+def tokenizer(corpus: Iterable[str], vocab_size: int = 896) -> Any:
     """Byte-level BPE over `corpus`; digits stay single, and merges may run across spaces and punctuation.
 
     That keeps boilerplate (JSON punctuation, tool schemas) to few tokens, so most of a reply's tokens mean something.
@@ -30,6 +30,7 @@ def tokenizer(corpus: Iterable[str], vocab_size: int = 768) -> Any:
         [
             pre_tokenizers.Digits(individual_digits=True),
             pre_tokenizers.Split(Regex(r"\n"), behavior="merged_with_previous"),
+            pre_tokenizers.Split(Regex(r'(?<=: ")[a-z]+(?=")'), behavior="isolated"),  # a JSON string value
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -38,7 +39,7 @@ def tokenizer(corpus: Iterable[str], vocab_size: int = 768) -> Any:
         vocab_size=vocab_size,
         special_tokens=SPECIAL + ADDED,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        max_token_length=32,
+        max_token_length=256,
         show_progress=False,
     )
     raw.train_from_iterator(corpus, trainer)
@@ -80,6 +81,7 @@ def model(
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
     ids = {name: tok.convert_tokens_to_ids(name) for name in SPECIAL}
+    spread = hidden**-0.5  # the usual 0.02 suits widths in the thousands; here it would stall learning
     head = hidden // heads
     sections = [head // 2 - 2 * (head // 6), head // 6, head // 6]
     config = Qwen3VLConfig(
@@ -98,6 +100,7 @@ def model(
                 "mrope_interleaved": True,
                 "rope_theta": 10000.0,
             },
+            "initializer_range": spread,
             "tie_word_embeddings": True,
             "bos_token_id": None,
             "eos_token_id": ids["<|im_end|>"],
@@ -113,8 +116,10 @@ def model(
             "spatial_merge_size": 2,
             "temporal_patch_size": 2,
             "num_position_embeddings": positions,
+            "initializer_range": spread,
             "deepstack_visual_indexes": [vision_layers - 2],
         },
+        initializer_range=spread,
         image_token_id=ids["<|image_pad|>"],
         video_token_id=ids["<|video_pad|>"],
         vision_start_token_id=ids["<|vision_start|>"],

@@ -6,12 +6,13 @@ the next reply is the difference of two renderings of a stand-in conversation, s
 """
 
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from viewbox.envs.types import ImageRef, Message, thaw
-from viewbox.errors import ModelError
+from viewbox.errors import ImageError, ModelError
 from viewbox.rollouts.conversation import Conversation
 from viewbox.rollouts.families import Family, Pixels, family_of
 
@@ -39,6 +40,8 @@ class ChatTokens:
         self.never_sampled: tuple[int, ...] = tuple(
             sorted({getattr(model_config, name) for name in names if getattr(model_config, name, None) is not None})
         )
+        control = {*self.tokenizer.all_special_tokens, *self.tokenizer.convert_ids_to_tokens(list(self.never_sampled))}
+        self._control = re.compile("|".join(map(re.escape, sorted(control))))
         self._pixels: OrderedDict[str, Pixels] = OrderedDict()
         self._probe()
 
@@ -65,12 +68,17 @@ class ChatTokens:
         self._after_reply = rendered.rpartition(end)[2]
         self._stand_in_length = len(rendered)
 
+    def _plain(self, text: str) -> str:
+        """`text` with no control token in it: a policy's words come back in errors, and rows hold anything."""
+        return self._control.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+
     def _wire(self, message: Message) -> dict[str, Any]:
         parts: list[dict[str, Any]] = [
-            {"type": "image"} if isinstance(part, ImageRef) else {"type": "text", "text": part} for part in message.content
+            {"type": "image"} if isinstance(part, ImageRef) else {"type": "text", "text": self._plain(part)}
+            for part in message.content
         ]
         if message.role == "system":
-            return {"role": "system", "content": message.text}
+            return {"role": "system", "content": self._plain(message.text)}
         if message.role == "tool" and not self.tool_role:
             parts = [{"type": "text", "text": "<tool_response>\n"}, *parts, {"type": "text", "text": "\n</tool_response>"}]
             return {"role": "user", "content": parts}
@@ -131,10 +139,13 @@ class ChatTokens:
 
     # ------------------------------------------------------------------ pixels
     def pixels(self, image: ImageRef) -> Pixels:
-        """The image as the model's vision tower takes it; the last few thousand are kept."""
+        """The image as the model's vision tower takes it; the last few thousand are kept. Raises `ImageError`."""
         found = self._pixels.get(image.hash)
         if found is None:
-            found = self.family.pixels(self.processor.image_processor, image.open())
+            try:
+                found = self.family.pixels(self.processor.image_processor, image.open())
+            except (ValueError, OSError) as error:  # a strip too thin for the image processor, for one
+                raise ImageError(f"image {image.hash[:12]} ({image.width}x{image.height}): {error}") from error
             self._pixels[image.hash] = found
             if len(self._pixels) > 2048:
                 self._pixels.popitem(last=False)

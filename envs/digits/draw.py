@@ -11,6 +11,8 @@ from typing import Literal
 import cv2
 import numpy as np
 
+from viewbox.errors import ConfigError
+
 LABELS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 Split = Literal["train", "test"]
 TEST_SHARE = 0.25
@@ -47,6 +49,11 @@ def place(seed: int, split: Split, difficulty: Difficulty) -> tuple[int, str, tu
     number = int(rng.integers(len(targets)))
     low = max(0, int(np.ceil(difficulty.margin * difficulty.canvas - difficulty.digit / 2)))
     high = difficulty.canvas - difficulty.digit - low
+    if low > high:
+        raise ConfigError(
+            f"digits: a digit of {difficulty.digit} pixels with margin {difficulty.margin:g} has no place on a canvas "
+            f"of {difficulty.canvas}"
+        )
     left, top = (int(v) for v in rng.integers(low, high + 1, size=2))
     return number, LABELS[targets[number]], (left, top, difficulty.digit)
 
@@ -56,9 +63,7 @@ def canvas(seed: int, split: Split, difficulty: Difficulty) -> np.ndarray:
     number, _, (left, top, side) = place(seed, split, difficulty)
     rng = np.random.default_rng([seed, split == "test", 1])
     size = difficulty.canvas
-    blotches = rng.normal(0, difficulty.noise / 2, (max(2, size // 8),) * 2).astype(np.float32)
-    field = cv2.resize(blotches, (size, size), interpolation=cv2.INTER_CUBIC) + BACKGROUND
-    field += rng.normal(0, difficulty.noise, (size, size)).astype(np.float32)
+    field = rng.normal(BACKGROUND, difficulty.noise, (size, size)).astype(np.float32)
     box = (left, top, left + side, top + side)
     for _ in range(difficulty.distractors):
         field += _distractor(rng, size, side, box)

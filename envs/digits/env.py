@@ -8,7 +8,8 @@ from pydantic import BaseModel, Field
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.coordinates import from_unit
 from viewbox.envs.data import ProceduralTasks
-from viewbox.envs.digits.draw import LABELS, Difficulty, Split, canvas, place
+from viewbox.envs.digits.draw import Difficulty, Split, canvas, place
+from viewbox.envs.image import fit
 from viewbox.envs.types import Task
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
 
@@ -26,8 +27,8 @@ class Digits(BaseMultiTurnEnv):
     """A real handwritten digit on a large noisy canvas: it can be found in the overview but not read there.
 
     >>> env = Digits(split="test")
-    >>> env.tasks[0].reference["label"] in LABELS, env.reset(env.tasks[0], seed=0).view.size
-    (True, (64, 64))
+    >>> env.tasks[0].id, env.reset(env.tasks[0], seed=0).view.size
+    ('digits-test-0', (48, 48))
     """
 
     name: ClassVar[str] = "digits"
@@ -37,20 +38,25 @@ class Digits(BaseMultiTurnEnv):
     max_turns: Annotated[int, Field(ge=1)] = 4
     tools: tuple[str, ...] = ("zoom",)
     coordinates: Literal["unit", "per_mille", "pixel"] = "per_mille"
-    max_pixels: Annotated[int, Field(ge=256)] = 64 * 64
+    max_pixels: Annotated[int, Field(ge=256)] = 48 * 48
 
     split: Split = "train"
     num_tasks: Annotated[int, Field(ge=1)] = 100_000
     first_seed: Annotated[int, Field(ge=0)] = 0
-    canvas: Annotated[int, Field(ge=32)] = 256
-    digit: Annotated[int, Field(ge=8)] = 12
-    noise: Annotated[float, Field(ge=0)] = 25.0
+    canvas: Annotated[int, Field(ge=32)] = 192
+    digit: Annotated[int, Field(ge=8)] = 10
+    noise: Annotated[float, Field(ge=0)] = 30.0
     distractors: Annotated[int, Field(ge=0)] = 4
     margin: Annotated[float, Field(ge=0, lt=0.5)] = 0.125
 
     @property
     def difficulty(self) -> Difficulty:
         return Difficulty(self.canvas, self.digit, self.noise, self.distractors, self.margin)
+
+    @property
+    def overview_size(self) -> tuple[int, int]:
+        """Width and height of what is shown first, and of a zoom on it."""
+        return fit(self.canvas, self.canvas, self.max_pixels, self.pixel_multiple)
 
     @property
     def tasks(self) -> ProceduralTasks:
@@ -66,9 +72,7 @@ class Digits(BaseMultiTurnEnv):
         )
 
     def default_reward(self) -> CombinedReward:
-        return CombinedReward(
-            {"label": (ExactMatchReward(field="label"), 0.5), "box": (IoUReward(field="bbox"), 0.5)}
-        )
+        return CombinedReward({"label": (ExactMatchReward(field="label"), 0.5), "box": (IoUReward(field="bbox"), 0.5)})
 
     def system_prompt(self, task: Task) -> str:
         return "Find the handwritten digit. Zoom in to read it."
@@ -81,5 +85,15 @@ class Digits(BaseMultiTurnEnv):
 
     def gold_answer(self, task: Task) -> dict[str, Any]:
         """The right answer as a model would write it."""
-        box = from_unit(task.reference["bbox"], self.coordinates, (64, 64))
+        box = from_unit(task.reference["bbox"], self.coordinates, self.overview_size)
         return {"label": task.reference["label"], "bbox": list(box), "continue": False}
+
+    def oracle(self, task: Task) -> tuple[str, ...]:
+        from viewbox.envs.digits.viewer import gold_look
+
+        return (gold_look(self, task),)
+
+    def demonstration(self, task: Task, seed: int, **habits: float) -> list[str]:
+        from viewbox.envs.digits.viewer import Habits, demonstration
+
+        return demonstration(self, task, seed, Habits(**habits))

@@ -26,7 +26,7 @@ class Habits:
 
 def call(env: Digits, factor: float, x: float, y: float) -> str:
     """A zoom about a point (fractions of the current view) in the tool-call format of the prompt."""
-    center = list(from_unit((x, y), env.coordinates, (64, 64)))
+    center = list(from_unit((x, y), env.coordinates, env.overview_size))
     body = json.dumps({"name": "zoom", "arguments": {"factor": factor, "center": center}})
     return f"<tool_call>\n{body}\n</tool_call>"
 

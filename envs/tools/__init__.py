@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from PIL import Image
-
 from viewbox.envs.coordinates import Coordinates
 from viewbox.envs.image import View
 from viewbox.envs.tools import geometry, intensity
@@ -16,6 +14,7 @@ __all__ = ["TOOLS", "Box", "Outcome", "Point", "Range", "Tool", "apply", "call",
 def apply(name: str, image: Any, *, coordinates: Coordinates = "unit", **arguments: Any) -> ToolResult:
     """One tool on one image (PIL, uint8 array, or a `View`): `.image`, `.text`, `.facts`, `.error`.
 
+    >>> from PIL import Image
     >>> result = apply("crop", Image.new("L", (100, 100)), box=[0.1, 0.1, 0.6, 0.6])
     >>> result.image.width, result.facts["area_percentage"]
     (50, 25.0)

@@ -7,6 +7,8 @@ current view, whatever convention the environment speaks.
 
 import inspect
 import json
+import logging
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +20,8 @@ from viewbox.envs.coordinates import Coordinates, limits, to_unit, unit_name
 from viewbox.envs.image import View
 from viewbox.envs.types import ImageRef, ToolResult, thaw
 from viewbox.errors import ToolError, unknown
+
+log = logging.getLogger("viewbox.envs")
 
 
 class Range(NamedTuple):
@@ -70,9 +74,11 @@ class Tool:
                 continue
             kind, value = spec.get("x-kind"), thaw(given[name])
             bare = {key: item for key, item in spec.items() if key != "x-kind"}
+            if not _finite(value):
+                raise ToolError(f"{self.name}: {name} must be finite")
             problem = next(iter(Draft202012Validator(bare).iter_errors(value)), None)
             if problem is not None:
-                raise ToolError(f"{self.name}: {name} = {json.dumps(value)[:80]}: {_words(problem, spec)}")
+                raise ToolError(f"{self.name}: {name} = {json.dumps(value, default=str)[:80]}: {_words(problem, spec)}")
             if kind:
                 value = to_unit(value, coordinates, size, f"{self.name}: {name}")
             elif spec.get("type") == "integer":
@@ -93,6 +99,16 @@ def _stated(spec: Mapping[str, Any], coordinates: Coordinates) -> dict[str, Any]
             top = limits(coordinates, (1, 1))[0]
             stated["items"] = {"type": "number", "minimum": 0, "maximum": int(top)}
     return stated
+
+
+def _finite(value: Any) -> bool:
+    """Whether a float can hold every number in `value`."""
+    if isinstance(value, list):
+        return all(_finite(item) for item in value)
+    try:
+        return not isinstance(value, int | float) or math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _words(problem: Any, spec: Mapping[str, Any]) -> str:
@@ -165,14 +181,17 @@ def call(
         if isinstance(arguments, str):
             try:
                 arguments = json.loads(arguments or "{}")
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ToolError(f"{name}: the arguments are not JSON: {error}") from error
         if not isinstance(arguments, Mapping):
             raise ToolError(f"{name}: the arguments must be a JSON object")
         outcome = known.run(view, **known.arguments(arguments, coordinates, view.size))
+        picture = None if outcome.view is None else ImageRef.of(outcome.view.render())
     except ToolError as error:
         return view, ToolResult(name, error=str(error))
+    except Exception as error:  # a bug in a tool costs its call, not the episode
+        log.exception("tool %s failed", name)
+        return view, ToolResult(name, error=f"{name} failed ({type(error).__name__})")
     if outcome.view is None:
         return view, ToolResult(name, outcome.description, facts=outcome.facts)
-    picture = ImageRef.of(outcome.view.render())
     return outcome.view, ToolResult(name, outcome.description, image=picture, facts=outcome.facts)

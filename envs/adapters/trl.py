@@ -1,0 +1,68 @@
+"""A reward and an environment as a TRL reward function, for those who train with plain TRL."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.types import Episode, Task
+from viewbox.errors import ConfigError
+
+
+class TRLReward:
+    """Callable as TRL calls rewards: lists of completions and of the dataset's columns in, a list of floats out.
+
+    The last message of a completion is read as the environment reads a final reply, so the number equals that of
+    `env.score`. The dataset names its tasks by number in a column `task`, or gives their `reference`. Where the
+    trainer passes whole `episodes`, their stored scores are returned. `None`: not applicable.
+
+    >>> from viewbox.envs.digits import Digits
+    >>> env = Digits()
+    >>> task = env.tasks[0]
+    >>> reward = TRLReward(env)
+    >>> reward.__name__
+    'digits_reward'
+    >>> import json
+    >>> reward(completions=[json.dumps(env.gold_answer(task))], reference=[task.reference])[0] > 0.9
+    True
+    """
+
+    def __init__(self, env: BaseMultiTurnEnv, reward: Any = None, name: str | None = None) -> None:
+        self.env = env
+        self.reward = env.reward if reward is None else reward
+        self.__name__ = name or f"{env.name}_reward"  # TRL logs by it
+
+    def __call__(
+        self,
+        completions: Sequence[Any],
+        reference: Sequence[Mapping[str, Any]] | None = None,
+        task: Sequence[int] | None = None,
+        episodes: Sequence[Episode] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        if episodes is not None:
+            return [episode.scores.total if episode.scores else None for episode in episodes]
+        if task is not None:
+            tasks = [self.env.tasks[number] for number in task]  # type: ignore[index]
+        elif reference is not None:
+            if self.env.boxes and self.env.coordinates == "pixel":
+                raise ConfigError(
+                    f"{self.__name__}: boxes in pixels need the size of the image; the dataset needs a column 'task' "
+                    "(a number in env.tasks)"
+                )
+            tasks = [Task("trl", reference=gold) for gold in reference]
+        else:
+            raise ConfigError(
+                f"{self.__name__}: the dataset has the columns {sorted(columns)}; needed: 'task' (a number in "
+                "env.tasks) or 'reference'"
+            )
+        return [self._one(said, one) for said, one in zip(completions, tasks, strict=True)]
+
+    def _one(self, completion: Any, task: Task) -> float | None:
+        text = completion if isinstance(completion, str) else _text(completion[-1]["content"] if completion else "")
+        return self.reward(self.env.read_answer(text, task), task.reference)
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text") or "" for part in content or ())

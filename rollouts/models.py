@@ -1,0 +1,93 @@
+"""A policy from a config: a folder, a hub name, one shipped with viewbox, or a small one built from nothing."""
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from viewbox.config import ModelSection
+from viewbox.errors import ModelError, unknown
+from viewbox.rollouts import tiny
+from viewbox.rollouts.families import family_of
+
+PACKAGE = "package:"
+
+
+def resolve(name: str) -> str:
+    """`package:NAME` as the folder it stands for; other names as they are.
+
+    >>> resolve("Qwen/Qwen3-VL-4B-Instruct")
+    'Qwen/Qwen3-VL-4B-Instruct'
+    """
+    if not name.startswith(PACKAGE):
+        return name
+    shipped = Path(str(resources.files("viewbox.assets")))
+    folder = shipped / name.removeprefix(PACKAGE)
+    if not (folder / "config.json").is_file():
+        names = [one.parent.name for one in shipped.glob("*/config.json")]
+        raise ModelError(f"model.name: {unknown('shipped model', folder.name, names)}")
+    return str(folder)
+
+
+def load_processor(section: ModelSection) -> tuple[Any, Any]:
+    """(model config, processor) of a named model, without its weights."""
+    from transformers import AutoConfig, AutoProcessor
+
+    assert section.name is not None
+    name = resolve(section.name)
+    try:
+        config = AutoConfig.from_pretrained(name, revision=section.revision)
+        processor = AutoProcessor.from_pretrained(name, revision=section.revision)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"model.name = {section.name!r}: cannot be loaded: {str(error).splitlines()[0]}") from error
+    family_of(config)
+    return config, processor
+
+
+def view_settings(config: Any, processor: Any) -> dict[str, Any]:
+    """The environment settings that follow from a model: its coordinate convention and its patch grid."""
+    images = processor.image_processor
+    return {"coordinates": family_of(config).coordinates, "pixel_multiple": images.patch_size * images.merge_size}
+
+
+def bound_pixels(processor: Any, max_pixels: int) -> None:
+    """Lets the image processor pass views of up to `max_pixels` as they are."""
+    images = processor.image_processor
+    smallest = (images.patch_size * images.merge_size) ** 2
+    images.size = {"shortest_edge": smallest, "longest_edge": max(smallest, max_pixels)}
+
+
+def load_model(section: ModelSection) -> Any:
+    """The weights of a named model, on the GPU where there is one."""
+    from transformers import AutoModelForImageTextToText
+
+    assert section.name is not None
+    name = resolve(section.name)
+    try:
+        model = AutoModelForImageTextToText.from_pretrained(
+            name, revision=section.revision, dtype=section.dtype, attn_implementation=section.attention
+        )
+    except (OSError, ValueError) as error:
+        raise ModelError(f"model.name = {section.name!r}: cannot be loaded: {str(error).splitlines()[0]}") from error
+    return model.to("cuda") if torch.cuda.is_available() else model
+
+
+def build_tiny(section: ModelSection, corpus: Sequence[str], max_pixels: int, seed: int) -> tuple[Any, Any]:
+    """(model, processor) of a `model.tiny` section, its tokenizer trained on `corpus`."""
+    sizes = section.tiny
+    assert sizes is not None
+    tokenizer = tiny.tokenizer(corpus, sizes.vocab_size)
+    processor = tiny.processor(tokenizer, patch=sizes.patch, max_pixels=max_pixels)
+    model = tiny.model(
+        tokenizer,
+        seed=seed,
+        hidden=sizes.hidden,
+        layers=sizes.layers,
+        vision_hidden=sizes.vision_hidden,
+        vision_layers=sizes.vision_layers,
+        patch=sizes.patch,
+        positions=max_pixels // sizes.patch**2,
+    )
+    return model, processor

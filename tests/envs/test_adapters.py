@@ -1,0 +1,97 @@
+"""Adapters give the number the environment gives, under a name of their own."""
+
+import json
+
+import pytest
+
+from viewbox.envs.adapters.trl import TRLReward
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.digits import Digits
+from viewbox.errors import ConfigError
+from viewbox.rewards import ExactMatchReward
+
+ENV = Digits(max_turns=1)
+TASK = ENV.tasks[4]
+GOLD = json.dumps(ENV.gold_answer(TASK))
+REPLIES = [
+    GOLD,
+    "It is there: " + GOLD,
+    json.dumps(ENV.gold_answer(ENV.tasks[5])),
+    json.dumps(ENV.gold_answer(TASK) | {"bbox": [0, 0, 500, 500]}),
+    json.dumps(ENV.gold_answer(TASK) | {"bbox": [0, 0, 2000, 500]}),
+    "hm",
+    "",
+    "<tool_call>{}</tool_call>",
+]
+
+
+@pytest.mark.parametrize("text", REPLIES)
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        str,
+        lambda text: [{"role": "user", "content": "?"}, {"role": "assistant", "content": text}],
+        lambda text: [{"role": "assistant", "content": [{"type": "text", "text": text}]}],
+    ],
+)
+def test_the_number_is_that_of_the_environment(text, wrap):
+    expected = ENV.play(TASK, lambda messages: text).scores.total
+    reward = TRLReward(ENV)
+    assert reward(completions=[wrap(text)], task=[4]) == [expected]
+    assert reward(completions=[wrap(text)], reference=[TASK.reference], prompts=["?"]) == [expected]
+
+
+@pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
+def test_tasks_by_number_work_in_every_convention(coordinates):
+    env = Digits(max_turns=1, coordinates=coordinates)
+    text = json.dumps(env.gold_answer(env.tasks[4]))
+    assert TRLReward(env)(completions=[text], task=[4]) == [env.play(env.tasks[4], lambda messages: text).scores.total]
+
+
+def test_a_reward_in_plain_text_is_that_of_the_environment():
+    class Plain(BaseMultiTurnEnv):
+        name = "plain"
+        tasks = (TASK,)
+
+        def default_reward(self):
+            return ExactMatchReward("text", reference_field="label")
+
+    assert TRLReward(Plain())(completions=[TASK.reference["label"], "no"], task=[0, 0]) == [1.0, 0.0]
+
+
+def test_a_batch_keeps_its_order():
+    references = [ENV.tasks[number].reference for number in (5, 4)]
+    first, second = TRLReward(ENV)(completions=[GOLD, GOLD], reference=references)
+    assert first < second
+
+
+def test_stored_scores_are_given_back_for_whole_episodes():
+    episode = ENV.play(TASK, lambda messages: GOLD)
+    assert TRLReward(ENV)(completions=["…"], episodes=[episode]) == [episode.scores.total]
+
+
+def test_trl_finds_a_name_to_log_by():
+    assert TRLReward(ENV).__name__ == "digits_reward"
+    assert TRLReward(ENV, ExactMatchReward("label"), "label").__name__ == "label"
+
+
+def test_another_reward_than_the_environments_may_be_given():
+    text = json.dumps(ENV.gold_answer(TASK) | {"bbox": [0, 0, 500, 500]})
+    assert TRLReward(ENV, ExactMatchReward("label"))(completions=[text], task=[4]) == [1.0]
+
+
+@pytest.mark.parametrize(
+    "completion", [[], [{"role": "assistant", "content": None}], [{"role": "assistant", "content": []}]]
+)
+def test_a_completion_without_text_scores_as_no_answer(completion):
+    assert TRLReward(ENV)(completions=[completion], task=[4]) == [0.0]
+
+
+def test_a_dataset_without_tasks_or_references_is_an_error_that_names_its_columns():
+    with pytest.raises(ConfigError, match=r"\['prompts', 'solution'\]; needed: 'task'"):
+        TRLReward(ENV)(completions=[GOLD], prompts=["?"], solution=["seven"])
+
+
+def test_boxes_in_pixels_need_the_task_and_say_so():
+    with pytest.raises(ConfigError, match="boxes in pixels need the size of the image"):
+        TRLReward(Digits(coordinates="pixel"))(completions=[GOLD], reference=[TASK.reference])

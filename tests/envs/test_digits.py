@@ -1,0 +1,189 @@
+"""The quickstart's environment: the same everywhere, fair to every convention, and not to be read unaided."""
+
+import json
+
+import numpy as np
+import pytest
+
+from viewbox.envs.digits import Digits, viewer
+from viewbox.envs.digits.draw import LABELS, canvas, digits
+from viewbox.envs.tools import call
+from viewbox.envs.types import Task
+from viewbox.errors import ConfigError
+
+ENV = Digits()
+SOME = range(0, 60, 3)
+
+
+def native(env, task):
+    return np.asarray(env.images(task)[0], dtype=float)
+
+
+def pixel_box(env, task):
+    return tuple(round(value * env.canvas) for value in task.reference["bbox"])
+
+
+# ---- tasks
+
+
+def test_a_seed_is_always_the_same_picture():
+    tasks = Digits().tasks
+    for number in SOME:
+        assert tasks[number] == ENV.tasks[number]
+        assert (native(Digits(), tasks[number]) == native(ENV, ENV.tasks[number])).all()
+
+
+def test_other_seeds_and_the_other_split_are_other_pictures():
+    pictures = [canvas(seed, split, ENV.difficulty).tobytes() for seed in range(20) for split in ("train", "test")]
+    assert len(set(pictures)) == len(pictures)
+
+
+def test_no_image_is_in_both_splits():
+    train, test = ({image.tobytes() for image in digits(split)[0]} for split in ("train", "test"))
+    assert len(train) > len(test) > 300
+    assert not train & test
+
+
+def test_a_split_draws_all_labels_about_equally():
+    labels = [task.reference["label"] for task in Digits(split="test").tasks[:600]]
+    assert set(labels) == set(LABELS)
+    assert max(map(labels.count, LABELS)) < 2 * min(map(labels.count, LABELS))
+
+
+def test_first_seed_says_where_the_tasks_begin():
+    assert Digits(first_seed=5).tasks[0] == ENV.tasks[5] == ENV.tasks[2:][3]
+
+
+def test_tasks_are_a_sequence():
+    tasks = Digits(num_tasks=3).tasks
+    assert [task.metadata["seed"] for task in tasks] == [0, 1, 2]
+    assert (tasks[-1], len(tasks[1:9]), tasks.index(tasks[1]), tasks.count(tasks[1])) == (tasks[2], 2, 1, 1)
+    with pytest.raises(IndexError, match="task 3 of 3"):
+        tasks[3]
+
+
+def test_a_task_comes_back_from_json_with_its_picture():
+    task = Task.from_json(ENV.tasks[3].to_json())
+    assert (native(ENV, task) == native(ENV, ENV.tasks[3])).all()
+
+
+@pytest.mark.parametrize("given", [{"canvas": 32, "digit": 40}, {"canvas": 33, "digit": 8, "margin": 0.499}])
+def test_a_digit_that_has_no_place_is_an_error_in_words(given):
+    with pytest.raises(ConfigError, match="has no place on a canvas"):
+        Digits(**given).tasks[0]
+
+
+# ---- pictures
+
+
+def test_the_digit_is_drawn_where_its_box_says():
+    env = Digits(noise=0, distractors=0)
+    for number in SOME:
+        task = env.tasks[number]
+        pixels = native(env, task)
+        x1, y1, x2, y2 = pixel_box(env, task)
+        outside = np.ones(pixels.shape, bool)
+        outside[y1:y2, x1:x2] = False
+        assert np.ptp(pixels[outside]) == 0
+        assert pixels[y1:y2, x1:x2].max() > pixels[outside][0] + 50
+
+
+def test_distractors_keep_clear_of_the_digit():
+    alone, among = Digits(noise=0, distractors=0), Digits(noise=0, distractors=30)
+    for number in SOME:
+        x1, y1, x2, y2 = pixel_box(alone, alone.tasks[number])
+        first, second = (native(env, env.tasks[number]) for env in (alone, among))
+        assert (first[y1:y2, x1:x2] == second[y1:y2, x1:x2]).all()
+        assert (first != second).any()
+
+
+def test_the_digit_keeps_its_margin():
+    for task in ENV.tasks[:100]:
+        x1, y1, x2, y2 = task.reference["bbox"]
+        assert all(ENV.margin <= centre <= 1 - ENV.margin for centre in ((x1 + x2) / 2, (y1 + y2) / 2))
+
+
+def test_the_digit_is_smaller_in_the_overview_than_the_image_it_was_drawn_from():
+    task = ENV.tasks[0]
+    view = ENV.reset(task, seed=0).view
+    x1, _, x2, _ = task.reference["bbox"]
+    assert (x2 - x1) * view.size[0] < 5
+    assert view.size == ENV.overview_size
+
+
+def test_the_gold_look_shows_the_whole_digit_at_native_resolution_or_better():
+    for number in SOME:
+        task = ENV.tasks[number]
+        state = ENV.reset(task, seed=0)
+        factor_four = json.loads(viewer.gold_look(ENV, task).removeprefix("<tool_call>").removesuffix("</tool_call>"))
+        view, result = call("zoom", state.view, factor_four["arguments"], coordinates=ENV.coordinates)
+        assert result.success
+        u1, v1, u2, v2 = view.from_original(task.reference["bbox"])
+        assert min(u1, v1) >= 0
+        assert max(u2, v2) <= 1
+        assert (u2 - u1) * view.size[0] >= ENV.digit - 1e-6
+
+
+def test_the_overview_does_not_hold_what_the_look_shows():
+    """Nearest neighbours tell the digit from the look (ink as it was drawn), and hardly from the overview."""
+    train, targets = digits("train")
+    right = {"overview": 0, "look": 0}
+    tasks = Digits(split="test", noise=0, distractors=0)
+    for number in range(60):
+        task = tasks.tasks[number]
+        view = tasks.reset(task, seed=0).view
+        x1, y1, x2, y2 = task.reference["bbox"]
+        for name, shown in (("overview", view), ("look", view.zoom(4, ((x1 + x2) / 2, (y1 + y2) / 2)))):
+            u1, v1, u2, v2 = shown.from_original(task.reference["bbox"])
+            width, height = shown.size
+            part = shown.render().resize((8, 8), box=(u1 * width, v1 * height, u2 * width, v2 * height))
+            seen = np.asarray(part, dtype=float)
+            seen = (seen - seen.mean()) / (seen.std() + 1e-9)
+            known = train - train.mean((1, 2), keepdims=True)
+            known = known / (known.std((1, 2), keepdims=True) + 1e-9)
+            nearest = targets[((known - seen) ** 2).sum((1, 2)).argmin()]
+            right[name] += LABELS[nearest] == task.reference["label"]
+    assert right["look"] >= 54
+    assert right["overview"] <= 40
+
+
+# ---- answers
+
+
+@pytest.mark.parametrize(("coordinates", "least"), [("unit", 0.95), ("per_mille", 0.95), ("pixel", 0.5)])
+@pytest.mark.parametrize("max_pixels", [48 * 48, 100 * 100])
+def test_the_gold_answer_scores_what_its_rounding_allows(coordinates, least, max_pixels):
+    env = Digits(coordinates=coordinates, max_pixels=max_pixels)
+    for number in SOME:
+        task = env.tasks[number]
+        episode = env.play(task, lambda messages, task=task: json.dumps(env.gold_answer(task)))
+        assert episode.end_reason == "answered"
+        assert episode.scores.components["label"] == 1.0
+        assert episode.scores.components["box"] >= least
+
+
+def test_another_label_loses_only_the_label():
+    task = ENV.tasks[0]
+    wrong = next(label for label in LABELS if label != task.reference["label"])
+    scores = ENV.play(task, lambda messages: viewer.answer(ENV, task, wrong)).scores
+    assert scores.components["label"] == 0.0
+    assert scores.total == pytest.approx(scores.components["box"] / 2)
+
+
+def test_a_label_that_is_no_digit_is_a_nudge():
+    value, problem = ENV.check_answer({"label": "7", "bbox": [0, 0, 10, 10]}, ENV.tasks[0])
+    assert value == {}
+    assert problem.startswith("label: ")
+
+
+@pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
+def test_every_demonstration_is_played_to_its_answer(coordinates):
+    env = Digits(coordinates=coordinates)
+    kinds = set()
+    for number in range(40):
+        said = iter(env.demonstration(env.tasks[number], number, guess=0.25, too_far=0.25, astray=0.25))
+        episode = env.play(env.tasks[number], lambda messages, said=said: next(said))
+        assert (episode.end_reason, episode.info["malformed"], list(said)) == ("answered", 0, [])
+        assert all(result.success for turn in episode.turns for result in turn.tool_results)
+        kinds.add(episode.num_turns)
+    assert kinds == {1, 2, 3}

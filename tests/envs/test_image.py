@@ -1,0 +1,209 @@
+"""Geometry as properties: what the transform says is where the pixels are, through any chain of zooms and crops."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from viewbox.envs.image import View, fit, open_image
+from viewbox.errors import ImageError
+
+UNIT = st.floats(0, 1)
+
+
+@st.composite
+def zooms(draw, most=4):
+    return ("zoom", draw(st.floats(0.5, most)), (draw(UNIT), draw(UNIT)))
+
+
+@st.composite
+def crops(draw):
+    x, y = draw(st.floats(0, 0.6)), draw(st.floats(0, 0.6))
+    return ("crop", (x, y, x + draw(st.floats(0.3, 1)) * (1 - x), y + draw(st.floats(0.3, 1)) * (1 - y)))
+
+
+CHAINS = st.lists(zooms() | crops(), max_size=5)
+SIZES = st.tuples(st.integers(1, 600), st.integers(1, 600))
+BUDGETS = st.sampled_from([(256, 1), (256, 16), (4096, 1), (4096, 28), (65536, 32)])
+
+
+def walk(view, chain):
+    for name, *arguments in chain:
+        view = getattr(view, name)(*arguments)
+        yield view
+
+
+def last(view, chain):
+    return [view, *walk(view, chain)][-1]
+
+
+# ---- the map
+
+
+@settings(max_examples=100, deadline=None)
+@given(SIZES, CHAINS, UNIT, UNIT)
+def test_a_point_comes_back_from_the_original_to_the_view(size, chain, u, v):
+    view = last(View.of(Image.new("L", size)), chain)
+    assert view.from_original(view.to_original((u, v))) == pytest.approx((u, v), abs=1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(SIZES, CHAINS)
+def test_the_window_never_leaves_the_image(size, chain):
+    for view in walk(View.of(Image.new("L", size)), chain):
+        x1, y1, x2, y2 = view.window
+        assert -1e-9 <= x1 < x2 <= 1 + 1e-9
+        assert -1e-9 <= y1 < y2 <= 1 + 1e-9
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(1, 4), st.floats(0.3, 0.7), st.floats(0.3, 0.7))
+def test_a_zoom_away_from_the_edges_is_centred_on_its_point(factor, u, v):
+    assume(0.5 / factor <= min(u, v, 1 - u, 1 - v))
+    view = View.of(Image.new("L", (200, 100))).zoom(factor, (u, v))
+    assert view.to_original((0.5, 0.5)) == pytest.approx((u, v))
+
+
+def test_zooming_out_never_shows_more_than_all():
+    assert View.of(Image.new("L", (200, 100))).zoom(2).zoom(0.5, (0, 0)).zoom(0.5).window == (0, 0, 1, 1)
+
+
+def test_a_zoom_at_a_corner_stays_inside_the_image():
+    assert View.of(Image.new("L", (200, 100))).zoom(4, (1, 1)).window == (0.75, 0.75, 1, 1)
+
+
+# ---- sizes
+
+
+@settings(max_examples=100, deadline=None)
+@given(SIZES, CHAINS, BUDGETS)
+def test_no_view_is_larger_than_the_budget_and_its_sides_are_multiples(size, chain, budget):
+    most, multiple = budget
+    view = View.of(Image.new("L", size), max_pixels=most, multiple=multiple)
+    for shown in [view, *walk(view, chain)]:
+        width, height = shown.size
+        assert 0 < width * height <= most
+        assert width % multiple == height % multiple == 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(SIZES, CHAINS, BUDGETS)
+def test_a_rendered_view_has_the_size_it_says(size, chain, budget):
+    view = last(View.of(Image.new("RGB", size), max_pixels=budget[0], multiple=budget[1]), chain)
+    assert view.render().size == view.size
+
+
+@pytest.mark.parametrize("size", [(20000, 1), (1, 20000), (4000, 10), (10, 4000)])
+@pytest.mark.parametrize(("most", "multiple"), [(256, 1), (256, 16), (4096, 28)])
+def test_a_very_long_image_is_shown_within_the_budget(size, most, multiple):
+    view = View.of(Image.new("L", size, 9), max_pixels=most, multiple=multiple)
+    for shown in (view, view.zoom(4), view.zoom(4).zoom(4), view.crop((0.2, 0, 0.4, 1))):
+        assert shown.size[0] * shown.size[1] <= most
+        assert np.asarray(shown.render()).mean() == 9
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.floats(0.01, 1e5), st.floats(0.01, 1e5), BUDGETS, st.booleans())
+def test_fit_respects_the_budget_for_any_aspect(width, height, budget, enlarge):
+    w, h = fit(width, height, *budget, enlarge=enlarge)
+    assert 0 < w * h <= budget[0]
+    assert w % budget[1] == h % budget[1] == 0
+
+
+@given(st.integers(1, 500), st.integers(1, 500))
+def test_an_image_that_fits_is_shown_pixel_by_pixel(width, height):
+    assert fit(width, height, 500 * 500) == (width, height)
+
+
+@pytest.mark.parametrize("size", [(300, 170), (313, 97), (100, 100)])
+@pytest.mark.parametrize(("most", "multiple"), [(4096, 1), (40000, 28), (65536, 32)])
+def test_zooming_again_and_again_does_not_shrink_the_picture(size, most, multiple):
+    view = View.of(Image.new("L", size), max_pixels=most, multiple=multiple)
+    sizes = {shown.size for shown in walk(view, [("zoom", 1.2, (0.5, 0.5))] * 10)}
+    assert sizes == {view.size}
+
+
+# ---- pixels
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.tuples(st.integers(300, 500), st.integers(300, 500)), st.lists(zooms(2) | crops(), max_size=3), UNIT, UNIT)
+def test_a_painted_marker_is_where_the_transform_says(size, chain, u, v):
+    side = 7
+    window = last(View.of(Image.new("L", size)), chain)
+    x, y = window.to_original((0.1 + 0.8 * u, 0.1 + 0.8 * v))
+    left, top = round(x * size[0] - side / 2), round(y * size[1] - side / 2)
+    assume(0 <= left <= size[0] - side and 0 <= top <= size[1] - side)
+    pixels = np.zeros(size[::-1], np.uint8)
+    pixels[top : top + side, left : left + side] = 255
+    view = last(View.of(pixels, max_pixels=64 * 64), chain)
+    u1, v1, u2, v2 = view.from_original(
+        (left / size[0], top / size[1], (left + side) / size[0], (top + side) / size[1])
+    )
+    assume(min(u1, v1) > 0 and max(u2, v2) < 1)
+    shown = np.asarray(view.render(), dtype=float)
+    rows, columns = np.indices(shown.shape)
+    found = ((columns + 0.5) * shown).sum() / shown.sum(), ((rows + 0.5) * shown).sum() / shown.sum()
+    said = (u1 + u2) / 2 * view.size[0], (v1 + v2) / 2 * view.size[1]
+    assert math.dist(found, said) <= 1
+
+
+def test_a_zoom_shows_the_native_pixels_not_those_of_the_overview():
+    noise = np.random.default_rng(0).integers(0, 256, (256, 256), dtype=np.uint8)
+    view = View.of(noise, max_pixels=64 * 64).zoom(4)
+    assert (np.asarray(view.render()) == noise[96:160, 96:160]).all()
+
+
+def test_a_chain_loses_nothing_against_one_step():
+    noise = np.random.default_rng(0).integers(0, 256, (256, 256), dtype=np.uint8)
+    view = View.of(noise, max_pixels=64 * 64)
+    chain, once = view.zoom(2).zoom(2), view.zoom(4)
+    assert (np.asarray(chain.render()) == np.asarray(once.render())).all()
+
+
+def test_operations_are_applied_in_call_order_and_reset_drops_them():
+    view = View.of(np.full((20, 20), 10, np.uint8))
+    changed = view.then(lambda pixels: pixels + 1).then(lambda pixels: pixels * 2)
+    assert changed.render().getpixel((0, 0)) == 22
+    assert changed.zoom(2).reset() == view
+
+
+# ---- what can be opened
+
+
+@pytest.mark.parametrize(
+    ("mode", "becomes"), [("1", "L"), ("L", "L"), ("LA", "L"), ("P", "RGB"), ("RGBA", "RGB"), ("CMYK", "RGB")]
+)
+def test_common_modes_become_grey_or_colour(mode, becomes):
+    assert open_image(Image.new(mode, (3, 2))).mode == becomes
+
+
+@pytest.mark.parametrize("mode", ["I;16", "I", "F"])
+def test_other_modes_are_refused_in_words(mode):
+    with pytest.raises(ImageError, match=f"image mode {mode}; allowed"):
+        open_image(Image.new(mode, (3, 2)))
+
+
+def test_an_exif_rotation_is_applied():
+    lying = Image.new("L", (4, 2))
+    lying.getexif()[0x0112] = 6
+    assert open_image(lying).size == (2, 4)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (2, 3, 4), (6,)])
+def test_an_array_that_is_no_picture_is_refused(shape):
+    with pytest.raises(ImageError, match="allowed: uint8"):
+        open_image(np.zeros(shape, np.uint8))
+
+
+def test_an_array_of_another_type_is_refused():
+    with pytest.raises(ImageError, match="float64"):
+        open_image(np.zeros((3, 3)))
+
+
+def test_an_empty_image_is_refused():
+    with pytest.raises(ImageError, match="nothing to show"):
+        View.of(Image.new("L", (0, 5)))

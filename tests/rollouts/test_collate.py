@@ -1,0 +1,83 @@
+"""Episodes as tensors: every token and every picture at its place."""
+
+from dataclasses import replace
+
+import torch
+
+from viewbox.envs.types import EpisodeTokens
+from viewbox.rollouts.collate import collate, mismatch, model_inputs
+
+
+def test_prompts_are_padded_left_and_completions_right_and_nothing_is_lost(kit, played):
+    episodes = [episode.tokens for episode in played(kit)[1]]
+    batch = collate(episodes, kit.tokens)
+    prompt = max(len(episode.prompt_ids) for episode in episodes)
+    completion = max(len(episode.completion_ids) for episode in episodes)
+    pad = [kit.tokens.pad_id]
+    assert batch["prompt_ids"].shape == batch["prompt_mask"].shape == (len(episodes), prompt)
+    for name in ("completion_ids", "completion_mask", "tool_mask", "logprobs"):
+        assert batch[name].shape == (len(episodes), completion)
+    for i, episode in enumerate(episodes):
+        p, c = len(episode.prompt_ids), len(episode.completion_ids)
+        assert batch["prompt_ids"][i].tolist() == pad * (prompt - p) + list(episode.prompt_ids)
+        assert batch["prompt_mask"][i].tolist() == [0] * (prompt - p) + [1] * p
+        assert batch["completion_ids"][i].tolist() == list(episode.completion_ids) + pad * (completion - c)
+        assert batch["completion_mask"][i].tolist() == [1] * c + [0] * (completion - c)
+        assert batch["tool_mask"][i].tolist() == list(episode.mask) + [0] * (completion - c)
+        assert torch.equal(batch["logprobs"][i], torch.tensor([*episode.logprobs, *[0.0] * (completion - c)]))
+
+
+def test_pictures_stand_in_the_order_of_their_placeholders(kit, played):
+    episodes = [episode.tokens for episode in played(kit)[1]]
+    batch = collate(episodes, kit.tokens)
+    assert batch["num_images"] == [len(episode.images) for episode in episodes]
+    assert len(set(batch["num_images"])) > 1
+    pixels = [kit.tokens.pixels(image) for episode in episodes for image in episode.images]
+    assert batch["image_grid_thw"].tolist() == [list(one.grid) for one in pixels]
+    assert torch.equal(batch["pixel_values"], torch.cat([one.values for one in pixels]))
+    features = batch["image_grid_thw"].prod(dim=1) // 4
+    per_sample = [int(part.sum()) for part in features.split(batch["num_images"])]
+    assert batch["mm_token_type_ids"].sum(dim=1).tolist() == per_sample
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    assert torch.equal(batch["mm_token_type_ids"] == 1, ids == kit.tokens.image_id)
+
+
+def test_a_batch_without_pictures_has_no_pixel_entries(kit, play, words):
+    model = kit.model()
+    episodes = [episode.tokens for episode in play(words, words.tasks[:3], kit.generator(model))]
+    batch = collate(episodes, kit.tokens)
+    assert not {"pixel_values", "image_grid_thw", "num_images"} & set(batch)
+    assert set(model_inputs(batch)) == {"input_ids", "attention_mask"}
+    assert model(**model_inputs(batch)).logits.isfinite().all()
+
+
+def test_samples_with_and_without_pictures_share_a_batch(kit, played, play, words):
+    model, shown = played(kit)
+    unseen = play(words, words.tasks[:1], kit.generator(model))
+    batch = collate([unseen[0].tokens, shown[0].tokens], kit.tokens)
+    assert batch["num_images"] == [0, len(shown[0].tokens.images)]
+    with torch.no_grad():
+        both = model(**model_inputs(batch)).logits[0, -batch["completion_ids"].shape[1] - 1]
+        alone = model(**model_inputs(collate([unseen[0].tokens], kit.tokens))).logits
+    length = len(unseen[0].tokens.prompt_ids)
+    torch.testing.assert_close(both, alone[0, length - 1], atol=1e-5, rtol=0)
+
+
+def test_an_episode_that_ended_before_its_first_reply_can_be_collated(qwen3, played):
+    other = played(qwen3)[1][0].tokens
+    empty = EpisodeTokens(other.prompt_ids, (), (), (), other.images[:1], 1)
+    for batch in (collate([empty], qwen3.tokens), collate([empty, other], qwen3.tokens)):
+        assert batch["completion_mask"][0].sum() == 0
+        assert batch["completion_ids"].shape[1] >= 1
+
+
+def test_a_missing_picture_or_a_missing_placeholder_is_a_mismatch_in_words(kit, played):
+    tokens = max((episode.tokens for episode in played(kit)[1]), key=lambda tokens: len(tokens.images))
+    last = kit.tokens.pixels(tokens.images[-1]).tokens
+    all_ = sum(kit.tokens.pixels(image).tokens for image in tokens.images)
+    assert mismatch(tokens, kit.tokens) is None
+    lost = mismatch(replace(tokens, images=tokens.images[:-1]), kit.tokens)
+    assert lost == f"{all_} image tokens for {all_ - last} image features ({len(tokens.images) - 1} images)"
+    cut = tokens.prompt_ids.index(kit.tokens.image_id)
+    short = replace(tokens, prompt_ids=tokens.prompt_ids[:cut] + tokens.prompt_ids[cut + 1 :])
+    assert mismatch(short, kit.tokens).startswith(f"{all_ - 1} image tokens for {all_} image features")

@@ -1,0 +1,102 @@
+"""The warm start: the policy's tokens are learned, those that carry information most."""
+
+import pytest
+import torch
+
+from viewbox.envs.digits import Digits, viewer
+from viewbox.rollouts.scripted import Forced
+from viewbox.rollouts.sft import sft_batch, sft_loss, token_weights
+
+ENV = Digits()
+
+
+@pytest.fixture(scope="module")
+def demonstrations(kits, play):
+    """The token sides of 8 demonstrations on a family's tokenizer."""
+
+    def of(kit, script=None):
+        habits = viewer.Habits(guess=0.2, too_far=0.3, astray=0.1)
+
+        def demonstrated(conversation):
+            replies = viewer.demonstration(ENV, conversation.task, conversation.seed, habits)
+            return replies[sum(message.role == "assistant" for message in conversation.messages)]
+
+        episodes = play(ENV, [ENV.tasks[i] for i in range(8)], Forced(kit.tokens, script or demonstrated))
+        return [episode.tokens for episode in episodes]
+
+    return of
+
+
+def pieces(kit, tokens, weights, wanted):
+    """The text of the completion tokens of one weight."""
+    both = zip(tokens.completion_ids, weights, strict=True)
+    return [kit.tokenizer.decode([one]) for one, weight in both if weight == wanted]
+
+
+def test_what_the_environment_says_has_no_weight_and_what_the_policy_says_has(kit, demonstrations):
+    for tokens in demonstrations(kit):
+        weights = token_weights(tokens, kit.tokens, 5.0)
+        assert [weight > 0 for weight in weights] == [bit == 1 for bit in tokens.mask]
+        assert set(weights) <= {0.0, 1.0, 5.0}
+
+
+def test_the_values_of_a_replys_json_are_raised_and_nothing_else_of_it(kit, demonstrations):
+    reply = 'Row 3, 4: well [5, 6]. {"label": "seven", "bbox": [12, 3, 45, 6.5], "continue": false} That was 7, 8.'
+    tokens = demonstrations(kit, lambda conversation: reply)[0]
+    weights = token_weights(tokens, kit.tokens, 5.0)
+    raised = "".join(pieces(kit, tokens, weights, 5.0))
+    assert "".join(ch for ch in raised if ch.isdigit()) == "1234565"
+    assert "seven" in raised
+    plain = "".join(pieces(kit, tokens, weights, 1.0))
+    assert "".join(ch for ch in plain if ch.isdigit()) == "345678"
+    assert all(word in plain for word in ("Row", "label", "bbox", "continue", "false", "That", "<|im_end|>"))
+
+
+def test_the_numbers_of_a_tool_call_are_raised(kit, demonstrations):
+    script = lambda c: viewer.call(ENV, 4, 0.123, 0.456) if len(c.messages) == 2 else "{}"  # noqa: E731
+    tokens = demonstrations(kit, script)[0]
+    raised = "".join(pieces(kit, tokens, token_weights(tokens, kit.tokens, 5.0), 5.0))
+    assert "".join(ch for ch in raised if ch.isdigit()) == "4123456"
+
+
+def test_the_loss_is_the_weighted_mean_over_the_policys_tokens_of_each_episode_alone(kit, demonstrations, plain_logps):
+    model, episodes = kit.model(), demonstrations(kit)[:4]
+    total = weight = 0.0
+    for episode in episodes:
+        weights = torch.tensor(token_weights(episode, kit.tokens, 5.0))
+        total -= (weights * plain_logps(model, kit, episode)).sum()
+        weight += weights.sum()
+    for parts in (1, 2, 4):
+        with torch.no_grad():
+            loss = sft_loss(model, sft_batch(episodes, kit.tokens, 5.0, parts))
+        torch.testing.assert_close(loss, total / weight, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("parts", [1, 3, 8, 20])
+def test_parts_hold_every_episode_once_with_its_own_weights(qwen3, demonstrations, parts):
+    episodes = demonstrations(qwen3)
+    batches = sft_batch(episodes, qwen3.tokens, 5.0, parts)
+    assert len(batches) <= parts
+    found = []
+    for batch in batches:
+        assert batch["weights"].shape == batch["completion_ids"].shape
+        for ids, mask, weights in zip(batch["completion_ids"], batch["completion_mask"], batch["weights"], strict=True):
+            found.append((tuple(ids[mask.bool()].tolist()), weights[mask.bool()].tolist()))
+            assert weights[~mask.bool()].sum() == 0
+    given = [(episode.completion_ids, token_weights(episode, qwen3.tokens, 5.0)) for episode in episodes]
+    assert sorted(found) == sorted(given)
+
+
+def test_a_few_steps_on_8_demonstrations_make_the_loss_fall(kit, demonstrations):
+    model = kit.model().train()
+    batches = sft_batch(demonstrations(kit), kit.tokens, 3.0, parts=2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    losses = []
+    for _ in range(6):
+        loss = sft_loss(model, batches)
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert losses[-1] < 0.6 * losses[0]
+    assert model.model.visual.patch_embed.proj.weight.grad.abs().max() > 0  # the pictures are learned from
