@@ -35,7 +35,7 @@ _HOMES = {
     "Writer": "viewbox.rollouts.store",
     "ViewboxError": "viewbox.errors",
 }
-__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
+__all__ = [*_HOMES, "__version__"]
 
 if TYPE_CHECKING:
     from viewbox.envs import make as make

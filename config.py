@@ -136,7 +136,9 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict:
         key = loader.construct_object(key_node)
         if key in seen:
             line = key_node.start_mark.line + 1
-            raise ConfigError(f"{node.start_mark.name}, line {line}: the key {key!r} is given twice (first: line {seen[key]})")
+            raise ConfigError(
+                f"{node.start_mark.name}, line {line}: the key {key!r} is given twice (first: line {seen[key]})"
+            )
         seen[key] = key_node.start_mark.line + 1
     return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
 

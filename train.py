@@ -99,7 +99,9 @@ def check(config: Config) -> dict[str, Any]:
     if config.log.eval_tasks > len(held_out.tasks):
         raise ConfigError(f"log.eval_tasks = {config.log.eval_tasks}: the environment has {len(held_out.tasks)}")
     return {
-        "environment": {name: getattr(env, name) for name in ("name", "max_turns", "tools", "coordinates", "max_pixels")},
+        "environment": {
+            name: getattr(env, name) for name in ("name", "max_turns", "tools", "coordinates", "max_pixels")
+        },
         "reward": str(env.reward),
         "trainer": type(arguments).__name__,
         "notes": notes,
@@ -119,7 +121,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         config = configs.load(given.config, given.overrides)
         if given.dry_run:
-            print(json.dumps({"config": config.model_dump(exclude_none=True), "resolved": check(config)}, indent=2, default=list))
+            print(
+                json.dumps(
+                    {"config": config.model_dump(exclude_none=True), "resolved": check(config)}, indent=2, default=list
+                )
+            )
             return 0
         check(config)
         run(config, name=Path(given.config).stem)

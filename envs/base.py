@@ -9,122 +9,21 @@ import asyncio
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, ClassVar
 
 from PIL import Image
 from pydantic import BaseModel, Field, ValidationError
 
-from viewbox.envs import prompts, reply, settings, tools
-from viewbox.envs.coordinates import Coordinates, from_unit, to_unit, unit_name
+from viewbox.envs import loop, prompts, reply, settings, tools
+from viewbox.envs.coordinates import Coordinates, to_unit, unit_name
+from viewbox.envs.frozen import FrozenDict, thaw
 from viewbox.envs.image import View
-from viewbox.envs.types import (
-    EndReason,
-    Episode,
-    EpisodeTokens,
-    FrozenDict,
-    ImageRef,
-    Message,
-    RunConfig,
-    Scores,
-    Task,
-    ToolCall,
-    ToolResult,
-    Turn,
-    thaw,
-)
+from viewbox.envs.state import EpisodeState, Reply, StepResult
+from viewbox.envs.types import Episode, ImageRef, Message, Scores, Task, Turn
 from viewbox.errors import ConfigError, ToolError, unknown
 
 MAX_TURNS_CEILING = 30
-NUDGES_IN_A_ROW = 2  # after that many malformed replies in a row the stricter message
-MALFORMED_LIMIT = 5  # malformed replies in all that end the episode
-IDLE_TURNS = 3  # turns without any tool call after which "go on" becomes "answer now"
-TOOL_TEXT_LIMIT = 8000  # characters
-
-
-@dataclass(frozen=True)
-class Reply:
-    """One reply of the policy. `finish_reason` "length": it was cut off."""
-
-    text: str
-    tool_calls: tuple[ToolCall, ...] = ()
-    finish_reason: str = "stop"
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """What the environment says to a reply: new messages, or the end and its reason."""
-
-    messages: tuple[Message, ...] = ()
-    terminated: bool = False
-    truncated: bool = False
-    end_reason: EndReason | None = None
-    info: Mapping[str, Any] = field(default_factory=FrozenDict)
-
-    @property
-    def done(self) -> bool:
-        return self.terminated or self.truncated or self.end_reason is not None
-
-
-@dataclass
-class EpisodeState:
-    """One play in progress."""
-
-    env: "BaseMultiTurnEnv"
-    task: Task
-    seed: int
-    view: View | None
-    overview: View | None
-    messages: list[Message]
-    turns: list[Turn]
-    turn: int = 0
-    malformed: int = 0
-    malformed_in_a_row: int = 0
-    tool_calls: int = 0
-    answer: Mapping[str, Any] | None = None
-    end_reason: EndReason | None = None
-    terminated: bool = False
-    truncated: bool = False
-    flags: set[str] = field(default_factory=set)
-
-    @property
-    def last_turn(self) -> bool:
-        """Whether the reply that comes next is the last one allowed."""
-        return self.turn + 1 >= self.env.max_turns
-
-    def end(self, reason: EndReason) -> StepResult:
-        """Ends the play; only `answered` is a termination, the other ends are truncations."""
-        self.end_reason, self.terminated, self.truncated = reason, reason == "answered", reason != "answered"
-        return StepResult((), self.terminated, self.truncated, reason)
-
-    def episode(
-        self,
-        run_config: RunConfig | None = None,
-        *,
-        tokens: EpisodeTokens | None = None,
-        info: Mapping[str, Any] | None = None,
-    ) -> Episode:
-        """The record of this play, scored. A play that has not ended is recorded as `cancelled`."""
-        if self.end_reason is None:
-            self.end("cancelled")
-        assert self.end_reason is not None
-        bare = Episode(
-            task=self.task,
-            turns=tuple(self.turns),
-            answer=self.answer,
-            end_reason=self.end_reason,
-            terminated=self.terminated,
-            truncated=self.truncated,
-            flags=frozenset(self.flags),
-            run_config=run_config or RunConfig(seed=self.seed, max_turns=self.env.max_turns),
-            total_tokens=0 if tokens is None else len(tokens.prompt_ids) + len(tokens.completion_ids),
-            environment=self.env.name,
-            system_prompt=self.messages[0].text,
-            info={"malformed": self.malformed, **(info or {})},
-            tokens=tokens,
-        )
-        return settings.replace(bare, scores=self.env.score(bare))
 
 
 class BaseMultiTurnEnv:
@@ -252,85 +151,11 @@ class BaseMultiTurnEnv:
 
     async def step(self, state: EpisodeState, reply_: Reply | str) -> StepResult:
         """The environment's answer to one reply. Never raises for what the model said."""
-        if state.end_reason is not None:
-            raise RuntimeError(f"step() on an episode that has ended ({state.end_reason})")
-        given = Reply(reply_) if isinstance(reply_, str) else reply_
-        last = state.last_turn
-        state.turn += 1
-        parsed = self._parse(given.text, given.finish_reason)
-        native = tuple(reply.ParsedCall(call) for call in given.tool_calls)
-        calls = native + (parsed.calls if isinstance(parsed, reply.ToolCalls) else ())
-        state.turns.append(Turn("assistant", given.text, tool_calls=tuple(call.call for call in calls)))
-        if calls and not last:
-            return await self._run_tools(state, calls)
-        if calls:  # last turn: they are not run, but an answer beside them counts
-            beside = self._value(parsed)
-            if beside is None:
-                return state.end("max_turns")
-            parsed = reply.Answer(beside)
-            state.flags.add("salvaged")
-        assert not isinstance(parsed, reply.ToolCalls)
-        if isinstance(parsed, reply.Malformed):
-            return self._malformed(state, parsed.reason)
-        state.flags |= parsed.flags
-        if parsed.wants_more and not last:
-            state.malformed_in_a_row = 0
-            idle = bool(self.tool_schemas) and state.tool_calls == 0 and state.turn >= IDLE_TURNS
-            words = self._finalise() if idle else prompts.NOTES.format(turn=state.turn, max_turns=self.max_turns)
-            return self._say(state, words)
-        answer, problem = self.check_answer(parsed.value, state.task)
-        if problem is not None:
-            return self._malformed(state, problem)
-        words_back = None if last else self.on_answer(state, answer)
-        if words_back is not None:
-            state.malformed_in_a_row = 0
-            return self._say(state, words_back)
-        state.answer = FrozenDict(answer)
-        return state.end("answered")
-
-    def _parse(self, text: str, finish_reason: str = "stop") -> reply.ToolCalls | reply.Answer | reply.Malformed:
-        """`reply.parse`, but where plain text answers, any reply without a call is the answer."""
-        parsed = reply.parse(text, finish_reason=finish_reason)
-        if self.answer is not None or isinstance(parsed, reply.ToolCalls) or not text.strip():
-            return parsed
-        too_long = isinstance(parsed, reply.Malformed) and parsed.kind == "too_long"
-        return parsed if too_long else reply.Answer({"text": text})
-
-    def _value(self, parsed: reply.ToolCalls | reply.Answer | reply.Malformed) -> Mapping[str, Any] | None:
-        """The answer in a reply after which nothing more can be said."""
-        if isinstance(parsed, reply.ToolCalls):
-            return None if self.answer is None else parsed.answer
-        return parsed.value if isinstance(parsed, reply.Answer) else None
-
-    def _finalise(self) -> str:
-        return prompts.FINALISE.format(skeleton=self.skeleton)
-
-    def _say(self, state: EpisodeState, words: str) -> StepResult:
-        if state.last_turn:
-            words = f"{words}\n{self._last_turn_words()}"
-        state.turns.append(Turn("user", words))
-        state.messages.append(Message("user", (words,)))
-        return StepResult((state.messages[-1],))
-
-    def _last_turn_words(self) -> str:
-        keys = (self.answer_schema or {}).get("properties", {})
-        return prompts.LAST_TURN.format(keys=", ".join([*keys, "continue"]) if keys else "plain text")
-
-    def _malformed(self, state: EpisodeState, reason: str) -> StepResult:
-        state.malformed += 1
-        state.malformed_in_a_row += 1
-        if state.turn >= self.max_turns:
-            return state.end("max_turns")
-        if state.malformed >= MALFORMED_LIMIT:
-            return state.end("malformed")
-        if state.malformed_in_a_row > NUDGES_IN_A_ROW:
-            return self._say(state, self._finalise())
-        words = prompts.MALFORMED.format(reason=reason, skeleton=self.skeleton)
-        return self._say(state, words)
+        return await loop.step(self, state, Reply(reply_) if isinstance(reply_, str) else reply_)
 
     def read_answer(self, text: str, task: Task) -> dict[str, Any] | None:
         """The answer a final reply gives, checked and with boxes as fractions of the original; None: none usable."""
-        value = self._value(self._parse(text))
+        value = loop.value(self, loop.parse(self, text))
         if value is None:
             return None
         answer, problem = self.check_answer(value, task)
@@ -366,53 +191,6 @@ class BaseMultiTurnEnv:
             return {}, str(error)
         return answer, self.validate_answer(answer, task)
 
-    async def _run_tools(self, state: EpisodeState, calls: Sequence["reply.ParsedCall"]) -> StepResult:
-        results: list[ToolResult] = []
-        for parsed in calls:  # image tools work on one view: in order
-            result = await self._run_tool(state, parsed)
-            results.append(settings.replace(result, call_id=parsed.call.id))
-        state.tool_calls += len(calls)
-        if any(result.success for result in results):
-            state.malformed_in_a_row = 0
-        else:
-            state.malformed += all(parsed.error is not None for parsed in calls)
-        ended = state.malformed >= MALFORMED_LIMIT
-        said: list[Message] = []
-        for result in results:
-            words = _clean(result.text)
-            if result is results[-1] and state.last_turn:
-                words = f"{words}\n{self._last_turn_words()}"
-            content = (words,) if result.image is None else (words, result.image)
-            said.append(Message("tool", content, tool_call_id=result.call_id, name=result.tool_name))
-        state.messages += said
-        state.turns.append(
-            Turn(
-                "tool_result",
-                "\n".join(message.text for message in said),
-                tool_results=tuple(results),
-                images=tuple(result.image for result in results if result.image is not None),
-            )
-        )
-        return state.end("malformed") if ended else StepResult(tuple(said))
-
-    async def _run_tool(self, state: EpisodeState, parsed: "reply.ParsedCall") -> ToolResult:
-        call = parsed.call
-        if parsed.error is not None:
-            return ToolResult(call.name or "tool_call", error=parsed.error)
-        if call.name not in self.tools:
-            return ToolResult(call.name, error=unknown("tool", call.name, self.tools))
-        if state.view is None:
-            return ToolResult(call.name, error="this task has no image")
-        view, result = await asyncio.to_thread(
-            tools.call, call.name, state.view, call.arguments, coordinates=self.coordinates
-        )
-        if result.success and state.overview is not None:
-            state.view = view
-            if result.image is not None:
-                shows = from_unit(view.window, self.coordinates, state.overview.size)
-                result = settings.replace(result, facts={**result.facts, "shows": shows})
-        return result
-
     # ------------------------------------------------------------------ judging and playing
     def score(self, episode: Episode) -> Scores:
         """The reward of an episode, taken apart; an episode without an answer scores what `None` scores."""
@@ -445,8 +223,3 @@ def _is_box(value: Any) -> bool:
         and len(value) == 4
         and all(isinstance(item, int | float) and not isinstance(item, bool) for item in value)
     )
-
-
-def _clean(text: str) -> str:
-    """Tool text as the model may read it: no control characters but tab and newline, at most 8,000 characters."""
-    return "".join(ch for ch in text if ch in "\t\n" or ch.isprintable())[:TOOL_TEXT_LIMIT]

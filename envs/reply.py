@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from viewbox.envs.types import Record, ToolCall, thaw
+from viewbox.envs.frozen import Record, thaw
+from viewbox.envs.types import ToolCall
 
 MAX_BYTES = 64 * 1024  # of UTF-8
 MAX_DEPTH = 64  # objects and lists inside each other

@@ -10,142 +10,17 @@ import hashlib
 import io
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
 
-from viewbox.errors import ImageError, StoreError
+from viewbox.envs.frozen import FrozenDict, Record
+from viewbox.errors import ImageError
 
 EndReason = Literal["answered", "max_turns", "max_tokens", "malformed", "timeout", "error", "cancelled"]
-
-
-class FrozenDict(dict):
-    """A dict that cannot be changed; JSON, pickle and equality work as for a dict, and it can be hashed.
-
-    >>> d = FrozenDict({"a": [1, 2]})
-    >>> d["a"]
-    (1, 2)
-    >>> d["b"] = 1
-    Traceback (most recent call last):
-    TypeError: a record cannot be changed
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__({key: freeze(value) for key, value in dict(*args, **kwargs).items()})
-
-    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError("a record cannot be changed")
-
-    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse  # type: ignore[assignment]
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
-
-    def __reduce__(self) -> tuple[type, tuple[dict]]:
-        return FrozenDict, (dict(self),)
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Self:
-        return self
-
-
-def freeze(value: Any) -> Any:
-    """`value` with every dict, list and set inside it made immutable."""
-    if value is None or type(value) in (str, int, float, bool):
-        return value
-    if isinstance(value, FrozenDict):
-        return value
-    if isinstance(value, Mapping):
-        return FrozenDict(value)
-    if isinstance(value, list | tuple):
-        return tuple(freeze(item) for item in value)
-    if isinstance(value, set | frozenset):
-        return frozenset(freeze(item) for item in value)
-    return value
-
-
-def thaw(value: Any) -> Any:
-    """`value` as plain dicts and lists, ready to be changed or written as JSON."""
-    if isinstance(value, Mapping):
-        return {key: thaw(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [thaw(item) for item in value]
-    if isinstance(value, set | frozenset):
-        return sorted(thaw(item) for item in value)
-    return value
-
-
-@cache
-def _adapter(record: type) -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(record)
-
-
-class Record:
-    """Freezes the fields of a dataclass and gives it `to_json` / `from_json`."""
-
-    __slots__ = ()
-
-    def __post_init__(self) -> None:
-        for item in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, item.name)
-            if isinstance(value, list | dict | set | tuple | frozenset):
-                object.__setattr__(self, item.name, freeze(value))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain dicts and lists: what the JSON line holds."""
-        return {
-            item.name: _plain(getattr(self, item.name))
-            for item in fields(self)  # type: ignore[arg-type]
-            if not item.metadata.get("beside")
-        }
-
-    def to_json(self) -> str:
-        """One line of JSON; NaN and infinity are refused."""
-        import json
-
-        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The record that `to_dict` wrote; raises `StoreError` naming the field that is wrong."""
-        from pydantic import ValidationError
-
-        try:
-            return _adapter(cls).validate_python(data)  # type: ignore[arg-type]
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise StoreError(f"{cls.__name__}.{where}: {first['msg']} (given {first['input']!r:.80})") from error
-
-    @classmethod
-    def from_json(cls, line: str | bytes) -> Self:
-        """The record that `to_json` wrote."""
-        import json
-
-        try:
-            return cls.from_dict(json.loads(line))
-        except json.JSONDecodeError as error:
-            raise StoreError(f"{cls.__name__}: not JSON: {error}") from error
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and isinstance(value, Record):
-        return value.to_dict()
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, set | frozenset):
-        return sorted(_plain(item) for item in value)
-    return value
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+
 from viewbox.errors import ConfigError, unknown
 from viewbox.rewards.base import Reward
 from viewbox.rewards.boxes import IoUReward

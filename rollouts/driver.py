@@ -36,7 +36,9 @@ async def play_many(
     """
     jobs = ((i, k, task) for i, task in enumerate(tasks) for k in range(group))
     done: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue()
-    workers = [asyncio.create_task(_work(env, jobs, generator, group, time_limit, seed, done)) for _ in range(concurrency)]
+    workers = [
+        asyncio.create_task(_work(env, jobs, generator, group, time_limit, seed, done)) for _ in range(concurrency)
+    ]
     running = len(workers)
     try:
         while running:

@@ -34,7 +34,9 @@ def script_of(env: BaseMultiTurnEnv, kind: str, **habits: float) -> Script:
     return script
 
 
-def collect(env: BaseMultiTurnEnv, tasks: Sequence[Task], generator: Generator, *, slots: int, seed: int) -> list[Episode]:
+def collect(
+    env: BaseMultiTurnEnv, tasks: Sequence[Task], generator: Generator, *, slots: int, seed: int
+) -> list[Episode]:
     """One episode a task, in the tasks' order."""
 
     async def play() -> list[Episode]:

@@ -36,7 +36,9 @@ class Family:
         t, h, w = (int(n) for n in found["image_grid_thw"][0])
         return Pixels(found["pixel_values"].float(), (t, h, w), t * h * w // self.merge**2)
 
-    def positions(self, ids: list[int], image_id: int, grids: list[tuple[int, int, int]], start: int) -> tuple[torch.Tensor, int]:
+    def positions(
+        self, ids: list[int], image_id: int, grids: list[tuple[int, int, int]], start: int
+    ) -> tuple[torch.Tensor, int]:
         """M-RoPE positions (3, len(ids)) of a stretch of tokens that begins at position `start`, and the next one.
 
         Text advances all three axes together; an image's tokens share the time axis and count rows and columns, and

@@ -232,7 +232,9 @@ class HFGenerator:
             )
             positions[:, i, : lengths[i]] = stretch
         vision = self.tokens.family.vision_inputs(pixels, device, self.model.dtype)
-        found = self._forward(rows, ids.to(device), positions.to(device), torch.tensor(lengths, device=device), **vision)
+        found = self._forward(
+            rows, ids.to(device), positions.to(device), torch.tensor(lengths, device=device), **vision
+        )
         for row, length in zip(rows, lengths, strict=True):
             row.length += length
         return found

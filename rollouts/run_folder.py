@@ -68,7 +68,7 @@ class MetricsFile(TrainerCallback):
         left = (state.max_steps - state.global_step) * (time.monotonic() - self.started) / max(1, done)
         parts = [f"step {state.global_step}/{state.max_steps}"]
         for name, label in (("reward", "reward"), ("tools/rate", "tool rate"), ("episodes/truncated", "truncated")):
-            if name in logs:
+            if logs.get(name) is not None:  # TRL logs None where a step has no number: every sample dropped, say
                 parts.append(f"{label} {logs[name]:.2f}")
         if "reward" not in logs:
             parts.append(f"loss {float(logs['loss']):.3f}")

@@ -16,12 +16,12 @@ from viewbox.config import Demonstrations
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.types import Episode, EpisodeTokens
 from viewbox.errors import StoreError
+from viewbox.rollouts import tiny
 from viewbox.rollouts.collate import collate, mismatch, model_inputs
 from viewbox.rollouts.driver import play_many
 from viewbox.rollouts.evaluate import collect, script_of
 from viewbox.rollouts.scripted import Forced
 from viewbox.rollouts.store import Writer
-from viewbox.rollouts import tiny
 from viewbox.rollouts.tokens import ChatTokens
 
 _VALUE = re.compile(r'[:\[,]\s*("(?:[^"\\]|\\.)*"(?!\s*:)|-?\d+(?:\.\d+)?)')
@@ -44,8 +44,8 @@ def token_weights(episode: EpisodeTokens, tokens: ChatTokens, informative: float
             end += 1
         pieces = [tokens.tokenizer.decode([i]) for i in episode.completion_ids[start:end]]
         text, at = "".join(pieces), 0
-        inside = re.search(r"\{.*\}", text, re.DOTALL)  # numbers in the prose around are not values
-        spans = [match.span(1) for match in _VALUE.finditer(text, *inside.span())] if inside else []
+        json_ = re.search(r"\{.*\}", text, re.DOTALL)  # numbers in the prose around are not values
+        spans = [match.span(1) for match in _VALUE.finditer(text, *json_.span())] if json_ else []
         inside: dict[int, list[int]] = {}
         for k, piece in enumerate(pieces):
             begin, stop = at + len(piece) - len(piece.lstrip()), at + len(piece.rstrip())

@@ -11,7 +11,8 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from viewbox.envs.types import ImageRef, Message, thaw
+from viewbox.envs.frozen import thaw
+from viewbox.envs.types import ImageRef, Message
 from viewbox.errors import ImageError, ModelError
 from viewbox.rollouts.conversation import Conversation
 from viewbox.rollouts.families import Family, Pixels, family_of
@@ -48,7 +49,10 @@ class ChatTokens:
     # ------------------------------------------------------------------ the template
     def _render(self, messages: list[dict], tools: Sequence[Mapping] | None = None, *, prompt: bool = False) -> str:
         return self.processor.apply_chat_template(
-            messages, tools=[thaw(tool) for tool in tools] if tools else None, tokenize=False, add_generation_prompt=prompt
+            messages,
+            tools=[thaw(tool) for tool in tools] if tools else None,
+            tokenize=False,
+            add_generation_prompt=prompt,
         )
 
     def _probe(self) -> None:
@@ -56,7 +60,9 @@ class ChatTokens:
         tool = {"type": "function", "function": {"name": "probe_tool", "description": "", "parameters": {}}}
         try:
             self.shows_tools = "probe_tool" in self._render(STAND_IN[:1], [tool], prompt=True)
-            seen = self._render([*STAND_IN, {"role": "tool", "content": [{"type": "text", "text": "t"}, {"type": "image"}]}])
+            seen = self._render(
+                [*STAND_IN, {"role": "tool", "content": [{"type": "text", "text": "t"}, {"type": "image"}]}]
+            )
             plain = self._render([*STAND_IN, {"role": "tool", "content": [{"type": "text", "text": "t"}]}])
             self.tool_role = len(seen) > len(plain) and "<tool_response>" in seen
         except Exception as error:  # templates raise what they like
@@ -80,7 +86,11 @@ class ChatTokens:
         if message.role == "system":
             return {"role": "system", "content": self._plain(message.text)}
         if message.role == "tool" and not self.tool_role:
-            parts = [{"type": "text", "text": "<tool_response>\n"}, *parts, {"type": "text", "text": "\n</tool_response>"}]
+            parts = [
+                {"type": "text", "text": "<tool_response>\n"},
+                *parts,
+                {"type": "text", "text": "\n</tool_response>"},
+            ]
             return {"role": "user", "content": parts}
         return {"role": message.role, "content": parts}
 

@@ -45,7 +45,7 @@ class Digits(BaseMultiTurnEnv):
     first_seed: Annotated[int, Field(ge=0)] = 0
     canvas: Annotated[int, Field(ge=32)] = 192
     digit: Annotated[int, Field(ge=8)] = 10
-    noise: Annotated[float, Field(ge=0)] = 30.0
+    noise: Annotated[float, Field(ge=0)] = 27.0
     distractors: Annotated[int, Field(ge=0)] = 4
     margin: Annotated[float, Field(ge=0, lt=0.5)] = 0.125
 

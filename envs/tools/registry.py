@@ -17,8 +17,9 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 from jsonschema import Draft202012Validator
 
 from viewbox.envs.coordinates import Coordinates, limits, to_unit, unit_name
+from viewbox.envs.frozen import thaw
 from viewbox.envs.image import View
-from viewbox.envs.types import ImageRef, ToolResult, thaw
+from viewbox.envs.types import ImageRef, ToolResult
 from viewbox.errors import ToolError, unknown
 
 log = logging.getLogger("viewbox.envs")

@@ -12,8 +12,9 @@ from pydantic import BaseModel
 
 from viewbox.envs import prompts
 from viewbox.envs.base import BaseMultiTurnEnv, Reply
+from viewbox.envs.frozen import FrozenDict
 from viewbox.envs.reply import MAX_BYTES
-from viewbox.envs.types import Episode, FrozenDict, ImageRef, RunConfig, Task, ToolCall
+from viewbox.envs.types import Episode, ImageRef, RunConfig, Task, ToolCall
 from viewbox.errors import ConfigError, ImageError
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
 

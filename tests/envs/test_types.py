@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from viewbox.envs.frozen import FrozenDict, thaw
 from viewbox.envs.types import (
     Episode,
     EpisodeTokens,
-    FrozenDict,
     ImageRef,
     Message,
     RunConfig,
@@ -24,7 +24,6 @@ from viewbox.envs.types import (
     ToolCall,
     ToolResult,
     Turn,
-    thaw,
 )
 from viewbox.errors import ImageError, StoreError
 

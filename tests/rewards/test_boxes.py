@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+
 from viewbox.errors import ConfigError
 from viewbox.rewards import IoUReward, iou
 

@@ -6,6 +6,7 @@ import sys
 import pytest
 import yaml
 from pydantic import BaseModel, ValidationError
+
 from viewbox.errors import ConfigError
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward, RewardSpec, TokenF1Reward, build
 

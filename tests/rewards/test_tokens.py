@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from viewbox.errors import ConfigError
 from viewbox.rewards import TokenF1Reward
 

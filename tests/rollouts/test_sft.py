@@ -27,36 +27,40 @@ def demonstrations(kits, play):
     return of
 
 
-def pieces(kit, tokens, weights, wanted):
-    """The text of the completion tokens of one weight."""
+def spoken(kit, tokens, weights, raised):
+    """The text of the policy's tokens whose weight is above 1 (`raised`), or is 1."""
     both = zip(tokens.completion_ids, weights, strict=True)
-    return [kit.tokenizer.decode([one]) for one, weight in both if weight == wanted]
+    return "".join(kit.tokenizer.decode([one]) for one, weight in both if weight and (weight > 1) == raised)
 
 
-def test_what_the_environment_says_has_no_weight_and_what_the_policy_says_has(kit, demonstrations):
+def digits(text):
+    return "".join(ch for ch in text if ch.isdigit())
+
+
+def test_what_the_environment_says_has_no_weight_and_what_the_policy_says_at_least_1(kit, demonstrations):
     for tokens in demonstrations(kit):
         weights = token_weights(tokens, kit.tokens, 5.0)
-        assert [weight > 0 for weight in weights] == [bit == 1 for bit in tokens.mask]
-        assert set(weights) <= {0.0, 1.0, 5.0}
+        assert all(weight >= 1 if bit else weight == 0 for weight, bit in zip(weights, tokens.mask, strict=True))
+        assert max(weights) > 1
 
 
 def test_the_values_of_a_replys_json_are_raised_and_nothing_else_of_it(kit, demonstrations):
     reply = 'Row 3, 4: well [5, 6]. {"label": "seven", "bbox": [12, 3, 45, 6.5], "continue": false} That was 7, 8.'
     tokens = demonstrations(kit, lambda conversation: reply)[0]
-    weights = token_weights(tokens, kit.tokens, 5.0)
-    raised = "".join(pieces(kit, tokens, weights, 5.0))
-    assert "".join(ch for ch in raised if ch.isdigit()) == "1234565"
+    weights = token_weights(tokens, kit.tokens, 60.0)
+    raised, plain = (spoken(kit, tokens, weights, which) for which in (True, False))
+    assert digits(raised) == "1234565"
     assert "seven" in raised
-    plain = "".join(pieces(kit, tokens, weights, 1.0))
-    assert "".join(ch for ch in plain if ch.isdigit()) == "345678"
+    assert digits(plain) == "345678"
     assert all(word in plain for word in ("Row", "label", "bbox", "continue", "false", "That", "<|im_end|>"))
+    # 5 values, each of one weight however many tokens it takes
+    assert sum(weight for weight in weights if weight > 1) == pytest.approx(5 * 60)
 
 
 def test_the_numbers_of_a_tool_call_are_raised(kit, demonstrations):
     script = lambda c: viewer.call(ENV, 4, 0.123, 0.456) if len(c.messages) == 2 else "{}"  # noqa: E731
     tokens = demonstrations(kit, script)[0]
-    raised = "".join(pieces(kit, tokens, token_weights(tokens, kit.tokens, 5.0), 5.0))
-    assert "".join(ch for ch in raised if ch.isdigit()) == "4123456"
+    assert digits(spoken(kit, tokens, token_weights(tokens, kit.tokens, 60.0), True)) == "4123456"
 
 
 def test_the_loss_is_the_weighted_mean_over_the_policys_tokens_of_each_episode_alone(kit, demonstrations, plain_logps):
@@ -83,7 +87,8 @@ def test_parts_hold_every_episode_once_with_its_own_weights(qwen3, demonstration
         for ids, mask, weights in zip(batch["completion_ids"], batch["completion_mask"], batch["weights"], strict=True):
             found.append((tuple(ids[mask.bool()].tolist()), weights[mask.bool()].tolist()))
             assert weights[~mask.bool()].sum() == 0
-    given = [(episode.completion_ids, token_weights(episode, qwen3.tokens, 5.0)) for episode in episodes]
+    single = lambda weights: torch.tensor(weights).tolist()  # noqa: E731  float32, as in a batch
+    given = [(episode.completion_ids, single(token_weights(episode, qwen3.tokens, 5.0))) for episode in episodes]
     assert sorted(found) == sorted(given)
 
 
@@ -92,11 +97,11 @@ def test_a_few_steps_on_8_demonstrations_make_the_loss_fall(kit, demonstrations)
     batches = sft_batch(demonstrations(kit), kit.tokens, 3.0, parts=2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     losses = []
-    for _ in range(6):
+    for _ in range(4):
         loss = sft_loss(model, batches)
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert losses[-1] < 0.6 * losses[0]
+    assert losses[-1] < 0.8 * losses[0]
     assert model.model.visual.patch_embed.proj.weight.grad.abs().max() > 0  # the pictures are learned from

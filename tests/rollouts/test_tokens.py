@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.types import ImageRef, Message, thaw
+from viewbox.envs.frozen import thaw
+from viewbox.envs.types import ImageRef, Message
 from viewbox.errors import ImageError, ModelError
 from viewbox.rollouts.collate import mismatch
 from viewbox.rollouts.conversation import Conversation

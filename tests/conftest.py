@@ -1,0 +1,26 @@
+"""What tests of whole runs share: a folder with a tiny random policy in it, as `model.name` wants it."""
+
+import json
+
+import pytest
+import torch
+
+from viewbox.envs.digits import Digits, viewer
+from viewbox.envs.frozen import thaw
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory):
+    """A Qwen3-VL of some 100,000 random weights with its processor, saved; its tokenizer knows the digits' words."""
+    from viewbox.rollouts import tiny
+
+    env = Digits()
+    said = [line for i in range(30) for line in viewer.demonstration(env, env.tasks[i], i, viewer.Habits())]
+    prompt = [env.opening(env.tasks[0]), *(json.dumps(thaw(schema)) for schema in env.tool_schemas)]
+    tok = tiny.tokenizer([*prompt * 20, *said], 480)
+    folder = tmp_path_factory.mktemp("tiny_viewer")
+    tiny.model(tok, hidden=48, layers=2, vision_hidden=32, vision_layers=2).save_pretrained(folder)
+    tiny.processor(tok).save_pretrained(folder)
+    return folder
