@@ -4,6 +4,7 @@ Sections: `model`, `env`, `reward`, `rollout`, `train` (anything TRL's `GRPOConf
 environment's own settings stand beside its name under `env`; `eval` inside it overrides them for held-out tasks.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -37,11 +38,15 @@ class TinyModel(Section):
 class ModelSection(Section):
     """Which policy is trained."""
 
-    name: str | None = Field(None, description="a folder, a hub name, or `package:tiny_viewer` for the shipped one")
-    tiny: TinyModel | None = Field(None, description="build a small one instead of loading")
+    name: str | None = Field(
+        default=None, description="a folder, a hub name, or `package:tiny_viewer` for the shipped one"
+    )
+    tiny: TinyModel | None = Field(default=None, description="build a small one instead of loading")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
-    max_pixels: int | None = Field(None, description="the processor's largest image; default: the environment's")
+    attention: Literal["sdpa", "eager"] = Field(default="sdpa", description="what takes the engine's attention mask")
+    max_pixels: int | None = Field(
+        default=None, description="the processor's largest image; default: the environment's"
+    )
     revision: str | None = None
 
 
@@ -76,6 +81,15 @@ class Demonstrations(Section):
     habits: dict[str, float] = Field(default_factory=dict, description="how often the viewer does what")
 
 
+class VisionWarmup(Section):
+    """sft from scratch: the vision tower first learns to classify close looks (`rollouts/vision.py`)."""
+
+    steps: Annotated[int, Field(ge=20)] = 450
+    batch: Annotated[int, Field(ge=2)] = 96
+    learning_rate: Annotated[float, Field(gt=0)] = 3e-3
+    field: str = Field(default="label", description="the answer field that is told from a look")
+
+
 class TrainSection(BaseModel):
     """How the policy is trained; keys not listed here are TRL's `GRPOConfig` (grpo) or `TrainingArguments` (sft)."""
 
@@ -83,9 +97,12 @@ class TrainSection(BaseModel):
 
     method: Method = "grpo"
     seed: Annotated[int, Field(ge=0)] = 0
-    episodes: str | None = Field(None, description="sft: a folder of saved episodes")
-    demonstrations: Demonstrations | None = Field(None, description="sft: make them with the scripted viewer")
-    informative_weight: Annotated[float, Field(ge=1)] = 4.0
+    episodes: str | None = Field(default=None, description="sft: a folder of saved episodes")
+    demonstrations: Demonstrations | None = Field(default=None, description="sft: make them with the scripted viewer")
+    vision: VisionWarmup | None = Field(default=None, description="sft: teach a new vision tower first")
+    informative_weight: Annotated[float, Field(ge=1)] = Field(
+        default=12.0, description="sft: of each JSON value in a reply"
+    )
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -105,12 +122,16 @@ class LogSection(Section):
     """What a run leaves behind."""
 
     dir: str = "runs"
-    name: str | None = Field(None, description="the run's folder in `dir`; default: the config's file name and seed")
+    name: str | None = Field(
+        default=None, description="the run's folder in `dir`; default: the config's file name and seed"
+    )
     episodes_per_step: Annotated[int, Field(ge=0)] = 8
     eval_tasks: Annotated[int, Field(ge=0)] = 200
-    eval_temperature: Annotated[float, Field(ge=0)] | None = Field(None, description="default: rollout.temperature")
+    eval_temperature: Annotated[float, Field(ge=0)] | None = Field(
+        default=None, description="default: rollout.temperature"
+    )
     eval_seed: Annotated[int, Field(ge=0)] = 0
-    export: str | None = Field(None, description="also save the trained model and its card to this folder")
+    export: str | None = Field(default=None, description="also save the trained model and its card to this folder")
     report_to: list[str] = Field(default_factory=list)
 
 
@@ -127,12 +148,14 @@ class Config(Section):
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML that refuses a key given twice."""
+    """YAML that refuses a key given twice and reads 1e-4 as the number it is."""
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict:
     seen: dict[Any, int] = {}
     for key_node, _ in node.value:
+        if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
+            continue
         key = loader.construct_object(key_node)
         if key in seen:
             line = key_node.start_mark.line + 1
@@ -144,6 +167,15 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict:
 
 
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+# YAML 1.1 wants a point and a signed exponent (1.0e-4) and takes anything else for a string
+_EXPONENT = re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
+
+
+def _read(text: str, name: str) -> Any:
+    loader = _Loader(text)
+    loader.name = name
+    return loader.get_single_data()
 
 
 def find(name: str) -> Path:
@@ -168,9 +200,7 @@ def load(name: str, overrides: Sequence[str] = ()) -> Config:
     path = find(name)
     text = path.read_text(encoding="utf-8")
     try:
-        loader = _Loader(text)
-        loader.name = path.name
-        raw = loader.get_single_data()
+        raw = _read(text, path.name)
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML: {error}") from error
     if not isinstance(raw, dict):
@@ -192,32 +222,16 @@ def _override(raw: dict, override: str) -> None:
         at = at[part]
         if not isinstance(at, dict):
             raise ConfigError(f"override {override!r}: {part!r} is not a section")
-    found = yaml.safe_load(value)
-    at[last] = _number(found)
-
-
-def _number(value: Any) -> Any:
-    """YAML 1.1 reads 1e-4 as a string; nobody who writes it means one."""
-    if isinstance(value, str):
-        try:
-            return float(value) if "e" in value.lower() and value[:1].isdigit() else value
-        except ValueError:
-            return value
-    return value
-
-
-def _numbers(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _numbers(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_numbers(item) for item in value]
-    return _number(value)
+    try:
+        at[last] = _read(value, f"override {override!r}")
+    except yaml.YAMLError as error:
+        raise ConfigError(f"override {override!r}: the value is not YAML: {error}") from error
 
 
 def parse(raw: Mapping[str, Any], where: str = "config") -> Config:
     """A checked config from plain dicts."""
     try:
-        config = Config.model_validate(_numbers(dict(raw)))
+        config = Config.model_validate(dict(raw))
     except ValidationError as error:
         raise ConfigError("\n".join(f"{where}: {_explain(one)}" for one in error.errors())) from error
     if (config.model.name is None) == (config.model.tiny is None):

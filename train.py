@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -22,7 +23,7 @@ from viewbox.errors import ConfigError, ViewboxError, unknown
 log = logging.getLogger("viewbox.train")
 
 # Arguments of TRL and transformers that a run sets itself.
-OWNED = {"output_dir", "seed", "report_to", "disable_tqdm", "remove_unused_columns", "temperature"}
+OWNED = {"output_dir", "seed", "report_to", "disable_tqdm", "remove_unused_columns", "temperature", "use_vllm"}
 
 
 def make_envs(config: Config, defaults: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -75,13 +76,17 @@ def trainer_arguments(config: Config, output: Path | str) -> Any:
         "remove_unused_columns": False,
     }
     try:
-        return cls(**{**defaults, **given, **owned})
+        with warnings.catch_warnings():  # TRL itself still sets the old name of activation_checkpointing
+            warnings.simplefilter("ignore", FutureWarning)
+            return cls(**{**defaults, **given, **owned})
     except (TypeError, ValueError, ImportError) as error:
         raise ConfigError(f"train: {error}") from error
 
 
 def check(config: Config) -> dict[str, Any]:
     """Everything that can be known without weights; returns what was resolved."""
+    from viewbox.rollouts.store import load
+
     defaults: dict[str, Any] = {}
     notes = []
     if config.model.name is not None:
@@ -90,12 +95,22 @@ def check(config: Config) -> dict[str, Any]:
         name = resolve(config.model.name)
         if Path(name).is_dir():
             defaults = view_settings(*load_processor(config.model))
+            if not [*Path(name).glob("*.safetensors"), *Path(name).glob("*.bin")]:
+                raise ConfigError(f"model.name = {config.model.name!r}: the folder holds no weights (*.safetensors)")
+        elif name.startswith(("/", ".")):
+            raise ConfigError(f"model.name = {config.model.name!r}: no such folder")
         else:
             notes.append(f"{name}: a hub name; its files are checked when the run starts")
     env, held_out = make_envs(config, defaults)
     if config.rollout.temperature == 0 and config.train.method == "grpo":
         raise ConfigError("rollout.temperature = 0: GRPO needs samples that differ; allowed: above 0")
     arguments = trainer_arguments(config, "runs")
+    if config.model.tiny is not None and config.lora is None and getattr(arguments, "beta", 0.0) != 0:
+        raise ConfigError(f"train.beta = {arguments.beta}: model.tiny has no saved reference; allowed: 0, or with lora")
+    if config.train.method == "sft" and config.lora is not None:
+        raise ConfigError("lora: not with train.method = sft, which trains every weight; leave the section out")
+    if config.train.episodes is not None:
+        load(config.train.episodes)  # raises where there are none
     if config.log.eval_tasks > len(held_out.tasks):
         raise ConfigError(f"log.eval_tasks = {config.log.eval_tasks}: the environment has {len(held_out.tasks)}")
     return {
@@ -120,14 +135,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
         config = configs.load(given.config, given.overrides)
+        try:
+            resolved = check(config)
+        except ViewboxError as error:
+            raise ConfigError(f"{given.config}: {error}") from error
         if given.dry_run:
-            print(
-                json.dumps(
-                    {"config": config.model_dump(exclude_none=True), "resolved": check(config)}, indent=2, default=list
-                )
-            )
+            whole = {"config": config.model_dump(exclude_none=True), "resolved": resolved}
+            print(json.dumps(whole, indent=2, default=list))
             return 0
-        check(config)
         run(config, name=Path(given.config).stem)
     except ViewboxError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -195,6 +210,8 @@ class Run:
 
     def execute(self) -> dict[str, Any]:
         """Evaluate, train, evaluate, and write it all down."""
+        from transformers import PrinterCallback
+
         from viewbox.rollouts import run_folder
 
         method = self.config.train.method
@@ -205,6 +222,7 @@ class Run:
                 held_out["oracle"] = self.evaluate(oracle=True)
         trained_from = time.monotonic()
         trainer = self.grpo() if method == "grpo" else self.sft()
+        trainer.remove_callback(PrinterCallback)  # it prints whole dicts; MetricsFile prints a line
         trainer.train()
         trained = time.monotonic() - trained_from
         self.model = trainer.accelerator.unwrap_model(trainer.model)
@@ -258,7 +276,7 @@ class Run:
     def _callback(self, every: int) -> Any:
         from viewbox.rollouts.run_folder import MetricsFile
 
-        return MetricsFile(self.folder / "metrics.jsonl", lambda line: print(line, flush=True), every)
+        return MetricsFile(self.folder / "metrics.jsonl", tell, every)
 
     def grpo(self) -> Any:
         """The GRPO trainer of this run."""
@@ -294,7 +312,7 @@ class Run:
 
     def sft(self) -> Any:
         """The supervised trainer of this run, on saved or freshly made episodes."""
-        from viewbox.rollouts import sft
+        from viewbox.rollouts import sft, vision
         from viewbox.rollouts.store import load
 
         section = self.config.train
@@ -303,6 +321,8 @@ class Run:
             saved = str(self.folder / "demonstrations")
             sft.demonstrate(self.env, self.tokens, section.demonstrations, saved, section.seed)
         assert saved is not None
+        if section.vision is not None:
+            vision.warm_up(self.model, self.tokens, load(saved, tokens=True), section.vision, section.seed, tell)
         return sft.SFTTrainer(
             model=self.model,
             args=trainer_arguments(self.config, self.folder / "checkpoints"),
@@ -316,10 +336,19 @@ class Run:
         """The trained weights with their processor, in the run's folder and where `log.export` says."""
         from viewbox.rollouts.card import write_card
 
-        for target in filter(None, (self.folder / "model", self.config.log.export)):
+        if hasattr(self.model, "merge_and_unload"):  # LoRA: the adapter by itself, and a model that loads like any
+            self.model.save_pretrained(self.folder / "adapter")
+            self.model = self.model.merge_and_unload()
+        targets = [self.folder / "model", *([Path(self.config.log.export)] if self.config.log.export else [])]
+        for target in targets:
             self.model.save_pretrained(target)
             self.processor.save_pretrained(target)
-            write_card(Path(target), self.config, summary)
+            write_card(target, self.config, summary)
+
+
+def tell(line: str) -> None:
+    """One line for whoever watches."""
+    print(line, flush=True)
 
 
 ROWS = {"reward": "reward", "tools/rate": "tool rate", "episodes/turns": "turns", "replies/well_formed": "well-formed"}

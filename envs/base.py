@@ -22,6 +22,7 @@ from viewbox.envs.image import View
 from viewbox.envs.state import EpisodeState, Reply, StepResult
 from viewbox.envs.types import Episode, ImageRef, Message, Scores, Task, Turn
 from viewbox.errors import ConfigError, ToolError, unknown
+from viewbox.rewards import guarded
 
 MAX_TURNS_CEILING = 30
 
@@ -56,7 +57,8 @@ class BaseMultiTurnEnv:
                 f"{self.name}: max_pixels = {self.max_pixels}; allowed with pixel_multiple = {self.pixel_multiple}: "
                 f"at least {self.pixel_multiple**2}"
             )
-        self.__dict__["reward"] = self.default_reward() if reward is None else reward
+        chosen = getattr(type(self), "reward", None) if reward is None else reward
+        self.__dict__["reward"] = guarded(self.default_reward() if chosen is None else chosen)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{self.name}: an environment cannot be changed; make another with {name}={value!r}")
@@ -64,7 +66,7 @@ class BaseMultiTurnEnv:
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{self.name}: an environment cannot be changed")
 
-    reward: Any
+    reward: ClassVar[Any] = None  # an author's default; every instance has its own, guarded
 
     # ------------------------------------------------------------------ an author writes these
     @property
@@ -193,14 +195,12 @@ class BaseMultiTurnEnv:
 
     # ------------------------------------------------------------------ judging and playing
     def score(self, episode: Episode) -> Scores:
-        """The reward of an episode, taken apart; an episode without an answer scores what `None` scores."""
-        if hasattr(self.reward, "of_episode"):
-            total, parts = self.reward.of_episode(episode), {}
-        elif hasattr(self.reward, "score"):
-            total, parts = self.reward.score(episode.answer, episode.task.reference)
-        else:
-            total, parts = self.reward(episode.answer, episode.task.reference), {}
-        return Scores(0.0 if total is None else float(total), parts or {self.reward.name: total})
+        """The reward of an episode, taken apart; an episode without an answer scores what `None` scores.
+
+        A reward that raises, or is not a finite number in [0, 1], counts 0 and is logged: it never ends a run.
+        """
+        total, parts = self.reward.score(episode.answer, episode.task.reference, episode)
+        return Scores(0.0 if total is None else total, parts)
 
     async def play_async(self, task: Task, policy: Callable[[list[Message]], Any], *, seed: int = 0) -> Episode:
         """One episode with a function of the messages as the policy (it may be a coroutine function)."""

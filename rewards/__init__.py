@@ -6,7 +6,7 @@ said. `build` makes one from YAML.
 
 from viewbox.rewards.base import EpisodeReward, Reward, lookup
 from viewbox.rewards.boxes import IoUReward, iou
-from viewbox.rewards.combined import CombinedReward
+from viewbox.rewards.combined import CombinedReward, guarded
 from viewbox.rewards.exact import ExactMatchReward
 from viewbox.rewards.spec import RewardSpec, build
 from viewbox.rewards.tokens import TokenF1Reward
@@ -20,6 +20,7 @@ __all__ = [
     "RewardSpec",
     "TokenF1Reward",
     "build",
+    "guarded",
     "iou",
     "lookup",
 ]

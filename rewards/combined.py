@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from viewbox.errors import ConfigError
-from viewbox.rewards.base import Reward, finite
+from viewbox.rewards.base import EpisodeReward, Reward, finite
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class CombinedReward:
     1.0
     """
 
-    components: Mapping[str, tuple[Reward, float]]
+    components: Mapping[str, tuple[Reward | EpisodeReward, float]]
     name: str = "combined"
     _logged: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
@@ -50,16 +50,18 @@ class CombinedReward:
         return self.score(answer, reference)[0]
 
     def score(
-        self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
+        self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], episode: Any = None
     ) -> tuple[float | None, dict[str, float | None]]:
-        """The total and every component by name."""
+        """The total and every component by name; an `EpisodeReward` does not apply where no `episode` is given."""
         parts: dict[str, float | None] = {}
         applying: list[tuple[float, float]] = []
         for name, (reward, weight) in self.components.items():
             inner: dict[str, float | None] = {}
             try:
                 if isinstance(reward, CombinedReward):
-                    given, inner = reward.score(answer, reference)
+                    given, inner = reward.score(answer, reference, episode)
+                elif isinstance(reward, EpisodeReward):
+                    given = None if episode is None else reward.of_episode(episode)
                 else:
                     given = reward(answer, reference)
             except Exception as error:  # a reward written elsewhere must not end a training run
@@ -88,3 +90,17 @@ class CombinedReward:
             self._logged.add(name)
             log.warning("reward component %r %s; it counts 0.0 (said once)", name, why)
         return 0.0
+
+
+def guarded(reward: Any) -> CombinedReward:
+    """Any reward (an object, or a plain function) as a combined one, so that nothing it does can end a run.
+
+    >>> def always(answer, reference):
+    ...     return 1.0
+    >>> guarded(always).score(None, {})
+    (1.0, {'always': 1.0})
+    """
+    if isinstance(reward, CombinedReward):
+        return reward
+    name = getattr(reward, "name", None) or getattr(reward, "__name__", type(reward).__name__)
+    return CombinedReward({str(name): (reward, 1.0)}, name=str(name))

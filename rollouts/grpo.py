@@ -164,7 +164,9 @@ class EpisodeGRPOTrainer(GRPOTrainer):
     @torch.no_grad()
     def _reference_logps(self, batch: dict[str, Any], mode: str) -> torch.Tensor:
         size = self.args.per_device_train_batch_size if mode == "train" else self.args.per_device_eval_batch_size
-        base = nullcontext() if self.ref_model is not None else self.accelerator.unwrap_model(self.model).disable_adapter()
+        base = (
+            nullcontext() if self.ref_model is not None else self.accelerator.unwrap_model(self.model).disable_adapter()
+        )
         samples, found = split_pixel_values_by_grid(batch), []
         with base:
             for start in range(0, len(batch["prompt_ids"]), size):

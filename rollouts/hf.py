@@ -27,6 +27,9 @@ from viewbox.rollouts.tokens import ChatTokens
 class SlotLayer(CacheLayerMixin):
     """Keys and values of one layer, (slots, heads, capacity, head size); each row is written at its own columns."""
 
+    keys: Any
+    values: Any
+
     def __init__(self, where: "Where", slots: int) -> None:
         super().__init__()
         self.where, self.slots = where, slots
@@ -82,7 +85,8 @@ class SlotCache(Cache):
 
     def copy(self, source: int, targets: list[int], length: int) -> None:
         """The first `length` columns of one row to others."""
-        for layer in self.layers:
+        slots: Any = self.layers
+        for layer in slots:
             for kept in (layer.keys, layer.values):
                 kept[targets, :, :length] = kept[source, :, :length]
 

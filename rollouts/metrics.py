@@ -12,8 +12,9 @@ END_REASONS: tuple[str, ...] = get_args(EndReason)
 def episode_metrics(episodes: Sequence[Episode], reward: Any = None) -> dict[str, float]:
     """Means over `episodes`, under the same names whatever happened in them.
 
-    `reward` and `rewards/<component>/mean` (in [0, 1]); `tools/rate` (episodes with a call), `tools/calls` (an episode);
-    `episodes/turns`, `episodes/malformed` and `episodes/truncated` (rates); `replies/well_formed` (share of replies);
+    `reward` and `rewards/<component>/mean` (in [0, 1]); `tools/rate` (episodes with a call), `tools/calls` (of an
+    episode); `episodes/turns`, `episodes/malformed` and `episodes/truncated` (rates);
+    `replies/well_formed` (share of replies);
     `tokens/sampled` (an episode); `end/<reason>` (rates).
 
     >>> from viewbox.envs.types import Scores, Task

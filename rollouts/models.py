@@ -71,7 +71,7 @@ def load_model(section: ModelSection) -> Any:
         )
     except (OSError, ValueError) as error:
         raise ModelError(f"model.name = {section.name!r}: cannot be loaded: {str(error).splitlines()[0]}") from error
-    return model.to("cuda") if torch.cuda.is_available() else model
+    return model.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))  # type: ignore[arg-type]
 
 
 def build_tiny(section: ModelSection, corpus: Sequence[str], max_pixels: int, seed: int) -> tuple[Any, Any]:

@@ -50,7 +50,8 @@ def draw(episode: Episode, path: str) -> None:
             pen.text((left, 24 + SIDE + 6 + row * LINE), line, "black", font)
     if episode.scores is not None:
         parts = ", ".join(f"{k} {v:.2f}" for k, v in episode.scores.components.items() if v is not None)
-        text = f"gold: {episode.task.reference.get('label', '')} (green box)   answer: red box   score {episode.scores.total:.2f} ({parts})"
+        gold = episode.task.reference.get("label", "")
+        text = f"gold: {gold} (green box)   answer: red box   score {episode.scores.total:.2f} ({parts})"
         pen.text((MARGIN, SIDE + 8 * LINE - 2), text, "black", font)
     canvas.save(path)
 

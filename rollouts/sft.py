@@ -79,7 +79,7 @@ def sft_batch(
 
 def sft_loss(model: Any, batches: Sequence[dict[str, Any]]) -> torch.Tensor:
     """The weighted mean of −log p over the policy's tokens of all sub-batches."""
-    total = sum(batch["weights"].sum() for batch in batches)
+    total = sum(batch["weights"].sum() for batch in batches).clamp(min=1.0)
     losses = []
     for batch in batches:
         targets = batch["completion_ids"]
@@ -92,14 +92,16 @@ def sft_loss(model: Any, batches: Sequence[dict[str, Any]]) -> torch.Tensor:
 class SFTTrainer(Trainer):
     """transformers' trainer with the weighted loss; its dataset is a list of `EpisodeTokens`."""
 
-    def __init__(self, *args: Any, tokens: ChatTokens, informative: float = 1.0, **kwargs: Any) -> None:
+    def __init__(self, *, tokens: ChatTokens, informative: float = 1.0, **kwargs: Any) -> None:
         self.tokens, self.informative = tokens, informative
-        super().__init__(*args, data_collator=self._collate, **kwargs)
+        super().__init__(data_collator=self._collate, **kwargs)
 
     def _collate(self, episodes: Sequence[EpisodeTokens]) -> dict[str, Any]:
         return {"batches": sft_batch(episodes, self.tokens, self.informative, parts=4)}
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **kwargs: Any) -> Any:
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
         loss = sft_loss(model, inputs["batches"])
         return (loss, None) if return_outputs else loss
 

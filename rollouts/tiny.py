@@ -84,7 +84,7 @@ def model(
     spread = hidden**-0.5  # the usual 0.02 suits widths in the thousands; here it would stall learning
     head = hidden // heads
     sections = [head // 2 - 2 * (head // 6), head // 6, head // 6]
-    config = Qwen3VLConfig(
+    config = Qwen3VLConfig(  # type: ignore[call-arg]
         text_config={
             "vocab_size": len(tok),
             "hidden_size": hidden,

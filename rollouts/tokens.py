@@ -17,10 +17,13 @@ from viewbox.errors import ImageError, ModelError
 from viewbox.rollouts.conversation import Conversation
 from viewbox.rollouts.families import Family, Pixels, family_of
 
-STAND_IN = [{"role": "user", "content": [{"type": "text", "text": "q"}]}, {"role": "assistant", "content": "a"}]
+STAND_IN: list[dict[str, Any]] = [
+    {"role": "user", "content": [{"type": "text", "text": "q"}]},
+    {"role": "assistant", "content": "a"},
+]
 HERMES_TOOLS = (
-    "\n\n# Tools\n\nYou may call one or more functions. Their signatures:\n<tools>\n{tools}\n</tools>\n\nFor each call, "
-    'return a JSON object within <tool_call></tool_call>:\n<tool_call>\n{{"name": <function-name>, "arguments": '
+    "\n\n# Tools\n\nYou may call one or more functions. Their signatures:\n<tools>\n{tools}\n</tools>\n\nFor each "
+    'call, return a JSON object within <tool_call></tool_call>:\n<tool_call>\n{{"name": <function-name>, "arguments": '
     "<args-json-object>}}\n</tool_call>"
 )
 

@@ -6,6 +6,7 @@ from typing import Any
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.types import Episode, Task
 from viewbox.errors import ConfigError
+from viewbox.rewards import guarded
 
 
 class TRLReward:
@@ -28,7 +29,7 @@ class TRLReward:
 
     def __init__(self, env: BaseMultiTurnEnv, reward: Any = None, name: str | None = None) -> None:
         self.env = env
-        self.reward = env.reward if reward is None else reward
+        self.reward = env.reward if reward is None else guarded(reward)
         self.__name__ = name or f"{env.name}_reward"  # TRL logs by it
 
     def __call__(

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, ClassVar, Literal
 
 from PIL import Image
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, StrictFloat
 
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.coordinates import from_unit
@@ -20,7 +20,7 @@ class DigitAnswer(BaseModel):
     """Which digit, and where in the original image."""
 
     label: Label
-    bbox: tuple[float, float, float, float]
+    bbox: tuple[StrictFloat, StrictFloat, StrictFloat, StrictFloat]
 
 
 class Digits(BaseMultiTurnEnv):

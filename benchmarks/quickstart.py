@@ -1,0 +1,54 @@
+"""The quickstart on several seeds: held-out reward before and after, beside the oracle, and the time it took.
+
+    python benchmarks/quickstart.py [SEED ...]        (default: 0 1 2)
+
+Also measured on the shipped model: replies well-formed, and digits read when the gold look is forced. Each seed is a
+whole run in a process of its own; the last line is one JSON object.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+
+def run(seed: int, folder: str) -> dict:
+    """One quickstart; returns its summary with the wall time of the whole process."""
+    started = time.monotonic()
+    command = [sys.executable, "-m", "viewbox.train", "quickstart", f"train.seed={seed}", f"log.dir={folder}"]
+    subprocess.run(command, check=True)
+    summary = json.loads((Path(folder) / f"quickstart-seed{seed}" / "summary.json").read_text())
+    return summary | {"wall_seconds": time.monotonic() - started}
+
+
+def figures(summary: dict) -> dict:
+    """What the bars speak of."""
+    before, after, oracle = (summary["held_out"][name] for name in ("before", "after", "oracle"))
+    gap = oracle["reward"] - before["reward"]
+    return {
+        "seed": summary["seed"],
+        "reward_before": before["reward"],
+        "reward_after": after["reward"],
+        "reward_oracle": oracle["reward"],
+        "gain": after["reward"] - before["reward"],
+        "share_of_gap": (after["reward"] - before["reward"]) / gap,
+        "well_formed_before": before["replies/well_formed"],
+        "gold_look_read": oracle["rewards/label/mean"],
+        "tool_rate": [before["tools/rate"], after["tools/rate"]],
+        "label": [before["rewards/label/mean"], after["rewards/label/mean"]],
+        "iou": [before["rewards/box/mean"], after["rewards/box/mean"]],
+        "wall_seconds": summary["wall_seconds"],
+    }
+
+
+def main() -> None:
+    seeds = [int(given) for given in sys.argv[1:]] or [0, 1, 2]
+    with tempfile.TemporaryDirectory() as folder:
+        found = [figures(run(seed, folder)) for seed in seeds]
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

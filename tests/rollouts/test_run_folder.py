@@ -1,0 +1,98 @@
+"""What a run leaves on disk."""
+
+import json
+from importlib import metadata
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from PIL import Image
+
+from viewbox.rollouts import run_folder
+
+STEP = {"reward": 0.5, "tools/rate": 0.25, "episodes/truncated": 0.0, "rewards/label/mean": 0.4, "end/answered": 1.0}
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def metrics(tmp_path, told):
+    """A metrics file whose trainer has logged what is given, one line a step."""
+
+    def run(*logs, every=1, main=True):
+        callback = run_folder.MetricsFile(tmp_path / "metrics.jsonl", told.append, every)
+        state = SimpleNamespace(global_step=0, max_steps=len(logs), is_world_process_zero=main)
+        callback.on_train_begin(None, state, None)
+        for one in logs:
+            state.global_step += 1
+            callback.on_log(None, state, None, logs=one)
+        return tmp_path / "metrics.jsonl"
+
+    return run
+
+
+def test_a_run_never_writes_into_the_folder_of_an_earlier_one(tmp_path):
+    folders = [run_folder.create(tmp_path / "runs", "name") for _ in range(3)]
+    assert [folder.name for folder in folders] == ["name", "name-2", "name-3"]
+    assert all(folder.is_dir() for folder in folders)
+
+
+def test_the_config_can_be_read_back_and_the_versions_are_those_installed(tmp_path):
+    config = {"model": {"name": "m"}, "env": {"name": "digits", "tools": ["zoom"]}, "train": {"learning_rate": 1e-4}}
+    run_folder.write_config(tmp_path, config)
+    assert yaml.safe_load((tmp_path / "config.yaml").read_text()) == config
+    versions = json.loads((tmp_path / "versions.json").read_text())
+    assert {"python", "viewbox", "torch", "transformers", "trl"} <= set(versions)
+    assert versions["trl"] == metadata.version("trl")
+
+
+def test_every_log_is_a_line_of_the_metrics_file_with_its_step(metrics):
+    path = metrics({"loss": 0.5}, {"loss": 0.25, "reward": None}, {"train_runtime": 3.0})
+    assert run_folder.read_metrics(path) == [
+        {"step": 1, "loss": 0.5},
+        {"step": 2, "loss": 0.25, "reward": None},
+        {"step": 3, "train_runtime": 3.0},
+    ]
+
+
+def test_a_step_is_told_in_one_line(metrics, told):
+    metrics(STEP, {"loss": 0.125})
+    assert told[0].startswith("step 1/2  reward 0.50  tool rate 0.25  truncated 0.00  0:0")
+    assert told[1].startswith("step 2/2  loss 0.125  0:0")
+
+
+def test_a_step_without_a_reward_is_told_all_the_same(metrics, told):
+    metrics({**STEP, "reward": None})
+    assert told[0].startswith("step 1/1  tool rate 0.25")
+
+
+def test_only_every_nth_step_is_told_and_every_one_is_written(metrics, told):
+    path = metrics(*[STEP] * 10, every=5)
+    assert [line.split("  ")[0] for line in told] == ["step 5/10", "step 10/10"]
+    assert len(run_folder.read_metrics(path)) == 10
+
+
+def test_other_processes_write_nothing(metrics, told):
+    assert not metrics(STEP, main=False).exists()
+    assert told == []
+
+
+HELD_OUT = {name: {"reward": value} for name, value in (("before", 0.1), ("after", 0.6), ("oracle", 0.9))}
+
+
+@pytest.mark.parametrize("summary", [{}, {"held_out": {}}, {"held_out": HELD_OUT}])
+@pytest.mark.parametrize("lines", [[STEP], [STEP, {**STEP, "reward": None}, {"loss": 1.0}, STEP]])
+def test_the_curve_is_a_picture_with_something_on_it(tmp_path, summary, lines):
+    run_folder.draw_curve(tmp_path, [{"step": i + 1, **line} for i, line in enumerate(lines)], summary)
+    with Image.open(tmp_path / "curve.png") as picture:
+        assert picture.format == "PNG"
+        assert picture.width > 800
+        assert len(picture.convert("RGB").getcolors(2**24)) > 10
+
+
+def test_without_a_single_step_there_is_no_curve(tmp_path):
+    run_folder.draw_curve(tmp_path, [{"step": 1, "loss": 0.5}], {})
+    assert not (tmp_path / "curve.png").exists()

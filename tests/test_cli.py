@@ -1,0 +1,97 @@
+"""The `viewbox` command: what it prints, and how it ends where something given is wrong."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from viewbox import cli
+from viewbox.envs.digits import Digits, viewer
+from viewbox.rollouts.store import Writer
+
+
+@pytest.fixture
+def viewbox(monkeypatch, capsys):
+    """Runs the command in this process: (exit status, stdout, stderr)."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["viewbox", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        said = capsys.readouterr()
+        return caught.value.code or 0, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def episodes(tmp_path):
+    """A folder with one episode that looked and was right."""
+    env = Digits()
+    replies = iter([viewer.gold_look(env, env.tasks[0]), viewer.answer(env, env.tasks[0])])
+    with Writer(tmp_path / "episodes") as writer:
+        writer.append(env.play(env.tasks[0], lambda messages: next(replies)))
+    return tmp_path / "episodes"
+
+
+def test_the_installed_command_lists_the_environments_with_their_first_line():
+    command = Path(sys.executable).with_name("viewbox")
+    said = subprocess.run([command, "envs"], capture_output=True, text=True, check=True).stdout
+    assert "digits: A real handwritten digit on a large noisy canvas" in said
+
+
+def test_without_a_command_the_help_names_every_command(viewbox):
+    said = viewbox()[1:]
+    assert all(name in "".join(said) for name in ("train", "envs", "picture"))
+
+
+def test_the_help_of_train_is_that_of_training(viewbox):
+    status, out, _ = viewbox("train", "--help")
+    assert status == 0
+    assert "key.path=value" in out
+    assert "--dry-run" in out
+    assert all(f"  {section}: " in out for section in ("model", "env", "reward", "rollout", "train", "lora", "log"))
+
+
+def test_an_unknown_config_ends_with_2_and_one_line(viewbox):
+    status, out, err = viewbox("train", "quikstart", "train.seed=1")
+    assert status == 2
+    assert out == ""
+    assert err.startswith("error: quikstart: no such file; unknown shipped config 'quikstart'")
+    assert err.count("\n") == 1
+
+
+def test_overrides_and_options_reach_training(viewbox, tiny_folder):
+    status, out, _ = viewbox("train", "quickstart", "--dry-run", f"model.name={tiny_folder}", "rollout.slots=3")
+    assert status == 0
+    assert '"slots": 3' in out
+
+
+def test_an_unknown_option_of_train_is_refused(viewbox):
+    status, _, err = viewbox("train", "quickstart", "--dryrun")
+    assert status == 2
+    assert "--dryrun" in err
+
+
+def test_picture_draws_a_saved_episode(viewbox, episodes, tmp_path):
+    out = tmp_path / "drawn.png"
+    status, said, _ = viewbox("picture", episodes, "--out", out)
+    assert status == 0
+    assert said.strip() == str(out)
+    assert Image.open(out).format == "PNG"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["{folder}", "--number", "1"], "1 episodes used a tool and answered; episode 1 was asked for"),
+        (["{folder}/nowhere"], "no episodes here"),
+    ],
+)
+def test_picture_of_what_is_not_there_ends_with_2_in_words(viewbox, episodes, arguments, words):
+    status, _, err = viewbox("picture", *(one.format(folder=episodes) for one in arguments))
+    assert status == 2
+    assert err.startswith("error: ")
+    assert words in err

@@ -1,0 +1,180 @@
+"""The YAML of a run: what it may say, how it is overridden, and errors that name file, key, value and nearest name."""
+
+import pytest
+
+from viewbox import config
+from viewbox.errors import ConfigError
+
+PLAIN = "model: {name: m}\nenv: {name: digits}\n"
+SHIPPED = ("quickstart", "tiny_warmstart", "qwen3_vl_4b_lora", "qwen2_5_vl_3b")
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Loads YAML text as the file run.yaml."""
+
+    def run(text=PLAIN, *overrides):
+        path = tmp_path / "run.yaml"
+        path.write_text(text)
+        return config.load(str(path), overrides)
+
+    return run
+
+
+@pytest.fixture
+def refused(load):
+    """The words with which YAML text is refused."""
+
+    def run(text=PLAIN, *overrides):
+        with pytest.raises(ConfigError) as caught:
+            load(text, *overrides)
+        return str(caught.value)
+
+    return run
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_config_is_found_by_its_name_and_parses(name):
+    found = config.load(name)
+    assert found.env.name == "digits"
+    assert found.env.eval == {"split": "test"}
+    assert config.load(f"{name}.yaml") == config.load(f"configs/{name}.yaml") == found
+
+
+def test_a_file_of_ones_own_comes_before_a_shipped_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").write_text(PLAIN)
+    assert config.load("quickstart").model.name == "m"
+
+
+def test_numbers_with_an_exponent_are_numbers_wherever_they_stand(load):
+    text = PLAIN + "train: {a: 1e-4, b: -1e-4, c: [1e3, 2.5E+2], d: {e: 5e-1}, f: '1e-4', g: 1e-4x}\n"
+    assert load(text).train.arguments == {
+        "a": 1e-4, "b": -1e-4, "c": [1e3, 250.0], "d": {"e": 0.5}, "f": "1e-4", "g": "1e-4x",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("override", "read"),
+    [
+        ("rollout.slots=7", lambda c: c.rollout.slots == 7),
+        ("train.learning_rate=1e-4", lambda c: c.train.arguments["learning_rate"] == 1e-4),
+        ("train.adam_beta1=0.5", lambda c: c.train.arguments["adam_beta1"] == 0.5),
+        ("env.tools=[zoom, crop]", lambda c: c.env.settings["tools"] == ["zoom", "crop"]),
+        ("env.eval={split: test, noise: 10}", lambda c: c.env.eval == {"split": "test", "noise": 10}),
+        ("env.eval.noise=10", lambda c: c.env.eval == {"noise": 10}),
+        ("train.demonstrations.habits.guess=0.5", lambda c: c.train.demonstrations.habits == {"guess": 0.5}),
+        ("lora.r=8", lambda c: (c.lora.r, c.lora.alpha) == (8, 32)),
+        ("log.report_to=[tensorboard]", lambda c: c.log.report_to == ["tensorboard"]),
+        ("rollout.time_limit=null", lambda c: c.rollout.time_limit is None),
+        ("model.revision=a=b", lambda c: c.model.revision == "a=b"),
+        ("train.optim=", lambda c: c.train.arguments["optim"] is None),
+    ],
+)
+def test_an_override_is_read_as_yaml_and_may_reach_keys_that_were_not_there(load, override, read):
+    assert read(load(PLAIN, override))
+
+
+def test_later_overrides_win_and_null_leaves_a_section_out(load):
+    text = PLAIN + "lora: {r: 4}\n"
+    assert load(text, "rollout.slots=1", "rollout.slots=2").rollout.slots == 2
+    assert load(text, "lora=null").lora is None
+
+
+def test_anchors_and_merges_work(load):
+    text = "model: {name: m}\nenv: {name: digits, eval: &base {noise: 5, split: test}, more: {<<: *base, noise: 6}}\n"
+    assert load(text).env.settings["more"] == {"noise": 6, "split": "test"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["modle.name=x"], ["modle: unknown key 'modle'", "allowed: env, log, lora, model", "did you mean 'model'?"]),
+        (["rollout.slot=4"], ["rollout.slot: unknown key 'slot'", "did you mean 'slots'?"]),
+        (["model.tiny.hiden=3"], ["model.tiny.hiden: unknown key 'hiden'", "did you mean 'hidden'?"]),
+        (["lora.alfa=3"], ["lora.alfa: unknown key 'alfa'", "did you mean 'alpha'?"]),
+        (["train.demonstrations.counts=3"], ["train.demonstrations.counts", "did you mean 'count'?"]),
+        (["rollout.slots=many"], ["rollout.slots = 'many'", "integer"]),
+        (["rollout.slots=0"], ["rollout.slots = 0", "greater than or equal to 1"]),
+        (["rollout.temperature=-1"], ["rollout.temperature = -1", "greater than or equal to 0"]),
+        (["rollout=3"], ["rollout = 3", "dictionary"]),
+        (["train.method=ppo"], ["train.method = 'ppo'", "'grpo' or 'sft'"]),
+        (["model.dtype=fp16"], ["model.dtype = 'fp16'", "'float16'"]),
+        (["train.demonstrations.habits.guess=often"], ["train.demonstrations.habits.guess = 'often'", "number"]),
+        (["env=null"], ["env = None"]),
+        (["model.tiny.hidden=32"], ["model needs exactly one of `name` and `tiny`"]),
+        (["model.name=null"], ["model needs exactly one of `name` and `tiny`"]),
+        (["train.method=sft"], ["exactly one of `episodes` and `demonstrations`"]),
+        (
+            ["train.method=sft", "train.episodes=x", "train.demonstrations.count=1"],
+            ["exactly one of `episodes` and `demonstrations`"],
+        ),
+    ],
+)
+def test_an_error_names_the_file_the_key_the_value_and_what_is_allowed(refused, overrides, words):
+    said = refused(PLAIN, *overrides)
+    assert "run.yaml: " in said
+    for one in words:
+        assert one in said
+
+
+def test_every_mistake_is_named_at_once(refused):
+    said = refused(PLAIN, "rollout.slot=4", "modle=1", "log.eval_tasks=x").splitlines()
+    assert len(said) == 3
+    assert all("run.yaml: " in line for line in said)
+
+
+def test_a_missing_section_is_named(refused):
+    assert "run.yaml: env: is missing" in refused("model: {name: m}\n")
+
+
+def test_a_key_given_twice_is_refused_with_both_lines(refused):
+    assert (
+        refused("model:\n  name: m\n  name: n\n") == "run.yaml, line 3: the key 'name' is given twice (first: line 2)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("model:\n\tname: m\n", ["run.yaml", "line 2", "'\\t'"]),
+        ("model: {name: m\n", ["run.yaml", "line 2"]),
+        ("? [a]\n: 1\n", ["run.yaml", "line 1", "unhashable"]),
+        ("- model\n", ["run.yaml", "mapping of sections", "model, env, reward"]),
+        ("", ["run.yaml", "mapping of sections"]),
+        ("1: 2\n" + PLAIN, ["run.yaml", "1 = 1", "strings"]),
+        ("env: !!python/object:os.system {}\n", ["run.yaml", "line 1", "could not determine a constructor"]),
+    ],
+)
+def test_what_is_not_yaml_or_not_a_config_is_refused_with_file_and_line(refused, text, words):
+    said = refused(text)
+    for one in words:
+        assert one in said
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("train.learning_rate", "write key.path=value"),
+        ("=3", "write key.path=value"),
+        ("env.name.x=3", "'name' is not a section"),
+        ("train.learning_rate=[1,", "the value is not YAML"),
+        ("env.eval={a: 1, a: 2}", "the key 'a' is given twice"),
+    ],
+)
+def test_an_override_that_cannot_be_read_is_quoted(refused, override, words):
+    said = refused(PLAIN, override)
+    assert f"override {override!r}" in said
+    assert words in said
+
+
+def test_a_config_that_does_not_exist_names_the_nearest_shipped_one():
+    with pytest.raises(ConfigError, match=r"quikstart: no such file; .*did you mean 'quickstart'\?"):
+        config.find("quikstart")
+    with pytest.raises(ConfigError, match=r"elsewhere/quickstart\.yaml: no such file"):
+        config.find("elsewhere/quickstart.yaml")
+
+
+def test_a_checked_config_cannot_be_changed(load):
+    with pytest.raises(ValueError, match="frozen"):
+        load().rollout.slots = 3
