@@ -85,9 +85,10 @@ class VisionWarmup(Section):
     """sft from scratch: the vision tower first learns to classify close looks (`rollouts/vision.py`)."""
 
     steps: Annotated[int, Field(ge=20)] = 450
-    batch: Annotated[int, Field(ge=2)] = 96
+    batch: Annotated[int, Field(ge=2)] = 64
     learning_rate: Annotated[float, Field(gt=0)] = 3e-3
-    field: str = Field(default="label", description="the answer field that is told from a look")
+    field: str = Field(default="label", description="the reference field that is told from a close look")
+    box: str = Field(default="bbox", description="the reference field that is found in the overview")
 
 
 class TrainSection(BaseModel):

@@ -38,6 +38,9 @@ class EpisodeGRPOTrainer(GRPOTrainer):
     The first `kept_episodes` of every step are appended to the store at `episodes`.
     """
 
+    model: Any
+    args: Any
+
     def __init__(
         self,
         *args: Any,
@@ -62,12 +65,12 @@ class EpisodeGRPOTrainer(GRPOTrainer):
         self._last_logps: torch.Tensor | None = None
 
     def _set_signature_columns_if_needed(self) -> None:
-        self._signature_columns = ["task", "prompt"]
+        self._signature_columns: Any = ["task", "prompt"]
 
     # ------------------------------------------------------------------ the batch
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         mode = "train" if self.model.training else "eval"
-        group = self.num_generations if mode == "train" else self.num_generations_eval
+        group = (self.num_generations if mode == "train" else self.num_generations_eval) or 1
         started = time.perf_counter()
         episodes = self._play([self.env.tasks[row["task"]] for row in inputs])  # type: ignore[index]
         generated = time.perf_counter()
@@ -167,11 +170,12 @@ class EpisodeGRPOTrainer(GRPOTrainer):
         base = (
             nullcontext() if self.ref_model is not None else self.accelerator.unwrap_model(self.model).disable_adapter()
         )
-        samples, found = split_pixel_values_by_grid(batch), []
+        samples: dict[str, Any] = split_pixel_values_by_grid(batch)
+        found = []
         with base:
             for start in range(0, len(batch["prompt_ids"]), size):
-                part = {name: value[start : start + size] for name, value in samples.items()}
-                part = unsplit_pixel_values_by_grid(part)
+                part: dict[str, Any] = {name: value[start : start + size] for name, value in samples.items()}
+                part = dict(unsplit_pixel_values_by_grid(part))
                 names = ("pixel_values", "image_grid_thw", "num_images", "mm_token_type_ids")
                 logps, *_ = self._get_per_token_logps_and_entropies(
                     self.model if self.ref_model is None else self.ref_model,

@@ -1,11 +1,12 @@
-"""A vision tower from nothing: taught to tell what a close look shows, before any language.
+"""A vision tower from nothing: taught to see before it is taught to speak.
 
 Published VLMs start from a pretrained vision encoder. A model built from scratch has none, and the one label token of
-a demonstration is too faint a signal to grow one. So the tower first learns, with a linear head that is thrown away,
-to classify the last picture of the saved demonstrations that looked and answered right.
+a demonstration is too faint a signal to grow one. So the tower first learns, on the saved demonstrations and with
+linear heads that are thrown away, to tell what a close look shows (the mean of its tokens) and where the thing is in
+the overview (which token it is in, and its position there).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -28,6 +29,37 @@ def close_looks(episodes: Iterable[Episode], field: str) -> list[tuple[ImageRef,
     ]
 
 
+def overviews(episodes: Iterable[Episode], field: str) -> list[tuple[ImageRef, tuple[float, float]]]:
+    """(first picture, centre of the gold box in fractions of it) of all episodes."""
+    found = []
+    for e in episodes:
+        if e.tokens is not None and e.tokens.prompt_images:
+            x1, y1, x2, y2 = e.task.reference[field]
+            found.append((e.tokens.images[0], ((x1 + x2) / 2, (y1 + y2) / 2)))
+    return found
+
+
+class Heads(torch.nn.Module):
+    """What is thrown away: linear read-outs of the tower's tokens."""
+
+    BINS = 32  # a coordinate is told as one of so many equal parts of the image
+
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__()
+        self.label = torch.nn.Linear(width, classes)
+        self.found = torch.nn.Linear(width, 1)
+        self.place = torch.nn.Linear(width, 2 * self.BINS)
+
+    def locate(self, part: torch.Tensor, columns: int, centre: tuple[float, float]) -> torch.Tensor:
+        """The loss of one overview's tokens (rows · columns, width): where `centre` is."""
+        x, y = centre
+        rows = len(part) // columns
+        inside = min(rows - 1, int(y * rows)) * columns + min(columns - 1, int(x * columns))
+        which = torch.nn.functional.cross_entropy(self.found(part).T, torch.tensor([inside]))
+        bins = torch.tensor([min(self.BINS - 1, int(value * self.BINS)) for value in centre])
+        return which + torch.nn.functional.cross_entropy(self.place(part[inside]).view(2, -1), bins)
+
+
 def warm_up(
     model: Any,
     tokens: ChatTokens,
@@ -37,40 +69,55 @@ def warm_up(
     tell: Callable[[str], None] = print,
 ) -> float:
     """Trains the vision tower in place; returns the accuracy over the last 20 batches (before each was learned)."""
-    looks = close_looks(episodes, section.field)
+    saved = list(episodes)
+    looks, whole = close_looks(saved, section.field), overviews(saved, section.box)
     if len(looks) < section.batch:
         raise StoreError(
             f"{len(looks)} demonstrations looked and answered {section.field!r} right; needed: {section.batch}"
         )
     classes = sorted({label for _, label in looks})
-    targets = torch.tensor([classes.index(label) for _, label in looks])
     tower = model.model.visual
-    head = torch.nn.Linear(model.config.get_text_config().hidden_size, len(classes))
-    parameters = [*tower.parameters(), *head.parameters()]
+    heads = Heads(model.config.get_text_config().hidden_size, len(classes))
+    parameters = [*tower.parameters(), *heads.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=section.learning_rate, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, section.learning_rate, total_steps=section.steps, pct_start=0.1
     )
     shuffle = torch.Generator().manual_seed(seed)
+    of_looks, of_whole = (_endless(len(items), section.batch, shuffle) for items in (looks, whole))
     recent: list[float] = []
-    order = torch.empty(0, dtype=torch.long)
     tower.train()
     for step in range(1, section.steps + 1):
-        if len(order) < section.batch:
-            order = torch.randperm(len(looks), generator=shuffle)
-        chosen, order = order[: section.batch], order[section.batch :]
-        pixels = [tokens.pixels(looks[int(i)][0]) for i in chosen]
+        close, wide = [looks[i] for i in next(of_looks)], [whole[i] for i in next(of_whole)]
+        pixels = [tokens.pixels(image) for image, _ in (*close, *wide)]
         vision = tokens.family.vision_inputs(pixels, "cpu", torch.float32)
         features = tower(vision["pixel_values"], grid_thw=vision["image_grid_thw"]).pooler_output
-        pooled = torch.stack([part.mean(dim=0) for part in features.split([one.tokens for one in pixels])])
-        logits = head(pooled)
-        loss = torch.nn.functional.cross_entropy(logits, targets[chosen])
-        loss.backward()
+        features = torch.cat(list(features)) if isinstance(features, list | tuple) else features
+        parts = features.split([one.tokens for one in pixels])
+        logits = heads.label(torch.stack([part.mean(dim=0) for part in parts[: len(close)]]))
+        targets = torch.tensor([classes.index(label) for _, label in close])
+        read = torch.nn.functional.cross_entropy(logits, targets)
+        located = [
+            heads.locate(part, one.grid[2] // tokens.family.merge, centre)
+            for part, one, (_, centre) in zip(parts[len(close) :], pixels[len(close) :], wide, strict=True)
+        ]
+        find = torch.stack(located).mean()
+        (read + find).backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()
-        recent = [*recent[-19:], (logits.argmax(dim=1) == targets[chosen]).float().mean().item()]
+        recent = [*recent[-19:], (logits.argmax(dim=1) == targets).float().mean().item()]
         if step % 50 == 0:
-            tell(f"vision {step}/{section.steps}  loss {loss.item():.3f}  right {sum(recent) / len(recent):.2f}")
+            right = sum(recent) / len(recent)
+            tell(f"vision {step}/{section.steps}  reading {read:.3f} ({right:.2f} right)  finding {find:.3f}")
     return sum(recent) / len(recent)
+
+
+def _endless(count: int, batch: int, shuffle: torch.Generator) -> Iterator[list[int]]:
+    """Batches of shuffled numbers below `count`, for ever."""
+    batch = min(batch, count)
+    while True:
+        order = torch.randperm(count, generator=shuffle).tolist()
+        for start in range(0, count - batch + 1, batch):
+            yield order[start : start + batch]
