@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from functools import cache
 from typing import Any, NoReturn, Self
 
@@ -59,7 +59,9 @@ def freeze(value: Any) -> Any:
 
 
 def thaw(value: Any) -> Any:
-    """`value` as plain dicts and lists, ready to be changed or written as JSON."""
+    """`value` as plain dicts and lists, records included: ready to be changed or written as JSON."""
+    if isinstance(value, Record):
+        return value.to_dict()
     if isinstance(value, Mapping):
         return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -88,7 +90,7 @@ class Record:
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts and lists: what the JSON line holds."""
         return {
-            item.name: _plain(getattr(self, item.name))
+            item.name: thaw(getattr(self, item.name))
             for item in fields(self)  # type: ignore[arg-type]
             if not item.metadata.get("beside")
         }
@@ -114,15 +116,3 @@ class Record:
             return cls.from_dict(json.loads(line))
         except json.JSONDecodeError as error:
             raise StoreError(f"{cls.__name__}: not JSON: {error}") from error
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and isinstance(value, Record):
-        return value.to_dict()
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, set | frozenset):
-        return sorted(_plain(item) for item in value)
-    return value

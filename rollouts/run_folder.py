@@ -82,7 +82,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def draw_curve(folder: Path, lines: list[dict[str, Any]], summary: Mapping[str, Any]) -> None:
-    """curve.png: training reward and its components, tool rate and end reasons over steps, held-out figures marked."""
+    """curve.png: reward and components, tool rate and end reasons over steps, held-out figures marked; or the loss."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -90,6 +90,14 @@ def draw_curve(folder: Path, lines: list[dict[str, Any]], summary: Mapping[str, 
 
     steps = [line for line in lines if "reward" in line]
     if not steps:
+        losses = [(line["step"], line["loss"]) for line in lines if "loss" in line]
+        if not losses:
+            return
+        figure, axis = plt.subplots(figsize=(6, 4), constrained_layout=True)
+        axis.plot(*zip(*losses, strict=True), color="black")
+        axis.set(title="loss", xlabel="step")
+        figure.savefig(folder / "curve.png", dpi=110)
+        plt.close(figure)
         return
     x = [line["step"] for line in steps]
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), constrained_layout=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from PIL import Image, ImageChops
 
 from viewbox.config import VisionWarmup
 from viewbox.envs.types import Episode, ImageRef
@@ -84,22 +85,26 @@ def warm_up(
         optimizer, section.learning_rate, total_steps=section.steps, pct_start=0.1
     )
     shuffle = torch.Generator().manual_seed(seed)
-    of_looks, of_whole = (_endless(len(items), section.batch, shuffle) for items in (looks, whole))
+    of_looks = _endless(len(looks), section.batch, shuffle)
+    of_whole = _endless(len(whole), max(1, section.batch // 2), shuffle)  # finding is learned sooner than reading
     recent: list[float] = []
     tower.train()
     for step in range(1, section.steps + 1):
         close, wide = [looks[i] for i in next(of_looks)], [whole[i] for i in next(of_whole)]
-        pixels = [tokens.pixels(image) for image, _ in (*close, *wide)]
-        vision = tokens.family.vision_inputs(pixels, "cpu", torch.float32)
-        features = tower(vision["pixel_values"], grid_thw=vision["image_grid_thw"]).pooler_output
+        pictures = [_shifted(image.open(), shuffle) for image, _ in close] + [image.open() for image, _ in wide]
+        vision = tokens.processor.image_processor([one.convert("RGB") for one in pictures], return_tensors="pt")
+        features = tower(vision["pixel_values"].float(), grid_thw=vision["image_grid_thw"]).pooler_output
         features = torch.cat(list(features)) if isinstance(features, list | tuple) else features
-        parts = features.split([one.tokens for one in pixels])
+        merge = tokens.family.merge
+        parts = features.split((vision["image_grid_thw"].prod(dim=1) // merge**2).tolist())
         logits = heads.label(torch.stack([part.mean(dim=0) for part in parts[: len(close)]]))
         targets = torch.tensor([classes.index(label) for _, label in close])
         read = torch.nn.functional.cross_entropy(logits, targets)
         located = [
-            heads.locate(part, one.grid[2] // tokens.family.merge, centre)
-            for part, one, (_, centre) in zip(parts[len(close) :], pixels[len(close) :], wide, strict=True)
+            heads.locate(part, int(grid[2]) // merge, centre)
+            for part, grid, (_, centre) in zip(
+                parts[len(close) :], vision["image_grid_thw"][len(close) :], wide, strict=True
+            )
         ]
         find = torch.stack(located).mean()
         (read + find).backward()
@@ -112,6 +117,12 @@ def warm_up(
             right = sum(recent) / len(recent)
             tell(f"vision {step}/{section.steps}  reading {read:.3f} ({right:.2f} right)  finding {find:.3f}")
     return sum(recent) / len(recent)
+
+
+def _shifted(picture: Image.Image, shuffle: torch.Generator, most: int = 2) -> Image.Image:
+    """`picture` moved by up to `most` pixels either way: the same look is never quite the same twice."""
+    dx, dy = (torch.randint(-most, most + 1, (2,), generator=shuffle)).tolist()
+    return ImageChops.offset(picture, dx, dy)
 
 
 def _endless(count: int, batch: int, shuffle: torch.Generator) -> Iterator[list[int]]:
