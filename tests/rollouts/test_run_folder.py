@@ -94,5 +94,11 @@ def test_the_curve_is_a_picture_with_something_on_it(tmp_path, summary, lines):
 
 
 def test_without_a_single_step_there_is_no_curve(tmp_path):
-    run_folder.draw_curve(tmp_path, [{"step": 1, "loss": 0.5}], {})
+    run_folder.draw_curve(tmp_path, [{"step": 1, "train_runtime": 0.5}], {})
     assert not (tmp_path / "curve.png").exists()
+
+
+def test_the_curve_of_a_supervised_run_is_its_loss(tmp_path):
+    run_folder.draw_curve(tmp_path, [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}], {})
+    with Image.open(tmp_path / "curve.png") as picture:
+        assert len(picture.convert("RGB").getcolors(2**24)) > 2
