@@ -165,6 +165,9 @@ def sections() -> str:
 def run(config: Config, name: str = "run") -> dict[str, Any]:
     """Trains, and returns the summary that is also in the run's folder."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    import torch
+    from accelerate import PartialState
+    from accelerate.utils import broadcast_object_list
     from transformers import set_seed
     from transformers.utils import logging as transformers_logging
 
@@ -174,10 +177,15 @@ def run(config: Config, name: str = "run") -> dict[str, Any]:
     transformers_logging.disable_progress_bar()
     logging.getLogger("viewbox").setLevel(logging.INFO)
     set_seed(config.train.seed)
-    folder = run_folder.create(Path(config.log.dir), config.log.name or f"{name}-seed{config.train.seed}")
-    run_folder.write_config(folder, config.model_dump(mode="json", exclude_none=True))
-    print(f"run folder: {folder}", flush=True)
-    return Run(config, folder).execute()
+    processes = PartialState(cpu=not torch.cuda.is_available())
+    made = [""]
+    if processes.is_main_process:
+        folder = run_folder.create(Path(config.log.dir), config.log.name or f"{name}-seed{config.train.seed}")
+        run_folder.write_config(folder, config.model_dump(mode="json", exclude_none=True))
+        print(f"run folder: {folder}", flush=True)
+        made = [str(folder)]
+    broadcast_object_list(made)  # every process writes to the one folder
+    return Run(config, Path(made[0])).execute()
 
 
 class Run:
@@ -312,6 +320,8 @@ class Run:
 
     def sft(self) -> Any:
         """The supervised trainer of this run, on saved or freshly made episodes."""
+        from accelerate import PartialState
+
         from viewbox.rollouts import sft, vision
         from viewbox.rollouts.store import load
 
@@ -319,7 +329,10 @@ class Run:
         saved = section.episodes
         if section.demonstrations is not None:
             saved = str(self.folder / "demonstrations")
-            sft.demonstrate(self.env, self.tokens, section.demonstrations, saved, section.seed)
+            processes = PartialState()
+            if processes.is_main_process:
+                sft.demonstrate(self.env, self.tokens, section.demonstrations, saved, section.seed)
+            processes.wait_for_everyone()
         assert saved is not None
         if section.vision is not None:
             vision.warm_up(self.model, self.tokens, load(saved, tokens=True), section.vision, section.seed, tell)

@@ -118,7 +118,8 @@ class EpisodeGRPOTrainer(GRPOTrainer):
             ]
             return sorted(found, key=lambda episode: episode.info["index"])
 
-        return asyncio.run(play())
+        with self.accelerator.autocast():  # the precision of the loss's own forward
+            return asyncio.run(play())
 
     def _unusable(self, episode: Episode) -> str | None:
         if episode.tokens is None or not episode.tokens.completion_ids:

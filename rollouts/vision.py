@@ -119,7 +119,7 @@ def warm_up(
     return sum(recent) / len(recent)
 
 
-def _shifted(picture: Image.Image, shuffle: torch.Generator, most: int = 2) -> Image.Image:
+def _shifted(picture: Image.Image, shuffle: torch.Generator, most: int = 1) -> Image.Image:
     """`picture` moved by up to `most` pixels either way: the same look is never quite the same twice."""
     dx, dy = (torch.randint(-most, most + 1, (2,), generator=shuffle)).tolist()
     return ImageChops.offset(picture, dx, dy)

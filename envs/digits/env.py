@@ -44,8 +44,8 @@ class Digits(BaseMultiTurnEnv):
     num_tasks: Annotated[int, Field(ge=1)] = 100_000
     first_seed: Annotated[int, Field(ge=0)] = 0
     canvas: Annotated[int, Field(ge=32)] = 192
-    digit: Annotated[int, Field(ge=8)] = 10
-    noise: Annotated[float, Field(ge=0)] = 27.0
+    digit: Annotated[int, Field(ge=8)] = 8
+    noise: Annotated[float, Field(ge=0)] = 12.0
     distractors: Annotated[int, Field(ge=0)] = 4
     margin: Annotated[float, Field(ge=0, lt=0.5)] = 0.125
 
