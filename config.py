@@ -81,14 +81,12 @@ class Demonstrations(Section):
     habits: dict[str, float] = Field(default_factory=dict, description="how often the viewer does what")
 
 
-class VisionWarmup(Section):
-    """sft from scratch: the vision tower first learns to classify close looks (`rollouts/vision.py`)."""
+class Reading(Section):
+    """sft from scratch: an auxiliary task that teaches a new vision tower to read (`rollouts/vision.py`)."""
 
-    steps: Annotated[int, Field(ge=20)] = 450
+    weight: Annotated[float, Field(gt=0)] = 1.0
     batch: Annotated[int, Field(ge=2)] = 64
-    learning_rate: Annotated[float, Field(gt=0)] = 3e-3
     field: str = Field(default="label", description="the reference field that is told from a close look")
-    box: str = Field(default="bbox", description="the reference field that is found in the overview")
 
 
 class TrainSection(BaseModel):
@@ -100,7 +98,7 @@ class TrainSection(BaseModel):
     seed: Annotated[int, Field(ge=0)] = 0
     episodes: str | None = Field(default=None, description="sft: a folder of saved episodes")
     demonstrations: Demonstrations | None = Field(default=None, description="sft: make them with the scripted viewer")
-    vision: VisionWarmup | None = Field(default=None, description="sft: teach a new vision tower first")
+    reading: Reading | None = Field(default=None, description="sft: teach a new vision tower to read meanwhile")
     informative_weight: Annotated[float, Field(ge=1)] = Field(
         default=12.0, description="sft: of each JSON value in a reply"
     )

@@ -334,15 +334,18 @@ class Run:
                 sft.demonstrate(self.env, self.tokens, section.demonstrations, saved, section.seed)
             processes.wait_for_everyone()
         assert saved is not None
-        if section.vision is not None:
-            vision.warm_up(self.model, self.tokens, load(saved, tokens=True), section.vision, section.seed, tell)
+        episodes = list(load(saved, tokens=True))
+        reading = None
+        if section.reading is not None:
+            reading = vision.ReadingTask(self.model, self.tokens, episodes, section.reading, section.seed)
         return sft.SFTTrainer(
             model=self.model,
             args=trainer_arguments(self.config, self.folder / "checkpoints"),
-            train_dataset=sft.usable(load(saved, tokens=True), self.tokens),
+            train_dataset=sft.usable(episodes, self.tokens),
             callbacks=[self._callback(every=20)],
             tokens=self.tokens,
             informative=section.informative_weight,
+            reading=reading,
         )
 
     def save(self, summary: Mapping[str, Any]) -> None:

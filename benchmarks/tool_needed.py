@@ -1,6 +1,8 @@
 """Is the tool needed? A classifier on gold-located crops at overview resolution against one on zoomed crops.
 
-Both see the same tasks, in one run; the last line is one JSON object. `python benchmarks/tool_needed.py`
+Both see the same tasks, those of the quickstart, in one run; the last line is one JSON object.
+
+    python benchmarks/tool_needed.py
 """
 
 import json
@@ -10,6 +12,7 @@ from PIL import Image
 from sklearn.svm import SVC
 
 import viewbox
+from viewbox import config
 from viewbox.envs.image import View
 
 SIDE = 12  # pixels of a crop as the classifier sees it
@@ -18,7 +21,8 @@ TRAIN, TEST = 4000, 1000
 
 def crops(split: str, count: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """(overview crops, zoomed crops), each (count, SIDE²), and the labels."""
-    env = viewbox.make("digits", split=split)
+    settings = config.load("quickstart").env.settings
+    env = viewbox.make("digits", **{**settings, "split": split})
     overview, zoomed, labels = [], [], []
     for task in env.tasks[:count]:
         x1, y1, x2, y2 = task.reference["bbox"]

@@ -40,6 +40,7 @@ class Difficulty:
     noise: float
     distractors: int
     margin: float  # the digit's centre keeps this share of the canvas from every edge
+    places: int = 0  # 0: anywhere; n: on a lattice of n x n places between the margins
 
 
 def place(seed: int, split: Split, difficulty: Difficulty) -> tuple[int, str, tuple[int, int, int]]:
@@ -54,7 +55,11 @@ def place(seed: int, split: Split, difficulty: Difficulty) -> tuple[int, str, tu
             f"digits: a digit of {difficulty.digit} pixels with margin {difficulty.margin:g} has no place on a canvas "
             f"of {difficulty.canvas}"
         )
-    left, top = (int(v) for v in rng.integers(low, high + 1, size=2))
+    if difficulty.places:
+        lattice = np.linspace(low, high, difficulty.places).round().astype(int)
+        left, top = (int(lattice[v]) for v in rng.integers(difficulty.places, size=2))
+    else:
+        left, top = (int(v) for v in rng.integers(low, high + 1, size=2))
     return number, LABELS[targets[number]], (left, top, difficulty.digit)
 
 

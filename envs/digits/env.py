@@ -48,10 +48,11 @@ class Digits(BaseMultiTurnEnv):
     noise: Annotated[float, Field(ge=0)] = 12.0
     distractors: Annotated[int, Field(ge=0)] = 4
     margin: Annotated[float, Field(ge=0, lt=0.5)] = 0.125
+    places: Annotated[int, Field(ge=0)] = 0
 
     @property
     def difficulty(self) -> Difficulty:
-        return Difficulty(self.canvas, self.digit, self.noise, self.distractors, self.margin)
+        return Difficulty(self.canvas, self.digit, self.noise, self.distractors, self.margin, self.places)
 
     @property
     def overview_size(self) -> tuple[int, int]:

@@ -150,7 +150,9 @@ def test_the_overview_does_not_hold_what_the_look_shows():
 # ---- answers
 
 
-@pytest.mark.parametrize(("coordinates", "least"), [("unit", 0.95), ("per_mille", 0.95), ("pixel", 0.5)])
+@pytest.mark.parametrize(
+    ("coordinates", "least"), [("unit", 0.95), ("per_mille", 0.95), ("pixel", 0.4)]
+)  # a digit is 2 pixels wide there
 @pytest.mark.parametrize("max_pixels", [48 * 48, 100 * 100])
 def test_the_gold_answer_scores_what_its_rounding_allows(coordinates, least, max_pixels):
     env = Digits(coordinates=coordinates, max_pixels=max_pixels)
@@ -187,3 +189,13 @@ def test_every_demonstration_is_played_to_its_answer(coordinates):
         assert all(result.success for turn in episode.turns for result in turn.tool_results)
         kinds.add(episode.num_turns)
     assert kinds == {1, 2, 3}
+
+
+def test_places_put_the_digit_on_a_lattice_between_the_margins():
+    env = Digits(places=4, margin=0.25)
+    centres = {
+        round((box[axis] + box[axis + 2]) / 2, 3)
+        for box in (env.tasks[i].reference["bbox"] for i in range(200))
+        for axis in (0, 1)
+    }
+    assert centres == {0.25, 0.417, 0.583, 0.75}
