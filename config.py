@@ -81,12 +81,13 @@ class Demonstrations(Section):
     habits: dict[str, float] = Field(default_factory=dict, description="how often the viewer does what")
 
 
-class Reading(Section):
-    """sft from scratch: an auxiliary task that teaches a new vision tower to read (`rollouts/vision.py`)."""
+class VisionSection(Section):
+    """sft from scratch: auxiliary tasks that teach a new vision tower to read and find (`rollouts/vision.py`)."""
 
     weight: Annotated[float, Field(gt=0)] = 1.0
     batch: Annotated[int, Field(ge=2)] = 64
-    field: str = Field(default="label", description="the reference field that is told from a close look")
+    label: str = Field(default="label", description="the reference field that is told from a close look")
+    box: str = Field(default="bbox", description="the reference box that is found in the overview")
 
 
 class TrainSection(BaseModel):
@@ -98,7 +99,7 @@ class TrainSection(BaseModel):
     seed: Annotated[int, Field(ge=0)] = 0
     episodes: str | None = Field(default=None, description="sft: a folder of saved episodes")
     demonstrations: Demonstrations | None = Field(default=None, description="sft: make them with the scripted viewer")
-    reading: Reading | None = Field(default=None, description="sft: teach a new vision tower to read meanwhile")
+    vision: VisionSection | None = Field(default=None, description="sft: teach a new vision tower to see meanwhile")
     informative_weight: Annotated[float, Field(ge=1)] = Field(
         default=12.0, description="sft: of each JSON value in a reply"
     )

@@ -335,9 +335,9 @@ class Run:
             processes.wait_for_everyone()
         assert saved is not None
         episodes = list(load(saved, tokens=True))
-        reading = None
-        if section.reading is not None:
-            reading = vision.ReadingTask(self.model, self.tokens, episodes, section.reading, section.seed)
+        seeing = None
+        if section.vision is not None:
+            seeing = vision.VisionTask(self.model, self.tokens, episodes, section.vision, section.seed)
         return sft.SFTTrainer(
             model=self.model,
             args=trainer_arguments(self.config, self.folder / "checkpoints"),
@@ -345,7 +345,7 @@ class Run:
             callbacks=[self._callback(every=20)],
             tokens=self.tokens,
             informative=section.informative_weight,
-            reading=reading,
+            vision=seeing,
         )
 
     def save(self, summary: Mapping[str, Any]) -> None:

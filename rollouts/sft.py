@@ -23,7 +23,7 @@ from viewbox.rollouts.evaluate import collect, script_of
 from viewbox.rollouts.scripted import Forced
 from viewbox.rollouts.store import Writer
 from viewbox.rollouts.tokens import ChatTokens
-from viewbox.rollouts.vision import ReadingTask
+from viewbox.rollouts.vision import VisionTask
 
 _VALUE = re.compile(r'[:\[,]\s*("(?:[^"\\]|\\.)*"(?!\s*:)|-?\d+(?:\.\d+)?)')
 
@@ -94,15 +94,15 @@ class SFTTrainer(Trainer):
     """transformers' trainer with the weighted loss; its dataset is a list of `EpisodeTokens`."""
 
     def __init__(
-        self, *, tokens: ChatTokens, informative: float = 1.0, reading: ReadingTask | None = None, **kwargs: Any
+        self, *, tokens: ChatTokens, informative: float = 1.0, vision: VisionTask | None = None, **kwargs: Any
     ) -> None:
-        self.tokens, self.informative, self.reading = tokens, informative, reading
+        self.tokens, self.informative, self.vision = tokens, informative, vision
         super().__init__(data_collator=self._collate, **kwargs)
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
         optimizer = super().create_optimizer(*args, **kwargs)
-        if self.reading is not None:
-            optimizer.add_param_group({"params": list(self.reading.parameters()), "weight_decay": 0.0})
+        if self.vision is not None:
+            optimizer.add_param_group({"params": list(self.vision.parameters()), "weight_decay": 0.0})
         return optimizer
 
     def _collate(self, episodes: Sequence[EpisodeTokens]) -> dict[str, Any]:
@@ -112,9 +112,10 @@ class SFTTrainer(Trainer):
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         loss = sft_loss(model, inputs["batches"])
-        if self.reading is not None and model.training:
-            loss = loss + self.reading.loss(self.accelerator.unwrap_model(model))
-            self.log({"reading/right": self.reading.right}) if self.state.global_step % 20 == 0 else None
+        if self.vision is not None and model.training:
+            loss = loss + self.vision.loss(self.accelerator.unwrap_model(model))
+            if self.state.global_step % 20 == 0:
+                self.log(dict(self.vision.right))
         return (loss, None) if return_outputs else loss
 
 

@@ -1,8 +1,8 @@
-"""Reading as an auxiliary task, for a model whose vision tower starts from nothing.
+"""Seeing as auxiliary tasks, for a model whose vision tower starts from nothing.
 
 Published VLMs start from a pretrained vision encoder. A model built from scratch has none, and the one label token of
 a demonstration is too faint a signal to grow one. So while it learns from demonstrations, its tower also learns to
-tell what a close look shows, with a linear head that is thrown away.
+tell what a close look shows and where the thing is in the overview, with linear heads that are thrown away.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from PIL import Image, ImageChops
 
-from viewbox.config import Reading
+from viewbox.config import VisionSection
 from viewbox.envs.types import Episode, ImageRef
 from viewbox.errors import StoreError
 from viewbox.rollouts.tokens import ChatTokens
@@ -29,37 +29,76 @@ def close_looks(episodes: Iterable[Episode], field: str) -> list[tuple[ImageRef,
     ]
 
 
-class ReadingTask(torch.nn.Module):
-    """The auxiliary loss: cross-entropy of a linear head on the mean of a look's tokens, times `weight`."""
+def overviews(episodes: Iterable[Episode], field: str) -> list[tuple[ImageRef, tuple[float, float]]]:
+    """(first picture, centre of the gold box `field` in fractions of it) of all episodes with tokens."""
+    found = []
+    for e in episodes:
+        if e.tokens is not None and e.tokens.prompt_images:
+            x1, y1, x2, y2 = e.task.reference[field]
+            found.append((e.tokens.images[0], ((x1 + x2) / 2, (y1 + y2) / 2)))
+    return found
+
+
+class VisionTask(torch.nn.Module):
+    """The auxiliary losses, each a cross-entropy of a linear head, times `weight`.
+
+    Reading: what a close look shows, from the mean of its tokens. Finding: which token of an overview the thing is in,
+    from that token; and where it is (x and y, each as one of `BINS` equal parts), from the mean of the tokens, which is
+    what a language model that has not yet learned where to attend can see.
+    """
+
+    BINS = 32
 
     def __init__(
-        self, model: Any, tokens: ChatTokens, episodes: Iterable[Episode], section: Reading, seed: int
+        self, model: Any, tokens: ChatTokens, episodes: Iterable[Episode], section: VisionSection, seed: int
     ) -> None:
         super().__init__()
-        self.looks = close_looks(episodes, section.field)
+        saved = list(episodes)
+        self.looks, self.whole = close_looks(saved, section.label), overviews(saved, section.box)
         if len(self.looks) < section.batch:
             raise StoreError(
-                f"{len(self.looks)} demonstrations looked and answered {section.field!r} right; needed: {section.batch}"
+                f"{len(self.looks)} demonstrations looked and answered {section.label!r} right; needed: {section.batch}"
             )
         self.tokens, self.section = tokens, section
         self.classes = sorted({label for _, label in self.looks})
-        self.head = torch.nn.Linear(model.config.get_text_config().hidden_size, len(self.classes)).to(model.device)
+        width = model.config.get_text_config().hidden_size
+        self.label = torch.nn.Linear(width, len(self.classes)).to(model.device)
+        self.found = torch.nn.Linear(width, 1).to(model.device)
+        self.place = torch.nn.Linear(width, 2 * self.BINS).to(model.device)
         self.shuffle = torch.Generator().manual_seed(seed)
-        self.batches = _endless(len(self.looks), section.batch, self.shuffle)
-        self.right = 0.0  # share of the last batch that was read right
+        self.of_looks = _endless(len(self.looks), section.batch, self.shuffle)
+        self.of_whole = _endless(len(self.whole), section.batch // 2, self.shuffle)
+        self.right: dict[str, float] = {}  # shares of the last batch that were right
 
     def loss(self, model: Any) -> torch.Tensor:
-        """The loss of the next batch of looks, each moved by a pixel or so."""
-        chosen = [self.looks[i] for i in next(self.batches)]
-        pictures = [_shifted(image.open(), self.shuffle).convert("RGB") for image, _ in chosen]
-        vision = self.tokens.processor.image_processor(pictures, return_tensors="pt").to(model.device)
-        features = model.model.visual(vision["pixel_values"].float(), grid_thw=vision["image_grid_thw"]).pooler_output
+        """The loss of the next batch: looks, each moved by a pixel or so, and half as many overviews."""
+        close, wide = [self.looks[i] for i in next(self.of_looks)], [self.whole[i] for i in next(self.of_whole)]
+        pictures = [_shifted(image.open(), self.shuffle) for image, _ in close] + [image.open() for image, _ in wide]
+        converted = [picture.convert("RGB") for picture in pictures]
+        vision = self.tokens.processor.image_processor(converted, return_tensors="pt").to(model.device)
+        grids = vision["image_grid_thw"]
+        features = model.model.visual(vision["pixel_values"].float(), grid_thw=grids).pooler_output
         features = torch.cat(list(features)) if isinstance(features, list | tuple) else features
-        counts = (vision["image_grid_thw"].prod(dim=1) // self.tokens.family.merge**2).tolist()
-        logits = self.head(torch.stack([part.mean(dim=0) for part in features.split(counts)]))
-        targets = torch.tensor([self.classes.index(label) for _, label in chosen], device=logits.device)
-        self.right = (logits.argmax(dim=1) == targets).float().mean().item()
-        return self.section.weight * torch.nn.functional.cross_entropy(logits, targets)
+        merge = self.tokens.family.merge
+        parts = features.split((grids.prod(dim=1) // merge**2).tolist())
+        means = torch.stack([part.mean(dim=0) for part in parts])
+        device = means.device
+        labels = torch.tensor([self.classes.index(label) for _, label in close], device=device)
+        said = self.label(means[: len(close)])
+        bins = torch.tensor([[min(self.BINS - 1, int(v * self.BINS)) for v in at] for _, at in wide], device=device)
+        placed = self.place(means[len(close) :]).view(len(wide), 2, self.BINS)
+        cross = torch.nn.functional.cross_entropy
+        which = []
+        for part, grid, (_, (x, y)) in zip(parts[len(close) :], grids[len(close) :].tolist(), wide, strict=True):
+            rows, columns = grid[1] // merge, grid[2] // merge
+            inside = min(rows - 1, int(y * rows)) * columns + min(columns - 1, int(x * columns))
+            which.append(cross(self.found(part).T, torch.tensor([inside], device=device)))
+        self.right = {
+            "vision/read": (said.argmax(dim=1) == labels).float().mean().item(),
+            "vision/found": (placed.argmax(dim=2) == bins).all(dim=1).float().mean().item(),
+        }
+        finding = torch.stack(which).mean() + 2 * cross(placed.flatten(0, 1), bins.flatten())
+        return self.section.weight * (cross(said, labels) + finding)
 
 
 def _shifted(picture: Image.Image, shuffle: torch.Generator, most: int = 1) -> Image.Image:

@@ -1,16 +1,16 @@
-"""A new vision tower learns to read from close looks, and only from those that were answered right."""
+"""A new vision tower learns to read from close looks that were answered right, and to find in overviews."""
 
 import pytest
 import torch
 
-from viewbox.config import Reading
+from viewbox.config import VisionSection
 from viewbox.envs.digits import Digits
 from viewbox.errors import StoreError
 from viewbox.rollouts.evaluate import script_of
 from viewbox.rollouts.scripted import Forced
-from viewbox.rollouts.vision import ReadingTask, close_looks
+from viewbox.rollouts.vision import VisionTask, close_looks, overviews
 
-ENV = Digits(noise=5, digit=16)  # easy to read: the test is of the mechanism
+ENV = Digits(noise=5, digit=16, places=2, margin=0.25)  # easy to read: the test is of the mechanism
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +28,18 @@ def test_only_looks_with_the_right_label_are_used(episodes):
     assert {label for _, label in looks} <= {e.task.reference["label"] for e in played}
 
 
-def test_the_tower_learns_to_tell_the_digits(episodes):
+def test_every_overview_is_used_with_the_centre_of_its_gold_box(episodes):
+    _, played = episodes
+    found = overviews(played, "bbox")
+    assert [image.hash for image, _ in found] == [e.tokens.images[0].hash for e in played]
+    assert {round(value, 2) for _, centre in found for value in centre} == {0.25, 0.75}
+
+
+def test_the_tower_learns_to_tell_the_digits_and_where_they_are(episodes):
     kit, played = episodes
     torch.manual_seed(0)
     model = kit.model()
-    task = ReadingTask(model, kit.tokens, played, Reading(batch=24), 0)
+    task = VisionTask(model, kit.tokens, played, VisionSection(batch=24), 0)
     optimizer = torch.optim.AdamW([*model.model.visual.parameters(), *task.parameters()], lr=3e-3)
     right = []
     for _ in range(150):
@@ -41,8 +48,13 @@ def test_the_tower_learns_to_tell_the_digits(episodes):
         optimizer.step()
         optimizer.zero_grad()
         right.append(task.right)
-    assert sum(right[-20:]) / 20 > 0.3  # of ten classes
-    assert sum(right[:10]) / 10 < 0.3
+
+    def share(name, part):
+        return sum(one[name] for one in part) / len(part)
+
+    assert share("vision/read", right[-20:]) > 0.3  # of ten classes
+    assert share("vision/found", right[-20:]) > 0.5  # of four places
+    assert share("vision/found", right[:5]) < 0.3
 
 
 def test_the_weight_scales_the_loss_and_the_seed_decides_the_batches(episodes):
@@ -51,7 +63,7 @@ def test_the_weight_scales_the_loss_and_the_seed_decides_the_batches(episodes):
 
     def loss(weight, seed=0):
         torch.manual_seed(0)
-        task = ReadingTask(model, kit.tokens, played, Reading(batch=8, weight=weight), seed)
+        task = VisionTask(model, kit.tokens, played, VisionSection(batch=8, weight=weight), seed)
         return task.loss(model).item()
 
     assert loss(2.0) == pytest.approx(2 * loss(1.0), rel=1e-5)
@@ -61,4 +73,4 @@ def test_the_weight_scales_the_loss_and_the_seed_decides_the_batches(episodes):
 def test_too_few_looks_are_refused_in_words(episodes):
     kit, played = episodes
     with pytest.raises(StoreError, match=r"0 demonstrations looked and answered 'label' right; needed: 64"):
-        ReadingTask(kit.model(), kit.tokens, played[:0], Reading(), 0)
+        VisionTask(kit.model(), kit.tokens, played[:0], VisionSection(), 0)
