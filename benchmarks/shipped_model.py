@@ -1,0 +1,48 @@
+"""The shipped model on held-out tasks of the quickstart: its own play and with the gold look forced, sampled and greedy.
+
+    python benchmarks/shipped_model.py [TASKS]        (default: 400)
+
+The last line is one JSON object.
+"""
+
+import json
+import sys
+
+from viewbox import config, make
+from viewbox.config import ModelSection
+from viewbox.rollouts import models
+from viewbox.rollouts.evaluate import evaluate
+from viewbox.rollouts.tokens import ChatTokens
+
+KEYS = ("reward", "rewards/label/mean", "rewards/box/mean", "tools/rate", "replies/well_formed")
+
+
+def main() -> None:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 400
+    section = ModelSection(name="package:tiny_viewer", dtype="float32")
+    quickstart = config.load("quickstart")
+    model_config, processor = models.load_processor(section)
+    settings = {**models.view_settings(model_config, processor), **quickstart.env.settings, **quickstart.env.eval}
+    env = make("digits", **settings)
+    models.bound_pixels(processor, env.max_pixels)
+    model = models.load_model(section).eval()
+    rollout = quickstart.rollout
+    found = {}
+    for temperature in (1.0, 0.0):
+        for oracle in (False, True):
+            generation = {
+                "slots": rollout.slots,
+                "temperature": temperature,
+                "max_reply_tokens": rollout.max_reply_tokens,
+                "max_completion_tokens": rollout.max_completion_tokens,
+            }
+            tokens = ChatTokens(processor, model.config)
+            figures, _ = evaluate(env, model, tokens, tasks=count, seed=0, generation=generation, oracle=oracle)
+            name = f"{'gold look' if oracle else 'own play'}, T = {temperature:g}"
+            found[name] = {key: round(figures[key], 3) for key in KEYS}
+            print(f"{name}: {found[name]}", flush=True)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""The weights that ship with viewbox are what the quickstart needs: small, well-behaved, able to read once it looks."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from viewbox import config, make, train
+from viewbox.config import ModelSection
+from viewbox.errors import ModelError
+from viewbox.rollouts import models
+from viewbox.rollouts.evaluate import evaluate
+from viewbox.rollouts.tokens import ChatTokens
+
+torch.set_num_threads(1)
+SECTION = ModelSection(name="package:tiny_viewer", dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def figures():
+    """(its own play, with the gold look forced) on 48 held-out tasks of the quickstart."""
+    quickstart = config.load("quickstart")
+    model_config, processor = models.load_processor(SECTION)
+    settings = {**models.view_settings(model_config, processor), **quickstart.env.settings, **quickstart.env.eval}
+    env = make("digits", **settings)
+    models.bound_pixels(processor, env.max_pixels)
+    model = models.load_model(SECTION).eval()
+    generation = {"slots": 48, "temperature": 1.0, "max_reply_tokens": 40, "max_completion_tokens": 400}
+
+    def play(oracle):
+        tokens = ChatTokens(processor, model.config)
+        return evaluate(env, model, tokens, tasks=48, seed=0, generation=generation, oracle=oracle)[0]
+
+    return play(False), play(True)
+
+
+def test_the_weights_are_at_most_4_megabytes_with_a_card():
+    folder = Path(models.resolve("package:tiny_viewer"))
+    assert (folder / "model.safetensors").stat().st_size <= 4_000_000
+    assert "## Rebuild" in (folder / "README.md").read_text()
+
+
+def test_it_writes_the_format_and_finds_the_digit_but_mostly_does_not_look(figures):
+    own, _ = figures
+    assert own["replies/well_formed"] > 0.85
+    assert own["rewards/box/mean"] > 0.8
+    assert 0.1 < own["tools/rate"] < 0.7
+
+
+def test_it_reads_once_it_has_looked(figures):
+    own, oracle = figures
+    assert oracle["rewards/label/mean"] > 0.7 > own["rewards/label/mean"]
+
+
+def test_an_unknown_shipped_model_is_named_with_the_nearest():
+    with pytest.raises(ModelError, match="did you mean 'tiny_viewer'"):
+        models.resolve("package:tiny_viewr")
+
+
+def test_the_quickstart_resolves_without_loading_weights(capsys):
+    assert train.main(["quickstart", "--dry-run"]) == 0
+    assert '"trainer": "GRPOConfig"' in capsys.readouterr().out
