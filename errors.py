@@ -7,6 +7,8 @@ becomes an observation or a named end of the episode (see `viewbox.envs.base`).
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+MOST_LISTED = 40  # names an error message lists; of more it shows the nearest
+
 
 class ViewboxError(Exception):
     """Base class: catch this to catch everything viewbox raises on purpose."""
@@ -39,6 +41,10 @@ def unknown(kind: str, given: str, allowed: Iterable[str]) -> str:
     "unknown tool 'zom'; allowed: crop, zoom (did you mean 'zoom'?)"
     """
     names = sorted(allowed)
-    near = get_close_matches(given, names, n=1)
+    near = get_close_matches(given, names, n=5)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"unknown {kind} {given!r}; allowed: {', '.join(names) or 'none'}{hint}"
+    if len(names) > MOST_LISTED:
+        shown = f"one of {len(names)} names, such as {', '.join(near or names[:5])}"
+    else:
+        shown = ", ".join(names) or "none"
+    return f"unknown {kind} {given!r}; allowed: {shown}{hint}"
