@@ -159,6 +159,7 @@ class Message(Record):
     content: tuple[str | ImageRef, ...]
     tool_call_id: str | None = None
     name: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()  # of an assistant message that called natively, not in its text
 
     @property
     def text(self) -> str:

@@ -64,6 +64,7 @@ class Conversation:
     index: int
     task: Task | None = None  # for scripted policies; a model never sees it
     record: TokenRecord = field(default_factory=TokenRecord)
+    last_turn: bool = False  # the reply that comes next is the last one allowed
 
 
 class Generator(Protocol):

@@ -115,6 +115,7 @@ async def _play(
     env: BaseMultiTurnEnv, state: EpisodeState, conversation: Conversation, generator: Generator, info: dict[str, Any]
 ) -> None:
     while state.end_reason is None:
+        conversation.last_turn = state.last_turn
         try:
             said = await generator.reply(conversation)
         except ImageError as error:  # one of its own images cannot be shown to the model
@@ -125,7 +126,7 @@ async def _play(
         if said.finish_reason == "budget":
             state.end("max_tokens")
             return
-        conversation.messages.append(Message("assistant", (said.text,)))
+        conversation.messages.append(Message("assistant", (said.text,), tool_calls=said.tool_calls))
         state.messages.append(conversation.messages[-1])
         try:
             result = await env.step(state, Reply(said.text, said.tool_calls, said.finish_reason))
