@@ -55,7 +55,7 @@ class Run:
         """Evaluate, train, evaluate, and write it all down."""
         from transformers import PrinterCallback
 
-        from viewbox.rollouts import run_folder, table
+        from viewbox.rollouts import curve, run_folder, table
 
         method = self.config.train.method
         held_out: dict[str, dict[str, float]] = {}
@@ -79,7 +79,7 @@ class Run:
         summary["seconds"] = {"training": trained, "all": time.monotonic() - self.started}
         self.save(summary)
         lines = run_folder.read_metrics(self.folder / "metrics.jsonl")
-        run_folder.draw_curve(self.folder, lines, summary)
+        curve.draw_curve(self.folder, lines, summary)
         (self.folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
         table.print_table(summary, self.folder)
         return summary
@@ -117,7 +117,7 @@ class Run:
         )[0]
 
     def _callback(self, every: int) -> Any:
-        from viewbox.rollouts.run_folder import MetricsFile
+        from viewbox.rollouts.progress import MetricsFile
 
         return MetricsFile(self.folder / "metrics.jsonl", tell, every)
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from viewbox.rollouts import run_folder
+from viewbox.rollouts import curve, progress, run_folder
 
 STEP = {"reward": 0.5, "tools/rate": 0.25, "episodes/truncated": 0.0, "rewards/label/mean": 0.4, "end/answered": 1.0}
 
@@ -23,7 +23,7 @@ def metrics(tmp_path, told):
     """A metrics file whose trainer has logged what is given, one line a step."""
 
     def run(*logs, every=1, main=True):
-        callback = run_folder.MetricsFile(tmp_path / "metrics.jsonl", told.append, every)
+        callback = progress.MetricsFile(tmp_path / "metrics.jsonl", told.append, every)
         state = SimpleNamespace(global_step=0, max_steps=len(logs), is_world_process_zero=main)
         callback.on_train_begin(None, state, None)
         for one in logs:
@@ -86,7 +86,7 @@ HELD_OUT = {name: {"reward": value} for name, value in (("before", 0.1), ("after
 @pytest.mark.parametrize("summary", [{}, {"held_out": {}}, {"held_out": HELD_OUT}])
 @pytest.mark.parametrize("lines", [[STEP], [STEP, {**STEP, "reward": None}, {"loss": 1.0}, STEP]])
 def test_the_curve_is_a_picture_with_something_on_it(tmp_path, summary, lines):
-    run_folder.draw_curve(tmp_path, [{"step": i + 1, **line} for i, line in enumerate(lines)], summary)
+    curve.draw_curve(tmp_path, [{"step": i + 1, **line} for i, line in enumerate(lines)], summary)
     with Image.open(tmp_path / "curve.png") as picture:
         assert picture.format == "PNG"
         assert picture.width > 800
@@ -94,11 +94,11 @@ def test_the_curve_is_a_picture_with_something_on_it(tmp_path, summary, lines):
 
 
 def test_without_a_single_step_there_is_no_curve(tmp_path):
-    run_folder.draw_curve(tmp_path, [{"step": 1, "train_runtime": 0.5}], {})
+    curve.draw_curve(tmp_path, [{"step": 1, "train_runtime": 0.5}], {})
     assert not (tmp_path / "curve.png").exists()
 
 
 def test_the_curve_of_a_supervised_run_is_its_loss(tmp_path):
-    run_folder.draw_curve(tmp_path, [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}], {})
+    curve.draw_curve(tmp_path, [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}], {})
     with Image.open(tmp_path / "curve.png") as picture:
         assert len(picture.convert("RGB").getcolors(2**24)) > 2
