@@ -130,4 +130,5 @@ def model(
     made = Qwen3VLForConditionalGeneration(config)
     made.generation_config.eos_token_id = ids["<|im_end|>"]
     made.generation_config.pad_token_id = ids["<|endoftext|>"]
+    made.generation_config.do_sample, made.generation_config.top_k = True, 0  # other servers play it as it was trained
     return made
