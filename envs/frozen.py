@@ -10,6 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from viewbox.errors import StoreError
 
+_FROZEN: set[type] = {str, int, float, bool, type(None)}  # exact types that need no freezing; records join them
+
 
 class FrozenDict(dict):
     """A dict that cannot be changed; JSON, pickle and equality work as for a dict, and it can be hashed.
@@ -23,7 +25,10 @@ class FrozenDict(dict):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__({key: freeze(value) for key, value in dict(*args, **kwargs).items()})
+        super().__init__(*args, **kwargs)
+        for key, value in self.items():
+            if type(value) not in _FROZEN:
+                dict.__setitem__(self, key, freeze(value))  # an existing key, so the loop goes on
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError("a record cannot be changed")
@@ -43,17 +48,21 @@ class FrozenDict(dict):
         return self
 
 
+_FROZEN.add(FrozenDict)
+_EMPTY: tuple = ()
+_SEQUENCES, _SETS = (list, tuple), (set, frozenset)
+_MAPPINGS = (dict, Mapping)  # dict first: asking an abstract class is slow
+
+
 def freeze(value: Any) -> Any:
     """`value` with every dict, list and set inside it made immutable."""
-    if value is None or type(value) in (str, int, float, bool):
+    if type(value) in _FROZEN:
         return value
-    if isinstance(value, FrozenDict):
-        return value
-    if isinstance(value, Mapping):
+    if isinstance(value, _SEQUENCES):
+        return tuple([item if type(item) in _FROZEN else freeze(item) for item in value])
+    if isinstance(value, _MAPPINGS):
         return FrozenDict(value)
-    if isinstance(value, list | tuple):
-        return tuple(freeze(item) for item in value)
-    if isinstance(value, set | frozenset):
+    if isinstance(value, _SETS):
         return frozenset(freeze(item) for item in value)
     return value
 
@@ -79,13 +88,14 @@ def _adapter(record: type) -> Any:
 class Record:
     """Freezes the fields of a dataclass and gives it `to_json` / `from_json`."""
 
-    __slots__ = ()
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        _FROZEN.add(cls)
 
     def __post_init__(self) -> None:
-        for item in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, item.name)
-            if isinstance(value, list | dict | set | tuple | frozenset):
-                object.__setattr__(self, item.name, freeze(value))
+        for name, value in self.__dict__.items():
+            if type(value) not in _FROZEN and value is not _EMPTY:
+                object.__setattr__(self, name, freeze(value))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts and lists: what the JSON line holds."""

@@ -41,6 +41,9 @@ class ImageRef(Record):
     uri: str | None = None
     pixels: Any = field(default=None, repr=False, compare=False, metadata={"beside": True})  # a PIL image, once opened
 
+    def __post_init__(self) -> None:
+        """Nothing to freeze: none of its fields holds a container."""
+
     @classmethod
     def of(cls, image: Image.Image | np.ndarray, *, uri: str | None = None) -> "ImageRef":
         """The reference of an image in memory (PIL, or an array of shape (height, width[, channels]))."""

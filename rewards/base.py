@@ -69,6 +69,8 @@ def finite(value: Any) -> float | None:
     >>> finite(3), finite("3"), finite(True), finite(float("nan")), finite(10**400)
     (3.0, None, None, None, None)
     """
+    if type(value) is float:  # most of them; asking an abstract class is slow
+        return value if math.isfinite(value) else None
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     if isinstance(value, Integral) and int(value).bit_length() > 1023:  # float() would overflow

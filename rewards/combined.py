@@ -2,7 +2,9 @@
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +12,25 @@ from viewbox.errors import ConfigError
 from viewbox.rewards.base import EpisodeReward, Reward, finite
 
 log = logging.getLogger(__name__)
+_refused: ContextVar[list[str] | None] = ContextVar("refused", default=None)
+
+
+@contextmanager
+def refusals() -> Iterator[list[str]]:
+    """What any reward did wrong inside the block, every time in words; the log says it once.
+
+    >>> with refusals() as refused:
+    ...     guarded(lambda answer, reference: 7).score(None, {})
+    (0.0, {'<lambda>': 0.0})
+    >>> refused
+    ["reward component '<lambda>' returned 7; allowed: None or a number in [0, 1]"]
+    """
+    refused: list[str] = []
+    token = _refused.set(refused)
+    try:
+        yield refused
+    finally:
+        _refused.reset(token)
 
 
 @dataclass(frozen=True)
@@ -60,10 +81,10 @@ class CombinedReward:
             try:
                 if isinstance(reward, CombinedReward):
                     given, inner = reward.score(answer, reference, episode)
-                elif isinstance(reward, EpisodeReward):
-                    given = None if episode is None else reward.of_episode(episode)
+                elif (of_episode := getattr(reward, "of_episode", None)) is not None:  # asking the protocol is slow
+                    given = None if episode is None else of_episode(episode)
                 else:
-                    given = reward(answer, reference)
+                    given = reward(answer, reference)  # type: ignore[operator]
             except Exception as error:  # a reward written elsewhere must not end a training run
                 value: float | None = self._refuse(name, f"raised {type(error).__name__}: {error}")
             else:
@@ -86,6 +107,9 @@ class CombinedReward:
         return min(1.0, max(0.0, number))
 
     def _refuse(self, name: str, why: str) -> float:
+        refused = _refused.get()
+        if refused is not None:
+            refused.append(f"reward component {name!r} {why}")
         if name not in self._logged:
             self._logged.add(name)
             log.warning("reward component %r %s; it counts 0.0 (said once)", name, why)

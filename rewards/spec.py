@@ -5,7 +5,8 @@
       label: {type: exact_match, field: label, weight: 0.5}
       box: {type: iou, field: bbox, weight: 0.5}
 
-`RewardSpec` can be the type of a field in any pydantic model.
+`{type: python, function: "package.module:name"}` imports one of your own (`rewards/imported.py`). `RewardSpec` can be
+the type of a field in any pydantic model.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -17,6 +18,7 @@ from viewbox.rewards.base import Reward
 from viewbox.rewards.boxes import IoUReward
 from viewbox.rewards.combined import CombinedReward
 from viewbox.rewards.exact import ExactMatchReward
+from viewbox.rewards.imported import imported
 from viewbox.rewards.tokens import TokenF1Reward
 
 _NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -65,17 +67,24 @@ class IoUSpec(_FieldSpec):
     area_penalty: _NotNegative = 0.0
 
 
+class PythonSpec(_Spec):
+    makes = staticmethod(imported)
+    type: Literal["python"]
+    function: _Name
+
+
 class CombinedSpec(_Spec):
     type: Literal["combined"]
     components: dict[_Name, "RewardSpec"]
 
 
-RewardSpec = Annotated[ExactMatchSpec | TokenF1Spec | IoUSpec | CombinedSpec, Field(discriminator="type")]
+RewardSpec = Annotated[ExactMatchSpec | TokenF1Spec | IoUSpec | PythonSpec | CombinedSpec, Field(discriminator="type")]
 CombinedSpec.model_rebuild()
 _SPECS: dict[str, type[_Spec]] = {
     "exact_match": ExactMatchSpec,
     "token_f1": TokenF1Spec,
     "iou": IoUSpec,
+    "python": PythonSpec,
     "combined": CombinedSpec,
 }
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(RewardSpec)
@@ -90,7 +99,7 @@ def build(spec: Any) -> Reward:
     IoUReward(field='bbox', reference_field=None, format='xyxy', threshold=0.5, area_penalty=0.0, name='iou')
     >>> build({"type": "box"})
     Traceback (most recent call last):
-    viewbox.errors.ConfigError: reward: unknown reward 'box'; allowed: combined, exact_match, iou, token_f1
+    viewbox.errors.ConfigError: reward: unknown reward 'box'; allowed: combined, exact_match, iou, python, token_f1
     """
     if not isinstance(spec, _Spec):
         try:

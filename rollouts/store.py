@@ -3,33 +3,31 @@
     <path>/episodes.jsonl            one episode a line; a picture is {hash, width, height, mode, uri: null}
     <path>/images/<hash>.png         its pixels, stored once (.tif for the modes PNG cannot hold, such as "F")
     <path>/tokens/<name>.npy         a row a token, the prompt's first: id (int32), mask (int8), logprob (float64)
+    <path>/scores/<name>.jsonl       scores given later by `viewbox score` (`columns.py`)
 
 Pictures and tokens are in place before the line that names them is appended with one write, so whatever a `kill -9`
-leaves behind, every whole line can be read. The folder holds no absolute path and can be moved.
+leaves behind, every whole line can be read. The folder holds no absolute path and can be moved. `reading.py` reads it.
 """
 
 import io
 import json
 import os
-import re
 import threading
 import uuid
-import zipfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from PIL import Image
 
 from viewbox.envs.types import Episode, EpisodeTokens, ImageRef
 from viewbox.errors import ImageError, StoreError
+from viewbox.rollouts.reading import IMAGES, LINES, PNG_MODES, TOKENS, Loaded, image_name, is_json, load, ref_dicts
 
-LINES, IMAGES, TOKENS = "episodes.jsonl", "images", "tokens"
-_PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"})
+__all__ = ["IMAGES", "LINES", "TOKENS", "Loaded", "Writer", "load"]
+
 _ROW = np.dtype([("id", "<i4"), ("mask", "i1"), ("logprob", "<f8")])
-_HASH = re.compile(r"[0-9a-zA-Z]{1,128}")
 
 
 class Writer:
@@ -70,7 +68,7 @@ class Writer:
             for ref in (*_refs(episode), *(tokens.images if tokens else ())):
                 self._store_image(ref)
             data = episode.to_dict()
-            for reference in _ref_dicts(data):
+            for reference in ref_dicts(data):
                 reference["uri"] = None
             if tokens is not None:
                 name = f"{uuid.uuid4().hex}.npy"
@@ -108,7 +106,7 @@ class Writer:
                 end += len(last)
                 self.count += bool(last.strip())
         if alone and last and not last.endswith(b"\n"):
-            if _is_json(last):  # only its newline is missing: a file edited by hand, say
+            if is_json(last):  # only its newline is missing: a file edited by hand, say
                 os.write(self._fd, b"\n")
             else:
                 os.ftruncate(self._fd, end - len(last))
@@ -134,7 +132,7 @@ class Writer:
     def _store_image(self, ref: ImageRef) -> None:
         if ref.hash in self._stored:
             return
-        path = _image_path(self.path, ref.hash, ref.mode)
+        path = self.path / IMAGES / image_name(ref.hash, ref.mode)
         if not path.exists():
             picture = ref.open()
             if ImageRef.of(picture).hash != ref.hash:
@@ -169,84 +167,11 @@ class Writer:
             self.count += 1
 
 
-class Loaded(Iterator[Episode]):
-    """The episodes of a folder, read one at a time; `skipped` counts the lines that could not be read so far."""
-
-    def __init__(self, path: Path, *, tokens: bool, errors: Literal["raise", "skip"]) -> None:
-        if not (path / LINES).is_file():
-            raise StoreError(f"{path}: no episodes here; expected a folder with {LINES}, as `Writer` makes")
-        if errors not in ("raise", "skip"):
-            raise StoreError(f"errors={errors!r}; allowed: 'raise', 'skip'")
-        self.skipped = 0
-        self._episodes = self._read(path.absolute(), tokens, errors == "skip")
-
-    def __next__(self) -> Episode:
-        return next(self._episodes)
-
-    def _read(self, path: Path, tokens: bool, skip: bool) -> Iterator[Episode]:
-        with open(path / LINES, "rb") as file:
-            for number, line in enumerate(file, 1):
-                if not line.strip() or (not line.endswith(b"\n") and not _is_json(line)):
-                    continue  # blank, or the torn last line of a process that was killed
-                try:
-                    episode = _episode(path, line, tokens)
-                except StoreError as error:
-                    if not skip:
-                        raise StoreError(f"{path / LINES}, line {number}: {error}") from error
-                    self.skipped += 1
-                    continue
-                yield episode
-
-
-def load(path: str | Path, *, tokens: bool = False, errors: Literal["raise", "skip"] = "raise") -> Loaded:
-    """An iterator over the episodes in the folder `path`, in the order they were appended; reads a line at a time.
-
-    The pictures are references whose `uri` is the file in the folder: `ref.open()` reads the pixels when they are
-    wanted. With `tokens=True` each episode has its `EpisodeTokens` back, exactly (None where it had none). A torn last
-    line is passed over; any other line that cannot be read raises `StoreError` with file and line number, or is
-    passed over and counted in `.skipped` with `errors="skip"`. Raises `StoreError` at once where there is no store.
-
-    >>> load("/nowhere")
-    Traceback (most recent call last):
-    viewbox.errors.StoreError: /nowhere: no episodes here; expected a folder with episodes.jsonl, as `Writer` makes
-    """
-    return Loaded(Path(path), tokens=tokens, errors=errors)
-
-
-def _episode(path: Path, line: bytes, tokens: bool) -> Episode:
-    try:
-        data = json.loads(line)
-        for ref in _ref_dicts(data):
-            ref["uri"] = str(_image_path(path, ref["hash"], ref["mode"]))
-        stored = data.pop("stored_tokens", None)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise StoreError(f"not an episode: {type(error).__name__}: {error}") from error
-    try:
-        episode = Episode.from_dict(data)
-    except ValueError as error:  # a record's own checks among them
-        raise StoreError(str(error)) from error
-    return replace(episode, tokens=_unpack(path, stored)) if tokens and stored else episode
-
-
 def _refs(episode: Episode) -> Iterator[ImageRef]:
     yield from episode.task.images
     for turn in episode.turns:
         yield from turn.images
         yield from (result.image for result in turn.tool_results if result.image is not None)
-
-
-def _ref_dicts(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The same places in what `Episode.to_dict` gives."""
-    yield from data["task"].get("images", ())
-    for turn in data.get("turns", ()):
-        yield from turn.get("images", ())
-        yield from (result["image"] for result in turn.get("tool_results", ()) if result.get("image"))
-
-
-def _image_path(path: Path, digest: str, mode: str) -> Path:
-    if not _HASH.fullmatch(digest):
-        raise ValueError(f"{digest[:80]!r} is not the hash of an image")
-    return path / IMAGES / f"{digest}{'.png' if mode in _PNG_MODES else '.tif'}"
 
 
 def _encode(picture: Image.Image, digest: str) -> bytes:
@@ -258,7 +183,7 @@ def _encode(picture: Image.Image, digest: str) -> bytes:
         kind = bare.palette.mode
         colours = bare.getpalette(kind) or []
         bare.putpalette(colours + [0] * (256 * len(kind) - len(colours)), kind)
-    if bare.mode in _PNG_MODES:
+    if bare.mode in PNG_MODES:
         bare.save(buffer, format="PNG", compress_level=1)
     else:
         bare.save(buffer, format="TIFF")
@@ -278,33 +203,6 @@ def _pack(tokens: EpisodeTokens) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, rows, allow_pickle=False)
     return buffer.getvalue()
-
-
-def _unpack(path: Path, stored: dict[str, Any]) -> EpisodeTokens:
-    try:
-        file = path / TOKENS / Path(stored["file"]).name
-        rows = np.load(file, allow_pickle=False)
-        prompt, completion = np.split(rows, [stored["prompt_length"]])
-        return EpisodeTokens(
-            tuple(prompt["id"].tolist()),
-            tuple(completion["id"].tolist()),
-            tuple(completion["mask"].tolist()),
-            tuple(completion["logprob"].tolist()),
-            images=tuple(
-                ImageRef(**{**ref, "uri": str(_image_path(path, ref["hash"], ref["mode"]))}) for ref in stored["images"]
-            ),
-            prompt_images=stored["prompt_images"],
-        )
-    except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise StoreError(f"its tokens cannot be read ({stored!r:.60}…): {error}") from error
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def _native(value: Any) -> Any:

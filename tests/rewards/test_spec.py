@@ -63,8 +63,11 @@ def box(**options):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"type": "iuo"}, "reward: unknown reward 'iuo'; allowed: combined, exact_match, iou, token_f1 (did you mean"),
-        ({"field": "x"}, "reward.type: missing; allowed: combined, exact_match, iou, token_f1"),
+        (
+            {"type": "iuo"},
+            "reward: unknown reward 'iuo'; allowed: combined, exact_match, iou, python, token_f1 (did you mean",
+        ),
+        ({"field": "x"}, "reward.type: missing; allowed: combined, exact_match, iou, python, token_f1"),
         ({"type": "token_f1"}, "reward.field: missing"),
         ({"type": "iou", "treshold": 1}, "reward.treshold: given 1; unknown key 'treshold'; allowed: area_penalty"),
         ({"type": "iou", "threshold": 2}, "reward.threshold: given 2; Input should be less than or equal to 1"),
