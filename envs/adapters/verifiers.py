@@ -1,0 +1,174 @@
+"""A viewbox environment for verifiers 0.4: its tasks, its turn loop, and its reward.
+
+    class Taskset(ViewboxTaskset):
+        environment = "digits"
+
+is a whole adapter. A task carries the number of its task and the settings, no image: whoever needs the environment
+makes it from those. The loop steps our environment through verifiers' `interaction.turn`, so the messages are those of
+our own driver. The episode is kept in `trace.info["viewbox"]`, and rewards read nothing else: `vf-replay` recomputes
+them.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from importlib.metadata import version
+from itertools import islice
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from viewbox import __version__
+from viewbox.envs import make
+from viewbox.envs.adapters.verifiers_harness import Offered, ViewboxHarness, message_to_wire, vf
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.frozen import thaw
+from viewbox.envs.state import EpisodeState, Reply
+from viewbox.envs.types import EndReason, Episode, Message, RunConfig, Scores, Task
+from viewbox.envs.wire import ToolImages, to_wire, tool_calls_of
+
+__all__ = ["ViewboxEnv", "ViewboxHarness", "ViewboxTask", "ViewboxTaskset"]
+
+INFO = "viewbox"  # the key of the episode in `trace.info`
+# Where verifiers ended the exchange (its own limits, set by `--env.agent.*`): our name for it.
+ENDS: Mapping[str | None, EndReason] = {
+    "max_turns": "max_turns",
+    "max_input_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "max_total_tokens": "max_tokens",
+    "agent_timeout": "timeout",
+}
+
+
+class ViewboxData(vf.TaskData):
+    """Which task of which environment; `prompt` stays empty, since the environment opens the conversation."""
+
+    environment: str
+    settings: dict[str, Any] = Field(default_factory=dict)
+    number: int
+
+    def env(self) -> BaseMultiTurnEnv:
+        return _made(self.environment, json.dumps(self.settings, sort_keys=True))
+
+    def task(self) -> Task:
+        tasks = self.env().tasks
+        if hasattr(tasks, "__getitem__"):
+            return tasks[self.number]
+        return next(islice(tasks, self.number, None))
+
+
+@lru_cache(maxsize=16)
+def _made(name: str, settings: str) -> BaseMultiTurnEnv:
+    return make(name, **json.loads(settings))
+
+
+class ViewboxTask(vf.Task[ViewboxData, Offered]):
+    """The reward is the environment's total; its components are metrics (one that does not apply is left out)."""
+
+    @vf.reward(weight=1.0)
+    async def total(self, trace: vf.Trace) -> float:
+        return self._scores(trace).total
+
+    @vf.metric
+    async def components(self, trace: vf.Trace) -> dict[str, float]:
+        return {name: value for name, value in self._scores(trace).components.items() if value is not None}
+
+    def _scores(self, trace: vf.Trace) -> Scores:
+        return self.data.env().score(Episode.from_dict(trace.info[INFO]))
+
+
+class ViewboxTasksetConfig(vf.TasksetConfig):
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the environment, over the published ones: `--env.taskset.settings '{"max_turns": 3}'`."""
+
+
+class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
+    """The tasks of `environment` (a name, or `package.module:Class`) with `settings`; a published one sets both."""
+
+    environment: ClassVar[str] = ""
+    settings: ClassVar[Mapping[str, Any]] = {}
+
+    def load(self) -> Iterator[ViewboxTask]:
+        settings = {**self.settings, **self.config.settings}
+        env = make(self.environment, **settings)
+        for number, task in enumerate(env.tasks):
+            which: dict[str, Any] = {"environment": self.environment, "settings": settings, "number": number}
+            yield ViewboxTask(ViewboxData(id=task.id, system_prompt=env.opening(task), **which), self.config.task)
+
+
+class ViewboxEnvConfig(vf.SingleAgentEnvConfig):
+    agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())  # the default is a remote sandbox
+    tool_images: ToolImages = "tool"
+    """`user`: a tool's images go in a user message, for endpoints that take none in a tool message."""
+
+
+class ViewboxEnv(vf.SingleAgentEnv, vf.Env[ViewboxEnvConfig]):  # vf-replay refuses what is not a SingleAgentEnv
+    """One episode of our environment as one interaction: each turn is one reply, answered by `env.step`."""
+
+    async def run(self, task: vf.Task, agents: vf.Agents) -> None:
+        async with agents.agent.interaction(task) as interaction:
+            await _play(task.data, interaction, self.config.tool_images)
+
+
+async def _play(data: ViewboxData, interaction: vf.Interaction, tool_images: ToolImages) -> None:
+    """Plays to a named end. The episode is in the trace before the interaction closes, which is when rewards run."""
+    trace = interaction.trace
+    config = _run_config(trace)
+    state, problem = None, None
+    try:
+        state = await asyncio.to_thread(_opened, data, config.seed)
+        messages = tuple(state.messages[1:])  # the harness says the system prompt
+        # Tokens that are trained on only ever grow: there the tools stay in the prompt, and a last call is refused.
+        tokens = isinstance(trace.agent.config.client, vf.TrainClientConfig)
+        while state.end_reason is None:
+            trace.state.tools = [] if state.last_turn and not tokens else thaw(state.env.tool_schemas)
+            wire = await asyncio.to_thread(to_wire, messages, tool_images=tool_images, text_calls=True)
+            segment = await interaction.turn([one for one in wire if one["role"] != "assistant"])
+            if segment.terminated:
+                state.end("error" if trace.errors else ENDS.get(trace.stop_condition, "cancelled"))
+                break
+            reply = _reply(segment.messages[-1], trace.calls[-1].finish_reason)
+            said = Message("assistant", (reply.text,), tool_calls=reply.tool_calls)
+            state.messages.append(said)
+            messages = (said, *(await state.env.step(state, reply)).messages)  # it says which calls were native
+    except Exception as error:  # an image that cannot be opened, or an author's bug: verifiers records it
+        problem = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        trace.info[INFO] = _record(data, state, config, problem)
+    trace.stop(state.end_reason)  # else it reads `user_closed`, and is not truncated
+
+
+def _opened(data: ViewboxData, seed: int) -> EpisodeState:
+    state = data.env().reset(data.task(), seed=seed)
+    state.messages[0] = Message("system", (data.system_prompt or "",))  # a run may have replaced it
+    return state
+
+
+def _reply(said: vf.AssistantMessage, finish_reason: Literal["stop", "length", "tool_calls"] | None) -> Reply:
+    return Reply(said.content or "", tool_calls_of(message_to_wire(said)), finish_reason or "stop")
+
+
+def _run_config(trace: vf.Trace) -> RunConfig:
+    sampling = trace.agent.config.sampling
+    return RunConfig(
+        model_name=trace.agent.config.model or "",
+        temperature=1.0 if sampling.temperature is None else sampling.temperature,
+        seed=int(trace.id[:12], 16),  # every rollout its own, also in a group
+        max_tokens=sampling.max_tokens,
+        versions={"viewbox": __version__, "verifiers": version("verifiers")},
+    )
+
+
+def _record(data: ViewboxData, state: EpisodeState | None, config: RunConfig, problem: str | None) -> dict[str, Any]:
+    """The episode as JSON; one that broke ended as `error`, one that was stopped from outside as `cancelled`."""
+    info = {} if problem is None else {"error": problem}
+    if state is None:
+        end: EndReason = "error" if problem else "cancelled"
+        task = Task(data.id or "")
+        return Episode(task, end_reason=end, truncated=True, environment=data.environment, info=info).to_dict()
+    if problem is not None:
+        state.end("error")
+    return state.episode(replace(config, max_turns=state.env.max_turns), info=info).to_dict()

@@ -1,0 +1,56 @@
+"""A folder that is written whole, and replaced only where every file in it is known to be ours."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from viewbox.errors import ConfigError
+
+MANIFEST = ".viewbox-published.json"  # what was written, with hashes: a file that is not in it is somebody else's
+
+
+def place(staged: Path, out: Path, about: dict[str, Any], *, force: bool) -> list[Path]:
+    """Moves what was staged to `out`; returns the files, relative to it. Nothing is touched where it is refused."""
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is a file; a folder is needed")
+    old = _ours(out, force) if out.is_dir() and any(out.iterdir()) else []
+    new = sorted(path.relative_to(staged) for path in staged.rglob("*") if path.is_file())
+    for path in new:
+        if (out / path).exists() and path not in old:
+            raise ConfigError(f"{out / path} was not written by viewbox; move it away first")
+    for path in old:
+        (out / path).unlink(missing_ok=True)
+    for folder in sorted({parent for path in old for parent in (out / path).parents}, reverse=True):
+        if folder != out and folder.is_relative_to(out) and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+    for path in new:
+        (out / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(staged / path, out / path)
+    files = {path.as_posix(): _digest(out / path) for path in new}
+    (out / MANIFEST).write_text(json.dumps({**about, "files": files}, indent=1) + "\n", encoding="utf-8")
+    return new
+
+
+def _ours(out: Path, force: bool) -> list[Path]:
+    """The files in `out` that an earlier call wrote and nobody changed; raises where there is doubt."""
+    try:
+        manifest = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
+        files = {Path(name): str(digest) for name, digest in manifest["files"].items()}
+    except FileNotFoundError:
+        raise ConfigError(f"{out} is not empty and was not written by `viewbox publish`; choose another") from None
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ConfigError(f"{out / MANIFEST} cannot be read ({error}); choose another folder") from error
+    if not force:
+        raise ConfigError(f"{out} holds {manifest.get('id')} {manifest.get('version')}; --force replaces it")
+    for path, digest in files.items():
+        if path.is_absolute() or ".." in path.parts:
+            raise ConfigError(f"{out / MANIFEST}: {path} is outside the folder")
+        if (out / path).exists() and _digest(out / path) != digest:
+            raise ConfigError(f"{out / path} was changed since it was published; move it away first")
+    return list(files)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

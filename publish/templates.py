@@ -1,0 +1,104 @@
+"""The files of a published package that are written rather than copied."""
+
+PYPROJECT = """\
+[build-system]
+requires = ["hatchling>=1.27"]
+build-backend = "hatchling.build"
+
+[project]
+name = {id}
+version = {version}
+description = {description}
+readme = "README.md"
+license = {license}
+requires-python = ">=3.11"
+keywords = {tags}
+tags = {tags}
+dependencies = {dependencies}
+
+# What is in the folder is the package, also where the folder stands in a repository that ignores it.
+[tool.hatch.build]
+ignore-vcs = true
+exclude = ["__pycache__"]
+
+[tool.hatch.build.targets.wheel]
+packages = [{module}]
+"""
+
+INIT = '''\
+"""{description}
+
+Written by `viewbox publish` of viewbox {viewbox}.
+"""
+
+from {module}._vendor import provide
+
+{provides}
+
+from viewbox.envs.adapters.verifiers import ViewboxEnv, ViewboxHarness, ViewboxTaskset  # noqa: E402
+
+__all__ = ["{taskset}", "ViewboxEnv", "ViewboxHarness"]
+
+
+class {taskset}(ViewboxTaskset):
+    environment = {environment!r}
+    settings = {settings!r}
+'''
+
+VENDOR = '''\
+"""What this package needs and no index has; a copy is used only where the thing itself is not installed."""
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+
+
+def provide(name: str, version: str | None = None) -> None:
+    """Makes `name` importable. One that is installed must be of the minor version this package was written with."""
+    spec = find_spec(name)
+    if spec is None or spec.origin is None:  # a folder without __init__.py is not it
+        folder = Path(__file__).parent / name
+        spec = spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
+        sys.modules[name] = module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    if version is None:
+        return
+    found = import_module(name).__version__
+    if found.split(".")[:2] != version.split(".")[:2]:
+        raise ImportError(
+            f"{__name__.split('.')[0]} was published with {name} {version}, but {name} {found} is in use "
+            f"({spec.origin}): publish it again with that version, or use it in an environment without the other"
+        )
+'''
+
+README = """\
+# {id}
+
+{summary}
+
+A viewbox environment for verifiers 0.4: the model looks at an image, calls tools whose results are images, and
+answers.
+
+| | |
+|---|---|
+| tasks | {tasks} |
+| tools | {tools} |
+| turns | at most {max_turns} |
+| reward | {reward} |
+
+The answer is `{answer}`.
+
+```
+pip install .
+vf-eval {id} --model MODEL --client.base-url URL --no-push --no-rich -n 3
+```
+
+- `--env.taskset.settings '{{"max_turns": 3}}'` changes settings of the environment. Published with:
+  `{settings}`.
+- `--env.tool-images user` is for endpoints that take no image in a tool message.
+- The reward of a trace is the environment's total; its components are metrics. `trace.info["viewbox"]` holds the
+  episode: its end reason, its parsed answer, every tool result. `vf-replay` recomputes the scores from it.
+
+viewbox {viewbox} comes with the package (Apache-2.0, `{module}/_vendor`); it is used where viewbox is not installed.
+"""
