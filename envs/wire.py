@@ -1,29 +1,42 @@
 """Messages as the OpenAI chat interface writes them: what goes to an endpoint, and what comes back.
 
 Images travel as data URLs. Not every endpoint takes an image in a tool message: for those, the tool's text says that
-its image follows, and the images of a round of tool messages come in one user message after it.
+its image follows, and the images of a round of tool messages come in one user message after it. A tool message answers
+a native call; what answers a call that stands in the reply's text goes as a user message in Hermes form, the very
+text that Qwen's chat templates make of it.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from viewbox.envs.frozen import thaw
 from viewbox.envs.types import ImageRef, Message, ToolCall
 
 ToolImages = Literal["tool", "user"]
 FOLLOWS = "(The image follows in the next message.)"
 SHOWN = "The image of tool call {id}:"
+TOOLS = (  # as in the chat templates of Qwen2.5-VL's and Qwen3's families, which models know
+    "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with "
+    "function signatures within <tools></tools> XML tags:\n<tools>\n{tools}\n</tools>\n\nFor each function call, "
+    "return a json object with function name and arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n"
+    '{{"name": <function-name>, "arguments": <args-json-object>}}\n</tool_call>'
+)
 
 
-def to_wire(messages: Iterable[Message], *, tool_images: ToolImages = "tool") -> list[dict[str, Any]]:
+def to_wire(
+    messages: Iterable[Message], *, tool_images: ToolImages = "tool", text_calls: bool = False
+) -> list[dict[str, Any]]:
     """The messages as chat-completion dicts; text alone stays a string.
+
+    With `text_calls`, a tool message that answers no native call of the reply before it becomes a user message.
 
     >>> to_wire([Message("system", ("Look.",)), Message("user", ("What is it?",))])
     [{'role': 'system', 'content': 'Look.'}, {'role': 'user', 'content': 'What is it?'}]
     """
     wire: list[dict[str, Any]] = []
     waiting: list[str | ImageRef] = []
-    for message in messages:
+    for message in _answered(messages) if text_calls else messages:
         content: Sequence[str | ImageRef] = message.content
         if message.role == "tool" and tool_images == "user" and message.images:
             for image in message.images:
@@ -36,6 +49,11 @@ def to_wire(messages: Iterable[Message], *, tool_images: ToolImages = "tool") ->
     if waiting:
         wire.append({"role": "user", "content": _content(waiting)})
     return wire
+
+
+def tools_text(tools: Iterable[Mapping[str, Any]]) -> str:
+    """The tools' schemas in Hermes form, to stand at the end of a system message."""
+    return TOOLS.format(tools="\n".join(json.dumps(thaw(tool), ensure_ascii=False) for tool in tools))
 
 
 def tool_calls_of(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
@@ -57,6 +75,42 @@ def tool_calls_of(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
     return tuple(found)
 
 
+def _answered(messages: Iterable[Message]) -> Iterator[Message]:
+    """The messages, what answers no native call gathered in user messages, a round in one."""
+    native: set[str] = set()
+    round_: list[str | ImageRef] = []
+    for message in messages:
+        if message.role == "tool" and message.tool_call_id not in native:
+            opening = "\n<tool_response>\n" if round_ else "<tool_response>\n"
+            for part in (opening, *message.content, "\n</tool_response>"):
+                last = round_[-1] if round_ else None
+                if isinstance(part, str) and isinstance(last, str):
+                    round_[-1] = last + part  # one text: servers differ in how they join two
+                else:
+                    round_.append(part)
+            continue
+        if round_:
+            yield Message("user", tuple(round_))
+            round_ = []
+        if message.role == "assistant":
+            native = {call.id for call in message.tool_calls}
+        yield message
+    if round_:
+        yield Message("user", tuple(round_))
+
+
+def _arguments(call: ToolCall) -> str:
+    """A call's arguments as JSON text; what is no JSON object is wrapped in one: servers parse what they are sent."""
+    if not isinstance(call.arguments, str) or not call.arguments:
+        return json.dumps(call.arguments or {})
+    try:
+        if isinstance(json.loads(call.arguments), dict):
+            return call.arguments
+    except (ValueError, RecursionError):
+        pass
+    return json.dumps({"malformed": call.arguments})
+
+
 def _one(message: Message, content: Sequence[str | ImageRef]) -> dict[str, Any]:
     one: dict[str, Any] = {"role": message.role, "content": _content(content)}
     if message.tool_calls:
@@ -66,7 +120,7 @@ def _one(message: Message, content: Sequence[str | ImageRef]) -> dict[str, Any]:
                 "type": "function",
                 "function": {
                     "name": call.name,
-                    "arguments": call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments),
+                    "arguments": _arguments(call),
                 },
             }
             for call in message.tool_calls

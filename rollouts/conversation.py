@@ -5,6 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from viewbox.envs.types import EpisodeTokens, ImageRef, Message, RunConfig, Task, ToolCall
+from viewbox.errors import ViewboxError
+
+
+class ReplyError(ViewboxError):
+    """No reply could be had for this conversation: it ends as `error`, the others go on."""
 
 
 @dataclass
@@ -65,6 +70,8 @@ class Conversation:
     task: Task | None = None  # for scripted policies; a model never sees it
     record: TokenRecord = field(default_factory=TokenRecord)
     last_turn: bool = False  # the reply that comes next is the last one allowed
+    deadline: float | None = None  # when the episode's time is up, on the event loop's clock
+    info: dict[str, Any] = field(default_factory=dict)  # becomes `episode.info`; a generator may add to it
 
 
 class Generator(Protocol):
@@ -73,7 +80,10 @@ class Generator(Protocol):
     run_config: RunConfig
 
     async def reply(self, conversation: Conversation) -> GeneratedReply:
-        """The next assistant message; called once the environment's messages are in `conversation.messages`."""
+        """The next assistant message; called once the environment's messages are in `conversation.messages`.
+
+        `ReplyError` and `ImageError` end this episode as `error`; any other exception ends the run.
+        """
         ...
 
     def join(self, conversation: Conversation) -> None:

@@ -7,14 +7,14 @@ reason, and an episode whose environment fails ends as `error` without harming t
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from viewbox.envs.base import BaseMultiTurnEnv, EpisodeState, Reply
 from viewbox.envs.types import Episode, Message, Task
 from viewbox.errors import ImageError
-from viewbox.rollouts.conversation import Conversation, Generator
+from viewbox.rollouts.conversation import Conversation, Generator, ReplyError
 
 log = logging.getLogger("viewbox.rollouts")
 
@@ -28,13 +28,15 @@ async def play_many(
     concurrency: int = 64,
     time_limit: float | None = None,
     seed: int = 0,
+    skip: Collection[tuple[int, int]] = (),
 ) -> AsyncIterator[Episode]:
     """Plays every task `group` times and yields episodes as they end.
 
     `episode.info` holds `index` (the task's place in `tasks`) and `sample` (0 … group−1). Every sample has its own
     seed, drawn from `seed`, so group members differ and a run can be repeated. `time_limit` is in seconds an episode.
+    The (index, sample) pairs in `skip` are not played: those that an earlier session has stored.
     """
-    jobs = ((i, k, task) for i, task in enumerate(tasks) for k in range(group))
+    jobs = ((i, k, task) for i, task in enumerate(tasks) for k in range(group) if (i, k) not in skip)
     done: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue()
     workers = [
         asyncio.create_task(_work(env, jobs, generator, group, time_limit, seed, done)) for _ in range(concurrency)
@@ -98,11 +100,14 @@ async def _episode(
         log.warning("environment %s could not start task %s: %s", env.name, task.id, error)
         info["error"] = f"{type(error).__name__}: {error}"
         return Episode(task=task, end_reason="error", truncated=True, environment=env.name, info=info)
-    conversation = Conversation(list(state.messages), env.tool_schemas, own_seed, number, task)
+    deadline = None if time_limit is None else asyncio.get_running_loop().time() + time_limit
+    conversation = Conversation(
+        list(state.messages), env.tool_schemas, own_seed, number, task, deadline=deadline, info=info
+    )
     generator.join(conversation)
     try:
         async with asyncio.timeout(time_limit):
-            await _play(env, state, conversation, generator, info)
+            await _play(env, state, conversation, generator)
     except TimeoutError:
         state.end("timeout")
     finally:
@@ -111,9 +116,8 @@ async def _episode(
     return state.episode(run_config, tokens=conversation.record.frozen(), info=info)
 
 
-async def _play(
-    env: BaseMultiTurnEnv, state: EpisodeState, conversation: Conversation, generator: Generator, info: dict[str, Any]
-) -> None:
+async def _play(env: BaseMultiTurnEnv, state: EpisodeState, conversation: Conversation, generator: Generator) -> None:
+    info = conversation.info
     while state.end_reason is None:
         conversation.last_turn = state.last_turn
         try:
@@ -121,6 +125,11 @@ async def _play(
         except ImageError as error:  # one of its own images cannot be shown to the model
             log.warning("task %s: %s", state.task.id, error)
             info["error"] = f"ImageError: {error}"
+            state.end("error")
+            return
+        except ReplyError as error:
+            log.info("task %s: %s", state.task.id, error)
+            info["error"] = str(error)
             state.end("error")
             return
         if said.finish_reason == "budget":

@@ -1,0 +1,86 @@
+"""What is known about an endpoint before it is asked: its address, the key, and what its model writes."""
+
+import math
+import re
+import time
+from email.utils import parsedate_to_datetime
+from ipaddress import ip_address
+from typing import Any
+
+import httpx
+
+from viewbox.errors import ConfigError
+
+# What models whose name holds these words were trained to write (`rollouts/families.py` has the sources). Qwen2.5-VL
+# counts pixels of the image as its processor resizes it, to multiples of 28: views of such sizes are left as they are.
+VIEW_SETTINGS: dict[str, dict[str, Any]] = {
+    "qwen3-vl": {"coordinates": "per_mille"},
+    "qwen2.5-vl": {"coordinates": "pixel", "pixel_multiple": 28},
+}
+
+
+def view_settings(model: str) -> dict[str, Any]:
+    """The environment settings that follow from a model's name; none where the name says nothing.
+
+    >>> view_settings("Qwen/Qwen3-VL-8B-Instruct"), view_settings("gpt-x")
+    ({'coordinates': 'per_mille'}, {})
+    """
+    name = model.lower().replace("_", "-")
+    return next((dict(settings) for words, settings in VIEW_SETTINGS.items() if words in name), {})
+
+
+def completions_url(endpoint: str) -> str:
+    """The address that requests go to; raises `ConfigError` where `endpoint` is none.
+
+    >>> completions_url("http://127.0.0.1:8000"), completions_url("https://host/api/v1/")
+    ('http://127.0.0.1:8000/v1/chat/completions', 'https://host/api/v1/chat/completions')
+    """
+    try:
+        url = httpx.URL(endpoint)
+    except httpx.InvalidURL as error:
+        raise ConfigError(f"endpoint: {error}") from None
+    if url.userinfo or url.query or url.fragment:
+        raise ConfigError("endpoint: allowed is http(s)://host[:port][/path]; a key belongs into the environment")
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ConfigError(f"endpoint {endpoint!r}: allowed is http(s)://host[:port][/path]")
+    path = url.path.rstrip("/") or "/v1"
+    return str(url.copy_with(path=path if path.endswith("/chat/completions") else f"{path}/chat/completions"))
+
+
+def is_loopback(endpoint: str) -> bool:
+    """Whether the endpoint is this machine.
+
+    >>> is_loopback("http://127.0.0.1:8000/v1"), is_loopback("http://[::1]/"), is_loopback("http://localhost.org")
+    (True, True, False)
+    """
+    host = httpx.URL(endpoint).host
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def retry_after(header: str | None) -> float | None:
+    """The seconds a `Retry-After` header asks for, given as a number or as an HTTP date (RFC 9110, 10.2.3).
+
+    >>> retry_after("2"), retry_after("Thu, 01 Jan 1970 00:00:00 GMT"), retry_after("soon")
+    (2.0, 0.0, None)
+    """
+    if header is None:
+        return None
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(header).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def checked_key(key: str | None) -> str | None:
+    """A key fit for a header, None where there is none; raises `ConfigError` (which does not show it)."""
+    key = (key or "").strip()
+    if not re.fullmatch(r"[!-~]*", key):
+        raise ConfigError("the API key holds characters that no HTTP header can carry")
+    return key or None

@@ -1,0 +1,294 @@
+"""Any OpenAI-compatible endpoint as a generator, over httpx.
+
+Endpoints refuse, stall, break off and send nonsense. What may pass is tried again, with growing pauses or after the
+pause the server asks for; what does not pass ends that episode alone, as `error` with the server's words. Only an
+endpoint that cannot be used at all (nobody there, the key refused, the model unknown) ends the run. Bodies are read up
+to a limit and the episode's time limit bounds everything. The key goes into one header and is cut out of every message.
+"""
+
+import asyncio
+import json
+import math
+import random
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential_jitter
+
+from viewbox.envs.frozen import thaw
+from viewbox.envs.types import RunConfig, ToolCall
+from viewbox.envs.wire import ToolImages, to_wire, tool_calls_of, tools_text
+from viewbox.errors import ViewboxError
+from viewbox.rollouts.conversation import Conversation, GeneratedReply, ReplyError
+from viewbox.rollouts.endpoint import checked_key, completions_url, is_loopback, retry_after
+
+MAX_BODY = 16 * 2**20  # bytes of one reply's body
+MAX_WORDS = 300  # characters of a server's message that are kept
+MAX_CALLS = 256  # tool calls in one reply
+ATTEMPTS = 8  # of one reply; the pauses between them add up to about a minute
+ATTEMPTS_ABSENT = 4  # while nobody has ever answered, or since a whole round of attempts met nobody
+LONGEST_PAUSE = 30.0  # seconds, unless the server asks for more
+LONGEST_ASKED = 300.0  # seconds that a server may ask for where an episode has no time limit
+PATIENCE = 300.0  # seconds without a byte after which an attempt is given up: a whole reply may be in the making
+PASSING = frozenset({408, 409, 425, 429})  # and every 5xx
+UNUSABLE = frozenset({301, 302, 307, 308, 401, 403, 404, 405})  # before the first answer: it will never come
+LENGTH = frozenset({"length", "max_tokens", "model_length"})
+
+
+class EndpointError(ViewboxError):
+    """An endpoint that cannot be used at all; ends the run."""
+
+
+class _Trouble(Exception):
+    """A failure that may pass. `after`: seconds the server asks to wait; `absent`: nobody could be reached."""
+
+    def __init__(self, words: str, *, after: float | None = None, absent: bool = False) -> None:
+        super().__init__(words)
+        self.after, self.absent = after, absent
+
+
+class OpenAIGenerator:
+    """Replies from `POST <endpoint>/chat/completions`.
+
+    `endpoint` is the base URL as clients of the interface take it (`http://127.0.0.1:8000/v1`; without a path, `/v1` is
+    added). `temperature` and `max_tokens` (of a reply) are left to the server where they are None. `extra` is merged
+    into every request; a value of None takes a field out (`seed`, where a server refuses it). With `native_tools` the
+    tools are advertised in `tools`, but not on the last turn; without, the system message lists them and calls are read
+    from the text. `tool_images` is explained in `viewbox.envs.wire`. Token counts are summed in `info["usage"]`, the
+    failed attempts in `info["failed_attempts"]`.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        model: str,
+        *,
+        api_key: str | None = None,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        tool_images: ToolImages = "user",
+        native_tools: bool = True,
+        extra: Mapping[str, Any] | None = None,
+        attempts: int = ATTEMPTS,
+        first_pause: float = 0.5,
+        max_body: int = MAX_BODY,
+    ) -> None:
+        self.url, self.model = completions_url(endpoint), model
+        self.temperature, self.max_tokens = temperature, max_tokens
+        self.tool_images, self.native_tools, self.extra = tool_images, native_tools, dict(extra or {})
+        self.attempts, self.first_pause, self.max_body = attempts, first_pause, max_body
+        hot = 1.0 if temperature is None else temperature  # the interface's own default
+        self.run_config = RunConfig(model_name=model, temperature=hot, max_tokens=max_tokens)
+        self._backoff = wait_exponential_jitter(initial=first_pause, max=LONGEST_PAUSE, jitter=first_pause)
+        self._answered = False  # a reply has been had
+        self._reached = False  # somebody has spoken HTTP
+        self._absent = True  # nobody has, or not since a whole round of attempts met nobody
+        self._key = checked_key(api_key)
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}  # no bomb inside a small body
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        self._client = httpx.AsyncClient(
+            headers=headers,
+            timeout=httpx.Timeout(30.0, read=PATIENCE, pool=None),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+            trust_env=not is_loopback(endpoint),  # what is meant for this machine takes no proxy
+        )
+
+    # ------------------------------------------------------------------ the Generator protocol
+    def join(self, conversation: Conversation) -> None: ...
+
+    def leave(self, conversation: Conversation) -> None: ...
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def reply(self, conversation: Conversation) -> GeneratedReply:
+        request = await asyncio.to_thread(self.request, conversation)
+
+        def pause(state: RetryCallState) -> float:
+            return self._pause(state, conversation.deadline)
+
+        def note(state: RetryCallState) -> None:
+            conversation.info["failed_attempts"] = conversation.info.get("failed_attempts", 0) + 1
+            conversation.info["last_failure"] = str(_trouble_of(state))  # names what a timeout was waiting for
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(_Trouble), stop=self._enough, wait=pause, before_sleep=note, reraise=True
+        )
+        try:
+            async for attempt in retrying:
+                number = attempt.retry_state.attempt_number
+                with attempt:
+                    body = await asyncio.to_thread(_encoded, request, number)
+                    message, finish_reason, usage = await self._ask(body)
+        except _Trouble as trouble:
+            raise self._given_up(trouble, number) from None
+        self._answered = True
+        _count(conversation.info, usage)
+        calls = _with_ids(tool_calls_of(message), conversation)
+        return GeneratedReply(_text(message.get("content")), finish_reason, calls)
+
+    def request(self, conversation: Conversation) -> dict[str, Any]:
+        """The body of a request for the conversation's next reply, as a dict. Raises `ImageError`."""
+        messages = to_wire(conversation.messages, tool_images=self.tool_images, text_calls=True)
+        turn = len(conversation.messages)
+        body: dict[str, Any] = {"model": self.model, "messages": messages, "temperature": self.temperature}
+        body |= {"max_tokens": self.max_tokens, "seed": (conversation.seed * 31 + turn) % 2**31}
+        if conversation.tools and not self.native_tools:
+            messages[0]["content"] += tools_text(conversation.tools)
+        elif conversation.tools and not conversation.last_turn:
+            body["tools"] = [thaw(tool) for tool in conversation.tools]
+        return {key: value for key, value in (body | self.extra).items() if value is not None}
+
+    # ------------------------------------------------------------------ one attempt
+    async def _ask(self, body: bytes) -> tuple[Mapping[str, Any], str, Any]:
+        """(assistant message, finish reason, usage) of one request; raises `_Trouble` for what may pass."""
+        try:
+            async with self._client.stream("POST", self.url, content=body) as response:
+                self._reached, self._absent = True, False
+                received = await self._read(response)
+        except httpx.TransportError as error:
+            nobody = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            words = self._clean(str(error)) or type(error).__name__
+            raise _Trouble(f"no connection: {words}" if nobody else f"cut off: {words}", absent=nobody) from None
+        if not response.is_success:
+            raise self._refused(response, received)
+        return self._read_reply(received)
+
+    async def _read(self, response: httpx.Response) -> bytes:
+        """The body, never more of it than allowed."""
+        limit = self.max_body if response.is_success else min(self.max_body, 64 * 1024)
+        received = bytearray()
+        async for chunk in response.aiter_raw(64 * 1024):
+            received += chunk
+            if len(received) > limit and response.is_success:
+                raise ReplyError(f"the body of the reply is larger than {limit} bytes")
+            if len(received) > limit:
+                break
+        return bytes(received[:limit])
+
+    def _read_reply(self, received: bytes) -> tuple[Mapping[str, Any], str, Any]:
+        said = self._clean(_words(received[:4096]))
+        try:
+            data = json.loads(received, parse_constant=_finite, parse_float=_finite)
+        except (ValueError, RecursionError):
+            raise _Trouble(f"the reply is not JSON: {said!r}") from None
+        choices = data.get("choices") if isinstance(data, dict) else None
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        message = choice.get("message") if isinstance(choice, dict) else None
+        if not isinstance(message, dict):
+            raise _Trouble(f"the reply has no choices: {said}")
+        content, calls = message.get("content"), message.get("tool_calls")
+        if not isinstance(content, str | list | None) or (isinstance(calls, list) and len(calls) > MAX_CALLS):
+            raise _Trouble(f"the reply has no usable message: {said}")
+        given = choice.get("finish_reason")  # type: ignore[union-attr]
+        reason = "length" if given in LENGTH else "tool_calls" if tool_calls_of(message) else "stop"
+        return message, reason, data.get("usage")
+
+    def _refused(self, response: httpx.Response, received: bytes) -> Exception:
+        """What a status other than 2xx means."""
+        status = response.status_code
+        words = f"HTTP {status}: {self._clean(_words(received)) or response.reason_phrase}"
+        if status in PASSING or status >= 500:
+            return _Trouble(words, after=retry_after(response.headers.get("retry-after")))
+        if response.is_redirect:
+            words += f" (it points to {self._clean(response.headers['location'])}; redirects are not followed)"
+        if status in UNUSABLE and not self._answered:
+            return EndpointError(f"{self.url}, model {self.model!r}: {words}")
+        return ReplyError(words)
+
+    # ------------------------------------------------------------------ between attempts
+    def _enough(self, state: RetryCallState) -> bool:
+        absent = self._absent and _trouble_of(state).absent
+        return state.attempt_number >= (min(ATTEMPTS_ABSENT, self.attempts) if absent else self.attempts)
+
+    def _pause(self, state: RetryCallState, deadline: float | None) -> float:
+        """Seconds until the next attempt. A pause longer than the time left is halved, so that one more is made."""
+        wait = self._backoff(state)
+        after = _trouble_of(state).after
+        if after is not None:
+            wait = max(wait, after + random.uniform(0, self.first_pause))
+        if deadline is None:
+            return min(wait, LONGEST_ASKED)
+        left = deadline - asyncio.get_running_loop().time()
+        return wait if wait < left else max(0.0, left / 2)
+
+    def _given_up(self, trouble: _Trouble, attempts: int) -> ViewboxError:
+        words = f"{trouble} (after {attempts} attempts)"
+        if trouble.absent and not self._reached:
+            return EndpointError(f"{self.url} cannot be reached: {words}")
+        self._absent = trouble.absent
+        return ReplyError(words)
+
+    def _clean(self, words: str) -> str:
+        """Somebody else's words on one short line, without the key."""
+        line = " ".join(words.replace(self._key or "\0", "***").split())
+        return line if len(line) <= MAX_WORDS else line[:MAX_WORDS] + "…"
+
+
+def _encoded(request: Mapping[str, Any], attempt: int) -> bytes:
+    """The request as JSON. Every attempt has its own seed: a reply that breaks a server would break it again."""
+    if attempt > 1 and isinstance(request.get("seed"), int):
+        request = {**request, "seed": (request["seed"] + attempt - 1) % 2**31}
+    return json.dumps(request).encode()
+
+
+def _trouble_of(state: RetryCallState) -> _Trouble:
+    trouble = state.outcome.exception() if state.outcome else None
+    assert isinstance(trouble, _Trouble)
+    return trouble
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no JSON number")
+    return value
+
+
+def _words(received: bytes) -> str:
+    """The message in an error's body, wherever servers put it; else the body."""
+    text = received.decode("utf-8", "replace")
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    for key in ("error", "detail", "message"):
+        if isinstance(found, dict) and found.get(key):
+            found = found[key]
+    return found if isinstance(found, str) else text
+
+
+def _text(content: Any) -> str:
+    """A message's text: a string, a list of parts, or nothing."""
+    if isinstance(content, list):
+        texts = (part.get("text") for part in content if isinstance(part, dict))
+        return "".join(text for text in texts if isinstance(text, str))
+    return content or ""
+
+
+def _with_ids(calls: tuple[ToolCall, ...], conversation: Conversation) -> tuple[ToolCall, ...]:
+    """The calls, each with an id of its own in the conversation: missing and repeated ones are made up.
+
+    Made-up ids are nine letters and digits, which every server takes; `call_0` is what calls in the text are named.
+    """
+    taken = {call.id for message in conversation.messages for call in message.tool_calls}
+    found = []
+    for number, call in enumerate(calls):
+        if call.id in taken or re.fullmatch(r"call_\d{1,3}", call.id):
+            call = ToolCall(f"t{len(conversation.messages):05}{number:03}", call.name, call.arguments)
+        taken.add(call.id)
+        found.append(call)
+    return tuple(found)
+
+
+def _count(info: dict[str, Any], usage: Any) -> None:
+    """Adds a reply's token counts to those of the episode."""
+    if not isinstance(usage, dict):
+        return
+    total = info.setdefault("usage", {"prompt_tokens": 0, "completion_tokens": 0})
+    for name in total:
+        if isinstance(usage.get(name), int):
+            total[name] += usage[name]
