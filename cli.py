@@ -1,11 +1,11 @@
 """The `viewbox` command."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from viewbox.errors import ViewboxError
+from viewbox.crash import guard
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -16,6 +16,14 @@ def train(context: typer.Context) -> None:
     from viewbox.train import main as run
 
     raise typer.Exit(run(context.args))
+
+
+@app.command()
+def config() -> None:
+    """Print what a YAML config may say: every section, key, type and default."""
+    from viewbox.training.config_docs import page
+
+    typer.echo(page(), nl=False)
 
 
 @app.command()
@@ -42,13 +50,94 @@ def picture(
     typer.echo(out)
 
 
+@app.command()
+def rollout(
+    env: Annotated[str | None, typer.Option(help="the environment")] = None,
+    model: Annotated[str | None, typer.Option(help="its name at the endpoint; without --endpoint a local one")] = None,
+    endpoint: Annotated[str | None, typer.Option(help="an OpenAI-compatible server; images go there")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value of the environment; repeat")] = None,
+    config: Annotated[str | None, typer.Option(help="a run's YAML: its env, reward and rollout sections")] = None,
+    held_out: Annotated[bool, typer.Option("--held-out", help="with the settings in env.eval of the config")] = False,
+    tasks: Annotated[int, typer.Option(help="how many tasks, from the first")] = 100,
+    group: Annotated[int, typer.Option(help="episodes a task")] = 1,
+    concurrency: Annotated[int | None, typer.Option(help="episodes at once (endpoint: 16)")] = None,
+    temperature: Annotated[float | None, typer.Option(help="of sampling; default: the endpoint's")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="tokens of a reply; default: the endpoint's")] = None,
+    time_limit: Annotated[float | None, typer.Option(help="seconds an episode (endpoint: 600)")] = None,
+    seed: Annotated[int, typer.Option(help="of sampling; every episode's own is drawn from it")] = 0,
+    out: Annotated[str | None, typer.Option(help="the folder; one that was begun goes on (new in runs/)")] = None,
+    api_key_env: Annotated[str, typer.Option(help="the variable that holds the key")] = "OPENAI_API_KEY",
+    tool_images: Annotated[Literal["tool", "user"], typer.Option(help="what message a tool's image is in")] = "user",
+    native_tools: Annotated[bool, typer.Option(help="tools of the interface; else in the prompt")] = True,
+    extra: Annotated[list[str] | None, typer.Option(help="key=value of each request (null: left out); repeat")] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="play error, timeout, cancelled again")] = False,
+) -> None:
+    """Play an environment's tasks against an endpoint or a local model; every episode is kept."""
+    from viewbox.rollouts.rollout import Options, run
+
+    given = {**locals(), "settings": settings or (), "extra": extra or ()}
+    raise typer.Exit(run(Options(**{name: given[name] for name in Options.__dataclass_fields__})))
+
+
+@app.command()
+def publish(
+    environment: Annotated[str, typer.Argument(help="a name, package.module:Class, or path/to/module.py:Class")],
+    out: Annotated[str, typer.Argument(help="the folder to write")],
+    to: Annotated[str, typer.Option(help="where to: dir (a folder)")] = "dir",
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, a setting (YAML); repeatable")] = None,
+    id: Annotated[str | None, typer.Option(help="the package's name  [default: viewbox-<name>]")] = None,
+    version: Annotated[str, typer.Option(help="the package's version")] = "0.1.0",
+    license: Annotated[str, typer.Option(help="the package's licence (SPDX)")] = "Apache-2.0",
+    force: Annotated[bool, typer.Option(help="replace a package written here before")] = False,
+) -> None:
+    """Write an environment as a package for verifiers 0.4: `viewbox publish digits --to dir OUT`."""
+    from viewbox.publish import publish as write
+    from viewbox.publish import report, settings_of
+
+    chosen = settings_of(settings or [])
+    written = write(environment, out, to=to, settings=chosen, id=id, version=version, license=license, force=force)
+    typer.echo(report(written))
+
+
+@app.command()
+def score(
+    run: Annotated[str, typer.Argument(help="a run folder, or a folder of saved episodes")],
+    reward: Annotated[str | None, typer.Option(help="reward.yaml, module:name or file.py:name (its own)")] = None,
+    where: Annotated[list[str] | None, typer.Option(help="field op value, such as end_reason=answered; repeat")] = None,
+    group_by: Annotated[str | None, typer.Option(help="a field; the reward is also shown for each value")] = None,
+    name: Annotated[str | None, typer.Option("--name", "--out", help="of the new column (the reward's)")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="an earlier column of that name")] = False,
+    write: Annotated[bool, typer.Option("--write/--no-write", help="keep the scores as a column")] = True,
+    bootstrap: Annotated[int, typer.Option(min=0, help="draws for the 95 % intervals; 0: no intervals")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="of the bootstrap")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """Score saved episodes again: no model, no torch. Stored scores stay; the new ones become a column beside them."""
+    import json
+
+    from viewbox.rollouts import score_table
+    from viewbox.rollouts.score import score as rescore
+
+    report = rescore(
+        run,
+        reward=reward,
+        where=where or (),
+        group_by=group_by,
+        name=name,
+        replace=replace,
+        write=write,
+        resamples=bootstrap,
+        seed=seed,
+    )
+    if as_json:
+        typer.echo(json.dumps(report.to_dict()))
+    else:
+        score_table.print_report(report)
+
+
 def main() -> None:
-    """Runs the command; 2 where something given is wrong."""
-    try:
-        app()
-    except ViewboxError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(2)
+    """Runs the command and ends with its status (see `viewbox.crash`)."""
+    sys.exit(guard(app))
 
 
 if __name__ == "__main__":

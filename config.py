@@ -1,21 +1,33 @@
-"""The YAML of a run as checked settings: sections, overrides, and errors that name the key.
+"""The YAML of a run as checked settings: sections, overrides, and errors that name file, line and key.
 
 Sections: `model`, `env`, `reward`, `rollout`, `train` (anything TRL's `GRPOConfig` takes), `lora`, `log`. The
 environment's own settings stand beside its name under `env`; `eval` inside it overrides them for held-out tasks.
+`docs/configuration.md` is printed from here (`viewbox config`).
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
-from viewbox.errors import ConfigError, unknown
+from viewbox import yaml_file
+from viewbox.errors import ConfigError, ViewboxError, unknown
+from viewbox.wording import problems, sentence
+from viewbox.yaml_file import Document
 
 Method = Literal["grpo", "sft"]
+# strict: `true` is not the number 1, and "7" is text
+Count = Annotated[int, Field(ge=1, strict=True)]
+Width = Annotated[int, Field(ge=16, strict=True)]
+Natural = Annotated[int, Field(ge=0, strict=True)]
+Positive = Annotated[float, Field(gt=0, strict=True)]
+Share = Annotated[float, Field(ge=0, lt=1, strict=True)]
+NotNegative = Annotated[float, Field(ge=0, strict=True)]
 
 
 class Section(BaseModel):
@@ -27,35 +39,41 @@ class Section(BaseModel):
 class TinyModel(Section):
     """A small Qwen3-VL built from scratch instead of loaded (`rollouts/tiny.py`)."""
 
-    vocab_size: Annotated[int, Field(ge=280)] = 896
-    hidden: Annotated[int, Field(ge=16)] = 128
-    layers: Annotated[int, Field(ge=1)] = 3
-    vision_hidden: Annotated[int, Field(ge=16)] = 64
-    vision_layers: Annotated[int, Field(ge=2)] = 4
-    patch: Annotated[int, Field(ge=4)] = 8
+    vocab_size: Annotated[int, Field(ge=280, strict=True)] = Field(
+        default=896, description="tokens; the tokenizer is trained on what the environment says"
+    )
+    hidden: Width = Field(default=128, description="width of the language model")
+    layers: Count = Field(default=3, description="layers of the language model")
+    vision_hidden: Width = Field(default=64, description="width of the vision tower")
+    vision_layers: Annotated[int, Field(ge=2, strict=True)] = Field(default=4, description="layers of the vision tower")
+    patch: Annotated[int, Field(ge=4, strict=True)] = Field(
+        default=8, description="side of a patch in pixels; an image token covers 2 x 2 patches"
+    )
 
 
 class ModelSection(Section):
-    """Which policy is trained."""
+    """Which policy is trained: exactly one of `name` and `tiny`."""
 
     name: str | None = Field(
         default=None, description="a folder, a hub name, or `package:tiny_viewer` for the shipped one"
     )
     tiny: TinyModel | None = Field(default=None, description="build a small one instead of loading")
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        default="auto", description="precision of the weights; auto: the one they were saved in"
+    )
     attention: Literal["sdpa", "eager"] = Field(default="sdpa", description="what takes the engine's attention mask")
-    max_pixels: int | None = Field(
+    max_pixels: Count | None = Field(
         default=None, description="the processor's largest image; default: the environment's"
     )
-    revision: str | None = None
+    revision: str | None = Field(default=None, description="branch, tag or commit of a hub model")
 
 
 class EnvSection(BaseModel):
-    """Which environment; further keys are its own settings."""
+    """Which environment; further keys are its own settings (listed below, by environment)."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    name: str
+    name: str = Field(description="a registered environment, or `package.module:Class` for one of your own")
     eval: dict[str, Any] = Field(default_factory=dict, description="settings that differ for held-out tasks")
 
     @property
@@ -66,26 +84,31 @@ class EnvSection(BaseModel):
 class RolloutSection(Section):
     """How episodes are generated."""
 
-    slots: Annotated[int, Field(ge=1)] = 64
-    temperature: Annotated[float, Field(ge=0)] = 1.0
-    max_reply_tokens: Annotated[int, Field(ge=1)] = 512
-    max_completion_tokens: Annotated[int, Field(ge=1)] = 4096
-    prefill_tokens: Annotated[int, Field(ge=1)] = 16384
-    time_limit: Annotated[float, Field(gt=0)] | None = None
+    slots: Count = Field(default=64, description="episodes decoded together; more wait for a free slot")
+    temperature: NotNegative = Field(default=1.0, description="of sampling; above 0 for grpo")
+    max_reply_tokens: Count = Field(default=512, description="tokens one reply may have")
+    max_completion_tokens: Count = Field(
+        default=4096, description="tokens of an episode after its prompt: replies, tool results and their images"
+    )
+    prefill_tokens: Count = Field(default=16384, description="prompt tokens read in one forward pass; bounds memory")
+    time_limit: Positive | None = Field(default=None, description="seconds an episode may take; default: no limit")
 
 
 class Demonstrations(Section):
     """Episodes of the environment's scripted viewer, made for `method: sft`."""
 
-    count: Annotated[int, Field(ge=1)] = 10_000
-    habits: dict[str, float] = Field(default_factory=dict, description="how often the viewer does what")
+    count: Count = Field(default=10_000, description="how many")
+    habits: dict[str, float] = Field(
+        default_factory=dict,
+        description="how often the viewer does what (digits: guess, too_far, astray)",
+    )
 
 
 class VisionSection(Section):
     """sft from scratch: auxiliary tasks that teach a new vision tower to read and find (`rollouts/vision.py`)."""
 
-    weight: Annotated[float, Field(gt=0)] = 1.0
-    batch: Annotated[int, Field(ge=2)] = 64
+    weight: Positive = Field(default=1.0, description="of the auxiliary loss beside that of the replies")
+    batch: Annotated[int, Field(ge=2, strict=True)] = Field(default=64, description="pictures a step")
     label: str = Field(default="label", description="the reference field that is told from a close look")
     box: str = Field(default="bbox", description="the reference box that is found in the overview")
 
@@ -95,12 +118,12 @@ class TrainSection(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    method: Method = "grpo"
-    seed: Annotated[int, Field(ge=0)] = 0
+    method: Method = Field(default="grpo", description="reinforcement learning, or a supervised warm start")
+    seed: Natural = Field(default=0, description="of weights, order of tasks and sampling")
     episodes: str | None = Field(default=None, description="sft: a folder of saved episodes")
     demonstrations: Demonstrations | None = Field(default=None, description="sft: make them with the scripted viewer")
     vision: VisionSection | None = Field(default=None, description="sft: teach a new vision tower to see meanwhile")
-    informative_weight: Annotated[float, Field(ge=1)] = Field(
+    informative_weight: Annotated[float, Field(ge=1, strict=True)] = Field(
         default=12.0, description="sft: of each JSON value in a reply"
     )
 
@@ -112,27 +135,28 @@ class TrainSection(BaseModel):
 class LoraSection(Section):
     """Low-rank adapters (peft); leave the section out to train every weight."""
 
-    r: Annotated[int, Field(ge=1)] = 16
-    alpha: Annotated[int, Field(ge=1)] = 32
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    target_modules: str | list[str] = "all-linear"
+    r: Count = Field(default=16, description="rank")
+    alpha: Count = Field(default=32, description="scale; the update is multiplied by alpha / r")
+    dropout: Share = Field(default=0.0, description="of the adapters' input; 0 keeps log-probs comparable")
+    target_modules: str | list[str] = Field(default="all-linear", description="names of the adapted layers")
 
 
 class LogSection(Section):
     """What a run leaves behind."""
 
-    dir: str = "runs"
+    dir: str = Field(default="runs", description="the folder of run folders")
     name: str | None = Field(
         default=None, description="the run's folder in `dir`; default: the config's file name and seed"
     )
-    episodes_per_step: Annotated[int, Field(ge=0)] = 8
-    eval_tasks: Annotated[int, Field(ge=0)] = 200
-    eval_temperature: Annotated[float, Field(ge=0)] | None = Field(
-        default=None, description="default: rollout.temperature"
-    )
-    eval_seed: Annotated[int, Field(ge=0)] = 0
+    episodes_per_step: Natural = Field(default=8, description="training episodes saved each step")
+    eval_tasks: Natural = Field(default=200, description="held-out tasks played before and after training; 0: none")
+    eval_temperature: NotNegative | None = Field(default=None, description="default: rollout.temperature")
+    eval_seed: Natural = Field(default=0, description="of the held-out episodes")
     export: str | None = Field(default=None, description="also save the trained model and its card to this folder")
-    report_to: list[str] = Field(default_factory=list)
+    send_images: bool = Field(
+        default=False, description="also send pictures of sampled episodes to W&B: they leave this machine"
+    )
+    report_to: list[str] = Field(default_factory=list, description="trackers of transformers, such as wandb")
 
 
 class Config(Section):
@@ -140,42 +164,14 @@ class Config(Section):
 
     model: ModelSection
     env: EnvSection
-    reward: dict[str, Any] | None = None
+    reward: dict[str, Any] | None = Field(
+        default=None, description="a reward by its `type`; default: the environment's own"
+    )
     rollout: RolloutSection = RolloutSection()
     train: TrainSection = TrainSection()
     lora: LoraSection | None = None
     log: LogSection = LogSection()
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML that refuses a key given twice and reads 1e-4 as the number it is."""
-
-
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict:
-    seen: dict[Any, int] = {}
-    for key_node, _ in node.value:
-        if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
-            continue
-        key = loader.construct_object(key_node)
-        if key in seen:
-            line = key_node.start_mark.line + 1
-            raise ConfigError(
-                f"{node.start_mark.name}, line {line}: the key {key!r} is given twice (first: line {seen[key]})"
-            )
-        seen[key] = key_node.start_mark.line + 1
-    return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-# YAML 1.1 wants a point and a signed exponent (1.0e-4) and takes anything else for a string
-_EXPONENT = re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
-
-
-def _read(text: str, name: str) -> Any:
-    loader = _Loader(text)
-    loader.name = name
-    return loader.get_single_data()
+    _document: Document = PrivateAttr(default_factory=Document)
 
 
 def find(name: str) -> Path:
@@ -187,73 +183,67 @@ def find(name: str) -> Path:
     inside = shipped / f"{path.stem}.yaml"
     if path.parent in (Path(), Path("configs")) and inside.is_file():
         return inside
+    if path.is_dir():
+        held = sorted(one.name for one in path.glob("*.yaml"))
+        raise ConfigError(f"{name}: a folder, not a file; YAML files in it: {', '.join(held) or 'none'}")
+    beside = get_close_matches(str(path), [str(one) for one in path.parent.glob("*.y*ml")], n=1)
+    if beside:
+        raise ConfigError(f"{name}: no such file (did you mean {beside[0]!r}?)")
     names = [one.stem for one in shipped.glob("*.yaml")]
     raise ConfigError(f"{name}: no such file; {unknown('shipped config', path.stem, names)}")
 
 
 def load(name: str, overrides: Sequence[str] = ()) -> Config:
-    """The config of a file with `key.path=value` overrides; raises `ConfigError` naming file, key and value.
+    """The config of a file with `key.path=value` overrides; raises `ConfigError` naming file, line, key and value.
 
     >>> load("quickstart", ["train.learning_rate=1e-4", "env.noise=10"]).env.settings["noise"]
     10
     """
-    path = find(name)
-    text = path.read_text(encoding="utf-8")
-    try:
-        raw = _read(text, path.name)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {error}") from error
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{path}: a config is a mapping of sections; allowed: {', '.join(Config.model_fields)}")
+    document = yaml_file.read(find(name))
+    if not isinstance(document.values, dict):
+        given = "it is empty" if document.values is None else f"it holds a {type(document.values).__name__}"
+        raise ConfigError(
+            f"{document.name}: a config is a mapping of sections, {given}; allowed: {', '.join(Config.model_fields)}"
+        )
     for override in overrides:
-        _override(raw, override)
-    return parse(raw, str(path))
+        document.override(override)
+    return parse(document.values, document)
 
 
-def _override(raw: dict, override: str) -> None:
-    key, equals, value = override.partition("=")
-    if not equals or not key:
-        raise ConfigError(f"override {override!r}: write key.path=value")
-    at: Any = raw
-    *path, last = key.split(".")
-    for part in path:
-        if at.get(part) is None:
-            at[part] = {}
-        at = at[part]
-        if not isinstance(at, dict):
-            raise ConfigError(f"override {override!r}: {part!r} is not a section")
-    try:
-        at[last] = _read(value, f"override {override!r}")
-    except yaml.YAMLError as error:
-        raise ConfigError(f"override {override!r}: the value is not YAML: {error}") from error
-
-
-def parse(raw: Mapping[str, Any], where: str = "config") -> Config:
-    """A checked config from plain dicts."""
+def parse(raw: Mapping[str, Any], document: Document | None = None) -> Config:
+    """A checked config from plain dicts; `document` knows where each key was written."""
+    document = document or Document()
     try:
         config = Config.model_validate(dict(raw))
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{where}: {_explain(one)}" for one in error.errors())) from error
-    if (config.model.name is None) == (config.model.tiny is None):
-        raise ConfigError(f"{where}: model needs exactly one of `name` and `tiny`")
-    if config.train.method == "sft" and (config.train.episodes is None) == (config.train.demonstrations is None):
-        raise ConfigError(f"{where}: train with method sft needs exactly one of `episodes` and `demonstrations`")
+        found = problems(Config, error, raw)
+        raise ConfigError(
+            "\n".join(f"{document.where(path)}: {sentence(path, words)}" for path, words in found)
+        ) from error
+    config._document = document
+    with located(config):
+        if (config.model.name is None) == (config.model.tiny is None):
+            raise ConfigError("model needs exactly one of `name` and `tiny`")
+        if config.train.method == "sft" and (config.train.episodes is None) == (config.train.demonstrations is None):
+            raise ConfigError("train with method sft needs exactly one of `episodes` and `demonstrations`")
     return config
 
 
-def _explain(error: Any) -> str:
-    path = ".".join(str(part) for part in error["loc"])
-    if error["type"] == "extra_forbidden":
-        section: Any = Config
-        for part in error["loc"][:-1]:
-            section = _section(section, part)
-        return f"{path}: {unknown('key', str(error['loc'][-1]), getattr(section, 'model_fields', {}))}"
-    if error["type"] == "missing":
-        return f"{path}: is missing"
-    return f"{path} = {error['input']!r}: {error['msg']}"
+_KEY_PATH = re.compile(r"[a-z_]\w*(\.\w+)*")
 
 
-def _section(section: Any, name: Any) -> Any:
-    field = getattr(section, "model_fields", {}).get(name)
-    options = [field.annotation, *getattr(field.annotation, "__args__", ())] if field else []
-    return next((one for one in options if isinstance(one, type) and issubclass(one, BaseModel)), None)
+@contextmanager
+def located(config: Config) -> Iterator[None]:
+    """Errors raised inside say where in the file the setting stands, which their message begins with.
+
+    >>> with located(parse({"model": {"name": "m"}, "env": {"name": "digits"}})):
+    ...     raise ConfigError("train.beta = 2: allowed: 0")
+    Traceback (most recent call last):
+    viewbox.errors.ConfigError: config: train.beta = 2: allowed: 0
+    """
+    try:
+        yield
+    except ViewboxError as error:
+        begins = _KEY_PATH.match(str(error))
+        key = getattr(error, "key", None) or (begins[0] if begins else "")
+        raise type(error)(f"{config._document.where(key)}: {error}") from error

@@ -15,7 +15,14 @@ class ViewboxError(Exception):
 
 
 class ConfigError(ViewboxError, ValueError):
-    """A configuration (YAML, override, constructor argument) that cannot be used."""
+    """A configuration (YAML, override, constructor argument) that cannot be used.
+
+    `key` is the setting it is about, where the message does not begin with it (see `viewbox.config.located`).
+    """
+
+    def __init__(self, message: str, *, key: str | None = None) -> None:
+        super().__init__(message)
+        self.key = key
 
 
 class ImageError(ViewboxError, ValueError):
@@ -34,6 +41,16 @@ class ModelError(ViewboxError, ValueError):
     """A model, processor or chat template that viewbox cannot drive."""
 
 
+def hint(given: object, allowed: Iterable[str]) -> str:
+    """The nearest of the allowed names, to end a sentence with; nothing where none is near.
+
+    >>> hint("zom", ["zoom", "crop"])
+    " (did you mean 'zoom'?)"
+    """
+    near = get_close_matches(str(given), sorted(allowed), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
 def unknown(kind: str, given: str, allowed: Iterable[str]) -> str:
     """The sentence for a name that does not exist, with the nearest one that does.
 
@@ -41,10 +58,9 @@ def unknown(kind: str, given: str, allowed: Iterable[str]) -> str:
     "unknown tool 'zom'; allowed: crop, zoom (did you mean 'zoom'?)"
     """
     names = sorted(allowed)
-    near = get_close_matches(given, names, n=5)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
     if len(names) > MOST_LISTED:
+        near = get_close_matches(given, names, n=5)
         shown = f"one of {len(names)} names, such as {', '.join(near or names[:5])}"
     else:
         shown = ", ".join(names) or "none"
-    return f"unknown {kind} {given!r}; allowed: {shown}{hint}"
+    return f"unknown {kind} {given!r}; allowed: {shown}{hint(given, names)}"

@@ -10,83 +10,58 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from viewbox import config as configs
 from viewbox.config import Config
-from viewbox.errors import ConfigError, ViewboxError
+from viewbox.crash import guard, logged_in
+from viewbox.errors import ConfigError, ViewboxError, hint
+from viewbox.rollouts.run_folder import LATEST
+from viewbox.training.check import check
 
 log = logging.getLogger("viewbox.train")
 
 
-def check(config: Config) -> dict[str, Any]:
-    """Everything that can be known without weights; returns what was resolved."""
-    from viewbox.rollouts.arguments import trainer_arguments
-    from viewbox.rollouts.run import make_envs
-    from viewbox.rollouts.store import load
-
-    defaults: dict[str, Any] = {}
-    notes = []
-    if config.model.name is not None:
-        from viewbox.rollouts.models import load_processor, resolve, view_settings
-
-        name = resolve(config.model.name)
-        if Path(name).is_dir():
-            defaults = view_settings(*load_processor(config.model))
-            if not [*Path(name).glob("*.safetensors"), *Path(name).glob("*.bin")]:
-                raise ConfigError(f"model.name = {config.model.name!r}: the folder holds no weights (*.safetensors)")
-        elif name.startswith(("/", ".")):
-            raise ConfigError(f"model.name = {config.model.name!r}: no such folder")
-        else:
-            notes.append(f"{name}: a hub name; its files are checked when the run starts")
-    env, held_out = make_envs(config, defaults)
-    if config.rollout.temperature == 0 and config.train.method == "grpo":
-        raise ConfigError("rollout.temperature = 0: GRPO needs samples that differ; allowed: above 0")
-    arguments = trainer_arguments(config, "runs")
-    if config.model.tiny is not None and config.lora is None and getattr(arguments, "beta", 0.0) != 0:
-        raise ConfigError(f"train.beta = {arguments.beta}: model.tiny has no saved reference; allowed: 0, or with lora")
-    if config.train.method == "sft" and config.lora is not None:
-        raise ConfigError("lora: not with train.method = sft, which trains every weight; leave the section out")
-    if config.train.episodes is not None:
-        load(config.train.episodes)  # raises where there are none
-    if config.log.eval_tasks > len(held_out.tasks):
-        raise ConfigError(f"log.eval_tasks = {config.log.eval_tasks}: the environment has {len(held_out.tasks)}")
-    return {
-        "environment": {
-            name: getattr(env, name) for name in ("name", "max_turns", "tools", "coordinates", "max_pixels")
-        },
-        "reward": str(env.reward),
-        "trainer": type(arguments).__name__,
-        "notes": notes,
-    }
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status (2: something given is wrong)."""
-    parser = argparse.ArgumentParser(
+    """The command line; returns the exit status (see `viewbox.crash`)."""
+    return guard(lambda: _main(argv))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Arguments that are wrong end as everything else that is wrong: with one line."""
+
+    def error(self, message: str) -> NoReturn:
+        near = hint(message.split()[-1], self._option_string_actions)
+        raise ConfigError(f"{message}{near}; see --help")
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    parser = _Parser(
         prog="train.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, epilog=sections()
     )
     parser.add_argument("config", help="a YAML file, or the name of a shipped one")
     parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="e.g. train.learning_rate=1e-5")
+    parser.add_argument(
+        "--resume",
+        nargs="?",
+        const=LATEST,
+        metavar="RUN",
+        help="go on from the last whole checkpoint of the newest run of this config, or of the run's folder or the "
+        "checkpoint that is given (--resume=runs/x, --resume=runs/x/checkpoints/checkpoint-50)",
+    )
     parser.add_argument("--dry-run", action="store_true", help="resolve and check everything, load no weights")
     given = parser.parse_intermixed_args(argv)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    try:
-        config = configs.load(given.config, given.overrides)
-        try:
-            resolved = check(config)
-        except ViewboxError as error:
-            raise ConfigError(f"{given.config}: {error}") from error
-        if given.dry_run:
-            whole = {"config": config.model_dump(exclude_none=True), "resolved": resolved}
-            print(json.dumps(whole, indent=2, default=list))
-            return 0
-        run(config, name=Path(given.config).stem)
-    except ViewboxError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    config = configs.load(given.config, given.overrides)
+    resolved = check(config)
+    if given.dry_run:
+        whole = {"config": config.model_dump(exclude_none=True), "resolved": resolved}
+        print(json.dumps(whole, indent=2, default=list))
+        return 0
+    summary = run(config, name=Path(given.config).stem, resume=given.resume)
+    return 130 if "stopped_at" in summary else 0
 
 
 def sections() -> str:
@@ -101,8 +76,11 @@ def sections() -> str:
     return "\n".join(lines)
 
 
-def run(config: Config, name: str = "run") -> dict[str, Any]:
-    """Trains, and returns the summary that is also in the run's folder."""
+def run(config: Config, name: str = "run", resume: str | None = None) -> dict[str, Any]:
+    """Trains, and returns the summary that is also in the run's folder.
+
+    `resume`: "latest", a run's folder, or one of its checkpoints (see `training/resume.py`).
+    """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     import torch
     from accelerate import PartialState
@@ -111,21 +89,58 @@ def run(config: Config, name: str = "run") -> dict[str, Any]:
     from transformers.utils import logging as transformers_logging
 
     from viewbox.rollouts import run_folder
-    from viewbox.rollouts.run import Run
+    from viewbox.training.resume import Place
+    from viewbox.training.run import Run
 
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     logging.getLogger("viewbox").setLevel(logging.INFO)
     set_seed(config.train.seed)
     processes = PartialState(cpu=not torch.cuda.is_available())
-    made = [""]
-    if processes.is_main_process:
-        folder = run_folder.create(Path(config.log.dir), config.log.name or f"{name}-seed{config.train.seed}")
-        run_folder.write_config(folder, config.model_dump(mode="json", exclude_none=True))
-        print(f"run folder: {folder}", flush=True)
-        made = [str(folder)]
-    broadcast_object_list(made)  # every process writes to the one folder
-    return Run(config, Path(made[0])).execute()
+    shared: list[Any] = [None]
+    with ExitStack() as stack:
+        if processes.is_main_process:
+            try:
+                place = _place(config, name, resume)
+                stack.enter_context(run_folder.held(place.folder))
+                _prepare(place, config)
+                shared = [place]
+            except ViewboxError as error:
+                shared = [error]
+        broadcast_object_list(shared)  # every process writes to the one folder, or learns why it cannot
+        if isinstance(shared[0], ViewboxError):
+            raise shared[0]
+        assert isinstance(shared[0], Place)
+        with logged_in(shared[0].folder):
+            return Run(config, shared[0]).execute()
+
+
+def _place(config: Config, name: str, resume: str | None) -> Any:
+    """The folder to write to, a new one unless a run goes on, and the checkpoint to start from."""
+    from viewbox.rollouts import run_folder
+    from viewbox.training.resume import Place, find
+
+    parent, own_name = Path(config.log.dir), config.log.name or f"{name}-seed{config.train.seed}"
+    found = find(parent, own_name, resume) if resume else None
+    if resume and found is None:
+        print(f"nothing to resume: no run {parent / own_name} yet; starting one", flush=True)
+    return found or Place(run_folder.create(parent, own_name), None)
+
+
+def _prepare(place: Any, config: Config) -> None:
+    """Writes the config, and tells where the run is and from which step it goes on."""
+    from viewbox.rollouts import run_folder
+    from viewbox.training import resume
+
+    resolved = config.model_dump(mode="json", exclude_none=True)
+    print(f"run folder: {place.folder}", flush=True)
+    if (place.folder / "config.yaml").is_file():
+        changed = resume.changes(place.folder, resolved)
+        print(f"resumed from step {place.step}" + "".join(f"\n  changed: {one}" for one in changed), flush=True)
+        resume.rewind(place)
+        if changed:
+            (place.folder / "config.yaml").replace(place.folder / f"config-until-step-{place.step}.yaml")
+    run_folder.write_config(place.folder, resolved)
 
 
 if __name__ == "__main__":

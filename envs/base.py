@@ -35,13 +35,24 @@ class BaseMultiTurnEnv:
 
     name: ClassVar[str] = "environment"
     answer: ClassVar[type[BaseModel] | Mapping[str, Any] | None] = None
+    restricted: ClassVar[bool] = False  # its images must stay on this machine: no endpoint elsewhere, no tracker
     boxes: ClassVar[tuple[str, ...]] = ()  # answer fields that hold a box, in the frame of the original image
 
-    max_turns: Annotated[int, Field(ge=1)] = 10
-    tools: tuple[str, ...] = ("zoom", "crop", "adjust_contrast", "reset")
-    coordinates: Coordinates = "unit"
-    max_pixels: Annotated[int, Field(ge=256)] = 512 * 512
-    pixel_multiple: Annotated[int, Field(ge=1)] = 1
+    max_turns: Annotated[int, Field(ge=1, description="replies of the model in an episode, the answer included")] = 10
+    tools: Annotated[tuple[str, ...], Field(description="names of the tools the model may call")] = (
+        "zoom",
+        "crop",
+        "adjust_contrast",
+        "reset",
+    )
+    coordinates: Annotated[
+        Coordinates,
+        Field(description="how points and boxes are written; default in a run: as the model was trained to"),
+    ] = "unit"
+    max_pixels: Annotated[int, Field(ge=256, description="largest view, in pixels (width x height)")] = 512 * 512
+    pixel_multiple: Annotated[
+        int, Field(ge=1, description="sides of a view are multiples of this; default in a run: the model's patch grid")
+    ] = 1
 
     def __init__(self, *, reward: Any = None, **given: Any) -> None:
         self.__dict__.update(settings.checked(type(self), given))
@@ -51,11 +62,12 @@ class BaseMultiTurnEnv:
             self.__dict__["max_turns"] = MAX_TURNS_CEILING
         for name in self.tools:
             if name not in tools.TOOLS:
-                raise ConfigError(f"{self.name}: {unknown('tool', name, tools.TOOLS)}")
+                raise ConfigError(f"{self.name}: {unknown('tool', name, tools.TOOLS)}", key="tools")
         if self.pixel_multiple**2 > self.max_pixels:
             raise ConfigError(
                 f"{self.name}: max_pixels = {self.max_pixels}; allowed with pixel_multiple = {self.pixel_multiple}: "
-                f"at least {self.pixel_multiple**2}"
+                f"at least {self.pixel_multiple**2}",
+                key="max_pixels",
             )
         chosen = getattr(type(self), "reward", None) if reward is None else reward
         self.__dict__["reward"] = guarded(self.default_reward() if chosen is None else chosen)

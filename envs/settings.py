@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeVar, get_origin, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from viewbox.errors import ConfigError, unknown
+from viewbox.wording import problems, sentence, takes
 
 T = TypeVar("T")
 
@@ -33,14 +34,20 @@ def model_of(cls: type) -> type[BaseModel]:
 def checked(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """Every setting of `cls`, the given ones checked by type and range; raises `ConfigError` naming the setting."""
     model = model_of(cls)
+    who = getattr(cls, "name", cls.__name__)
     for name in given:
         if name not in model.model_fields:
-            raise ConfigError(f"{getattr(cls, 'name', cls.__name__)}: {unknown('setting', name, model.model_fields)}")
+            raise ConfigError(f"{who}: {unknown('setting', name, model.model_fields)}", key=name)
     try:
         found = model.model_validate(dict(given))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        name = getattr(cls, "name", cls.__name__)
-        raise ConfigError(f"{name}: {where} = {first['input']!r}: {first['msg']}") from error
+        path, words = problems(model, error, given)[0]
+        raise ConfigError(f"{who}: {sentence(path, words)}", key=path) from error
+    for name, value in given.items():
+        if isinstance(value, bool) and type(getattr(found, name)) in (
+            int,
+            float,
+        ):  # pydantic takes true for 1, false for 0
+            field = model.model_fields[name]
+            raise ConfigError(f"{who}: {name} = {value}: allowed: {takes(field.annotation, field.metadata)}", key=name)
     return {name: getattr(found, name) for name in model.model_fields}

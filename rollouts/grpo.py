@@ -9,29 +9,32 @@ the reference model, checkpoints and logging. `tests/rollouts/test_grpo.py` is t
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import send_to_device
 from trl import GRPOTrainer
 from trl.trainer.utils import nanstd, split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.types import Episode, EpisodeTokens
 from viewbox.errors import ConfigError
+from viewbox.rollouts.checkpoints import Checkpoints
 from viewbox.rollouts.collate import collate, mismatch
 from viewbox.rollouts.driver import play_many, sample_seed
 from viewbox.rollouts.hf import HFGenerator
 from viewbox.rollouts.metrics import episode_metrics
-from viewbox.rollouts.store import Writer
+from viewbox.rollouts.store import Writer, load
 from viewbox.rollouts.tokens import ChatTokens
 
 log = logging.getLogger("viewbox.train")
 
 
-class EpisodeGRPOTrainer(GRPOTrainer):
+class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     """`GRPOTrainer` whose completions are whole episodes of an environment.
 
     Dataset rows hold `task`, an index into `env.tasks`. `generation` are keyword arguments of `HFGenerator`.
@@ -61,8 +64,27 @@ class EpisodeGRPOTrainer(GRPOTrainer):
         self.generation = {"temperature": self.temperature, **(generation or {})}
         self.writer = Writer(episodes) if episodes is not None and kept_episodes else None
         self.kept_episodes = kept_episodes
+        # steps that are repeated after a resume give the same samples: each is stored once
+        self._stored = {e.info.get("number") for e in load(self.writer.path)} if self.writer else set()
+        self.latest: list[Episode] = []  # what was kept of the last batch
+        self.on_episode: Callable[[int, int], None] = lambda done, total: None
         self._played = 0  # samples so far, over all processes: every one gets its own seed
         self._last_logps: torch.Tensor | None = None
+
+    def own_state(self) -> dict[str, Any]:
+        every = self.args.steps_per_generation * self.num_iterations
+        return super().own_state() | {
+            "step": self._step,
+            "played": self._played,
+            "metrics": {name: list(values) for name, values in self._metrics["train"].items()},
+            "batch": self._buffered_inputs if self._step % every else None,
+        }
+
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        super().load_own_state(state)
+        self._step, self._played = state["step"], state["played"]
+        self._metrics["train"].update(state["metrics"])
+        self._buffered_inputs = send_to_device(state["batch"], self.accelerator.device)
 
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns: Any = ["task", "prompt"]
@@ -86,12 +108,17 @@ class EpisodeGRPOTrainer(GRPOTrainer):
         if self.mask_truncated_completions:
             trained &= torch.tensor([not episode.truncated for episode in episodes], device=trained.device)
         batch["tool_mask"] *= trained[:, None]
+        self.latest = episodes[: self.kept_episodes]
         if self.writer is not None and mode == "train" and self.accelerator.is_main_process:
-            for episode in episodes[: self.kept_episodes]:
-                self.writer.append(episode)
+            for episode in self.latest:
+                if episode.info["number"] not in self._stored:
+                    self.writer.append(episode)
         self._log_episodes(episodes, usable, mode)
         scored = time.perf_counter()
         self._log_mean(mode, "time/generation", generated - started)
+        self._log_mean(
+            mode, "time/episodes_per_second", len(episodes) * self.accelerator.num_processes / (generated - started)
+        )
         self._log_mean(mode, "time/scoring", scored - generated)
         return self._output(batch, advantages, mode)
 
@@ -105,17 +132,14 @@ class EpisodeGRPOTrainer(GRPOTrainer):
 
         async def play() -> list[Episode]:
             generator = HFGenerator(model, self.tokens, **settings)
-            found = [
-                episode
-                async for episode in play_many(
-                    self.env,
-                    tasks,
-                    generator,
-                    concurrency=settings["slots"],
-                    time_limit=self.time_limit,
-                    seed=sample_seed(self.args.seed, first),
-                )
-            ]
+            seed = sample_seed(self.args.seed, first)
+            limits = {"concurrency": settings["slots"], "time_limit": self.time_limit}
+            found: list[Episode] = []
+            async for episode in play_many(self.env, tasks, generator, seed=seed, **limits):
+                found.append(episode)
+                self.on_episode(len(found), len(tasks))
+            where = {"step": self.state.global_step + 1}
+            found = [replace(e, info={**e.info, **where, "number": first + e.info["index"]}) for e in found]
             return sorted(found, key=lambda episode: episode.info["index"])
 
         with self.accelerator.autocast():  # the precision of the loss's own forward

@@ -1,14 +1,19 @@
 """What a run leaves on disk: config, versions, metrics.jsonl, curve.png, summary.json."""
 
+import glob
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from viewbox.errors import ConfigError
+
+LATEST = "latest"  # the newest run of a name
 PACKAGES = ("viewbox", "torch", "transformers", "trl", "peft", "accelerate", "numpy", "pillow")
 
 
@@ -34,6 +39,34 @@ def create(parent: Path, name: str) -> Path:
             number += 1
         else:
             return folder
+
+
+def latest(parent: Path, name: str) -> Path | None:
+    """The newest of the folders that `create` made for `name`; None where there is none."""
+    found = {1: parent / name} if (parent / name).is_dir() else {}
+    for folder in parent.glob(f"{glob.escape(name)}-*"):
+        number = folder.name.removeprefix(f"{name}-")
+        if number.isdecimal() and folder.is_dir():
+            found[int(number)] = folder
+    return found[max(found)] if found else None
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Marks a run's folder as being written by this process; raises `ConfigError` where another one does."""
+    try:
+        import fcntl  # not at the top: there are systems without it
+    except ImportError:
+        yield
+        return
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"{folder}: another process is still writing this run") from None
+        except OSError:  # a file system without locks
+            pass
+        yield
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:

@@ -17,11 +17,12 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.types import Episode, EpisodeTokens
 from viewbox.errors import StoreError
 from viewbox.rollouts import tiny
+from viewbox.rollouts.checkpoints import Checkpoints
 from viewbox.rollouts.collate import collate, mismatch, model_inputs
 from viewbox.rollouts.driver import play_many
 from viewbox.rollouts.evaluate import collect, script_of
 from viewbox.rollouts.scripted import Forced
-from viewbox.rollouts.store import Writer
+from viewbox.rollouts.store import Writer, load
 from viewbox.rollouts.tokens import ChatTokens
 from viewbox.rollouts.vision import VisionTask
 
@@ -90,7 +91,7 @@ def sft_loss(model: Any, batches: Sequence[dict[str, Any]]) -> torch.Tensor:
     return torch.stack(losses).sum()
 
 
-class SFTTrainer(Trainer):
+class SFTTrainer(Checkpoints, Trainer):
     """transformers' trainer with the weighted loss; its dataset is a list of `EpisodeTokens`."""
 
     def __init__(
@@ -98,6 +99,14 @@ class SFTTrainer(Trainer):
     ) -> None:
         self.tokens, self.informative, self.vision = tokens, informative, vision
         super().__init__(data_collator=self._collate, **kwargs)
+
+    def own_state(self) -> dict[str, Any]:
+        return super().own_state() | {"vision": None if self.vision is None else self.vision.state_dict()}
+
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        super().load_own_state(state)
+        if self.vision is not None:
+            self.vision.load_state_dict(state["vision"])
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
         optimizer = super().create_optimizer(*args, **kwargs)
@@ -128,11 +137,13 @@ def usable(episodes: Iterable[Episode], tokens: ChatTokens) -> list[EpisodeToken
 
 
 def demonstrate(env: BaseMultiTurnEnv, tokens: ChatTokens, section: Demonstrations, folder: str, seed: int) -> None:
-    """Plays the environment's scripted viewer and saves its episodes with their tokens."""
+    """Plays the environment's scripted viewer and saves its episodes with their tokens; only those not there yet."""
     generator = Forced(tokens, script_of(env, "demonstration", **section.habits))
 
     async def play(writer: Writer) -> None:
-        async for episode in play_many(env, env.tasks[: section.count], generator, seed=seed):  # type: ignore[index]
+        tasks = env.tasks[: section.count]  # type: ignore[index]
+        made = {(episode.info["index"], 0) for episode in load(folder)}
+        async for episode in play_many(env, tasks, generator, seed=seed, skip=made):
             writer.append(episode)
 
     with Writer(folder) as writer:

@@ -5,7 +5,7 @@ a demonstration is too faint a signal to grow one. So while it learns from demon
 tell what a close look shows and where the thing is in the overview, with linear heads that are thrown away.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -65,15 +65,19 @@ class VisionTask(torch.nn.Module):
         self.label = torch.nn.Linear(width, len(self.classes)).to(model.device)
         self.found = torch.nn.Linear(width, 1).to(model.device)
         self.place = torch.nn.Linear(width, 2 * self.BINS).to(model.device)
-        self.shuffle = torch.Generator().manual_seed(seed)
-        self.of_looks = _endless(len(self.looks), section.batch, self.shuffle)
-        self.of_whole = _endless(len(self.whole), section.batch // 2, self.shuffle)
+        self.seed = seed
+        self.batches: torch.Tensor  # so far: what the next one holds follows from it
+        self.register_buffer("batches", torch.tensor(0))
         self.right: dict[str, float] = {}  # shares of the last batch that were right
 
     def loss(self, model: Any) -> torch.Tensor:
         """The loss of the next batch: looks, each moved by a pixel or so, and half as many overviews."""
-        close, wide = [self.looks[i] for i in next(self.of_looks)], [self.whole[i] for i in next(self.of_whole)]
-        pictures = [_shifted(image.open(), self.shuffle) for image, _ in close] + [image.open() for image, _ in wide]
+        number = int(self.batches)
+        self.batches += 1
+        close = [self.looks[i] for i in _batch(len(self.looks), self.section.batch, number, self.seed)]
+        wide = [self.whole[i] for i in _batch(len(self.whole), self.section.batch // 2, number, self.seed)]
+        shuffle = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
+        pictures = [_shifted(image.open(), shuffle) for image, _ in close] + [image.open() for image, _ in wide]
         converted = [picture.convert("RGB") for picture in pictures]
         vision = self.tokens.processor.image_processor(converted, return_tensors="pt").to(model.device)
         grids = vision["image_grid_thw"]
@@ -107,9 +111,13 @@ def _shifted(picture: Image.Image, shuffle: torch.Generator, most: int = 1) -> I
     return ImageChops.offset(picture, dx, dy)
 
 
-def _endless(count: int, batch: int, shuffle: torch.Generator) -> Iterator[list[int]]:
-    """Batches of shuffled numbers below `count`, for ever."""
-    while True:
-        order = torch.randperm(count, generator=shuffle).tolist()
-        for start in range(0, count - batch + 1, batch):
-            yield order[start : start + batch]
+def _batch(count: int, batch: int, number: int, seed: int) -> list[int]:
+    """The `number`-th of an endless row of batches: numbers below `count`, in a new order each time all were used.
+
+    >>> sorted(_batch(4, 2, 0, seed=1) + _batch(4, 2, 1, seed=1))
+    [0, 1, 2, 3]
+    """
+    each = max(1, count // batch)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed * 1_000_003 + number // each))
+    start = number % each * batch
+    return order[start : start + batch].tolist()

@@ -1,42 +1,46 @@
 """One training run: the model, the environments, the trainer, and the folder they write to."""
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
+from datasets import Dataset
+from peft import LoraConfig
+from transformers import PrinterCallback
+
 from viewbox.config import Config
-from viewbox.rollouts.arguments import trainer_arguments
-
-
-def make_envs(config: Config, defaults: Mapping[str, Any]) -> tuple[Any, Any]:
-    """(training environment, held-out environment) with the reward of the config."""
-    from viewbox import make
-    from viewbox.rewards import build
-
-    reward = None if config.reward is None else build(config.reward)
-    settings = {**defaults, **config.env.settings}
-    return (
-        make(config.env.name, reward=reward, **settings),
-        make(config.env.name, reward=reward, **{**settings, **config.env.eval}),
-    )
+from viewbox.envs.adapters.trl import TRLReward
+from viewbox.rollouts import models, run_folder, sft, vision
+from viewbox.rollouts.environments import make_envs
+from viewbox.rollouts.evaluate import evaluate
+from viewbox.rollouts.grpo import EpisodeGRPOTrainer
+from viewbox.rollouts.store import load
+from viewbox.rollouts.tokens import ChatTokens
+from viewbox.training import curve, table, tracking
+from viewbox.training.alarms import Alarms
+from viewbox.training.arguments import trainer_arguments
+from viewbox.training.card import write_card
+from viewbox.training.interrupt import Interrupt
+from viewbox.training.progress import MetricsFile, Teller
+from viewbox.training.resume import Place
 
 
 class Run:
     """One run: the model, the environments and the folder they write to."""
 
-    def __init__(self, config: Config, folder: Path) -> None:
-        from viewbox.rollouts.tokens import ChatTokens
-
-        self.config, self.folder = config, folder
+    def __init__(self, config: Config, place: Place) -> None:
+        self.config, self.folder, self.checkpoint = config, place.folder, place.checkpoint
         self.model, self.processor = self._model()
         self.tokens = ChatTokens(self.processor, self.model.config)
         self.started = time.monotonic()
+        self.teller = Teller()
+        self.alarms, self.interrupt = Alarms(self.teller.tell), Interrupt()
 
     def _model(self) -> tuple[Any, Any]:
-        from viewbox.rollouts import models
-
         section = self.config.model
         if section.name is not None:
             model_config, processor = models.load_processor(section)
@@ -46,29 +50,28 @@ class Run:
         assert section.tiny is not None
         multiple = 2 * section.tiny.patch
         self.env, self.held_out = make_envs(self.config, {"coordinates": "per_mille", "pixel_multiple": multiple})
-        from viewbox.rollouts.sft import corpus_of
-
-        corpus = corpus_of(self.env)
+        corpus = sft.corpus_of(self.env)
         return models.build_tiny(section, corpus, self.env.max_pixels, self.config.train.seed)
 
     def execute(self) -> dict[str, Any]:
-        """Evaluate, train, evaluate, and write it all down."""
-        from transformers import PrinterCallback
-
-        from viewbox.rollouts import curve, run_folder, table
-
-        method = self.config.train.method
-        held_out: dict[str, dict[str, float]] = {}
-        if method == "grpo" and self.config.log.eval_tasks:
-            held_out["before"] = self.evaluate()
-            if self._has_oracle():
-                held_out["oracle"] = self.evaluate(oracle=True)
+        """Evaluate, train, evaluate, and write it all down; `stopped_at` in the summary: it was interrupted there."""
+        tracking.prepare(self.config.log, self.folder, self.teller.tell)
+        held_out = self._before()
         trained_from = time.monotonic()
-        trainer = self.grpo() if method == "grpo" else self.sft()
+        trainer = self.grpo() if self.config.train.method == "grpo" else self.sft()
         trainer.remove_callback(PrinterCallback)  # it prints whole dicts; MetricsFile prints a line
-        trainer.train()
+        try:
+            if self.checkpoint is None or not trainer.finished(self.checkpoint):
+                trainer.train(None if self.checkpoint is None else str(self.checkpoint))
+        finally:
+            self.interrupt.restore()
+            self.teller.close()
         trained = time.monotonic() - trained_from
         self.model = trainer.accelerator.unwrap_model(trainer.model)
+        if self.interrupt.stopped:
+            if trainer.is_world_process_zero():
+                self.teller.tell(f"stopped at step {trainer.state.global_step}; go on with --resume={self.folder}")
+            return {"stopped_at": trainer.state.global_step}
         if not trainer.is_world_process_zero():
             return {}
         if self.config.log.eval_tasks:
@@ -76,6 +79,7 @@ class Run:
             if self._has_oracle():
                 held_out["oracle_after"] = self.evaluate(oracle=True)
         summary: dict[str, Any] = {"name": self.folder.name, "seed": self.config.train.seed, "held_out": held_out}
+        summary["warnings"] = [f"step {step}: {words}" for step, words in self.alarms.raised]
         summary["seconds"] = {"training": trained, "all": time.monotonic() - self.started}
         self.save(summary)
         lines = run_folder.read_metrics(self.folder / "metrics.jsonl")
@@ -83,6 +87,22 @@ class Run:
         (self.folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
         table.print_table(summary, self.folder)
         return summary
+
+    def _before(self) -> dict[str, dict[str, float]]:
+        """Held-out figures before training, measured once and kept for a run that is resumed."""
+        if self.config.train.method != "grpo" or not self.config.log.eval_tasks:
+            return {}
+        kept = self.folder / "before.json"
+        if kept.is_file():
+            return json.loads(kept.read_text())
+        found = {"before": self.evaluate()}
+        if self._has_oracle():
+            found["oracle"] = self.evaluate(oracle=True)
+        if PartialState().is_main_process:
+            draft = kept.with_suffix(".draft")
+            draft.write_text(json.dumps(found))
+            os.replace(draft, kept)
+        return found
 
     def _has_oracle(self) -> bool:
         return bool(self.held_out.oracle(self.held_out.tasks[0]))
@@ -101,8 +121,6 @@ class Run:
 
     def evaluate(self, *, oracle: bool = False) -> dict[str, float]:
         """Held-out metrics of the model as it is now."""
-        from viewbox.rollouts.evaluate import evaluate
-
         log_section = self.config.log
         hot = self.config.rollout.temperature if log_section.eval_temperature is None else log_section.eval_temperature
         generation = self.generation(temperature=hot)
@@ -116,50 +134,42 @@ class Run:
             oracle=oracle,
         )[0]
 
-    def _callback(self, every: int) -> Any:
-        from viewbox.rollouts.progress import MetricsFile
+    def _callbacks(self, every: int) -> list[Any]:
+        return [MetricsFile(self.folder / "metrics.jsonl", self.teller, every), self.alarms, self.interrupt]
 
-        return MetricsFile(self.folder / "metrics.jsonl", tell, every)
-
-    def grpo(self) -> Any:
+    def grpo(self) -> EpisodeGRPOTrainer:
         """The GRPO trainer of this run."""
-        from datasets import Dataset
-
-        from viewbox.envs.adapters.trl import TRLReward
-        from viewbox.rollouts.grpo import EpisodeGRPOTrainer
-
         arguments = trainer_arguments(self.config, self.folder / "checkpoints")
         count = len(self.env.tasks)
         lora = self.config.lora
         peft_config = None
         if lora is not None:
-            from peft import LoraConfig
-
             peft_config = LoraConfig(
                 r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=lora.target_modules
             )
-        return EpisodeGRPOTrainer(
+        trainer = EpisodeGRPOTrainer(
             model=self.model,
             reward_funcs=TRLReward(self.env),
             args=arguments,
             train_dataset=Dataset.from_dict({"prompt": [""] * count, "task": list(range(count))}),
             processing_class=self.processor,
             peft_config=peft_config,
-            callbacks=[self._callback(every=1)],
+            callbacks=self._callbacks(every=1),
             env=self.env,
             generation=self.generation(),
             time_limit=self.config.rollout.time_limit,
             episodes=self.folder / "episodes",
             kept_episodes=self.config.log.episodes_per_step,
         )
+        trainer.on_episode = lambda done, total: self.teller.status(
+            f"step {trainer.state.global_step + 1}/{trainer.state.max_steps}: {done} of {total} episodes played"
+        )
+        if self.config.log.send_images:
+            trainer.add_callback(tracking.EpisodeTable(lambda: trainer.latest))
+        return trainer
 
-    def sft(self) -> Any:
+    def sft(self) -> sft.SFTTrainer:
         """The supervised trainer of this run, on saved or freshly made episodes."""
-        from accelerate import PartialState
-
-        from viewbox.rollouts import sft, vision
-        from viewbox.rollouts.store import load
-
         section = self.config.train
         saved = section.episodes
         if section.demonstrations is not None:
@@ -169,7 +179,8 @@ class Run:
                 sft.demonstrate(self.env, self.tokens, section.demonstrations, saved, section.seed)
             processes.wait_for_everyone()
         assert saved is not None
-        episodes = list(load(saved, tokens=True))
+        # in the tasks' order: they are stored as they end, and those made after a resume come last
+        episodes = sorted(load(saved, tokens=True), key=lambda episode: episode.info.get("index", 0))
         seeing = None
         if section.vision is not None:
             seeing = vision.VisionTask(self.model, self.tokens, episodes, section.vision, section.seed)
@@ -177,7 +188,7 @@ class Run:
             model=self.model,
             args=trainer_arguments(self.config, self.folder / "checkpoints"),
             train_dataset=sft.usable(episodes, self.tokens),
-            callbacks=[self._callback(every=20)],
+            callbacks=self._callbacks(every=20),
             tokens=self.tokens,
             informative=section.informative_weight,
             vision=seeing,
@@ -185,8 +196,6 @@ class Run:
 
     def save(self, summary: Mapping[str, Any]) -> None:
         """The trained weights with their processor, in the run's folder and where `log.export` says."""
-        from viewbox.rollouts.card import write_card
-
         if hasattr(self.model, "merge_and_unload"):  # LoRA: the adapter by itself, and a model that loads like any
             self.model.save_pretrained(self.folder / "adapter")
             self.model = self.model.merge_and_unload()
@@ -195,8 +204,3 @@ class Run:
             self.model.save_pretrained(target)
             self.processor.save_pretrained(target)
             write_card(target, self.config, summary)
-
-
-def tell(line: str) -> None:
-    """One line for whoever watches."""
-    print(line, flush=True)

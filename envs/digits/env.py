@@ -11,6 +11,7 @@ from viewbox.envs.data import ProceduralTasks
 from viewbox.envs.digits.draw import Difficulty, Split, canvas, place
 from viewbox.envs.image import fit
 from viewbox.envs.types import Task
+from viewbox.errors import ConfigError, unknown
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
 
 Label = Literal["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -35,20 +36,22 @@ class Digits(BaseMultiTurnEnv):
     answer: ClassVar[Any] = DigitAnswer
     boxes: ClassVar[tuple[str, ...]] = ("bbox",)
 
-    max_turns: Annotated[int, Field(ge=1)] = 4
-    tools: tuple[str, ...] = ("zoom",)
-    coordinates: Literal["unit", "per_mille", "pixel"] = "per_mille"
-    max_pixels: Annotated[int, Field(ge=256)] = 48 * 48
+    max_turns = 4
+    tools = ("zoom",)
+    coordinates = "per_mille"
+    max_pixels = 48 * 48
 
-    split: Split = "train"
-    num_tasks: Annotated[int, Field(ge=1)] = 100_000
-    first_seed: Annotated[int, Field(ge=0)] = 0
-    canvas: Annotated[int, Field(ge=32)] = 192
-    digit: Annotated[int, Field(ge=8)] = 8
-    noise: Annotated[float, Field(ge=0)] = 12.0
-    distractors: Annotated[int, Field(ge=0)] = 4
-    margin: Annotated[float, Field(ge=0, lt=0.5)] = 0.125
-    places: Annotated[int, Field(ge=0)] = 0
+    split: Annotated[Split, Field(description="no handwritten image is in both")] = "train"
+    num_tasks: Annotated[int, Field(ge=1, description="how many")] = 100_000
+    first_seed: Annotated[int, Field(ge=0, description="seed of the first task; the next ones count on")] = 0
+    canvas: Annotated[int, Field(ge=32, description="side of the picture in pixels")] = 192
+    digit: Annotated[int, Field(ge=8, description="side of the digit in pixels")] = 8
+    noise: Annotated[float, Field(ge=0, description="standard deviation, in grey levels of 255")] = 12.0
+    distractors: Annotated[int, Field(ge=0, description="faint scratches and dots")] = 4
+    margin: Annotated[
+        float, Field(ge=0, lt=0.5, description="share of the canvas the digit's centre keeps from every edge")
+    ] = 0.125
+    places: Annotated[int, Field(ge=0, description="the digit lies on a lattice of n x n places; 0: anywhere")] = 0
 
     @property
     def difficulty(self) -> Difficulty:
@@ -97,4 +100,7 @@ class Digits(BaseMultiTurnEnv):
     def demonstration(self, task: Task, seed: int, **habits: float) -> list[str]:
         from viewbox.envs.digits.viewer import Habits, demonstration
 
+        for name in habits:
+            if name not in Habits.__dataclass_fields__:
+                raise ConfigError(f"digits: {unknown('habit', name, Habits.__dataclass_fields__)}", key=name)
         return demonstration(self, task, seed, Habits(**habits))

@@ -494,7 +494,7 @@ def test_an_environment_cannot_be_changed():
     [
         ({"max_turn": 3}, r"find: unknown setting 'max_turn'; allowed: .*\(did you mean 'max_turns'\?\)"),
         ({"tools": ["zom"]}, r"unknown tool 'zom'; .*did you mean 'zoom'"),
-        ({"max_turns": 0}, "max_turns = 0: .*greater than or equal to 1"),
+        ({"max_turns": 0}, "max_turns = 0: allowed: a whole number of at least 1"),
         ({"max_turns": "many"}, "max_turns = 'many'"),
         ({"coordinates": "pixels"}, "coordinates = 'pixels': .*'unit', 'per_mille' or 'pixel'"),
         ({"max_pixels": 10}, "max_pixels = 10"),

@@ -18,8 +18,9 @@ from viewbox.envs.digits import viewer
 from viewbox.envs.digits.draw import LABELS
 from viewbox.errors import ConfigError
 from viewbox.rollouts.grpo import EpisodeGRPOTrainer
-from viewbox.rollouts.run_folder import MetricsFile, read_metrics
+from viewbox.rollouts.run_folder import read_metrics
 from viewbox.rollouts.store import load
+from viewbox.training.progress import MetricsFile, Teller
 
 PARITY = 1e-5
 GENERATION = {"slots": 8, "max_reply_tokens": 8, "max_completion_tokens": 400}
@@ -91,7 +92,7 @@ def trainer(qwen3, tmp_path):
             train_dataset=Dataset.from_dict({"prompt": [""] * min(count, 64), "task": list(range(min(count, 64)))}),
             processing_class=qwen3.processor if processor is None else processor,
             peft_config=peft_config,
-            callbacks=[MetricsFile(tmp_path / "metrics.jsonl", lambda line: None)],
+            callbacks=[MetricsFile(tmp_path / "metrics.jsonl", Teller())],
             env=env,
             generation={**GENERATION, **(generation or {})},
             episodes=tmp_path / "episodes",

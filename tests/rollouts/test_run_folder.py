@@ -8,7 +8,8 @@ import pytest
 import yaml
 from PIL import Image
 
-from viewbox.rollouts import curve, progress, run_folder
+from viewbox.rollouts import run_folder
+from viewbox.training import curve, progress
 
 STEP = {"reward": 0.5, "tools/rate": 0.25, "episodes/truncated": 0.0, "rewards/label/mean": 0.4, "end/answered": 1.0}
 
@@ -23,7 +24,11 @@ def metrics(tmp_path, told):
     """A metrics file whose trainer has logged what is given, one line a step."""
 
     def run(*logs, every=1, main=True):
-        callback = progress.MetricsFile(tmp_path / "metrics.jsonl", told.append, every)
+        callback = progress.MetricsFile(
+            tmp_path / "metrics.jsonl",
+            SimpleNamespace(tell=told.append, status=lambda line: None, close=lambda: None),
+            every,
+        )
         state = SimpleNamespace(global_step=0, max_steps=len(logs), is_world_process_zero=main)
         callback.on_train_begin(None, state, None)
         for one in logs:

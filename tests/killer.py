@@ -1,0 +1,63 @@
+"""Trains, and kills itself with SIGKILL at a given moment: `python killer.py MOMENT N CONFIG …` (the N-th time)."""
+
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import safetensors.torch
+import torch
+
+from viewbox import train
+from viewbox.rollouts.hf import HFGenerator
+from viewbox.rollouts.store import Writer
+from viewbox.training import progress
+
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def half_a_line(self, line):
+    os.write(self._fd, line[: len(line) // 2])
+    die()
+
+
+def half_of_the_metrics(self, args, state, control, logs=None, **_):
+    with self.path.open("a") as file:
+        file.write('{"step": 3, "los')
+    die()
+
+
+def half_a_file(value, path, *_, **__):
+    Path(path).write_bytes(b"half")
+    die()
+
+
+MOMENTS = {
+    "generation": (HFGenerator, "_sample", die),
+    "an append": (Writer, "_write", half_a_line),
+    "a metrics line": (progress.MetricsFile, "on_log", half_of_the_metrics),
+    "saving tensors": (torch, "save", half_a_file),
+    "the rename": (os, "replace", die),
+    "forgetting an old checkpoint": (shutil, "rmtree", die),
+}
+
+
+def main():
+    moment, number, *arguments = sys.argv[1:]
+    owner, name, instead = MOMENTS[moment]
+    real, calls = getattr(owner, name), [0]
+
+    def counted(*args, **kwargs):
+        calls[0] += 1
+        return (instead if calls[0] == int(number) else real)(*args, **kwargs)
+
+    setattr(owner, name, counted)
+    sys.exit(train.main(arguments))
+
+
+if __name__ == "__main__":
+    assert safetensors.torch  # imported before anything is replaced
+    main()

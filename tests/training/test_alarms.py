@@ -1,0 +1,67 @@
+"""Warnings while a run can still be saved."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from viewbox.training.alarms import ALARMS, STEPS, Alarms
+
+FINE = {"tools/rate": 0.9, "frac_reward_zero_std": 0.1, "episodes/truncated": 0.0}
+
+
+@pytest.fixture
+def watched():
+    """Logs metrics step by step; returns what was told."""
+
+    def run(*logs, main=True):
+        told = []
+        alarms = Alarms(told.append)
+        for step, changed in enumerate(logs, 1):
+            state = SimpleNamespace(global_step=step, is_world_process_zero=main)
+            alarms.on_log(None, state, None, logs={**FINE, **changed})
+        assert len(told) == len(alarms.raised)
+        return told
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "words"),
+    [
+        ("tools/rate", 0.0, ["tool use has collapsed", "0% of", "at most 90% did"]),
+        ("frac_reward_zero_std", 0.95, ["95% of the groups have no variance", "rollout.temperature"]),
+        ("episodes/truncated", 0.7, ["70% of the episodes are truncated", "max_turns"]),
+    ],
+)
+def test_each_trouble_is_told_once_with_what_may_help(watched, metric, value, words):
+    (told,) = (
+        watched(*[{metric: value}] * 3 * STEPS)
+        if metric != "tools/rate"
+        else watched(*[{}] * STEPS, *[{metric: 0.0}] * 3 * STEPS)
+    )
+    assert all(word in told for word in words), told
+
+
+def test_the_cases_above_are_all_the_alarms_there_are():
+    assert {alarm.metric for alarm in ALARMS} == set(FINE)
+
+
+def test_a_run_that_goes_well_is_left_in_peace(watched):
+    assert watched(*[{}] * 50) == []
+
+
+def test_one_bad_step_is_no_trouble(watched):
+    assert watched(*[{}] * 10, {"tools/rate": 0.0}, *[{}] * 10) == []
+
+
+def test_a_policy_that_never_used_tools_has_not_collapsed(watched):
+    assert watched(*[{"tools/rate": 0.0}] * 50) == []
+
+
+def test_trouble_that_comes_back_is_told_again(watched):
+    bad = [{"episodes/truncated": 1.0}] * STEPS
+    assert len(watched(*bad, *[{}] * STEPS, *bad)) == 2
+
+
+def test_only_the_main_process_speaks(watched):
+    assert watched(*[{"episodes/truncated": 1.0}] * 10, main=False) == []

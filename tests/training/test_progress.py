@@ -1,0 +1,64 @@
+"""What a person sees of a run, on a terminal and in a log file."""
+
+import io
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from viewbox.training.progress import MetricsFile, Teller, clock
+
+
+@pytest.fixture
+def screen():
+    """(a teller, what it wrote) for a terminal or a file."""
+
+    def make(terminal):
+        written = io.StringIO()
+        return Teller(Console(file=written, force_terminal=terminal, width=100)), written
+
+    return make
+
+
+def test_a_file_gets_lines_only(screen):
+    teller, written = screen(False)
+    teller.status("3 of 8 episodes played")
+    teller.tell("step 1/2")
+    teller.close()
+    assert written.getvalue() == "step 1/2\n"
+
+
+def test_a_terminal_also_gets_a_line_that_changes_and_goes(screen):
+    teller, written = screen(True)
+    teller.status("3 of 8 episodes played")
+    teller.status("4 of 8 episodes played")
+    teller.tell("step 1/2")
+    teller.close()
+    shown = written.getvalue()
+    assert shown.index("3 of 8") < shown.index("4 of 8") < shown.index("step 1/2")
+    assert "\x1b[2K" in shown  # lines are erased
+
+
+def test_square_brackets_are_text_and_not_markup(screen):
+    teller, written = screen(False)
+    teller.tell("changed: env.tools: ['zoom'] → [bold]")
+    assert "['zoom'] → [bold]" in written.getvalue()
+
+
+def test_a_line_says_step_reward_tool_rate_speed_and_time_left(tmp_path, screen):
+    teller, written = screen(False)
+    metrics = MetricsFile(tmp_path / "metrics.jsonl", teller)
+    state = SimpleNamespace(global_step=0, max_steps=100, is_world_process_zero=True)
+    metrics.on_train_begin(None, state, None)
+    state.global_step = 50
+    metrics.started -= 100.0
+    logs = {"reward": 0.5, "tools/rate": 0.25, "episodes/truncated": 0.0, "time/episodes_per_second": 12.34}
+    metrics.on_log(None, state, None, logs=logs)
+    assert written.getvalue().startswith(
+        "step 50/100  reward 0.50  tool rate 0.25  truncated 0.00  12.3 episodes/s  1:40 left"
+    )
+
+
+@pytest.mark.parametrize(("seconds", "read"), [(0, "0:00"), (61, "1:01"), (3661, "1:01:01"), (90000, "1 d 1:00:00")])
+def test_durations_are_written_as_people_read_them(seconds, read):
+    assert clock(seconds) == read

@@ -1,0 +1,103 @@
+"""Weights & Biases beside metrics.jsonl: the real client, offline."""
+
+import json
+import os
+from types import SimpleNamespace
+
+import pytest
+import wandb
+
+from viewbox.config import LogSection
+from viewbox.envs.digits import Digits
+from viewbox.errors import ConfigError
+from viewbox.training import tracking
+
+
+@pytest.fixture
+def surroundings(monkeypatch, tmp_path):
+    """No W&B settings of whoever runs the tests, and none left behind."""
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    before = dict(os.environ)
+    yield monkeypatch
+    for name in set(os.environ) - set(before):
+        del os.environ[name]
+
+
+def prepared(folder, **log):
+    told = []
+    tracking.prepare(LogSection(report_to=["wandb"], **log), folder, told.append)
+    return told
+
+
+def test_without_a_key_the_run_is_kept_offline_and_says_how_to_send_it(surroundings, tmp_path):
+    (told,) = prepared(tmp_path)
+    assert os.environ["WANDB_MODE"] == "offline"
+    assert f"wandb sync {tmp_path}" in told
+
+
+@pytest.mark.parametrize("where", ["environment", "netrc"])
+def test_with_a_key_it_goes_online(surroundings, tmp_path, where):
+    if where == "environment":
+        surroundings.setenv("WANDB_API_KEY", "k" * 40)
+    else:
+        (tmp_path / "netrc").write_text(f"machine api.wandb.ai login user password {'k' * 40}\n")
+    assert prepared(tmp_path) == []
+    assert "WANDB_MODE" not in os.environ
+
+
+def test_what_the_user_has_set_stays(surroundings, tmp_path):
+    surroundings.setenv("WANDB_MODE", "disabled")
+    surroundings.setenv("WANDB_PROJECT", "mine")
+    assert prepared(tmp_path) == []
+    assert (os.environ["WANDB_MODE"], os.environ["WANDB_PROJECT"]) == ("disabled", "mine")
+
+
+def test_a_resumed_run_is_the_same_run_there(surroundings, tmp_path):
+    prepared(tmp_path)
+    first = os.environ.pop("WANDB_RUN_ID")
+    prepared(tmp_path)
+    assert os.environ["WANDB_RUN_ID"] == first
+    assert os.environ["WANDB_RESUME"] == "allow"
+
+
+def test_nothing_is_touched_where_nobody_asked(surroundings, tmp_path):
+    tracking.prepare(LogSection(), tmp_path, pytest.fail)
+    assert not [name for name in os.environ if name.startswith("WANDB_")]
+    assert not list(tmp_path.iterdir())
+
+
+class Ward(Digits):
+    """Digits of patients."""
+
+    restricted = True
+
+
+def test_pictures_of_a_restricted_environment_stay():
+    with pytest.raises(ConfigError, match="restricted: its images stay on this machine"):
+        tracking.check_pictures(LogSection(report_to=["wandb"], send_images=True), Ward())
+
+
+def test_pictures_need_a_tracker_that_takes_them():
+    with pytest.raises(ConfigError, match=r"log\.report_to"):
+        tracking.check_pictures(LogSection(send_images=True), Digits())
+
+
+def test_a_table_shows_episodes_with_their_pictures(surroundings, tmp_path, monkeypatch):
+    env = Digits()
+    gold = json.dumps(env.gold_answer(env.tasks[0]))
+    episode = env.play(env.tasks[0], lambda messages: gold)
+    prepared(tmp_path)
+    run = wandb.init(mode="offline", dir=str(tmp_path))
+    logged = []
+    monkeypatch.setattr(wandb, "log", lambda data, commit=True: logged.append(data))
+    table = tracking.EpisodeTable(lambda: [episode])
+    for step in (1, 10):
+        table.on_log(None, SimpleNamespace(global_step=step), None, logs={"reward": 0.5})
+    run.finish()
+    (shown,) = [one["episodes"] for one in logged]
+    (row,) = shown.data
+    assert row[:4] == [10, env.tasks[0].id, episode.scores.total, "answered"]
+    assert gold in row[5]
+    assert [picture.image.size for picture in row[6]] == [ref.open().size for ref in episode.turns[0].images]

@@ -1,0 +1,138 @@
+"""`docs/configuration.md`, printed from the code it describes: `viewbox config > docs/configuration.md`.
+
+Types, limits and defaults are those that are checked, so the page cannot say anything else; a test compares the two.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from viewbox.config import Config
+from viewbox.envs import ENVIRONMENTS, make
+from viewbox.envs.settings import model_of
+from viewbox.rewards import RewardSpec
+from viewbox.training.arguments import CHOICES, OWNED, defaults
+from viewbox.wording import model_in, takes
+
+HEAD = """# Configuration
+
+Printed by `viewbox config` from the code that checks it; do not edit.
+
+A run is one YAML file of sections. `viewbox train FILE key.path=value …` overrides single keys, and
+`viewbox train FILE --dry-run` checks everything and prints what it resolves to. An unknown key, a wrong type or a
+contradiction ends with status 2 and one message: file, line, key, value, what is allowed, the nearest name."""
+
+ENV = """The settings below stand in `env` beside `name`, and in `env.eval` where held-out tasks differ. An environment
+of your own has those of its annotated class attributes."""
+
+REWARD = """A reward is chosen by its `type`. `weight` is its share of the `combined` reward it stands in."""
+
+TRAIN = """Every other key is an argument of TRL's `GRPOConfig` (`method: grpo`) or of transformers'
+`TrainingArguments` (`method: sft`), checked by name and type. Where the YAML says nothing, viewbox gives these:"""
+
+REWARD_KEYS = {
+    "weight": "its share of the combined reward it stands in (required there, refused elsewhere); they sum to 1",
+    "name": "the component's name in logs; default: that of its type, or its key in `components`",
+    "field": "the answer's field; dots step into inner mappings",
+    "reference_field": "the reference's field; default: the same",
+    "aliases": "other spellings of a label that count as it",
+    "tolerance": "largest difference between numbers that counts as equal",
+    "stop_words": "words that are not compared; true: a short English list",
+    "format": "what the four numbers of the answer's box mean",
+    "threshold": "1 where the score reaches it, else 0; default: the score itself",
+    "area_penalty": "divides the score of too large a box by 1 + this x (its area / the reference's - 1)",
+    "function": "`package.module:name` or `path/to/file.py:name`: a function of (answer, reference) or of one episode",
+    "components": "rewards by name, each with a `weight`",
+}
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    for name, field in Config.model_fields.items():
+        parts += [f"## `{name}`", *_extra[name]()] if name in _extra else list(_section(name, field))
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(name: str, field: FieldInfo) -> Iterator[str]:
+    model = model_in(field.annotation)
+    yield f"## `{name}`"
+    yield from _model(name, model)
+
+
+def _model(path: str, model: type[BaseModel]) -> Iterator[str]:
+    """A section's words, its keys, and the sections inside it."""
+    if model.__doc__:
+        yield model.__doc__.strip()
+    yield _table(model.model_fields)
+    for name, field in model.model_fields.items():
+        inner = model_in(field.annotation)
+        if inner is not None:
+            yield f"### `{path}.{name}`"
+            yield from _model(f"{path}.{name}", inner)
+
+
+def _env() -> Iterator[str]:
+    yield from _model("env", model_in(Config.model_fields["env"].annotation))
+    yield ENV
+    for name in sorted(ENVIRONMENTS):
+        cls: type = type(make(name))
+        yield f"### `env.name: {name}`"
+        yield _first_paragraph(cls)
+        yield _table(model_of(cls).model_fields)
+
+
+def _reward() -> Iterator[str]:
+    yield REWARD
+    for spec in get_args(get_args(RewardSpec)[0]):
+        (kind,) = get_args(spec.model_fields["type"].annotation)
+        yield f"### `reward.type: {kind}`"
+        words = _first_paragraph(spec) or _first_paragraph(getattr(spec, "makes", None))
+        if words:
+            yield words
+        yield _table({name: field for name, field in spec.model_fields.items() if name != "type"}, REWARD_KEYS)
+
+
+def _train() -> Iterator[str]:
+    yield from _model("train", model_in(Config.model_fields["train"].annotation))
+    yield TRAIN
+    on_cpu = defaults(gpu=False)
+    rows = [(f"`{name}`", f"`{_yaml(gpu)}`", f"`{_yaml(on_cpu[name])}`") for name, gpu in defaults(gpu=True).items()]
+    yield _rows(("argument", "on a GPU", "without"), rows)
+    yield "These are set by viewbox and refused in `train`:"
+    yield _rows(("argument", "what decides it"), [(f"`{name}`", f"{decides}") for name, decides in OWNED.items()])
+    yield "These take one of a list (others are checked by TRL and transformers):"
+    choices = [(f"`{name}`", ", ".join(f"`{_yaml(one)}`" for one in values)) for name, values in CHOICES.items()]
+    yield _rows(("argument", "allowed"), choices)
+
+
+_extra = {"env": _env, "reward": _reward, "train": _train}
+
+
+def _table(fields: Mapping[str, FieldInfo], meaning: Mapping[str, str] | None = None) -> str:
+    rows = []
+    for name, field in fields.items():
+        default = "required" if field.is_required() else f"`{_yaml(field.get_default(call_default_factory=True))}`"
+        inner = model_in(field.annotation)
+        kind = "a mapping, see below" if inner is not None else takes(field.annotation, field.metadata)
+        rows.append((f"`{name}`", kind, default, field.description or (meaning or {}).get(name, "")))
+    return _rows(("key", "takes", "default", "meaning"), rows)
+
+
+def _rows(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    cells = [list(head), *(list(row) for row in rows)]
+    cells.insert(1, ["---"] * len(cells[0]))
+    return "\n".join("|" + "|".join(f" {cell} " if cell else " " for cell in line) + "|" for line in cells)
+
+
+def _yaml(value: Any) -> str:
+    plain = list(value) if isinstance(value, tuple) else value
+    return yaml.safe_dump(plain, default_flow_style=True).removesuffix("...\n").strip()
+
+
+def _first_paragraph(thing: Any) -> str:
+    words = (getattr(thing, "__doc__", None) or "").strip().split("\n\n")[0]
+    return " ".join(words.split())

@@ -1,0 +1,85 @@
+"""Weights & Biases beside metrics.jsonl: offline without a key, one W&B run for a run that is resumed, and pictures
+only where the user said that they may leave the machine.
+"""
+
+import netrc
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from transformers import TrainerCallback
+
+from viewbox.config import LogSection
+from viewbox.envs.types import Episode
+from viewbox.errors import ConfigError
+
+TABLE_EVERY = 10  # steps
+
+
+def prepare(log: LogSection, folder: Path, tell: Callable[[str], None]) -> None:
+    """Sets what W&B reads from the process's environment, where the user has not set it already."""
+    if "wandb" not in log.report_to:
+        return
+    identity = folder / "wandb-id"
+    if not identity.is_file():
+        identity.write_text(uuid.uuid4().hex[:12])
+    settings = {
+        "WANDB_PROJECT": "viewbox",
+        "WANDB_NAME": folder.name,
+        "WANDB_DIR": str(folder),
+        "WANDB_RUN_ID": identity.read_text().strip(),
+        "WANDB_RESUME": "allow",
+        "WANDB_SILENT": "true",
+    }
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+    if "WANDB_MODE" not in os.environ and not has_key():
+        os.environ["WANDB_MODE"] = "offline"
+        tell(f"W&B: no key, so the run is kept offline; send it later with: wandb sync {folder}/wandb/offline-run-*")
+
+
+def has_key() -> bool:
+    """Whether W&B can log in: WANDB_API_KEY, or what `wandb login` wrote to the netrc file."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
+    try:
+        return netrc.netrc(os.environ.get("NETRC")).authenticators(host) is not None
+    except (OSError, netrc.NetrcParseError):
+        return False
+
+
+def check_pictures(log: LogSection, env: Any) -> None:
+    """Raises `ConfigError` where pictures would go to a tracker and must not."""
+    if not log.send_images:
+        return
+    if env.restricted:
+        raise ConfigError(
+            f"log.send_images: the environment {env.name!r} is restricted: its images stay on this machine"
+        )
+    if "wandb" not in log.report_to:
+        raise ConfigError("log.send_images: pictures are sent to W&B; allowed only with log.report_to: [wandb]")
+
+
+class EpisodeTable(TrainerCallback):
+    """A W&B table of a few episodes with their pictures, every `TABLE_EVERY` steps; only with `log.send_images`."""
+
+    def __init__(self, latest: Callable[[], Sequence[Episode]]) -> None:
+        self.latest = latest
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        import wandb
+
+        if wandb.run is None or "reward" not in (logs or {}) or state.global_step % TABLE_EVERY:
+            return
+        table = wandb.Table(columns=["step", "task", "reward", "end", "answer", "said", "pictures"])
+        for episode in self.latest():
+            said = "\n".join(f"[{turn.role}] {turn.content}" for turn in episode.turns)
+            pictures = [wandb.Image(ref.open()) for turn in episode.turns for ref in turn.images]
+            total = None if episode.scores is None else episode.scores.total
+            answer = None if episode.answer is None else str(dict(episode.answer))
+            table.add_data(state.global_step, episode.task.id, total, episode.end_reason, answer, said, pictures)
+        wandb.log({"episodes": table}, commit=False)

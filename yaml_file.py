@@ -1,0 +1,139 @@
+"""A YAML file as plain values that remember where they were written, and what is wrong with it, by line.
+
+YAML 1.1 has traps: a key given twice silently wins, `1e-4` is text, a tab is an error in words nobody understands.
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from viewbox.errors import ConfigError
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML that refuses a key given twice and reads 1e-4 as the number it is."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict:
+    seen: dict[Any, int] = {}
+    for key_node, _ in node.value:
+        if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
+            continue
+        key = loader.construct_object(key_node)
+        if key in seen:
+            line = key_node.start_mark.line + 1
+            raise ConfigError(
+                f"{_at(loader.name, line)}: the key {key!r} is given twice (first: line {seen[key]}); "
+                "allowed: once in a mapping"
+            )
+        seen[key] = key_node.start_mark.line + 1
+    return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+# YAML 1.1 wants a point and a signed exponent (1.0e-4) and takes anything else for a string
+_EXPONENT = re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
+
+
+@dataclass
+class Document:
+    """The values of a file with its overrides, and the place of each key path: `line 12`, or the override.
+
+    Where something was written is no part of what it says: all documents are equal.
+    """
+
+    name: str = field(default="config", compare=False)
+    values: Any = field(default_factory=dict, compare=False)
+    places: dict[str, str] = field(default_factory=dict, compare=False)
+
+    def where(self, key: str) -> str:
+        """The place of a key path, or of the nearest section around it; else the file.
+
+        >>> Document("x.yaml", {}, {"train": "x.yaml, line 3"}).where("train.seed")
+        'x.yaml, line 3'
+        """
+        parts = key.split(".")
+        paths = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
+        return next((self.places[path] for path in paths if path in self.places), self.name)
+
+    def override(self, text: str) -> None:
+        """Sets what `key.path=value` says; sections that were not there are made."""
+        place = f"{self.name}, override {text if len(text) < 80 else text[:79] + '…'!r}"
+        key, equals, value = text.partition("=")
+        if not equals or not all(key.split(".")):
+            raise ConfigError(f"{place}: write key.path=value")
+        at: Any = self.values
+        *path, last = key.split(".")
+        for depth, part in enumerate(path, 1):
+            if at.get(part) is None:
+                at[part] = {}
+                self.places[".".join(path[:depth])] = place
+            at = at[part]
+            if not isinstance(at, dict):
+                raise ConfigError(f"{place}: {part!r} is not a section, it has no keys")
+        at[last], _ = parse(value, place)
+        self.places = {path: at for path, at in self.places.items() if not path.startswith(f"{key}.")} | {key: place}
+
+
+def read(path: Path) -> Document:
+    """A file's values and lines; raises `ConfigError` with file and line where it is not YAML."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path}: not text in UTF-8 (byte {error.start} is {error.object[error.start]:#04x})"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+    values, lines = parse(text, str(path))
+    return Document(str(path), values, {key: f"{path}, line {line}" for key, line in lines.items()})
+
+
+def parse(text: str, name: str) -> tuple[Any, dict[str, int]]:
+    """The values of YAML text and the line of every key path in it; `name` says in messages where it comes from."""
+    try:
+        loader = _Loader(text)
+        loader.name = name
+        node = loader.get_single_node()
+        if node is None:
+            return None, {}
+        return loader.construct_document(node), dict(_lines(node))
+    except yaml.YAMLError as error:
+        raise ConfigError(_explain(error, text, name)) from error
+
+
+def _lines(node: yaml.Node, path: str = "") -> Any:
+    """(key path, line) of everything below a node; merged keys have been put in place when it was constructed."""
+    pairs: list[tuple[str, int, yaml.Node]] = []
+    if isinstance(node, yaml.MappingNode):
+        pairs = [(str(key.value), key.start_mark.line + 1, value) for key, value in node.value]
+    elif isinstance(node, yaml.SequenceNode):
+        pairs = [(str(i), value.start_mark.line + 1, value) for i, value in enumerate(node.value)]
+    for key, line, value in pairs:
+        inner = f"{path}.{key}" if path else key
+        yield inner, line
+        yield from _lines(value, inner)
+
+
+def _explain(error: yaml.YAMLError, text: str, name: str) -> str:
+    if isinstance(error, yaml.reader.ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+        return f"{_at(name, line)}: not YAML: the character {error.character:#04x} is not allowed"
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    if mark is None:
+        return f"{name}: not YAML: {error}"
+    lines = text.splitlines()
+    near = range(max(0, mark.line - 1), min(len(lines), mark.line + 1))
+    tab = next((n for n in near if re.match(r" *\t", lines[n])), None)
+    if tab is not None:
+        return f"{_at(name, tab + 1)}: begins with a tab; YAML allows only spaces there"
+    said = ", ".join(filter(None, (error.context, error.problem)))  # type: ignore[attr-defined]
+    return f"{_at(name, mark.line + 1)}: not YAML: {said}"
+
+
+def _at(name: str, line: int) -> str:
+    return name if ", override " in name else f"{name}, line {line}"
