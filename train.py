@@ -53,6 +53,9 @@ def _main(argv: Sequence[str] | None) -> int:
     )
     parser.add_argument("--dry-run", action="store_true", help="resolve and check everything, load no weights")
     given = parser.parse_intermixed_args(argv)
+    if given.resume and "=" in given.resume and not Path(given.resume).exists():  # --resume train.max_steps=200
+        given.overrides.append(given.resume)
+        given.resume = LATEST
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     config = configs.load(given.config, given.overrides)
     resolved = check(config)

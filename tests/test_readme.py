@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import viewbox
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
@@ -21,17 +23,41 @@ def test_the_authors_environment_runs_as_printed(tmp_path):
     assert done.stdout.strip() == "answered 1.0", done.stderr
 
 
-def test_the_analysts_example_reads_saved_episodes(tmp_path):
-    import viewbox
-
+@pytest.fixture
+def saved(tmp_path):
+    """A folder in which `runs/quickstart-seed0` holds an episode, as the README has it."""
     env = viewbox.make("digits")
-    folder = tmp_path / "episodes"
-    with viewbox.Writer(folder) as writer:
-        writer.append(env.play(env.tasks[0], lambda messages: '{"label": "one", "bbox": [0, 0, 900, 900]}'))
+    with viewbox.Writer(tmp_path / "runs" / "quickstart-seed0" / "episodes") as writer:
+        writer.append(env.play(env.tasks[0], lambda messages: '{"label": "one", "bbox": [0, 0, 1, 1]}'))
+    return tmp_path
+
+
+def test_the_analysts_example_reads_saved_episodes(saved):
     code = next(block for block in blocks("python") if "viewbox.load" in block)
-    code = code.replace("runs/quickstart-seed0/episodes", str(folder))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=saved, check=False)
     assert done.stdout.startswith("digits-train-0 "), done.stderr
+
+
+def test_the_analysts_reward_scores_them(saved, monkeypatch, capsys):
+    from viewbox.cli import app
+
+    monkeypatch.chdir(saved)
+    (saved / "strict.yaml").write_text(next(block for block in blocks("yaml") if "threshold" in block))
+    (command,) = re.findall(r"^viewbox (score .*?) --where", README, re.M)
+    app(command.split(), standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("label", "box", "strict")), shown
+
+
+@pytest.mark.parametrize("line", re.findall(r"^viewbox (\w+) ([^#\n]*)", README, re.M))
+def test_every_option_the_readme_uses_exists(line):
+    from typer.main import get_command
+
+    from viewbox.cli import app
+
+    command, rest = line
+    known = {option for one in get_command(app).commands[command].params for option in one.opts}
+    assert set(re.findall(r"(?<!\S)--[\w-]+", rest)) <= known
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"(?:configs|docs)/[\w.]+\.\w+", README))))

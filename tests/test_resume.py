@@ -167,7 +167,7 @@ def test_a_resumed_run_logs_and_learns_what_an_uninterrupted_one_does(config, se
 def test_resume_without_a_name_goes_on_from_the_latest_checkpoint_of_the_newest_run(config, whole, capsys):
     path = config("again", train={"max_steps": 4})
     run(path)
-    folder = run(path, "train.max_steps=6", "--resume")
+    folder = run(path, "--resume", "train.max_steps=6")
     said = capsys.readouterr().out
     assert "resumed from step 4" in said
     assert "changed: train.max_steps: 4 → 6" in said
