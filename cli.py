@@ -135,6 +135,64 @@ def score(
         score_table.print_report(report)
 
 
+tools_app = typer.Typer(help="The viewer's tools: what they are, and what they do to an image.")
+app.add_typer(tools_app, name="tools")
+Frame = Literal["unit", "per_mille", "pixel"]
+
+
+@tools_app.callback(invoke_without_command=True)
+def tools(
+    context: typer.Context,
+    markdown: Annotated[bool, typer.Option("--markdown", help="print docs/tools.md")] = False,
+) -> None:
+    """The viewer's tools: without a command, every one of them, by family."""
+    if context.invoked_subcommand is not None:
+        return
+    from viewbox.envs.tools import reference
+
+    if markdown or not sys.stdout.isatty():
+        typer.echo(reference.markdown(), nl=False)
+    else:
+        from rich.console import Console
+
+        Console().print(reference.table())
+
+
+@tools_app.command("try")
+def try_tools(
+    image: Annotated[str, typer.Argument(help="a picture, DICOM, NIfTI or .npy file, or a folder of slices")],
+    calls: Annotated[list[str], typer.Argument(help="TOOL name=value … TOOL name=value …", metavar="CALLS...")],
+    out: Annotated[str, typer.Option(help="the picture to write: what is shown last")] = "view.png",
+    max_pixels: Annotated[int, typer.Option(min=256, help="largest view, width x height")] = 512 * 512,
+    coordinates: Annotated[Frame, typer.Option(help="how points and boxes are written")] = "unit",
+) -> None:
+    """Apply tools to an image: `viewbox tools try scan.dcm zoom factor=2 crop box=0.1,0.1,0.5,0.5`.
+
+    Prints what a model would read after each call. Ends with 2 at the first call that fails; nothing is written then.
+    """
+    from viewbox.envs.tools.trial import run
+
+    steps = run(image, calls, out=out, coordinates=coordinates, max_pixels=max_pixels)
+    for step in steps:
+        typer.echo(step.text)
+    if steps and steps[-1].error is not None:
+        raise typer.Exit(2)
+    typer.echo(out)
+
+
+@tools_app.command()
+def sheet(
+    image: Annotated[str | None, typer.Argument(help="default: a CT slice that pydicom brings along")] = None,
+    out: Annotated[str, typer.Option(help="the PNG to write")] = "tools.png",
+) -> None:
+    """Draw every tool on one image."""
+    from viewbox.envs.tools.sheet import draw, example
+    from viewbox.envs.tools.trial import save
+
+    save(draw(image or example()), out)
+    typer.echo(out)
+
+
 def main() -> None:
     """Runs the command and ends with its status (see `viewbox.crash`)."""
     sys.exit(guard(app))

@@ -157,7 +157,7 @@ def _choices(annotation: Any) -> list[str]:
 
 def _many(annotation: Any) -> str:
     words = takes(annotation)
-    return _MANY.get(words, words)
+    return _MANY.get(words, words.replace("a whole number of", "whole numbers of"))
 
 
 def _either(words: Sequence[str]) -> str:

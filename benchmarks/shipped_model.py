@@ -8,8 +8,7 @@ The last line is one JSON object.
 import json
 import sys
 
-from viewbox import config, make
-from viewbox.config import ModelSection
+from viewbox import config
 from viewbox.rollouts import models
 from viewbox.rollouts.evaluate import evaluate
 from viewbox.rollouts.tokens import ChatTokens
@@ -19,13 +18,8 @@ KEYS = ("reward", "rewards/label/mean", "rewards/box/mean", "tools/rate", "repli
 
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 400
-    section = ModelSection(name="package:tiny_viewer", dtype="float32")
     quickstart = config.load("quickstart")
-    model_config, processor = models.load_processor(section)
-    settings = {**models.view_settings(model_config, processor), **quickstart.env.settings, **quickstart.env.eval}
-    env = make("digits", **settings)
-    models.bound_pixels(processor, env.max_pixels)
-    model = models.load_model(section).eval()
+    _, env, model, processor = models.open_policy(quickstart)
     rollout = quickstart.rollout
     found = {}
     for temperature in (1.0, 0.0):

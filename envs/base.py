@@ -10,21 +10,28 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
+from threading import Lock
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
+from cachetools import LRUCache, cached
 from PIL import Image
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
-from viewbox.envs import loop, prompts, reply, settings, tools
-from viewbox.envs.coordinates import Coordinates, to_unit, unit_name
-from viewbox.envs.frozen import FrozenDict, thaw
+from viewbox.envs import answers, loop, prompts, settings, tools
+from viewbox.envs.coordinates import Coordinates, unit_name
+from viewbox.envs.frozen import FrozenDict
 from viewbox.envs.image import View
+from viewbox.envs.source import Source
 from viewbox.envs.state import EpisodeState, Reply, StepResult
+from viewbox.envs.task_images import Images, opened
 from viewbox.envs.types import Episode, ImageRef, Message, Scores, Task, Turn
 from viewbox.errors import ConfigError, ToolError, unknown
 from viewbox.rewards import guarded
 
 MAX_TURNS_CEILING = 30
+OVERVIEWS = 2**29  # bytes of native pixels whose overviews are kept; the least recently used go first
+Count = Annotated[int, Field(ge=0)]
 
 
 class BaseMultiTurnEnv:
@@ -36,7 +43,8 @@ class BaseMultiTurnEnv:
     name: ClassVar[str] = "environment"
     answer: ClassVar[type[BaseModel] | Mapping[str, Any] | None] = None
     restricted: ClassVar[bool] = False  # its images must stay on this machine: no endpoint elsewhere, no tracker
-    boxes: ClassVar[tuple[str, ...]] = ()  # answer fields that hold a box, in the frame of the original image
+    boxes: ClassVar[tuple[str, ...]] = ()  # answer fields that hold a box, in the frame of the (first) original image
+    view_field: ClassVar[str | None] = None  # the answer's field that names the view its boxes were seen in, by number
 
     max_turns: Annotated[int, Field(ge=1, description="replies of the model in an episode, the answer included")] = 10
     tools: Annotated[tuple[str, ...], Field(description="names of the tools the model may call")] = (
@@ -45,6 +53,11 @@ class BaseMultiTurnEnv:
         "adjust_contrast",
         "reset",
     )
+    max_calls: Annotated[
+        dict[str, Count],
+        Field(description="how often a tool may be called in an episode, by name; others as often as turns allow"),
+    ] = {}  # noqa: RUF012  (an instance has its own, frozen)
+    total_calls: Annotated[Count | None, Field(description="calls of tools in an episode, all together")] = None
     coordinates: Annotated[
         Coordinates,
         Field(description="how points and boxes are written; default in a run: as the model was trained to"),
@@ -56,13 +69,21 @@ class BaseMultiTurnEnv:
 
     def __init__(self, *, reward: Any = None, **given: Any) -> None:
         self.__dict__.update(settings.checked(type(self), given))
-        self.__dict__["_overview_of"] = lru_cache(maxsize=256)(self._open)
+        kept: LRUCache = LRUCache(OVERVIEWS, getsizeof=_bytes)
+        self.__dict__["_overview_of"] = cached(kept, lock=Lock())(self._open)
+        self.__dict__["_schemas_of"] = lru_cache(maxsize=256)(self._schemas)
         if self.max_turns > MAX_TURNS_CEILING:
             warnings.warn(f"max_turns = {self.max_turns}: clamped to {MAX_TURNS_CEILING}", stacklevel=2)
             self.__dict__["max_turns"] = MAX_TURNS_CEILING
         for name in self.tools:
             if name not in tools.TOOLS:
                 raise ConfigError(f"{self.name}: {unknown('tool', name, tools.TOOLS)}", key="tools")
+        self.__dict__["max_calls"] = FrozenDict(self.max_calls)
+        for name in self.max_calls:
+            if name not in self.tools:
+                raise ConfigError(f"{self.name}: {unknown('tool', name, self.tools)}", key=f"max_calls.{name}")
+        if self.view_field is not None and self.view_field not in (self.answer_schema or {}).get("properties", {}):
+            raise ConfigError(f"{self.name}: view_field = {self.view_field!r} is no field of the answer")
         if self.pixel_multiple**2 > self.max_pixels:
             raise ConfigError(
                 f"{self.name}: max_pixels = {self.max_pixels}; allowed with pixel_multiple = {self.pixel_multiple}: "
@@ -98,9 +119,20 @@ class BaseMultiTurnEnv:
         """The question; the overview image stands before it."""
         return str(task.prompt.get("question", "Look at the image."))
 
-    def images(self, task: Task) -> Sequence[Image.Image]:
-        """The task's images at native resolution."""
-        return [ref.open() for ref in task.images]
+    def images(self, task: Task) -> Sequence[ImageRef | Image.Image | np.ndarray | Source]:
+        """The task's images at native resolution; the first is shown, `open_image` shows another."""
+        return task.images
+
+    def tools_of(self, task: Task) -> tuple[str, ...]:
+        """The names of the tools offered for a task: all of `tools`, or fewer."""
+        return self.tools
+
+    def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, Any]:
+        """What a tool is given that the model never sees: its arguments marked `Hidden`, by name.
+
+        `images`, the task's images as sources, is given to every tool that declares it.
+        """
+        return {}
 
     def validate_answer(self, answer: Mapping[str, Any], task: Task) -> str | None:
         """What is wrong with an answer that fits the schema, in words; None where nothing is."""
@@ -133,35 +165,68 @@ class BaseMultiTurnEnv:
 
     @cached_property
     def tool_schemas(self) -> tuple[Mapping[str, Any], ...]:
-        """The tools offered, in the OpenAI function format; none where there is one turn only."""
+        """All the tools, in the OpenAI function format; none where there is one turn only."""
+        return self.schemas(self.tools)
+
+    def schemas(self, names: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
+        """The tools of these names, as a conversation that offers them states them (`EpisodeState.tool_schemas`)."""
+        return self._schemas_of(names)  # type: ignore[attr-defined]
+
+    def offered(self, task: Task) -> tuple[str, ...]:
+        """The names of the tools offered for a task; raises `ConfigError` where one of them is not in `tools`."""
+        names = tuple(self.tools_of(task))
+        for name in names:
+            if name not in self.tools:
+                raise ConfigError(f"{self.name}: task {task.id}: {unknown('tool', name, self.tools)}", key="tools")
+        return names
+
+    def limit(self, name: str) -> int | None:
+        """How often a tool may be called in an episode; None: no limit of its own."""
+        return self.max_calls.get(name, tools.get(name).max_calls)
+
+    def _schemas(self, names: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
         if self.max_turns == 1:
             return ()
-        return tuple(FrozenDict(tools.get(name).schema(self.coordinates)) for name in self.tools)
+        one = {name: tools.get(name).schema(self.coordinates, max_calls=self.limit(name)) for name in names}
+        return tuple(FrozenDict(schema) for schema in one.values())
 
     def opening(self, task: Task) -> str:
         """The whole system prompt."""
         parts = [self.system_prompt(task), prompts.COORDINATES.format(unit=unit_name(self.coordinates))]
+        if self.view_field is not None:
+            parts.append(prompts.VIEWS.format(field=self.view_field))
+        if self.total_calls is not None and self.max_turns > 1:
+            parts.append(prompts.TOTAL_CALLS.format(calls=tools.times(self.total_calls)))
         if self.answer is not None:
             parts.append(prompts.ANSWER.format(skeleton=self.skeleton))
         return "\n".join(parts)
 
-    def _open(self, task: Task) -> tuple[View, ImageRef] | None:
+    def _open(self, task: Task) -> tuple[View, ImageRef, int] | None:
+        """The overview, its picture, and how many images there are."""
         pictures = self.images(task)
         if not pictures:
             return None
-        view = View.of(pictures[0], max_pixels=self.max_pixels, multiple=self.pixel_multiple)
-        return view, ImageRef.of(view.render())
+        view = View.of(opened(pictures[0]), max_pixels=self.max_pixels, multiple=self.pixel_multiple)
+        return view, ImageRef.of(view.render()), len(pictures)
 
     # ------------------------------------------------------------------ the turn loop
     def reset(self, task: Task, *, seed: int) -> EpisodeState:
         """A new play; raises `ImageError` where the task's image cannot be opened."""
-        opened = self._overview_of(task)  # type: ignore[attr-defined]
-        view, shown = opened if opened else (None, None)
+        offered = self.offered(task)
+        found = self._overview_of(task)  # type: ignore[attr-defined]
+        view, shown, count = found or (None, None, 0)
         question = self.user_message(task)
+        if count > 1 and "open_image" in offered and self.max_turns > 1:
+            words = prompts.IMAGES.format(count=count) + (prompts.FIRST_IMAGE if self.boxes else "")
+            question = f"{words}\n{question}"
+        if view is not None and self.view_field is not None:
+            question = f"{prompts.VIEW.format(number=0)}\n{question}"
         first = Message("user", (shown, question) if shown else (question,))
         messages = [Message("system", (self.opening(task),)), first]
         turn = Turn("user", question, images=(shown,) if shown else ())
-        return EpisodeState(self, task, seed, view, view, messages, [turn])
+        images = () if view is None else Images(view.source, count, lambda: self.images(task))
+        views = [] if view is None else [view]
+        return EpisodeState(self, task, seed, view, view, messages, [turn], offered, images, views)
 
     async def step(self, state: EpisodeState, reply_: Reply | str) -> StepResult:
         """The environment's answer to one reply. Never raises for what the model said."""
@@ -175,32 +240,18 @@ class BaseMultiTurnEnv:
         answer, problem = self.check_answer(value, task)
         return None if problem else answer
 
-    def check_answer(self, value: Mapping[str, Any], task: Task) -> tuple[dict[str, Any], str | None]:
-        """An answer with its boxes as fractions of the original, and what is wrong with it, in words."""
-        answer: dict[str, Any] = thaw(value)
-        if isinstance(self.answer, type):
-            try:
-                answer = self.answer.model_validate(answer).model_dump(mode="json")
-            except ValidationError as error:
-                first = error.errors()[0]
-                return {}, f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        elif self.answer is not None:
-            problem = reply.violation(answer, self.answer)
-            if problem is not None:
-                return {}, problem
-        size = (1, 1)
-        if self.coordinates == "pixel" and self.boxes:  # of the overview, which shows the whole original
-            opened = self._overview_of(task)  # type: ignore[attr-defined]
-            size = opened[0].size if opened else size
+    def check_answer(
+        self, value: Mapping[str, Any], task: Task, views: Sequence[View] | None = None
+    ) -> tuple[dict[str, Any], str | None]:
+        """An answer with its boxes as fractions of the original, and what is wrong with it, in words.
+
+        `views` are those an episode has shown (`EpisodeState.views`); without them only the overview is known.
+        """
+        if views is None:  # fractions need no image; pixels are of the overview, which shows the whole original
+            found = self.coordinates == "pixel" and self.boxes and self._overview_of(task)  # type: ignore[attr-defined]
+            views = [found[0]] if found else []
         try:
-            for name in self.boxes:
-                if answer.get(name) is not None:
-                    if not _is_box(answer[name]):
-                        return {}, f"{name}: a box is 4 numbers [x1, y1, x2, y2]"
-                    x1, y1, x2, y2 = to_unit(answer[name], self.coordinates, size, name)
-                    if x1 >= x2 or y1 >= y2:
-                        return {}, f"{name}: needs x1 < x2 and y1 < y2"
-                    answer[name] = [x1, y1, x2, y2]
+            answer = answers.check(self, value, views)
         except ToolError as error:
             return {}, str(error)
         return answer, self.validate_answer(answer, task)
@@ -229,9 +280,10 @@ class BaseMultiTurnEnv:
         return asyncio.run(self.play_async(task, policy, seed=seed))
 
 
-def _is_box(value: Any) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and len(value) == 4
-        and all(isinstance(item, int | float) and not isinstance(item, bool) for item in value)
-    )
+def _bytes(opened: tuple[View, ImageRef, int] | None) -> int:
+    """What an opened overview holds on to: native pixels (of the whole volume, where there is one) and the picture."""
+    if opened is None:
+        return 1
+    view, shown, _ = opened
+    volume = view.source.volume
+    return (view.source.pixels if volume is None else volume.voxels).nbytes + shown.width * shown.height * 3

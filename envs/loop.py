@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from viewbox.envs import prompts, reply, settings, tools
-from viewbox.envs.coordinates import from_unit
 from viewbox.envs.frozen import FrozenDict
 from viewbox.envs.state import EpisodeState, Reply, StepResult
 from viewbox.envs.types import Message, ToolResult, Turn
@@ -48,10 +47,10 @@ async def step(env: "BaseMultiTurnEnv", state: EpisodeState, given: Reply) -> St
     state.flags |= parsed.flags
     if parsed.wants_more and not last:
         state.malformed_in_a_row = 0
-        idle = bool(env.tool_schemas) and state.tool_calls == 0 and state.turn >= IDLE_TURNS
+        idle = bool(state.tools) and state.tool_calls == 0 and state.turn >= IDLE_TURNS
         words = _finalise(env) if idle else prompts.NOTES.format(turn=state.turn, max_turns=env.max_turns)
         return _say(env, state, words)
-    answer, problem = env.check_answer(parsed.value, state.task)
+    answer, problem = env.check_answer(parsed.value, state.task, state.views)
     if problem is not None:
         return _malformed(env, state, problem)
     words_back = None if last else env.on_answer(state, answer)
@@ -146,19 +145,37 @@ async def _run_tool(env: "BaseMultiTurnEnv", state: EpisodeState, parsed: "reply
     call = parsed.call
     if parsed.error is not None:
         return ToolResult(call.name or "tool_call", error=parsed.error)
-    if call.name not in env.tools:
-        return ToolResult(call.name, error=unknown("tool", call.name, env.tools))
+    if call.name not in state.tools:
+        return ToolResult(call.name, error=unknown("tool", call.name, state.tools))
+    used_up = _used_up(env, state, call.name)
+    if used_up is not None:
+        return ToolResult(call.name, error=used_up)
+    state.calls[call.name] += 1
     if state.view is None:
         return ToolResult(call.name, error="this task has no image")
+    hidden = {"images": state.images, **env.hidden_arguments(state.task, call.name)}
     view, result = await asyncio.to_thread(
-        tools.call, call.name, state.view, call.arguments, coordinates=env.coordinates
+        tools.call, call.name, state.view, call.arguments, coordinates=env.coordinates, hidden=hidden
     )
-    if result.success and state.overview is not None:
-        state.view = view
-        if result.image is not None:
-            shows = from_unit(view.window, env.coordinates, state.overview.size)
-            result = settings.replace(result, facts={**result.facts, "shows": shows})
-    return result
+    if not result.success:
+        return result
+    state.view = view
+    told = tools.located(result, view, env.coordinates, None if env.view_field is None else len(state.views))
+    if told is not result:
+        state.views.append(view)
+    return told
+
+
+def _used_up(env: "BaseMultiTurnEnv", state: EpisodeState, name: str) -> str | None:
+    """Why a tool may not be called any more, in words; None where it may."""
+    if env.total_calls is not None and state.calls.total() >= env.total_calls:
+        return f"no tool may be called any more: {tools.times(env.total_calls)} were allowed in all; give the answer"
+    limit = env.limit(name)
+    if limit is None or state.calls[name] < limit:
+        return None
+    left = [one for one in state.tools if (most := env.limit(one)) is None or state.calls[one] < most]
+    others = f"still allowed: {', '.join(left)}" if left else "give the answer"
+    return f"{name} may not be called any more: {tools.times(limit)} were allowed; {others}"
 
 
 def _clean(text: str) -> str:

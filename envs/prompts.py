@@ -8,6 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 ANSWER = "When you are sure, answer with one JSON object: {skeleton}"
+VIEWS = 'Pictures have view numbers. A box is in the view whose number you give as "{field}" (0: the first picture).'
+TOTAL_CALLS = "At most {calls} of tools in all."
+IMAGES = "There are {count} images, numbered from 0; this is image 0."
+FIRST_IMAGE = " Boxes in the answer are of image 0."
+VIEW = "view: {number}"
 COORDINATES = "Coordinates are {unit}, x right, y down."
 LAST_TURN = "Last turn: no more tool calls. Answer now with {keys}."
 MALFORMED = "Not usable: {reason}. Reply with a tool call or with {skeleton}"

@@ -1,12 +1,14 @@
 """One play in progress, and what passes between it and a policy: a reply in, a step's result out."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from viewbox.envs import settings
 from viewbox.envs.frozen import FrozenDict
 from viewbox.envs.image import View
+from viewbox.envs.source import Source
 from viewbox.envs.types import EndReason, Episode, EpisodeTokens, Message, RunConfig, Task, ToolCall, Turn
 
 if TYPE_CHECKING:
@@ -39,7 +41,11 @@ class StepResult:
 
 @dataclass
 class EpisodeState:
-    """One play in progress."""
+    """One play in progress.
+
+    `views` are those whose pictures were shown, by number; the first is the overview of the task's first image.
+    `tools` are the names this task offers, `images` its images, each opened when it is asked for.
+    """
 
     env: "BaseMultiTurnEnv"
     task: Task
@@ -48,6 +54,10 @@ class EpisodeState:
     overview: View | None
     messages: list[Message]
     turns: list[Turn]
+    tools: tuple[str, ...] = ()
+    images: Sequence[Source] = ()
+    views: list[View] = field(default_factory=list)
+    calls: Counter[str] = field(default_factory=Counter)  # of each tool, also those that failed
     turn: int = 0
     malformed: int = 0
     malformed_in_a_row: int = 0
@@ -57,6 +67,11 @@ class EpisodeState:
     terminated: bool = False
     truncated: bool = False
     flags: set[str] = field(default_factory=set)
+
+    @property
+    def tool_schemas(self) -> tuple[Mapping[str, Any], ...]:
+        """The tools this play offers, in the OpenAI function format; none where there is one turn only."""
+        return self.env.schemas(self.tools)
 
     @property
     def last_turn(self) -> bool:

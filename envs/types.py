@@ -11,7 +11,6 @@ import io
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -39,7 +38,7 @@ class ImageRef(Record):
     height: int
     mode: str = "RGB"
     uri: str | None = None
-    pixels: Any = field(default=None, repr=False, compare=False, metadata={"beside": True})  # a PIL image, once opened
+    pixels: Any = field(default=None, repr=False, compare=False, metadata={"beside": True})  # array, or PIL once opened
 
     def __post_init__(self) -> None:
         """Nothing to freeze: none of its fields holds a container."""
@@ -47,6 +46,8 @@ class ImageRef(Record):
     @classmethod
     def of(cls, image: Image.Image | np.ndarray, *, uri: str | None = None) -> "ImageRef":
         """The reference of an image in memory (PIL, or an array of shape (height, width[, channels]))."""
+        if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape[2:] in ((), (3,)):
+            return cls._of_bytes(image, uri)
         picture = image if isinstance(image, Image.Image) else Image.fromarray(np.ascontiguousarray(image))
         if picture.mode == "P":  # a palette is not in the bytes: two pictures would share a hash
             picture = picture.convert("RGBA" if "transparency" in picture.info else "RGB")
@@ -54,30 +55,50 @@ class ImageRef(Record):
         digest.update(picture.tobytes())
         return cls(digest.hexdigest(), picture.width, picture.height, picture.mode, uri, picture)
 
+    @classmethod
+    def _of_bytes(cls, pixels: np.ndarray, uri: str | None) -> "ImageRef":
+        """Of uint8 (h, w) or (h, w, 3), kept as they are: most views are encoded and never seen as a PIL image."""
+        kept = pixels.copy() if pixels.flags.writeable else np.ascontiguousarray(pixels)
+        (height, width), mode = kept.shape[:2], "L" if kept.ndim == 2 else "RGB"
+        digest = hashlib.sha256(f"{mode} {width} {height} ".encode())
+        digest.update(kept)
+        return cls(digest.hexdigest(), width, height, mode, uri, kept)
+
     def open(self) -> Image.Image:
         """The pixels; raises `ImageError` where they cannot be had."""
+        if isinstance(self.pixels, np.ndarray):
+            object.__setattr__(self, "pixels", Image.fromarray(self.pixels))
         if self.pixels is not None:
             return self.pixels
         if self.uri is None:
             raise ImageError(f"image {self.hash[:12]} has neither pixels nor a path")
-        try:
-            with Image.open(Path(self.uri)) as file:
-                file.load()
-                picture = file.copy()
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:  # all of them Pillow's
-            raise ImageError(f"image {self.uri}: cannot be opened ({error})") from error
+        from viewbox.envs.opening import open_picture
+
+        picture = open_picture(self.uri)
         object.__setattr__(self, "pixels", picture)
         return picture
 
     def png(self) -> bytes:
         """The pixels as a PNG file (lossless)."""
+        picture = self.open() if self.pixels is None else self.pixels
+        if isinstance(picture, np.ndarray) or picture.mode in ("L", "RGB"):
+            return _png(np.asarray(picture))
         buffer = io.BytesIO()
-        self.open().save(buffer, format="PNG", compress_level=1)
+        picture.save(buffer, format="PNG", compress_level=1)
         return buffer.getvalue()
 
     def data_url(self) -> str:
         """The pixels as a `data:image/png;base64,…` URL."""
         return "data:image/png;base64," + base64.b64encode(self.png()).decode()
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    """uint8 (h, w) or (h, w, 3) as PNG: one filter and runs only, two to three times as fast as Pillow, no larger."""
+    import cv2
+
+    how = [cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_UP, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
+    stored = pixels if pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
+    return cv2.imencode(".png", stored, how)[1].tobytes()
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ async def _episode(
         return Episode(task=task, end_reason="error", truncated=True, environment=env.name, info=info)
     deadline = None if time_limit is None else asyncio.get_running_loop().time() + time_limit
     conversation = Conversation(
-        list(state.messages), env.tool_schemas, own_seed, number, task, deadline=deadline, info=info
+        list(state.messages), state.tool_schemas, own_seed, number, task, deadline=deadline, info=info
     )
     generator.join(conversation)
     try:

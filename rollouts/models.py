@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
-from viewbox.config import ModelSection
+from viewbox.config import Config, ModelSection
 from viewbox.errors import ModelError, unknown
 from viewbox.rollouts import tiny
+from viewbox.rollouts.environments import make_envs
 from viewbox.rollouts.families import family_of
 
 PACKAGE = "package:"
@@ -72,6 +73,14 @@ def load_model(section: ModelSection) -> Any:
     except (OSError, ValueError) as error:
         raise ModelError(f"model.name = {section.name!r}: cannot be loaded: {str(error).splitlines()[0]}") from error
     return model.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))  # type: ignore[arg-type]
+
+
+def open_policy(config: Config) -> tuple[Any, Any, Any, Any]:
+    """(environment, held-out environment, model, processor) of a config whose model has a name."""
+    model_config, processor = load_processor(config.model)
+    env, held_out = make_envs(config, view_settings(model_config, processor))
+    bound_pixels(processor, config.model.max_pixels or env.max_pixels)
+    return env, held_out, load_model(config.model), processor
 
 
 def build_tiny(section: ModelSection, corpus: Sequence[str], max_pixels: int, seed: int) -> tuple[Any, Any]:

@@ -5,26 +5,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from viewbox import config, make, train
-from viewbox.config import ModelSection
+from viewbox import config, train
 from viewbox.errors import ModelError
 from viewbox.rollouts import models
 from viewbox.rollouts.evaluate import evaluate
 from viewbox.rollouts.tokens import ChatTokens
 
 torch.set_num_threads(1)
-SECTION = ModelSection(name="package:tiny_viewer", dtype="float32")
 
 
 @pytest.fixture(scope="module")
 def figures():
     """(its own play, with the gold look forced) on 48 held-out tasks of the quickstart."""
-    quickstart = config.load("quickstart")
-    model_config, processor = models.load_processor(SECTION)
-    settings = {**models.view_settings(model_config, processor), **quickstart.env.settings, **quickstart.env.eval}
-    env = make("digits", **settings)
-    models.bound_pixels(processor, env.max_pixels)
-    model = models.load_model(SECTION).eval()
+    _, env, model, processor = models.open_policy(config.load("quickstart"))
     generation = {"slots": 48, "temperature": 1.0, "max_reply_tokens": 40, "max_completion_tokens": 400}
 
     def play(oracle):

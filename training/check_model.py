@@ -55,10 +55,11 @@ def budget(policy: Policy, config: Config, env: Any, task: Task) -> None:
 
     bound_pixels(policy.processor, config.model.max_pixels or env.max_pixels)
     tokens = ChatTokens(policy.processor, policy.config)
-    prompt, images = tokens.opening(env.reset(task, seed=0).messages, env.tool_schemas)
+    state = env.reset(task, seed=0)
+    prompt, images = tokens.opening(state.messages, state.tool_schemas)
     room = config.rollout.max_completion_tokens
     image = max((tokens.pixels(one).tokens for one in images), default=0)
-    if env.tool_schemas and image >= room:
+    if state.tool_schemas and image >= room:
         raise ConfigError(
             f"env.max_pixels = {env.max_pixels}: what a tool shows takes {image} tokens and would never fit an "
             f"episode; allowed: fewer than rollout.max_completion_tokens = {room}"

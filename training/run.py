@@ -43,10 +43,8 @@ class Run:
     def _model(self) -> tuple[Any, Any]:
         section = self.config.model
         if section.name is not None:
-            model_config, processor = models.load_processor(section)
-            self.env, self.held_out = make_envs(self.config, models.view_settings(model_config, processor))
-            models.bound_pixels(processor, section.max_pixels or self.env.max_pixels)
-            return models.load_model(section), processor
+            self.env, self.held_out, model, processor = models.open_policy(self.config)
+            return model, processor
         assert section.tiny is not None
         multiple = 2 * section.tiny.patch
         self.env, self.held_out = make_envs(self.config, {"coordinates": "per_mille", "pixel_multiple": multiple})

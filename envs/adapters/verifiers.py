@@ -123,7 +123,7 @@ async def _play(data: ViewboxData, interaction: vf.Interaction, tool_images: Too
         # Tokens that are trained on only ever grow: there the tools stay in the prompt, and a last call is refused.
         tokens = isinstance(trace.agent.config.client, vf.TrainClientConfig)
         while state.end_reason is None:
-            trace.state.tools = [] if state.last_turn and not tokens else thaw(state.env.tool_schemas)
+            trace.state.tools = [] if state.last_turn and not tokens else thaw(state.tool_schemas)
             wire = await asyncio.to_thread(to_wire, messages, tool_images=tool_images, text_calls=True)
             segment = await interaction.turn([one for one in wire if one["role"] != "assistant"])
             if segment.terminated:

@@ -1,23 +1,30 @@
 """The viewer's tools, one family a file; importing this package registers them all."""
 
-from typing import Any
+from viewbox.envs.tools import analysis, filters, geometry, intensity, symmetry, volumes, windows
+from viewbox.envs.tools.applying import Applied, apply, chain, located
+from viewbox.envs.tools.registry import TOOLS, Box, Hidden, Outcome, Point, Range, Tool, call, get, times, tool
 
-from viewbox.envs.coordinates import Coordinates
-from viewbox.envs.image import View
-from viewbox.envs.tools import geometry, intensity
-from viewbox.envs.tools.registry import TOOLS, Box, Outcome, Point, Range, Tool, call, get, tool
-from viewbox.envs.types import ToolResult
-
-__all__ = ["TOOLS", "Box", "Outcome", "Point", "Range", "Tool", "apply", "call", "geometry", "get", "intensity", "tool"]
-
-
-def apply(name: str, image: Any, *, coordinates: Coordinates = "unit", **arguments: Any) -> ToolResult:
-    """One tool on one image (PIL, uint8 array, or a `View`): `.image`, `.text`, `.facts`, `.error`.
-
-    >>> from PIL import Image
-    >>> result = apply("crop", Image.new("L", (100, 100)), box=[0.1, 0.1, 0.6, 0.6])
-    >>> result.image.width, result.facts["area_percentage"]
-    (50, 25.0)
-    """
-    view = image if isinstance(image, View) else View.of(image)
-    return call(name, view, arguments, coordinates=coordinates)[1]
+__all__ = [
+    "TOOLS",
+    "Applied",
+    "Box",
+    "Hidden",
+    "Outcome",
+    "Point",
+    "Range",
+    "Tool",
+    "analysis",
+    "apply",
+    "call",
+    "chain",
+    "filters",
+    "geometry",
+    "get",
+    "intensity",
+    "located",
+    "symmetry",
+    "times",
+    "tool",
+    "volumes",
+    "windows",
+]

@@ -1,9 +1,11 @@
 """Tools that change where the viewer looks."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
-from viewbox.envs.image import View
-from viewbox.envs.tools.registry import Box, Outcome, Point, Range, tool
+from viewbox.envs.image import WHOLE, View
+from viewbox.envs.source import Source
+from viewbox.envs.tools.registry import Box, Hidden, Outcome, Point, Range, tool
 from viewbox.errors import ToolError
 
 SMALLEST_CROP = 10  # native pixels
@@ -32,7 +34,7 @@ def crop(view: View, box: Box) -> Outcome:
     x1, y1, x2, y2 = box
     if x1 >= x2 or y1 >= y2:
         raise ToolError("crop: box needs x1 < x2 and y1 < y2")
-    ox1, oy1, ox2, oy2 = view.to_original(box)
+    ox1, oy1, ox2, oy2 = view.box_to_original(box)
     width, height = (ox2 - ox1) * view.source.width, (oy2 - oy1) * view.source.height
     if min(width, height) < SMALLEST_CROP - 1e-6:  # 0.7 - 0.6 is a little less than 0.1
         raise ToolError(
@@ -42,6 +44,80 @@ def crop(view: View, box: Box) -> Outcome:
     share = 100 * (x2 - x1) * (y2 - y1)
     facts = {"original_size": _size(view), "new_size": _size(part), "area_percentage": share}
     return Outcome(part, "cropped", facts)
+
+
+@tool
+def rotate(view: View, clockwise: bool = True) -> Outcome:
+    """Turn the view by 90 degrees."""
+    turned = view.rotate(clockwise)
+    facts = {"clockwise": clockwise, "original_size": _size(view), "new_size": _size(turned)}
+    return Outcome(turned, "rotated", facts)
+
+
+@tool
+def flip_horizontal(view: View) -> Outcome:
+    """Mirror the view: left and right are swapped."""
+    after = view.flip_horizontal()
+    facts = {"size": _size(after), "laterality": _against_original(after, 0)}
+    return Outcome(after, f"mirrored left to right; {_warning(after)}", facts)
+
+
+@tool
+def flip_vertical(view: View) -> Outcome:
+    """Mirror the view: up and down are swapped."""
+    after = view.flip_vertical()
+    facts = {"size": _size(after), "orientation": _against_original(after, 1)}
+    return Outcome(after, f"mirrored top to bottom; {_warning(after)}", facts)
+
+
+def _against_original(view: View, axis: int) -> str:
+    """Whether left and right (axis 0) or up and down (1) are swapped; of a turned view, whether it is mirrored."""
+    swapped = view.is_mirror_image if view.turned else view.mirrored[axis]
+    return "reversed" if swapped else "as in the original"
+
+
+def _warning(view: View) -> str:
+    if view.is_mirror_image:
+        return "careful: this is a mirror image of the original, left and right sides are swapped"
+    return "no longer a mirror image of the original"
+
+
+@tool
+def undo(view: View) -> Outcome:
+    """Take back the last change of the view."""
+    if view.parent is None:
+        raise ToolError("undo: there is nothing to take back: this is the first view")
+    before = view.undo()
+    other = "" if before.source is view.source else " of the image before"
+    return Outcome(before, f"one step back: {_what(before)}{other}", {"size": _size(before)})
+
+
+def _what(view: View) -> str:
+    """What a view shows, in words."""
+    words = ["the whole image" if view.window == WHOLE else "a part of the image"]
+    if view.turned or view.mirrored == (True, True):
+        words.append("turned")
+    if view.is_mirror_image:
+        words.append("mirrored")
+    if view.operations:
+        words.append("intensities changed")
+    return ", ".join(words)
+
+
+@tool
+def open_image(
+    view: View, index: Annotated[int, Range(0, float("inf"))], images: Hidden[Sequence[Source]] = ()
+) -> Outcome:
+    """Show another image of this task.
+
+    index: number of the image, from 0
+    """
+    if not images:
+        raise ToolError("open_image: there is no other image")
+    if index >= len(images):
+        raise ToolError(f"open_image: index = {index}: out of range; allowed: 0 to {len(images) - 1}")
+    opened = view.show(images[index])
+    return Outcome(opened, "opened", {"index": index, "images": len(images), "size": _size(opened)})
 
 
 @tool

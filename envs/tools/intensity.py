@@ -1,28 +1,91 @@
-"""Tools that change brightness values, never coordinates."""
+"""Tools that change brightness values point by point, never coordinates: each is one table of 256 entries.
+
+They act on the picture as it is shown (0–255): a 16-bit or Hounsfield image is first mapped as it is displayed. The
+table is fixed when the tool is called, so a later zoom shows the same picture closer. `windows.py` holds the tools that
+act on native values, `filters.py` those that look at neighbours.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated
 
+import cv2
 import numpy as np
 
 from viewbox.envs.image import View
 from viewbox.envs.tools.registry import Outcome, Range, tool
 
 
+def gray(pixels: np.ndarray) -> np.ndarray:
+    """(height, width) of colour or grey: ITU-R BT.601 luma, as Pillow's mode L within one level."""
+    return cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY) if pixels.ndim == 3 else pixels
+
+
 @dataclass(frozen=True)
-class Contrast:
-    """mean + factor · (pixel − mean), rounded and clipped to 0–255; `mean` was fixed when the tool was called."""
+class Table:
+    """Every value of the picture becomes the entry of `entries` (256 bytes) at its place; `grays`: colour is dropped.
 
-    factor: float
-    mean: float
+    >>> Table("invert", bytes(range(255, -1, -1))).entries[0]
+    255
+    """
 
-    def __call__(self, pixels: np.ndarray) -> np.ndarray:
-        stretched = self.mean + self.factor * (pixels.astype(np.float32) - self.mean)
-        return np.clip(np.rint(stretched), 0, 255).astype(np.uint8)
+    tool: str
+    entries: bytes
+    grays: bool = False
+
+    @classmethod
+    def of(cls, name: str, levels: np.ndarray, *, grays: bool = False) -> "Table":
+        """From 256 numbers, rounded and clipped to 0–255."""
+        return cls(name, np.clip(np.rint(levels), 0, 255).astype(np.uint8).tobytes(), grays)
+
+    def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
+        shown = view.gray() if self.grays else view.source.to_uint8(pixels)
+        return cv2.LUT(shown, np.frombuffer(self.entries, np.uint8))
+
+
+LEVELS = np.arange(256, dtype=np.float32)
 
 
 @tool
 def adjust_contrast(view: View, factor: Annotated[float, Range(0.5, 3)]) -> Outcome:
     """Raise (factor above 1) or lower the contrast of the current view."""
-    mean = float(round(np.asarray(view.render().convert("L")).mean()))  # as Pillow's ImageEnhance.Contrast
-    return Outcome(view.then(Contrast(factor, mean)), "contrast adjusted", {"factor": factor, "size": list(view.size)})
+    mean = int(cv2.mean(view.gray())[0] + 0.5)  # as Pillow's ImageEnhance.Contrast
+    stretched = Table.of("adjust_contrast", mean + np.float32(factor) * (LEVELS - mean))
+    return Outcome(view.then(stretched), "contrast adjusted", {"factor": factor, "size": list(view.size)})
+
+
+@tool
+def adjust_brightness(view: View, factor: Annotated[float, Range(0.5, 2)]) -> Outcome:
+    """Make the current view brighter (factor above 1) or darker."""
+    scaled = Table.of("adjust_brightness", np.float32(factor) * LEVELS)  # as Pillow's ImageEnhance.Brightness
+    return Outcome(view.then(scaled), "brightness adjusted", {"factor": factor, "size": list(view.size)})
+
+
+@tool
+def equalize_histogram(view: View) -> Outcome:
+    """Spread the gray levels of the current view evenly over black to white. Drops colour."""
+    levels = equalized(view.gray())
+    table = Table.of("equalize_histogram", levels, grays=True)
+    return Outcome(view.then(table), "histogram equalized", {"size": list(view.size)})
+
+
+def equalized(pixels: np.ndarray) -> np.ndarray:
+    """256 levels, not rounded: the cumulative histogram of (h, w) uint8, its lowest level black and its highest white.
+
+    (cdf(v) − cdf(lowest)) / (n − cdf(lowest)) · 255: Gonzalez & Woods, as OpenCV's `equalizeHist`. Where there is one
+    level only, it stays.
+
+    >>> equalized(np.array([[7, 7, 8, 9]], np.uint8))[[7, 8, 9]].tolist()
+    [0.0, 127.5, 255.0]
+    """
+    counts = cv2.calcHist([pixels], [0], None, [256], [0, 256]).ravel().astype(np.float64)
+    cumulative = np.cumsum(counts)
+    lowest = counts[np.flatnonzero(counts)[0]]
+    if lowest == cumulative[-1]:
+        return LEVELS
+    return (cumulative - lowest) / (cumulative[-1] - lowest) * 255
+
+
+@tool
+def invert(view: View) -> Outcome:
+    """Exchange black and white. Drops colour."""
+    return Outcome(view.then(Table.of("invert", 255 - LEVELS, grays=True)), "inverted", {"size": list(view.size)})

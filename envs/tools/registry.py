@@ -1,39 +1,30 @@
-"""Tools as the model sees them: a name, a docstring, a JSON Schema; and the one place that checks arguments.
+"""Tools as the model sees them: a name, a docstring, a JSON Schema; and the one place that runs them.
 
-A tool is a small function of (view, arguments). Its schema comes from its type hints, so a range is written once and
-enforced here, in words the model can act on. Points and boxes are declared as such and arrive as fractions of the
-current view, whatever convention the environment speaks.
+A tool is a small function of (view, arguments). Its schema comes from its type hints (see `parameters.py`), so a range
+is written once and enforced centrally. Points and boxes are declared as such and arrive as fractions of the current
+view, whatever convention the environment speaks. Arguments marked `Hidden` are the environment's to give: the model is
+not told of them, and cannot give them.
 """
 
 import inspect
 import json
 import logging
-import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints, overload
 
-from jsonschema import Draft202012Validator
+from PIL import Image
 
-from viewbox.envs.coordinates import Coordinates, limits, to_unit, unit_name
-from viewbox.envs.frozen import thaw
+from viewbox.envs.coordinates import Coordinates, from_unit
 from viewbox.envs.image import View
+from viewbox.envs.tools.parameters import Box, Hidden, Point, Range, Stated, checked, is_hidden, parameter, stated
 from viewbox.envs.types import ImageRef, ToolResult
-from viewbox.errors import ToolError, unknown
+from viewbox.errors import ImageError, ToolError, unknown
+
+__all__ = ["TOOLS", "Box", "Hidden", "Outcome", "Point", "Range", "Tool", "call", "get", "tool"]
 
 log = logging.getLogger("viewbox.envs")
-
-
-class Range(NamedTuple):
-    """The values a number may take, ends included: `Annotated[float, Range(0.5, 4)]`."""
-
-    low: float
-    high: float
-
-
-Point = Annotated[tuple[float, float], "point"]
-Box = Annotated[tuple[float, float, float, float], "box"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +34,10 @@ class Outcome:
     view: View | None
     description: str
     facts: Mapping[str, Any] = field(default_factory=dict)
+    image: Image.Image | None = None  # of a tool that only reads: what to show without changing the view
+
+
+Function = Callable[..., Outcome]
 
 
 @dataclass(frozen=True)
@@ -50,114 +45,101 @@ class Tool:
     """A registered tool: its function and what the model is told about it."""
 
     name: str
-    run: Callable[..., Outcome]
+    run: Function
     description: str
     parameters: Mapping[str, Mapping[str, Any]]  # JSON Schema of each, with "x-kind" on points and boxes
     required: tuple[str, ...]
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # of those that are not required
+    hidden: tuple[str, ...] = ()  # arguments that the environment gives
+    max_calls: int | None = None  # in an episode, where the environment says nothing else
 
-    def schema(self, coordinates: Coordinates = "unit") -> dict[str, Any]:
-        """The tool in the OpenAI function format, points and boxes stated in `coordinates`."""
-        properties = {name: _stated(spec, coordinates) for name, spec in self.parameters.items()}
+    @property
+    def family(self) -> str:
+        """The module it is written in: geometry, intensity, …"""
+        return self.run.__module__.rpartition(".")[2]
+
+    def schema(self, coordinates: Coordinates = "unit", *, max_calls: int | None = None) -> dict[str, Any]:
+        """The tool in the OpenAI function format: points and boxes in `coordinates`, a limit in the description."""
+        properties = {name: stated(spec, coordinates) for name, spec in self.parameters.items()}
         parameters = {"type": "object", "properties": properties, "required": list(self.required)}
-        function = {"name": self.name, "description": self.description, "parameters": parameters}
-        return {"type": "function", "function": function}
+        words = self.description if max_calls is None else f"{self.description} At most {times(max_calls)}."
+        return {"type": "function", "function": {"name": self.name, "description": words, "parameters": parameters}}
 
     def arguments(self, given: Mapping[str, Any], coordinates: Coordinates, size: tuple[int, int]) -> dict[str, Any]:
         """Checked arguments, points and boxes as fractions of the view; raises `ToolError` naming the argument."""
         for name in given:
             if name not in self.parameters:
                 raise ToolError(unknown(f"argument of {self.name}", str(name), self.parameters))
-        checked: dict[str, Any] = {}
+        found: dict[str, Any] = {}
         for name, spec in self.parameters.items():
-            if name not in given or given[name] is None:
-                if name in self.required:
-                    raise ToolError(f"{self.name}: argument {name!r} is missing")
-                continue
-            kind, value = spec.get("x-kind"), thaw(given[name])
-            bare = {key: item for key, item in spec.items() if key != "x-kind"}
-            if not _finite(value):
-                raise ToolError(f"{self.name}: {name} must be finite")
-            problem = next(iter(Draft202012Validator(bare).iter_errors(value)), None)
-            if problem is not None:
-                raise ToolError(f"{self.name}: {name} = {json.dumps(value, default=str)[:80]}: {_words(problem, spec)}")
-            if kind:
-                value = to_unit(value, coordinates, size, f"{self.name}: {name}")
-            elif spec.get("type") == "integer":
-                value = int(value)
-            elif spec.get("type") == "number":
-                value = float(value)
-            checked[name] = value
-        return checked
+            if given.get(name) is not None:
+                found[name] = checked(given[name], spec, f"{self.name}: {name}", coordinates, size)
+            elif name in self.required:
+                raise ToolError(f"{self.name}: argument {name!r} is missing")
+        return found
 
 
-def _stated(spec: Mapping[str, Any], coordinates: Coordinates) -> dict[str, Any]:
-    kind = spec.get("x-kind")
-    stated = {key: value for key, value in spec.items() if key != "x-kind"}
-    if kind:
-        corners = "[x, y]" if kind == "point" else "[x1, y1, x2, y2]"
-        stated["description"] = f"{corners} in {unit_name(coordinates)}"
-        if coordinates != "pixel":
-            top = limits(coordinates, (1, 1))[0]
-            stated["items"] = {"type": "number", "minimum": 0, "maximum": int(top)}
-    return stated
+def times(limit: int) -> str:
+    """A number of calls in words.
 
-
-def _finite(value: Any) -> bool:
-    """Whether a float can hold every number in `value`."""
-    if isinstance(value, list):
-        return all(_finite(item) for item in value)
-    try:
-        return not isinstance(value, int | float) or math.isfinite(value)
-    except OverflowError:
-        return False
-
-
-def _words(problem: Any, spec: Mapping[str, Any]) -> str:
-    if problem.validator in ("minimum", "maximum") and "minimum" in spec:
-        return f"out of range; allowed: {spec['minimum']:g} to {spec['maximum']:g}"
-    if problem.validator == "enum":
-        return f"allowed: {', '.join(map(str, spec['enum']))}"
-    if spec.get("x-kind"):
-        return f"a {spec['x-kind']} is {2 if spec['x-kind'] == 'point' else 4} numbers"
-    return f"must be of type {spec.get('type')}"
-
-
-def _parameter(hint: Any) -> dict[str, Any]:
-    if get_origin(hint) is Annotated:
-        base, *notes = get_args(hint)
-        if "point" in notes or "box" in notes:
-            kind = "point" if "point" in notes else "box"
-            length = 2 if kind == "point" else 4
-            items = {"type": "number"}
-            return {"type": "array", "items": items, "minItems": length, "maxItems": length, "x-kind": kind}
-        spec = _parameter(base)
-        for note in notes:
-            if isinstance(note, Range):
-                spec |= {"minimum": note.low, "maximum": note.high}
-        return spec
-    if get_origin(hint) is Literal:
-        return {"type": "string", "enum": list(get_args(hint))}
-    inner = [item for item in get_args(hint) if item is not type(None)]
-    if inner and len(inner) < len(get_args(hint)):  # X | None
-        return _parameter(inner[0])
-    return {"type": {float: "number", int: "integer", bool: "boolean", str: "string"}[hint]}
+    >>> times(1), times(3)
+    ('1 call', '3 calls')
+    """
+    return f"{limit} call{'' if limit == 1 else 's'}"
 
 
 TOOLS: dict[str, Tool] = {}
 
 
-def tool(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
-    """Registers a function of (view, arguments) under its own name; its docstring is what the model reads."""
+@overload
+def tool(function: Function, /) -> Function: ...
+@overload
+def tool(*, max_calls: int | None = None) -> Callable[[Function], Function]: ...
+def tool(function: Function | None = None, /, *, max_calls: int | None = None) -> Any:
+    """Registers a function of (view, arguments) under its own name; its docstring is what the model reads.
+
+    What an argument is may be said in its hint (`Annotated[int, Range(1, 5), "how often"]`) or in the docstring, on a
+    line of its own (`times: how often`). `@tool(max_calls=3)` limits the calls in an episode.
+    """
+
+    def register(function: Function) -> Function:
+        TOOLS[function.__name__] = _read(function, max_calls)
+        return function
+
+    return register if function is None else register(function)
+
+
+def _read(function: Function, max_calls: int | None) -> Tool:
     hints = get_type_hints(function, include_extras=True)
-    parameters = list(inspect.signature(function).parameters.values())[1:]
-    TOOLS[function.__name__] = Tool(
+    arguments = list(inspect.signature(function).parameters.values())[1:]
+    shown = [item for item in arguments if not is_hidden(hints[item.name])]
+    words, notes = _docstring(function, {item.name for item in shown})
+    specs = {item.name: parameter(hints[item.name]) for item in shown}
+    for name, note in notes.items():
+        specs[name]["description"] = note
+    empty = inspect.Parameter.empty
+    return Tool(
         function.__name__,
         function,
-        re.sub(r"\s+", " ", inspect.getdoc(function) or "").strip(),
-        {item.name: _parameter(hints[item.name]) for item in parameters},
-        tuple(item.name for item in parameters if item.default is inspect.Parameter.empty),
+        words,
+        specs,
+        tuple(item.name for item in shown if item.default is empty),
+        {item.name: item.default for item in shown if item.default is not empty},
+        tuple(item.name for item in arguments if item not in shown),
+        max_calls,
     )
-    return function
+
+
+def _docstring(function: Function, names: Collection[str]) -> tuple[str, dict[str, str]]:
+    """The words on one line, and what the lines that begin with `name:` say about arguments."""
+    words, notes = [], {}
+    for line in (inspect.getdoc(function) or "").splitlines():
+        name, colon, note = line.strip().partition(": ")
+        if colon and name in names:
+            notes[name] = note.strip()
+        else:
+            words.append(line)
+    return re.sub(r"\s+", " ", " ".join(words)).strip(), notes
 
 
 def get(name: str) -> Tool:
@@ -168,11 +150,17 @@ def get(name: str) -> Tool:
 
 
 def call(
-    name: str, view: View, arguments: Mapping[str, Any] | str, *, coordinates: Coordinates = "unit"
+    name: str,
+    view: View,
+    arguments: Mapping[str, Any] | str,
+    *,
+    coordinates: Coordinates = "unit",
+    hidden: Mapping[str, Any] | None = None,
 ) -> tuple[View, ToolResult]:
     """Runs a tool on a view. Whatever goes wrong is in the result's `error`; the view is then the old one.
 
-    >>> from PIL import Image
+    `arguments` are the model's, `hidden` the environment's: of those the tool is given the ones it declares.
+
     >>> view, result = call("zoom", View.of(Image.new("L", (64, 64))), {"factor": 9})
     >>> result.error
     'zoom: factor = 9: out of range; allowed: 0.5 to 4'
@@ -186,13 +174,20 @@ def call(
                 raise ToolError(f"{name}: the arguments are not JSON: {error}") from error
         if not isinstance(arguments, Mapping):
             raise ToolError(f"{name}: the arguments must be a JSON object")
-        outcome = known.run(view, **known.arguments(arguments, coordinates, view.size))
-        picture = None if outcome.view is None else ImageRef.of(outcome.view.render())
+        own = {key: value for key, value in (hidden or {}).items() if key in known.hidden}
+        outcome = known.run(view, **known.arguments(arguments, coordinates, view.size), **own)
+        shown = outcome.image if outcome.view is None else outcome.view.shown()
+        picture = None if shown is None else ImageRef.of(shown)
     except ToolError as error:
         return view, ToolResult(name, error=str(error))
+    except ImageError as error:  # it names the file, which may say more than the model is to know
+        log.warning("tool %s: %s", name, error)
+        return view, ToolResult(name, error=f"{name}: the image cannot be opened")
     except Exception as error:  # a bug in a tool costs its call, not the episode
         log.exception("tool %s failed", name)
         return view, ToolResult(name, error=f"{name} failed ({type(error).__name__})")
-    if outcome.view is None:
-        return view, ToolResult(name, outcome.description, facts=outcome.facts)
-    return outcome.view, ToolResult(name, outcome.description, image=picture, facts=outcome.facts)
+    facts = {
+        key: from_unit(value, coordinates, view.size) if isinstance(value, Stated) else value
+        for key, value in outcome.facts.items()
+    }
+    return outcome.view or view, ToolResult(name, outcome.description, image=picture, facts=facts)

@@ -655,3 +655,22 @@ def test_an_episode_is_the_same_in_another_process(tmp_path):
     exec(SCRIPT, here)
     assert there == here["line"]
     assert Episode.from_json(there).end_reason == "answered"
+
+
+def test_overviews_are_kept_by_bytes_and_the_oldest_go_first(monkeypatch):
+    opened = []
+
+    class Counting(Find):
+        """Counts how often an image is opened."""
+
+        def images(self, task):
+            opened.append(task.id)
+            return super().images(task)
+
+    side = 64  # 4,096 native bytes and an overview of as many pixels: 16 kB each, so two fit
+    monkeypatch.setattr("viewbox.envs.base.OVERVIEWS", 40_000)
+    env = Counting()
+    tasks = [Task(f"t{i}", images=(ImageRef.of(Image.new("L", (side, side), i)),)) for i in range(4)]
+    for task in (tasks[0], tasks[0], tasks[1], tasks[2], tasks[0], tasks[2]):
+        env.reset(task, seed=0)
+    assert opened == ["t0", "t1", "t2", "t0"]

@@ -1,0 +1,44 @@
+"""Tools for stacks of slices: which there are, and another one to look at."""
+
+from typing import Any
+
+from viewbox.envs.image import View
+from viewbox.envs.tools.registry import Outcome, tool
+from viewbox.envs.volume import Plane, Volume
+from viewbox.errors import ImageError, ToolError
+
+
+@tool
+def select_slice(view: View, index: int, plane: Plane = "axial") -> Outcome:
+    """Show slice `index` (from 0) of the volume. It is shown whole: zoom and every other change are dropped."""
+    volume = _volume(view, "select_slice")
+    try:
+        source = volume.slice(index, plane)
+    except ImageError as error:
+        raise ToolError(f"select_slice: {error}") from error
+    other = view.show(source)
+    facts: dict[str, Any] = {"index": index, "slices": volume.count(plane), "size": list(other.size)}
+    if volume.planes:
+        facts = {"plane": plane, **facts}
+    return Outcome(other, "slice shown; earlier changes are dropped", facts)
+
+
+@tool
+def list_slices(view: View) -> Outcome:
+    """How many slices the volume has in each plane, which one is shown, and how far apart they are."""
+    volume = _volume(view, "list_slices")
+    facts: dict[str, Any] = {}
+    for plane in volume.allowed:
+        name = plane if volume.planes else "frames"
+        facts[name] = volume.count(plane)
+        distance = volume.distance(plane)
+        if distance is not None:
+            facts[f"{name}_mm_apart"] = distance
+    facts["shown"] = f"{volume.plane} {volume.index}" if volume.planes else f"frame {volume.index}"
+    return Outcome(None, "slices are numbered from 0", facts)
+
+
+def _volume(view: View, name: str) -> Volume:
+    if view.source.volume is None:
+        raise ToolError(f"{name}: this image is a single picture, not a volume")
+    return view.source.volume

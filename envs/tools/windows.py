@@ -1,0 +1,157 @@
+"""Tools that choose which values are shown as black to white: a window, or two limits.
+
+They act on the values they meet. Of an untouched image these are its native ones (Hounsfield units of a CT, the counts
+of a 16-bit file), so a window finds what the 8-bit picture has already lost; after any other intensity tool they are
+0–255. A window takes the place of a window set before, as on any viewer.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal, get_args
+
+import cv2
+import numpy as np
+
+from viewbox.envs.image import View
+from viewbox.envs.source import stretch
+from viewbox.envs.tools.intensity import gray
+from viewbox.envs.tools.registry import Outcome, Range, tool
+from viewbox.errors import ToolError
+
+NARROWEST = 50  # the least width of a window and of a threshold
+
+Preset = Literal[
+    "brain",
+    "mri_brain",
+    "flair",
+    "mri_flair",
+    "t2",
+    "mri_t2",
+    "stroke",
+    "posterior_fossa",
+    "ct_brain",
+    "ct_subdural",
+    "ct_bone",
+    "ct_soft_tissue",
+    "ct_stroke",
+    "ct_posterior_fossa",
+]
+
+# (center, width): of Hounsfield units where the name begins with ct_, else of the displayed picture's 0–255
+PRESETS: dict[str, tuple[float, float]] = {
+    "brain": (128.0, 230.0),
+    "mri_brain": (128.0, 230.0),
+    "flair": (110.0, 200.0),
+    "mri_flair": (110.0, 200.0),
+    "t2": (140.0, 220.0),
+    "mri_t2": (140.0, 220.0),
+    "stroke": (100.0, 180.0),
+    "posterior_fossa": (120.0, 210.0),
+    "ct_brain": (40.0, 80.0),
+    "ct_subdural": (75.0, 215.0),
+    "ct_bone": (400.0, 1800.0),
+    "ct_soft_tissue": (40.0, 400.0),
+    "ct_stroke": (32.0, 80.0),
+    "ct_posterior_fossa": (36.0, 120.0),
+}
+
+
+@dataclass(frozen=True)
+class Window:
+    """`low` and below become black, `high` and above white, linear in between; colour is dropped.
+
+    Both are of the grid's own values where `native`, else of the displayed picture (0–255).
+    """
+
+    tool: str
+    low: float
+    high: float
+    native: bool
+
+    def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
+        return stretch(gray(pixels if self.native else view.source.to_uint8(pixels)), self.low, self.high)
+
+
+@tool
+def threshold(view: View, lower: Annotated[int, Range(0, 254)], upper: Annotated[int, Range(1, 255)]) -> Outcome:
+    """Stretch lower to upper over black to white and clip the rest; 0 is the darkest shown, 255 the brightest.
+    upper - lower must be at least 50. Drops colour."""
+    if upper - lower < NARROWEST:
+        raise ToolError(f"threshold: upper - lower = {upper - lower}; allowed: at least {NARROWEST}")
+    facts = {"lower": lower, "upper": upper, "size": list(view.size)}
+    low, high = float(lower), float(upper)
+    native = _is_deep(view)
+    if native:  # fractions of the display range: what 8 bits would have merged is kept apart
+        black, white = view.source.display
+        low, high = (black + value / 255 * (white - black) for value in (low, high))
+        facts |= {"values": [low, high], "unit": _unit(view, native)}
+    return Outcome(view.then(Window("threshold", low, high, native)), "thresholded", facts)
+
+
+@tool
+def window_level(
+    view: View,
+    preset: Preset | None = None,
+    center: float | None = None,
+    width: Annotated[float, Range(NARROWEST, float("inf"))] | None = None,
+) -> Outcome:
+    """Show center - width/2 as black and center + width/2 as white, in the image's own values; or a preset, which wins
+    over both. ct_ presets are for Hounsfield units, the others for gray levels 0 to 255. Replaces an earlier window.
+    Drops colour."""
+    if preset is not None:
+        center, width = PRESETS[preset]
+    if center is None or width is None:
+        raise ToolError("window_level: give a preset, or both center and width")
+    base = _without_window(view)
+    native = _is_deep(base) and (preset is None or preset.startswith("ct_"))
+    if preset is not None and preset.startswith("ct_"):
+        _need_hounsfield(base, preset)
+    low, high, unit = center - width / 2, center + width / 2, _unit(base, native)
+    darkest, brightest = cv2.minMaxLoc(gray(base.values() if native else base.shown()))[:2]
+    if high < darkest or low > brightest:
+        raise ToolError(
+            f"window_level: the window {low:g} to {high:g} misses the data: this view holds {darkest:g} to "
+            f"{brightest:g} ({unit})"
+        )
+    shown = replace(base.then(Window("window_level", low, high, native)), parent=view)
+    named = {} if preset is None else {"preset": preset}
+    facts = {"center": center, "width": width, **named, "unit": unit, "size": list(view.size)}
+    return Outcome(shown, "windowed", facts)
+
+
+def _without_window(view: View) -> View:
+    """The view without its window, where it has one and nothing else; windows do not add up."""
+    only = len(view.operations) == 1 and _named(view.operations[0]) == "window_level"
+    return replace(view, operations=(), parent=None) if only else view
+
+
+def _need_hounsfield(view: View, preset: str) -> None:
+    if view.source.unit != "HU":
+        others = ", ".join(name for name in get_args(Preset) if not name.startswith("ct_"))
+        raise ToolError(
+            f"window_level: preset {preset!r} is for Hounsfield units, and this image has none; allowed: {others}"
+        )
+    if view.operations:
+        raise ToolError(
+            f"window_level: preset {preset!r} is for Hounsfield units, and the picture is 8-bit since "
+            f"{_changed_by(view)}; undo or reset first"
+        )
+
+
+def _changed_by(view: View) -> str:
+    """The tool that made the picture 8-bit for good: a window could still be replaced."""
+    names = [_named(operation) for operation in view.operations]
+    return names[1] if names[0] == "window_level" and len(names) > 1 else names[0]
+
+
+def _named(operation: object) -> str:
+    return getattr(operation, "tool", "an earlier change")
+
+
+def _is_deep(view: View) -> bool:
+    """Whether the grid still holds native values that 8 bits cannot."""
+    return not view.operations and view.source.pixels.dtype != np.uint8
+
+
+def _unit(view: View, native: bool) -> str:
+    """What the numbers are: "HU", "native value", or "gray level" (0–255)."""
+    return (view.source.unit or "native value") if native else "gray level"

@@ -1,0 +1,325 @@
+"""DICOM: values in their units, as pydicom computes them; and nothing of the patient in what is kept or said."""
+
+import io
+import logging
+import random
+import warnings
+
+import numpy as np
+import pydicom
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydicom.data import get_testdata_file
+from pydicom.dataset import Dataset
+from pydicom.pixels import apply_modality_lut, apply_windowing, pixel_array
+from pydicom.sequence import Sequence
+from pydicom.uid import ExplicitVRLittleEndian, RLELossless
+
+from viewbox.envs.image import View
+from viewbox.envs.opening import open_image
+from viewbox.envs.source import DEPTHS
+from viewbox.errors import ImageError
+
+
+def path(name):
+    return get_testdata_file(name, download=False)
+
+
+def changed(name="CT_small.dcm", **elements):
+    """The bytes of a bundled file with elements set, or dropped where None."""
+    dataset = pydicom.dcmread(path(name))
+    for keyword, value in elements.items():
+        if value is None:
+            delattr(dataset, keyword)
+        else:
+            setattr(dataset, keyword, value)
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dataset.save_as(file)
+    return file.getvalue()
+
+
+def stored(values, **elements):
+    """A grey file with these values, uint8, uint16 or int16."""
+    bits = values.dtype.itemsize * 8
+    given = {
+        "PixelData": values.tobytes(), "Rows": values.shape[-2], "Columns": values.shape[-1], "BitsAllocated": bits,
+        "BitsStored": bits, "HighBit": bits - 1, "PixelRepresentation": int(values.dtype.kind == "i"),
+    }  # fmt: skip
+    return changed("MR_small.dcm", **{**given, "WindowCenter": None, "WindowWidth": None, **elements})
+
+
+# ---- values
+
+
+def test_ct_values_are_hounsfield_units_as_pydicom_computes_them():
+    source, dataset = open_image(path("CT_small.dcm")), pydicom.dcmread(path("CT_small.dcm"))
+    assert np.array_equal(source.pixels, apply_modality_lut(dataset.pixel_array, dataset))
+    assert (source.unit, source.pixels.dtype) == ("HU", np.int16)
+
+
+def test_a_scale_that_is_not_whole_gives_float32():
+    source = open_image(changed(RescaleSlope="0.5"))
+    assert source.pixels.dtype == np.float32
+    assert np.array_equal(source.pixels, open_image(changed(RescaleIntercept="0")).pixels * 0.5 - 1024)
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [
+        {"RescaleSlope": None},
+        {"RescaleIntercept": None},
+        {"RescaleType": "US"},
+        {"PhotometricInterpretation": "MONOCHROME1"},
+    ],
+)
+def test_ct_without_a_scale_to_hounsfield_units_has_no_unit(elements):
+    assert open_image(changed(**elements)).unit is None
+
+
+def test_other_modalities_have_no_unit():
+    assert open_image(path("MR_small.dcm")).unit is None
+
+
+def test_a_slope_of_zero_is_refused():
+    with pytest.raises(ImageError, match="rescale slope"):
+        open_image(changed(RescaleSlope="0"))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16"])
+def test_stored_values_without_a_scale_keep_their_depth(dtype):
+    values = np.arange(64, dtype=dtype).reshape(8, 8)
+    source = open_image(stored(values))
+    assert source.pixels.dtype == dtype
+    assert np.array_equal(source.pixels, values)
+
+
+def test_a_lookup_table_of_the_modality_is_applied():
+    item = Dataset()
+    item.LUTDescriptor, item.LUTData, item.ModalityLUTType = (
+        [64, 0, 16],
+        np.arange(1000, 1064, dtype="<u2").tobytes(),
+        "US",
+    )
+    values = np.arange(64, dtype=np.uint16).reshape(8, 8)
+    assert np.array_equal(open_image(stored(values, ModalityLUTSequence=Sequence([item]))).pixels, values + 1000)
+
+
+def test_monochrome1_is_turned_so_that_bright_is_bright():
+    values = np.array([[0, 1000, 4095]], np.uint16)
+    source = open_image(stored(values, BitsStored=12, HighBit=11, PhotometricInterpretation="MONOCHROME1"))
+    assert source.pixels.tolist() == [[4095, 3095, 0]]
+    assert source.to_uint8(source.pixels)[0, 0] == 255
+
+
+def test_monochrome1_turns_its_window_too():
+    values = np.array([[0, 1000, 4095]], np.uint16)
+    window = {"WindowCenter": "1000", "WindowWidth": "201"}
+    dark = open_image(stored(values, BitsStored=12, HighBit=11, PhotometricInterpretation="MONOCHROME1", **window))
+    assert dark.to_uint8(dark.pixels).tolist() == [[255, 127, 0]]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SC_rgb_rle.dcm", "SC_rgb_dcmtk_+eb+cr.dcm", "SC_rgb_dcmtk_+eb+cy+np.dcm", "SC_ybr_full_422_uncompressed.dcm",
+        "SC_rgb_jpeg_dcmtk.dcm", "ExplVR_BigEnd.dcm", "SC_rgb_rle_16bit.dcm",
+    ],
+)  # fmt: skip
+def test_colours_are_those_of_pydicom(name):
+    assert np.array_equal(open_image(path(name)).pixels, pixel_array(path(name)))
+
+
+def test_a_palette_becomes_colour():
+    source = open_image(path("examples_palette.dcm"))
+    assert (source.pixels.shape, source.pixels.dtype) == ((350, 800, 3), np.uint8)
+    assert len(np.unique(source.pixels.reshape(-1, 3), axis=0)) > 20
+
+
+@pytest.mark.parametrize(
+    "name", ["MR_small_RLE.dcm", "MR_small_jp2klossless.dcm", "MR_small_implicit.dcm", "MR_small_bigendian.dcm"]
+)
+def test_lossless_compression_and_byte_order_change_nothing(name):
+    assert np.array_equal(open_image(path(name)).pixels, open_image(path("MR_small.dcm")).pixels)
+
+
+def test_frames_are_slices_by_number():
+    source = open_image(path("rtdose.dcm"))
+    assert source.volume.count() == 15
+    assert not source.volume.planes
+    frame = pydicom.dcmread(path("rtdose.dcm")).pixel_array[7]
+    assert np.array_equal(source.volume.slice(7).pixels, frame.astype(np.float32))
+
+
+def test_a_mask_of_one_bit_is_black_and_white():
+    source = open_image(path("liver_1frame.dcm"))
+    assert set(np.unique(source.to_uint8(source.pixels))) == {0, 255}
+
+
+def test_every_frame_of_an_enhanced_file_has_its_own_scale():
+    def group(slope):
+        item, outer = Dataset(), Dataset()
+        item.RescaleSlope, item.RescaleIntercept, item.RescaleType = slope, 0, "US"
+        outer.PixelValueTransformationSequence = Sequence([item])
+        return outer
+
+    values = np.full((2, 4, 4), 10, np.uint16)
+    groups = Sequence([group(1), group(3)])
+    source = open_image(stored(values, NumberOfFrames=2, PerFrameFunctionalGroupsSequence=groups))
+    assert [source.volume.slice(i).limits for i in (0, 1)] == [(10, 10), (30, 30)]
+
+
+# ---- spacing and window
+
+
+@pytest.mark.parametrize("keyword", ["PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing"])
+def test_spacing_is_x_then_y_though_the_file_says_rows_first(keyword):
+    assert open_image(changed(**{"PixelSpacing": None, keyword: [2.0, 0.5]})).spacing == (0.5, 2.0)
+
+
+@pytest.mark.parametrize("spacing", [[0, 1], [-1, 1], [1]])
+def test_spacing_that_is_none_is_none(spacing):
+    assert open_image(changed(PixelSpacing=spacing)).spacing is None
+
+
+def test_the_window_of_the_file_is_what_is_shown():
+    source, dataset = open_image(path("MR_small.dcm")), pydicom.dcmread(path("MR_small.dcm"))
+    windowed = apply_windowing(dataset.pixel_array, dataset)
+    low, high = -(2**15), 2**15 - 1
+    assert np.abs(source.to_uint8(source.pixels) - (windowed - low) / (high - low) * 255).max() <= 0.51
+
+
+def test_the_first_of_several_windows_counts():
+    assert open_image(changed(WindowCenter=[40, 400], WindowWidth=[80, 1800])).display == (0, 79)
+
+
+@pytest.mark.parametrize("window", [(40, 0), (40, -5), (30000, 10)])
+def test_a_window_that_shows_nothing_gives_way_to_all_values(window):
+    source = open_image(changed(WindowCenter=window[0], WindowWidth=window[1]))
+    assert source.display == source.limits
+
+
+def test_without_a_window_all_values_are_shown():
+    source = open_image(path("CT_small.dcm"))
+    assert source.display == source.limits
+
+
+# ---- refusals
+
+
+def test_a_compression_without_a_decoder_is_named():
+    with pytest.raises(ImageError, match=r"no decoder for its transfer syntax \(JPEG-LS Lossless"):
+        open_image(path("MR_small_jpeg_ls_lossless.dcm"))
+
+
+@pytest.mark.parametrize("name", ["rtplan.dcm", "test-SR.dcm", "waveform_ecg.dcm"])
+def test_a_file_without_a_picture_says_so(name):
+    with pytest.raises(ImageError, match="holds no picture"):
+        open_image(path(name))
+
+
+def test_a_file_that_is_cut_short_is_an_image_error():
+    with pytest.raises(ImageError, match="cut short"):
+        open_image(path("MR_truncated.dcm"))
+
+
+@pytest.mark.parametrize("syntax", [ExplicitVRLittleEndian, RLELossless])
+def test_a_size_beyond_the_limit_is_refused_from_the_header(syntax):
+    name = "MR_small.dcm" if syntax == ExplicitVRLittleEndian else "MR_small_RLE.dcm"
+    with pytest.raises(ImageError, match=r"9 frames of 65535x65535 pixels need .* GiB"):
+        open_image(changed(name, Rows=65535, Columns=65535, NumberOfFrames=9))
+
+
+def test_a_deflated_bomb_is_not_inflated(monkeypatch):
+    monkeypatch.setattr("viewbox.envs.opening.limits.MAX_BYTES", 2**18)
+    with pytest.raises(ImageError, match="inflates to more than"):
+        open_image(path("image_dfl.dcm"))
+
+
+# ---- privacy
+
+NAME = "Zyxw^Verysecret"
+
+
+def marked(**elements):
+    return changed(PatientName=NAME, PatientID="ID-4711", InstitutionName="Clinic Nine", **elements)
+
+
+def everything(value, depth=6):
+    """All text that can be reached from an object."""
+    yield repr(value)
+    if depth and hasattr(value, "__dict__"):
+        for item in vars(value).values():
+            yield from everything(item, depth - 1)
+
+
+@pytest.mark.parametrize("frames", [1, 2])
+def test_no_identifier_is_kept(frames):
+    data = pydicom.dcmread(path("CT_small.dcm")).PixelData
+    source = open_image(marked(PixelData=data * frames, NumberOfFrames=frames))
+    text = " ".join(everything(View.of(source)))
+    assert "int16" in text
+    for secret in ("Zyxw", "secret", "4711", "Clinic", "1.3.6.1"):
+        assert secret not in text
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [
+        {"PixelData": b"\0\0"}, {"BitsAllocated": 13}, {"PhotometricInterpretation": "Verysecret"}, {"PixelData": None},
+        {"RescaleSlope": "0"}, {"Rows": 0}, {"SamplesPerPixel": 7}, {"NumberOfFrames": 77},
+    ],
+)  # fmt: skip
+def test_no_message_warning_or_log_quotes_the_file(elements, caplog, recwarn):
+    caplog.set_level(logging.DEBUG)
+    content = marked(**elements)
+    recwarn.clear()
+    caplog.clear()
+    with pytest.raises(ImageError) as caught:
+        open_image(content)
+    said = f"{caught.value!r} {caught.value.__cause__!r} {caught.value.__context__!r} {caplog.text}"
+    said += " ".join(str(warning.message) for warning in recwarn)
+    for secret in ("Zyxw", "secret", "4711", "Clinic"):
+        assert secret not in said
+
+
+def test_values_that_pydicom_would_warn_of_are_not_repeated(caplog, recwarn):
+    content = changed("MR_small.dcm").replace(b"0.3125\\0.3125", b"Verysecret\\12")
+    recwarn.clear()
+    assert open_image(content).spacing is None
+    assert "secret" not in caplog.text + " ".join(str(warning.message) for warning in recwarn)
+
+
+def test_the_logger_of_pydicom_is_left_as_it_was():
+    level = logging.getLogger("pydicom").level
+    open_image(path("CT_small.dcm"))
+    assert logging.getLogger("pydicom").level == level
+
+
+# ---- damage
+
+SEEDS = ("CT_small.dcm", "MR_small_RLE.dcm", "SC_rgb_jpeg_dcmtk.dcm", "MR_small_jp2klossless.dcm", "image_dfl.dcm")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", SEEDS)
+@settings(max_examples=40, deadline=5000)
+@given(seed=st.integers(0, 2**32))
+def test_a_damaged_file_is_a_right_source_or_an_image_error(name, seed):
+    chance = random.Random(seed)
+    with open(path(name), "rb") as file:
+        content = bytearray(file.read())
+    if chance.random() < 0.3:
+        del content[chance.randrange(len(content)) :]
+    else:
+        reach = min(len(content), chance.choice([400, 2000, len(content)]))
+        for _ in range(chance.choice([1, 3, 20])):
+            content[chance.randrange(reach)] = chance.choice([0, 127, 128, 255, chance.randrange(256)])
+    try:
+        source = open_image(bytes(content))
+    except ImageError:
+        return
+    assert source.pixels.dtype.name in DEPTHS
+    assert np.isfinite([*source.limits, *source.display]).all()

@@ -1,0 +1,253 @@
+"""What can be opened: every kind of file, mode and array, at its native depth."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from viewbox.envs.image import View
+from viewbox.envs.opening import open_image, open_picture
+from viewbox.envs.source import Source
+from viewbox.envs.types import ImageRef
+from viewbox.errors import ImageError
+
+RANDOM = np.random.default_rng(0)
+GREY = RANDOM.integers(0, 256, (12, 17), dtype=np.uint8)
+COLOUR = RANDOM.integers(0, 256, (12, 17, 3), dtype=np.uint8)
+DEEP = RANDOM.integers(0, 65536, (12, 17), dtype=np.uint16)
+
+
+def saved(picture, kind, **options):
+    picture = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
+    file = io.BytesIO()
+    picture.save(file, kind, **options)
+    return file.getvalue()
+
+
+def npy(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def same(source, expected):
+    return source.pixels.dtype == expected.dtype and np.array_equal(source.pixels, expected)
+
+
+# ---- files
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("PNG", {}), ("TIFF", {}), ("TIFF", {"compression": "tiff_lzw"}), ("BMP", {}), ("WEBP", {"lossless": True})],
+)
+def test_a_lossless_file_opens_with_its_pixels(kind, options):
+    assert same(open_image(saved(COLOUR, kind, **options)), COLOUR)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "BMP"])
+def test_a_grey_file_stays_grey_and_is_shown_as_it_is(kind):
+    source = open_image(saved(GREY, kind))
+    assert same(source, GREY)
+    assert source.display == (0, 255)
+
+
+def test_a_jpeg_opens_as_pillow_decodes_it():
+    content = saved(COLOUR, "JPEG")
+    assert same(open_image(content), np.asarray(Image.open(io.BytesIO(content))))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_16_bits_stay_and_are_shown_from_the_lowest_to_the_highest(kind):
+    source = open_image(saved(DEEP, kind))
+    assert same(source, DEEP)
+    assert source.display == (DEEP.min(), DEEP.max())
+
+
+def test_signed_16_bits_of_a_tiff_stay():
+    signed = DEEP.astype(np.int32) - 32768
+    assert same(open_image(saved(Image.fromarray(signed), "TIFF")), signed.astype(np.int16))
+
+
+def test_floats_of_a_tiff_stay():
+    assert same(open_image(saved(DEEP.astype(np.float32) / 7, "TIFF")), DEEP.astype(np.float32) / 7)
+
+
+def test_a_16_bit_tiff_in_which_white_is_zero_is_turned_round():
+    content = saved(DEEP, "TIFF", tiffinfo={262: 0})
+    assert same(open_image(content), 65535 - DEEP)
+
+
+def test_an_exif_rotation_is_applied():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    assert same(open_image(saved(GREY, "PNG", exif=exif)), np.rot90(GREY, -1))
+
+
+@pytest.mark.parametrize("kind", ["TIFF", "GIF", "WEBP", "PNG"])
+def test_pages_and_animations_open_at_the_first_frame_and_keep_the_others(kind):
+    frames = [Image.new("RGB", (6, 4), (shade, 0, 0)) for shade in (0, 100, 200)]
+    source = open_image(saved(frames[0], kind, save_all=True, append_images=frames[1:]))
+    assert source.volume.count() == 3
+    assert [int(source.volume.slice(i).pixels[0, 0, 0]) for i in range(3)] == pytest.approx([0, 100, 200], abs=3)
+    assert same(source, source.volume.slice(0).pixels)
+
+
+def test_pages_of_another_size_are_left_out():
+    content = saved(GREY, "TIFF", save_all=True, append_images=[Image.new("L", (3, 3)), Image.fromarray(255 - GREY)])
+    assert open_image(content).volume.count() == 2
+
+
+def test_a_file_is_known_by_its_content_not_by_its_name(tmp_path):
+    (tmp_path / "scan.jpg").write_bytes(saved(GREY, "PNG"))
+    assert same(open_image(tmp_path / "scan.jpg"), GREY)
+
+
+@pytest.mark.parametrize("content", [b"%!PS-Adobe-3.0 EPSF-3.0\n", b"<svg/>", b"PK\x03\x04" + bytes(40), bytes(500)])
+def test_other_content_is_refused_with_what_is_allowed(content):
+    with pytest.raises(ImageError, match="no image that can be opened; allowed: PNG, JPEG"):
+        open_image(content)
+
+
+# ---- modes
+
+
+@pytest.mark.parametrize(
+    ("mode", "dtype", "colour"),
+    [
+        ("1", "uint8", False), ("L", "uint8", False), ("LA", "uint8", False), ("P", "uint8", True),
+        ("PA", "uint8", True), ("RGB", "uint8", True), ("RGBA", "uint8", True), ("RGBX", "uint8", True),
+        ("CMYK", "uint8", True), ("YCbCr", "uint8", True), ("HSV", "uint8", True), ("I;16", "uint16", False),
+        ("I;16B", "uint16", False), ("I", "int16", False), ("F", "float32", False),
+    ],
+)  # fmt: skip
+def test_every_pillow_mode_becomes_grey_or_colour_of_a_native_depth(mode, dtype, colour):
+    source = Source.of(Image.new(mode, (3, 2)))
+    assert (source.pixels.dtype.name, source.colour, source.size) == (dtype, colour, (3, 2))
+
+
+def test_black_and_white_are_0_and_255():
+    assert Source.of(Image.new("1", (2, 2), 1)).limits == (255, 255)
+
+
+def test_a_palette_is_looked_up():
+    palette = Image.fromarray(COLOUR).convert("P")
+    assert same(Source.of(palette), np.asarray(palette.convert("RGB")))
+
+
+def test_cmyk_becomes_the_colour_it_stands_for():
+    assert Source.of(Image.new("CMYK", (1, 1), (0, 255, 255, 0))).pixels.tolist() == [[[255, 0, 0]]]
+
+
+def test_big_endian_values_are_read_right():
+    assert same(Source.of(DEEP.astype(">u2")), DEEP)
+
+
+@pytest.mark.parametrize(("opacity", "shown"), [(0, 0), (255, 200), (51, 40)])
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "array"])
+def test_transparency_stands_on_black(mode, opacity, shown):
+    colour = (200, 200, 200, opacity) if mode == "RGBA" else (200, opacity)
+    picture = np.array([[[200, 200, 200, opacity]]], np.uint8) if mode == "array" else Image.new(mode, (1, 1), colour)
+    assert set(Source.of(picture).pixels.ravel().tolist()) == {shown}
+
+
+def test_a_pillow_image_in_memory_is_turned_by_its_exif():
+    lying = Image.fromarray(GREY)
+    lying.getexif()[0x0112] = 6
+    assert same(Source.of(lying), np.rot90(GREY, -1))
+
+
+def test_an_empty_image_is_refused():
+    with pytest.raises(ImageError, match="nothing to show"):
+        View.of(Image.new("L", (0, 5)))
+
+
+# ---- arrays
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "float32"])
+def test_a_native_depth_is_kept(dtype):
+    assert same(Source.of(GREY.astype(dtype)), GREY.astype(dtype))
+    assert same(open_image(npy(GREY.astype(dtype))), GREY.astype(dtype))
+
+
+@pytest.mark.parametrize(
+    ("given", "becomes"),
+    [
+        (np.array([[True, False]]), np.array([[255, 0]], np.uint8)),
+        (np.array([[-5, 4000]], np.int32), np.array([[-5, 4000]], np.int16)),
+        (np.array([[0, 60000]], np.int64), np.array([[0, 60000]], np.uint16)),
+        (np.array([[-1, 60000]], np.int32), np.array([[-1, 60000]], np.float32)),
+        (np.array([[-5, 5]], np.int8), np.array([[-5, 5]], np.int16)),
+        (np.array([[0.1, 0.7]]), np.array([[0.1, 0.7]], np.float32)),
+    ],
+)
+def test_other_depths_become_the_smallest_that_holds_them(given, becomes):
+    assert same(Source.of(given), becomes)
+    assert same(open_image(npy(given)), becomes)
+
+
+def test_a_third_axis_of_one_is_grey():
+    assert same(Source.of(GREY[:, :, None]), GREY)
+
+
+def test_an_array_in_fortran_order_is_read_right():
+    assert same(open_image(npy(np.asfortranarray(DEEP))), DEEP)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (2, 3, 2), (6,), (2, 2, 2, 2)])
+def test_an_array_that_is_no_picture_is_refused_with_its_shape(shape):
+    with pytest.raises(ImageError, match="array of shape"):
+        Source.of(np.zeros(shape, np.uint8))
+
+
+@pytest.mark.parametrize("array", [np.zeros((2, 2), complex), np.array([["a"]]), np.zeros((2, 2), "datetime64[s]")])
+def test_an_array_of_no_numbers_is_refused(array):
+    with pytest.raises(ImageError, match="allowed: booleans, integers and floats"):
+        Source.of(array)
+
+
+def test_values_that_float32_cannot_tell_apart_are_refused():
+    with pytest.raises(ImageError, match="lost in float32"):
+        Source.of(np.array([[1e9, 1e9 + 1]]))
+
+
+def test_nan_becomes_the_lowest_and_infinities_the_ends_of_the_finite_values():
+    source = Source.of(np.array([[np.nan, 2, 5, np.inf, -np.inf]]))
+    assert source.pixels.tolist() == [[2, 2, 5, 5, 2]]
+    assert source.display == (2, 5)
+
+
+def test_an_array_without_finite_values_is_refused():
+    with pytest.raises(ImageError, match="no value is finite"):
+        Source.of(np.full((2, 2), np.nan))
+
+
+def test_a_given_array_stays_writeable_and_as_it_was():
+    given = np.array([[np.nan, 1.0]], np.float32)
+    Source.of(given)
+    given[0, 1] = 7
+    assert np.isnan(given[0, 0])
+
+
+def test_pickled_objects_are_never_loaded():
+    with pytest.raises(ImageError, match="allowed: booleans, integers and floats"):
+        open_image(npy(np.array([[{"a": 1}]], dtype=object)))
+
+
+# ---- references
+
+
+def test_a_picture_keeps_its_mode():
+    assert open_picture(saved(Image.new("LA", (2, 2)), "PNG")).mode == "LA"
+
+
+def test_a_reference_to_a_deep_file_opens_as_it_is_shown(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([[-1000, 0, 1000]], np.int16))
+    assert list(ImageRef("0", 3, 1, "L", str(tmp_path / "a.npy")).open().getdata()) == [0, 128, 255]
+
+
+def test_a_source_of_a_path_has_its_native_values(tmp_path):
+    np.save(tmp_path / "a.npy", DEEP)
+    assert same(View.of(tmp_path / "a.npy").source, DEEP)

@@ -1,0 +1,232 @@
+"""Where images may come from, and what hostile files cost: an error in words that names the file."""
+
+import base64
+import gzip
+import io
+import os
+import random
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from viewbox.envs.image import View
+from viewbox.envs.opening import open_image
+from viewbox.envs.source import DEPTHS
+from viewbox.errors import ImageError
+
+RANDOM = np.random.default_rng(0)
+GREY = RANDOM.integers(0, 256, (12, 17), dtype=np.uint8)
+COLOUR = RANDOM.integers(0, 256, (12, 17, 3), dtype=np.uint8)
+DEEP = RANDOM.integers(0, 65536, (12, 17), dtype=np.uint16)
+
+
+def saved(picture, kind, **options):
+    picture = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
+    file = io.BytesIO()
+    picture.save(file, kind, **options)
+    return file.getvalue()
+
+
+def npy(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def same(source, expected):
+    return source.pixels.dtype == expected.dtype and np.array_equal(source.pixels, expected)
+
+
+def png(width, height, colour=0):
+    """A PNG with that size in its header and nearly nothing behind it."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0")) + chunk(b"IEND", b"")
+
+
+# ---- where from
+
+
+def test_a_data_url_and_bytes_open_like_the_file():
+    content = saved(DEEP, "PNG")
+    assert same(open_image("data:image/png;base64," + base64.b64encode(content).decode()), DEEP)
+    assert same(open_image(content), DEEP)
+
+
+@pytest.mark.parametrize("url", ["data:image/png;base64", "data:image/png,abc", "data:;base64,@@@", "data:;base64,"])
+def test_a_data_url_that_holds_no_image_is_refused(url):
+    with pytest.raises(ImageError, match=r"image \(data URL\)"):
+        open_image(url)
+
+
+def test_a_data_url_is_limited_in_length(monkeypatch):
+    monkeypatch.setattr("viewbox.envs.opening.limits.MAX_URL", 100)
+    with pytest.raises(ImageError, match="allowed: 100"):
+        open_image("data:;base64," + "A" * 200)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A task's folder with a picture in it, and a secret beside it."""
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "a.png").write_bytes(saved(GREY, "PNG"))
+    (tmp_path / "secret.png").write_bytes(saved(GREY, "PNG"))
+    return tmp_path / "task"
+
+
+def test_a_path_inside_the_folder_opens(folder):
+    assert same(open_image("a.png", folder), GREY)
+    assert same(open_image(str(folder / "a.png"), folder), GREY)
+
+
+def test_a_link_inside_the_folder_opens(folder):
+    (folder / "b.png").symlink_to(folder / "a.png")
+    assert same(open_image("b.png", folder), GREY)
+
+
+@pytest.mark.parametrize("path", ["../secret.png", "sub/../../secret.png", "{}/../secret.png", "../task/a.png", "~"])
+def test_a_path_out_of_the_folder_is_refused(folder, path):
+    with pytest.raises(ImageError):
+        open_image(path.format(folder), folder)
+
+
+def test_an_absolute_path_out_of_the_folder_is_refused(folder):
+    with pytest.raises(ImageError, match="out of the task's folder"):
+        open_image(folder.parent / "secret.png", folder)
+
+
+def test_a_link_out_of_the_folder_is_refused(folder):
+    (folder / "link.png").symlink_to(folder.parent / "secret.png")
+    (folder / "up").symlink_to(folder.parent)
+    for path in ("link.png", "up/secret.png"):
+        with pytest.raises(ImageError, match="out of the task's folder"):
+            open_image(path, folder)
+
+
+@pytest.mark.parametrize("path", ["none.png", "a\0.png", "x" * 5000, "", "https://localhost/a.png"])
+def test_a_path_to_nothing_is_an_image_error(folder, path):
+    with pytest.raises(ImageError, match="image "):
+        open_image(path, folder)
+
+
+def test_a_circle_of_links_is_an_image_error(folder):
+    (folder / "a").symlink_to(folder / "b")
+    (folder / "b").symlink_to(folder / "a")
+    with pytest.raises(ImageError):
+        open_image("a", folder)
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(folder):
+    os.mkfifo(folder / "pipe.png")
+    with pytest.raises(ImageError, match="no regular file"):
+        open_image("pipe.png", folder)
+
+
+def test_an_error_names_the_file_and_not_its_folder(folder):
+    (folder / "empty.png").write_bytes(b"")
+    with pytest.raises(ImageError, match=r"image 'empty\.png': the file is empty") as caught:
+        open_image("empty.png", folder)
+    assert str(folder) not in str(caught.value)
+
+
+# ---- hostile files
+
+
+@pytest.mark.parametrize("content", [png(100_000, 100_000), png(20_000, 20_000, colour=2), png(2**31 - 1, 2**31 - 1)])
+def test_a_decompression_bomb_is_refused_from_its_header(content, monkeypatch):
+    monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("decoded"))
+    with pytest.raises(ImageError, match=r"need .* GiB; allowed: 1\.0 GiB"):
+        open_image(content)
+
+
+def test_a_large_image_within_the_limit_opens_whatever_pillow_thinks(monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    assert same(open_image(saved(GREY, "PNG")), GREY)
+
+
+def test_an_image_of_several_strips_is_copied_whole(monkeypatch):
+    monkeypatch.setattr("viewbox.envs.opening.pictures.STRIP", 40)
+    assert same(open_image(saved(COLOUR, "PNG")), COLOUR)
+
+
+def test_one_pixel_opens():
+    assert View.of(open_image(saved(np.full((1, 1), 9, np.uint8), "PNG"))).render().getpixel((0, 0)) == 9
+
+
+def test_a_jpeg_of_endless_scans_is_refused():
+    content = saved(Image.new("L", (2000, 2000)), "JPEG", progressive=True)
+    scan = content[content.rindex(b"\xff\xda") : -2]
+    with pytest.raises(ImageError, match="scans takes too long"):
+        open_image(content[:-2] + scan * 500 + b"\xff\xd9")
+
+
+def test_an_animation_of_too_many_bytes_is_refused_from_its_header(monkeypatch):
+    content = saved(Image.new("L", (100, 100)), "GIF", save_all=True, append_images=[Image.new("L", (100, 100), 9)] * 1)
+    monkeypatch.setattr("viewbox.envs.opening.limits.MAX_BYTES", 50_000)
+    with pytest.raises(ImageError, match="2 frames of 100x100 pixels"):
+        open_image(content)
+
+
+def test_a_npy_header_that_claims_too_much_is_refused():
+    content = npy(np.zeros((2, 2))).replace(b"(2, 2), }      ", b"(99999, 99999)}")
+    with pytest.raises(ImageError, match="99999x99999 pixels need"):
+        open_image(content)
+
+
+def test_a_gzip_file_without_a_volume_is_refused():
+    with pytest.raises(ImageError, match="holds no NIfTI volume"):
+        open_image(gzip.compress(bytes(10**6)))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "TIFF", "BMP", "WEBP", "GIF"])
+def test_a_file_that_is_cut_short_is_an_image_error(kind):
+    content = saved(COLOUR, kind)
+    with pytest.raises(ImageError, match="damaged or cut short"):
+        open_image(content[: len(content) // 2])
+
+
+def test_an_error_carries_nothing_of_the_decoder_along():
+    with pytest.raises(ImageError) as caught:
+        open_image(saved(COLOUR, "PNG")[:60])
+    assert caught.value.__cause__ is caught.value.__context__ is None
+
+
+FRAMES = {"save_all": True, "append_images": [Image.fromarray(255 - COLOUR)]}
+SEEDS = {
+    **{kind: saved(COLOUR, kind) for kind in ("PNG", "JPEG", "TIFF", "BMP", "WEBP", "GIF")},
+    **{f"{kind} frames": saved(COLOUR, kind, **FRAMES) for kind in ("PNG", "TIFF", "WEBP", "GIF")},
+    "PNG 16": saved(DEEP, "PNG"),
+    "TIFF LZW": saved(DEEP, "TIFF", compression="tiff_lzw"),
+    "progressive": saved(COLOUR, "JPEG", progressive=True),
+    "npy": npy(GREY.astype(np.float64)),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", SEEDS)
+@settings(max_examples=60, deadline=5000)
+@given(seed=st.integers(0, 2**32))
+def test_a_damaged_file_is_a_right_source_or_an_image_error(kind, seed):
+    chance = random.Random(seed)
+    content = bytearray(SEEDS[kind])
+    if chance.random() < 0.3:
+        del content[chance.randrange(len(content)) :]
+    else:
+        reach = min(len(content), chance.choice([64, 400, len(content)]))
+        for _ in range(chance.choice([1, 3, 20])):
+            content[chance.randrange(reach)] = chance.choice([0, 127, 128, 255, chance.randrange(256)])
+    try:
+        source = open_image(bytes(content))
+    except ImageError:
+        return
+    assert source.pixels.dtype.name in DEPTHS
+    assert np.isfinite(source.limits).all()
+    assert np.isfinite(source.display).all()

@@ -1,0 +1,333 @@
+"""Volumes: the right slice, the right way round, whatever order the file keeps its voxels in."""
+
+import gzip
+import io
+import itertools
+
+import nibabel as nib
+import numpy as np
+import pydicom
+import pytest
+from pydicom.data import get_testdata_file
+
+from viewbox.envs.image import View
+from viewbox.envs.opening import open_image
+from viewbox.envs.source import Source
+from viewbox.envs.tools.registry import call
+from viewbox.envs.volume import AXES, Volume
+from viewbox.errors import ImageError
+
+# a body of 6 x 8 x 10 voxels, one bright at each end: value → (x to the right, y to the front, z to the head)
+MARKS = {10: (5, 4, 5), 20: (0, 4, 5), 30: (3, 7, 5), 40: (3, 0, 5), 50: (3, 4, 9), 60: (3, 4, 0)}
+RIGHT, LEFT, FRONT, BACK, HEAD, FEET = MARKS
+SHAPE, SIZES = (6, 8, 10), (1.0, 2.0, 3.0)
+
+
+def body():
+    voxels = np.zeros(SHAPE, np.int16)
+    for value, place in MARKS.items():
+        voxels[place] = value
+    return voxels
+
+
+def nifti(voxels=None, affine=None, kind=nib.Nifti1Image, **fields):
+    """The bytes of a file, with fields of its header set as they are, right or wrong."""
+    image = kind(body() if voxels is None else voxels, np.diag([*SIZES, 1]) if affine is None else affine)
+    content = image.to_bytes()
+    header = kind.header_class.from_fileobj(io.BytesIO(content), check=False)
+    for name, value in fields.items():
+        header[name] = value
+    return header.binaryblock + content[len(header.binaryblock) :]
+
+
+def stored_otherwise(order, signs):
+    """The same body with its axes in another order and direction, and the affine that says so."""
+    turn = np.column_stack([order, signs])
+    affine = np.diag([*SIZES, 1]) @ nib.orientations.inv_ornt_aff(turn, SHAPE)
+    return nib.orientations.apply_orientation(body(), turn), affine
+
+
+def place(source, value):
+    """(row, column) of a value in a slice."""
+    rows, columns = np.nonzero(source.pixels == value)
+    return rows.tolist(), columns.tolist()
+
+
+def assert_is_the_body(volume):
+    axial, coronal, sagittal = volume.slice(5), volume.slice(3, "coronal"), volume.slice(2, "sagittal")
+    assert (place(axial, RIGHT), place(axial, LEFT)) == (
+        ([3], [0]),
+        ([3], [5]),
+    )  # seen from the feet
+    assert (place(axial, FRONT), place(axial, BACK)) == (([0], [2]), ([7], [2]))
+    assert (place(coronal, HEAD), place(coronal, FEET)) == (([0], [2]), ([9], [2]))
+    assert (place(coronal, RIGHT), place(coronal, LEFT)) == (([4], [0]), ([4], [5]))
+    assert (place(sagittal, FRONT), place(sagittal, BACK)) == (([4], [0]), ([4], [7]))
+    assert (place(sagittal, HEAD), place(sagittal, FEET)) == (([0], [3]), ([9], [3]))
+    assert [volume.spacing_of(plane) for plane in AXES] == [(1, 2), (1, 3), (2, 3)]
+
+
+# ---- NIfTI
+
+
+@pytest.mark.parametrize("signs", itertools.product((1, -1), repeat=3))
+@pytest.mark.parametrize("order", itertools.permutations(range(3)))
+def test_a_volume_is_shown_upright_however_it_is_stored(order, signs):
+    assert_is_the_body(open_image(nifti(*stored_otherwise(order, signs))).volume)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("kind", [nib.Nifti1Image, nib.Nifti2Image])
+def test_both_versions_open_packed_or_not(kind, pack):
+    assert_is_the_body(open_image(pack(nifti(kind=kind))).volume)
+
+
+def test_a_volume_opens_at_its_middle_axial_slice():
+    source = open_image(nifti())
+    assert (source.volume.plane, source.volume.index, source.volume.count()) == ("axial", 5, 10)
+    assert np.array_equal(source.pixels, source.volume.slice(5).pixels)
+
+
+def test_a_tilted_volume_is_turned_to_the_nearest_axes():
+    tilt = nib.eulerangles.euler2mat(0.2, 0.1, 0.1)
+    affine = np.diag([*SIZES, 1])
+    affine[:3, :3] = tilt @ affine[:3, :3]
+    assert_is_the_body(open_image(nifti(affine=affine)).volume)
+
+
+def test_the_scale_of_the_header_is_applied():
+    source = open_image(nifti(scl_slope=2, scl_inter=-1000))
+    assert source.pixels.dtype == np.int16
+    assert source.display == (-1000, 60 * 2 - 1000)
+
+
+def test_the_range_the_header_asks_for_is_shown():
+    assert open_image(nifti(cal_min=5, cal_max=25)).display == (5, 25)
+
+
+@pytest.mark.parametrize(("unit", "factor"), [(1, 1000), (3, 0.001)])
+def test_spacing_is_in_millimetres(unit, factor):
+    assert open_image(nifti(xyzt_units=unit)).spacing == pytest.approx((factor, 2 * factor))
+
+
+def test_the_first_of_several_volumes_in_time_is_shown():
+    series = np.stack([body(), body() + 1], axis=3)
+    assert_is_the_body(open_image(nifti(series)).volume)
+
+
+def test_nan_voxels_count_as_the_lowest():
+    voxels = body().astype(np.float32)
+    voxels[0, 0, 0] = np.nan
+    assert open_image(nifti(voxels)).display == (0, 60)
+
+
+def test_a_volume_beyond_the_limit_is_refused_from_its_header():
+    content = nifti(dim=[3, 2000, 2000, 2000, 1, 1, 1, 1])
+    for packed in (content, gzip.compress(content)):
+        with pytest.raises(ImageError, match=r"2000x2000x2000 voxels need 14\.9 GiB"):
+            open_image(packed)
+
+
+def test_no_more_is_inflated_than_the_header_says(monkeypatch):
+    content = gzip.compress(nifti() + bytes(10**7))
+    read = gzip.GzipFile.read
+    taken = []
+    monkeypatch.setattr(gzip.GzipFile, "read", lambda self, size=-1: taken.append(size) or read(self, size))
+    open_image(content)
+    assert 0 <= max(taken) < 3000
+    assert -1 not in taken
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        nifti()[:-1],
+        gzip.compress(nifti())[:-50],
+        nifti(np.zeros((2, 2, 2), np.complex64)),
+        nifti(np.zeros((2, 2, 2), [("R", "u1"), ("G", "u1"), ("B", "u1")])),
+        nifti(dim=[3, -2, 2, 2, 1, 1, 1, 1]),
+        nifti(magic=b"ni1"),
+        nifti(srow_x=[0, 0, 0, 0]),
+    ],
+)
+def test_a_volume_that_cannot_be_shown_is_an_image_error(content):
+    with pytest.raises(ImageError):
+        open_image(content)
+
+
+# ---- DICOM series
+
+
+def write_series(folder, axes=((1, 0, 0), (0, 1, 0)), count=6, step=3.0, **changes):
+    """Slices whose number is in their pixels, written in a shuffled order; `changes` are made to number 3."""
+    normal = np.cross(*axes)
+    for number in np.random.default_rng(1).permutation(count):
+        dataset = pydicom.dcmread(get_testdata_file("CT_small.dcm", download=False))
+        values = np.full((8, 5), 1024 + number, np.int16)
+        dataset.PixelData, dataset.Rows, dataset.Columns, dataset.PixelSpacing = values.tobytes(), 8, 5, [2.0, 1.0]
+        dataset.ImageOrientationPatient = [*axes[0], *axes[1]]
+        dataset.ImagePositionPatient = (normal * step * number).tolist()
+        for keyword, value in changes.items() if number == 3 else ():
+            setattr(dataset, keyword, value)
+        dataset.save_as(folder / f"{(number * 7) % 10}.dcm")
+    return folder
+
+
+def test_the_slices_of_a_series_are_sorted_by_their_place(tmp_path):
+    source = open_image(write_series(tmp_path))
+    assert [source.volume.slice(i).limits for i in range(6)] == [(i, i) for i in range(6)]
+    assert (source.unit, source.volume.spacing, source.volume.index) == ("HU", (3, 2, 1), 3)
+
+
+@pytest.mark.parametrize(
+    ("axes", "plane", "lowest"),
+    [
+        (((1, 0, 0), (0, 1, 0)), "axial", 0),
+        (((1, 0, 0), (0, -1, 0)), "axial", 5),
+        (((1, 0, 0), (0, 0, -1)), "coronal", 0),
+        (((0, 1, 0), (0, 0, -1)), "sagittal", 5),
+    ],
+)
+def test_a_series_opens_in_its_own_plane_and_counts_as_the_patient_lies(tmp_path, axes, plane, lowest):
+    source = open_image(write_series(tmp_path, axes))
+    assert source.volume.plane == plane
+    assert source.volume.slice(0, plane).limits == (lowest, lowest)
+    assert source.spacing == (1, 2)
+
+
+def test_other_files_beside_a_series_do_not_matter(tmp_path):
+    (tmp_path / "notes.txt").write_text("nothing")
+    assert open_image(write_series(tmp_path)).volume.count() == 6
+
+
+def test_every_slice_has_its_own_scale(tmp_path):
+    source = open_image(write_series(tmp_path, RescaleIntercept="-1000", RescaleSlope="1"))
+    assert source.volume.slice(3).limits == (27, 27)
+    assert source.volume.slice(2).limits == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"Rows": 4, "Columns": 10}, "2 heights"),
+        ({"PixelSpacing": [1.0, 1.0]}, "2 pixel spacings"),
+        ({"SeriesInstanceUID": "1.2.3"}, "2 series"),
+        ({"RescaleType": "US"}, "2 units"),
+        ({"ImageOrientationPatient": [0, 1, 0, 1, 0, 0]}, "several orientations"),
+        ({"ImageOrientationPatient": [1, 0, 0, 1, 0, 0]}, "right angles"),
+        ({"ImagePositionPatient": [0, 0, 6]}, "at one place"),
+        ({"ImagePositionPatient": [0, 0, 10]}, "one is missing"),
+        ({"ImagePositionPatient": None}, "does not say where it lies"),
+        ({"NumberOfFrames": 2, "PixelData": bytes(160)}, "one grey slice in each"),
+    ],
+)
+def test_slices_that_are_not_one_even_stack_are_refused_in_words(tmp_path, changes, reason):
+    with pytest.raises(ImageError, match=reason):
+        open_image(write_series(tmp_path, **changes))
+
+
+def test_a_missing_slice_is_noticed(tmp_path):
+    write_series(tmp_path)
+    (tmp_path / "1.dcm").unlink()
+    with pytest.raises(ImageError, match=r"slices lie 3\.00 to 6\.00 mm apart"):
+        open_image(tmp_path)
+
+
+def test_a_folder_without_slices_says_so(tmp_path):
+    with pytest.raises(ImageError, match="holds no DICOM slices"):
+        open_image(tmp_path)
+
+
+def test_links_in_the_folder_of_a_series_are_not_followed(tmp_path):
+    (tmp_path / "series").mkdir()
+    (tmp_path / "series" / "0.dcm").symlink_to(get_testdata_file("CT_small.dcm", download=False))
+    with pytest.raises(ImageError, match="holds no DICOM slices"):
+        open_image("series", tmp_path)
+
+
+# ---- slices
+
+
+def test_slices_share_the_one_array_of_their_volume():
+    volume = Volume(np.zeros((4, 5, 6), np.uint8), (0, 255))
+    assert np.shares_memory(volume.slice(2).pixels, volume.voxels)
+    assert volume.slice(1, "coronal").volume.voxels is volume.voxels
+
+
+def test_a_unit_given_to_a_slice_holds_for_the_others():
+    source = Source.of(open_image(nifti()), unit="HU")
+    assert source.volume.slice(0, "coronal").unit == source.unit == "HU"
+
+
+# ---- tools
+
+
+def view():
+    return View.of(open_image(nifti()), max_pixels=10_000)
+
+
+def frames():
+    return View.of(Volume(np.zeros((3, 20, 30), np.uint8), (0, 255), planes=False).slice(0))
+
+
+def test_select_slice_shows_the_slice_and_says_which():
+    after, result = call("select_slice", view(), {"index": 2, "plane": "sagittal"})
+    assert np.array_equal(after.source.pixels, open_image(nifti()).volume.slice(2, "sagittal").pixels)
+    assert dict(result.facts) == {"plane": "sagittal", "index": 2, "slices": 6, "size": (8, 10)}
+
+
+def test_select_slice_drops_earlier_changes_and_undo_brings_them_back():
+    before = view().zoom(2).rotate()
+    after, _ = call("select_slice", before, {"index": 4})
+    assert after.window == (0, 0, 1, 1)
+    assert after.undo() is before
+
+
+def test_select_slice_counts_frames():
+    after, result = call("select_slice", frames(), {"index": 2})
+    assert after.source.volume.index == 2
+    assert dict(result.facts) == {"index": 2, "slices": 3, "size": (30, 20)}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"index": 10}, "axial slice 10; allowed: 0 to 9"),
+        ({"index": -1}, "axial slice -1; allowed: 0 to 9"),
+        ({"index": 8, "plane": "coronal"}, "coronal slice 8; allowed: 0 to 7"),
+        ({"index": 0, "plane": "oblique"}, "allowed: axial, coronal, sagittal"),
+        ({}, "'index' is missing"),
+    ],
+)
+def test_a_slice_that_is_not_there_is_told_what_is(given, words):
+    before = view()
+    after, result = call("select_slice", before, given)
+    assert after is before
+    assert words in result.error
+
+
+def test_frames_have_no_other_planes():
+    assert (
+        "unknown plane 'coronal'; allowed: axial"
+        in call("select_slice", frames(), {"index": 0, "plane": "coronal"})[1].error
+    )
+
+
+@pytest.mark.parametrize(("tool", "given"), [("select_slice", {"index": 0}), ("list_slices", {})])
+def test_a_single_picture_has_no_slices(tool, given):
+    _, result = call(tool, View.of(np.zeros((9, 9), np.uint8)), given)
+    assert result.error == f"{tool}: this image is a single picture, not a volume"
+
+
+def test_list_slices_tells_how_many_which_and_how_far_apart():
+    after, result = call("list_slices", view(), {})
+    assert dict(result.facts) == {
+        "axial": 10, "axial_mm_apart": 3.0, "coronal": 8, "coronal_mm_apart": 2.0, "sagittal": 6,
+        "sagittal_mm_apart": 1.0, "shown": "axial 5",
+    }  # fmt: skip
+    assert result.image is None
+    assert after.source.volume.index == 5
+
+
+def test_list_slices_of_frames_gives_no_distance():
+    assert dict(call("list_slices", frames(), {})[1].facts) == {"frames": 3, "shown": "frame 0"}
