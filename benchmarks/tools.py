@@ -2,8 +2,10 @@
 
     python benchmarks/tools.py [REPEATS [TOOL ...]]        (default: 9 and all; the last line is one JSON object)
 
-(a) at equal output size: the view budget raised to the picture's 2048x2048, encoding excluded on both sides.
-(b) as each is used: the default budget, and the encoding to a data URL included on both sides.
+(a) at equal output size: the view budget raised to the picture's 2048x2048; up to the pixels of the result in memory,
+    so without encoding (and, for viewbox, without the hash that names them).
+(b) as each is used: the default budget, and all that is done until there is a data URL: JPEG of the whole picture for
+    gaze-vlm (kept between resets, as it does), a lossless PNG of the view for viewbox.
 
 gaze-vlm 0.1.1 and what it lacks to be imported are installed into build/gaze by the first run, without touching the
 environment. Each side is called as it calls itself: a tool by name from an event loop, in a worker thread, on an image

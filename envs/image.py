@@ -270,22 +270,7 @@ class View:
 
     def render(self) -> Image.Image:
         """The picture, `size` pixels in mode L or RGB."""
-        return picture(self.shown())
-
-
-def picture(pixels: np.ndarray) -> Image.Image:
-    """uint8 (h, w) or (h, w, 3) as a PIL image in mode L or RGB, which may share memory with gray `pixels`.
-
-    Pillow keeps RGB in four bytes a pixel. OpenCV writes them and Pillow takes them over as they are: half the time of
-    `Image.fromarray`.
-    """
-    if pixels.ndim == 2:
-        return Image.fromarray(pixels)
-    height, width, _ = pixels.shape
-    padded = Image.frombuffer("RGBX", (width, height), cv2.cvtColor(pixels, cv2.COLOR_RGB2RGBA), "raw", "RGBX", 0, 1)
-    image = Image.fromarrow(padded, "RGB", padded.size)
-    image.readonly = 0  # the memory is its own: who draws on it needs no copy
-    return image
+        return Image.fromarray(self.shown())
 
 
 def _upright(box: Sequence[float]) -> Box:

@@ -61,7 +61,7 @@ class ImageRef(Record):
         kept = pixels.copy() if pixels.flags.writeable else np.ascontiguousarray(pixels)
         (height, width), mode = kept.shape[:2], "L" if kept.ndim == 2 else "RGB"
         digest = hashlib.sha256(f"{mode} {width} {height} ".encode())
-        digest.update(kept)
+        digest.update(kept.reshape(-1).data)
         return cls(digest.hexdigest(), width, height, mode, uri, kept)
 
     def open(self) -> Image.Image:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints, overload
 
+import numpy as np
 from PIL import Image
 
 from viewbox.envs.coordinates import Coordinates, from_unit
@@ -34,7 +35,7 @@ class Outcome:
     view: View | None
     description: str
     facts: Mapping[str, Any] = field(default_factory=dict)
-    image: Image.Image | None = None  # of a tool that only reads: what to show without changing the view
+    image: Image.Image | np.ndarray | None = None  # of a tool that only reads: what to show without changing the view
 
 
 Function = Callable[..., Outcome]

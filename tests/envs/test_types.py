@@ -259,3 +259,17 @@ def test_a_message_gives_its_words_and_its_images_apart():
     ref = ImageRef.of(grey())
     message = Message("user", ("look: ", ref, "there"))
     assert (message.text, message.images) == ("look: there", (ref,))
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (5, 7, 3)])
+def test_an_array_has_the_hash_of_the_same_picture(shape):
+    pixels = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
+    assert ImageRef.of(pixels) == ImageRef.of(Image.fromarray(pixels))
+    assert ImageRef.of(pixels).png() == ImageRef.of(Image.fromarray(pixels)).png()
+
+
+def test_a_reference_keeps_the_pixels_of_an_array_that_changes_later():
+    pixels = np.zeros((4, 4), np.uint8)
+    ref = ImageRef.of(pixels)
+    pixels[:] = 9
+    assert not np.asarray(ref.open()).any()

@@ -1,0 +1,62 @@
+"""Sampling by a plain resize where it is exact, against the general warp, which places every point by itself."""
+
+import cv2
+import numpy as np
+import pytest
+
+from viewbox.envs import sampling
+
+SMOOTH = cv2.resize(np.random.default_rng(0).uniform(0, 255, (30, 40)).astype(np.float32), (400, 300))
+KINDS = {
+    "uint8": SMOOTH.astype(np.uint8),
+    "rgb": np.dstack([SMOOTH, SMOOTH[::-1], SMOOTH[:, ::-1]]).astype(np.uint8),
+    "uint16": (SMOOTH * 200).astype(np.uint16),
+    "int16": (SMOOTH * 100 - 9000).astype(np.int16),
+    "float32": SMOOTH,
+}
+
+
+def box_of(factor, center):
+    width, height = 400 / factor, 300 / factor
+    return tuple(
+        edge + side * (center - 0.5) * (1 - 1 / factor)
+        for edge, side in (
+            (200 - width / 2, 400),
+            (150 - height / 2, 300),
+            (200 + width / 2, 400),
+            (150 + height / 2, 300),
+        )
+    )
+
+
+@pytest.fixture
+def warped(monkeypatch):
+    """`sample` without its fast way."""
+
+    def sample(*arguments):
+        with monkeypatch.context() as patch:
+            patch.setattr(sampling, "_whole", lambda value: False)
+            return sampling.sample(*arguments)
+
+    return sample
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("factor", [4 / 3, 1.5, 2, 3, 4])
+@pytest.mark.parametrize("size", [(400, 300), (333, 250), (200, 150), (800, 600)])
+def test_a_plain_resize_shows_what_the_warp_shows(warped, kind, factor, size):
+    for center in (0.0, 0.5, 1.0):
+        arguments = KINDS[kind], box_of(factor, center), size
+        difference = sampling.sample(*arguments).astype(float) - warped(*arguments)
+        assert np.abs(difference).max() <= 2  # both round to the depth, the resize of 8 bits twice
+
+
+def test_a_zoom_about_the_middle_takes_the_fast_way(monkeypatch):
+    monkeypatch.setattr(cv2, "warpAffine", None)
+    for factor in (1.5, 2, 3, 4):
+        assert sampling.sample(KINDS["rgb"], box_of(factor, 0.5), (400, 300)).shape == (300, 400, 3)
+
+
+def test_nearly_equal_sizes_are_resampled_not_copied(warped):
+    arguments = SMOOTH, (0, 200, 400 / 3, 300), (133, 100)  # 400/3 pixels on 133: one by one they would drift
+    assert np.abs(sampling.sample(*arguments) - warped(*arguments)).max() < 0.01
