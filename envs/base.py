@@ -19,7 +19,7 @@ from PIL import Image
 from pydantic import BaseModel, Field
 
 from viewbox.envs import answers, loop, prompts, settings, tools
-from viewbox.envs.coordinates import Coordinates, unit_name
+from viewbox.envs.coordinates import Coordinates, needs_size, unit_name
 from viewbox.envs.frozen import FrozenDict
 from viewbox.envs.image import View
 from viewbox.envs.source import Source
@@ -248,7 +248,7 @@ class BaseMultiTurnEnv:
         `views` are those an episode has shown (`EpisodeState.views`); without them only the overview is known.
         """
         if views is None:  # fractions need no image; pixels are of the overview, which shows the whole original
-            found = self.coordinates == "pixel" and self.boxes and self._overview_of(task)  # type: ignore[attr-defined]
+            found = needs_size(self.coordinates) and self.boxes and self._overview_of(task)  # type: ignore[attr-defined]
             views = [found[0]] if found else []
         try:
             answer = answers.check(self, value, views)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.coordinates import needs_size
 from viewbox.envs.types import Episode, Task
 from viewbox.errors import ConfigError
 from viewbox.rewards import guarded
@@ -45,7 +46,7 @@ class TRLReward:
         if task is not None:
             tasks = [self.env.tasks[number] for number in task]  # type: ignore[index]
         elif reference is not None:
-            if self.env.boxes and self.env.coordinates == "pixel":
+            if self.env.boxes and needs_size(self.env.coordinates):
                 raise ConfigError(
                     f"{self.__name__}: boxes in pixels need the size of the image; the dataset needs a column 'task' "
                     "(a number in env.tasks)"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_o
 
 from jsonschema import Draft202012Validator
 
-from viewbox.envs.coordinates import Coordinates, limits, to_unit, unit_name
+from viewbox.envs.coordinates import Coordinates, limits, needs_size, to_unit, unit_name
 from viewbox.envs.frozen import thaw
 from viewbox.errors import ToolError, hint
 
@@ -85,7 +85,7 @@ def stated(spec: Mapping[str, Any], coordinates: Coordinates) -> dict[str, Any]:
     if kind:
         written = f"{'[x, y]' if kind == 'point' else '[x1, y1, x2, y2]'} in {unit_name(coordinates)}"
         told["description"] = f"{spec['description']}: {written}" if "description" in spec else written
-        if coordinates != "pixel":
+        if not needs_size(coordinates):
             top = limits(coordinates, (1, 1))[0]
             told["items"] = {"type": "number", "minimum": 0, "maximum": int(top)}
     return told

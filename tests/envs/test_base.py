@@ -496,7 +496,7 @@ def test_an_environment_cannot_be_changed():
         ({"tools": ["zom"]}, r"unknown tool 'zom'; .*did you mean 'zoom'"),
         ({"max_turns": 0}, "max_turns = 0: allowed: a whole number of at least 1"),
         ({"max_turns": "many"}, "max_turns = 'many'"),
-        ({"coordinates": "pixels"}, "coordinates = 'pixels': .*'unit', 'per_mille' or 'pixel'"),
+        ({"coordinates": "pixels"}, "coordinates = 'pixels': .*'unit', 'per_mille', 'pixel' or 'gaze'"),
         ({"max_pixels": 10}, "max_pixels = 10"),
         ({"max_pixels": 1000, "pixel_multiple": 32}, "max_pixels = 1000; allowed .* at least 1024"),
     ],
