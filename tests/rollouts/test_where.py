@@ -95,7 +95,7 @@ def test_a_missing_answer_is_null_and_neither_greater_nor_less():
 @given(st.text(st.characters(exclude_characters="|", exclude_categories=["Cs"]), max_size=20))
 def test_any_text_is_found_by_itself(text):
     episode = Episode(Task("t", metadata={"x": text}))
-    assert where(f"task.metadata.x={text}")(episode) == (text == text.strip())
+    assert where(f"task.metadata.x=={text}")(episode) == (text == text.strip())
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False))
@@ -145,3 +145,9 @@ def test_a_filter_that_is_wrong_is_named_with_what_is_allowed(text, words):
 def test_a_path_through_what_is_no_container_gives_nothing():
     assert value_of(EPISODE, "task.id.deeper") is None
     assert value_of(EPISODE, "task.metadata.seed.deeper") is None
+
+
+def test_a_value_that_begins_with_an_equals_sign_follows_two():
+    episode = Episode(Task("t", metadata={"x": "=1"}))
+    assert where("task.metadata.x===1")(episode)
+    assert not where("task.metadata.x==1")(episode)
