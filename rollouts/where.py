@@ -5,7 +5,8 @@
 
 A field is a dotted path into the episode's JSON, or `num_turns`, `tool_call_count`, `tools_used`. `=` and `!=` compare
 with any of the values between `|` (`==` is `=`, for values that begin with one); `>`, `>=`, `<`, `<=` compare numbers;
-`~` searches a regular expression without case. Of a list, any item will do. What an episode does not have is `null`, and is neither greater nor less.
+`~` searches a regular expression without case. Of a list, any item will do. What an episode does not have is `null`,
+and is neither greater nor less.
 """
 
 import json
