@@ -1,14 +1,30 @@
-"""What tests of whole runs share: a folder with a tiny random policy in it, as `model.name` wants it."""
+"""What tests share: the command run in this process, and a folder with a tiny random policy in it."""
 
 import json
+import sys
 
 import pytest
 import torch
 
+from viewbox import cli
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.frozen import thaw
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture
+def viewbox(monkeypatch, capsys):
+    """Runs the command in this process: (exit status, stdout, stderr)."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["viewbox", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        said = capsys.readouterr()
+        return caught.value.code or 0, said.out, said.err
+
+    return run
 
 
 @pytest.fixture(scope="session")

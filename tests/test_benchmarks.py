@@ -91,4 +91,5 @@ def test_what_is_drawn_is_within_the_ranges_of_the_tools():
     draw, view = random.Random(0), View.of(VIEWS.picture(64))
     for name in set(VIEWS.DRAWS) & set(tools.TOOLS):
         for _ in range(20):
-            tools.get(name).arguments(VIEWS.DRAWS[name](draw), "unit", view.size)
+            given = VIEWS.DRAWS[name](draw)
+            assert set(tools.get(name).arguments(given, "unit", view.size)) == set(given)

@@ -7,23 +7,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from viewbox import cli
 from viewbox.envs.digits import Digits, viewer
 from viewbox.rollouts.store import Writer
-
-
-@pytest.fixture
-def viewbox(monkeypatch, capsys):
-    """Runs the command in this process: (exit status, stdout, stderr)."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["viewbox", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        said = capsys.readouterr()
-        return caught.value.code or 0, said.out, said.err
-
-    return run
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from viewbox import cli
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.wire import to_wire
 from viewbox.errors import ConfigError
@@ -54,20 +53,6 @@ class Dots(BaseMultiTurnEnv):
 
 def dots(imports="", level="self.level", gold="str(self.level)"):
     return DOTS.format(imports=imports, level=level, gold=gold)
-
-
-@pytest.fixture
-def viewbox(monkeypatch, capsys):
-    """Runs the command in this process: (exit status, stdout, stderr)."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["viewbox", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        said = capsys.readouterr()
-        return caught.value.code or 0, said.out, said.err
-
-    return run
 
 
 @pytest.fixture

@@ -19,22 +19,7 @@ from viewbox.rollouts import checkpoints
 from viewbox.rollouts.run_folder import read_metrics
 
 TIMINGS = ("time/", "step_time", "train_runtime", "per_second", "profiling/")
-# A random policy is never right, so this environment reads sense into whatever it says.
-GUESSES = '''
-from viewbox.envs.base import Reply
-from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.digits.draw import LABELS
-
-class Guesses(Digits):
-    """The first reply is read as a look; the length of the second chooses one of two labels."""
-    name = "guesses"
-
-    async def step(self, state, reply_):
-        if state.turn == 0:
-            return await super().step(state, Reply(viewer.gold_look(self, state.task)))
-        label = state.task.reference["label"] if len(reply_.text) % 2 else LABELS[0]
-        return await super().step(state, Reply(viewer.answer(self, state.task, label)))
-'''
+GUESSES = Path(__file__).with_name("guesses.py").read_text()
 RUN = {
     "env": {"name": "guessed:Guesses", "max_turns": 3, "eval": {"split": "test"}},
     "rollout": {"slots": 8, "max_reply_tokens": 6, "max_completion_tokens": 300},

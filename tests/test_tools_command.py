@@ -1,31 +1,14 @@
 """`viewbox tools`: the reference, a chain of tools from the shell, the contact sheet, and how each ends."""
 
-import sys
-
 import numpy as np
 import pytest
 from PIL import Image
 
-from viewbox import cli
 from viewbox.envs import tools
 from viewbox.envs.tools import reference, trial
 from viewbox.errors import ConfigError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (100, 200), dtype=np.uint8)
-
-
-@pytest.fixture
-def viewbox(monkeypatch, capsys):
-    """Runs the command in this process: (exit status, stdout, stderr)."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["viewbox", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        said = capsys.readouterr()
-        return caught.value.code or 0, said.out, said.err
-
-    return run
 
 
 @pytest.fixture

@@ -230,6 +230,7 @@ def test_an_array_that_is_shown_can_still_be_written_to_by_its_owner():
     pixels = np.zeros((4, 4), np.uint8)
     View.of(pixels).render()
     pixels[0, 0] = 1
+    assert pixels[0, 0] == 1
 
 
 # ---- steps back, and what is the same

@@ -120,9 +120,13 @@ def test_every_tool_has_a_valid_schema_in_every_convention(name, coordinates):
 
 @pytest.mark.parametrize("name", sorted(TOOLS))
 def test_the_default_of_an_argument_is_one_that_may_be_given(name):
-    for argument, value in TOOLS[name].defaults.items():
-        if value is not None:
-            Draft202012Validator(TOOLS[name].parameters[argument]).validate(value)
+    given = {argument: value for argument, value in TOOLS[name].defaults.items() if value is not None}
+    refused = [
+        argument
+        for argument, value in given.items()
+        if not Draft202012Validator(TOOLS[name].parameters[argument]).is_valid(value)
+    ]
+    assert refused == []
 
 
 def test_the_tools_a_model_was_trained_on_are_still_told_in_the_same_words():
