@@ -1,0 +1,102 @@
+"""How long the hardest replies take to read: every adversarial family at 64 KB, and how time grows from 1 KB on.
+
+    python benchmarks/reply.py
+
+Each family is a scrap of text repeated, read as it is, as the value of an object's first key, inside a tool call, and
+cut off on the last turn; the worst of these counts. `exponent` is the slope of log(time) over log(size) from 1 to
+64 KB (1: linear). Each time is the best of five, so that what else runs on the machine does not count. The bar is
+50 ms for any reply of 64 KB. The last line is one JSON object.
+"""
+
+import json
+import math
+import statistics
+import sys
+import time
+from typing import Any
+
+from viewbox.envs.reply import parse
+
+SIZES = [1024 << power for power in range(7)]
+BAR = 0.050
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "string"}, "box": {"type": "array", "items": {"type": "number"}}},
+    "required": ["a"],
+}
+FAMILIES = {
+    "open braces": "{", "braces with keys": '{"a":', "lists of objects": "[{", "open lists": "[", "closers": "}]",
+    "quotes": '"', "half strings": '{"a": "b', "backslashes": "\\", "escaped quotes": '{"\\', "escapes": '\\"',
+    "single quotes": "{'a': '", "apostrophes": "'", "escaped apostrophes": "{a: \\'", "typographic": "{a: “}",
+    "typographic keys": "{“", "CJK": "{「a」：「", "fences": "```", "fenced calls": "```tool\n{", "bare keys": "{a:",
+    "open comments": "{/*}", "comments": "{//\n", "ellipses": "{...,", "empty objects": "{}", "objects": '{"a": 1} ',
+    "mended objects": "{a: 1} ", "open pairs": '{"a": 1,', "mended pairs": "'a': 1, ", "two strings": '{"a": "b" "c" ',
+    "numbers": "1,", "mended numbers": ".5,", "digits": "9", "words": "oops ", "mended words": "x,", "spaces": "{ ",
+    "tags": "<tool_call>", "calls": '<tool_call>{"name": "zoom", "arguments": "{}"}</tool_call>',
+    "open calls": "<tool_call>{'name': ", "closing tags": "</tool_call>{a", "thinking": "<think>{",
+    "thought": "</think>{a: 1", "lists of lists": "[],", "mended lists": "[.1,],",
+    "actions": '{"tool": "zoom", "arguments": {', "crossed": "{a: [1}",
+    "surrogates": "\ud800", "accents": "é",
+    "prose": "The lesion is on the left. ",
+}  # fmt: skip
+SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("{}", {}),
+    ('{{"a": {}', {"schema": SCHEMA}),
+    ("{{'a': .5, \"box\": [{}", {"schema": SCHEMA}),
+    ('{{"a": "b", "box": [{}1]}}', {"schema": SCHEMA}),
+    ("{{a: 'b', box: [{}.1]}}", {"schema": SCHEMA}),
+    ("<tool_call>{{'name': 'zoom', 'arguments': {{{}", {}),
+    ("{{a: 'b', {}", {"finish_reason": "length", "last": True, "schema": SCHEMA}),
+)
+
+
+def text_of(scrap: str, frame: str, size: int) -> str:
+    """A reply of exactly `size` bytes or a few less."""
+    room = size - len(frame.format("").encode())
+    return frame.format(scrap * (room // len(scrap.encode("utf-8", "surrogatepass"))))
+
+
+def seconds(text: str, options: dict[str, Any], repeats: int = 5) -> float:
+    """CPU time: the best of some readings."""
+    best = math.inf
+    for _ in range(repeats):
+        begin = time.thread_time()
+        parse(text, **options)
+        best = min(best, time.thread_time() - begin)
+    return best
+
+
+def row(scrap: str) -> tuple[float, float, float]:
+    """Worst and median seconds of a family at the largest size, and its exponent."""
+    times = [[seconds(text_of(scrap, frame, size), options) for frame, options in SETTINGS] for size in SIZES]
+    logs = [math.log(max(each)) for each in times]
+    exponent = statistics.linear_regression([math.log(size) for size in SIZES], logs).slope
+    return max(times[-1]), statistics.median(times[-1]), exponent
+
+
+def main() -> int:
+    """Prints a line a family, then the report."""
+    parse("{}", schema=SCHEMA)  # imports jsonschema
+    rows = {}
+    for family, scrap in FAMILIES.items():
+        worst, median, exponent = rows[family] = row(scrap)
+        print(f"{family:20s} worst {worst * 1e3:6.2f} ms  median {median * 1e3:6.2f} ms  exponent {exponent:4.2f}")
+    slowest = max(rows, key=lambda family: rows[family][0])
+    steepest = max(rows, key=lambda family: rows[family][2])
+    report = {
+        "families": len(rows),
+        "bytes": SIZES[-1],
+        "worst_ms": round(rows[slowest][0] * 1e3, 2),
+        "worst_family": slowest,
+        "median_ms": round(statistics.median(each[1] for each in rows.values()) * 1e3, 2),
+        "largest_exponent": round(rows[steepest][2], 2),
+        "steepest_family": steepest,
+        "bar_ms": BAR * 1e3,
+        "passes": rows[slowest][0] < BAR,
+    }
+    print(json.dumps(report))
+    return 0 if report["passes"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

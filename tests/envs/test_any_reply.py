@@ -1,0 +1,158 @@
+"""Whatever a policy says is one of three things: more than 20,000 generated replies, and what must hold for each.
+
+Every generated text is read whole and broken off at seven places, as token budgets do: each of these is a reply.
+"""
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from viewbox.envs.reply import Answer, Malformed, Shape, ToolCalls, parse
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "string"}, "box": {"type": "array"}, "place": {"properties": {"side": {}}}},
+    "required": ["a"],
+}
+SHAPE = Shape.of(SCHEMA)
+
+BREAKS = 8  # of which the last is the whole
+many = settings(max_examples=800, deadline=None, suppress_health_check=list(HealthCheck))
+SCRAPS = st.sampled_from(
+    [*"{}[]()\",:'\\ \n，：“”‘’「」…", "<tool_call>", "</tool_call>", "<think>", "</think>", "```json\n", "```tool\n",
+     "```", '{"name": "zoom", "arguments": {', '"arguments": "', '{"tool": "zoom"', '{"a":', "{a:", "{'a': ", "...",
+     '"continue"', "// x\n", "/* ", "*/", "NaN", "-1e999", ".5", "007", "True", "None", "yes", "left", "\ud800",
+     "\\ud800", "\x00", "é"]
+)  # fmt: skip
+LEAVES = st.none() | st.booleans() | st.integers(-99, 99) | st.floats(-1, 1) | st.text("ab {}[]'\",:\\\n“é", max_size=6)
+KEYS = st.sampled_from(["a", "box", "place", "side", "name", "tool", "arguments", "continue", "b c", ""])
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=5,
+)
+OBJECTS = st.dictionaries(KEYS, VALUES, min_size=1, max_size=3)
+OPTIONS = st.fixed_dictionaries(
+    {"finish_reason": st.sampled_from(["stop", "length"]), "last": st.booleans()},
+    optional={"schema": st.just(SCHEMA), "shape": st.just(SHAPE)},
+)
+
+
+FRAMES = ("{}", "<tool_call>{}</tool_call>", "```json\n{}\n```", "```tool\n{}```", "so {} is it")
+
+
+@st.composite
+def written(draw):
+    """An object as a model may write it: as JSON, as Python, with CJK punctuation; whole, or with a part missing."""
+    value = draw(OBJECTS)
+    dump = json.dumps(value, ensure_ascii=draw(st.booleans()), indent=draw(st.sampled_from([None, 2])))
+    text = draw(st.sampled_from([dump, repr(value), dump.translate(str.maketrans({",": "，", ":": "："}))]))
+    begin, end = sorted((draw(st.integers(0, len(text))), draw(st.integers(0, len(text)))))
+    kept = draw(st.sampled_from([text, text[:end], text[:begin] + text[end:], text + text]))
+    return draw(st.sampled_from(FRAMES)).replace("{}", kept)
+
+
+@st.composite
+def runs(draw):
+    """A few long runs of scraps."""
+    pieces = draw(st.lists(st.tuples(SCRAPS, st.integers(1, 200)), min_size=1, max_size=5))
+    return "".join(scrap * times for scrap, times in pieces)
+
+
+def strings(value):
+    """Every key and every text in a value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from strings(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from strings(item)
+
+
+def check_each(text, options):
+    """The text whole, and broken off."""
+    for reply in {text[: len(text) * part // BREAKS] for part in range(1, BREAKS + 1)}:
+        check(reply, options)
+
+
+def check(text, options):
+    """What holds for the outcome of any reply."""
+    outcome = parse(text, **options)
+    assert isinstance(outcome, ToolCalls | Answer | Malformed)
+    if isinstance(outcome, Malformed):
+        assert outcome.reason
+        assert outcome.kind
+        return
+    assert outcome.flags <= {"salvaged", "repaired"}
+    value = outcome.value if isinstance(outcome, Answer) else outcome.answer
+    if "\\" not in text:  # nothing is invented: what is in the answer is in the reply (or is a parent's name)
+        assert all(said in text or said == "place" for said in strings(value))
+    if isinstance(outcome, ToolCalls):
+        assert [parsed.call.id for parsed in outcome.calls] == [f"call_{n}" for n in range(len(outcome.calls))]
+        assert all((parsed.error is None) == (not isinstance(parsed.call.arguments, str)) for parsed in outcome.calls)
+
+
+@many
+@given(st.text(min_size=8) | st.text(st.characters(), min_size=8), OPTIONS)
+def test_random_unicode_has_one_of_three_outcomes(text, options):
+    check_each(text, options)
+
+
+@many
+@given(st.lists(SCRAPS, min_size=8, max_size=60).map("".join), OPTIONS)
+def test_scraps_of_json_and_tags_have_one_of_three_outcomes(text, options):
+    check_each(text, options)
+
+
+@many
+@given(written(), OPTIONS)
+def test_objects_as_models_write_them_whole_or_not_have_one_of_three_outcomes(text, options):
+    check_each(text, options)
+
+
+@many
+@given(st.lists(written() | SCRAPS, min_size=2, max_size=3).map("".join), OPTIONS)
+def test_several_things_in_one_reply_have_one_of_three_outcomes(text, options):
+    check_each(text, options)
+
+
+@many
+@given(runs(), OPTIONS)
+def test_long_runs_have_one_of_three_outcomes(text, options):
+    check_each(text, options)
+
+
+@pytest.mark.parametrize("scrap", ["{", "[", '{"a":', "{a:", "<tool_call>", "```", '"', "\\"])
+def test_megabytes_are_malformed_by_name_before_anything_is_read(scrap):
+    assert parse(scrap * 3_000_000).kind == "too_long"
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.dictionaries(
+        st.text().filter(lambda key: key not in ("continue", "tool", "name", "tool_calls")),
+        st.recursive(LEAVES.filter(lambda leaf: leaf not in ("…", "...")), st.lists, max_leaves=8),
+        min_size=1,
+    ),
+    st.text("abc .,\n]'"),
+)
+def test_strict_json_inside_prose_comes_back_whole_and_without_a_flag(value, prose):
+    assert parse(prose + json.dumps(value) + prose) == Answer(value)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.dictionaries(
+        st.text("abé中", min_size=1, max_size=4),
+        st.none() | st.booleans() | st.integers(-99, 99) | st.text("ab 中\"'", max_size=6),
+        min_size=1,
+    )
+)
+def test_a_dict_as_python_prints_it_comes_back_whole(value):
+    outcome = parse(repr(value))
+    assert outcome.value == value
