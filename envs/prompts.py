@@ -1,44 +1,108 @@
-"""Every sentence the environment itself says to the model, in one place.
+"""Every sentence the environment itself says to the model: Jinja2 templates, and an author's own over them.
 
-They are short on purpose: on token paths each of them is context the policy pays for.
+The defaults are the files of `envs/templates`, one a sentence or a prompt. They are short on purpose: on token paths
+each of them is context the policy pays for. A template is compiled once, and one that is wrong is refused when the
+environment is made, not in the middle of a run. Templates come from YAML files, so they are rendered in a sandbox.
 """
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any, Final
 
-ANSWER = "When you are sure, answer with one JSON object: {skeleton}"
-VIEWS = 'Pictures have view numbers. A box is in the view whose number you give as "{field}" (0: the first picture).'
-TOTAL_CALLS = "At most {calls} of tools in all."
-IMAGES = "There are {count} images, numbered from 0; this is image 0."
-FIRST_IMAGE = " Boxes in the answer are of image 0."
-VIEW = "view: {number}"
-COORDINATES = "Coordinates are {unit}, x right, y down."
-LAST_TURN = "Last turn: no more tool calls. Answer now with {keys}."
-MALFORMED = "Not usable: {reason}. Reply with a tool call or with {skeleton}"
-FINALISE = "Stop and answer now with {skeleton}"
-NOTES = "Turn {turn} of {max_turns}. Go on: call a tool or give the final answer."
-REFUSED = "no tool call is possible on the last turn"
+from jinja2 import StrictUndefined, Template, TemplateSyntaxError, meta, nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from viewbox.envs.frozen import FrozenDict
+from viewbox.envs.skeleton import skeleton
+from viewbox.errors import ConfigError, unknown
+
+__all__ = ["VALUES", "Prompts", "skeleton"]
+
+# What each template is given, with an example of it; a template of an author's is tried on the examples.
+VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
+    opening={
+        "system": "You read an image with a viewer's tools.",
+        "unit": "fractions of the image",  # None: no tool and no answer takes coordinates
+        "skeleton": '{"label": "…", "continue": false}',  # None: plain text answers
+        "view_field": "view",  # or None
+        "total_calls": 6,  # or None: no limit
+        "max_turns": 10,
+        "boundary": True,  # text of tools stands between marks
+        "named_images": True,  # tools take pictures by name
+        "tools": True,  # any tool is offered
+    },
+    question={
+        "question": "What is it?",
+        "images": 2,
+        "first_image": True,  # boxes are of image 0
+        "view": 0,  # the number of the first picture, or None: pictures have no numbers
+        "switchable": True,  # open_image is offered
+    },
+    malformed={"reason": "the reply is empty", "skeleton": '{"label": "…", "continue": false}', "tools": True},
+    finalise={"skeleton": '{"label": "…", "continue": false}'},
+    notes={"turn": 2, "max_turns": 10},
+    last_turn={
+        "keys": ["label", "continue"],  # empty: plain text answers
+        "changed": True,  # the open view is not the original
+        "fields": ["box"],  # those that hold a box of the original
+    },
+    original={},  # the caption where the original image is shown again
+    dropped={"number": 1},  # stands where an older picture is no longer shown
+    refused_call={},  # what a call on the last turn is told
+    tools_hermes={"tools": ['{"type": "function", "function": {"name": "zoom"}}']},
+    tools_fenced={"tools": ['{"type": "function", "function": {"name": "zoom"}}']},
+    tools_json={"tools": ['{"type": "function", "function": {"name": "zoom"}}']},
+)
+_JINJA = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
 
 
-def skeleton(schema: Mapping[str, Any] | None, boxes: Sequence[str] = ()) -> str:
-    """An answer's shape, from its JSON Schema: examples where the schema has them, placeholders elsewhere.
+class Prompts:
+    """The texts of an environment: Jinja2 sources by template name (see `VALUES`) over the default ones.
 
-    >>> skeleton({"properties": {"label": {"type": "string"}, "where": {"type": "array"}}}, ["where"])
-    '{"label": "…", "where": [x1, y1, x2, y2], "continue": false}'
+    A line break at the very end of a source is not part of the text. Raises `ConfigError` (its key is
+    `templates.<name>`) for a name that is no template, a source that does not compile, or a value it is not given.
+
+    >>> Prompts().render("notes", turn=2, max_turns=4)
+    'Your notes are kept. Turn 2 of 4: go on, or give the final answer.'
+    >>> Prompts({"notes": "{{ max_turns - turn }} left."}).render("notes", turn=1, max_turns=4)
+    '3 left.'
     """
-    if schema is None:
-        return "plain text"
-    filled = {name: _placeholder(spec) for name, spec in schema.get("properties", {}).items()}
-    filled |= dict.fromkeys(boxes, "<box>")
-    return json.dumps(filled | {"continue": False}, ensure_ascii=False).replace('"<box>"', "[x1, y1, x2, y2]")
+
+    def __init__(self, overrides: Mapping[str, str] = FrozenDict()) -> None:
+        self._templates: Mapping[str, Template] = _defaults()
+        if overrides:
+            self._templates = {**_defaults(), **{name: _checked(name, overrides[name]) for name in overrides}}
+
+    def render(self, name: str, **values: Any) -> str:
+        """The text of one template; `values` are those of `VALUES[name]`."""
+        return self._templates[name].render(values)
 
 
-def _placeholder(spec: Mapping[str, Any]) -> Any:
-    if spec.get("examples"):
-        return spec["examples"][0]
-    if "enum" in spec:
-        return "|".join(map(str, spec["enum"]))
-    kind = spec.get("type", "string")
-    kind = kind[0] if isinstance(kind, list | tuple) and kind else kind  # ["string", "null"]
-    return {"string": "…", "number": 0.0, "integer": 0, "boolean": False, "array": [], "object": {}}.get(kind, "…")
+@cache
+def _defaults() -> Mapping[str, Template]:
+    folder = resources.files("viewbox.envs") / "templates"
+    return {name: _JINJA.from_string((folder / f"{name}.j2").read_text("utf-8")) for name in VALUES}
+
+
+@cache
+def _checked(name: str, source: str) -> Template:
+    """An author's template, compiled and tried."""
+    key = f"templates.{name}"
+    if name not in VALUES:
+        raise ConfigError(unknown("template", name, VALUES), key=key)
+    try:
+        parsed = _JINJA.parse(source)
+        missing = meta.find_undeclared_variables(parsed) - VALUES[name].keys() - _JINJA.globals.keys()
+        if missing:
+            found = next(one for one in parsed.find_all(nodes.Name) if one.name in missing)
+            raise ConfigError(f"{key}: line {found.lineno}: {unknown('value', found.name, VALUES[name])}", key=key)
+        template = _JINJA.from_string(source)
+        template.render(VALUES[name])
+    except TemplateSyntaxError as error:
+        raise ConfigError(f"{key}: line {error.lineno}: {error.message}", key=key) from error
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever a template does to its values
+        raise ConfigError(f"{key}: {type(error).__name__}: {error}", key=key) from error
+    return template

@@ -3,7 +3,7 @@
 Images travel as data URLs. Not every endpoint takes an image in a tool message: for those, the tool's text says that
 its image follows, and the images of a round of tool messages come in one user message after it. A tool message answers
 a native call; what answers a call that stands in the reply's text goes as a user message in Hermes form, the very
-text that Qwen's chat templates make of it.
+text that Qwen's chat templates make of it. What teaches a format is `tools_text`, for every path alike.
 """
 
 import json
@@ -11,17 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from viewbox.envs.frozen import thaw
+from viewbox.envs.prompts import Prompts
+from viewbox.envs.rules import ReplyFormat
 from viewbox.envs.types import ImageRef, Message, ToolCall
 
 ToolImages = Literal["tool", "user"]
 FOLLOWS = "(The image follows in the next message.)"
 SHOWN = "The image of tool call {id}:"
-TOOLS = (  # as in the chat templates of Qwen2.5-VL's and Qwen3's families, which models know
-    "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with "
-    "function signatures within <tools></tools> XML tags:\n<tools>\n{tools}\n</tools>\n\nFor each function call, "
-    "return a json object with function name and arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n"
-    '{{"name": <function-name>, "arguments": <args-json-object>}}\n</tool_call>'
-)
 
 
 def to_wire(
@@ -51,9 +47,19 @@ def to_wire(
     return wire
 
 
-def tools_text(tools: Iterable[Mapping[str, Any]]) -> str:
-    """The tools' schemas in Hermes form, to stand at the end of a system message."""
-    return TOOLS.format(tools="\n".join(json.dumps(thaw(tool), ensure_ascii=False) for tool in tools))
+def tools_text(
+    tools: Iterable[Mapping[str, Any]], reply_format: ReplyFormat = "hermes", prompts: Prompts | None = None
+) -> str:
+    """What stands at the end of a system message and teaches to call these tools in that format; "" without tools.
+
+    "native" is what an API or a chat template teaches by itself; where neither does, it is taught as Hermes.
+
+    >>> print(tools_text([{"name": "zoom"}], "json").rpartition("\\n")[2])
+    {"tool": <function-name>, "arguments": <args-json-object>}
+    """
+    listed = [json.dumps(thaw(tool), ensure_ascii=False) for tool in tools]
+    name = f"tools_{'hermes' if reply_format == 'native' else reply_format}"
+    return "\n\n" + (prompts or Prompts()).render(name, tools=listed) if listed else ""
 
 
 def tool_calls_of(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:

@@ -9,24 +9,18 @@ from typing import Any
 
 import httpx
 
+from viewbox.envs import model_defaults
 from viewbox.errors import ConfigError
-
-# What models whose name holds these words were trained to write (`rollouts/families.py` has the sources). Qwen2.5-VL
-# counts pixels of the image as its processor resizes it, to multiples of 28: views of such sizes are left as they are.
-VIEW_SETTINGS: dict[str, dict[str, Any]] = {
-    "qwen3-vl": {"coordinates": "per_mille"},
-    "qwen2.5-vl": {"coordinates": "pixel", "pixel_multiple": 28},
-}
 
 
 def view_settings(model: str) -> dict[str, Any]:
     """The environment settings that follow from a model's name; none where the name says nothing.
 
-    >>> view_settings("Qwen/Qwen3-VL-8B-Instruct"), view_settings("gpt-x")
-    ({'coordinates': 'per_mille'}, {})
+    >>> view_settings("Qwen/Qwen2.5-VL-7B-Instruct"), view_settings("gpt-x")
+    ({'coordinates': 'pixel', 'pixel_multiple': 28, 'reply_format': 'hermes'}, {})
     """
-    name = model.lower().replace("_", "-")
-    return next((dict(settings) for words, settings in VIEW_SETTINGS.items() if words in name), {})
+    kind = model_defaults.type_of(model)
+    return {} if kind is None else model_defaults.of(kind).settings()
 
 
 def completions_url(endpoint: str) -> str:

@@ -1,6 +1,7 @@
-"""What differs between model architectures: pixel layout, image token counts, position ids, defaults.
+"""What differs between model architectures: pixel layout, image token counts, position ids.
 
-Found by `model_type`. Supported: Qwen3-VL and Qwen2.5-VL.
+Found by `model_type`. Supported: Qwen3-VL and Qwen2.5-VL. What models were trained to write is in
+`envs/model_defaults.py`.
 """
 
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from typing import Any
 import torch
 from PIL import Image
 
-from viewbox.envs.coordinates import Coordinates
 from viewbox.errors import ModelError, unknown
 
 
@@ -27,7 +27,6 @@ class Family:
     """The Qwen-VL architectures: patch-flattened pixels and three-axis rotary positions (M-RoPE)."""
 
     model_type: str
-    coordinates: Coordinates  # what the published models were trained to write
     merge: int = 2
 
     def pixels(self, image_processor: Any, image: Image.Image) -> Pixels:
@@ -69,11 +68,7 @@ class Family:
         return {"pixel_values": values, "image_grid_thw": torch.tensor([one.grid for one in pixels], device=device)}
 
 
-FAMILIES = {
-    # Qwen3-VL writes 0-1000 (its technical report and cookbooks); Qwen2.5-VL absolute pixels of its resized input.
-    "qwen3_vl": Family("qwen3_vl", "per_mille"),
-    "qwen2_5_vl": Family("qwen2_5_vl", "pixel"),
-}
+FAMILIES = {name: Family(name) for name in ("qwen3_vl", "qwen2_5_vl")}
 
 
 def family_of(model_config: Any) -> Family:

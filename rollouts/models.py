@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from viewbox.config import Config, ModelSection
+from viewbox.envs import model_defaults
 from viewbox.errors import ModelError, unknown
 from viewbox.rollouts import tiny
 from viewbox.rollouts.environments import make_envs
@@ -48,9 +49,10 @@ def load_processor(section: ModelSection) -> tuple[Any, Any]:
 
 
 def view_settings(config: Any, processor: Any) -> dict[str, Any]:
-    """The environment settings that follow from a model: its coordinate convention and its patch grid."""
+    """The environment settings that follow from a model: what it was trained to write, and its patch grid."""
     images = processor.image_processor
-    return {"coordinates": family_of(config).coordinates, "pixel_multiple": images.patch_size * images.merge_size}
+    known = model_defaults.of(family_of(config).model_type).settings()
+    return known | {"pixel_multiple": images.patch_size * images.merge_size}
 
 
 def bound_pixels(processor: Any, max_pixels: int) -> None:

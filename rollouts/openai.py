@@ -54,10 +54,10 @@ class OpenAIGenerator:
 
     `endpoint` is the base URL as clients of the interface take it (`http://127.0.0.1:8000/v1`; without a path, `/v1` is
     added). `temperature` and `max_tokens` (of a reply) are left to the server where they are None. `extra` is merged
-    into every request; a value of None takes a field out (`seed`, where a server refuses it). With `native_tools` the
-    tools are advertised in `tools`, but not on the last turn; without, the system message lists them and calls are read
-    from the text. `tool_images` is explained in `viewbox.envs.wire`. Token counts are summed in `info["usage"]`, the
-    failed attempts in `info["failed_attempts"]`.
+    into every request; a value of None takes a field out (`seed`, where a server refuses it). Where the environment's
+    `reply_format` is "native", the tools are advertised in `tools`, but not on the last turn; else the system message
+    teaches them and calls are read from the text. `tool_images` is explained in `viewbox.envs.wire`. Token counts are
+    summed in `info["usage"]`, the failed attempts in `info["failed_attempts"]`.
     """
 
     def __init__(
@@ -69,7 +69,6 @@ class OpenAIGenerator:
         temperature: float | None = None,
         max_tokens: int | None = None,
         tool_images: ToolImages = "user",
-        native_tools: bool = True,
         extra: Mapping[str, Any] | None = None,
         attempts: int = ATTEMPTS,
         first_pause: float = 0.5,
@@ -77,7 +76,7 @@ class OpenAIGenerator:
     ) -> None:
         self.url, self.model = completions_url(endpoint), model
         self.temperature, self.max_tokens = temperature, max_tokens
-        self.tool_images, self.native_tools, self.extra = tool_images, native_tools, dict(extra or {})
+        self.tool_images, self.extra = tool_images, dict(extra or {})
         self.attempts, self.first_pause, self.max_body = attempts, first_pause, max_body
         hot = 1.0 if temperature is None else temperature  # the interface's own default
         self.run_config = RunConfig(model_name=model, temperature=hot, max_tokens=max_tokens)
@@ -132,12 +131,12 @@ class OpenAIGenerator:
 
     def request(self, conversation: Conversation) -> dict[str, Any]:
         """The body of a request for the conversation's next reply, as a dict. Raises `ImageError`."""
-        messages = to_wire(conversation.messages, tool_images=self.tool_images, text_calls=True)
+        messages = to_wire(conversation.shown(), tool_images=self.tool_images, text_calls=True)
         turn = len(conversation.messages)
         body: dict[str, Any] = {"model": self.model, "messages": messages, "temperature": self.temperature}
         body |= {"max_tokens": self.max_tokens, "seed": (conversation.seed * 31 + turn) % 2**31}
-        if conversation.tools and not self.native_tools:
-            messages[0]["content"] += tools_text(conversation.tools)
+        if conversation.reply_format != "native":
+            messages[0]["content"] += tools_text(conversation.tools, conversation.reply_format, conversation.prompts)
         elif conversation.tools and not conversation.last_turn:
             body["tools"] = [thaw(tool) for tool in conversation.tools]
         return {key: value for key, value in (body | self.extra).items() if value is not None}

@@ -116,7 +116,10 @@ def _with_endpoint(options: Options, config: Config) -> Plan:
     name = config.model.name
     assert name is not None
     url = endpoint.completions_url(options.endpoint)
-    config, env = _environment(config, endpoint.view_settings(name))
+    defaults = {"reply_format": "hermes"} | endpoint.view_settings(name)
+    if options.native_tools:
+        defaults["reply_format"] = "native"
+    config, env = _environment(config, defaults)
     if getattr(env, "restricted", False) and not endpoint.is_loopback(url):
         raise ConfigError(
             f"{env.name}: its images are restricted and do not leave this machine; allowed: an --endpoint on localhost"
@@ -129,7 +132,6 @@ def _with_endpoint(options: Options, config: Config) -> Plan:
         temperature=rollout.temperature if "temperature" in given else None,
         max_tokens=rollout.max_reply_tokens if "max_reply_tokens" in given else None,
         tool_images=options.tool_images,
-        native_tools=options.native_tools,
         extra=_extra(options),
     )
     concurrency = rollout.slots if "slots" in given else CONCURRENCY

@@ -5,15 +5,18 @@ sampled ids stay as they are, and each turn's ids extend the last turn's. What s
 the next reply is the difference of two renderings of a stand-in conversation, so no newline is lost.
 """
 
-import json
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from viewbox.envs import model_defaults
 from viewbox.envs.frozen import thaw
+from viewbox.envs.prompts import Prompts
+from viewbox.envs.rules import ReplyFormat
 from viewbox.envs.types import ImageRef, Message
-from viewbox.errors import ImageError, ModelError
+from viewbox.envs.wire import tools_text
+from viewbox.errors import ConfigError, ImageError, ModelError
 from viewbox.rollouts.conversation import Conversation
 from viewbox.rollouts.families import Family, Pixels, family_of
 
@@ -21,11 +24,6 @@ STAND_IN: list[dict[str, Any]] = [
     {"role": "user", "content": [{"type": "text", "text": "q"}]},
     {"role": "assistant", "content": "a"},
 ]
-HERMES_TOOLS = (
-    "\n\n# Tools\n\nYou may call one or more functions. Their signatures:\n<tools>\n{tools}\n</tools>\n\nFor each "
-    'call, return a JSON object within <tool_call></tool_call>:\n<tool_call>\n{{"name": <function-name>, "arguments": '
-    "<args-json-object>}}\n</tool_call>"
-)
 
 
 class ChatTokens:
@@ -62,12 +60,15 @@ class ChatTokens:
         """Finds out what the template can carry, before a run depends on it."""
         tool = {"type": "function", "function": {"name": "probe_tool", "description": "", "parameters": {}}}
         try:
-            self.shows_tools = "probe_tool" in self._render(STAND_IN[:1], [tool], prompt=True)
+            listed = self._render(STAND_IN[:1], [tool], prompt=True)
+            # Only a template that teaches Hermes is asked to: what others teach (XML parameters, …) is not read.
+            self.shows_tools = all(part in listed for part in ("probe_tool", "<tool_call>", '"arguments"'))
             seen = self._render(
                 [*STAND_IN, {"role": "tool", "content": [{"type": "text", "text": "t"}, {"type": "image"}]}]
             )
             plain = self._render([*STAND_IN, {"role": "tool", "content": [{"type": "text", "text": "t"}]}])
-            self.tool_role = len(seen) > len(plain) and "<tool_response>" in seen
+            known = model_defaults.of(self.family.model_type).tool_images == "tool"
+            self.tool_role = known and len(seen) > len(plain) and "<tool_response>" in seen
         except Exception as error:  # templates raise what they like
             raise ModelError(f"the chat template cannot render a conversation with tools: {error}") from error
         rendered = self._render(STAND_IN)
@@ -105,14 +106,24 @@ class ChatTokens:
         counts = iter([self.pixels(image).tokens for image in images])
         return [i for one in ids for i in ([one] * next(counts) if one == self.image_id else [one])]
 
-    def opening(self, messages: Sequence[Message], tools: Sequence[Mapping]) -> tuple[list[int], list[ImageRef]]:
-        """The prompt: ids up to where the policy's first reply begins, and the images in it."""
+    def opening(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping],
+        reply_format: ReplyFormat = "hermes",
+        prompts: Prompts | None = None,
+    ) -> tuple[list[int], list[ImageRef]]:
+        """The prompt: ids up to where the policy's first reply begins, and the images in it.
+
+        The template shows the tools where it teaches that format; else the text of `prompts` stands in the system
+        message.
+        """
         wired = [self._wire(message) for message in messages]
-        if tools and not self.shows_tools:
-            listing = HERMES_TOOLS.format(tools="\n".join(json.dumps(thaw(tool)) for tool in tools))
-            wired[0]["content"] += listing
+        by_template = self.shows_tools and reply_format in ("hermes", "native")
+        if not by_template:
+            wired[0]["content"] += tools_text(tools, reply_format, prompts)
         images = [image for message in messages for image in message.images]
-        return self._encode(self._render(wired, tools if self.shows_tools else None, prompt=True), images), images
+        return self._encode(self._render(wired, tools if by_template else None, prompt=True), images), images
 
     def tail(self, messages: Sequence[Message], *, ended: bool) -> tuple[list[int], list[ImageRef]]:
         """What stands between a reply and the next one; `ended`: the reply's last id is the end token."""
@@ -129,7 +140,10 @@ class ChatTokens:
         record = conversation.record
         new = conversation.messages[record.messages :]
         if not record.prompt_ids:
-            record.prompt_ids, record.images = self.opening(new, conversation.tools)
+            if conversation.cut:
+                raise ConfigError("env.history: a model's tokens only ever grow; allowed here: full", key="env.history")
+            taught = (conversation.tools, conversation.reply_format, conversation.prompts)
+            record.prompt_ids, record.images = self.opening(new, *taught)
             record.prompt_images = len(record.images)
         else:
             said = [message for message in new if message.role != "assistant"]

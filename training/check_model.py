@@ -56,7 +56,7 @@ def budget(policy: Policy, config: Config, env: Any, task: Task) -> None:
     bound_pixels(policy.processor, config.model.max_pixels or env.max_pixels)
     tokens = ChatTokens(policy.processor, policy.config)
     state = env.reset(task, seed=0)
-    prompt, images = tokens.opening(state.messages, state.tool_schemas)
+    prompt, images = tokens.opening(state.messages, state.tool_schemas, env.reply_format, env.prompts)
     room = config.rollout.max_completion_tokens
     image = max((tokens.pixels(one).tokens for one in images), default=0)
     if state.tool_schemas and image >= room:

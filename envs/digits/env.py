@@ -1,5 +1,6 @@
 """`digits`: find the handwritten digit, zoom in to read it, answer with its name and its box."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from PIL import Image
@@ -9,10 +10,12 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.coordinates import from_unit
 from viewbox.envs.data import ProceduralTasks
 from viewbox.envs.digits.draw import Difficulty, Split, canvas, place
+from viewbox.envs.digits.words import TEMPLATES
 from viewbox.envs.image import fit
 from viewbox.envs.types import Task
 from viewbox.errors import ConfigError, unknown
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
+from viewbox.rewards.metrics import Accuracy, MacroF1, MeanAveragePrecision, Metric
 
 Label = Literal["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 
@@ -35,11 +38,18 @@ class Digits(BaseMultiTurnEnv):
     name: ClassVar[str] = "digits"
     answer: ClassVar[Any] = DigitAnswer
     boxes: ClassVar[tuple[str, ...]] = ("bbox",)
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "label": Accuracy("label"),
+        "labels": MacroF1("label"),
+        "box": MeanAveragePrecision("bbox", label_field="label", ties="together"),
+    }
 
     max_turns = 4
     tools = ("zoom",)
     coordinates = "per_mille"
     max_pixels = 48 * 48
+    templates = TEMPLATES
+    boundary = False  # its one tool says nothing that others wrote
 
     split: Annotated[Split, Field(description="no handwritten image is in both")] = "train"
     num_tasks: Annotated[int, Field(ge=1, description="how many")] = 100_000

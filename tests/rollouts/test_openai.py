@@ -22,7 +22,7 @@ servers = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(servers)
 says, serving, scripted, status = servers.says, servers.serving, servers.scripted, servers.status
 
-ENV = Digits(max_turns=3)
+ENV = Digits(max_turns=3, reply_format="native")
 TASK = ENV.tasks[0]
 RIGHT = viewer.answer(ENV, TASK)
 ZOOM = json.dumps({"factor": 2})
@@ -33,10 +33,10 @@ BROKEN_CALL = viewer.call(ENV, 2, 0.5, 0.5)
 def ask(play):
     """Plays the first task against a server that gives these answers, the last one for ever: (episodes, server)."""
 
-    def run(*answers, by=None, tasks=1, concurrency=4, time_limit=20.0, **settings):
+    def run(*answers, by=None, tasks=1, concurrency=4, time_limit=20.0, env=ENV, **settings):
         with serving(by or scripted(*answers)) as server:
             generator = OpenAIGenerator(server.url, "m", **{"first_pause": 0.01} | settings)
-            return play(ENV, [TASK] * tasks, generator, concurrency=concurrency, time_limit=time_limit), server
+            return play(env, [TASK] * tasks, generator, concurrency=concurrency, time_limit=time_limit), server
 
     return run
 
@@ -136,15 +136,15 @@ def test_every_call_has_an_id_of_its_own_also_where_the_endpoint_gives_none_or_t
 
 
 def test_arguments_that_are_no_json_object_are_an_error_to_the_model_and_go_back_as_one(ask):
-    _, server = one(ask(says("", ("a1", "zoom", '{"factor": 2')), says(RIGHT)))
+    _, server = one(ask(says("", ("a1", "zoom", "closer, please")), says(RIGHT)))
     said, result = server.bodies[1]["messages"][2:4]
-    assert "not JSON" in result["content"]
-    assert json.loads(said["tool_calls"][0]["function"]["arguments"]) == {"malformed": '{"factor": 2'}
+    assert "must be a JSON object" in result["content"]
+    assert json.loads(said["tool_calls"][0]["function"]["arguments"]) == {"malformed": "closer, please"}
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_a_call_in_the_text_is_answered_in_a_user_message(ask, native):
-    episode, server = one(ask(says(BROKEN_CALL), says(RIGHT), native_tools=native))
+@pytest.mark.parametrize("taught", ["native", "hermes", "fenced", "json"])
+def test_a_call_in_the_text_is_answered_in_a_user_message(ask, taught):
+    episode, server = one(ask(says(BROKEN_CALL), says(RIGHT), env=Digits(max_turns=3, reply_format=taught)))
     said, result = server.bodies[1]["messages"][2:]
     assert said == {"role": "assistant", "content": BROKEN_CALL}
     assert result["role"] == "user"
@@ -154,10 +154,18 @@ def test_a_call_in_the_text_is_answered_in_a_user_message(ask, native):
     assert episode.end_reason == "answered"
 
 
-def test_without_native_tools_the_system_message_lists_them(ask):
-    _, server = one(ask(says(RIGHT), native_tools=False))
-    assert "tools" not in server.bodies[0]
-    assert server.bodies[0]["messages"][0]["content"] == ENV.opening(TASK) + tools_text(ENV.tool_schemas)
+@pytest.mark.parametrize("taught", ["hermes", "fenced", "json"])
+def test_a_format_other_than_native_is_taught_in_the_system_message_of_every_request(ask, taught):
+    _, server = one(ask(says(BROKEN_CALL), says(RIGHT), env=Digits(max_turns=3, reply_format=taught)))
+    system = ENV.opening(TASK) + tools_text(ENV.tool_schemas, taught)
+    assert [body["messages"][0]["content"] for body in server.bodies] == [system, system]
+    assert not any("tools" in body for body in server.bodies)
+
+
+def test_an_environments_own_template_teaches_the_format(ask):
+    env = Digits(max_turns=3, reply_format="json", templates={"tools_json": "Tools: {{ tools | length }}"})
+    _, server = one(ask(says(RIGHT), env=env))
+    assert server.bodies[0]["messages"][0]["content"].endswith("\n\nTools: 1")
 
 
 def test_the_listing_and_the_answers_are_what_qwens_template_makes_of_native_ones(qwen3):
@@ -165,11 +173,8 @@ def test_the_listing_and_the_answers_are_what_qwens_template_makes_of_native_one
     both = [Message("tool", (f"r{n}",), tool_call_id=f"call_{n}") for n in range(2)]
     talk = [Message("system", ("S",)), Message("user", ("Q",)), Message("assistant", (BROKEN_CALL,)), *both]
 
-    class Endpoint(OpenAIGenerator):
-        def messages(self, tools):
-            return self.request(Conversation(talk, tools, seed=0, index=0))["messages"]
-
-    listed = Endpoint("http://127.0.0.1:1", "m", native_tools=False).messages(tools)
+    endpoint = OpenAIGenerator("http://127.0.0.1:1", "m")
+    listed = endpoint.request(Conversation(talk, tools, seed=0, index=0, reply_format="hermes"))["messages"]
     native = [{"role": m.role, "content": m.text} for m in talk]
     render = qwen3.tokens._render
     assert render(listed, prompt=True) == render(native, tools, prompt=True)

@@ -106,6 +106,7 @@ def test_the_folder_is_enough_to_score_its_episodes_again(viewbox, tmp_path):
     assert code == 0
     saved = config.load("here/config.yaml")
     expected = {"noise": 3, "split": "test", "max_pixels": 4096, "coordinates": "pixel", "pixel_multiple": 28}
+    expected["reply_format"] = "native"
     assert saved.env.settings == expected
     env = make(saved.env.name, reward=build(saved.reward), **saved.env.settings)
     episodes = list(load("here/episodes"))
@@ -128,6 +129,34 @@ def test_without_native_tools_and_with_extra_fields(viewbox):
     assert body.keys() == {"model", "messages", "top_k", "a"}
     assert (body["top_k"], body["a"]) == (5, {"b": 0.001})
     assert "<tools>" in body["messages"][0]["content"]
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "taught", "words"),
+    [
+        ("google/gemma-3-4b-it", ("--no-native-tools",), "json", '{"tool": <function-name>'),
+        ("google/gemma-3-4b-it", ("--no-native-tools", "--set", "reply_format=fenced"), "fenced", "```tool"),
+        ("google/gemma-3-4b-it", (), "native", None),
+    ],
+)
+def test_how_tools_are_taught_is_the_option_then_the_setting_then_the_models_default(
+    viewbox, model, given, taught, words
+):
+    with serving(scripted(says(RIGHT))) as server:
+        viewbox(*at(server, "--tasks", 1, "--out", "o", "--model", model, *given))
+    assert config.load("o/config.yaml").env.settings["reply_format"] == taught
+    (body,) = server.bodies
+    assert ("tools" in body) == (words is None)
+    assert words is None or words in body["messages"][0]["content"]
+
+
+def test_the_thinking_tags_of_a_served_model_are_a_setting_of_its_run(viewbox):
+    said = says(RIGHT + '◁think▷Or {"label": "one", "bbox": [0, 0, 9, 9]}?◁/think▷')  # else the last object counts
+    kimi = ("--model", "moonshotai/Kimi-VL-A3B-Thinking", "--set", "coordinates=per_mille")
+    with serving(scripted(said)) as server:
+        assert viewbox(*at(server, "--tasks", 1, "--out", "o", *kimi))[0] == 0
+    (episode,) = load("o/episodes")
+    assert (episode.end_reason, dict(episode.answer)["label"]) == ("answered", ENV.tasks[0].reference["label"])
 
 
 def test_the_key_is_in_no_file_and_no_message(viewbox, tmp_path):

@@ -1,19 +1,25 @@
 """Messages ↔ tokens: nothing is re-tokenised, nothing is lost, and what the environment says stays words."""
 
 import copy
+import hashlib
 import json
 import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
+import trl
 from PIL import Image
 
+from viewbox.config import ModelSection
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.frozen import thaw
 from viewbox.envs.types import ImageRef, Message
-from viewbox.errors import ImageError, ModelError
+from viewbox.envs.wire import tools_text
+from viewbox.errors import ConfigError, ImageError, ModelError
 from viewbox.rollouts.collate import mismatch
 from viewbox.rollouts.conversation import Conversation
+from viewbox.rollouts.models import load_processor
 from viewbox.rollouts.scripted import Forced
 from viewbox.rollouts.tokens import ChatTokens
 
@@ -171,6 +177,48 @@ def test_where_the_template_shows_no_tools_the_system_prompt_lists_them(kit):
     assert kit.tokens.shows_tools == (kit.name == "qwen3_vl")
 
 
+@pytest.mark.parametrize("taught", ["native", "hermes", "fenced", "json"])
+def test_the_prompt_teaches_the_format_that_is_set_and_no_other(kit, taught):
+    env = Digits(reply_format=taught)
+    state = env.reset(env.tasks[0], seed=0)
+    ids, _ = kit.tokens.opening(state.messages, state.tool_schemas, env.reply_format, env.prompts)
+    system = kit.tokenizer.decode(ids).partition("<|im_start|>system\n")[2].partition("<|im_end|>")[0]
+    assert system == env.opening(env.tasks[0]) + tools_text(state.tool_schemas, taught, env.prompts)
+    assert ("<tool_call>" in system) == (taught in ("native", "hermes"))
+
+
+def test_the_format_and_the_templates_of_the_environment_reach_the_prompt(kit, play):
+    env = Digits(max_turns=3, reply_format="json", templates={"tools_json": "Say {{ tools | length }}."})
+    generator = Watched(kit.tokens, scripted)
+    play(env, [env.tasks[0]], generator)
+    assert "\n\nSay 1.<|im_end|>" in kit.tokenizer.decode(generator.kept[0].record.prompt_ids)
+
+
+def test_a_template_that_teaches_what_is_not_read_is_not_asked_to(qwen3):
+    processor = copy.copy(qwen3.processor)
+    templates = Path(trl.__file__).parent / "chat_templates"
+    processor.chat_template = (templates / "qwen3_5_nothink.jinja").read_text()  # parameters as XML tags
+    tokens = ChatTokens(processor, qwen3.model().config)
+    ids, _ = tokens.opening(ENV.reset(ENV.tasks[0], seed=0).messages, ENV.tool_schemas)
+    prompt = tokens.tokenizer.decode(ids)
+    assert "<function=" not in prompt
+    assert tools_text(ENV.tool_schemas) in prompt
+
+
+def test_the_shipped_models_prompt_is_the_one_it_was_trained_on():
+    section = ModelSection(name="package:tiny_viewer")
+    tokens = ChatTokens(*reversed(load_processor(section)))
+    state = Digits().reset(Digits().tasks[0], seed=0)
+    ids, _ = tokens.opening(state.messages, state.tool_schemas)
+    digest = hashlib.sha256(json.dumps(ids).encode()).hexdigest()
+    assert (len(ids), digest[:16]) == (96, "419fa5f291444c52")
+
+
+def test_an_environment_that_drops_pictures_is_refused(kit, play):
+    with pytest.raises(ConfigError, match=r"env.history: .*; allowed here: full"):
+        play(Digits(history={"last_images": 1}), [ENV.tasks[0]], Watched(kit.tokens, scripted))
+
+
 def test_tools_are_not_mentioned_where_there_are_none(kit):
     env = Digits(max_turns=1)
     ids, _ = kit.tokens.opening(env.reset(env.tasks[0], seed=0).messages, env.tool_schemas)
@@ -238,7 +286,7 @@ def test_a_policy_that_spells_out_an_image_token_is_answered_like_any_other(kit,
     generator = Watched(tokens, script)
     (episode,) = play(Digits(max_turns=3), [ENV.tasks[0]], generator)
     assert episode.end_reason == "max_turns"
-    assert "unknown tool '<|image_pad|>'" in generator.kept[0].messages[3].text
+    assert "unknown tool '< |image_pad|>'" in generator.kept[0].messages[3].text
     assert mismatch(episode.tokens, tokens) is None
 
 

@@ -1,0 +1,154 @@
+"""An answer's shape as prompts and nudges state it, made from its JSON Schema: so the words cannot drift from the rule.
+
+One line of JSON with a placeholder for every value, nested objects and lists of objects included; below it, a line for
+every field of which there is more to say: what it means, that it may be left out, which numbers it takes.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+BOX = "[x1, y1, x2, y2]"
+NONE: Mapping[str, Any] = {}
+DEEPEST = 8  # objects and lists inside each other; what is deeper is left empty
+COMPOUND = ("allOf", "anyOf", "oneOf")
+
+
+def skeleton(schema: Mapping[str, Any] | None, boxes: Sequence[str] = (), *, turns: bool = True) -> str:
+    """An answer's shape, from its JSON Schema: examples where the schema has them, placeholders elsewhere.
+
+    `boxes` are the top-level fields that hold a box. `turns`: there may be another turn, so `continue` is a key too.
+
+    >>> skeleton({"properties": {"label": {"enum": ["cat", "dog"]}, "where": {"type": "array"}}}, ["where"])
+    '{"label": "cat|dog", "where": [x1, y1, x2, y2], "continue": false}'
+    >>> name = {"type": "string", "description": "what is seen"}
+    >>> finding = {"properties": {"name": name, "size": {"type": "number", "minimum": 0}}, "required": ["name"]}
+    >>> print(skeleton({"properties": {"findings": {"type": "array", "items": finding}}}, turns=False))
+    {"findings": [{"name": "…", "size": 0.0}]}
+    findings[].name: what is seen
+    findings[].size: may be left out; at least 0
+    """
+    if schema is None:
+        return "plain text"
+    shape = _Shape(schema)
+    filled = shape.filled(schema)
+    filled = (filled if isinstance(filled, dict) else {}) | dict.fromkeys(boxes, "<box>")
+    if turns:
+        filled["continue"] = False
+    line = json.dumps(filled, ensure_ascii=False).replace('"<box>"', BOX)
+    return "\n".join([line, *shape.notes(schema)])
+
+
+@dataclass(frozen=True)
+class _Spec:
+    """A schema with its references followed: `nullable` where null will do as well, `names` the references."""
+
+    own: Mapping[str, Any]
+    nullable: bool
+    names: frozenset[str]
+
+    @property
+    def kind(self) -> str:
+        if "type" in self.own:
+            return str(self.own["type"])
+        return next((kind for key, kind in _TELLING.items() if key in self.own), "string")
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        return self.own.get("properties", NONE) if self.kind == "object" else NONE
+
+
+_TELLING = {"properties": "object", "items": "array", "prefixItems": "array"}
+
+
+class _Shape:
+    """A schema with its definitions. One that holds itself is not unrolled."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self.root = root
+
+    def spec(self, given: Any) -> _Spec:
+        """What a schema comes to: the first choice of `anyOf` that is not null, and the outer words over the inner."""
+        own, nullable, names = given if isinstance(given, Mapping) else NONE, False, set()
+        for _ in range(DEEPEST):  # a reference may lead to itself
+            name = str(own.get("$ref", ""))
+            choices = [self._target(name)] if name else [one for key in COMPOUND for one in own.get(key, ())]
+            choices = [choice for choice in choices if isinstance(choice, Mapping)]
+            if not choices:
+                break
+            names |= {name} if name else set()
+            nullable |= any(choice.get("type") == "null" for choice in choices)
+            first = next((choice for choice in choices if choice.get("type") != "null"), NONE)
+            own = {**first, **{key: value for key, value in own.items() if key not in ("$ref", *COMPOUND)}}
+        kinds = own.get("type")
+        if isinstance(kinds, list | tuple):
+            nullable |= "null" in kinds
+            own = {**own, "type": next((kind for kind in kinds if kind != "null"), "null")}
+        return _Spec(own, nullable, frozenset(names))
+
+    def _target(self, reference: str) -> Any:
+        found: Any = self.root
+        for step in reference.removeprefix("#").strip("/").split("/"):
+            key = step.replace("~1", "/").replace("~0", "~")
+            found = found if not step else found.get(key, NONE) if isinstance(found, Mapping) else NONE
+        return found
+
+    def filled(self, given: Any, within: frozenset[str] = frozenset({"#"}), depth: int = 0) -> Any:
+        """A value of that schema: an example, or a placeholder. `within` are the references that it is inside of."""
+        spec = self.spec(given)
+        own, inside = spec.own, within | spec.names
+        if own.get("examples"):
+            return own["examples"][0]
+        if "const" in own:
+            return own["const"]
+        if own.get("enum"):
+            return "|".join(own["enum"]) if _all_words(own["enum"]) else own["enum"][0]
+        deeper = depth < DEEPEST and not spec.names & within
+        if spec.kind == "object":
+            return {name: self.filled(one, inside, depth + 1) for name, one in spec.fields.items()} if deeper else {}
+        if spec.kind == "array":
+            items = [*own.get("prefixItems", ())] or [own.get("items")] * max(1, min(4, own.get("minItems", 1)))
+            known = [one for one in items if isinstance(one, Mapping) and not self.spec(one).names & inside]
+            return [self.filled(one, inside, depth + 1) for one in known] if deeper else []
+        return {"number": 0.0, "integer": 0, "boolean": False, "null": None}.get(spec.kind, "…")
+
+    def notes(self, given: Any, path: str = "", within: frozenset[str] = frozenset({"#"})) -> Iterator[str]:
+        """A line for each field, at any depth, of which the placeholder does not say all."""
+        spec = self.spec(given)
+        inside = within | spec.names
+        if spec.names & within or path.count(".") + path.count("[") >= DEEPEST:
+            return
+        if spec.kind == "array":
+            yield from self.notes(spec.own.get("items"), f"{path}[]", inside)
+        for name, one in spec.fields.items():
+            field, here = self.spec(one), f"{path}.{name}" if path else name
+            words = [*_meaning(field), *_presence(field, name, spec.own.get("required")), *_limits(field.own)]
+            if words:
+                yield f"{here}: {'; '.join(words)}"
+            yield from self.notes(one, here, inside)
+
+
+def _all_words(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _meaning(field: _Spec) -> list[str]:
+    words = field.own.get("description")
+    return [" ".join(str(words).split()).rstrip(".")] if words else []
+
+
+def _presence(field: _Spec, name: str, required: Sequence[str] | None) -> list[str]:
+    if "default" in field.own or (required is not None and name not in required):
+        return ["may be left out"]
+    return ["may be null"] if field.nullable else []
+
+
+def _limits(own: Mapping[str, Any]) -> list[str]:
+    if own.get("enum") and not _all_words(own["enum"]):
+        return [f"one of {', '.join(json.dumps(value, ensure_ascii=False) for value in own['enum'])}"]
+    low, high = own.get("minimum"), own.get("maximum")
+    if low is not None and high is not None:
+        return [f"{low:g} to {high:g}"]
+    words = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "above", "exclusiveMaximum": "below"}
+    return [f"{word} {own[key]:g}" for key, word in words.items() if own.get(key) is not None]
