@@ -1,19 +1,38 @@
-"""The viewer's tools, one family a file; importing this package registers them all."""
+"""The viewer's tools, one family a file; importing this package registers them all. Others are made by an author."""
 
 from viewbox.envs.tools import analysis, filters, geometry, intensity, symmetry, volumes, windows
 from viewbox.envs.tools.applying import Applied, apply, chain, located
-from viewbox.envs.tools.registry import TOOLS, Box, Hidden, Outcome, Point, Range, Tool, call, get, times, tool
+from viewbox.envs.tools.free import Found, answer
+from viewbox.envs.tools.parameters import Stated
+from viewbox.envs.tools.registry import (
+    TOOLS,
+    Box,
+    Hidden,
+    Outcome,
+    Picture,
+    Point,
+    Range,
+    Tool,
+    call,
+    get,
+    times,
+    tool,
+)
 
 __all__ = [
     "TOOLS",
     "Applied",
     "Box",
+    "Found",
     "Hidden",
     "Outcome",
+    "Picture",
     "Point",
     "Range",
+    "Stated",
     "Tool",
     "analysis",
+    "answer",
     "apply",
     "call",
     "chain",

@@ -17,7 +17,7 @@ from viewbox.envs.source import Source
 from viewbox.envs.tools.registry import call
 from viewbox.envs.types import ToolResult
 
-Picture = str | Path | Image.Image | np.ndarray | Source | View
+Openable = str | Path | Image.Image | np.ndarray | Source | View
 MAX_PIXELS = 512 * 512
 
 
@@ -34,7 +34,7 @@ class Applied:
 
 def apply(
     name: str,
-    image: Picture,
+    image: Openable,
     /,
     *,
     coordinates: Coordinates = "unit",
@@ -69,7 +69,7 @@ def _step(
 
 
 def chain(
-    image: Picture,
+    image: Openable,
     calls: Iterable[tuple[str, Mapping[str, Any]]],
     *,
     coordinates: Coordinates = "unit",
@@ -92,7 +92,7 @@ def chain(
     return steps
 
 
-def view_of(image: Picture, max_pixels: int = MAX_PIXELS) -> View:
+def view_of(image: Openable, max_pixels: int = MAX_PIXELS) -> View:
     """The overview of an image however it is given; a `View` as it is."""
     return image if isinstance(image, View) else View.of(Source.of(image), max_pixels=max_pixels)
 

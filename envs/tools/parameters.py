@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 
 from viewbox.envs.coordinates import Coordinates, limits, needs_size, to_unit, unit_name
 from viewbox.envs.frozen import thaw
+from viewbox.envs.image import View
 from viewbox.errors import ToolError, hint
 
 T = TypeVar("T")
@@ -27,6 +28,8 @@ class Range(NamedTuple):
 
 Point = Annotated[tuple[float, float], "point"]
 Box = Annotated[tuple[float, float, float, float], "box"]
+# A picture by name ("image_1", "view_3"): the model writes the name, the function is given the `View`.
+Picture = Annotated[View, "picture"]
 # An argument the environment fills in and the model never sees: `images: Hidden[Sequence[Source]]`.
 Hidden = Annotated[T, "hidden"]
 
@@ -35,13 +38,19 @@ class Stated(tuple[float, ...]):
     """A point or box among a tool's facts, in fractions of the view: the model is told it in its own coordinates."""
 
 
-_MARKS = ("point", "box", "hidden")
+_MARKS = ("point", "box", "picture", "hidden")
+_NAMES_A_PICTURE = 'a picture by name: "image_1" (the first image given) or "view_3" (a picture shown since, by number)'
 _TYPES = {float: "number", int: "integer", bool: "boolean", str: "string"}
 
 
 def is_hidden(annotation: Any) -> bool:
     """Whether the environment gives the argument with this hint, not the model."""
     return get_origin(annotation) is Annotated and "hidden" in get_args(annotation)[1:]
+
+
+def is_picture(annotation: Any) -> bool:
+    """Whether the argument with this hint is a picture that the model names."""
+    return get_origin(annotation) is Annotated and "picture" in get_args(annotation)[1:]
 
 
 def parameter(annotation: Any) -> dict[str, Any]:
@@ -52,8 +61,8 @@ def parameter(annotation: Any) -> dict[str, Any]:
     """
     if get_origin(annotation) is Annotated:
         base, *notes = get_args(annotation)
-        kind = next((note for note in notes if note in ("point", "box")), None)
-        spec = _corners(kind) if kind else parameter(base)
+        kind = next((note for note in notes if note in ("point", "box", "picture")), None)
+        spec = _kind(kind) if kind else parameter(base)
         for note in notes:
             if isinstance(note, Range):
                 ends = {"minimum": note.low, "maximum": note.high}
@@ -68,21 +77,25 @@ def parameter(annotation: Any) -> dict[str, Any]:
     if inner and len(inner) < len(get_args(annotation)):  # X | None
         return parameter(inner[0])
     if annotation not in _TYPES:
-        allowed = "float, int, bool, str, Literal, Point, Box, each perhaps `| None`, or Hidden"
+        allowed = "float, int, bool, str, Literal, Point, Box, Picture, each perhaps `| None`, or Hidden"
         raise TypeError(f"{annotation!r} is no type of an argument; allowed: {allowed}")
     return {"type": _TYPES[annotation]}
 
 
-def _corners(kind: str) -> dict[str, Any]:
+def _kind(kind: str) -> dict[str, Any]:
+    if kind == "picture":
+        return {"type": "string", "x-kind": kind}
     length = 2 if kind == "point" else 4
     return {"type": "array", "items": {"type": "number"}, "minItems": length, "maxItems": length, "x-kind": kind}
 
 
 def stated(spec: Mapping[str, Any], coordinates: Coordinates) -> dict[str, Any]:
-    """A parameter's schema as a model is told it: points and boxes in `coordinates`."""
+    """A parameter's schema as a model is told it: points and boxes in `coordinates`, pictures by name."""
     kind = spec.get("x-kind")
     told = {key: value for key, value in spec.items() if key != "x-kind"}
-    if kind:
+    if kind == "picture":
+        told["description"] = ": ".join(filter(None, (spec.get("description"), _NAMES_A_PICTURE)))
+    elif kind:
         written = f"{'[x, y]' if kind == 'point' else '[x1, y1, x2, y2]'} in {unit_name(coordinates)}"
         told["description"] = f"{spec['description']}: {written}" if "description" in spec else written
         if not needs_size(coordinates):
@@ -104,11 +117,13 @@ def checked(given: Any, spec: Mapping[str, Any], what: str, coordinates: Coordin
     if not _finite(value):
         raise ToolError(f"{what} must be finite")
     bare = {key: item for key, item in spec.items() if key != "x-kind"}
-    plain = kind and _numbers(value, spec["minItems"])  # most calls: a validator takes longer than a tool that reads
+    # Most calls: a validator takes longer than a tool that reads.
+    words = isinstance(value, str) and spec["type"] == "string" and "enum" not in spec
+    plain = words or ("minItems" in spec and _numbers(value, spec["minItems"]))
     problem = None if plain else next(iter(Draft202012Validator(bare).iter_errors(value)), None)
     if problem is not None:
         raise ToolError(f"{what} = {json.dumps(value, default=str)[:80]}: {_words(problem, spec, value)}")
-    if kind:
+    if kind in ("point", "box"):
         return to_unit(value, coordinates, size, what)
     if spec["type"] == "integer":
         return int(value)
@@ -134,7 +149,7 @@ def _words(problem: Any, spec: Mapping[str, Any], value: Any) -> str:
         return f"out of range; allowed: {between(spec)}"
     if problem.validator == "enum" or "enum" in spec:
         return f"allowed: {', '.join(map(str, spec['enum']))}{hint(value, map(str, spec['enum']))}"
-    if spec.get("x-kind"):
+    if spec.get("x-kind") in ("point", "box"):
         return f"a {spec['x-kind']} is {2 if spec['x-kind'] == 'point' else 4} numbers"
     words = between(spec)
     return f"must be of type {spec['type']}" + (f"; allowed: {words}" if words else "")

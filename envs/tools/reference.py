@@ -78,6 +78,8 @@ def takes(spec: Mapping[str, Any], coordinates: Coordinates | None = None) -> st
     >>> takes({"type": "number", "minimum": 0.5, "maximum": 4}), takes({"type": "string", "enum": ["a", "b"]})
     ('a number, 0.5 to 4', 'a or b')
     """
+    if spec.get("x-kind") == "picture":
+        return "a picture by name"
     if spec.get("x-kind"):
         corners = "[x, y]" if spec["x-kind"] == "point" else "[x1, y1, x2, y2]"
         return f"a {spec['x-kind']} {corners}" + (f" in {unit_name(coordinates)}" if coordinates else "")

@@ -69,7 +69,7 @@ def cells(image: str | Source) -> list[Cell]:
     families = reference.families()
     if source.volume is None:
         families.pop("volumes", None)  # there is no slice to choose
-    found = [_cell(one, start) for members in families.values() for one in members]
+    found = [_cell(one, start) for members in families.values() for one in members if one.viewer]
     return [Cell("the image", "", "", start.render(), about), *found]
 
 

@@ -33,6 +33,8 @@ def parse(words: Iterable[str]) -> list[Call]:
         if not equals:
             if name not in TOOLS:
                 raise ConfigError(f"{unknown('tool', name, TOOLS)}; an argument is written name=value")
+            if not TOOLS[name].viewer:
+                raise ConfigError(f"{name} does not work on a view: it is called in an episode only")
             calls.append((name, {}))
         elif not calls:
             raise ConfigError(f"{word}: an argument before any tool; allowed: TOOL name=value … TOOL name=value …")

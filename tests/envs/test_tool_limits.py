@@ -31,6 +31,7 @@ class Find(BaseMultiTurnEnv):
     answer: ClassVar = Finding
     boxes = ("bbox",)
     max_turns = 10
+    boundary = False  # what a tool says is compared as it is
 
     def default_reward(self):
         return ExactMatchReward("label")
@@ -126,7 +127,7 @@ def test_limits_are_told_before_the_first_call():
     described = {one["function"]["name"]: one["function"]["description"] for one in state.tool_schemas}
     assert described["zoom"].endswith(" At most 2 calls.")
     assert "At most" not in described["crop"]
-    assert "At most 5 calls of tools in all." in state.messages[0].text
+    assert "At most 5 tool calls in all." in state.messages[0].text
 
 
 def test_an_environment_without_limits_says_nothing_of_them():
@@ -203,13 +204,14 @@ def test_the_driver_offers_a_conversation_the_tools_of_its_task():
         offered: ClassVar = {}
 
         def join(self, conversation):
-            names = [one["function"]["name"] for one in conversation.tools]
-            self.offered[conversation.task.id] = names
+            pass
 
         def leave(self, conversation):
             pass
 
         async def reply(self, conversation):
+            names = [one["function"]["name"] for one in conversation.tools]
+            self.offered[conversation.task.id] = names
             return GeneratedReply('{"label": "left"}')
 
     async def run():

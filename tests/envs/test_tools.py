@@ -132,7 +132,7 @@ def test_a_tool_that_breaks_costs_its_call_only(scratch):
         """Fails."""
         raise RuntimeError("secret path")
 
-    assert error("broken", {}) == "broken failed (RuntimeError)"
+    assert error("broken", {}) == "broken failed (RuntimeError); call it otherwise or go on without"
 
 
 def test_a_tool_that_only_reads_leaves_the_view_and_shows_no_image(scratch):

@@ -1,0 +1,91 @@
+"""What a tool call costs beside the tool itself: the way into a thread and back, and the cleaning of what it says.
+
+    python benchmarks/tool_calls.py
+
+The last line is one JSON object: microseconds a call, milliseconds a text. `to_thread` is the standard library's, for
+comparison.
+"""
+
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+
+from viewbox.envs import threads
+from viewbox.envs.image import View
+from viewbox.envs.tools import Picture, Tool, answer
+from viewbox.envs.untrusted import boundary, clean, wrapped
+
+CALLS, ROUNDS = 2000, 7
+
+
+def quiet(image: Picture) -> str:
+    """Says a word."""
+    return "nothing"
+
+
+async def quiet_too(image: Picture) -> str:
+    """Says a word."""
+    return "nothing"
+
+
+async def one_after_the_other(call: Callable[[], Awaitable[object]]) -> float:
+    """Microseconds a call, the median of some rounds."""
+    found = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        for _ in range(CALLS):
+            await call()
+        found.append((time.perf_counter() - start) / CALLS * 1e6)
+    return statistics.median(found)
+
+
+async def all_at_once(call: Callable[[], Awaitable[object]]) -> float:
+    start = time.perf_counter()
+    await asyncio.gather(*[call() for _ in range(CALLS)])
+    return (time.perf_counter() - start) / CALLS * 1e6
+
+
+async def calls() -> dict[str, float]:
+    view = View.of(np.zeros((64, 64), np.uint8))
+    plain, awaited = Tool.of(quiet), Tool.of(quiet_too)
+    named = {"image": "image_1"}
+    return {
+        "run_us": await one_after_the_other(lambda: threads.run(int, limit=60)),
+        "to_thread_us": await one_after_the_other(lambda: asyncio.to_thread(int)),
+        "run_at_once_us": await all_at_once(lambda: threads.run(int, limit=60)),
+        "answer_us": await one_after_the_other(lambda: answer(plain, named, pictures=lambda name: view, limit=60)),
+        "answer_async_us": await one_after_the_other(
+            lambda: answer(awaited, named, pictures=lambda name: view, limit=60)
+        ),
+    }
+
+
+def texts() -> dict[str, float]:
+    given = {
+        "line_us": "zoomed (factor: 2.0, shows: [0.25, 0.25, 0.75, 0.75])",
+        "page_us": "No focal consolidation; heart size normal. " * 180,
+        "chinese_page_us": "未见明显实变影" * 1100,
+        "hundred_mb_us": "x" * 100_000_000,
+        "hundred_mb_unseen_us": "\u200b" * 100_000_000,
+        "hundred_mb_marks_us": "<a" * 50_000_000,
+    }
+    found = {}
+    for name, text in given.items():
+        took = []
+        for _ in range(ROUNDS):
+            start = time.perf_counter()
+            wrapped(clean(text, 8000), boundary(0, 1, 0))
+            took.append((time.perf_counter() - start) * 1e6)
+        found[name] = statistics.median(took)
+    return found
+
+
+if __name__ == "__main__":
+    measured = asyncio.run(calls()) | texts()
+    for name, value in measured.items():
+        print(f"{name:24} {value:10.1f}")
+    print(json.dumps({"benchmark": "tool_calls", **{name: round(value, 1) for name, value in measured.items()}}))
