@@ -18,6 +18,7 @@ _HOMES = {
     "BaseMultiTurnEnv": "viewbox.envs.base",
     "Reply": "viewbox.envs.base",
     "StepResult": "viewbox.envs.base",
+    "ScriptedPolicy": "viewbox.envs.policies",
     "View": "viewbox.envs.image",
     "Episode": "viewbox.envs.types",
     "ImageRef": "viewbox.envs.types",
@@ -31,6 +32,7 @@ _HOMES = {
     "IoUReward": "viewbox.rewards",
     "TokenF1Reward": "viewbox.rewards",
     "play_many": "viewbox.rollouts.driver",
+    "summarise": "viewbox.rollouts.summary",
     "load": "viewbox.rollouts.store",
     "Writer": "viewbox.rollouts.store",
     "ViewboxError": "viewbox.errors",
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from viewbox.envs.base import Reply as Reply
     from viewbox.envs.base import StepResult as StepResult
     from viewbox.envs.image import View as View
+    from viewbox.envs.policies import ScriptedPolicy as ScriptedPolicy
     from viewbox.envs.types import Episode as Episode
     from viewbox.envs.types import Task as Task
     from viewbox.rollouts.driver import play_many as play_many

@@ -12,29 +12,35 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from threading import Lock
 from typing import Annotated, Any, ClassVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 from cachetools import LRUCache, cached
 from PIL import Image
 from pydantic import BaseModel, Field
 
-from viewbox.envs import answers, loop, prompts, settings, tools
+from viewbox.envs import answers, history, loop, prompts, settings, threads, tools
 from viewbox.envs.coordinates import Coordinates, needs_size, unit_name
 from viewbox.envs.frozen import FrozenDict
 from viewbox.envs.image import View
+from viewbox.envs.prompts import Prompts
+from viewbox.envs.reply import Shape
+from viewbox.envs.rules import Rules
 from viewbox.envs.source import Source
 from viewbox.envs.state import EpisodeState, Reply, StepResult
 from viewbox.envs.task_images import Images, opened
+from viewbox.envs.tools import Tool
 from viewbox.envs.types import Episode, ImageRef, Message, Scores, Task, Turn
 from viewbox.errors import ConfigError, ToolError, unknown
 from viewbox.rewards import guarded
+from viewbox.rewards.blocking import is_blocking, refuse_remote
+from viewbox.rewards.metrics import Metric
 
 MAX_TURNS_CEILING = 30
 OVERVIEWS = 2**29  # bytes of native pixels whose overviews are kept; the least recently used go first
-Count = Annotated[int, Field(ge=0)]
 
 
-class BaseMultiTurnEnv:
+class BaseMultiTurnEnv(Rules):
     """Immutable specification of an environment; an author subclasses it.
 
     Annotated class attributes are the settings: `viewbox.make(name, max_turns=6)` overrides them, checked by type.
@@ -45,23 +51,20 @@ class BaseMultiTurnEnv:
     restricted: ClassVar[bool] = False  # its images must stay on this machine: no endpoint elsewhere, no tracker
     boxes: ClassVar[tuple[str, ...]] = ()  # answer fields that hold a box, in the frame of the (first) original image
     view_field: ClassVar[str | None] = None  # the answer's field that names the view its boxes were seen in, by number
+    metrics: ClassVar[Mapping[str, Metric]] = {}  # of many episodes together, by name: what a paper would report
+    own_tools: ClassVar[tuple[Tool, ...]] = ()  # beside viewbox's, which they win over where names are equal
 
-    max_turns: Annotated[int, Field(ge=1, description="replies of the model in an episode, the answer included")] = 10
     tools: Annotated[tuple[str, ...], Field(description="names of the tools the model may call")] = (
         "zoom",
         "crop",
         "adjust_contrast",
         "reset",
     )
-    max_calls: Annotated[
-        dict[str, Count],
-        Field(description="how often a tool may be called in an episode, by name; others as often as turns allow"),
-    ] = {}  # noqa: RUF012  (an instance has its own, frozen)
-    total_calls: Annotated[Count | None, Field(description="calls of tools in an episode, all together")] = None
     coordinates: Annotated[
         Coordinates,
         Field(description="how points and boxes are written; default in a run: as the model was trained to"),
     ] = "unit"
+    prompts: Prompts  # made of `templates`
     max_pixels: Annotated[int, Field(ge=256, description="largest view, in pixels (width x height)")] = 512 * 512
     pixel_multiple: Annotated[
         int, Field(ge=1, description="sides of a view are multiples of this; default in a run: the model's patch grid")
@@ -70,15 +73,22 @@ class BaseMultiTurnEnv:
     def __init__(self, *, reward: Any = None, **given: Any) -> None:
         self.__dict__.update(settings.checked(type(self), given))
         kept: LRUCache = LRUCache(OVERVIEWS, getsizeof=_bytes)
+        self.__dict__["_overviews"] = (
+            WeakValueDictionary()
+        )  # of what is in use, by the id of the source, which it holds
         self.__dict__["_overview_of"] = cached(kept, lock=Lock())(self._open)
+        self.__dict__["_text"] = lru_cache(maxsize=256)(str)  # one copy of equal texts: those of a task's episodes
         self.__dict__["_schemas_of"] = lru_cache(maxsize=256)(self._schemas)
         if self.max_turns > MAX_TURNS_CEILING:
             warnings.warn(f"max_turns = {self.max_turns}: clamped to {MAX_TURNS_CEILING}", stacklevel=2)
             self.__dict__["max_turns"] = MAX_TURNS_CEILING
+        self.__dict__["_toolbox"] = {**tools.TOOLS, **{one.name: one for one in self.own_tools}}
         for name in self.tools:
-            if name not in tools.TOOLS:
-                raise ConfigError(f"{self.name}: {unknown('tool', name, tools.TOOLS)}", key="tools")
+            if name not in self._toolbox:  # type: ignore[attr-defined]
+                raise ConfigError(f"{self.name}: {unknown('tool', name, self._toolbox)}", key="tools")  # type: ignore[attr-defined]
         self.__dict__["max_calls"] = FrozenDict(self.max_calls)
+        self.__dict__["templates"] = FrozenDict({**type(self).templates, **self.templates})
+        self.__dict__["prompts"] = Prompts(self.templates)
         for name in self.max_calls:
             if name not in self.tools:
                 raise ConfigError(f"{self.name}: {unknown('tool', name, self.tools)}", key=f"max_calls.{name}")
@@ -92,6 +102,8 @@ class BaseMultiTurnEnv:
             )
         chosen = getattr(type(self), "reward", None) if reward is None else reward
         self.__dict__["reward"] = guarded(self.default_reward() if chosen is None else chosen)
+        if self.restricted:
+            refuse_remote(self.reward, self.name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{self.name}: an environment cannot be changed; make another with {name}={value!r}")
@@ -138,8 +150,11 @@ class BaseMultiTurnEnv:
         """What is wrong with an answer that fits the schema, in words; None where nothing is."""
         return None
 
-    def on_answer(self, state: EpisodeState, answer: Any) -> str | None:
-        """A user's words in reply to an answer (the episode goes on), or None: the episode ends."""
+    def on_answer(self, state: EpisodeState, answer: Any) -> Any:
+        """A user's words in reply to an answer (the episode goes on), or None: the episode ends.
+
+        It may be a coroutine function: a user may be another model. On the last turn nobody is asked.
+        """
         return None
 
     def oracle(self, task: Task) -> Sequence[str]:
@@ -159,9 +174,31 @@ class BaseMultiTurnEnv:
         return self.answer
 
     @cached_property
+    def answer_shape(self) -> Shape | None:
+        """What helps to read an answer that is not quite where it should be; None where plain text answers."""
+        return None if self.answer_schema is None else Shape.of(self.answer_schema)
+
+    @property
+    def answer_keys(self) -> list[str]:
+        """The keys of the final object; none where plain text answers."""
+        return [*(self.answer_schema or {}).get("properties", {}), "continue"] if self.answer_schema else []
+
+    @cached_property
     def skeleton(self) -> str:
         """The answer's shape, as prompts and nudges state it."""
-        return prompts.skeleton(self.answer_schema, self.boxes)
+        return prompts.skeleton(self.answer_schema, self.boxes, turns=self.max_turns > 1)
+
+    def numbers_views(self, offered: Sequence[str]) -> bool:
+        """Whether pictures are told their numbers: where answers or tools name them."""
+        return self.view_field is not None or any(self.tool(name).takes_pictures for name in offered)
+
+    def tool(self, name: str) -> Tool:
+        """The tool of that name: the environment's own, or viewbox's."""
+        return self._toolbox[name]  # type: ignore[attr-defined]
+
+    def shown(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages as the model is shown them, under the `history` policy."""
+        return history.shown(messages, self.history, lambda number: self.prompts.render("dropped", number=number))
 
     @cached_property
     def tool_schemas(self) -> tuple[Mapping[str, Any], ...]:
@@ -182,32 +219,39 @@ class BaseMultiTurnEnv:
 
     def limit(self, name: str) -> int | None:
         """How often a tool may be called in an episode; None: no limit of its own."""
-        return self.max_calls.get(name, tools.get(name).max_calls)
+        return self.max_calls.get(name, self.tool(name).max_calls)
 
     def _schemas(self, names: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
         if self.max_turns == 1:
             return ()
-        one = {name: tools.get(name).schema(self.coordinates, max_calls=self.limit(name)) for name in names}
+        one = {name: self.tool(name).schema(self.coordinates, max_calls=self.limit(name)) for name in names}
         return tuple(FrozenDict(schema) for schema in one.values())
 
     def opening(self, task: Task) -> str:
         """The whole system prompt."""
-        parts = [self.system_prompt(task), prompts.COORDINATES.format(unit=unit_name(self.coordinates))]
-        if self.view_field is not None:
-            parts.append(prompts.VIEWS.format(field=self.view_field))
-        if self.total_calls is not None and self.max_turns > 1:
-            parts.append(prompts.TOTAL_CALLS.format(calls=tools.times(self.total_calls)))
-        if self.answer is not None:
-            parts.append(prompts.ANSWER.format(skeleton=self.skeleton))
-        return "\n".join(parts)
+        offered = self.offered(task) if self.max_turns > 1 else ()
+        return self.prompts.render(
+            "opening",
+            system=self.system_prompt(task),
+            unit=unit_name(self.coordinates),
+            skeleton=None if self.answer is None else self.skeleton,
+            view_field=self.view_field,
+            total_calls=self.total_calls,
+            max_turns=self.max_turns,
+            boundary=self.boundary and bool(offered),
+            named_images=any(self.tool(name).takes_pictures for name in offered),
+            tools=bool(offered),
+        )
 
     def _open(self, task: Task) -> tuple[View, ImageRef, int] | None:
         """The overview, its picture, and how many images there are."""
         pictures = self.images(task)
         if not pictures:
             return None
-        view = View.of(opened(pictures[0]), max_pixels=self.max_pixels, multiple=self.pixel_multiple)
-        return view, ImageRef.of(view.render()), len(pictures)
+        source = opened(pictures[0])
+        view = View.of(source, max_pixels=self.max_pixels, multiple=self.pixel_multiple)
+        view = self._overviews.setdefault(id(source), view)  # type: ignore[attr-defined]
+        return view, view.picture(), len(pictures)
 
     # ------------------------------------------------------------------ the turn loop
     def reset(self, task: Task, *, seed: int) -> EpisodeState:
@@ -215,14 +259,17 @@ class BaseMultiTurnEnv:
         offered = self.offered(task)
         found = self._overview_of(task)  # type: ignore[attr-defined]
         view, shown, count = found or (None, None, 0)
-        question = self.user_message(task)
-        if count > 1 and "open_image" in offered and self.max_turns > 1:
-            words = prompts.IMAGES.format(count=count) + (prompts.FIRST_IMAGE if self.boxes else "")
-            question = f"{words}\n{question}"
-        if view is not None and self.view_field is not None:
-            question = f"{prompts.VIEW.format(number=0)}\n{question}"
+        question = self.prompts.render(
+            "question",
+            question=self.user_message(task),
+            images=count,
+            first_image=bool(self.boxes),
+            view=0 if view is not None and self.numbers_views(offered) else None,
+            switchable="open_image" in offered and self.max_turns > 1,
+        )
+        question, opening = self._text(question), self._text(self.opening(task))  # type: ignore[attr-defined]
         first = Message("user", (shown, question) if shown else (question,))
-        messages = [Message("system", (self.opening(task),)), first]
+        messages = [Message("system", (opening,)), first]
         turn = Turn("user", question, images=(shown,) if shown else ())
         images = () if view is None else Images(view.source, count, lambda: self.images(task))
         views = [] if view is None else [view]
@@ -234,7 +281,7 @@ class BaseMultiTurnEnv:
 
     def read_answer(self, text: str, task: Task) -> dict[str, Any] | None:
         """The answer a final reply gives, checked and with boxes as fractions of the original; None: none usable."""
-        value = loop.value(self, loop.parse(self, text))
+        value = loop.final_value(self, text)
         if value is None:
             return None
         answer, problem = self.check_answer(value, task)
@@ -269,11 +316,12 @@ class BaseMultiTurnEnv:
         """One episode with a function of the messages as the policy (it may be a coroutine function)."""
         state = self.reset(task, seed=seed)
         while state.end_reason is None:
-            said = policy(list(state.messages))
+            said = policy(self.shown(state.messages))
             said = await said if inspect.isawaitable(said) else said
-            state.messages.append(Message("assistant", (said if isinstance(said, str) else said.text,)))
+            said = Reply(said) if isinstance(said, str) else said
+            state.messages.append(Message("assistant", (said.text,), tool_calls=said.tool_calls))
             await self.step(state, said)
-        return state.episode()
+        return await threads.run(state.episode) if is_blocking(self.reward) else state.episode()
 
     def play(self, task: Task, policy: Callable[[list[Message]], Any], *, seed: int = 0) -> Episode:
         """`play_async` for scripts and notebooks without an event loop of their own."""

@@ -50,13 +50,17 @@ class FrozenDict(dict):
 
 _FROZEN.add(FrozenDict)
 _EMPTY: tuple = ()
+_IMMUTABLE = (tuple, frozenset)
 _SEQUENCES, _SETS = (list, tuple), (set, frozenset)
 _MAPPINGS = (dict, Mapping)  # dict first: asking an abstract class is slow
 
 
 def freeze(value: Any) -> Any:
     """`value` with every dict, list and set inside it made immutable."""
-    if type(value) in _FROZEN:
+    kind = type(value)
+    if kind in _FROZEN:
+        return value
+    if kind in _IMMUTABLE and _FROZEN.issuperset(map(type, value)):
         return value
     if isinstance(value, _SEQUENCES):
         return tuple([item if type(item) in _FROZEN else freeze(item) for item in value])

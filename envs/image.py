@@ -17,6 +17,7 @@ from PIL import Image
 
 from viewbox.envs.sampling import CLOSE, sample
 from viewbox.envs.source import Source
+from viewbox.envs.types import ImageRef
 
 Box = tuple[float, float, float, float]
 Point = tuple[float, float]
@@ -255,6 +256,14 @@ class View:
     def shown(self) -> np.ndarray:
         """The grid as it is shown: uint8, (height, width) or (height, width, 3)."""
         return self.source.to_uint8(self.values())
+
+    def picture(self) -> ImageRef:
+        """The grid as it is shown, by reference. Equal pictures share their pixels, and so do the views they are of."""
+        ref = ImageRef.of(self.shown())
+        grid = self._kept.get("grid")
+        if grid is not None and grid.dtype == np.uint8 and isinstance(ref.pixels, np.ndarray):
+            self._kept["grid"] = ref.pixels
+        return ref
 
     def gray(self) -> np.ndarray:
         """`shown` without colour, (height, width): ITU-R BT.601 luma. It is kept like the grid."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, overload
+from weakref import WeakValueDictionary
 
 from viewbox.envs.source import Source
 from viewbox.envs.types import ImageRef
@@ -45,9 +46,21 @@ class Images(Sequence[Source]):
         return (self[i] for i in range(len(self)))
 
 
+# What is open: tasks and episodes that show one image hold it once.
+_OPEN: WeakValueDictionary[tuple[str, str | None], Source] = WeakValueDictionary()
+
+
 def opened(image: Any) -> Source:
-    """The source of what an environment calls an image: an `ImageRef`, a PIL image, an array or a `Source`."""
-    if isinstance(image, ImageRef):
+    """The source of what an environment calls an image: an `ImageRef`, a PIL image, an array or a `Source`.
+
+    Of a reference to what is open already it is the very same source.
+    """
+    if not isinstance(image, ImageRef):
+        return Source.of(image)
+    key = image.hash, image.uri
+    source = _OPEN.get(key)
+    if source is None:
         in_memory = image.pixels is not None or image.uri is None
-        return Source.of(image.open() if in_memory else str(image.uri))  # a file may be deeper than Pillow's pictures
-    return Source.of(image)
+        source = Source.of(image.open() if in_memory else str(image.uri))  # a file may be deeper than a Pillow picture
+        source = _OPEN.setdefault(key, source)
+    return source

@@ -11,7 +11,9 @@ import io
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 import numpy as np
 from PIL import Image
@@ -57,12 +59,22 @@ class ImageRef(Record):
 
     @classmethod
     def _of_bytes(cls, pixels: np.ndarray, uri: str | None) -> "ImageRef":
-        """Of uint8 (h, w) or (h, w, 3), kept as they are: most views are encoded and never seen as a PIL image."""
-        kept = pixels.copy() if pixels.flags.writeable else np.ascontiguousarray(pixels)
-        (height, width), mode = kept.shape[:2], "L" if kept.ndim == 2 else "RGB"
+        """Of uint8 (h, w) or (h, w, 3), kept as they are: most views are encoded and never seen as a PIL image.
+
+        Of pixels that are in memory already it is the reference that is there.
+        """
+        flat = np.ascontiguousarray(pixels)
+        (height, width), mode = flat.shape[:2], "L" if flat.ndim == 2 else "RGB"
         digest = hashlib.sha256(f"{mode} {width} {height} ".encode())
-        digest.update(kept.reshape(-1).data)
-        return cls(digest.hexdigest(), width, height, mode, uri, kept)
+        digest.update(flat.reshape(-1).data)
+        key = digest.hexdigest(), uri
+        with _LOCK:
+            there = _IN_MEMORY.get(key)
+            if there is None:
+                kept = flat.copy() if flat is pixels and flat.flags.writeable else flat
+                kept.flags.writeable = False
+                there = _IN_MEMORY[key] = cls(key[0], width, height, mode, uri, kept)
+        return there
 
     def open(self) -> Image.Image:
         """The pixels; raises `ImageError` where they cannot be had."""
@@ -90,6 +102,11 @@ class ImageRef(Record):
     def data_url(self) -> str:
         """The pixels as a `data:image/png;base64,…` URL."""
         return "data:image/png;base64," + base64.b64encode(self.png()).decode()
+
+
+# Equal pictures are held once: thousands of episodes look at the same few images, often in the same way.
+_IN_MEMORY: WeakValueDictionary[tuple[str, str | None], ImageRef] = WeakValueDictionary()
+_LOCK = Lock()
 
 
 def _png(pixels: np.ndarray) -> bytes:

@@ -1,9 +1,11 @@
 """What the driver and every generator share: a conversation, its tokens, and the reply."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from viewbox.envs.prompts import Prompts
+from viewbox.envs.rules import ReplyFormat
 from viewbox.envs.types import EpisodeTokens, ImageRef, Message, RunConfig, Task, ToolCall
 from viewbox.errors import ViewboxError
 
@@ -72,6 +74,15 @@ class Conversation:
     last_turn: bool = False  # the reply that comes next is the last one allowed
     deadline: float | None = None  # when the episode's time is up, on the event loop's clock
     info: dict[str, Any] = field(default_factory=dict)  # becomes `episode.info`; a generator may add to it
+    reply_format: ReplyFormat = "native"  # how the prompt is to teach tool calls
+    prompts: Prompts = field(default_factory=Prompts)  # the environment's, for what teaches them
+    history: Callable[[Sequence[Message]], list[Message]] = list  # what a model is shown of the messages
+
+    cut: bool = False  # that is not all of them
+
+    def shown(self) -> list[Message]:
+        """The messages as the model gets them; token generators need them whole and refuse other histories."""
+        return self.history(self.messages)
 
 
 class Generator(Protocol):

@@ -22,7 +22,7 @@ def load(name):
     return module
 
 
-TIMED, VIEWS = load("tools"), load("views")
+TIMED, VIEWS, STEP = load("tools"), load("views"), load("env_step")
 
 
 def test_every_registered_tool_is_timed_or_known_to_have_no_counterpart():
@@ -93,3 +93,27 @@ def test_what_is_drawn_is_within_the_ranges_of_the_tools():
         for _ in range(20):
             given = VIEWS.DRAWS[name](draw)
             assert set(tools.get(name).arguments(given, "unit", view.size)) == set(given)
+
+
+def test_every_kind_of_step_that_is_timed_is_what_its_name_says():
+    import asyncio
+
+    env = STEP.Bench()
+    (task,) = STEP._tasks([STEP.ImageRef.of(STEP.np.zeros((8, 8), STEP.np.uint8))], 1)
+    told = {}
+    for name, reply in STEP.STEPS.items():
+        result = asyncio.run(env.step(env.reset(task, seed=0), reply))
+        told[name] = result.end_reason or (result.messages[0].role, result.messages[0].text)
+    assert told["answer"] == "answered"
+    assert "ticked" in told["viewer tool"][1]
+    assert all("nothing is known" in told[name][1] for name in ("free tool, async", "free tool, in a thread"))
+    assert "no JSON object" in told["nudge"][1]
+    assert "label" in told["nudge: schema"][1]
+    assert "notes" in told["notes"][1]
+
+
+@pytest.mark.parametrize("how", ["rss", "tracemalloc"])
+def test_what_episodes_in_flight_hold_is_measured_while_all_of_them_are(how):
+    found = STEP.held(how, episodes=12, images=4)
+    assert found["pictures"] == 8  # each image, and the one view that all look at
+    assert found["pixels"] == 8 * STEP.SIDE**2

@@ -8,6 +8,7 @@ from viewbox.envs.coordinates import needs_size
 from viewbox.envs.types import Episode, Task
 from viewbox.errors import ConfigError
 from viewbox.rewards import guarded
+from viewbox.rewards.blocking import refuse_remote
 
 
 class TRLReward:
@@ -31,6 +32,8 @@ class TRLReward:
     def __init__(self, env: BaseMultiTurnEnv, reward: Any = None, name: str | None = None) -> None:
         self.env = env
         self.reward = env.reward if reward is None else guarded(reward)
+        if env.restricted:
+            refuse_remote(self.reward, env.name)
         self.__name__ = name or f"{env.name}_reward"  # TRL logs by it
 
     def __call__(

@@ -27,7 +27,8 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.frozen import thaw
 from viewbox.envs.state import EpisodeState, Reply
 from viewbox.envs.types import EndReason, Episode, Message, RunConfig, Scores, Task
-from viewbox.envs.wire import ToolImages, to_wire, tool_calls_of
+from viewbox.envs.wire import ToolImages, to_wire, tool_calls_of, tools_text
+from viewbox.errors import ConfigError
 
 __all__ = ["ViewboxEnv", "ViewboxHarness", "ViewboxTask", "ViewboxTaskset"]
 
@@ -69,11 +70,12 @@ class ViewboxTask(vf.Task[ViewboxData, Offered]):
 
     @vf.reward(weight=1.0)
     async def total(self, trace: vf.Trace) -> float:
-        return self._scores(trace).total
+        return (await asyncio.to_thread(self._scores, trace)).total  # a judge waits for its network
 
     @vf.metric
     async def components(self, trace: vf.Trace) -> dict[str, float]:
-        return {name: value for name, value in self._scores(trace).components.items() if value is not None}
+        scores = await asyncio.to_thread(self._scores, trace)
+        return {name: value for name, value in scores.components.items() if value is not None}
 
     def _scores(self, trace: vf.Trace) -> Scores:
         return self.data.env().score(Episode.from_dict(trace.info[INFO]))
@@ -93,9 +95,22 @@ class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
     def load(self) -> Iterator[ViewboxTask]:
         settings = {**self.settings, **self.config.settings}
         env = make(self.environment, **settings)
+        if env.history != "full":
+            raise ConfigError("settings.history: verifiers keeps messages as they are; allowed: full", key="history")
         for number, task in enumerate(env.tasks):
             which: dict[str, Any] = {"environment": self.environment, "settings": settings, "number": number}
-            yield ViewboxTask(ViewboxData(id=task.id, system_prompt=env.opening(task), **which), self.config.task)
+            yield ViewboxTask(ViewboxData(id=task.id, system_prompt=_system(env, task), **which), self.config.task)
+
+
+def _system(env: BaseMultiTurnEnv, task: Task) -> str:
+    """The system prompt; formats that no API speaks are taught in it."""
+    taught = env.schemas(env.offered(task)) if in_text(env) else ()
+    return env.opening(task) + tools_text(taught, env.reply_format, env.prompts)
+
+
+def in_text(env: BaseMultiTurnEnv) -> bool:
+    """Whether tools are taught in the prompt alone."""
+    return env.reply_format != "native"
 
 
 class ViewboxEnvConfig(vf.SingleAgentEnvConfig):
@@ -123,7 +138,8 @@ async def _play(data: ViewboxData, interaction: vf.Interaction, tool_images: Too
         # Tokens that are trained on only ever grow: there the tools stay in the prompt, and a last call is refused.
         tokens = isinstance(trace.agent.config.client, vf.TrainClientConfig)
         while state.end_reason is None:
-            trace.state.tools = [] if state.last_turn and not tokens else thaw(state.tool_schemas)
+            hidden = in_text(state.env) or (state.last_turn and not tokens)
+            trace.state.tools = [] if hidden else thaw(state.tool_schemas)
             wire = await asyncio.to_thread(to_wire, messages, tool_images=tool_images, text_calls=True)
             segment = await interaction.turn([one for one in wire if one["role"] != "assistant"])
             if segment.terminated:

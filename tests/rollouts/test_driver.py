@@ -1,11 +1,18 @@
 """Many episodes at once: each ends for its own reason, and none takes the others with it."""
 
 import asyncio
+import contextlib
+import signal
+import threading
 
 import pytest
 from PIL import Image
 
+from viewbox.envs.base import Reply
 from viewbox.envs.digits import Digits, viewer
+from viewbox.envs.image import View
+from viewbox.envs.policies import ScriptedPolicy
+from viewbox.envs.tools import Outcome, Tool
 from viewbox.envs.types import ImageRef, RunConfig, Task
 from viewbox.errors import ModelError
 from viewbox.rollouts.conversation import GeneratedReply
@@ -217,3 +224,309 @@ def test_after_closing_early_the_same_generator_plays_as_a_new_one(qwen3, play):
     asyncio.run(one())
     before, after = (play(ENV, tasks(3), generator) for generator in (fresh, used))
     assert [e.tokens.completion_ids for e in before] == [e.tokens.completion_ids for e in after]
+
+
+# ---- plain functions as policies
+
+
+def script(messages):
+    """Looks once, then answers; a plain function of the messages."""
+    return LOOK if len(messages) == 2 else ANSWER
+
+
+ANSWER = viewer.answer(ENV, ENV.tasks[0])
+LOOK = '<tool_call>{"name": "zoom", "arguments": {"factor": 2}}</tool_call>'
+
+
+async def slow_script(messages):
+    await asyncio.sleep(0.001)
+    return script(messages)
+
+
+class Asked:
+    """An object that is called, as a policy."""
+
+    async def __call__(self, messages):
+        return Reply(script(messages))
+
+
+@pytest.mark.parametrize("policy", [script, slow_script, Asked(), ScriptedPolicy([LOOK, ANSWER])])
+def test_a_function_of_the_messages_plays_many_episodes(play, policy):
+    episodes = play(ENV, tasks(3), policy, group=2)
+    assert [(episode.end_reason, episode.num_turns) for episode in episodes] == [("answered", 2)] * 6
+    assert episodes[0].run_config.model_name in ("script", "slow_script", "Asked", "ScriptedPolicy")
+
+
+def test_a_policy_plays_the_same_episodes_in_the_driver_and_alone(play):
+    (driven,) = play(ENV, tasks(1), script, seed=5)
+    alone = ENV.play(tasks(1)[0], script, seed=sample_seed(5, 0))
+    assert driven.turns == alone.turns
+    assert driven.scores == alone.scores
+
+
+def test_a_policy_that_raises_ends_the_run(play):
+    with pytest.raises(IndexError, match="the script has 1 replies"):
+        play(ENV, tasks(2), ScriptedPolicy([LOOK]))
+
+
+def test_a_policy_whose_own_request_times_out_ends_the_run_instead_of_the_episode(play):
+    def policy(messages):
+        raise TimeoutError("the socket")
+
+    with pytest.raises(TimeoutError, match="the socket"):
+        play(ENV, tasks(2), policy, time_limit=60.0)
+
+
+def test_a_policy_that_waits_for_something_cancelled_ends_the_run(play):
+    async def policy(messages):
+        elsewhere = asyncio.get_running_loop().create_future()
+        elsewhere.cancel()
+        await elsewhere
+
+    with pytest.raises(RuntimeError, match="what was waited for was cancelled"):
+        play(ENV, tasks(2), policy)
+
+
+def test_never_more_policies_are_asked_at_once_than_episodes_are_in_flight(play):
+    inside, most = 0, 0
+
+    async def policy(messages):
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0.002)
+        inside -= 1
+        return script(messages)
+
+    play(ENV, tasks(12), policy, concurrency=5)
+    assert most == 5
+
+
+# ---- time limits
+
+
+async def forever(*_):
+    await asyncio.sleep(3600)
+
+
+def block(*_):
+    GATE.wait(3600)
+
+
+GATE = threading.Event()  # what hangs in a thread hangs on this; set when the tests are over
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_thread_hangs_on():
+    yield
+    GATE.set()
+
+
+async def ask(question: str) -> str:
+    """Never answers."""
+    await forever()
+
+
+def wait(question: str) -> str:
+    """Never answers, in a thread."""
+    block()
+
+
+def stare(view: View) -> Outcome:
+    """Never sees anything."""
+    block()
+
+
+CALL = {name: f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>' for name, arguments in
+        {"ask": '{"question": "?"}', "wait": '{"question": "?"}', "stare": "{}"}.items()}  # fmt: skip
+
+
+class Hangs(Digits):
+    """Hangs on the task with index 1, wherever `where` says; in a tool where that is the name of one."""
+
+    own_tools = (Tool.of(ask), Tool.of(wait), Tool.of(stare))
+    tools: tuple[str, ...] = (*Digits.tools, "ask", "wait", "stare")
+    where: str = "reset"
+
+    def _hangs(self, where, task):
+        return self.where == where and task.id == ENV.tasks[1].id
+
+    def reset(self, task, *, seed):
+        if self._hangs("reset", task):
+            block()
+        return super().reset(task, seed=seed)
+
+    def on_answer(self, state, answer):
+        return forever() if self._hangs("on_answer", state.task) else None
+
+
+def hanging(where):
+    """A generator whose episode 1 hangs at `where`, and its environment."""
+    env = Hangs(where=where)
+
+    def said(conversation):
+        if conversation.index == 1 and where == "reply":
+            return 3600.0
+        if conversation.index == 1 and where in CALL:
+            return CALL[where]
+        return viewer.answer(env, conversation.task)
+
+    return env, Says(said)
+
+
+PLACES = ("reset", "reply", "ask", "wait", "stare", "on_answer")
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_the_time_limit_ends_an_episode_wherever_it_hangs(play, where):
+    env, generator = hanging(where)
+    episodes = play(env, tasks(4), generator, concurrency=2, time_limit=0.3)
+    assert [episode.end_reason for episode in episodes] == ["answered", "timeout", "answered", "answered"]
+    assert (episodes[1].truncated, episodes[1].terminated) == (True, False)
+    assert generator.inside == 0
+
+
+def test_every_episode_has_the_whole_time_limit_however_late_it_begins(play):
+    generator = Says(lambda c: 0.25 if len(c.messages) == 2 else viewer.answer(ENV, c.task))
+    episodes = play(ENV, tasks(4), generator, concurrency=1, time_limit=0.9)  # 1 second in all
+    assert {episode.end_reason for episode in episodes} == {"answered"}
+
+
+# ---- whoever stops listening leaves nothing behind
+
+
+async def settled():
+    """The tasks beside this one that are still there after a moment for what was cancelled to end."""
+    for _ in range(100):
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        if not left:
+            break
+        await asyncio.sleep(0.01)
+    return left
+
+
+async def listen(env, generator, found, **settings):
+    async for episode in play_many(env, tasks(6), generator, **{"concurrency": 4} | settings):
+        found.append(episode)
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_cancelling_the_listener_leaves_no_task_and_no_conversation_behind(where):
+    env, generator = hanging(where)
+    found = []
+
+    async def stopped():
+        listener = asyncio.create_task(listen(env, generator, found))
+        while len(found) < 5:  # all but the one that hangs
+            await asyncio.sleep(0.001)
+        listener.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await listener
+        return asyncio.all_tasks() - {asyncio.current_task()}  # at once: nothing is left to itself
+
+    assert not asyncio.run(stopped())
+    assert generator.inside == 0
+    assert {episode.end_reason for episode in found} == {"answered"}
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_closing_the_iterator_leaves_no_task_and_no_conversation_behind(where):
+    env, generator = hanging(where)
+
+    async def closed():
+        episodes = play_many(env, tasks(6), generator, concurrency=4)
+        await anext(episodes)
+        await episodes.aclose()
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert not asyncio.run(closed())
+    assert generator.inside == 0
+
+
+def test_breaking_out_of_the_loop_leaves_no_task_and_no_conversation_behind():
+    env, generator = hanging("reply")
+
+    async def broken_off():
+        async for _ in play_many(env, tasks(6), generator, concurrency=4):
+            break
+        return await settled()
+
+    assert not asyncio.run(broken_off())
+    assert generator.inside == 0
+
+
+def test_an_error_in_the_listener_leaves_no_task_and_no_conversation_behind():
+    env, generator = hanging("ask")
+
+    async def fails():
+        async with contextlib.aclosing(play_many(env, tasks(6), generator, concurrency=4)) as episodes:
+            async for _ in episodes:
+                raise ZeroDivisionError
+
+    async def failed():
+        with pytest.raises(ZeroDivisionError):
+            await fails()
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert not asyncio.run(failed())
+    assert generator.inside == 0
+
+
+def test_ctrl_c_ends_the_run_and_leaves_no_conversation_behind():
+    env, generator = hanging("reply")
+    found = []
+
+    async def interrupted():
+        listener = asyncio.create_task(listen(env, generator, found))
+        while len(found) < 5:
+            await asyncio.sleep(0.001)
+        signal.raise_signal(signal.SIGINT)
+        await listener
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(interrupted())
+    assert len(found) == 5
+    assert generator.inside == 0
+
+
+def test_a_policy_that_swallows_a_cancellation_does_not_play_on():
+    asked = []
+
+    async def stubborn(messages):
+        asked.append(len(messages))
+        with contextlib.suppress(asyncio.CancelledError):
+            await forever()
+        return script(messages)
+
+    async def closed():
+        episodes = play_many(ENV, tasks(9), stubborn, concurrency=3)
+        taken = asyncio.ensure_future(anext(episodes))
+        while len(asked) < 3:
+            await asyncio.sleep(0)
+        taken.cancel()
+        await asyncio.gather(taken, return_exceptions=True)
+        await episodes.aclose()
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert not asyncio.run(closed())
+    assert max(asked) <= 4  # it goes on for a step, until it is cancelled once more
+    assert asked.count(2) == 3  # and no other episode begins
+
+
+def test_a_slow_reader_bounds_what_is_finished_and_waiting():
+    generator = Says()
+
+    async def read():
+        episodes = play_many(ENV, (ENV.tasks[i] for i in range(1000)), generator, concurrency=3)
+        taken = 0
+        async for _ in episodes:
+            taken += 1
+            for _ in range(50):  # time to play many more
+                await asyncio.sleep(0.001)
+            if taken == 4:
+                break
+        await episodes.aclose()
+        return taken
+
+    taken = asyncio.run(read())
+    assert generator.joined <= taken + 2 * 3 + 2 * 3  # the queue, what waits to get into it, and what is being played

@@ -1,0 +1,281 @@
+"""What the environment itself costs: time a step, and memory with thousands of episodes in flight.
+
+    python benchmarks/env_step.py [STEPS [EPISODES [IMAGES]]]    (default 1000 2000 200; the last line is a JSON object)
+
+(a) one step, from a reply to what is said to it, without work on images: a viewer's tool and free tools that do
+    nothing, a reply that is nudged, notes, an answer, and a mix of them; bar: a median below 0.3 ms for each. Beside it
+    the processor time of the whole process, threads included: what is left of it on a machine that does other things.
+(b) EPISODES of as many tasks over IMAGES distinct pictures in files, all in flight at once through `play_many`, each
+    after a zoom, a search, a nudge and notes; bar: growth of memory below the distinct pixels (of the pictures and of
+    the views that were shown, each counted once) + 50 KB an episode. Measured in fresh processes: what the process
+    holds (RSS) in one, what Python allocated (tracemalloc) in another.
+"""
+
+import asyncio
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from PIL import Image
+from pydantic import BaseModel
+
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.image import View
+from viewbox.envs.tools import Outcome, Tool
+from viewbox.envs.types import Episode, ImageRef, Message, Task
+from viewbox.rewards import ExactMatchReward
+from viewbox.rollouts.driver import play_many
+
+BAR = 0.3  # ms, the median of every kind of step
+KB_AN_EPISODE = 50
+SIDE = 512
+
+
+def tick(view: View) -> Outcome:
+    """Does nothing."""
+    return Outcome(None, "ticked", {"n": 1})
+
+
+async def search(query: str) -> str:
+    """Finds nothing, on the event loop."""
+    return f"1. nothing is known of {query}"
+
+
+def look_up(query: str) -> str:
+    """Finds nothing, in a thread."""
+    return f"1. nothing is known of {query}"
+
+
+class Finding(BaseModel):
+    label: str
+    bbox: tuple[float, float, float, float] | None = None
+
+
+class Bench(BaseMultiTurnEnv):
+    name = "bench"
+    answer: ClassVar = Finding
+    boxes = ("bbox",)
+    own_tools: ClassVar = (Tool.of(tick), Tool.of(search), Tool.of(look_up))
+    tools = ("zoom", "crop", "adjust_contrast", "reset", "tick", "search", "look_up")
+    max_turns = 10
+
+    def default_reward(self) -> ExactMatchReward:
+        return ExactMatchReward("label")
+
+
+def call(name: str, **arguments: Any) -> str:
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+ANSWER = json.dumps({"label": "left", "bbox": [0.1, 0.1, 0.4, 0.5], "continue": False})
+NOTES = json.dumps({"label": "left", "continue": True})
+SEARCH = call("search", query="a left nodule")
+STEPS = {
+    "viewer tool": call("tick"),
+    "free tool, async": SEARCH,
+    "free tool, in a thread": call("look_up", query="a left nodule"),
+    "nudge": "I think that it is on the left.",
+    "nudge: schema": '{"label": 3}',
+    "notes": NOTES,
+    "answer": "It is on the left.\n" + ANSWER,
+}
+
+
+# ---------------------------------------------------------------------- (a) time
+def times(steps: int) -> dict[str, dict[str, float]]:
+    """Milliseconds a step, by kind: median, 95th percentile, and the processor's; each begins a play of its own."""
+    env, task = Bench(), _tasks([ImageRef.of(np.zeros((SIDE, SIDE), np.uint8))], 1)[0]
+    kinds: dict[str, Sequence[str]] = {name: [reply] for name, reply in STEPS.items()}
+    kinds["mixed"] = list(STEPS.values())
+    found = {name: _spread(asyncio.run(_stepped(env, task, replies, steps))) for name, replies in kinds.items()}
+    found["(reset)"] = _spread(_timed(lambda: env.reset(task, seed=0), steps))
+    found["(play_many, a step)"] = _spread(asyncio.run(_driven(env, task, steps)))
+    return found
+
+
+async def _stepped(env: BaseMultiTurnEnv, task: Task, replies: Sequence[str], steps: int) -> list[np.ndarray]:
+    seconds = []
+    for number in range(-50, steps):  # the first few warm up
+        state = env.reset(task, seed=number)
+        start = _clocks()
+        await env.step(state, replies[number % len(replies)])
+        if number >= 0:
+            seconds.append(_clocks() - start)
+    return seconds
+
+
+def _timed(function: Callable[[], Any], count: int) -> list[np.ndarray]:
+    seconds = []
+    for _ in range(count):
+        start = _clocks()
+        function()
+        seconds.append(_clocks() - start)
+    return seconds
+
+
+def _clocks() -> np.ndarray:
+    """Seconds on the wall, and of the processor."""
+    return np.array([time.perf_counter(), time.process_time()])
+
+
+async def _driven(env: BaseMultiTurnEnv, task: Task, steps: int) -> list[np.ndarray]:
+    """A whole episode through the driver, scored and recorded: its seconds a step, one number for each 64 episodes."""
+    replies = [STEPS["viewer tool"], SEARCH, NOTES, ANSWER]
+    seconds = []
+    for _ in range(max(3, steps // 256)):
+        start = _clocks()
+        ended = [episode async for episode in play_many(env, [task] * 64, Script(replies))]
+        seconds.append((_clocks() - start) / len(ended) / len(replies))
+    return seconds
+
+
+def _spread(seconds: Sequence[np.ndarray]) -> dict[str, float]:
+    wall, processor = 1000 * np.array(seconds).T
+    found = {"median_ms": np.median(wall), "p95_ms": np.quantile(wall, 0.95), "processor_ms": np.median(processor)}
+    return {name: round(float(value), 4) for name, value in found.items()}
+
+
+class Script:
+    """A policy that says its replies in order; before the last one it waits until it is told to go on, if it must."""
+
+    def __init__(self, replies: Sequence[str], gate: "Gate | None" = None) -> None:
+        self.replies, self.gate = replies, gate
+
+    async def __call__(self, messages: Sequence[Message]) -> str:
+        said = sum(message.role == "assistant" for message in messages)
+        if self.gate is not None and said == len(self.replies) - 1:
+            await self.gate.wait(messages)
+        return self.replies[said]
+
+
+# ---------------------------------------------------------------------- (b) memory
+class Gate:
+    """Where every episode waits until all of them are there; the pictures that they hold are counted on the way."""
+
+    def __init__(self, count: int) -> None:
+        self.missing, self.open, self.full = count, asyncio.Event(), asyncio.Event()
+        self.pixels: dict[str, int] = {}  # bytes of each distinct picture, by hash
+
+    async def wait(self, messages: Sequence[Message]) -> None:
+        for image in (image for message in messages for image in message.images):
+            self.pixels[image.hash] = image.width * image.height * (3 if image.mode == "RGB" else 1)
+        self.missing -= 1
+        if not self.missing:
+            self.full.set()
+        await self.open.wait()
+
+
+HELD = [call("zoom", factor=2.0, center=[0.4, 0.6]), SEARCH, STEPS["nudge"], NOTES, ANSWER]
+
+
+def _tasks(pictures: Sequence[ImageRef], count: int) -> list[Task]:
+    """As many tasks, each with a question of its own, on the pictures in turn."""
+    reference = {"label": "left"}
+    return [
+        Task(f"task-{i}", (pictures[i % len(pictures)],), {"question": f"What do you see? ({i})"}, reference)
+        for i in range(count)
+    ]
+
+
+def _files(folder: Path, count: int, seed: int) -> list[ImageRef]:
+    """Distinct pictures as files, smooth enough that the files are small."""
+    drawn = np.random.default_rng(seed)
+    refs = []
+    for number in range(count):
+        small = Image.fromarray(drawn.integers(0, 256, (16, 16), dtype=np.uint8))
+        picture = small.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+        path = folder / f"{seed}-{number}.png"
+        picture.save(path)
+        refs.append(ImageRef(ImageRef.of(picture).hash, SIDE, SIDE, "L", str(path)))
+    return refs
+
+
+def held(how: str, episodes: int, images: int) -> dict[str, float]:
+    """What `episodes` in flight hold, in this process, in bytes; `how` is rss or tracemalloc."""
+    with tempfile.TemporaryDirectory() as folder:
+        warm = _tasks(_files(Path(folder), 2, seed=1), 64)
+        tasks = _tasks(_files(Path(folder), images, seed=0), episodes)
+        return asyncio.run(_held(how, warm, tasks))
+
+
+async def _held(how: str, warm: list[Task], tasks: list[Task]) -> dict[str, float]:
+    await _all(Bench(), warm, Script(HELD))
+    env, gate = Bench(), Gate(len(tasks))
+    measure = _rss if how == "rss" else _traced
+    if how == "tracemalloc":
+        tracemalloc.start()
+    before = measure()
+    start = time.perf_counter()
+    playing = asyncio.create_task(_all(env, tasks, Script(HELD, gate)))
+    full = asyncio.create_task(gate.full.wait())
+    await asyncio.wait({playing, full}, return_when=asyncio.FIRST_COMPLETED)
+    grown, seconds = measure() - before, time.perf_counter() - start
+    gate.open.set()
+    ended = await playing
+    assert [episode.end_reason for episode in ended] == ["answered"] * len(tasks)
+    assert all(episode.scores is not None and episode.scores.total == 1.0 for episode in ended)
+    return {"grown": grown, "pixels": sum(gate.pixels.values()), "pictures": len(gate.pixels), "seconds": seconds}
+
+
+async def _all(env: BaseMultiTurnEnv, tasks: list[Task], policy: Script) -> list[Episode]:
+    return [episode async for episode in play_many(env, tasks, policy, concurrency=len(tasks))]
+
+
+def _rss() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _traced() -> int:
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+def memory(episodes: int, images: int) -> dict[str, float]:
+    """Both measures, each from a process of its own; megabytes are of 10^6 bytes."""
+    found = {}
+    for how in ("rss", "tracemalloc"):
+        command = [sys.executable, __file__, "--held", how, str(episodes), str(images)]
+        said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=tempfile.gettempdir())
+        one = json.loads(said.stdout.splitlines()[-1])
+        found[f"{how}_mb"] = round(one["grown"] / 1e6, 1)
+        found[f"{how}_kb_an_episode"] = round((one["grown"] - one["pixels"]) / 1e3 / episodes, 1)
+        found |= {"distinct_pictures": one["pictures"], "distinct_pixels_mb": round(one["pixels"] / 1e6, 1)}
+        found[f"{how}_seconds"] = round(one["seconds"], 1)
+    return found
+
+
+def main(steps: int = 1000, episodes: int = 2000, images: int = 200) -> None:
+    print(f"(a) milliseconds a step, {steps} of each kind")
+    step = times(steps)
+    for name, row in step.items():
+        print(f"    {name:24}" + "".join(f"  {key[:-3]} {value:7.3f}" for key, value in row.items()))
+    print(f"(b) {episodes} episodes in flight over {images} distinct pictures of {SIDE} x {SIDE}")
+    held_ = memory(episodes, images)
+    for how in ("rss", "tracemalloc"):
+        print(
+            f"    {how:12} grew {held_[f'{how}_mb']:.1f} MB; {held_['distinct_pixels_mb']:.1f} MB are distinct pixels: "
+            f"{held_[f'{how}_kb_an_episode']:.1f} KB an episode (bar: {KB_AN_EPISODE})"
+        )
+    slowest = max(row["median_ms"] for name, row in step.items() if not name.startswith("("))
+    most = max(held_[f"{how}_kb_an_episode"] for how in ("rss", "tracemalloc"))
+    passed = slowest < BAR and most <= KB_AN_EPISODE
+    print(json.dumps({"step": step, "slowest_median_ms": slowest, "memory": held_, "passed": passed}))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--held"]:
+        print(json.dumps(held(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))
+    else:
+        main(*map(int, sys.argv[1:]))

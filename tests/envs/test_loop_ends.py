@@ -1,0 +1,255 @@
+"""How an episode ends: named ends, the only turn, the last turn, what is salvaged there."""
+
+import asyncio
+import json
+from typing import ClassVar
+
+import pytest
+from playing import LAST, NOTES, PICTURE, TASK, Find, Plain, Play, answer, call, played
+from pydantic import BaseModel, Field
+
+from viewbox.envs.base import Reply
+from viewbox.envs.types import RunConfig, ToolCall
+
+# ---- named ends
+
+
+def test_an_answer_terminates():
+    episode = played(Find(), answer())
+    assert (episode.end_reason, episode.terminated, episode.truncated) == ("answered", True, False)
+    assert episode.answer == {"label": "left", "bbox": None}
+
+
+def test_turns_that_run_out_truncate():
+    episode = played(Find(max_turns=3), *[call()] * 3)
+    assert (episode.end_reason, episode.terminated, episode.truncated) == ("max_turns", False, True)
+    assert (episode.num_turns, episode.answer) == (3, None)
+
+
+@pytest.mark.parametrize("reply", [call(), "hm", NOTES, call("nothing"), "", call() + answer()])
+def test_the_turn_budget_is_kept_whatever_is_said(reply):
+    episode = played(Find(max_turns=4), *[reply] * 4)
+    assert episode.num_turns <= 4
+    assert episode.end_reason in ("max_turns", "answered")
+
+
+def test_every_bad_end_is_an_episode_with_a_reason_and_a_score():
+    for replies, reason in (([call()] * 6, "max_turns"), (["hm"] * 5, "malformed")):
+        episode = played(Find(), *replies)
+        assert (episode.end_reason, episode.truncated, episode.answer, episode.scores.total) == (reason, True, None, 0)
+
+
+def test_a_step_after_the_end_is_the_programs_fault():
+    play = Play(Find())
+    play.say(answer())
+    with pytest.raises(RuntimeError, match="answered"):
+        play.say(answer())
+
+
+def test_a_play_that_is_broken_off_is_recorded_as_cancelled():
+    play = Play(Find())
+    play.say(call())
+    episode = play.state.episode(RunConfig("m"))
+    assert (episode.end_reason, episode.truncated, episode.run_config.model_name) == ("cancelled", True, "m")
+
+
+def test_an_ended_step_says_nothing_more():
+    result = Play(Find()).say(answer())
+    assert (result.done, result.messages, result.end_reason) == (True, (), "answered")
+
+
+# ---- one turn only
+
+
+class Described(BaseModel):
+    label: str = Field(description="the side it is on")
+
+
+def test_with_one_turn_there_are_no_tools():
+    env = Find(max_turns=1)
+    assert (env.tool_schemas, env.reset(TASK, seed=0).tool_schemas) == ((), ())
+    assert played(env, answer()).end_reason == "answered"
+
+
+def test_with_one_turn_the_prompt_has_no_turn_policy():
+    said = Find(max_turns=1, boundary=True).opening(TASK)
+    assert all(word not in said for word in ("replies", "tool call", "continue", "notes", "[data"))
+
+
+def test_with_one_turn_the_skeleton_and_its_descriptions_are_in_the_system_prompt():
+    class Single(Find):
+        answer: ClassVar = Described
+        boxes = ()
+        max_turns = 1
+
+    said = Single().opening(TASK)
+    assert '{"label": "…"}' in said
+    assert "label: the side it is on" in said
+
+
+def test_with_one_turn_a_question_over_several_images_promises_no_switching():
+    class Two(Find):
+        def images(self, task):
+            return [PICTURE, PICTURE]
+
+    assert "numbered from 0" in Two(tools=["open_image"]).reset(TASK, seed=0).messages[1].text
+    assert "numbered from 0" not in Two(tools=["open_image"], max_turns=1).reset(TASK, seed=0).messages[1].text
+
+
+# ---- the last turn
+
+
+@pytest.mark.parametrize("reply", ["hm", call(), call("nothing"), NOTES])
+def test_the_last_turn_is_announced_in_the_observation_before_it(reply):
+    play = Play(Find(max_turns=3))
+    assert LAST not in play.told(reply)
+    assert play.told(reply).count(LAST) == 1
+
+
+def test_the_last_turn_names_the_keys_of_the_answer():
+    told = Play(Find(max_turns=2)).told("hm")
+    assert told.endswith("Answer now with one JSON object that has the keys label, bbox, continue.")
+
+
+def test_of_several_results_the_last_one_announces_the_last_turn():
+    first, second = Play(Find(max_turns=2)).say(call() + call("reset")).messages
+    assert (LAST in first.text, LAST in second.text) == (False, True)
+
+
+def test_the_last_turn_warns_where_the_open_view_is_a_changed_one():
+    told = Play(Find(max_turns=2)).told(call(factor=2))
+    assert "The picture open now is not the original image: write bbox in coordinates of the original" in told
+    assert "intensities" in told
+
+
+@pytest.mark.parametrize("reply", ["hm", call(factor=2) + call("reset"), call("get_intensity_stats")])
+def test_the_last_turn_does_not_warn_where_the_open_view_is_the_original(reply):
+    env = Find(max_turns=2, tools=["zoom", "reset", "get_intensity_stats"])
+    assert "not the original" not in Play(env).told(reply)
+
+
+def test_a_call_on_the_last_turn_is_not_run():
+    episode = played(Find(max_turns=2), call(), call())
+    assert episode.end_reason == "max_turns"
+    assert sum(len(turn.tool_results) for turn in episode.turns) == 1
+
+
+def test_an_answer_beside_a_call_on_the_last_turn_counts_and_is_flagged():
+    episode = played(Find(max_turns=2), call(), call() + answer())
+    assert (episode.end_reason, episode.answer["label"], episode.flags) == ("answered", "left", {"salvaged"})
+
+
+def test_an_answer_beside_a_native_call_on_the_last_turn_counts_and_is_flagged():
+    episode = played(Find(max_turns=1), Reply(answer(), (ToolCall("x", "zoom"),)))
+    assert (episode.end_reason, episode.flags) == ("answered", {"salvaged"})
+
+
+def test_a_native_call_alone_on_the_last_turn_is_not_malformed():
+    episode = played(Find(max_turns=1), Reply("", (ToolCall("x", "zoom"),)))
+    assert (episode.end_reason, episode.info["malformed"]) == ("max_turns", 0)
+
+
+@pytest.mark.parametrize("reply", [call() + "Let me look.", Reply("Let me look.", (ToolCall("x", "zoom"),))])
+def test_words_beside_a_call_on_the_last_turn_are_no_answer_where_text_answers(reply):
+    episode = played(Plain(max_turns=1), reply)
+    assert (episode.end_reason, episode.answer) == ("max_turns", None)
+
+
+def test_an_invalid_answer_on_the_last_turn_ends_as_max_turns():
+    episode = played(Find(max_turns=1), answer(bbox=[0, 0, 2, 2]))
+    assert (episode.end_reason, episode.answer) == ("max_turns", None)
+
+
+def test_notes_on_the_last_turn_are_the_answer_and_are_flagged():
+    episode = played(Find(max_turns=1), NOTES)
+    assert (episode.end_reason, episode.flags) == ("answered", {"forced_final"})
+
+
+# ---- what is salvaged
+
+
+CUT = '{"label": "left", "bbox": [0, 0, 0.'
+
+
+def cut(text):
+    return Reply(text, finish_reason="length")
+
+
+def test_a_reply_cut_off_on_the_last_turn_keeps_what_was_said_and_is_flagged():
+    episode = played(Find(max_turns=1), cut(CUT))
+    assert (episode.end_reason, episode.answer, episode.flags) == (
+        "answered",
+        {"label": "left", "bbox": None},
+        {"salvaged"},
+    )
+
+
+def test_a_reply_cut_off_before_the_last_turn_is_malformed():
+    play = Play(Find())
+    assert "cut off" in play.told(cut(CUT))
+    assert not play.result.done
+
+
+def test_nothing_is_filled_in_that_the_model_did_not_say():
+    episode = played(Find(max_turns=1), cut('{"bbox": [0, 0, 0.5, 1], "lab'))
+    assert (episode.end_reason, episode.answer) == ("max_turns", None)  # label is required, and was not said
+
+
+class Inner(BaseModel):
+    side: str
+    size: float
+
+
+class Nested(BaseModel):
+    finding: Inner
+
+
+class Nest(Find):
+    answer: ClassVar = Nested
+    boxes = ()
+
+
+INNER = json.dumps({"side": "left", "size": 2})
+
+
+def test_the_keys_of_an_inner_object_are_put_under_their_parent_on_the_last_turn():
+    episode = played(Nest(max_turns=1), INNER)
+    assert (episode.answer, "salvaged" in episode.flags) == ({"finding": {"side": "left", "size": 2.0}}, True)
+
+
+def test_before_the_last_turn_the_keys_of_an_inner_object_are_malformed():
+    assert "finding" in Play(Nest()).told(INNER)
+
+
+def test_an_answer_cut_off_after_it_was_whole_is_flagged():
+    assert played(Find(), cut(answer() + " becau")).flags == {"salvaged"}
+
+
+def test_mended_json_is_flagged_as_repaired():
+    assert played(Find(), "{'label': 'left',}").flags == {"repaired"}
+
+
+def test_a_whole_answer_has_no_flag():
+    assert played(Find(), "I think: " + answer()).flags == frozenset()
+
+
+def test_a_reward_sees_the_flags():
+    class Clean:
+        name = "clean"
+
+        def of_episode(self, episode):
+            return 0.0 if episode.flags & {"salvaged", "repaired"} else 1.0
+
+    env = Find(reward=Clean(), max_turns=1)
+    assert [played(env, reply).scores.total for reply in (answer(), cut(CUT))] == [1.0, 0.0]
+
+
+def test_text_cut_off_on_the_last_turn_is_kept_and_flagged():
+    episode = played(Plain(max_turns=1), cut("It is on the le"))
+    assert (episode.answer, episode.flags) == ({"text": "It is on the le"}, {"salvaged"})
+
+
+def test_text_cut_off_before_the_last_turn_is_malformed():
+    play = Play(Plain())
+    assert "cut off" in play.told(cut("It is on the le"))
+    assert asyncio.run(play.state.env.step(play.state, "left")).terminated

@@ -1,0 +1,146 @@
+"""Faults in one episode of many: it ends or goes on by the rules, and every other episode is what it is alone."""
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+from playing import TASK, Find, answer, call
+
+from viewbox.envs.tools import Outcome, Tool
+from viewbox.envs.types import ImageRef, Task
+from viewbox.rollouts.driver import play_many
+
+GATE = threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def gate():
+    """What hung calls wait for; it is opened when a test is over, so that no thread is left behind."""
+    GATE.clear()
+    yield
+    GATE.set()
+
+
+def raises(view) -> Outcome:
+    """Raises."""
+    raise RuntimeError("no")
+
+
+def hangs(view) -> Outcome:
+    """Hangs."""
+    GATE.wait()
+    return Outcome(view.zoom(4), "late")
+
+
+async def sleeps() -> str:
+    """Hangs on the event loop."""
+    await asyncio.Event().wait()
+    return "late"
+
+
+def floods() -> str:
+    """Far too much text."""
+    return "x" * 3_000_000
+
+
+def breaks(view) -> Outcome:
+    """A broken image."""
+    return Outcome(None, "here", image=np.zeros((3, 0), np.uint8))
+
+
+FAULTS = (raises, hangs, sleeps, floods, breaks)
+
+
+class Faulty(Find):
+    own_tools = tuple(Tool.of(one) for one in FAULTS)
+    tools = (*(one.__name__ for one in FAULTS), "zoom", "reset")
+    tool_time_limit = 1.0
+
+
+SCRIPTS = {
+    **{one.__name__: [call(one.__name__), call(factor=2), answer()] for one in FAULTS},
+    "fifty": ["".join([call("reset"), call("raises")] * 25), answer()],
+    "megabytes": ["{" * 3_000_000, answer()],
+    "malformed": ["hm"] * 5,
+    "idle": [answer(**{"continue": True})] * 4,
+    "good": [call(factor=2), answer()],
+}
+TASKS = [Task(f"{name}-{i}", TASK.images, TASK.prompt, TASK.reference) for i in range(3) for name in SCRIPTS]
+
+
+class Scripted(Faulty):
+    """Says the task's name in the question, so that a policy knows its script."""
+
+    def user_message(self, task):
+        return task.id
+
+
+def policy(messages):
+    replies = SCRIPTS[messages[1].text.partition("-")[0]]
+    return replies[sum(message.role == "assistant" for message in messages)]
+
+
+def together(tasks, **settings):
+    async def run():
+        return [episode async for episode in play_many(Scripted(), tasks, policy, **settings)]
+
+    return {episode.task.id: episode for episode in asyncio.run(run())}
+
+
+def test_every_fault_costs_its_call_and_the_episode_goes_on():
+    ends = {name: episode.end_reason for name, episode in together(TASKS, concurrency=16).items()}
+    assert {name for name, end in ends.items() if end != "answered"} == {f"malformed-{i}" for i in range(3)}
+    assert len(ends) == len(TASKS)
+
+
+def test_every_episode_is_what_it_is_alone():
+    tasks = TASKS[: len(SCRIPTS)]
+    many = together(tasks, concurrency=len(tasks))
+    for task in tasks:
+        if task.id in ("hangs-0", "sleeps-0"):  # beside the others, not waited for once more
+            continue
+        beside = many[task.id]
+        alone = Scripted().play(task, policy, seed=beside.run_config.seed)
+        assert (alone.turns, alone.answer, alone.flags) == (beside.turns, beside.answer, beside.flags)
+
+
+def test_a_cancelled_episode_leaves_the_others_and_no_task_behind():
+    env = Scripted(tool_time_limit=None)
+    hung = [task for task in TASKS if task.id.startswith(("hangs", "sleeps"))]
+    good = [task for task in TASKS if task.id.startswith(("good", "raises"))]
+
+    async def run():
+        before = asyncio.all_tasks()
+        stuck = [asyncio.create_task(env.play_async(task, policy)) for task in hung]
+        others = [asyncio.create_task(env.play_async(task, policy)) for task in good]
+        await asyncio.sleep(0.05)
+        for one in stuck:
+            one.cancel()
+        ended = await asyncio.wait_for(asyncio.gather(*others), 30)
+        broken = await asyncio.wait_for(asyncio.gather(*stuck, return_exceptions=True), 30)
+        return ended, broken, asyncio.all_tasks() - before
+
+    ended, broken, left = asyncio.run(run())
+    assert {episode.end_reason for episode in ended} == {"answered"}
+    assert {type(error) for error in broken} == {asyncio.CancelledError}
+    assert left == set()
+
+
+def test_an_episode_over_its_time_limit_ends_as_timeout_though_its_tool_hangs():
+    tasks = [task for task in TASKS if task.id in ("hangs-0", "sleeps-0", "good-0", "raises-0")]
+
+    async def run():
+        env = Scripted(tool_time_limit=None)
+        return [episode async for episode in play_many(env, tasks, policy, time_limit=2.0)]
+
+    ends = {episode.task.id: episode.end_reason for episode in asyncio.run(run())}
+    assert ends == {"hangs-0": "timeout", "sleeps-0": "timeout", "good-0": "answered", "raises-0": "answered"}
+
+
+def test_a_task_that_cannot_be_opened_is_an_error_of_its_own_episode():
+    missing = Task("good-missing", (ImageRef("0", 1, 1, uri="nowhere.png"),), TASK.prompt)
+    episodes = together([missing, *TASKS[-2:]])
+    assert episodes["good-missing"].end_reason == "error"
+    assert "nowhere.png" in episodes["good-missing"].info["error"]
+    assert {episodes[task.id].end_reason for task in TASKS[-2:]} == {"answered"}

@@ -1,0 +1,186 @@
+"""Tools beside the viewer's in an episode: they run at the same time, and take pictures by name."""
+
+import asyncio
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+from playing import Find, Play, ask, call, with_tools
+
+from viewbox.envs.image import View
+from viewbox.envs.tools import Found, Hidden, Outcome, Picture, Tool
+
+# ---- tools beside the viewer's
+
+
+def shade(image: Picture) -> dict:
+    """The mean grey value of a picture."""
+    return {"mean": float(np.asarray(image.gray()).mean())}
+
+
+def paint(image: Picture) -> Found:
+    """A picture painted over."""
+    return Found("painted", {"side": 8}, image=np.full((8, 8), 200, np.uint8))
+
+
+def test_a_free_tool_answers_in_words_and_leaves_the_view():
+    play = Play(with_tools(ask))
+    before = play.state.view
+    (said,) = play.say(call("ask", question="why")).messages
+    assert (said.text, said.images, play.state.view) == ("you asked why", (), before)
+
+
+def test_results_come_in_the_order_of_the_calls_whatever_ends_first():
+    async def slow() -> str:
+        """Slow."""
+        await asyncio.sleep(0.05)
+        return "slow"
+
+    play = Play(with_tools(slow, ask))
+    said = play.say(call("slow") + call("ask", question="x") + call(factor=2) + call("slow")).messages
+    assert [m.name for m in said] == ["slow", "ask", "zoom", "slow"]
+    assert [m.tool_call_id for m in said] == ["call_0", "call_1", "call_2", "call_3"]
+
+
+def test_free_tools_run_beside_each_other_and_beside_the_viewers():
+    meeting = threading.Barrier(3, timeout=10)  # passed only by three at the same time
+
+    def meet(number: int) -> str:
+        """Waits for the others."""
+        meeting.wait()
+        return f"met {number}"
+
+    def look(view) -> Outcome:
+        """Waits for the others."""
+        meeting.wait()
+        return Outcome(None, "met 2")
+
+    said = Play(with_tools(meet, look)).say(call("meet", number=0) + call("meet", number=1) + call("look")).messages
+    assert [m.text for m in said] == ["met 0", "met 1", "met 2"]
+
+
+def test_coroutine_tools_run_beside_each_other():
+    there: list[asyncio.Event] = []
+
+    async def meet() -> str:
+        """Waits for the other."""
+        there.append(asyncio.Event())
+        if len(there) == 2:
+            for one in there:
+                one.set()
+        await asyncio.wait_for(there[0].wait(), 10)
+        return "met"
+
+    assert [m.text for m in Play(with_tools(meet)).say(call("meet") + call("meet")).messages] == ["met", "met"]
+
+
+def test_a_viewers_tools_never_run_beside_each_other():
+    inside, most = [], []
+
+    def look(view) -> Outcome:
+        """Counts who is inside."""
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.01)
+        inside.pop()
+        return Outcome(None, "seen")
+
+    Play(with_tools(look)).say(call("look") * 5)
+    assert most == [1] * 5
+
+
+def test_the_same_tool_twice_under_two_names():
+    play = Play(with_tools(Tool.of(ask, "ask_first"), Tool.of(ask, "ask_second", "Another.")))
+    told = play.told(call("ask_first", question="a") + call("ask_second", question="b"))
+    assert told == "you asked a\nyou asked b"
+    assert [schema["function"]["description"] for schema in play.state.tool_schemas][1] == "Another."
+
+
+def test_a_tool_of_the_environment_wins_over_viewboxs_of_that_name():
+    def zoom(how: str) -> str:
+        """Not viewbox's."""
+        return how
+
+    assert Play(with_tools(zoom)).told(call("zoom", how="mine")) == "mine"
+
+
+def test_arguments_of_a_free_tool_are_validated_before_it_runs():
+    ran = []
+
+    def count(number: int) -> str:
+        """Counts."""
+        ran.append(number)
+        return "counted"
+
+    told = Play(with_tools(count)).told(call("count", number="many") + call("count") + call("count", nubmer=1))
+    assert told.count("error: ") == 3
+    assert (ran, "did you mean 'number'" in told) == ([], True)
+
+
+# ---- pictures by name
+
+
+def test_a_picture_is_given_by_name_and_arrives_as_a_view():
+    seen = []
+
+    def keep(image: Picture) -> str:
+        """Keeps it."""
+        seen.append(image)
+        return "kept"
+
+    play = Play(with_tools(keep))
+    play.say(call(factor=2, center=[0, 0]), call("keep", image="view_1"), call("keep", image="image_1"))
+    assert [(type(view), view.window) for view in seen] == [(View, (0, 0, 0.5, 0.5)), (View, (0, 0, 1, 1))]
+
+
+def test_pictures_that_can_be_named_say_their_numbers():
+    play = Play(with_tools(shade))
+    assert "view_0 is the first picture shown" in play.state.messages[0].text
+    assert play.state.messages[1].text.startswith("view: 0\n")
+    assert "view: 1" in play.told(call(factor=2))
+
+
+def test_a_picture_that_a_free_tool_shows_can_be_named_in_the_next_reply():
+    play = Play(with_tools(paint, shade))
+    (said,) = play.say(call("paint", image="view_0")).messages
+    assert (len(said.images), "view: 1" in said.text) == (1, True)
+    assert "mean: 200" in play.told(call("shade", image="view_1"))
+
+
+def test_a_picture_of_the_same_reply_cannot_be_named_yet():
+    told = Play(with_tools(shade)).told(call(factor=2) + call("shade", image="view_1"))
+    assert "there is no picture 'view_1'; allowed: image_1, view_0" in told
+
+
+@pytest.mark.parametrize(
+    "name", ["view_9", "image_0", "image_2", "view_-1", "view_1e0", "the first", "", "view_" + "9" * 999]
+)
+def test_a_picture_that_is_not_there_is_told_those_that_are(name):
+    assert "allowed: image_1, view_0" in Play(with_tools(shade)).told(call("shade", image=name))
+
+
+def test_without_tools_that_take_pictures_no_number_is_told():
+    assert "view: 1" not in Play(with_tools(ask)).told(call(factor=2))
+
+
+# ---- hidden arguments
+
+
+def test_a_free_tool_is_given_what_the_environment_hides_and_the_model_never_sees_it():
+    def lookup(word: str, secret: Hidden[str]) -> str:
+        """Looks up."""
+        return f"{word} in a file of {len(secret)} letters"
+
+    class Own(Find):
+        own_tools = (Tool.of(lookup),)
+        tools = ("lookup",)
+
+        def hidden_arguments(self, task, tool):
+            return {"secret": "/data/gold"} if tool == "lookup" else {}
+
+    play = Play(Own())
+    assert "secret" not in json.dumps([m.text for m in play.state.messages]) + str(play.state.tool_schemas)
+    assert play.told(call("lookup", word="x")) == "x in a file of 10 letters"
+    assert "unknown argument" in play.told(call("lookup", word="x", secret="mine"))

@@ -1,0 +1,191 @@
+"""Which pictures a model is shown again: all of them, or the last few; and what stays the same whatever is played."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from playing import NOTES, TASK, Find, Play, answer, call
+
+GREY = np.random.default_rng(0).integers(0, 256, (40, 80), dtype=np.uint8)
+REPLIES = ["hm", call(factor=2), call("nothing") + call(), NOTES, "hm", "hm", "hm", NOTES]
+
+
+def pictures(messages):
+    return [image.hash for message in messages for image in message.images]
+
+
+def zooms(play, *factors):
+    """After looks of these factors: the hashes of all pictures, the first among them."""
+    play.say(*(call("reset") + call(factor=factor) if factor else "hm" for factor in factors))
+    return pictures(play.state.messages)
+
+
+# ---- full
+
+
+def test_with_the_full_history_messages_only_ever_grow():
+    play = Play(Find(max_turns=10))
+    before = list(play.state.messages)
+    for reply in REPLIES:
+        play.say(reply)
+        assert play.state.messages[: len(before)] == before
+        assert play.state.messages[len(before) :][1:] == list(play.result.messages)
+        before = list(play.state.messages)
+
+
+def test_with_the_full_history_everything_is_shown():
+    play = Play(Find(max_turns=10))
+    play.say(*REPLIES)
+    assert play.state.env.shown(play.state.messages) == play.state.messages
+
+
+def test_the_full_history_is_the_default():
+    assert Find().history == "full"
+
+
+def test_with_the_full_history_the_original_is_not_shown_again_on_the_last_turn():
+    play = Play(Find(max_turns=2))
+    (said,) = play.say("hm").messages
+    assert said.images == ()
+
+
+# ---- last_images
+
+
+def last(k, **settings):
+    return Play(Find(history={"last_images": k}, tools=["zoom", "reset", "get_intensity_stats"], **settings))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 9])
+def test_only_the_last_images_are_shown(k):
+    play = last(k, max_turns=10)
+    play.say(call(factor=2), call(factor=3), call("reset") + call(factor=4))
+    every = pictures(play.state.messages)
+    assert len(every) == 5
+    assert pictures(play.state.env.shown(play.state.messages)) == every[-k:]
+
+
+def test_an_image_that_is_no_longer_shown_leaves_a_placeholder_in_its_place():
+    play = last(1)
+    play.say(call(factor=2))
+    shown = play.state.env.shown(play.state.messages)
+    assert shown[1].content == ("[picture 0 is no longer shown]", "What is it?")
+    assert [message.role for message in shown] == [message.role for message in play.state.messages]
+
+
+def test_the_words_of_older_messages_stay():
+    play = last(1)
+    play.say(call(factor=2), call(factor=2))
+    told = play.state.messages[3].text
+    assert play.state.env.shown(play.state.messages)[3].text.startswith(told)
+
+
+def test_the_messages_themselves_and_the_record_keep_every_image():
+    play = last(1)
+    play.say(call(factor=2), call(factor=2), answer())
+    assert len(pictures(play.state.messages)) == 3
+    assert sum(len(turn.images) for turn in play.state.episode().turns) == 3
+
+
+def test_the_original_stays_while_it_is_among_the_last():
+    play = last(2)
+    play.say(call(factor=2))
+    every = pictures(play.state.messages)
+    assert pictures(play.state.env.shown(play.state.messages)) == every  # GAZE drops it after turn 1
+
+
+@pytest.mark.parametrize("imageless", ["hm", NOTES, call("nothing"), call("get_intensity_stats")])
+def test_after_a_turn_without_a_picture_the_last_one_is_still_shown(imageless):
+    play = last(1)
+    play.say(call(factor=2), imageless)
+    every = pictures(play.state.messages)
+    assert pictures(play.state.env.shown(play.state.messages)) == every[-1:]  # GAZE shows none
+
+
+def test_a_policy_is_shown_what_the_history_leaves():
+    seen = []
+
+    def policy(messages):
+        seen.append(len(pictures(messages)))
+        return call(factor=2) if len(seen) < 4 else answer()
+
+    Find(history={"last_images": 1}).play(TASK, policy)
+    assert seen == [1, 1, 1, 1]
+
+
+def test_the_original_is_shown_again_on_the_last_turn_where_the_history_cut_it():
+    play = last(1, max_turns=2)
+    (said,) = play.say(call(factor=2)).messages
+    first = play.state.messages[1].images[0]
+    assert said.images[1:] == (first,)
+    assert "The original image again:" in said.text
+    assert pictures(play.state.env.shown(play.state.messages)) == pictures([said])  # the view and the original
+
+
+@pytest.mark.parametrize("reply", ["hm", NOTES])
+def test_it_is_shown_again_in_a_message_without_a_view_too(reply):
+    play = last(1, max_turns=3)
+    play.say(call(factor=2))
+    (said,) = play.say(reply).messages
+    assert said.images == (play.state.messages[1].images[0],)
+    assert len(pictures(play.state.env.shown(play.state.messages))) == 2
+
+
+def test_the_original_is_not_shown_again_where_it_is_still_in_context():
+    (said,) = last(2, max_turns=2).say(call(factor=2)).messages
+    assert len(said.images) == 1
+    (said,) = last(1, max_turns=2).say("hm").messages
+    assert said.images == ()
+
+
+def test_the_original_is_not_shown_again_where_the_last_view_is_the_original():
+    play = last(1, max_turns=3)
+    play.say(call(factor=2))
+    (said,) = play.say(call("reset")).messages
+    assert len(said.images) == 1
+
+
+def test_an_own_placeholder_is_a_template():
+    play = Play(Find(history={"last_images": 1}, templates={"dropped": "(image {{ number }})"}))
+    play.say(call(factor=2))
+    assert play.state.env.shown(play.state.messages)[1].content[0] == "(image 0)"
+
+
+# ---- the same whatever process plays it
+
+
+SCRIPT = """
+import hashlib, json
+from viewbox.envs.digits import Digits
+env = Digits(max_turns=8, boundary=True, tools=["zoom", "reset"])
+task = env.tasks[7]
+state = env.reset(task, seed=11)
+import asyncio
+zoom = '<tool_call>{"name": "zoom", "arguments": {"factor": 3}}</tool_call>'
+for reply in [zoom + zoom, "hm", '{"label": "one", "continue": true}', zoom, "hm"]:
+    asyncio.run(env.step(state, reply))
+line = hashlib.sha256(repr(state.messages).encode()).hexdigest() + state.messages[-1].text
+"""
+
+
+def test_the_same_task_seed_and_replies_give_the_same_messages_in_another_process(tmp_path):
+    there = subprocess.run(
+        [sys.executable, "-c", SCRIPT + "print(line)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={"PYTHONHASHSEED": "2", "PYTHONUTF8": "1"},
+    ).stdout.removesuffix("\n")
+    here = {}
+    exec(SCRIPT, here)
+    assert there == here["line"]
+
+
+def test_another_seed_changes_the_codes_and_nothing_else():
+    def told(seed, boundary):
+        return Play(Find(boundary=boundary), seed=seed).told(call(factor=2))
+
+    assert told(1, True) != told(2, True)
+    assert told(1, False) == told(2, False)

@@ -1,0 +1,139 @@
+"""What thousands of episodes have in common is in memory once, and let go when nobody holds it any more."""
+
+import asyncio
+import gc
+import json
+import weakref
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from PIL import Image
+from pydantic import BaseModel
+
+from viewbox.envs import tools
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.image import View
+from viewbox.envs.source import Source
+from viewbox.envs.types import ImageRef, Task
+from viewbox.rewards import ExactMatchReward
+
+
+class Finding(BaseModel):
+    label: str
+
+
+class Look(BaseMultiTurnEnv):
+    name = "look"
+    answer: ClassVar = Finding
+
+    def default_reward(self):
+        return ExactMatchReward("label")
+
+
+def noise(seed=0, size=(40, 60)):
+    return np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
+
+
+@pytest.fixture
+def path(tmp_path):
+    Image.fromarray(noise()).save(tmp_path / "a.png")
+    return str(tmp_path / "a.png")
+
+
+def task(path, name="t"):
+    return Task(name, (ImageRef("0" * 64, 60, 40, "L", path),), {"question": f"What is in {name}?"})
+
+
+def step(state, name, **arguments):
+    said = f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+    (message,) = asyncio.run(state.env.step(state, said)).messages
+    return message.images[0]
+
+
+# ---- pictures by their content
+
+
+def test_equal_pictures_are_one_reference():
+    one, other = ImageRef.of(noise()), ImageRef.of(noise())
+    assert one is other
+    assert ImageRef.of(noise(1)) is not one
+
+
+def test_pictures_of_equal_bytes_but_another_shape_are_two():
+    assert ImageRef.of(noise(size=(40, 60))) != ImageRef.of(noise(size=(40, 60)).reshape(60, 40))
+
+
+def test_equal_pictures_at_two_places_are_two_references():
+    assert ImageRef.of(noise(), uri="a.png") != ImageRef.of(noise(), uri="b.png")
+
+
+def test_a_picture_does_not_change_when_the_array_it_was_made_of_is_written_to():
+    pixels = noise()
+    ref = ImageRef.of(pixels)
+    pixels[:] = 0
+    assert (np.asarray(ImageRef.of(noise()).open()) == noise()).all()
+    assert (np.asarray(ref.open()) == noise()).all()
+
+
+def test_a_picture_that_nobody_holds_is_let_go():
+    ref = ImageRef.of(noise())
+    pixels = weakref.ref(ref.pixels)
+    del ref
+    gc.collect()
+    assert pixels() is None
+
+
+# ---- sources, views, openings
+
+
+def test_the_episodes_of_a_task_share_their_opening_picture_and_text(path):
+    env = Look()
+    one, other = (env.reset(task(path), seed=seed) for seed in (0, 1))
+    for first, second in zip(one.messages, other.messages, strict=True):
+        for part, same in zip(first.content, second.content, strict=True):
+            assert part is same
+    assert one.view is other.view
+
+
+def test_tasks_of_one_file_share_its_pixels_and_the_picture_of_it(path):
+    env = Look(max_pixels=600)
+    one, other = (env.reset(task(path, name), seed=0) for name in ("a", "b"))
+    assert one.view is other.view
+    assert one.messages[1].images[0] is other.messages[1].images[0]
+
+
+def test_environments_share_the_pixels_of_a_file_but_not_what_is_shown_of_it(path):
+    one, other = (Look(max_pixels=pixels).reset(task(path), seed=0) for pixels in (600, 1200))
+    assert one.view.source is other.view.source
+    assert one.view.size != other.view.size
+
+
+def test_a_picture_as_large_as_its_image_takes_no_memory_of_its_own(path):
+    Image.fromarray(noise(2)).save(path)
+    state = Look().reset(task(path), seed=0)
+    assert np.shares_memory(state.messages[1].images[0].pixels, state.view.source.pixels)
+
+
+def test_episodes_that_look_at_the_same_place_share_the_pixels_of_the_view(path):
+    one, other = (Look().reset(task(path), seed=seed) for seed in (0, 1))
+    first, second = (step(state, "zoom", factor=2) for state in (one, other))
+    assert first is second
+    assert one.view is not other.view
+    assert np.shares_memory(one.view.values(), other.view.values())
+    assert np.shares_memory(one.view.values(), first.pixels)
+
+
+def test_views_of_deeper_images_keep_their_own_values_and_share_the_picture():
+    source = Source.of(noise().astype(np.uint16) * 17)
+    one, other = View.of(source), View.of(source)
+    (after, first), (_, second) = (tools.call("zoom", view, {"factor": 2}) for view in (one, other))
+    assert first.image is second.image
+    assert after.values().dtype == np.uint16
+
+
+def test_a_file_that_changed_is_read_again_once_nobody_looks_at_the_old_one(path):
+    before = Look().reset(task(path), seed=0).messages[1].images[0].hash
+    gc.collect()
+    Image.fromarray(noise(1)).save(path)
+    assert Look().reset(task(path), seed=0).messages[1].images[0].hash != before
