@@ -137,7 +137,7 @@ def _summary(env: BaseMultiTurnEnv) -> str:
 
 
 def _facts(env: BaseMultiTurnEnv, settings: Mapping[str, Any]) -> dict[str, str]:
-    parts = [f"{weight:g} {name} ({part.name})" for name, (part, weight) in env.reward.components.items()]
+    parts = [f"{part.weight:g} {name} ({part.reward.name})" for name, part in env.reward.components.items()]
     return {
         "tasks": f"{len(env.tasks):,}" if isinstance(env.tasks, Sized) else "as many as the source gives",
         "tools": ", ".join(env.tools) or "none",

@@ -5,7 +5,7 @@ there, or is not a number, is `None`.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, Protocol, runtime_checkable
 
@@ -77,3 +77,16 @@ def finite(value: Any) -> float | None:
         return None
     number = float(value)
     return number if math.isfinite(number) else None
+
+
+def items(value: Any, most: int | None = None) -> Sequence[Any] | None:
+    """The items of a list (the first `most`); one scalar is a list of one, and `None`: neither.
+
+    >>> items(["a", "b"]), items("a"), items(None), items([]), items({"a": 1})
+    (['a', 'b'], ['a'], None, [], None)
+    """
+    if isinstance(value, list | tuple):
+        return value if most is None else value[:most]
+    if isinstance(value, set | frozenset):
+        return list(value)
+    return [value] if isinstance(value, str | int | float) and value != "" else None

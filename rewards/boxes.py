@@ -1,13 +1,16 @@
-"""How well the answer's box covers the gold's: one box against one box."""
+"""How well the answer's boxes cover the gold's: one box or many, matched one to one."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, get_args
 
 from viewbox.errors import ConfigError, unknown
 from viewbox.rewards.base import finite, lookup
+from viewbox.rewards.box_fields import Box, Format, Frame, Labelled, area, boxes_of, corners, framed
+from viewbox.rewards.matching import Pair, assign
 
-Box = tuple[float, float, float, float]
+_MOST = 100  # boxes in an answer, beyond four times the gold's
 
 
 def iou(a: Any, b: Any) -> float:
@@ -21,26 +24,37 @@ def iou(a: Any, b: Any) -> float:
     >>> iou((0, 0, 2, 2), (2, 2, 0, 0))
     0.0
     """
-    first, second = _corners(a, "xyxy"), _corners(b, "xyxy")
+    first, second = corners(a, "xyxy"), corners(b, "xyxy")
     return 0.0 if first is None or second is None else _iou(first, second)
 
 
 @dataclass(frozen=True)
 class IoUReward:
-    """Intersection over union of the answer's box and the reference's, or whether it reaches `threshold`.
+    """Intersection over union of the answer's boxes and the reference's, or how many reach `threshold`.
 
-    Both boxes are in `format` (xyxy, or xywh with the corner of least x and y) and in fractions of the original
-    image: the environment converts what the model wrote before a reward sees it. What is not a box scores 0.
+    A field holds one box, a list of boxes, or (with `box_key`) objects that have a box there; with `label_key` only
+    boxes whose labels are equal may be matched. Boxes are in `format` (xyxy, or xywh with the corner of least x and
+    y). Where the answer is in another frame than the gold, `frame` and `reference_frame` say which ("unit":
+    fractions, "per_mille": 0 to 1000, "pixel": with [width, height] in the reference's `size_field`); boxes are
+    never clipped to the image. What is not a box scores 0, counts as a box, and is never matched.
 
-    Score = IoU / (1 + `area_penalty` · max(0, A_answer / A_gold - 1)), so the penalty acts only beyond the gold's own
-    area and a perfect box scores 1.0 exactly, however large. IoU alone already punishes a box that is too large: the
-    penalty (default 0: off) makes that steeper. With `threshold` the reward is 1.0 if that score reaches it, else 0.0.
+    One box: score s = IoU / (1 + `area_penalty` · max(0, A_answer / A_gold - 1)), so the penalty acts only beyond the
+    gold's own area and a perfect box scores 1.0 exactly, however large. IoU alone already punishes a box that is too
+    large: the penalty (default 0: off) makes that steeper. With `threshold`: 1.0 if s reaches it, else 0.0.
 
-    Range: [0, 1]; {0.0, 1.0} with a threshold.
+    Many boxes: one-to-one matching of greatest Σ s (Kuhn 1955; as in DETR, Carion et al. 2020), Σ s / max(n_answer,
+    n_gold), continuous in every coordinate; so extra, repeated and missing boxes all cost. With `threshold`: the F1
+    2 TP / (n_answer + n_gold) of the largest matching of pairs that reach it. Where the gold is an empty list, an
+    empty list scores 1.0 and anything else 0.0. An answer of more than 100 boxes beyond four times the gold's scores
+    0 unread.
+
+    Range: [0, 1]; {0.0, 1.0} for one box with a threshold.
 
     >>> reward = IoUReward("bbox")
     >>> reward({"bbox": [0, 0, 1, 1]}, {"bbox": [0, 0, 0.5, 0.5]})
     0.25
+    >>> reward({"bbox": [[0, 0, 1, 1], [0, 0, 0.5, 0.5]]}, {"bbox": [0, 0, 0.5, 0.5]})
+    0.5
     >>> IoUReward("bbox", area_penalty=1.0)({"bbox": [0, 0, 1, 1]}, {"bbox": [0, 0, 0.5, 0.5]})
     0.0625
     >>> IoUReward("bbox", threshold=0.5)({"bbox": [0, 0, 0.5, 0.4]}, {"bbox": [0, 0, 0.5, 0.5]})
@@ -49,48 +63,100 @@ class IoUReward:
 
     field: str = "bbox"
     reference_field: str | None = None
-    format: Literal["xyxy", "xywh"] = "xyxy"
+    format: Format = "xyxy"
     threshold: float | None = None
     area_penalty: float = 0.0
+    box_key: str | None = None
+    label_key: str | None = None
+    frame: Frame = "unit"
+    reference_frame: Frame | None = None
+    size_field: str | None = None
     name: str = "iou"
 
     def __post_init__(self) -> None:
-        if self.format not in ("xyxy", "xywh"):
-            raise ConfigError(unknown("box format", str(self.format), ["xyxy", "xywh"]))
+        if self.format not in get_args(Format):
+            raise ConfigError(unknown("box format", str(self.format), get_args(Format)))
         threshold, penalty = finite(self.threshold), finite(self.area_penalty)
         if self.threshold is not None and (threshold is None or not 0 < threshold <= 1):
             raise ConfigError(f"threshold is {self.threshold!r}; allowed: a number in (0, 1], or None")
         if penalty is None or penalty < 0:
             raise ConfigError(f"area_penalty is {self.area_penalty!r}; allowed: a finite number >= 0")
+        if self.label_key is not None and self.box_key is None:
+            raise ConfigError(f"label_key is {self.label_key!r} without box_key; allowed: both, for lists of objects")
+        frames = {self.frame, self.reference_frame or self.frame}
+        for frame in frames:
+            if frame not in get_args(Frame):
+                raise ConfigError(unknown("frame", str(frame), get_args(Frame)))
+        if len(frames) == 2 and "pixel" in frames and self.size_field is None:
+            raise ConfigError("size_field is missing; needed to compare pixels with another frame: where the size is")
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
-        box = _corners(lookup(answer, self.field), self.format)
-        gold = _corners(lookup(reference, self.reference_field or self.field), self.format)
-        if box is None or gold is None:
+        said, golds = self._sides(answer, reference)
+        if said is None or golds is None:
             return 0.0
-        score = _iou(box, gold)
-        if self.area_penalty and _area(box) > _area(gold):
-            score /= 1 + self.area_penalty * (_area(box) / _area(gold) - 1)
-        return score if self.threshold is None else float(score >= self.threshold)
+        if len(said) == 1 == len(golds):
+            score = self._pair(said[0], golds[0])
+            return score if self.threshold is None else float(score >= self.threshold)
+        if not said or not golds:
+            return 1.0 if not said and not golds else 0.0
+        if len(said) > 4 * len(golds) + _MOST:
+            return 0.0
+        pairs = self._matched(said, golds)
+        if self.threshold is not None:
+            return 2 * len(pairs) / (len(said) + len(golds))
+        return min(1.0, math.fsum(score for _, _, score in pairs) / max(len(said), len(golds)))
+
+    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+        """Why the answer got its score, in a sentence."""
+        said, golds = self._sides(answer, reference)
+        if said is None or golds is None:
+            return f"{self.field}: the {'answer' if said is None else 'reference'} holds no box"
+        if len(said) > 4 * len(golds) + _MOST:
+            return f"{self.field}: {len(said)} boxes for {len(golds)} in the gold are too many to read"
+        pairs = self._matched(said, golds)
+        scores = ", ".join(f"{score:.2f}" for _, _, score in sorted(pairs, key=lambda pair: -pair[2]))
+        what = "IoU" if not self.area_penalty else "IoU with the area's penalty"
+        words = [f"{len(pairs)} of {len(golds)} gold boxes matched" + (f": {what} {scores}" if pairs else "")]
+        if self.threshold is not None:
+            words[0] += f" (threshold {self.threshold:g})"
+        if extra := len(said) - len(pairs):
+            words.append(f"{extra} of {len(said)} boxes said {'is' if extra == 1 else 'are'} unmatched")
+        return "; ".join(words)
+
+    def _sides(
+        self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
+    ) -> tuple[Sequence[Labelled] | None, Sequence[Labelled] | None]:
+        """The answer's boxes and the gold's, in one frame; None for a side that has none."""
+        gold = lookup(reference, self.reference_field or self.field)
+        golds = boxes_of(gold, self.format, self.box_key, self.label_key)
+        most = 4 * len(golds or ()) + _MOST + 1  # one more than are allowed
+        said = boxes_of(lookup(answer, self.field), self.format, self.box_key, self.label_key, most)
+        other = self.reference_frame or self.frame
+        if other == self.frame or said is None or golds is None:
+            return said, golds
+        size = lookup(reference, self.size_field) if self.size_field else None
+        return framed(said, self.frame, size), framed(golds, other, size)
+
+    def _matched(self, said: Sequence[Labelled], golds: Sequence[Labelled]) -> list[Pair]:
+        """The pairs (place in the answer, place in the gold, score) of the best matching."""
+        said, golds = sorted(said, key=_place), sorted(golds, key=_place)  # whatever order they were said in
+        if said == golds:
+            pairs = [(i, i, self._pair(one, one)) for i, one in enumerate(said)]
+            return [pair for pair in pairs if pair[2]]
+        return assign([[self._pair(one, gold) for gold in golds] for one in said], self.threshold)
+
+    def _pair(self, said: Labelled, gold: Labelled) -> float:
+        (box, label), (gold_box, gold_label) = said, gold
+        if box is None or gold_box is None or (self.label_key is not None and (label != gold_label or not label)):
+            return 0.0
+        score = _iou(box, gold_box)
+        if self.area_penalty and area(box) > area(gold_box):
+            score /= 1 + self.area_penalty * (area(box) / area(gold_box) - 1)
+        return score
 
 
-def _corners(value: Any, format: str) -> Box | None:
-    """The box as xyxy floats; `None` unless it is a box of positive, finite area."""
-    if not isinstance(value, list | tuple) or len(value) != 4:
-        return None
-    numbers = [finite(item) for item in value]
-    if any(number is None for number in numbers):
-        return None
-    x1, y1, x2, y2 = (float(number or 0) for number in numbers)
-    if format == "xywh":
-        x2, y2 = x1 + x2, y1 + y2
-    if not (x1 < x2 and y1 < y2 and 0 < (x2 - x1) * (y2 - y1) < 1e300):
-        return None
-    return x1, y1, x2, y2
-
-
-def _area(box: Box) -> float:
-    return (box[2] - box[0]) * (box[3] - box[1])
+def _place(one: Labelled) -> tuple[tuple[float, ...], str]:
+    return one[0] or (), one[1]
 
 
 def _iou(a: Box, b: Box) -> float:
@@ -98,7 +164,9 @@ def _iou(a: Box, b: Box) -> float:
     height = min(a[3], b[3]) - max(a[1], b[1])
     if width <= 0 or height <= 0:
         return 0.0
-    small, large = sorted((_area(a), _area(b)))
+    small, large = area(a), area(b)
+    if small > large:
+        small, large = large, small
     shared = width * height
     # in this order rounding never takes it above 1, and leaves equal boxes at 1 exactly
     return shared / (large + (small - shared))

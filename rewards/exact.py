@@ -5,12 +5,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from viewbox.errors import ConfigError
 from viewbox.rewards.base import finite, lookup
-from viewbox.rewards.text import fold, strip_outer, text_of, texts_of
+from viewbox.rewards.text import plain, quoted, text_of, texts_of
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.ASCII)
 _LONGEST_NUMBER = 64  # characters
@@ -26,7 +25,8 @@ class ExactMatchReward:
     gold is also compared as a number: |answer - gold| <= `tolerance` (0 if None); with a tolerance, so is a gold
     string that is a number. The answer must be one scalar: a list of labels scores 0, and so does a missing or empty
     one, also where the gold is missing. An answer longer than four times the longest accepted text plus 256
-    characters scores 0 unread.
+    characters scores 0 unread. The whole text has to match, so no negation, hedge or list of options can pass for
+    the gold; look-alike letters of another script are other letters.
 
     Range: {0.0, 1.0}.
 
@@ -44,41 +44,57 @@ class ExactMatchReward:
     aliases: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     tolerance: float | None = None
     name: str = "exact_match"
+    _spellings: Mapping[str, frozenset[str]] = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.tolerance is not None and not (finite(self.tolerance) is not None and self.tolerance >= 0):
             raise ConfigError(f"tolerance is {self.tolerance!r}; allowed: a finite number >= 0, or None")
-        for gold, spellings in self.aliases.items():
-            if isinstance(spellings, str):
-                raise ConfigError(f"aliases of {gold!r} is the string {spellings!r}; allowed: a list of strings")
+        object.__setattr__(self, "_spellings", spellings_of(self.aliases))
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
         golds = texts_of(lookup(reference, self.reference_field or self.field))
-        accepted = {_plain(text_of(gold)) for gold in golds}
-        for gold, spellings in self.aliases.items():
-            if _plain(gold) in accepted:
-                accepted = accepted | {_plain(spelling) for spelling in spellings}
+        accepted = {plain(text_of(gold)) for gold in golds}
+        if self._spellings:
+            accepted = accepted.union(*(self._spellings.get(gold, ()) for gold in accepted))
         raw = text_of(lookup(answer, self.field))
         if len(raw) > 4 * max(map(len, accepted), default=0) + 256:
             return 0.0
-        said = _plain(raw)
+        said = plain(raw)
         if not said:
             return 0.0
         return 1.0 if said in accepted or any(self._is_near(said, gold) for gold in golds) else 0.0
 
+    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+        """Why the answer got its score, in a sentence."""
+        said, gold = lookup(answer, self.field), lookup(reference, self.reference_field or self.field)
+        if self(answer, reference):
+            return f"{self.field}: {quoted(said)} is {quoted(gold)}"
+        within = f" (± {self.tolerance:g})" if self.tolerance else ""
+        return f"{self.field}: {quoted(said)} is not {quoted(gold)}{within}"
+
     def _is_near(self, said: str, gold: Any) -> bool:
         if isinstance(gold, str) and self.tolerance is None:
             return False
-        ours, theirs = _number(said), _number(_plain(text_of(gold)))
+        ours, theirs = _number(said), _number(plain(text_of(gold)))
         if ours is None or theirs is None:
             return False
         distance, tolerance = abs(ours - theirs), self.tolerance or 0
         return distance <= tolerance or math.isclose(distance, tolerance, rel_tol=1e-9)  # 1.1 is within 0.1 of 1.0
 
 
-@lru_cache(maxsize=4096)
-def _plain(text: str) -> str:
-    return strip_outer(fold(text))
+def spellings_of(aliases: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
+    """The other spellings of every gold, both sides as `plain` gives them; raises `ConfigError` on a bare string.
+
+    >>> spellings_of({"Seven": ["7", "VII"]}) == {"seven": frozenset({"7", "vii"})}
+    True
+    """
+    found: dict[str, frozenset[str]] = {}
+    for gold, spellings in aliases.items():
+        if isinstance(spellings, str):
+            raise ConfigError(f"aliases of {gold!r} is the string {spellings!r}; allowed: a list of strings")
+        key = plain(gold)
+        found[key] = found.get(key, frozenset()) | {plain(text_of(spelling)) for spelling in spellings}
+    return found
 
 
 def _number(text: str) -> int | float | None:

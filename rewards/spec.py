@@ -9,81 +9,110 @@
 the type of a field in any pydantic model.
 """
 
+from importlib import import_module
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import Field, TypeAdapter, ValidationError
 
 from viewbox.errors import ConfigError, unknown
 from viewbox.rewards.base import Reward
-from viewbox.rewards.boxes import IoUReward
-from viewbox.rewards.combined import CombinedReward
-from viewbox.rewards.exact import ExactMatchReward
+from viewbox.rewards.calibration import BrierReward
+from viewbox.rewards.combined import CombinedReward, Part
 from viewbox.rewards.imported import imported
-from viewbox.rewards.tokens import TokenF1Reward
-
-_NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Name = Annotated[str, Field(min_length=1)]
-
-
-class _Spec(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    weight: _NotNegative | None = None  # its share of the combined reward it stands in; nowhere else
-    name: _Name | None = None
-
-
-class _FieldSpec(_Spec):
-    makes: ClassVar[type[Any]]
-    field: _Name
-    reference_field: _Name | None = None
+from viewbox.rewards.spec_models import (
+    ExactMatchSpec,
+    FormatSpec,
+    IoUSpec,
+    LabelSetF1Spec,
+    Name,
+    RankingSpec,
+    Spec,
+    TokenF1Spec,
+    ToolUseSpec,
+)
 
 
-class ExactMatchSpec(_FieldSpec):
-    makes = ExactMatchReward
-    type: Literal["exact_match"]
-    field: _Name = "label"
-    aliases: dict[str, list[str]] = {}
-    tolerance: _NotNegative | None = None
+class BrierSpec(Spec):
+    makes: ClassVar[type[Any]] = BrierReward
+    type: Literal["brier"]
+    of: "RewardSpec | None" = None
+    confidence_field: Name = "confidence"
+    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
 
 
-class TokenF1Spec(_FieldSpec):
-    makes = TokenF1Reward
-    type: Literal["token_f1"]
-    stop_words: bool | list[str] = False
-
-    @field_validator("stop_words", mode="before")
-    @classmethod
-    def _one_of_both(cls, value: Any) -> Any:
-        if not isinstance(value, bool | list | tuple):
-            raise ValueError("allowed: true, false or a list of words")
-        return value
-
-
-class IoUSpec(_FieldSpec):
-    makes = IoUReward
-    type: Literal["iou"]
-    field: _Name = "bbox"
-    format: Literal["xyxy", "xywh"] = "xyxy"
-    threshold: Annotated[float, Field(gt=0, le=1)] | None = None
-    area_penalty: _NotNegative = 0.0
-
-
-class PythonSpec(_Spec):
+class PythonSpec(Spec):
     makes = staticmethod(imported)
     type: Literal["python"]
-    function: _Name
+    function: Name
 
 
-class CombinedSpec(_Spec):
+def _judge(**settings: Any) -> Any:
+    """A judge does I/O, which nothing in `rewards` may: it is found by name when a YAML asks for one."""
+    return import_module("viewbox.rollouts.llm_judge").judge(**settings)
+
+
+class JudgeSpec(Spec):
+    """The score that a language model behind an OpenAI-compatible endpoint gives; `None` where it cannot be reached."""
+
+    makes = staticmethod(_judge)
+    type: Literal["judge"]
+    endpoint: Name = Field(description="the base URL, such as http://127.0.0.1:8000/v1")
+    model: Name = Field(description="the name by which the endpoint knows the judge")
+    rubric: Name | None = Field(default=None, description="what earns which score; default: agreement with the gold")
+    field: Name | None = Field(default=None, description="the answer's field to judge; default: all of it")
+    reference_field: Name | None = None
+    show_reference: bool = Field(default=True, description="whether the judge sees the gold")
+    show_question: bool = Field(
+        default=False, description="whether it sees the question (then it does not apply where there is no episode)"
+    )
+    max_characters: Annotated[int, Field(ge=1)] = Field(default=8000, description="of each text the judge is shown")
+    api_key_env: Name | None = Field(
+        default=None, description="the environment variable with the key; the key itself stands nowhere"
+    )
+    cache: Name | None = Field(default=None, description="a folder for its replies; default: kept in memory")
+    concurrency: Annotated[int, Field(ge=1)] = Field(default=8, description="requests in flight at once")
+    attempts: Annotated[int, Field(ge=1)] = Field(default=6, description="of each request, with growing pauses")
+    time_limit: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        default=60.0, description="seconds for all attempts of one judgement"
+    )
+    max_tokens: Annotated[int, Field(ge=1)] = Field(default=512, description="of the judge's reply")
+    extra: dict[str, Any] = Field(
+        default={}, description="merged into every request; a value of null takes a field out (temperature)"
+    )
+
+
+class CombinedSpec(Spec):
+    makes: ClassVar[type[Any]] = CombinedReward
     type: Literal["combined"]
-    components: dict[_Name, "RewardSpec"]
+    components: dict[Name, "RewardSpec"]
 
 
-RewardSpec = Annotated[ExactMatchSpec | TokenF1Spec | IoUSpec | PythonSpec | CombinedSpec, Field(discriminator="type")]
+RewardSpec = Annotated[
+    ExactMatchSpec
+    | TokenF1Spec
+    | IoUSpec
+    | LabelSetF1Spec
+    | RankingSpec
+    | BrierSpec
+    | FormatSpec
+    | ToolUseSpec
+    | JudgeSpec
+    | PythonSpec
+    | CombinedSpec,
+    Field(discriminator="type"),
+]
+BrierSpec.model_rebuild()
 CombinedSpec.model_rebuild()
-_SPECS: dict[str, type[_Spec]] = {
+_SPECS: dict[str, type[Spec]] = {
     "exact_match": ExactMatchSpec,
     "token_f1": TokenF1Spec,
     "iou": IoUSpec,
+    "label_set_f1": LabelSetF1Spec,
+    "ranking": RankingSpec,
+    "brier": BrierSpec,
+    "format": FormatSpec,
+    "tool_use": ToolUseSpec,
+    "judge": JudgeSpec,
     "python": PythonSpec,
     "combined": CombinedSpec,
 }
@@ -95,34 +124,53 @@ def build(spec: Any) -> Reward:
 
     Raises `ConfigError` naming the key, what was given and what is allowed.
 
-    >>> build({"type": "iou", "threshold": 0.5})
-    IoUReward(field='bbox', reference_field=None, format='xyxy', threshold=0.5, area_penalty=0.0, name='iou')
+    >>> build({"type": "exact_match", "field": "answer"})
+    ExactMatchReward(field='answer', reference_field=None, aliases={}, tolerance=None, name='exact_match')
     >>> build({"type": "box"})
     Traceback (most recent call last):
-    viewbox.errors.ConfigError: reward: unknown reward 'box'; allowed: combined, exact_match, iou, python, token_f1
+    viewbox.errors.ConfigError: reward: unknown reward 'box'; allowed: brier, combined, exact_match, format, iou, \
+judge, label_set_f1, python, ranking, token_f1, tool_use
     """
-    if not isinstance(spec, _Spec):
+    if not isinstance(spec, Spec):
         try:
             spec = _ADAPTER.validate_python(spec)
         except ValidationError as error:
             raise ConfigError(_explain(error)) from error
-    if spec.weight is not None:
-        raise ConfigError(f"reward.weight: given {spec.weight:g}; allowed only on the components of a combined reward")
-    return _make(spec, "reward")
+    return _alone(spec, "reward")
 
 
-def _make(spec: Any, path: str) -> Reward:
-    if not isinstance(spec, CombinedSpec):
-        return spec.makes(**spec.model_dump(exclude={"type", "weight"}, exclude_unset=True, exclude_none=True))
-    made: dict[str, tuple[Reward, float]] = {}
+def _make(spec: Any, path: str) -> Any:
+    """The reward of a spec; `path` is where it stands, for messages."""
+    if isinstance(spec, CombinedSpec):
+        return _combined(spec, path)
+    given = spec.model_dump(exclude={"type", "weight", "needs", "of"}, exclude_unset=True, exclude_none=True)
+    if isinstance(spec, BrierSpec) and spec.of is not None:
+        given["of"] = _alone(spec.of, f"{path}.of")
+    try:
+        return spec.makes(**given)
+    except ConfigError as error:
+        raise error if isinstance(spec, PythonSpec | JudgeSpec) else ConfigError(f"{path}: {error}") from error
+
+
+def _combined(spec: CombinedSpec, path: str) -> CombinedReward:
+    made: dict[str, Part] = {}
     for name, part in spec.components.items():
         if part.weight is None:
             raise ConfigError(f"{path}.components.{name}.weight: missing; allowed: a number >= 0")
-        made[name] = (_make(part, f"{path}.components.{name}"), part.weight)
+        made[name] = Part(_make(part, f"{path}.components.{name}"), part.weight, dict(part.needs))
     try:
         return CombinedReward(made, **({"name": spec.name} if spec.name else {}))
     except ConfigError as error:
         raise ConfigError(f"{path}.components: {error}") from error
+
+
+def _alone(spec: Any, path: str) -> Any:
+    """The reward of a spec that is no component: a weight or a need there would say nothing."""
+    if spec.weight is not None:
+        raise ConfigError(f"{path}.weight: given {spec.weight:g}; allowed only on the components of a combined reward")
+    if spec.needs:
+        raise ConfigError(f"{path}.needs: given {spec.needs}; allowed only on the components of a combined reward")
+    return _make(spec, path)
 
 
 def _explain(error: ValidationError) -> str:

@@ -1,17 +1,34 @@
 """What a scalar says, in a form two writers agree on: shared by the rewards that compare words.
 
 Look-alike letters of other scripts stay different: only what Unicode itself calls compatible (full-width digits,
-ligatures) is made equal.
+ligatures) is made equal, and what it does not draw (zero-width characters, variation selectors, fillers) is left out.
 """
 
 import re
+import reprlib
 import unicodedata
+from functools import lru_cache
 from typing import Any
 
 from viewbox.rewards.base import finite
 
 _ONE_SIGN = str.maketrans({"−": "-", "‘": "'", "’": "'"})  # the minus sign and the curly apostrophes
 _SIGNED_NUMBER = re.compile(r"-?\.?\d")
+_NOT_DRAWN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+_QUOTED = 60  # characters of a text that a sentence about it repeats
+
+
+class _Visible(dict[int, int | None]):
+    """A table for `str.translate` that drops invisible characters, filled in as they are met."""
+
+    def __missing__(self, code: int) -> int | None:
+        character = chr(code)
+        hidden = unicodedata.category(character) in ("Cc", "Cf") and not character.isspace()
+        self[code] = None if hidden or _NOT_DRAWN.match(character) else code
+        return self[code]
+
+
+_VISIBLE = _Visible()
 
 
 def text_of(value: Any) -> str:
@@ -42,7 +59,9 @@ def fold(text: str) -> str:
     >>> fold("  Ｓｅｖｅｎ\\u200b \\n NODULES ")
     'seven nodules'
     """
-    visible = "".join(c for c in text if c.isspace() or unicodedata.category(c) not in ("Cc", "Cf"))
+    if text.isascii() and text.isprintable():  # most texts, where nothing else can happen
+        return " ".join(text.lower().split())
+    visible = text.translate(_VISIBLE)
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
     return " ".join(folded.translate(_ONE_SIGN).split())
 
@@ -50,14 +69,17 @@ def fold(text: str) -> str:
 def strip_outer(text: str) -> str:
     """Without the punctuation around it; what carries meaning stays: the sign of a number, 50%, HER2-, T2*.
 
-    Text that is nothing but punctuation is left as it is.
+    An exclamation mark before a word stays too: to a programmer it says not. Text that is nothing but punctuation is
+    left as it is.
 
-    >>> [strip_outer(t) for t in ('"seven."', "**seven**", "(-7)", ".5", "50%", "T2*", "?")]
-    ['seven', 'seven', '-7', '.5', '50%', 'T2*', '?']
+    >>> [strip_outer(t) for t in ('"seven."', "**seven!**", "(-7)", ".5", "50%", "T2*", "!seven", "?")]
+    ['seven', 'seven', '-7', '.5', '50%', 'T2*', '!seven', '?']
     """
     start, end = 0, len(text)
     meant = "-%" if text.startswith("*") else "-%*"  # a star at both ends is emphasis
     while start < end and _is_outer(text[start]) and not _SIGNED_NUMBER.match(text, start):
+        if text[start] == "!" and text[start + 1 : start + 2].isalnum():
+            break
         start += 1
     while end > start and _is_outer(text[end - 1]):
         if text[end - 1] in meant and text[end - 2 : end - 1].isalnum():
@@ -68,3 +90,26 @@ def strip_outer(text: str) -> str:
 
 def _is_outer(character: str) -> bool:
     return character.isspace() or character == "`" or unicodedata.category(character).startswith("P")
+
+
+@lru_cache(maxsize=4096)
+def plain(text: str) -> str:
+    """`text` folded and without its outer punctuation: two labels are one where these are equal.
+
+    >>> plain(" Seven. ")
+    'seven'
+    """
+    return strip_outer(fold(text))
+
+
+def quoted(value: Any) -> str:
+    """What a field holds, for a sentence about it.
+
+    >>> quoted("No tumour"), quoted(None), quoted([1, 2])
+    ("'No tumour'", 'nothing', '[1, 2]')
+    """
+    if value is None or value == "":
+        return "nothing"
+    if isinstance(value, str):
+        return repr(value if len(value) <= _QUOTED else value[:_QUOTED] + "…")
+    return reprlib.repr(value)

@@ -1,28 +1,38 @@
 """How many words the answer shares with the gold: for short free text."""
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from viewbox.errors import ConfigError
 from viewbox.rewards.base import lookup
-from viewbox.rewards.text import fold, text_of, texts_of
+from viewbox.rewards.negation import MARK, NEGATIONS, TOKEN, words_in
+from viewbox.rewards.text import fold, quoted, text_of, texts_of
 
 _STOP_WORDS = """
     a an and are as at be been by for from has have in into is it its of on or that the their there these this those to
     was were which with
 """
-_NEGATIONS = """
-    no not nor non none neither never nothing nobody nowhere without cannot cant dont isnt wasnt arent doesnt didnt
-    except absent absence negative deny denies denied exclude excludes excluded unlikely free
-"""
 STOP_WORDS = frozenset(_STOP_WORDS.split())
-NEGATIONS = frozenset(_NEGATIONS.split())
 # A number with its sign and decimals is one token (-2.5 is not 2.5), and so is a contraction (isn't).
-_TOKEN = re.compile(r"(?:(?<!\w)-)?(?:\d+(?:\.\d+)*|(?<!\w)\.\d+)|[^\W_]+(?:'[^\W_]+)*")
+_TOKEN = re.compile(TOKEN)
+# What folding would lose: a line end closes a sentence, a struck out word is withdrawn, and these signs say not.
+_SIGNS = re.compile(r"(?P<struck>~~[^~]+~~)|(?P<line>[\n\r\u2028\u2029])|[¬≠✗✘❌🚫]|(?<![\w!])!(?=\w)")
 _LONGEST = 5_000  # characters, beyond four times the gold
+
+
+@dataclass(frozen=True)
+class _Gold:
+    """A gold text made ready: its words, how often each counts, those it says both ways, and what to leave out."""
+
+    words: list[str]
+    counts: Mapping[str, int]
+    both_ways: frozenset[str]
+    ignored: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -32,48 +42,103 @@ class TokenF1Reward:
     From SQuAD (Rajpurkar et al. 2016); here an empty or missing answer scores 0 even where the gold is empty too.
     Repeating a word does not help, since the intersection counts each as often as the gold has it.
     `stop_words` are left out on both sides: True for a short English list, or your own; negations never are, and a
-    gold made only of stop words is compared as it stands. Word order is not seen ("no seven" against "seven" is
-    2/3): for labels use `ExactMatchReward`. An answer over 5,000 characters plus four times the gold scores 0.
+    gold made only of stop words is compared as it stands. An answer over 5,000 characters plus four times the gold
+    scores 0.
+
+    A word that is denied equals only a word that is denied (`negation.py`, after NegEx), so "no tumour" against
+    "tumour" scores 0, and "No effusion. Nodule." is not "Effusion. No nodule."; the negation itself still counts as a
+    word. A word that one side both affirms and denies is worth half. `negation_scope=False` compares bare words, as
+    SQuAD does. Beyond that word order is not seen: for labels use `ExactMatchReward`.
 
     Range: [0, 1].
 
     >>> reward = TokenF1Reward("report", stop_words=True)
     >>> reward({"report": "A nodule in the left lung."}, {"report": "left lung nodule"})
     1.0
-    >>> reward({"report": "no tumour"}, {"report": "tumour"})
-    0.6666666666666666
+    >>> [reward({"report": said}, {"report": "tumour"}) for said in ("no tumour", "tumour is absent", "large tumour")]
+    [0.0, 0.0, 0.6666666666666666]
+    >>> reward({"report": "Large tumour, no oedema"}, {"report": "tumour without oedema"})
+    0.5714285714285714
     """
 
     field: str
     reference_field: str | None = None
     stop_words: bool | Collection[str] = False
+    negation_scope: bool = True
     name: str = "token_f1"
+    _ignored: frozenset[str] = dataclasses.field(init=False, repr=False, compare=False, default=frozenset())
 
     def __post_init__(self) -> None:
         if isinstance(self.stop_words, str):
             raise ConfigError(f"stop_words is the string {self.stop_words!r}; allowed: true, false or a list of words")
+        listed = STOP_WORDS if self.stop_words is True else (self.stop_words or ())
+        words = {fold(word) for word in listed}
+        kept = {word for word in words if word not in NEGATIONS and not word.endswith("n't")}
+        object.__setattr__(self, "_ignored", frozenset(kept | {MARK + word for word in kept}))
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
         golds = [text_of(gold) for gold in texts_of(lookup(reference, self.reference_field or self.field))]
         said = text_of(lookup(answer, self.field))
-        if len(said) > _LONGEST + 4 * max(map(len, golds), default=0):
+        if not said or len(said) > _LONGEST + 4 * max(map(len, golds), default=0):
             return 0.0
-        words = _words(said)
-        return max((self._f1(words, _words(gold)) for gold in golds), default=0.0)
+        words, both_ways = _words(said, self.negation_scope)
+        best = 0.0
+        for gold in golds:
+            best = max(best, _f1(words, both_ways, _gold(gold, self.negation_scope, self._ignored)))
+        return best
 
-    def _f1(self, said: list[str], gold: list[str]) -> float:
-        ignored = self._ignored()
-        if kept := [word for word in gold if word not in ignored]:
-            said, gold = [word for word in said if word not in ignored], kept
-        shared = (Counter(said) & Counter(gold)).total()
-        return 2 * shared / (len(said) + len(gold)) if shared else 0.0
+    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+        """Why the answer got its score, in a sentence."""
+        gold = lookup(reference, self.reference_field or self.field)
+        said = text_of(lookup(answer, self.field))
+        golds = [text_of(one) for one in texts_of(gold)]
+        if not said or not golds or len(said) > _LONGEST + 4 * max(map(len, golds)):
+            return f"{self.field}: {quoted(said)} cannot be compared with {quoted(gold)}"
+        words, both_ways = _words(said, self.negation_scope)
+        ready = [_gold(one, self.negation_scope, self._ignored) for one in golds]
+        best = max(ready, key=lambda one: _f1(words, both_ways, one))
+        kept = [word for word in words if word not in best.ignored]
+        shared = Counter(kept) & Counter(best.counts)
+        listed = ", ".join(word.replace(MARK, "not ") for word in shared)
+        return f"{self.field}: {shared.total()} of {len(kept)} words said are among the gold's {len(best.words)}" + (
+            f" ({listed if len(listed) < 200 else listed[:200] + '…'})" if listed else ""
+        )
 
-    def _ignored(self) -> frozenset[str]:
-        if isinstance(self.stop_words, bool):
-            return STOP_WORDS if self.stop_words else frozenset()
-        words = {fold(word) for word in self.stop_words}
-        return frozenset(word for word in words if word not in NEGATIONS and not word.endswith("n't"))
+
+def _f1(words: list[str], both_ways: frozenset[str], gold: _Gold) -> float:
+    left = dict(gold.counts)
+    unequal = both_ways ^ gold.both_ways  # said both ways on one side only
+    said, shared = 0, 0.0
+    for word in words:
+        if word in gold.ignored:
+            continue
+        said += 1
+        if left.get(word):
+            left[word] -= 1
+            shared += 0.5 if unequal and word.removeprefix(MARK) in unequal else 1.0
+    return 2 * shared / (said + len(gold.words)) if shared else 0.0
 
 
-def _words(text: str) -> list[str]:
-    return _TOKEN.findall(fold(text))
+@lru_cache(maxsize=4096)
+def _gold(text: str, scope: bool, ignored: frozenset[str]) -> _Gold:
+    words, both_ways = _words(text, scope)
+    kept = [word for word in words if word not in ignored]
+    if not kept:  # nothing but stop words: compared as it stands
+        return _Gold(words, Counter(words), both_ways, frozenset())
+    return _Gold(kept, Counter(kept), both_ways, ignored)
+
+
+def _words(text: str, scope: bool) -> tuple[list[str], frozenset[str]]:
+    """The words in order, and those that are both affirmed and denied."""
+    if "!" in text or "~~" in text or not (text.isascii() and text.isprintable()):
+        text = _SIGNS.sub(_sign, text)
+    bare = fold(text)
+    words, denies = words_in(bare) if scope else (_TOKEN.findall(bare), False)
+    if not denies:
+        return words, frozenset()
+    affirmed = set(words)
+    return words, frozenset(word[1:] for word in words if word[0] == MARK and word[1:] in affirmed)
+
+
+def _sign(found: re.Match[str]) -> str:
+    return " " if found["struck"] else " ; " if found["line"] else " not "

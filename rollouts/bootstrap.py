@@ -18,12 +18,24 @@ _BLOCK = 2**18  # drawn tasks held at once: what fits in a cache
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over `count` episodes and its interval; none (`None`) of a single task, or where none was asked for."""
+    """A mean or another figure over `count` episodes, and its interval; none (`None`) of one task, or not asked for."""
 
     mean: float
     low: float | None
     high: float | None
     count: int
+
+    def __str__(self) -> str:
+        return self.shown()
+
+    def shown(self, sign: str = "") -> str:
+        """For a table: `0.512 [0.430, 0.594]`; `sign` "+" shows it always.
+
+        >>> print(Interval(0.5, 0.4, 0.6, 100), Interval(0.5, None, None, 1).shown("+"))
+        0.500 [0.400, 0.600] +0.500
+        """
+        mean = f"{self.mean:{sign}.3f}"
+        return mean if self.low is None else f"{mean} [{self.low:{sign}.3f}, {self.high:{sign}.3f}]"
 
 
 class Samples:
@@ -47,6 +59,16 @@ class Samples:
         """How many different tasks there are."""
         return len(self._tasks)
 
+    @property
+    def task_ids(self) -> list[str]:
+        """The tasks, in the order they were first given."""
+        return list(self._tasks)
+
+    @property
+    def task_numbers(self) -> np.ndarray:
+        """The place of each row's task in `task_ids`, (rows,)."""
+        return np.array(self._task, int)
+
     def add(self, task: str, values: Mapping[str, float | None]) -> None:
         """One episode."""
         self._task.append(self._tasks.setdefault(task, len(self._tasks)))
@@ -54,7 +76,8 @@ class Samples:
             column = self._columns.get(name)
             if column is None:
                 column = self._columns[name] = array("d")
-            self._fill(column)
+            if len(column) < self.rows:
+                self._fill(column)
             column.append(float("nan") if value is None else value)
         self.rows += 1
 
@@ -87,11 +110,7 @@ class Samples:
         drawn = np.concatenate([np.empty((0, len(columns))), *_resample(sums, counts, resamples, seed)])
         found: dict[str, Interval] = {}
         for i, name in enumerate(columns):
-            low = high = None
-            if resamples and (counts[:, i] > 0).sum() > 1:
-                tail = (1 - CONFIDENCE) / 2
-                means_of_draws = drawn[~np.isnan(drawn[:, i]), i]  # a draw may hold no episode the column applies to
-                low, high = (float(end) for end in np.quantile(means_of_draws, [tail, 1 - tail]))
+            low, high = ends(drawn[:, i]) if (counts[:, i] > 0).sum() > 1 else (None, None)
             found[name] = Interval(float(means[i]), low, high, int(counts[:, i].sum()))
         return found
 
@@ -110,14 +129,28 @@ class Samples:
         return sums, counts
 
 
-def _resample(sums: np.ndarray, counts: np.ndarray, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Means of tasks drawn with replacement, (some of the resamples, columns) at a time."""
+def ends(drawn: np.ndarray) -> tuple[float | None, float | None]:
+    """The percentile interval of a figure's drawings; a drawing that holds nothing the figure applies to is NaN."""
+    defined = drawn[~np.isnan(drawn)]
+    if not len(defined):
+        return None, None
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(defined, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def drawings(tasks: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """How often each task is drawn, with replacement: `resamples` rows of (tasks,), a block of them at a time."""
     rng = np.random.default_rng(seed)
-    tasks = len(sums)
     block = max(1, _BLOCK // tasks)
     for start in range(0, resamples, block):
         number = min(block, resamples - start)
         drawn = rng.integers(tasks, size=(number, tasks)) + np.arange(number)[:, None] * tasks
-        times = np.bincount(drawn.ravel(), minlength=number * tasks).reshape(number, tasks).astype(float)
+        yield np.bincount(drawn.ravel(), minlength=number * tasks).reshape(number, tasks).astype(float)
+
+
+def _resample(sums: np.ndarray, counts: np.ndarray, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """Means of tasks drawn with replacement, (some of the resamples, columns) at a time."""
+    for times in drawings(len(sums), resamples, seed):
         with np.errstate(invalid="ignore"):
             yield (times @ sums) / (times @ counts)

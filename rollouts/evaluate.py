@@ -1,6 +1,7 @@
 """Held-out figures of a policy: its own play, and the oracle (a look decided for it, then its own reading)."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,10 @@ from viewbox.rollouts.driver import play_many
 from viewbox.rollouts.hf import HFGenerator
 from viewbox.rollouts.metrics import episode_metrics
 from viewbox.rollouts.scripted import Forced, Script
+from viewbox.rollouts.summary import summarise
 from viewbox.rollouts.tokens import ChatTokens
+
+log = logging.getLogger(__name__)
 
 
 def replies_so_far(conversation: Conversation) -> int:
@@ -55,11 +59,24 @@ def evaluate(
     seed: int,
     generation: dict[str, Any],
     oracle: bool = False,
-) -> tuple[dict[str, float], list[Episode]]:
-    """(metrics, episodes) on the first `tasks` held-out tasks; with `oracle`, its looks are forced."""
+) -> tuple[dict[str, Any], list[Episode]]:
+    """(figures, episodes) on the first `tasks` held-out tasks; with `oracle`, its looks are forced.
+
+    The figures are floats under the names of `episode_metrics`, the environment's own under `metrics/…`, and under
+    `intervals` a [low, high] for each of them.
+    """
     generator: Generator = HFGenerator(model, tokens, **generation)
     if oracle:
         generator = Forced(tokens, script_of(env, "oracle"), generator)
     chosen = env.tasks[:tasks]  # type: ignore[index]
     episodes = collect(env, chosen, generator, slots=generation.get("slots", 64), seed=seed)
-    return episode_metrics(episodes, env.reward), episodes
+    return figures_of(episodes, env), episodes
+
+
+def figures_of(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[str, Any]:
+    """The figures of episodes that were played: see `evaluate`."""
+    summary = summarise(episodes, env)
+    for problem in summary.problems:
+        log.warning("%s", problem)
+    own = {name: value for name, value in summary.values().items() if name.startswith("metrics/")}
+    return {**episode_metrics(episodes, env.reward), **own, "intervals": summary.intervals()}

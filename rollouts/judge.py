@@ -19,11 +19,15 @@ OWN = "own"
 
 @dataclass(frozen=True)
 class Judge:
-    """`score` gives an episode's scores; `name` is short, and `about` says for the record what the reward is."""
+    """`score` gives an episode's scores; `name` is short, and `about` says for the record what the reward is.
+
+    `reward` is what `score` asks; None where every episode's environment has its own.
+    """
 
     name: str
     about: Any
     score: Callable[[Episode], Scores]
+    reward: Any = None
 
 
 def judge_of(reward: Any, run: Path, folder: Path) -> Judge:
@@ -45,7 +49,7 @@ def judge_of(reward: Any, run: Path, folder: Path) -> Judge:
     if ":" in str(reward):
         return _judge(imported(str(reward)), str(reward))
     raise ConfigError(
-        f"--reward {str(reward)!r}: allowed: a file reward.yaml, package.module:name or path/to/file.py:name"
+        f"reward {str(reward)!r}: allowed: a file reward.yaml, package.module:name or path/to/file.py:name"
     )
 
 
@@ -56,7 +60,7 @@ def _judge(reward: Any, about: Any, name: str = "") -> Judge:
         total, parts = combined.score(episode.answer, episode.task.reference, episode)
         return Scores(0.0 if total is None else total, parts)
 
-    return Judge(name or combined.name, about, score)
+    return Judge(name or combined.name, about, score, combined)
 
 
 def _spec(path: Path) -> Any:
@@ -84,7 +88,8 @@ def _own(run: Path, folder: Path) -> Judge:
     env = config.get("env") if isinstance(config, Mapping) else None
     if isinstance(env, Mapping) and "name" in env:
         settings = {key: value for key, value in env.items() if key not in ("name", "eval")}
-        return Judge(OWN, {"environment": dict(env)}, _environment(env["name"], settings, str(path)).score)
+        made_env = _environment(env["name"], settings, str(path))
+        return Judge(OWN, {"environment": dict(env)}, made_env.score, made_env.reward)
     made: dict[str, Any] = {}
 
     def score(episode: Episode) -> Scores:

@@ -1,12 +1,14 @@
-"""Rates and means over episodes: what training logs, evaluation reports and notebooks print, from one place."""
+"""Rates and means over episodes: what training logs at every step, and what `summary.py` adds intervals to."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, get_args
 
 from viewbox.envs.types import EndReason, Episode
+from viewbox.rewards.blocking import take_counts
 
 END_REASONS: tuple[str, ...] = get_args(EndReason)
+RATES = ("tools/rate", "tools/calls", "episodes/turns", "episodes/malformed", "episodes/truncated", "tokens/sampled")
+NAMES = ("reward", *RATES, *(f"end/{reason}" for reason in END_REASONS))
 
 
 def episode_metrics(episodes: Sequence[Episode], reward: Any = None) -> dict[str, float]:
@@ -23,28 +25,34 @@ def episode_metrics(episodes: Sequence[Episode], reward: Any = None) -> dict[str
     (0.5, 1.0, 1.0)
     """
     count = max(1, len(episodes))
-
-    def mean(values: Iterable[float]) -> float:
-        return sum(values) / count
-
+    values = [episode_values(episode) for episode in episodes]
     replies = max(1, sum(e.num_turns for e in episodes))
-    ends = Counter(e.end_reason for e in episodes)
     found = {
-        "reward": mean(e.scores.total if e.scores else 0.0 for e in episodes),
-        "tools/rate": mean(e.tool_call_count > 0 for e in episodes),
-        "tools/calls": mean(e.tool_call_count for e in episodes),
-        "episodes/turns": mean(e.num_turns for e in episodes),
-        "episodes/malformed": mean(e.info.get("malformed", 0) > 0 for e in episodes),
-        "episodes/truncated": mean(e.truncated for e in episodes),
+        **{name: sum(one[name] or 0.0 for one in values) / count for name in NAMES},
         "replies/well_formed": 1 - sum(e.info.get("malformed", 0) for e in episodes) / replies,
-        "tokens/sampled": mean(sum(e.tokens.mask) if e.tokens else 0 for e in episodes),
-        **{f"end/{reason}": ends[reason] / count for reason in END_REASONS},  # type: ignore[index]
+        **take_counts(reward),  # of a judge: judge/calls, judge/cached, judge/unreachable, judge/unreadable
     }
     for name in list(getattr(reward, "components", {})) or _components(episodes):
-        values = [e.scores.components.get(name) for e in episodes if e.scores]
-        applying = [value for value in values if value is not None]
+        scored = [one.get(f"rewards/{name}/mean") for one in values]
+        applying = [value for value in scored if value is not None]
         found[f"rewards/{name}/mean"] = sum(applying) / len(applying) if applying else 0.0
     return found
+
+
+def episode_values(episode: Episode) -> dict[str, float | None]:
+    """What one episode adds to each mean, by `NAMES` and the components of its scores; None where it does not apply."""
+    scores = episode.scores
+    return {
+        "reward": scores.total if scores else None,
+        "tools/rate": float(episode.tool_call_count > 0),
+        "tools/calls": float(episode.tool_call_count),
+        "episodes/turns": float(episode.num_turns),
+        "episodes/malformed": float(episode.info.get("malformed", 0) > 0),
+        "episodes/truncated": float(episode.truncated),
+        "tokens/sampled": float(sum(episode.tokens.mask)) if episode.tokens else None,
+        **{f"end/{reason}": float(episode.end_reason == reason) for reason in END_REASONS},
+        **{f"rewards/{name}/mean": value for name, value in (scores.components if scores else {}).items()},
+    }
 
 
 def _components(episodes: Sequence[Episode]) -> list[str]:

@@ -7,7 +7,7 @@ Needs no model and no torch. Episodes are read one at a time and only their numb
 opened. The new scores go into a column beside the stored ones (`columns.py`), never over them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -17,12 +17,16 @@ from typing import Any
 from viewbox import __version__
 from viewbox.envs.types import Episode, Scores
 from viewbox.errors import ConfigError, StoreError
+from viewbox.rewards.blocking import take_counts, threads_for
 from viewbox.rewards.combined import refusals
 from viewbox.rollouts import columns
 from viewbox.rollouts import where as filters
 from viewbox.rollouts.bootstrap import CONFIDENCE, Interval, Samples
+from viewbox.rollouts.in_order import in_order
 from viewbox.rollouts.judge import judge_of
 from viewbox.rollouts.reading import LINES, Loaded, load
+from viewbox.rollouts.restricted import leave_to_judge, named_in
+from viewbox.rollouts.summary import Tally
 
 TOTAL = ""  # the total's place among the components
 MOST_GROUPS = 100
@@ -79,6 +83,10 @@ class Report:
     unreadable: dict[int, str] = field(default_factory=dict)
     failures: int = 0
     first_failure: Failure | None = None
+    counts: dict[str, float] = field(default_factory=dict)  # what the reward counted: `judge/calls`, …
+    metrics: dict[str, Interval] = field(default_factory=dict)  # rates, and what the environment declares
+    fewer: dict[str, int] = field(default_factory=dict)  # drawings of the metrics that have fewer than `resamples`
+    problems: tuple[str, ...] = ()  # why there are no metrics of an environment, or not all
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -111,24 +119,35 @@ def score(
     episodes = load(run, errors="skip")
     judge = judge_of(reward, Path(run), episodes.folder)
     name = judge.name if name is None else name
-    tally = _Tally(group_by)
+    tally, others = _Tally(group_by), Tally(named_in(Path(run), episodes.folder), scores=False)
     written = datetime.now(UTC).isoformat(timespec="seconds")
     about = {"viewbox": __version__, "written": written, "reward": judge.about, "where": list(where)}
     column = columns.Writer(episodes.folder, name, about, replace=replace) if write else None
-    with column or nullcontext(), refusals() as refused:
+    may_leave = leave_to_judge(judge.reward, Path(run), episodes.folder)
+
+    def wanted() -> Iterator[tuple[int, int, Episode]]:
         for episode in episodes:
-            if not all(condition(episode) for condition in conditions):
-                continue
-            scores = judge.score(episode)
+            if all(condition(episode) for condition in conditions):
+                may_leave(episode)
+                yield episodes.line, episodes.crc, episode
+
+    def judged(found: tuple[int, int, Episode]) -> tuple[int, int, Episode, Scores, list[str]]:
+        with refusals() as refused:
+            return *found, judge.score(found[2]), refused
+
+    take_counts(judge.reward)  # those of earlier scoring are not of this
+    with column or nullcontext():
+        for line, crc, episode, scores, refused in in_order(judged, wanted(), threads=threads_for(judge.reward)):
             if refused:
-                tally.fail(episodes.line, episode.task.id, refused[0])
-                refused.clear()
+                tally.fail(line, episode.task.id, refused[0])
             tally.add(episode, scores)
+            others.add(episode)
             if column is not None:
-                column.add(episodes.line, episodes.crc, episode.task.id, scores)
+                column.add(line, crc, episode.task.id, scores)
         if not tally.all.rows:
             raise _nothing(episodes, where)
     total, components = tally.rows(tally.all, resamples, seed)
+    summary = others.summary(resamples, seed=seed)
     return Report(
         run=str(run),
         file=str(episodes.folder / LINES),
@@ -148,6 +167,10 @@ def score(
         unreadable=episodes.unreadable,
         failures=tally.failures,
         first_failure=tally.first_failure,
+        counts=take_counts(judge.reward),
+        metrics=summary.figures,
+        fewer=summary.fewer,
+        problems=summary.problems,
     )
 
 

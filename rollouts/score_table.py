@@ -25,10 +25,20 @@ def print_report(report: Report) -> None:
         _print(console, [(report.group_by, *_HEADINGS), *groups])
     for line in _notes(report):
         console.print(escape(line))
+    console.print()
+    _print(console, [("", "value"), *_metrics(report)])
 
 
 def _where(report: Report) -> list[str]:
     return [escape(f"where {' and '.join(report.where)}")] if report.where else []
+
+
+def _metrics(report: Report) -> Iterable[tuple[str, str]]:
+    """What the environment declares first; end reasons that did not occur are left out."""
+    for name in sorted(report.metrics, key=lambda name: not name.startswith("metrics/")):
+        if report.metrics[name].mean or not name.startswith("end/"):
+            drawn = f" ({report.fewer[name]} draws)" if name in report.fewer else ""
+            yield name.removeprefix("metrics/"), report.metrics[name].shown() + drawn
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -36,12 +46,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _shown(interval: Interval | None, sign: str = "") -> str:
-    if interval is None:
-        return "-"
-    mean = f"{interval.mean:{sign}.3f}"
-    if interval.low is None:
-        return mean
-    return f"{mean} [{interval.low:{sign}.3f}, {interval.high:{sign}.3f}]"
+    return "-" if interval is None else interval.shown(sign)
 
 
 def _print(console: Console, lines: Sequence[tuple[str, ...]]) -> None:
@@ -67,6 +72,8 @@ def _notes(report: Report) -> Iterable[str]:
         )
     if report.column is not None:
         yield f"written: {report.column}  (viewbox.load({report.run!r}, scores={report.name!r}))"
+    for problem in report.problems:
+        yield f"warning: {problem}"
     if report.failures:
         first = report.first_failure
         assert first is not None
@@ -74,6 +81,8 @@ def _notes(report: Report) -> Iterable[str]:
             f"warning: the reward failed on {report.failures} episodes, which count 0 there; the first: "
             f"line {first.line}, task {first.task!r}: {first.error}"
         )
+    if report.counts:
+        yield ", ".join(f"{name}: {count:g}" for name, count in report.counts.items())
     if report.skipped:
         yield f"warning: {report.skipped} lines of {report.file} cannot be read and were skipped"
         for line, why in list(report.unreadable.items())[:_NAMED]:

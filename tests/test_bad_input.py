@@ -266,7 +266,7 @@ ENVIRONMENTS = [
          lines={**SFT, 19: "  demonstrations: {count: 5}", 20: "  vision: {label: lable}"}),
 ]  # fmt: skip
 REWARDS_CASES = [
-    case("unknown reward", "line 12: reward.components.box: unknown reward 'iuo'", "allowed: combined", "'iou'?",
+    case("unknown reward", "line 12: reward.components.box: unknown reward 'iuo'", "allowed: brier, combined", "'iou'?",
          lines={12: "    box: {type: iuo, weight: 0.5}"}),
     case("field no answer has", "line 11: reward.components.label.field", "'lable'", "allowed: bbox, label",
          "did you mean 'label'?", lines={11: "    label: {type: exact_match, field: lable, weight: 0.5}"}),

@@ -44,7 +44,7 @@ def write_card(folder: Path, config: Any, summary: Mapping[str, Any]) -> None:
     keys = ("reward", "tools/rate", "replies/well_formed")
     lines = []
     for when, found in summary["held_out"].items():
-        shown = {key: value for key, value in found.items() if key in keys or key.startswith("rewards/")}
+        shown = {key: value for key, value in found.items() if key in keys or key.startswith(("rewards/", "metrics/"))}
         lines.append(f"- {when}: " + ", ".join(f"{key} {value:.3f}" for key, value in shown.items()))
     base = f" from `{config.model.name}`" if config.model.name else " from random weights"
     text = CARD.format(

@@ -76,6 +76,7 @@ class Run:
             held_out["after"] = self.evaluate()
             if self._has_oracle():
                 held_out["oracle_after"] = self.evaluate(oracle=True)
+        tracking.send_held_out(held_out)
         summary: dict[str, Any] = {"name": self.folder.name, "seed": self.config.train.seed, "held_out": held_out}
         summary["warnings"] = [f"step {step}: {words}" for step, words in self.alarms.raised]
         summary["seconds"] = {"training": trained, "all": time.monotonic() - self.started}
@@ -86,7 +87,7 @@ class Run:
         table.print_table(summary, self.folder)
         return summary
 
-    def _before(self) -> dict[str, dict[str, float]]:
+    def _before(self) -> dict[str, dict[str, Any]]:
         """Held-out figures before training, measured once and kept for a run that is resumed."""
         if self.config.train.method != "grpo" or not self.config.log.eval_tasks:
             return {}
@@ -117,7 +118,7 @@ class Run:
             **changes,
         }
 
-    def evaluate(self, *, oracle: bool = False) -> dict[str, float]:
+    def evaluate(self, *, oracle: bool = False) -> dict[str, Any]:
         """Held-out metrics of the model as it is now."""
         log_section = self.config.log
         hot = self.config.rollout.temperature if log_section.eval_temperature is None else log_section.eval_temperature

@@ -4,8 +4,9 @@ only where the user said that they may leave the machine.
 
 import netrc
 import os
+import sys
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -62,6 +63,27 @@ def check_pictures(log: LogSection, env: Any) -> None:
         )
     if "wandb" not in log.report_to:
         raise ConfigError("log.send_images: pictures are sent to W&B; allowed only with log.report_to: [wandb]")
+
+
+def send_held_out(held_out: Mapping[str, Mapping[str, Any]]) -> None:
+    """Held-out figures into the summary of the W&B run, if there is one, as `held_out_names` calls them."""
+    wandb = sys.modules.get("wandb")
+    if wandb is not None and wandb.run is not None:
+        wandb.run.summary.update(held_out_names(held_out))
+
+
+def held_out_names(held_out: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """`eval/<when>/<figure>` for every held-out figure, and the ends of its interval under /low and /high.
+
+    >>> held_out_names({"after": {"reward": 0.5, "intervals": {"reward": [0.4, 0.6]}}})
+    {'eval/after/reward': 0.5, 'eval/after/reward/low': 0.4, 'eval/after/reward/high': 0.6}
+    """
+    found: dict[str, float] = {}
+    for when, figures in held_out.items():
+        found |= {f"eval/{when}/{name}": value for name, value in figures.items() if name != "intervals"}
+        for name, (low, high) in figures.get("intervals", {}).items():
+            found |= {f"eval/{when}/{name}/low": low, f"eval/{when}/{name}/high": high}
+    return found
 
 
 class EpisodeTable(TrainerCallback):

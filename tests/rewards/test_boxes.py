@@ -1,6 +1,7 @@
 """IoUReward: geometry that holds for every box, and boxes that are none."""
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import assume, given
@@ -44,7 +45,6 @@ def test_the_score_is_intersection_over_union(box, expected):
     "box",
     [
         None,
-        [],
         [0.25, 0.25, 0.75],
         [0.25, 0.25, 0.75, 0.75, 1],
         [0.75, 0.75, 0.25, 0.25],
@@ -58,7 +58,8 @@ def test_the_score_is_intersection_over_union(box, expected):
         [False, False, True, True],
         "0.25, 0.25, 0.75, 0.75",
         b"\x00\x00\x01\x01",
-        [[0.25, 0.25, 0.75, 0.75], [0, 0, 1, 1]],
+        [0.25, 0.25, [0.75, 0.75]],
+        [[0.75, 0.75, 0.25, 0.25]],
         {"x1": 0.25, "y1": 0.25, "x2": 0.75, "y2": 0.75},
         [0] * 1_000_000,
         0.5,
@@ -89,10 +90,11 @@ def test_a_threshold_makes_it_zero_or_one(threshold, expected):
     "options",
     [{"threshold": value} for value in (0, -0.1, 1.1, math.nan, "0.5", True)]
     + [{"area_penalty": value} for value in (-1, math.nan, math.inf, None)]
-    + [{"format": "cxcywh"}],
+    + [{"format": "cxcywh"}, {"frame": "gaze"}, {"reference_frame": "percent"}, {"label_key": "label"}]
+    + [{"frame": "pixel", "reference_frame": "unit"}],
 )
 def test_an_option_without_a_meaning_is_refused(options):
-    with pytest.raises(ConfigError, match="allowed"):
+    with pytest.raises(ConfigError, match=r"allowed|needed"):
         IoUReward(**options)
 
 
@@ -148,3 +150,148 @@ def test_growing_beyond_the_gold_never_helps(gold, margin, more, penalty):
 def test_a_penalty_never_adds_and_a_threshold_only_cuts(box, gold, penalty, threshold):
     assert score(box, gold=gold, area_penalty=penalty) <= score(box, gold=gold)
     assert score(box, gold=gold, threshold=threshold) == float(iou(box, gold) >= threshold)
+
+
+# ---- many boxes
+
+LEFT, RIGHT = [0, 0, 0.5, 1], [0.5, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("said", "gold", "expected"),
+    [
+        ([LEFT, RIGHT], [RIGHT, LEFT], 1.0),
+        ([LEFT], [LEFT, RIGHT], 0.5),  # one is missing
+        ([LEFT, RIGHT, [0, 0, 1, 1]], [LEFT, RIGHT], 2 / 3),  # one is extra
+        ([[0, 0, 0.5, 0.5], RIGHT], [LEFT, RIGHT], 0.75),
+        (LEFT, [LEFT, RIGHT], 0.5),  # one box is a list of one
+        ([], [], 1.0),  # nothing is there, and it says so
+        ([], [LEFT], 0.0),
+        ([LEFT], [], 0.0),
+        (None, [], 0.0),  # it says nothing
+        ([LEFT, [1, 1, 0, 0]], [LEFT], 0.5),  # what is no box counts as one
+    ],
+)
+def test_many_boxes_share_the_score_of_their_best_matching(said, gold, expected):
+    assert score(said, gold=gold) == pytest.approx(expected)
+
+
+def test_the_matching_is_the_best_one_not_the_greedy_one():
+    gold = [[0, 0, 0.4, 1], [0.2, 0, 0.6, 1]]
+    said = [[0.1, 0, 0.5, 1], [0.25, 0, 0.65, 1]]
+    best = (iou(said[0], gold[0]) + iou(said[1], gold[1])) / 2
+    assert score(said, gold=gold) == pytest.approx(best)
+    assert score([gold[1], [0, 0, 0.1, 1]], gold=gold) == pytest.approx((1 + iou(gold[0], [0, 0, 0.1, 1])) / 2)
+
+
+def test_a_threshold_on_many_boxes_is_the_f1_of_the_pairs_that_reach_it():
+    said = [LEFT, [0.5, 0, 1, 0.4], [0, 0, 0.1, 0.1]]
+    assert score(said, gold=[LEFT, RIGHT], threshold=0.5) == 2 * 1 / (3 + 2)
+    assert score(said, gold=[LEFT, RIGHT], threshold=0.3) == 2 * 2 / (3 + 2)
+
+
+def labelled(*pairs):
+    return [{"at": box, "is": label} for label, box in pairs]
+
+
+def test_objects_hold_their_box_under_the_key():
+    said = labelled(("cyst", LEFT), ("nodule", RIGHT))
+    assert score(said, gold=labelled(("cyst", RIGHT), ("nodule", LEFT)), box_key="at") == 1.0
+    assert score(said[0], gold=said[:1], box_key="at") == 1.0
+    assert score([LEFT], gold=said[:1], box_key="at") == 0.0
+
+
+def test_only_boxes_of_equal_label_are_matched_where_labels_are_asked_for():
+    gold = labelled(("cyst", LEFT), ("nodule", RIGHT))
+    keys = {"box_key": "at", "label_key": "is"}
+    assert score(labelled((" Cyst.", LEFT), ("nodule", RIGHT)), gold=gold, **keys) == 1.0
+    assert score(labelled(("cyst", RIGHT), ("nodule", LEFT)), gold=gold, **keys) == 0.0
+    assert score(labelled(("no cyst", LEFT), ("nodule", RIGHT)), gold=gold, **keys) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("box", "options"),
+    [
+        ([0, 0, 500, 250], {"frame": "per_mille", "reference_frame": "unit"}),
+        ([0, 0, 320, 120], {"frame": "pixel", "reference_frame": "unit", "size_field": "size"}),
+        ([0, 0, 320, 120], {"frame": "pixel", "reference_frame": "unit", "size_field": "size", "format": "xywh"}),
+    ],
+)
+def test_boxes_in_other_frames_are_compared_as_fractions(box, options):
+    assert IoUReward(**options)({"bbox": box}, {"bbox": [0, 0, 0.5, 0.25], "size": [640, 480]}) == 1.0
+
+
+@pytest.mark.parametrize("size", [None, [], [640], [0, 480], [640, math.nan], "640x480", [-640, 480]])
+def test_pixels_without_a_size_score_zero(size):
+    reward = IoUReward(frame="pixel", reference_frame="unit", size_field="size")
+    assert reward({"bbox": [0, 0, 320, 120]}, {"bbox": [0, 0, 0.5, 0.25], "size": size}) == 0.0
+
+
+def test_the_explanation_counts_what_was_matched_and_what_was_not():
+    said = [LEFT, [0.5, 0, 1, 0.8], [0, 0, 0.1, 0.1]]
+    words = IoUReward().explain({"bbox": said}, {"bbox": [LEFT, RIGHT]})
+    assert words == "2 of 2 gold boxes matched: IoU 1.00, 0.80; 1 of 3 boxes said is unmatched"
+
+
+# ---- properties of many boxes
+
+MANY = st.lists(boxes(), min_size=1, max_size=5)
+
+
+@given(MANY, st.none() | st.floats(0.01, 1), st.floats(0, 10))
+def test_perfect_boxes_score_exactly_one_in_any_order(gold, threshold, penalty):
+    said = list(reversed(gold))
+    assert score(said, gold=gold, threshold=threshold, area_penalty=penalty) == 1.0
+
+
+@given(MANY, MANY, st.randoms(use_true_random=False), st.none() | st.floats(0.01, 1))
+def test_the_order_of_boxes_changes_nothing(said, gold, random, threshold):
+    once = score(said, gold=gold, threshold=threshold)
+    random.shuffle(said)
+    random.shuffle(gold)
+    assert score(said, gold=gold, threshold=threshold) == once
+
+
+@given(MANY, MANY, st.none() | st.floats(0.01, 1))
+def test_exchanging_answer_and_gold_changes_nothing(said, gold, threshold):
+    ours, theirs = score(said, gold=gold, threshold=threshold), score(gold, gold=said, threshold=threshold)
+    assert ours == pytest.approx(theirs, abs=1e-12)
+
+
+@given(MANY, MANY, boxes())
+def test_an_extra_box_that_hits_nothing_costs(said, gold, box):
+    far = [value + 5 for value in box]
+    assert score([*said, far], gold=gold) <= score(said, gold=gold) + 1e-12
+    if len(said) >= len(gold) and score(said, gold=gold) > 0:
+        assert score([*said, far], gold=gold) < score(said, gold=gold)
+
+
+@given(MANY, st.integers(1, 4))
+def test_a_perfect_answer_repeated_is_worth_its_share(gold, times):
+    assert score(gold * times, gold=gold) == pytest.approx(1 / times)
+
+
+@given(boxes(GRID), boxes(GRID), st.integers(1, 16))
+def test_moving_towards_the_gold_never_hurts(start, gold, steps):
+    """Along the straight line between two boxes of one size, IoU grows all the way."""
+    width, height = gold[2] - gold[0], gold[3] - gold[1]
+
+    def at(share):
+        x = start[0] + (gold[0] - start[0]) * share
+        y = start[1] + (gold[1] - start[1]) * share
+        return [x, y, x + width, y + height]
+
+    way = [score(at(step / steps), gold=gold) for step in range(steps + 1)]
+    assert all(later >= earlier - 1e-12 for earlier, later in pairwise(way))
+
+
+@given(MANY, st.lists(boxes(), min_size=2, max_size=4), st.integers(0, 3), st.sampled_from([1e-6, -1e-6]))
+def test_without_a_threshold_a_small_move_changes_the_score_a_little(gold, said, corner, move):
+    """IoU is Lipschitz in a coordinate: no more than 4 |move| / side."""
+    before = score(said, gold=gold)
+    moved = [list(box) for box in said]
+    moved[0][corner] += move
+    x1, y1, x2, y2 = said[0]
+    side = min([x2 - x1, y2 - y1] + [min(b[2] - b[0], b[3] - b[1]) for b in gold])
+    assume(side > 1e-4)
+    assert abs(score(moved, gold=gold) - before) <= 4 * abs(move) / side

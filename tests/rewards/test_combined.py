@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viewbox.errors import ConfigError
-from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward, Reward
+from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward, Part, Reward
 
 PARTS = st.none() | st.floats(0, 1)
 
@@ -125,3 +125,90 @@ def test_a_better_part_never_gives_a_worse_total(worse, better, other, weight):
     weights = (weight, 1 - weight)
     low, high = (combined((value, weights[0]), (other, weights[1]))({}, {}) for value in (worse, better))
     assert low <= high
+
+
+# ---- needs
+
+
+def gated(label, bonus, needs=None, weight=0.5):
+    needs = {"label": 1.0} if needs is None else needs
+    return CombinedReward({"bonus": Part(Gives(bonus), weight, needs), "label": (Gives(label), 1 - weight)})
+
+
+@pytest.mark.parametrize(
+    ("label", "bonus", "expected"),
+    [
+        (1.0, 0.8, (0.9, {"bonus": 0.8, "label": 1.0})),
+        (0.9, 0.8, (0.45, {"bonus": 0.0, "label": 0.9})),
+        (None, 0.8, (None, {"bonus": None, "label": None})),
+        (1.0, None, (1.0, {"bonus": None, "label": 1.0})),
+        (0.9, None, (0.45, {"bonus": 0.0, "label": 0.9})),  # not asked
+    ],
+)
+def test_a_part_counts_only_where_what_it_needs_is_reached(label, bonus, expected):
+    assert gated(label, bonus).score({}, {}) == expected
+
+
+def test_what_is_needed_is_compared_with_room_for_rounding():
+    assert gated(1 - 1e-12, 1.0)({}, {}) == pytest.approx(1.0)
+
+
+def test_parts_are_listed_as_they_were_given_whatever_needs_what():
+    assert list(gated(1.0, 1.0).score({}, {})[1]) == ["bonus", "label"]
+
+
+def test_a_part_that_is_out_is_not_asked():
+    assert gated(0.0, ValueError("asked")).score({}, {})[1]["bonus"] == 0.0
+
+
+def test_needs_go_on_through_parts_that_need_others():
+    reward = CombinedReward(
+        {
+            "tool": Part(Gives(1.0), 0.2, {"label": 1.0}),
+            "label": Part(Gives(1.0), 0.4, {"format": 0.5}),
+            "format": (Gives(0.25), 0.4),
+        }
+    )
+    assert reward.score({}, {}) == (pytest.approx(0.1), {"tool": 0.0, "label": 0.0, "format": 0.25})
+
+
+def test_the_parts_of_a_combined_part_that_is_out_do_not_apply():
+    inner = combined((1.0, 0.5), (1.0, 0.5))
+    reward = CombinedReward({"inner": Part(inner, 0.5, {"label": 1.0}), "label": (Gives(0.0), 0.5)})
+    assert reward.score({}, {})[1] == {"inner": 0.0, "inner.c0": None, "inner.c1": None, "label": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("needs", "said"),
+    [
+        ({"lable": 1.0}, "unknown component 'lable'; allowed: bonus, label .did you mean 'label'"),
+        ({"bonus": 1.0}, "needs go in a circle: bonus → bonus"),
+        ({"label": 0}, "label is 0; allowed: a number in .0, 1."),
+        ({"label": 1.5}, "label is 1.5"),
+        ({"label": math.nan}, "label is nan"),
+        ({"label": True}, "label is True"),
+    ],
+)
+def test_needs_that_cannot_be_met_are_refused(needs, said):
+    with pytest.raises(ConfigError, match=said):
+        gated(1.0, 1.0, needs)
+
+
+def test_needs_in_a_circle_of_two_are_refused_by_name():
+    parts = {"a": Part(Gives(1.0), 0.5, {"b": 1.0}), "b": Part(Gives(1.0), 0.5, {"a": 1.0})}
+    with pytest.raises(ConfigError, match=r"needs go in a circle: . → . → ."):
+        CombinedReward(parts)
+
+
+@given(PARTS, PARTS, st.floats(0.01, 1), st.floats(0, 1))
+def test_a_gate_only_takes_away(label, bonus, least, weight):
+    total = gated(label, bonus, {"label": least}, weight)({}, {})
+    free = gated(label, bonus, {}, weight)({}, {})
+    if label is not None and total is not None and free is not None and bonus is not None:
+        assert total <= free + 1e-12
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0.01, 1))
+def test_a_better_label_never_gives_a_worse_total_through_a_gate(one, other, bonus, least):
+    worse, better = sorted((one, other))
+    assert gated(worse, bonus, {"label": least})({}, {}) <= gated(better, bonus, {"label": least})({}, {}) + 1e-12

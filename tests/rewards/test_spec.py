@@ -8,7 +8,22 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from viewbox.errors import ConfigError
-from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward, RewardSpec, TokenF1Reward, build
+from viewbox.rewards import (
+    BrierReward,
+    CombinedReward,
+    ExactMatchReward,
+    FormatReward,
+    IoUReward,
+    LabelSetF1Reward,
+    Part,
+    RankingReward,
+    RewardSpec,
+    TokenF1Reward,
+    ToolUseReward,
+    build,
+)
+
+KINDS = "brier, combined, exact_match, format, iou, judge, label_set_f1, python, ranking, token_f1, tool_use"
 
 YAML = """
 reward:
@@ -50,10 +65,35 @@ def test_a_spec_is_a_field_of_a_config_and_comes_back_from_yaml_the_same():
         ({"type": "iou", "name": "box"}, IoUReward(name="box")),
         ({"type": "iou", "threshold": None}, IoUReward()),
         ({"type": "token_f1", "field": "report", "stop_words": True}, TokenF1Reward("report", stop_words=True)),
+        ({"type": "token_f1", "field": "a", "negation_scope": False}, TokenF1Reward("a", negation_scope=False)),
+        (
+            {"type": "iou", "box_key": "box", "label_key": "name", "frame": "per_mille", "reference_frame": "unit"},
+            IoUReward(box_key="box", label_key="name", frame="per_mille", reference_frame="unit"),
+        ),
+        ({"type": "label_set_f1", "aliases": {"a": ["b"]}}, LabelSetF1Reward(aliases={"a": ["b"]})),
+        ({"type": "ranking", "metric": "ndcg", "k": 3}, RankingReward(metric="ndcg", k=3)),
+        ({"type": "brier", "scale": 100}, BrierReward(scale=100)),
+        (
+            {"type": "brier", "of": {"type": "exact_match", "field": "answer"}},
+            BrierReward(of=ExactMatchReward("answer")),
+        ),
+        ({"type": "format", "malformed": 0.1}, FormatReward(malformed=0.1)),
+        ({"type": "tool_use", "at_least": 1, "tools": ["zoom"]}, ToolUseReward(at_least=1, tools=["zoom"])),
     ],
 )
 def test_what_is_left_out_has_the_default_of_the_class(spec, made):
     assert build(spec) == made
+
+
+def test_yaml_gates_a_part_by_another():
+    spec = """
+    type: combined
+    components:
+      label: {type: exact_match, weight: 0.9}
+      look: {type: tool_use, at_least: 1, weight: 0.1, needs: {label: 1.0}}
+    """
+    look = Part(ToolUseReward(at_least=1), 0.1, needs={"label": 1.0})
+    assert build(yaml.safe_load(spec)) == CombinedReward({"label": (ExactMatchReward(), 0.9), "look": look})
 
 
 def box(**options):
@@ -65,9 +105,9 @@ def box(**options):
     [
         (
             {"type": "iuo"},
-            "reward: unknown reward 'iuo'; allowed: combined, exact_match, iou, python, token_f1 (did you mean",
+            "reward: unknown reward 'iuo'; allowed: " + KINDS + " (did you mean",
         ),
-        ({"field": "x"}, "reward.type: missing; allowed: combined, exact_match, iou, python, token_f1"),
+        ({"field": "x"}, "reward.type: missing; allowed: " + KINDS),
         ({"type": "token_f1"}, "reward.field: missing"),
         ({"type": "iou", "treshold": 1}, "reward.treshold: given 1; unknown key 'treshold'; allowed: area_penalty"),
         ({"type": "iou", "threshold": 2}, "reward.threshold: given 2; Input should be less than or equal to 1"),
@@ -81,6 +121,17 @@ def box(**options):
         ({"type": "combined", "components": {"combined": box()}}, "reward.components.combined.components.box.weight"),
         ({"type": "combined", "components": {"iou": {"type": "no"}}}, "reward.components.iou: unknown reward 'no'"),
         ({"type": "combined", "components": {}}, "reward.components: weights sum to 0 (no components)"),
+        ({"type": "iou", "needs": {"label": 1}}, "reward.needs: given {'label': 1.0}; allowed only on the components"),
+        (box(weight=1, needs={"label": 2}), "reward.components.box.needs.label: given 2"),
+        (box(weight=1, needs={"label": 1}), "reward.components: needs of 'box': unknown component 'label'"),
+        (box(weight=1, needs={"box": 1}), "reward.components: needs go in a circle: box → box"),
+        ({"type": "tool_use"}, "reward: neither at_least nor at_most is given"),
+        (
+            {"type": "brier", "of": {"type": "iou", "weight": 1}},
+            "reward.of.weight: given 1; allowed only on the components",
+        ),
+        ({"type": "brier", "of": {"type": "iuo"}}, "reward.of: unknown reward 'iuo'"),
+        (box(weight=1, frame="pixel", reference_frame="unit"), "reward.components.box: size_field is missing"),
         ({"type": []}, "reward: unknown reward"),
         (None, "reward: given None"),
         ("iou", "reward: given 'iou'"),
@@ -103,7 +154,27 @@ def test_importing_rewards_loads_neither_torch_nor_environments(tmp_path):
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("module", ["base", "text", "exact", "tokens", "boxes", "combined", "spec"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "base",
+        "text",
+        "exact",
+        "negation",
+        "tokens",
+        "box_fields",
+        "matching",
+        "boxes",
+        "sets",
+        "ranking",
+        "calibration",
+        "episodes",
+        "combined",
+        "explain",
+        "check",
+        "spec",
+    ],
+)
 def test_the_examples_in_the_docstrings_are_true(module):
     import doctest
     import importlib

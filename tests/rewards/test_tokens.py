@@ -20,7 +20,6 @@ def score(said, gold, **options):
     [
         ("Left LUNG.", "lung, left", 1.0),
         ("left", "left lung", 2 / 3),
-        ("no tumour", "tumour", 2 / 3),
         ("tumour tumour tumour tumour", "tumour", 2 / 5),  # repeating does not help
         ("T-score -2.5", "t-score 2.5", 2 / 3),
         ("5.3", "3.5", 0.0),
@@ -65,6 +64,37 @@ def test_only_stop_words_score_zero():
 def test_stop_words_given_as_one_string_are_refused():
     with pytest.raises(ConfigError, match="stop_words"):
         TokenF1Reward("report", stop_words="the")
+
+
+@pytest.mark.parametrize(
+    ("said", "gold", "expected"),
+    [
+        ("no tumour", "tumour", 0.0),
+        ("tumour", "no tumour", 0.0),
+        ("no tumour", "no tumour", 1.0),
+        ("without tumour", "no tumour", 0.5),  # the same finding, said with another word
+        ("no effusion", "no tumour", 0.5),  # only the word no
+        ("Nodule. No effusion.", "no effusion; nodule", 1.0),
+        ("Effusion. No nodule.", "No effusion. Nodule.", 1 / 3),  # only the word no
+        ("no", "no", 1.0),
+        ("No, there is no tumour.", "no", 1 / 3),
+        ("the mass is not malignant", "malignant mass", 2 / 7),
+        ("tumour cannot be excluded", "tumour", 2 / 5),
+        ("mass, no doubt malignant", "malignant mass", 2 / 3),
+        ("no effusion\nnodule", "nodule", 1 / 2),
+        ("a nodule and no nodule", "nodule", 1 / 6),  # said both ways: worth half
+    ],
+)
+def test_what_is_denied_equals_only_what_is_denied(said, gold, expected):
+    assert score(said, gold) == pytest.approx(expected)
+
+
+def test_bare_words_are_compared_where_that_is_asked_for():
+    assert score("no tumour", "tumour", negation_scope=False) == pytest.approx(2 / 3)
+
+
+def test_stop_words_are_left_out_of_what_is_denied_too():
+    assert score("no sign of the tumour", "no sign tumour", stop_words=True) == 1.0
 
 
 @given(WORDS | st.text(max_size=40), WORDS | st.text(max_size=40), st.booleans())

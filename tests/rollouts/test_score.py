@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -552,6 +553,79 @@ def test_json_is_one_object(run, command):
     assert found["components"].keys() == {"label", "box"}
     assert {group["value"] for group in found["groups"]} == {"answered", "malformed", "max_turns"}
     assert found["column"].endswith("again.jsonl")
+
+
+# ---- the metrics of the environment
+
+DOTS = """
+import viewbox
+from viewbox.rewards.metrics import Accuracy, MacroF1
+class Dots(viewbox.BaseMultiTurnEnv):
+    name = 'dots'
+    metrics = {'label': Accuracy('label'), 'labels': MacroF1('label')}
+    def default_reward(self):
+        return viewbox.ExactMatchReward('label')
+"""
+
+
+@pytest.fixture
+def dots(tmp_path, monkeypatch):
+    """A run of an environment of one's own that declares metrics: forty episodes of ten tasks, half of them right."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "metric_dots", raising=False)
+    (tmp_path / "metric_dots.py").write_text(DOTS)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("env: {name: 'metric_dots:Dots'}")
+    written(tmp_path / "run" / "episodes", *(made(n, environment="dots") for n in range(40)))
+    return tmp_path / "run"
+
+
+def test_the_metrics_an_environment_declares_stand_in_the_report(dots):
+    found = score(dots, write=False).metrics
+    assert found["metrics/label/accuracy"].mean == 0.5
+    assert found["metrics/labels/macro_f1"].mean == pytest.approx(2 / 3)  # one class: half of it found, none wrong
+    assert (found["end/answered"].mean, found["tools/rate"].mean, found["episodes/turns"].mean) == (1.0, 0.0, 1.0)
+
+
+def test_metrics_do_not_depend_on_the_reward_that_is_given(dots):
+    with_own, with_other = (score(dots, reward=reward, write=False) for reward in (None, IoUReward("label")))
+    assert with_own.metrics == with_other.metrics
+    assert with_own.total.new != with_other.total.new
+
+
+def test_metrics_are_of_the_episodes_that_were_asked_for(dots):
+    found = score(dots, where=["answer.label=a"], write=False).metrics["metrics/label/accuracy"]
+    assert (found.mean, found.count) == (1.0, 20)
+
+
+def test_metrics_are_printed_with_their_intervals(dots, command):
+    status, out, _ = command(dots, "--no-write")
+    assert status == 0
+    assert re.search(r"^label/accuracy +0\.500 \[0\.500, 0\.500\]$", out, re.MULTILINE)
+    assert re.search(r"^labels/macro_f1 +0\.667 \[0\.667, 0\.667\]$", out, re.MULTILINE)
+    assert re.search(r"^end/answered +1\.000", out, re.MULTILINE)
+    assert "end/timeout" not in out
+
+
+def test_metrics_are_in_the_json_with_their_intervals(dots, command):
+    _, out, _ = command(dots, "--no-write", "--json")
+    found = json.loads(out)
+    assert found["metrics"]["metrics/label/accuracy"] == {"mean": 0.5, "low": 0.5, "high": 0.5, "count": 40}
+    assert found["metrics"]["end/timeout"]["mean"] == 0.0
+    assert (found["fewer"], found["problems"]) == ({}, [])
+
+
+def test_an_environment_that_is_not_there_costs_the_metrics_but_not_the_scores(dots, command):
+    (dots / "config.yaml").unlink()
+    status, out, err = command(dots, "--no-write", "--reward", "viewbox.rewards:ExactMatchReward")
+    assert (status, err) == (0, "")
+    assert "warning: no metrics of the environment 'dots': unknown environment 'dots'" in out
+    assert "label/accuracy" not in out
+    assert re.search(r"^end/answered +1\.000", out, re.MULTILINE)
+
+
+# ---- whatever is given
 
 
 def test_a_wrong_filter_ends_with_2_in_words(run, command):

@@ -101,3 +101,19 @@ def test_a_table_shows_episodes_with_their_pictures(surroundings, tmp_path, monk
     assert row[:4] == [10, env.tasks[0].id, episode.scores.total, "answered"]
     assert gold in row[5]
     assert [picture.image.size for picture in row[6]] == [ref.open().size for ref in episode.turns[0].images]
+
+
+def test_held_out_figures_stand_in_the_summary_of_the_run_with_their_intervals(surroundings, tmp_path):
+    prepared(tmp_path)
+    with wandb.init(mode="offline") as run:
+        figures = {"reward": 0.5, "metrics/label/accuracy": 0.25, "intervals": {"reward": [0.4, 0.6]}}
+        tracking.send_held_out({"before": figures, "after": figures})
+        found = run.summary
+        assert found["eval/before/reward"] == 0.5
+        assert found["eval/after/metrics/label/accuracy"] == 0.25
+        assert (found["eval/after/reward/low"], found["eval/after/reward/high"]) == (0.4, 0.6)
+
+
+def test_without_a_run_held_out_figures_are_sent_nowhere(surroundings):
+    tracking.send_held_out({"after": {"reward": 0.5}})
+    assert wandb.run is None

@@ -1,0 +1,87 @@
+"""What rewards that ask somebody else (a judge) declare, read from anywhere inside a combined reward.
+
+A reward that waits for a network says `blocking = True`, so that whoever scores does it beside an event loop and many
+at once; `remote` is the address where data would leave this machine, and `take_counts` what happened since last asked.
+All three are optional: a reward without them is a pure function.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from viewbox.errors import ConfigError
+
+THREADS = 8  # of a blocking reward that does not say its `concurrency`
+
+
+def leaves(reward: Any) -> Iterator[Any]:
+    """The rewards inside, at any depth.
+
+    >>> from viewbox.rewards import CombinedReward, ExactMatchReward
+    >>> inner = CombinedReward({"label": (ExactMatchReward("label"), 1.0)})
+    >>> [one.field for one in leaves(CombinedReward({"inner": (inner, 1.0)}))]
+    ['label']
+    """
+    parts = getattr(reward, "components", None)
+    if isinstance(parts, Mapping):
+        for part in parts.values():
+            yield from leaves(part[0] if isinstance(part, tuple) else part.reward)
+        return
+    judged = getattr(reward, "of", None)  # what a calibration reward asks who is right
+    if judged is not None:
+        yield from leaves(judged)
+    function = getattr(reward, "function", reward)  # one by import path, under another name
+    yield getattr(function, "__self__", function)
+
+
+def threads_for(reward: Any) -> int:
+    """How many episodes to score at once: 1, unless a reward inside is blocking.
+
+    >>> from viewbox.rewards import ExactMatchReward
+    >>> threads_for(ExactMatchReward())
+    1
+    """
+    blocking = [one for one in leaves(reward) if getattr(one, "blocking", False) is True]
+    return sum(getattr(one, "concurrency", THREADS) for one in blocking) or 1
+
+
+def is_blocking(reward: Any) -> bool:
+    """Whether a reward inside waits for something: it must not be called on an event loop.
+
+    >>> from viewbox.rewards import ExactMatchReward
+    >>> is_blocking(ExactMatchReward())
+    False
+    """
+    return any(getattr(one, "blocking", False) is True for one in leaves(reward))
+
+
+def remote(reward: Any) -> str | None:
+    """An address outside this machine that a reward inside sends answers to; None where there is none."""
+    found = (getattr(one, "remote", None) for one in leaves(reward))
+    return next((address for address in found if isinstance(address, str)), None)
+
+
+def refuse_remote(reward: Any, environment: str) -> None:
+    """Raises `ConfigError` where a reward would send the data of this (restricted) environment elsewhere."""
+    address = remote(reward)
+    if address is not None:
+        raise ConfigError(
+            f"{environment}: its data are restricted and do not leave this machine, but its reward asks {address}; "
+            "allowed: a judge on localhost",
+            key="reward",
+        )
+
+
+def take_counts(reward: Any) -> dict[str, float]:
+    """What the rewards inside counted since this was last asked (`judge/calls`, …), summed; nothing of pure ones.
+
+    >>> from viewbox.rewards import ExactMatchReward
+    >>> take_counts(ExactMatchReward())
+    {}
+    """
+    total: Counter[str] = Counter()
+    for one in leaves(reward):
+        take = getattr(one, "take_counts", None)
+        for name, count in (take() if callable(take) else {}).items():
+            total[name] += count
+    return {name: float(count) for name, count in total.items()}

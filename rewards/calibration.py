@@ -1,0 +1,66 @@
+"""Whether the answer's confidence fits how often it is right."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from viewbox.errors import ConfigError
+from viewbox.rewards.base import Reward, finite, lookup
+from viewbox.rewards.exact import ExactMatchReward
+from viewbox.rewards.text import quoted
+
+
+@dataclass(frozen=True)
+class BrierReward:
+    """Being right, less the Brier loss of the stated confidence: (1 + y - (c - y)²) / 2.
+
+    y is what the reward `of` gives (an exact match unless told otherwise) and c the answer's confidence, a number in
+    [0, `scale`], divided by `scale`. The Brier score (1950) is proper: stating the true chance p is best, and then
+    the reward is (1 + p²) / 2, so that being right oftener always pays more (RLCR, Damani et al. 2025). The bare
+    1 - (c - y)² does not: it pays 1.0 for nonsense said with confidence 0. Without a confidence in range, or without
+    the field that `of` reads, the reward is 0.
+
+    Range: right and certain 1.0; right at confidence 0, or wrong at 0, 0.5; wrong and certain 0.0. `None` where `of`
+    does not apply.
+
+    >>> reward = BrierReward(ExactMatchReward("label"))
+    >>> [reward({"label": label, "confidence": c}, {"label": "cyst"}) for label, c in (("cyst", 1), ("nodule", 1))]
+    [1.0, 0.0]
+    >>> reward({"label": "cyst", "confidence": 0.5}, {"label": "cyst"}), reward({"label": "cyst"}, {"label": "cyst"})
+    (0.875, 0.0)
+    """
+
+    of: Reward = field(default_factory=ExactMatchReward)
+    confidence_field: str = "confidence"
+    scale: float = 1.0
+    name: str = "brier"
+
+    def __post_init__(self) -> None:
+        scale = finite(self.scale)
+        if scale is None or scale <= 0:
+            raise ConfigError(f"scale is {self.scale!r}; allowed: a finite number > 0 (the greatest confidence)")
+        if not callable(self.of):
+            raise ConfigError(f"of is {self.of!r:.80}; allowed: a reward of (answer, reference)")
+
+    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
+        right = self.of(answer, reference)
+        if right is None:
+            return None
+        confidence = self._confidence(answer)
+        return 0.0 if confidence is None else (1 + right - (confidence - right) ** 2) / 2
+
+    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+        """Why the answer got its score, in a sentence."""
+        said = lookup(answer, self.confidence_field)
+        if self._confidence(answer) is None:
+            return f"{self.confidence_field}: {quoted(said)} is no confidence from 0 to {self.scale:g} in an answer"
+        right = self.of(answer, reference)
+        return f"{self.confidence_field} {said:g} of {self.scale:g}, {self.of.name} gives {right}"
+
+    def _confidence(self, answer: Mapping[str, Any] | None) -> float | None:
+        """The confidence in [0, 1], of an answer that answers."""
+        read = getattr(self.of, "field", None)
+        if isinstance(read, str) and lookup(answer, read) in (None, "", [], ()):
+            return None
+        number = finite(lookup(answer, self.confidence_field))
+        return number / self.scale if number is not None and 0 <= number <= self.scale else None

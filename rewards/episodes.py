@@ -1,0 +1,139 @@
+"""What an answer alone cannot tell: whether it was given as asked, and how tools were used."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from viewbox.errors import ConfigError
+from viewbox.rewards.base import finite
+
+PENALTIES: Mapping[str, float] = MappingProxyType({"salvaged": 0.5, "repaired": 0.5, "forced_final": 0.25})
+
+
+@dataclass(frozen=True)
+class FormatReward:
+    """1 for an answer given as asked, less what had to be forgiven: max(0, 1 - Σ penalties - `malformed` · n).
+
+    `penalties` are by the episode's flags: "salvaged" (the object stood in a reply that was cut off or went on),
+    "repaired" (broken JSON that was mended), "forced_final" (it wanted to go on when it had to finish). n is how many
+    replies were malformed. Without an answer the reward is 0. It says nothing about being right: give it a small
+    weight, or let what is right need it (`Part(…, needs={"format": …})`).
+
+    Range: [0, 1].
+
+    >>> from types import SimpleNamespace as Episode
+    >>> FormatReward().of_episode(Episode(answer={"label": "cyst"}, flags={"repaired"}, info={"malformed": 1}))
+    0.25
+    """
+
+    penalties: Mapping[str, float] = field(default_factory=lambda: dict(PENALTIES))
+    malformed: float = 0.25
+    name: str = "format"
+
+    def __post_init__(self) -> None:
+        for name, penalty in {**self.penalties, "malformed": self.malformed}.items():
+            number = finite(penalty)
+            if number is None or not 0 <= number <= 1:
+                raise ConfigError(f"penalty of {name!r} is {penalty!r}; allowed: a number in [0, 1]")
+
+    def of_episode(self, episode: Any) -> float:
+        if getattr(episode, "answer", None) is None:
+            return 0.0
+        return max(0.0, 1.0 - sum(self._forgiven(episode).values()))
+
+    def explain_episode(self, episode: Any) -> str:
+        """Why the episode got its score, in a sentence."""
+        if getattr(episode, "answer", None) is None:
+            return f"no answer: the episode ended {getattr(episode, 'end_reason', 'without one')}"
+        forgiven = self._forgiven(episode)
+        return "; ".join(f"{name}: -{cost:g}" for name, cost in forgiven.items()) or "an answer as asked"
+
+    def _forgiven(self, episode: Any) -> dict[str, float]:
+        """What it costs, by name."""
+        flags = getattr(episode, "flags", None) or ()
+        costs = {name: cost for name, cost in self.penalties.items() if name in flags and cost}
+        info = getattr(episode, "info", None)
+        count = finite(info.get("malformed")) if isinstance(info, Mapping) else None
+        if count and count > 0 and self.malformed:
+            costs[f"{count:g} malformed"] = count * self.malformed
+        return costs
+
+
+@dataclass(frozen=True)
+class ToolUseReward:
+    """1 between `at_least` and `at_most` successful tool calls, n / at_least below, at_most / n above.
+
+    Below, n counts *different* calls (name and arguments): the same look twice is one look. Above, n counts all that
+    succeeded. Failed calls count nowhere. `tools` are the names that count (None: all). Bounded, so that no number
+    of calls beats enough of them; but a bonus that a wrong answer gets too still teaches looking for its own sake, so
+    let it need a right answer: `Part(ToolUseReward(at_least=1), 0.1, needs={"label": 1.0})`.
+
+    Range: [0, 1].
+
+    >>> from types import SimpleNamespace as Some
+    >>> call = Some(id="a", name="zoom", arguments={"factor": 2})
+    >>> looks = [Some(tool_calls=[call], tool_results=[]),
+    ...          Some(tool_calls=[], tool_results=[Some(tool_name="zoom", call_id="a", success=True)])]
+    >>> episode = Some(turns=looks * 3)
+    >>> ToolUseReward(at_least=2).of_episode(episode), ToolUseReward(at_most=2).of_episode(episode)
+    (0.5, 0.6666666666666666)
+    """
+
+    at_least: int | None = None
+    at_most: int | None = None
+    tools: Collection[str] | None = None
+    name: str = "tool_use"
+
+    def __post_init__(self) -> None:
+        for what, count in (("at_least", self.at_least), ("at_most", self.at_most)):
+            if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
+                raise ConfigError(f"{what} is {count!r}; allowed: a whole number >= 0, or None")
+        if self.at_least is None and self.at_most is None:
+            raise ConfigError("neither at_least nor at_most is given; allowed: one of them, or both")
+        if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
+            raise ConfigError(f"at_least = {self.at_least} is above at_most = {self.at_most}")
+        if isinstance(self.tools, str):
+            raise ConfigError(f"tools is the string {self.tools!r}; allowed: a list of names, or None")
+
+    def of_episode(self, episode: Any) -> float:
+        every, different = self._counts(episode)
+        if self.at_least and different < self.at_least:
+            return different / self.at_least
+        if self.at_most is not None and every > self.at_most:
+            return self.at_most / every
+        return 1.0
+
+    def explain_episode(self, episode: Any) -> str:
+        """Why the episode got its score, in a sentence."""
+        every, different = self._counts(episode)
+        asked = [f"at least {self.at_least}"] if self.at_least is not None else []
+        asked += [f"at most {self.at_most}"] if self.at_most is not None else []
+        return f"{every} successful tool calls, {different} of them different; asked for {' and '.join(asked)}"
+
+    def _counts(self, episode: Any) -> tuple[int, int]:
+        """How many calls succeeded, and how many different ones."""
+        calls = [call for call in _successes(episode) if self.tools is None or call[0] in self.tools]
+        return len(calls), len(set(calls))
+
+
+def _successes(episode: Any) -> Iterator[tuple[str, str]]:
+    """(name, arguments) of every call that succeeded; call ids may come again in a later turn."""
+    asked: dict[Any, Any] = {}
+    for turn in getattr(episode, "turns", None) or ():
+        asked.update({call.id: call for call in turn.tool_calls})
+        for result in turn.tool_results:
+            if result.success:
+                call = asked.get(result.call_id)
+                yield result.tool_name, "" if call is None else _written(call.arguments)
+
+
+def _written(arguments: Any) -> str:
+    """Arguments as one text, whatever the order and spacing they were written in."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return arguments
+    return json.dumps(arguments, sort_keys=True, default=str)

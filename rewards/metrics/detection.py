@@ -1,0 +1,199 @@
+"""Metrics of boxes over a set of answers: average precision as COCO computes it, and precision and recall.
+
+Boxes are matched once an answer (`boxes.py`); drawing answers again only changes how often each match counts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from viewbox.errors import ConfigError, unknown
+from viewbox.rewards.metrics.base import Prepared, Sums, by_group, ratio
+from viewbox.rewards.metrics.boxes import BoxMetric, Found, checked
+
+_BLOCK = 2**17  # drawn detections held at once: what fits in a cache
+RECALLS = np.linspace(0, 1, 101)
+COCO = tuple(np.linspace(0.5, 0.95, 10).tolist())
+
+
+@dataclass(frozen=True)
+class MeanAveragePrecision(BoxMetric):
+    """Average precision, the mean over classes, at each of `thresholds` and averaged over 0.5:0.95.
+
+    That of COCO (`pycocotools.COCOeval`, all areas, 100 detections a class and answer): greedy matching by confidence,
+    precision made monotone, interpolated at 101 recalls; classes without gold do not count. Detections of equal
+    confidence stand in the order of the pairs, which COCO's figure then depends on; with `ties="together"` they enter
+    at once, and the order does not matter: better where answers state no confidence. Range: [0, 1]; NaN without gold.
+
+    >>> gold = {"bbox": [0, 0, 10, 10]}
+    >>> pairs = [({"bbox": [0, 0, 10, 10]}, gold), ({"bbox": [0, 0, 10, 4]}, gold)]
+    >>> {name: round(value, 3) for name, value in MeanAveragePrecision()(pairs).items()}
+    {'map@0.3': 1.0, 'map@0.5': 0.505, 'map@0.5:0.95': 0.505}
+    """
+
+    thresholds: tuple[float, ...] = (0.3, 0.5)
+    ties: Literal["coco", "together"] = "coco"
+    name: str = "map"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checked(self.thresholds)
+        if self.ties not in ("coco", "together"):
+            raise ConfigError(unknown("ties", str(self.ties), ["coco", "together"]))
+
+    def thresholds_used(self) -> tuple[float, ...]:
+        return (*self.thresholds, *COCO)
+
+    def prepare(self, rows: Sequence[Found], groups: np.ndarray) -> Prepared:
+        names = [*(f"map@{threshold:g}" for threshold in self.thresholds), "map@0.5:0.95"]
+        return _Averages(names, _classes(rows, groups, len(self.thresholds_used()), self.ties == "together"))
+
+
+@dataclass(frozen=True)
+class BoxRates(BoxMetric):
+    """Precision, recall and F1 of all boxes together at each of `thresholds`, matched as for average precision.
+
+    precision = tp / detections, recall = tp / gold boxes, F1 = 2 tp / (detections + gold boxes), over all answers and
+    classes. Range: [0, 1]; NaN where they divide by 0.
+
+    >>> BoxRates(thresholds=(0.5,))([({"bbox": [[0, 0, 2, 2], [5, 5, 6, 6]]}, {"bbox": [[0, 0, 2, 2]]})])
+    {'precision@0.5': 0.5, 'recall@0.5': 1.0, 'f1@0.5': 0.6666666666666666}
+    """
+
+    thresholds: tuple[float, ...] = (0.3, 0.5)
+    name: str = "box_rates"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checked(self.thresholds)
+
+    def thresholds_used(self) -> tuple[float, ...]:
+        return self.thresholds
+
+    def prepare(self, rows: Sequence[Found], groups: np.ndarray) -> Prepared:
+        names = [f"{rate}@{threshold:g}" for threshold in self.thresholds for rate in ("precision", "recall", "f1")]
+        stats = np.zeros((len(rows), 2 + len(self.thresholds)))  # detections, gold, and hits at each threshold
+        for stat, row in zip(stats, rows, strict=True):
+            stat[:2] = len(row.detections), sum(number for _, number in row.gold)
+            stat[2:] = [sum(bits >> bit & 1 for _, _, bits in row.detections) for bit in range(len(self.thresholds))]
+        return Sums(names, by_group(stats, groups), _rates)
+
+
+def _rates(sums: np.ndarray) -> np.ndarray:
+    said, gold = sums[:, :1], sums[:, 1:2]
+    rates = [ratio(sums[:, 2:], said), ratio(sums[:, 2:], gold), ratio(2 * sums[:, 2:], said + gold)]
+    return np.stack(rates, axis=2).reshape(len(sums), -1)
+
+
+@dataclass(frozen=True)
+class _Class:
+    """One class: gold boxes by group, and its detections (D of them), the surest first."""
+
+    gold: np.ndarray  # (groups,)
+    group: np.ndarray  # (D,)
+    hits: np.ndarray  # (thresholds, D), bool
+    last: np.ndarray | None  # (D,) index of the last detection of equal confidence; None: each stands alone
+
+
+def _classes(rows: Sequence[Found], groups: np.ndarray, thresholds: int, together: bool) -> list[_Class]:
+    """The classes that have gold."""
+    count = int(groups.max(initial=-1)) + 1
+    gold: dict[str, np.ndarray] = {}
+    for group, row in zip(groups.tolist(), rows, strict=True):
+        for label, number in row.gold:
+            gold.setdefault(label, np.zeros(count))[group] += number
+    said: dict[str, list[tuple[int, float, int]]] = {label: [] for label in gold}
+    for group, row in zip(groups.tolist(), rows, strict=True):
+        for label, score, bits in row.detections:
+            if label in said:
+                said[label].append((group, score, bits))
+    return [_class(gold[label], said[label], thresholds, together) for label in gold]
+
+
+def _class(gold: np.ndarray, said: list[tuple[int, float, int]], thresholds: int, together: bool) -> _Class:
+    scores = np.array([score for _, score, _ in said])
+    order = np.argsort(-scores, kind="stable")
+    group = np.array([group for group, _, _ in said], int)[order]
+    bits = np.array([bits for _, _, bits in said], int)[order]
+    hits = (bits >> np.arange(thresholds)[:, None] & 1).astype(bool)
+    last = np.searchsorted(-scores[order], -scores[order], side="right") - 1 if together else None
+    return _Class(gold, group, hits, last)
+
+
+class _Averages:
+    """Average precision for any drawing; the last ten thresholds are COCO's."""
+
+    def __init__(self, names: Sequence[str], classes: Sequence[_Class]) -> None:
+        self.names, self.classes = names, classes
+        self.effort = sum(one.hits.size for one in classes)
+
+    def at(self, times: np.ndarray) -> np.ndarray:
+        most = max((len(one.group) for one in self.classes), default=0)
+        few = max(1, _BLOCK // (most + 1))
+        return np.concatenate([self._at(times[start : start + few]) for start in range(0, max(1, len(times)), few)])
+
+    def _at(self, times: np.ndarray) -> np.ndarray:
+        given = len(self.names) - 1
+        classes = np.zeros((len(times), 1))
+        sums = np.zeros((len(times), given + len(COCO)))
+        by_group = np.ascontiguousarray(times.T)  # drawings side by side: sums over detections run over all at once
+        for one in self.classes:
+            gold = one.gold @ by_group[: len(one.gold)]
+            sums += np.where(gold[:, None] > 0, _precisions(one, by_group, gold), 0.0)
+            classes[:, 0] += gold > 0  # a class without gold in a drawing is none of it
+        means = ratio(sums, np.broadcast_to(classes, sums.shape))
+        return np.column_stack([means[:, :given], means[:, given:].mean(axis=1)])
+
+
+def _precisions(one: _Class, by_group: np.ndarray, gold: np.ndarray) -> np.ndarray:
+    """Average precision of a class, (drawings, thresholds); `gold`, (drawings,), is how many gold boxes were drawn.
+
+    `by_group` is (groups, drawings).
+    """
+    drawn = by_group[one.group]
+    seen = np.cumsum(drawn, axis=0)
+    needed = _needed(gold)
+    found = np.zeros((len(gold), len(one.hits)))
+    for i, hit in enumerate(one.hits):
+        if i and np.array_equal(hit, one.hits[i - 1]):
+            found[:, i] = found[:, i - 1]
+        elif hit.any():
+            found[:, i] = _precision(np.flatnonzero(hit), one.last, drawn, seen, needed)
+    return found
+
+
+def _precision(
+    at: np.ndarray, last: np.ndarray | None, drawn: np.ndarray, seen: np.ndarray, needed: np.ndarray
+) -> np.ndarray:
+    """Average precision with the detections `at` as hits, (drawings,)."""
+    true, ends = np.cumsum(drawn[at], axis=0), at
+    if last is not None:  # only the end of each tie is a point of the curve
+        kept = np.append(last[at][1:] != last[at][:-1], True)
+        true, ends = true[kept], last[at][kept]
+    said = seen[ends]
+    precision = np.divide(true, said, out=np.zeros_like(true), where=said > 0)
+    return _interpolated(precision, true, needed)
+
+
+def _needed(gold: np.ndarray) -> np.ndarray:
+    """The fewest hits whose recall reaches each of `RECALLS`, (drawings, 101), in floating point as COCO divides."""
+    whole = np.maximum(gold, 1)[:, None]
+    needed = np.ceil(RECALLS * whole)
+    needed = np.where((needed - 1) / whole >= RECALLS, needed - 1, needed)
+    return np.where(needed / whole < RECALLS, needed + 1, needed)
+
+
+def _interpolated(precision: np.ndarray, true: np.ndarray, needed: np.ndarray) -> np.ndarray:
+    """The mean over recalls of the best precision at that recall or a higher one, 0 beyond the last, (drawings,).
+
+    `precision` and `true`, the hits so far, are (points, drawings).
+    """
+    best = np.zeros((len(true) + 1, len(needed)))
+    np.maximum.accumulate(precision[::-1], axis=0, out=best[-2::-1])
+    drawing = np.arange(len(needed))[:, None]
+    apart = max(true[-1].max(), needed.max()) + 1  # every drawing's own stretch of one sorted list: one search for all
+    found = np.searchsorted((true.T + drawing * apart).ravel(), (needed + drawing * apart).ravel())
+    at = np.clip(found.reshape(needed.shape) - drawing * len(true), 0, len(true))
+    return best[at, drawing].mean(axis=1)

@@ -1,0 +1,158 @@
+"""Metrics of one label an answer: accuracy, macro-F1 and top-k, by the comparison of `ExactMatchReward`."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from viewbox.errors import ConfigError
+from viewbox.rewards.base import lookup
+from viewbox.rewards.exact import ExactMatchReward
+from viewbox.rewards.metrics.base import Counted, Prepared, Sums, by_group, ratio
+from viewbox.rewards.text import plain, text_of, texts_of
+
+LONGEST = 1000  # characters of a label; longer text is no label
+
+
+def label_of(value: Any) -> str:
+    """The label a scalar is, without case and outer punctuation; empty for what is none.
+
+    >>> label_of(" Seven. "), label_of(7), label_of(["seven"]), label_of("x" * 2000)
+    ('seven', '7', '', '')
+    """
+    text = text_of(value)
+    return "" if len(text) > LONGEST else plain(text)
+
+
+@dataclass(frozen=True)
+class Accuracy(Counted):
+    """The share of pairs whose answer is right, as `ExactMatchReward` compares; a missing answer is wrong.
+
+    Pairs whose reference has no gold are left out. Range: [0, 1].
+
+    >>> Accuracy("label")([({"label": "Seven."}, {"label": "seven"}), (None, {"label": "one"})])
+    {'accuracy': 0.5}
+    """
+
+    field: str = "label"
+    reference_field: str | None = None
+    aliases: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    tolerance: float | None = None
+    name: str = "accuracy"
+
+    @cached_property
+    def reward(self) -> ExactMatchReward:
+        return ExactMatchReward(self.field, self.reference_field, self.aliases, self.tolerance)
+
+    def row(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[float, float]:
+        applies = bool(texts_of(lookup(reference, self.reference_field or self.field)))
+        return (self.reward(answer, reference), 1.0) if applies else (0.0, 0.0)
+
+    def prepare(self, rows: Sequence[tuple[float, float]], groups: np.ndarray) -> Prepared:
+        stats = np.array(rows, float).reshape(len(rows), 2)
+        return Sums([self.name], by_group(stats, groups), lambda sums: ratio(sums[:, :1], sums[:, 1:]))
+
+
+@dataclass(frozen=True)
+class TopK(Counted):
+    """The share of pairs with a right label among the first `k` of a ranked list; a scalar is a list of one.
+
+    Labels compare as in `ExactMatchReward`; repeated ones take up a place each. Pairs without gold are left out.
+    Range: [0, 1].
+
+    >>> pairs = [({"ranked": ["two", "seven", "one"]}, {"label": "seven"}), ({"ranked": "one"}, {"label": "one"})]
+    >>> TopK("ranked", 1, reference_field="label")(pairs), TopK("ranked", 2, reference_field="label")(pairs)
+    ({'top1': 0.5}, {'top2': 1.0})
+    """
+
+    field: str
+    k: int = 5
+    reference_field: str | None = None
+    aliases: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    name: str = "top_k"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
+            raise ConfigError(f"k is {self.k!r}; allowed: a whole number of at least 1")
+
+    @cached_property
+    def reward(self) -> ExactMatchReward:
+        return ExactMatchReward("said", "gold", self.aliases)
+
+    def row(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[float, float]:
+        gold = lookup(reference, self.reference_field or self.field)
+        if not texts_of(gold):
+            return 0.0, 0.0
+        said = lookup(answer, self.field)
+        ranked = said[: self.k] if isinstance(said, list | tuple) else [said]
+        return max((self.reward({"said": one}, {"gold": gold}) for one in ranked), default=0.0), 1.0
+
+    def prepare(self, rows: Sequence[tuple[float, float]], groups: np.ndarray) -> Prepared:
+        stats = np.array(rows, float).reshape(len(rows), 2)
+        return Sums([f"top{self.k}"], by_group(stats, groups), lambda sums: ratio(sums[:, :1], sums[:, 1:]))
+
+
+@dataclass(frozen=True)
+class MacroF1(Counted):
+    """The mean over classes of F1 = 2 tp / (said + gold): every class counts alike, however rare.
+
+    The classes are the gold labels there are; an answer that is none of them, or missing, is a miss of its gold's
+    class only (scikit-learn: `f1_score(…, labels=<the gold labels>, average="macro", zero_division=0)`). Of a list of
+    accepted golds the first names the class. Labels compare as in `ExactMatchReward`. Range: [0, 1].
+
+    >>> pairs = [({"label": "a"}, {"label": "a"}), ({"label": "a"}, {"label": "b"}), (None, {"label": "b"})]
+    >>> MacroF1("label")(pairs)
+    {'macro_f1': 0.3333333333333333}
+    """
+
+    field: str = "label"
+    reference_field: str | None = None
+    aliases: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    name: str = "macro_f1"
+
+    @cached_property
+    def reward(self) -> ExactMatchReward:
+        return ExactMatchReward(self.field, self.reference_field, self.aliases)
+
+    @cached_property
+    def _classes(self) -> dict[str, str]:
+        """Every alias by the label it stands for."""
+        return {label_of(alias): label_of(gold) for gold, aliases in self.aliases.items() for alias in aliases}
+
+    def row(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[str, str]:
+        """(class of the gold, class of the answer); empty where there is none."""
+        golds = texts_of(lookup(reference, self.reference_field or self.field))
+        gold = self._class(golds[0]) if golds else ""
+        if gold and self.reward(answer, reference) == 1.0:
+            return gold, gold
+        return gold, self._class(lookup(answer, self.field))
+
+    def _class(self, value: Any) -> str:
+        label = label_of(value)
+        return self._classes.get(label, label)
+
+    def prepare(self, rows: Sequence[tuple[str, str]], groups: np.ndarray) -> Prepared:
+        from scipy.sparse import coo_array
+
+        classes = {label: number for number, label in enumerate(sorted({gold for gold, _ in rows} - {""}))}
+        width, ones = len(classes), []  # (group, column) by column: hits, said and gold of every class
+        for group, (gold, said) in zip(groups.tolist(), rows, strict=True):
+            if not gold:
+                continue
+            ones.append((group, 2 * width + classes[gold]))
+            if said in classes:
+                ones.append((group, width + classes[said]))
+            if said == gold:
+                ones.append((group, classes[gold]))
+        at = np.array(ones, int).reshape(-1, 2).T
+        shape = (int(groups.max(initial=-1)) + 1, 3 * width)
+        return Sums([self.name], coo_array((np.ones(len(ones)), tuple(at)), shape).tocsr(), _macro_f1)
+
+
+def _macro_f1(sums: np.ndarray) -> np.ndarray:
+    hits, said, gold = np.split(sums, 3, axis=1)
+    f1 = np.where(gold > 0, ratio(2 * hits, said + gold), 0.0)  # a class that was not drawn is none of this drawing
+    return ratio(f1.sum(axis=1), (gold > 0).sum(axis=1).astype(float))[:, None]

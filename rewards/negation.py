@@ -1,0 +1,172 @@
+"""Which words of a text are denied: "no tumour" must not pass for "tumour".
+
+In the manner of NegEx (Chapman et al. 2001): every word in the reach of a negation is marked, so that it equals only
+a word that is denied too. "No", "not", "without" … reach forward; "absent", "unlikely", "ruled out", a negation that
+ends its clause ("tumour: no") and one of seeing ("tumour is not seen") reach back as well. A reach ends at a full
+stop, semicolon, line end or contrast ("but"); not at a comma, since the commonest sentence of a report is "no
+consolidation, effusion or pneumothorax" (only a leading "No, …" ends there). Two in a row undo each other ("cannot be
+excluded"). English only.
+"""
+
+import re
+from collections.abc import Iterator
+
+MARK = "¬"  # no token holds it, so a model cannot write it
+TOKEN = r"(?:(?<!\w)-)?(?:\d+(?:\.\d+)*|(?<!\w)\.\d+)|[^\W_]+(?:'[^\W_]+)*"
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+FORWARD = _set(
+    """
+    no not nor none neither never nothing nobody nowhere without cannot cant dont isnt wasnt arent doesnt didnt lack
+    lacks lacking deny denies denied exclude excludes excluding absence
+    """
+)
+BOTH_WAYS = _set("absent negative excluded unlikely")
+_MAYBE = FORWARD | BOTH_WAYS | _set("non free false out")  # negations, some of them only in company
+NEGATIONS = _MAYBE | _set("except exclusion rule ruled")  # what is never a stop word
+_NO_NEGATION = _set("only just doubt change changes increase")  # after it: "no doubt", "not only", "no change"
+_SEEING = _set(
+    """
+    seen present identified visible visualised visualized evident detected demonstrated found noted observed apparent
+    appreciated shown there
+    """
+)
+_INSIDE = _set("be been being is are was were a an the rule ruled entirely completely")  # a run of negations
+_CONTRAST = _set("but however although though yet except whereas while instead nevertheless rather")
+_CLOSING = frozenset(".;!")
+_STOPS = _CLOSING | {","}
+_PIECE = re.compile(rf"{TOKEN}|[.;!,]")
+# Cyrillic and Greek letters that look Latin: "nо" with a Cyrillic о still denies.
+_LOOK_ALIKE = str.maketrans("асеһіјорѕтухԁԛԝοιανεκρτυ", "acehijopstyxdqwoiavekptu")
+
+
+def words_in(text: str) -> tuple[list[str], bool]:
+    """The words of folded `text` in order, those that are denied with `MARK` before them; and whether any may be.
+
+    >>> words_in("no tumour; left lung clear")
+    (['no', '¬tumour', 'left', 'lung', 'clear'], True)
+    >>> words_in("left lung, clear")
+    (['left', 'lung', 'clear'], False)
+    """
+    pieces = _PIECE.findall(text)
+    if _MAYBE.isdisjoint(pieces) and "n't" not in text and text.isascii():  # most texts
+        return [piece for piece in pieces if piece not in _STOPS], False
+    return marked(pieces), True
+
+
+def marked(pieces: list[str]) -> list[str]:
+    """The words among words and stops (`.;!,`), those that are denied with `MARK` before them.
+
+    >>> marked(["tumour", "is", "not", "seen"]), marked(["tumour", "cannot", "be", "excluded"])
+    (['¬tumour', '¬is', 'not', '¬seen'], ['tumour', 'cannot', 'be', 'excluded'])
+    """
+    found: list[str] = []
+    start = 0  # of the clause before, in `found`
+    for clause in _clauses(pieces):
+        places = _negations(clause)
+        words = _mark(clause, places) if places else [piece for piece in clause if piece != ","]
+        if words and len(words) == len(places):  # nothing but negations, as in "Tumour. No."
+            before = found[start:]
+            said = set(_negations(before))
+            found[start:] = [word if i in said else _denied(word) for i, word in enumerate(before)]
+        start = len(found)
+        found += words
+    return found
+
+
+def _clauses(pieces: list[str]) -> Iterator[list[str]]:
+    """The pieces between full stops, semicolons and words of contrast; commas are still among them."""
+    start = 0
+    for i, piece in enumerate(pieces):
+        if piece in _CLOSING:
+            yield pieces[start:i]
+            start = i + 1
+        elif piece in _CONTRAST:
+            yield pieces[start:i]
+            start = i
+    yield pieces[start:]
+
+
+def _negations(words: list[str]) -> list[int]:
+    """The places of the words that deny."""
+    return [
+        i
+        for i, word in enumerate(words)
+        if (word in _MAYBE or word.endswith("n't") or not word.isascii()) and _negates(words, i)
+    ]
+
+
+def _negates(words: list[str], i: int) -> bool:
+    word = _latin(words[i])
+    following = words[i + 1] if i + 1 < len(words) else ""
+    match word:
+        case "out":  # "ruled out" is one negation, at its second word
+            return i > 0 and words[i - 1] in ("rule", "rules", "ruled")
+        case "free":  # free fluid is there
+            return following in ("of", "from")
+        case "false":  # "tumour: false"; a false lumen is there
+            return not following
+    return following not in _NO_NEGATION and (word in _MAYBE or word.endswith("n't"))
+
+
+def _mark(clause: list[str], places: list[int]) -> list[str]:
+    """The words of a clause that holds negations at `places`, marked."""
+    lead = 0
+    while len(clause) > lead + 1 and clause[lead + 1] == "," and lead in places:  # "No, it is a tumour"
+        lead += 2
+    words = [piece for piece in clause[lead:] if piece != ","]
+    if len(words) < len(clause):
+        places = _negations(words)
+    out, done = words[:], 0
+    for run in _runs(words, places):
+        after = run[-1] + 1
+        if words[run[0]] == "non":  # of the next word alone
+            out[after : after + 1] = map(_denied, words[after : after + 1])
+            continue
+        if done:  # the reach of the negation before ends where another begins
+            out[done : run[0]] = map(_denied, words[done : run[0]])
+        denies = len(run) % 2 == 1
+        if denies and _reaches_back(words, run[-1]):
+            negations = set(_negations(words[: run[0]]))
+            out[: run[0]] = [word if i in negations else _denied(word) for i, word in enumerate(out[: run[0]])]
+        done = after if denies else 0
+    if done:
+        out[done:] = map(_denied, words[done:])
+    return clause[:lead:2] + out
+
+
+def _runs(words: list[str], places: list[int]) -> list[list[int]]:
+    """The negations that stand together: an even number of different ones says nothing ("cannot be excluded")."""
+    runs: list[list[int]] = []
+    for place in places:
+        together = runs and all(word in _INSIDE for word in words[runs[-1][-1] + 1 : place])
+        if not together or words[runs[-1][0]] == "non":
+            runs.append([place])
+        elif words[place] == words[runs[-1][-1]]:  # "no no" insists
+            runs[-1][-1] = place
+        else:
+            runs[-1].append(place)
+    return runs
+
+
+def _reaches_back(words: list[str], last: int) -> bool:
+    """Whether the negation at `last` also denies what stands before it."""
+    word, following = _latin(words[last]), words[last + 1] if last + 1 < len(words) else ""
+    if not following:
+        return True
+    if following in _SEEING:
+        return word not in ("no", "without", "absence")
+    return word == "out" or (word in BOTH_WAYS and following not in ("for", "of"))
+
+
+def _latin(word: str) -> str:
+    """A word of look-alike letters as it is read."""
+    return word if word.isascii() else word.translate(_LOOK_ALIKE)
+
+
+def _denied(word: str) -> str:
+    return word if word.startswith(MARK) else MARK + word

@@ -1,0 +1,107 @@
+"""How high the answer's list puts what is relevant: for recommendations and differential diagnoses."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from viewbox.errors import ConfigError, unknown
+from viewbox.rewards.base import finite, items, lookup
+from viewbox.rewards.text import plain, quoted, text_of
+
+Metric = Literal["mrr", "ndcg"]
+_MOST = 1000  # places that are read
+_LONGEST = 1000  # characters of a name
+
+
+@dataclass(frozen=True)
+class RankingReward:
+    """The quality of an ordered list, best first, of which the first `k` places count (None: all).
+
+    The answer's field holds a list of names, or of objects with the name under `item_key`. The reference holds the
+    relevant names (a scalar or a list: gain 1 each) or a mapping of name to gain > 0. A name said again, and an item
+    without text, takes its place and gains nothing. Names are equal as `ExactMatchReward` compares them.
+
+    - "mrr": 1 / the place of the first relevant name, 0 where there is none (reciprocal rank; Voorhees 1999).
+    - "ndcg": DCG / the greatest DCG possible, DCG = Σ gain_i / log2(i + 1) (Järvelin & Kekäläinen 2002).
+
+    Where the gold is empty, an empty list scores 1.0 and anything else 0.0. Only the first 1,000 places are read.
+
+    Range: [0, 1].
+
+    >>> RankingReward("choices")({"choices": ["ITK-SNAP", "3D Slicer"]}, {"choices": ["3D Slicer"]})
+    0.5
+    >>> reward = RankingReward("choices", metric="ndcg", item_key="name")
+    >>> round(reward({"choices": [{"name": "b"}, {"name": "a"}]}, {"choices": {"a": 3, "b": 1}}), 3)
+    0.797
+    """
+
+    field: str = "choices"
+    reference_field: str | None = None
+    metric: Metric = "mrr"
+    k: int | None = None
+    item_key: str | None = None
+    name: str = "ranking"
+
+    def __post_init__(self) -> None:
+        if self.metric not in get_args(Metric):
+            raise ConfigError(unknown("ranking metric", str(self.metric), get_args(Metric)))
+        if self.k is not None and (isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1):
+            raise ConfigError(f"k is {self.k!r}; allowed: a whole number >= 1, or None")
+
+    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
+        said, gains = self._sides(answer, reference)
+        if said is None or gains is None:
+            return 0.0
+        if not said or not gains:
+            return 1.0 if not said and not gains else 0.0
+        earned = _earned(said, gains)
+        if self.metric == "mrr":
+            return next((1 / place for place, gain in enumerate(earned, 1) if gain), 0.0)
+        most = min(len(gains), self.k or _MOST)
+        best = _dcg(sorted(gains.values(), reverse=True)[:most])
+        return min(1.0, _dcg(earned) / best)
+
+    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+        """Why the answer got its score, in a sentence."""
+        said, gains = self._sides(answer, reference)
+        if said is None or gains is None:
+            return f"{self.field}: the {'answer' if said is None else 'reference'} holds no list of names"
+        places = [(place, said[place - 1]) for place, gain in enumerate(_earned(said, gains), 1) if gain]
+        listed = ", ".join(f"{quoted(name)} at {place}" for place, name in places[:10])
+        return f"{self.field}: {len(places)} of {len(gains)} relevant names in {len(said)} places" + (
+            f" ({listed})" if listed else ""
+        )
+
+    def _sides(
+        self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
+    ) -> tuple[list[str] | None, dict[str, float] | None]:
+        """The names in the answer's order, and the gain of each relevant one as a share of the greatest."""
+        said = items(lookup(answer, self.field), self.k or _MOST)
+        names = None if said is None else [self._name(item) for item in said]
+        gold = lookup(reference, self.reference_field or self.field)
+        if isinstance(gold, Mapping) and self.item_key not in gold:
+            given = {plain(text_of(name)): finite(gain) or 0.0 for name, gain in gold.items()}
+        else:
+            listed = items(gold)
+            if listed is None:
+                return names, None
+            given = {self._name(item): 1.0 for item in listed}
+        relevant = {name: gain for name, gain in given.items() if name and gain > 0}
+        greatest = max(relevant.values(), default=1.0)
+        return names, {name: gain / greatest for name, gain in relevant.items()}
+
+    def _name(self, item: Any) -> str:
+        inside = isinstance(item, Mapping) and self.item_key is not None
+        text = text_of(lookup(item, self.item_key) if inside and self.item_key else item)
+        return plain(text) if len(text) <= _LONGEST else ""
+
+
+def _earned(said: Sequence[str], gains: Mapping[str, float]) -> list[float]:
+    """The gain at each place; a name earns it once."""
+    left = dict(gains)
+    return [left.pop(name, 0.0) for name in said]
+
+
+def _dcg(gains: Sequence[float]) -> float:
+    return math.fsum(gain / math.log2(place + 1) for place, gain in enumerate(gains, 1))

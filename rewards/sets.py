@@ -1,0 +1,99 @@
+"""Which labels the answer lists, of those the gold lists: findings, organs, choices of several."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from viewbox.errors import ConfigError
+from viewbox.rewards.base import items, lookup
+from viewbox.rewards.exact import spellings_of
+from viewbox.rewards.negation import FORWARD
+from viewbox.rewards.text import plain, text_of
+
+_MOST = 100  # labels in an answer, beyond four times the gold's
+_LONGEST = 1000  # characters of a label
+
+
+@dataclass(frozen=True)
+class LabelSetF1Reward:
+    """F1 of two sets of labels: F1 = 2 |A ∩ G| / (|A| + |G|) (the Dice coefficient; Sørensen 1948).
+
+    The field holds a list of scalars, or of objects with the label under `item_key`; a scalar is a list of one, and
+    is never taken apart. Labels are equal as `ExactMatchReward` compares them; `aliases` gives further spellings.
+    Repeating a label changes nothing; an item without text counts as a wrong label. A label that the answer lists
+    both bare and denied ("tumour", "no tumour") is found neither way. Where the gold is an empty list, an empty list
+    scores 1.0 and anything else 0.0. An answer of more than 100 labels beyond four times the gold's scores 0 unread.
+
+    Range: [0, 1].
+
+    >>> reward = LabelSetF1Reward("findings")
+    >>> reward({"findings": ["Effusion", "nodule"]}, {"findings": ["nodule"]})
+    0.6666666666666666
+    >>> reward({"findings": []}, {"findings": []}), reward({}, {"findings": []})
+    (1.0, 0.0)
+    """
+
+    field: str = "labels"
+    reference_field: str | None = None
+    aliases: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    item_key: str | None = None
+    name: str = "label_set_f1"
+    _same: Mapping[str, str] = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        same: dict[str, str] = {}
+        for gold, spellings in spellings_of(self.aliases).items():
+            for other in spellings:
+                if same.setdefault(other, gold) != gold:
+                    both = " and for ".join(repr(one) for one in sorted((same[other], gold)))
+                    raise ConfigError(f"alias {other!r} stands for {both}; allowed: one label")
+        object.__setattr__(self, "_same", same)
+
+    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
+        said, golds = self._sides(answer, reference)
+        if said is None or golds is None:
+            return 0.0
+        if not said or not golds:
+            return 1.0 if not said and not golds else 0.0
+        if len(said) > 4 * len(golds) + _MOST:
+            return 0.0
+        found = (said & golds) - (_contradicted(said) - _contradicted(golds))
+        return 2 * len(found) / (len(said) + len(golds))
+
+    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+        """Why the answer got its score, in a sentence."""
+        said, golds = self._sides(answer, reference)
+        if said is None or golds is None:
+            return f"{self.field}: the {'answer' if said is None else 'reference'} holds no list of labels"
+        against = _contradicted(said) - _contradicted(golds)
+        words = [f"{self.field}: {len((said & golds) - against)} of {len(golds)} gold labels found"]
+        for what, labels in (("missing", golds - said), ("wrong", said - golds), ("said both ways", against & golds)):
+            if labels:
+                listed = ", ".join(sorted(label or "(no text)" for label in labels))
+                words.append(f"{what}: {listed if len(listed) < 200 else listed[:200] + '…'}")
+        return "; ".join(words)
+
+    def _sides(
+        self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
+    ) -> tuple[set[str] | None, set[str] | None]:
+        golds = items(lookup(reference, self.reference_field or self.field))
+        most = _MOST + 4 * len(golds or ()) + 1
+        return self._labels(items(lookup(answer, self.field), most)), self._labels(golds)
+
+    def _labels(self, values: Sequence[Any] | None) -> set[str] | None:
+        if values is None:
+            return None
+        texts = (text_of(value if self.item_key is None else lookup(value, self.item_key)) for value in values)
+        labels = (plain(text) if len(text) <= _LONGEST else "" for text in texts)
+        return {self._same.get(label, label) for label in labels}
+
+
+def _contradicted(labels: set[str]) -> set[str]:
+    """The labels that stand there bare and denied, both forms."""
+    found: set[str] = set()
+    for label in labels:
+        first, _, rest = label.partition(" ")
+        if first in FORWARD and rest in labels:
+            found |= {label, rest}
+    return found

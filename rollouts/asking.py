@@ -1,0 +1,173 @@
+"""Text in, a model's text out, for plain functions: blocking, cached, with a limit on requests, attempts and time.
+
+The requests are those of `OpenAIGenerator` (its retries, its pauses, its limits on bodies, its care for the key), made
+on the event loop of `background.py`.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from viewbox.envs.types import Message
+from viewbox.errors import ConfigError
+from viewbox.rollouts import background
+from viewbox.rollouts.conversation import Conversation
+from viewbox.rollouts.endpoint import completions_url
+from viewbox.rollouts.judge_cache import ReplyCache
+from viewbox.rollouts.openai import EndpointError, OpenAIGenerator
+
+log = logging.getLogger("viewbox.judge")
+
+REST = 30.0  # seconds in which an endpoint that cannot be used at all is not asked again
+COUNTED = ("calls", "cached", "unreachable", "unreadable")
+
+
+class Asker:
+    """`ask` returns the reply to some messages, or None where none could be had. Safe for threads and forks.
+
+    The settings are those of `JudgeReward`. Raises `ConfigError` for an endpoint that is no address, and where the
+    variable `api_key_env` is not set.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        model: str,
+        *,
+        api_key_env: str | None = None,
+        cache: str | Path | None = None,
+        concurrency: int = 8,
+        attempts: int = 6,
+        time_limit: float = 60.0,
+        max_tokens: int = 512,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._settings = (endpoint, model)
+        self._options: dict[str, Any] = {
+            "api_key_env": api_key_env,
+            "cache": cache,
+            "concurrency": concurrency,
+            "attempts": attempts,
+            "time_limit": time_limit,
+            "max_tokens": max_tokens,
+            "extra": dict(extra or {}),
+        }
+        self.concurrency, self.time_limit = concurrency, time_limit
+        completions_url(endpoint)
+        if api_key_env is not None and not os.environ.get(api_key_env):
+            raise ConfigError(f"judge: api_key_env is {api_key_env!r}, but no such environment variable is set")
+        self._begin()
+
+    def __reduce__(self) -> Any:
+        return _asker, (self._settings, self._options)  # a copy has its own connections, and the key is not in it
+
+    def _begin(self) -> None:
+        """What belongs to one process."""
+        endpoint, model = self._settings
+        variable = self._options["api_key_env"]
+        self._generator = OpenAIGenerator(
+            endpoint,
+            model,
+            api_key=os.environ.get(variable) if variable else None,
+            temperature=0.0,
+            max_tokens=self._options["max_tokens"],
+            extra={"seed": None, **self._options["extra"]},
+            attempts=self._options["attempts"],
+        )
+        self._cache = ReplyCache(self._options["cache"])
+        self._room = asyncio.Semaphore(self.concurrency)
+        self._flying: dict[str, Future[str | None]] = {}
+        self._counts: Counter[str] = Counter()
+        self._lock = Lock()
+        self._resting_until = 0.0
+        self._said = -REST
+        self._process = os.getpid()
+
+    # ------------------------------------------------------------------ asking
+    def ask(self, messages: Sequence[Message]) -> str | None:
+        """The reply, from the cache where it is there. The same question at the same moment is asked once."""
+        if self._process != os.getpid():
+            self._begin()
+        conversation = Conversation(list(messages), (), 0, 0, reply_format="native")
+        key = self._key(conversation)
+        with self._lock:
+            flight = self._flying.get(key)
+            if flight is None:
+                mine = self._flying[key] = Future()
+        if flight is not None:
+            reply = flight.result()
+            self.count("unreachable" if reply is None else "cached")
+            return reply
+        reply = None
+        try:
+            reply = self._cached_or_new(key, conversation)
+        finally:
+            with self._lock:
+                del self._flying[key]
+            mine.set_result(reply)
+        return reply
+
+    def _cached_or_new(self, key: str, conversation: Conversation) -> str | None:
+        kept = self._cache.get(key)
+        if kept is not None:
+            self.count("cached")
+            return kept
+        try:
+            reply = background.run(self._reply(conversation))
+        except Exception as error:  # whatever an endpoint does: it is this judgement's alone
+            self.count("unreachable")
+            self._say(error, conversation.info.get("last_failure"))
+            return None
+        return self._cache.put(key, reply)
+
+    def _say(self, error: Exception, last: str | None) -> None:
+        """Why there was no reply; once in a while, since a judge that is away is away for a whole batch."""
+        if time.monotonic() < self._said + REST:
+            return
+        self._said = time.monotonic()
+        late = f"not within {self.time_limit:g} s" + (f"; the last failure: {last}" if last else "")
+        words = late if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+        log.warning("the judge %s gave no reply, so its component does not apply: %s", self._generator.url, words)
+
+    async def _reply(self, conversation: Conversation) -> str:
+        async with self._room:
+            if time.monotonic() < self._resting_until:
+                raise EndpointError("it could not be used a moment ago")
+            self.count("calls")
+            conversation.deadline = asyncio.get_running_loop().time() + self.time_limit
+            try:
+                async with asyncio.timeout_at(conversation.deadline):
+                    return (await self._generator.reply(conversation)).text
+            except EndpointError:
+                self._resting_until = time.monotonic() + REST
+                raise
+
+    def _key(self, conversation: Conversation) -> str:
+        """The hash of everything that is sent, and where."""
+        sent = [self._generator.url, self._generator.request(conversation)]
+        return hashlib.sha256(json.dumps(sent, sort_keys=True).encode()).hexdigest()
+
+    # ------------------------------------------------------------------ counting
+    def count(self, name: str) -> None:
+        with self._lock:
+            self._counts[name] += 1
+
+    def take_counts(self) -> dict[str, int]:
+        """What was counted since this was last asked."""
+        with self._lock:
+            found = {name: self._counts[name] for name in COUNTED}
+            self._counts.clear()
+        return found
+
+
+def _asker(settings: tuple[str, str], options: dict[str, Any]) -> Asker:
+    return Asker(*settings, **options)

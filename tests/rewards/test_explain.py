@@ -1,0 +1,68 @@
+"""The sentences beside the scores: every reward has one, and none of them fails."""
+
+import pytest
+
+from viewbox.rewards import (
+    CombinedReward,
+    ExactMatchReward,
+    FormatReward,
+    IoUReward,
+    Part,
+    TokenF1Reward,
+    ToolUseReward,
+    explained,
+)
+from viewbox.rewards.explain import explanations
+
+
+@pytest.mark.parametrize(
+    ("reward", "said", "gold", "words"),
+    [
+        (ExactMatchReward("value"), "Cyst", "cyst", "value: 'Cyst' is 'cyst'"),
+        (ExactMatchReward("value"), None, "cyst", "value: nothing is not 'cyst'"),
+        (ExactMatchReward("value", tolerance=0.5), 3, 7, "value: 3 is not 7 (± 0.5)"),
+        (ExactMatchReward("value"), "x" * 100, "cyst", f"value: '{'x' * 60}…' is not 'cyst'"),
+        (TokenF1Reward("value"), "no cyst", "cyst", "value: 0 of 2 words said are among the gold's 1"),
+        (
+            TokenF1Reward("value"),
+            "no big cyst",
+            "no cyst",
+            "value: 2 of 3 words said are among the gold's 2 (no, not cyst)",
+        ),
+        (TokenF1Reward("value"), None, "cyst", "value: nothing cannot be compared with 'cyst'"),
+        (IoUReward("value"), None, [0, 0, 1, 1], "value: the answer holds no box"),
+        (IoUReward("value"), [0, 0, 1, 0.5], [0, 0, 1, 1], "1 of 1 gold boxes matched: IoU 0.50"),
+        (
+            IoUReward("value", threshold=0.6),
+            [0, 0, 1, 0.5],
+            [0, 0, 1, 1],
+            "0 of 1 gold boxes matched (threshold 0.6); 1 of 1 boxes said is unmatched",
+        ),
+        (FormatReward(), None, None, "does not apply: it reads a whole episode"),
+        (ToolUseReward(at_least=1), None, None, "does not apply: it reads a whole episode"),
+        (lambda answer, reference: None, None, None, "does not apply"),
+        (lambda answer, reference: 1 / 0, None, None, "failed: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_reward_says_why(reward, said, gold, words):
+    assert explained(reward, {"value": said}, {"value": gold}) == words
+
+
+def test_a_combined_reward_says_why_part_by_part():
+    reward = CombinedReward(
+        {
+            "inner": (CombinedReward({"label": (ExactMatchReward("label"), 1.0)}), 0.5),
+            "box": Part(IoUReward("bbox"), 0.4, needs={"inner": 1.0}),
+            "look": Part(ToolUseReward(at_least=1), 0.05, needs={"inner": 0.5}),
+            "tail": Part(ExactMatchReward("label"), 0.05, needs={"format": 0.5}),
+            "format": (FormatReward(), 0.0),
+        }
+    )
+    assert explanations(reward, {"label": "cyst"}, {"label": "nodule"}) == {
+        "inner": "the weighted mean of its parts, 0",
+        "inner.label": "label: 'cyst' is not 'nodule'",
+        "box": "counts 0: inner is 0, needed: 1",
+        "look": "counts 0: inner is 0, needed: 0.5",
+        "tail": "does not apply, since format does not",
+        "format": "does not apply: it reads a whole episode",
+    }

@@ -1,0 +1,104 @@
+"""Which words are denied: forwards, backwards, and where a reach ends."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from viewbox.rewards.negation import MARK, words_in
+from viewbox.rewards.text import fold
+
+
+def denied(text):
+    """The words that are denied, in order."""
+    return " ".join(word[1:] for word in words_in(fold(text))[0] if word.startswith(MARK))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("No consolidation, effusion or pneumothorax", "consolidation effusion or pneumothorax"),
+        ("left nodule without effusion", "effusion"),
+        ("The mass is not malignant", "malignant"),
+        ("non-malignant mass", "malignant"),
+        ("free of tumour", "of tumour"),
+        ("negative for tumour", "for tumour"),
+        ("absence of tumour", "of tumour"),
+        ("denies pain", "pain"),
+        ("neither mass nor nodule", "mass nodule"),
+        ("it isn't a tumour", "a tumour"),
+        ("n\u200bo tumour", "tumour"),
+        ("nо tumour", "tumour"),  # a Cyrillic о
+    ],
+)
+def test_what_follows_a_negation_is_denied(text, words):
+    assert denied(text) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("tumour is absent", "tumour is"),
+        ("tumour: no", "tumour"),
+        ("Tumour? No.", "tumour"),
+        ("Tumour. No.", "tumour"),
+        ("tumour not seen", "tumour seen"),
+        ("a tumour isn't visible", "a tumour visible"),
+        ("tumour unlikely", "tumour"),
+        ("tumour was ruled out", "tumour was ruled"),
+        ("tumour: false", "tumour"),
+    ],
+)
+def test_some_negations_deny_what_stands_before(text, words):
+    assert denied(text) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("no effusion. nodule", "effusion"),
+        ("no effusion; nodule", "effusion"),
+        ("no effusion but a nodule", "effusion"),
+        ("nodule. no effusion. mass", "effusion"),
+        ("No, it is a tumour", ""),
+        ("no " * 2000 + ". tumour", ""),
+    ],
+)
+def test_a_reach_ends_with_its_sentence(text, words):
+    assert denied(text) == words
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tumour cannot be excluded",
+        "tumour was not ruled out",
+        "tumour is not absent",
+        "no doubt a tumour",
+        "not only a tumour",
+        "no change in the tumour",
+        "free fluid",
+        "the false lumen",
+        "no",
+        "",
+        ",",
+        ". . .",
+    ],
+)
+def test_what_only_looks_denied_is_not(text):
+    assert denied(text) == ""
+
+
+def test_saying_no_twice_insists():
+    assert denied("no no tumour") == denied("no, no tumour") == "tumour"
+
+
+PIECE = st.sampled_from(["no", "not", "without", "ruled", "out", "absent", ",", ".", "but", "mass", "is"])
+
+
+@given(st.text(max_size=60) | st.lists(PIECE).map(" ".join))
+def test_marking_keeps_the_words_and_their_order(text):
+    plain = [piece for piece in fold(text).replace(MARK, " ").split() if piece.isascii() and piece.isalpha()]
+    words = [word.removeprefix(MARK) for word in words_in(fold(text).replace(MARK, " "))[0]]
+    kept = iter(words)
+    assert all(word in kept for word in plain)  # in this order
+    assert not any(word.startswith(MARK) for word in words)

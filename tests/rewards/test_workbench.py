@@ -1,0 +1,105 @@
+"""A reward taken apart on one answer: the numbers of the reward itself, which gates were shut, and why."""
+
+import json
+
+import pytest
+
+from viewbox.rewards import CombinedReward, ExactMatchReward, FormatReward, IoUReward, Part, TokenF1Reward
+from viewbox.rewards.workbench import tried
+
+INNER = CombinedReward({"report": (TokenF1Reward("report"), 0.5), "size": (ExactMatchReward("size"), 0.5)})
+REWARD = CombinedReward(
+    {
+        "label": (ExactMatchReward("label"), 0.5),
+        "format": (FormatReward(), 0.1),
+        "box": Part(IoUReward("bbox"), 0.2, needs={"label": 1.0}),
+        "inner": Part(INNER, 0.2, needs={"label": 1.0}),
+    }
+)
+GOLD = {"label": "seven", "bbox": [0, 0, 0.5, 1], "report": "a nodule", "size": 3}
+
+
+def rows(answer, reward=REWARD, episode=None):
+    return {row.name: row for row in tried(reward, answer, GOLD, episode).rows}
+
+
+@pytest.mark.parametrize("answer", [GOLD, {**GOLD, "label": "six"}, {"label": "seven", "bbox": [0, 0, 1, 1]}, {}, None])
+def test_total_and_scores_are_those_of_the_reward(answer):
+    trial = tried(REWARD, answer, GOLD)
+    assert (trial.total, {row.name: row.score for row in trial.rows}) == REWARD.score(answer, GOLD)
+
+
+def test_components_stand_in_their_order_each_before_those_inside_it():
+    names = [row.name for row in tried(REWARD, GOLD, GOLD).rows]
+    assert names == ["label", "format", "box", "inner", "inner.report", "inner.size"]
+
+
+def test_a_weight_is_that_in_the_reward_around_the_component():
+    weights = [row.weight for row in tried(REWARD, GOLD, GOLD).rows]
+    assert weights == [0.5, 0.1, 0.2, 0.2, 0.5, 0.5]
+
+
+def test_a_gate_is_shut_where_what_is_needed_is_not_reached():
+    shut = {name for name, row in rows({**GOLD, "label": "six"}).items() if row.closed}
+    assert shut == {"box", "inner", "inner.report", "inner.size"}
+
+
+def test_no_gate_is_shut_where_everything_is_reached():
+    assert not any(row.closed for row in rows(GOLD).values())
+
+
+def test_a_gate_inside_a_component_is_compared_with_what_stands_beside_it():
+    inner = CombinedReward(
+        {"size": (ExactMatchReward("size"), 0.5), "report": Part(TokenF1Reward("report"), 0.5, needs={"size": 1.0})}
+    )
+    reward = CombinedReward({"size": (ExactMatchReward("label"), 0.5), "inner": (inner, 0.5)})
+    found = rows({**GOLD, "size": 4}, reward)
+    assert (found["size"].score, found["inner.size"].score, found["inner.report"].closed) == (1.0, 0.0, True)
+
+
+def test_a_component_behind_a_shut_gate_says_what_was_needed():
+    assert rows({**GOLD, "label": "six"})["box"].why == "counts 0: label is 0, needed: 1"
+
+
+def test_a_component_inside_one_that_is_out_says_which():
+    assert rows({**GOLD, "label": "six"})["inner.size"].why == "not asked: inner is out"
+
+
+def test_a_component_that_was_asked_says_why_in_its_own_words():
+    assert rows({"label": "six"})["label"].why == "label: 'six' is not 'seven'"
+
+
+def test_a_reward_of_an_episode_says_that_it_needs_one():
+    row = rows(GOLD)["format"]
+    assert (row.score, row.why) == (None, "does not apply: it reads a whole episode")
+
+
+def test_a_reward_that_is_not_combined_is_its_only_component():
+    trial = tried(ExactMatchReward("label"), GOLD, GOLD)
+    assert (trial.reward, trial.total, [row.name for row in trial.rows]) == ("exact_match", 1.0, ["exact_match"])
+
+
+def test_a_component_that_raises_counts_0_and_is_told():
+    def broken(answer, reference):
+        return answer["nothing"]
+
+    trial = tried(broken, {}, {})
+    assert trial.total == 0.0
+    assert trial.rows[0].why == "failed: KeyError: 'nothing'"
+    assert trial.refused == ("reward component 'broken' raised KeyError: 'nothing'",)
+
+
+def test_nothing_that_applies_gives_no_total():
+    assert tried(lambda answer, reference: None, {}, {}).total is None
+
+
+def test_a_trial_is_json():
+    whole = json.loads(json.dumps(tried(REWARD, GOLD, GOLD).to_dict()))
+    assert whole["total"] == 1.0
+    assert whole["rows"][0] == {
+        "name": "label",
+        "weight": 0.5,
+        "score": 1.0,
+        "closed": False,
+        "why": "label: 'seven' is 'seven'",
+    }
