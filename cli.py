@@ -193,6 +193,43 @@ def sheet(
     typer.echo(out)
 
 
+reward_app = typer.Typer(help="Rewards: what one gives on an answer and why; each of them drawn.", no_args_is_help=True)
+app.add_typer(reward_app, name="reward")
+
+
+@reward_app.command("try")
+def try_reward(
+    reward: Annotated[str, typer.Argument(help="reward.yaml, a run's YAML, module:name or file.py:name")],
+    answer: Annotated[str | None, typer.Option(help="a JSON object or @file.json; null: no answer")] = None,
+    reference: Annotated[str | None, typer.Option(help="the task's reference: a JSON object or @file.json")] = None,
+    episode: Annotated[str | None, typer.Option(help="RUN:NUMBER, a saved episode, from 0: for all it holds")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """What a reward gives: every component, and why.
+
+    `viewbox reward try reward.yaml --answer '{"label": "six"}' --reference '{"label": "seven"}'`
+    """
+    import json
+
+    from viewbox.rollouts.try_reward import print_trial, run
+
+    trial = run(reward, answer=answer, reference=reference, episode=episode)
+    if as_json:
+        typer.echo(json.dumps(trial.to_dict()))
+    else:
+        print_trial(trial)
+
+
+@reward_app.command("sheet")
+def reward_sheet(out: Annotated[str, typer.Option(help="the PNG to write")] = "rewards.png") -> None:
+    """Draw every reward on an example."""
+    from viewbox.envs.tools.trial import save
+    from viewbox.rewards.sheet import draw
+
+    save(draw(), out)
+    typer.echo(out)
+
+
 def main() -> None:
     """Runs the command and ends with its status (see `viewbox.crash`)."""
     sys.exit(guard(app))

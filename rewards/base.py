@@ -57,7 +57,7 @@ def lookup(mapping: Any, field: str) -> Any:
     """
     value = mapping
     for part in field.split("."):
-        if not isinstance(value, Mapping) or part not in value:
+        if not isinstance(value, (dict, Mapping)) or part not in value:
             return None
         value = value[part]
     return value

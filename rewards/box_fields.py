@@ -10,6 +10,7 @@ Box = tuple[float, float, float, float]  # x1, y1, x2, y2
 Labelled = tuple[Box | None, str]  # None: counted, and matched with nothing
 Format = Literal["xyxy", "xywh"]
 Frame = Literal["unit", "per_mille", "pixel"]
+_LISTS = (list, tuple)  # list | tuple, which takes longer to ask
 _LONGEST_LABEL = 1000  # characters; a longer one is no label
 
 
@@ -31,18 +32,18 @@ def boxes_of(
         return [(box, "")]
     if isinstance(value, Mapping):
         return None if box_key is None else [_object(value, format, box_key, label_key)]
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, _LISTS):
         return None
     if box_key is not None:
         return [_object(item, format, box_key, label_key) for item in value[:most]]
-    if value and not isinstance(value[0], list | tuple):
+    if value and not isinstance(value[0], _LISTS):
         return None  # one box that is none
     return [(corners(item, format), "") for item in value[:most]]
 
 
 def corners(value: Any, format: str) -> Box | None:
     """The box as xyxy floats; `None` unless it is a box of positive, finite area."""
-    if not isinstance(value, list | tuple) or len(value) != 4:
+    if not isinstance(value, _LISTS) or len(value) != 4:
         return None
     x1, y1, x2, y2 = map(finite, value)
     if x1 is None or y1 is None or x2 is None or y2 is None:
@@ -67,7 +68,7 @@ def framed(boxes: Sequence[Labelled], frame: Frame, size: Any) -> list[Labelled]
     across: float | None = 1000.0
     down: float | None = 1000.0
     if frame == "pixel":
-        two = isinstance(size, list | tuple) and len(size) == 2
+        two = isinstance(size, _LISTS) and len(size) == 2
         across, down = (finite(size[0]), finite(size[1])) if two else (None, None)
     if across is None or down is None or across < 1 or down < 1:
         return None

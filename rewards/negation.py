@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 MARK = "¬"  # no token holds it, so a model cannot write it
-TOKEN = r"(?:(?<!\w)-)?(?:\d+(?:\.\d+)*|(?<!\w)\.\d+)|[^\W_]+(?:'[^\W_]+)*"
+TOKEN = r"[^\W\d_][^\W_]*(?:'[^\W_]+)*|(?:(?<!\w)-)?(?:\d+(?:\.\d+)*|(?<!\w)\.\d+)"  # words first: most are
 
 
 def _set(words: str) -> frozenset[str]:
@@ -38,8 +38,10 @@ _SEEING = _set(
 _INSIDE = _set("be been being is are was were a an the rule ruled entirely completely")  # a run of negations
 _CONTRAST = _set("but however although though yet except whereas while instead nevertheless rather")
 _CLOSING = frozenset(".;!")
+_ENDS = _CLOSING | _CONTRAST
 _STOPS = _CLOSING | {","}
 _PIECE = re.compile(rf"{TOKEN}|[.;!,]")
+_SIMPLE = re.compile(r"(?:[a-z .;!,]++|(?<![^ ])[0-9]++(?![^ ]))*+")  # letters, and numbers between spaces
 # Cyrillic and Greek letters that look Latin: "nо" with a Cyrillic о still denies.
 _LOOK_ALIKE = str.maketrans("асеһіјорѕтухԁԛԝοιανεκρτυ", "acehijopstyxdqwoiavekptu")
 
@@ -52,23 +54,36 @@ def words_in(text: str) -> tuple[list[str], bool]:
     >>> words_in("left lung, clear")
     (['left', 'lung', 'clear'], False)
     """
-    pieces = _PIECE.findall(text)
-    if _MAYBE.isdisjoint(pieces) and "n't" not in text and text.isascii():  # most texts
+    pieces = _pieces(text)
+    plain = text.isascii() and "n't" not in text
+    if plain and _MAYBE.isdisjoint(pieces):  # most texts
         return [piece for piece in pieces if piece not in _STOPS], False
-    return marked(pieces), True
+    return marked(pieces, plain), True
 
 
-def marked(pieces: list[str]) -> list[str]:
+def _pieces(text: str) -> list[str]:
+    """The words and stops of a text in order; splitting is five times as fast, and the same where it is enough."""
+    if not _SIMPLE.fullmatch(text):
+        return _PIECE.findall(text)
+    for stop in _STOPS:
+        text = text.replace(stop, f" {stop} ")
+    return text.split()
+
+
+def marked(pieces: list[str], plain: bool = False) -> list[str]:
     """The words among words and stops (`.;!,`), those that are denied with `MARK` before them.
+
+    `plain`: they are known to be ASCII and to hold no "n't", which is faster.
 
     >>> marked(["tumour", "is", "not", "seen"]), marked(["tumour", "cannot", "be", "excluded"])
     (['¬tumour', '¬is', 'not', '¬seen'], ['tumour', 'cannot', 'be', 'excluded'])
     """
     found: list[str] = []
     start = 0  # of the clause before, in `found`
+    commas = "," in pieces
     for clause in _clauses(pieces):
-        places = _negations(clause)
-        words = _mark(clause, places) if places else [piece for piece in clause if piece != ","]
+        places = [] if plain and _MAYBE.isdisjoint(clause) else _negations(clause)
+        words = _mark(clause, places) if places else [one for one in clause if one != ","] if commas else clause
         if words and len(words) == len(places):  # nothing but negations, as in "Tumour. No."
             before = found[start:]
             said = set(_negations(before))
@@ -81,13 +96,9 @@ def marked(pieces: list[str]) -> list[str]:
 def _clauses(pieces: list[str]) -> Iterator[list[str]]:
     """The pieces between full stops, semicolons and words of contrast; commas are still among them."""
     start = 0
-    for i, piece in enumerate(pieces):
-        if piece in _CLOSING:
-            yield pieces[start:i]
-            start = i + 1
-        elif piece in _CONTRAST:
-            yield pieces[start:i]
-            start = i
+    for i in [i for i, piece in enumerate(pieces) if piece in _ENDS]:
+        yield pieces[start:i]
+        start = i + 1 if pieces[i] in _CLOSING else i
     yield pieces[start:]
 
 

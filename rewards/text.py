@@ -49,6 +49,8 @@ def text_of(value: Any) -> str:
 
 def texts_of(value: Any) -> list[Any]:
     """The accepted values of a gold field: one scalar, or a list of them; what has no text is left out."""
+    if type(value) is str:
+        return [value] if value else []
     values = value if isinstance(value, list | tuple | set | frozenset) else [value]
     return [item for item in values if text_of(item)]
 

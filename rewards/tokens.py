@@ -136,8 +136,7 @@ def _words(text: str, scope: bool) -> tuple[list[str], frozenset[str]]:
     words, denies = words_in(bare) if scope else (_TOKEN.findall(bare), False)
     if not denies:
         return words, frozenset()
-    affirmed = set(words)
-    return words, frozenset(word[1:] for word in words if word[0] == MARK and word[1:] in affirmed)
+    return words, frozenset({word[1:] for word in words if word[0] == MARK}.intersection(words))
 
 
 def _sign(found: re.Match[str]) -> str:

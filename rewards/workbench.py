@@ -41,9 +41,7 @@ class Trial:
         return asdict(self)
 
 
-def tried(
-    reward: Any, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], episode: Any = None
-) -> Trial:
+def tried(reward: Any, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], episode: Any = None) -> Trial:
     """The reward taken apart on an answer; without `episode`, rewards that read one do not apply. Never raises.
 
     >>> from viewbox.rewards import ExactMatchReward, IoUReward, Part
@@ -62,7 +60,9 @@ def tried(
     return Trial(combined.name, total, tuple(_rows(combined, scores, why)), tuple(refused))
 
 
-def _rows(reward: CombinedReward, scores: Scores, why: Mapping[str, str], path: str = "", shut: str = "") -> Iterator[Row]:
+def _rows(
+    reward: CombinedReward, scores: Scores, why: Mapping[str, str], path: str = "", shut: str = ""
+) -> Iterator[Row]:
     """The components in their order, each before those inside it; `shut` names the component around that is out."""
     beside = {name: scores[f"{path}{name}"] for name in reward.components}
     for name, part in reward.components.items():

@@ -20,6 +20,7 @@ from viewbox.rollouts.judge import judge_of
 from viewbox.rollouts.reading import load
 from viewbox.rollouts.restricted import leave_to_judge
 
+_ALLOWED = "allowed: a JSON object, or @file.json"
 _HEADINGS = ("component", "weight", "score", "gate", "why")
 
 
@@ -46,7 +47,7 @@ def run(reward: str, *, answer: str | None = None, reference: str | None = None,
 
 def print_trial(trial: Trial) -> None:
     """The components and the total: a table where a person looks on, lines where another program reads."""
-    lines = [(*_cells(row), row.why) for row in trial.rows]
+    lines = [_cells(row) for row in trial.rows]
     console = Console(highlight=False, soft_wrap=True)
     if console.is_terminal:
         table = Table()
@@ -57,14 +58,16 @@ def print_trial(trial: Trial) -> None:
         console.print(table, soft_wrap=False)
     else:
         _print_lines([_HEADINGS, *lines])
-    print(f"{trial.reward}: {'does not apply, since no component does' if trial.total is None else _number(trial.total)}")
+    total = "does not apply, since no component does" if trial.total is None else _number(trial.total)
+    print(f"{trial.reward}: {total}")
     for problem in trial.refused:
         print(f"warning: {problem}; it counts 0", file=sys.stderr)
 
 
-def _cells(row: Row) -> tuple[str, str, str, str]:
-    depth = row.name.count(".")
-    return "  " * depth + row.name, f"{row.weight:g}", _number(row.score), "shut" if row.closed else ""
+def _cells(row: Row) -> tuple[str, ...]:
+    why = "".join(character if character.isprintable() else " " for character in row.why)  # others' words: one line
+    name = "  " * row.name.count(".") + row.name
+    return name, f"{row.weight:g}", _number(row.score), "shut" if row.closed else "", why
 
 
 def _number(value: float | None) -> str:
@@ -86,12 +89,12 @@ def _both(answer: str | None, reference: str | None) -> tuple[tuple[str, str | N
 def _given_reference(text: str) -> dict[str, Any]:
     found = _object("reference", text)
     if found is None:
-        raise ConfigError("--reference is null; allowed: a JSON object, or @file.json")
+        raise ConfigError(f"--reference is null; {_ALLOWED}")
     return found
 
 
 def _object(option: str, text: str) -> dict[str, Any] | None:
-    """The JSON object of an option, or of the file it names; NaN and infinities are read as Python does, to try them."""
+    """The JSON object of an option, or of the file it names; NaN and infinities are read, to be tried."""
     place = f"--{option}"
     if text.startswith("@"):
         place = f"{place} {text}"
@@ -102,9 +105,9 @@ def _object(option: str, text: str) -> dict[str, Any] | None:
     try:
         found = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{place} is {text[:80]!r}: no JSON: {error}; allowed: a JSON object, or @file.json") from error
+        raise ConfigError(f"{place} is {text[:80]!r}: no JSON: {error}; {_ALLOWED}") from error
     if found is not None and not isinstance(found, dict):
-        raise ConfigError(f"{place} is {text[:80]!r}; allowed: a JSON object, or @file.json")
+        raise ConfigError(f"{place} is {text[:80]!r}; {_ALLOWED}")
     return found
 
 
@@ -120,12 +123,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _saved(given: str, reward: Any) -> Episode:
     """The episode RUN:NUMBER, if the reward may see it."""
     run, colon, number = given.rpartition(":")
-    if not colon or not run or not number.isdecimal():
+    if not colon or not run or not number.isdecimal() or len(number) > 12:
         raise ConfigError(f"--episode {given!r}: allowed: RUN:NUMBER, a folder of saved episodes and a number from 0")
     episodes = load(run, errors="skip")
     found = next(islice(episodes, int(number), None), None)
     if found is None:
         count = sum(1 for _ in load(run, errors="skip"))
-        raise ConfigError(f"--episode {given!r}: {run} holds {count} episodes; allowed: 0 to {count - 1}")
+        allowed = f"allowed: 0 to {count - 1}" if count else "none can be tried"
+        raise ConfigError(f"--episode {given!r}: {run} holds {count} episodes that can be read; {allowed}")
     leave_to_judge(reward, Path(run), episodes.folder)(found)
     return found

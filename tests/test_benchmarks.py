@@ -1,12 +1,14 @@
 """The benchmarks' own pieces: what would rot unseen, since nobody times things in the tests."""
 
 import importlib.util
+import json
 import random
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from viewbox.envs import tools
 from viewbox.envs.image import View
@@ -23,6 +25,7 @@ def load(name):
 
 
 TIMED, VIEWS, STEP = load("tools"), load("views"), load("env_step")
+SCORING, HACKING = load("scoring"), load("reward_hacking")
 
 
 def test_every_registered_tool_is_timed_or_known_to_have_no_counterpart():
@@ -117,3 +120,58 @@ def test_what_episodes_in_flight_hold_is_measured_while_all_of_them_are(how):
     found = STEP.held(how, episodes=12, images=4)
     assert found["pictures"] == 8  # each image, and the one view that all look at
     assert found["pixels"] == 8 * STEP.SIDE**2
+
+
+def test_the_replies_that_are_scored_are_all_different_and_the_same_for_a_seed():
+    given = SCORING.cases(tasks=20, group=8)
+    assert given == SCORING.cases(tasks=20, group=8)
+    assert len({case.reply for case in given}) == len(given) == 160
+
+
+def test_the_scores_that_are_timed_are_of_every_kind():
+    scores = [SCORING.ours().score(case.answer, case.reference)[1] for case in SCORING.cases(tasks=20)]
+    assert {score["label"] for score in scores} == {0.0, 1.0}
+    assert all(
+        min(score[part] for score in scores) < max(score[part] for score in scores) for part in ("report", "box")
+    )
+
+
+def test_a_reply_that_is_read_scores_as_the_answer_in_it():
+    reward = SCORING.ours()
+    for case in SCORING.cases(tasks=5):
+        assert SCORING.read_and_score(reward, case) == reward.score(case.answer, case.reference)[0]
+
+
+def test_the_two_runs_of_reward_hacking_differ_in_the_gate_only():
+    from viewbox import config
+    from viewbox.training.check import check
+
+    found = {}
+    for name in HACKING.RUNS:
+        loaded = config.load(str(FOLDER / "reward_hacking.yaml"), HACKING.overrides(name))
+        check(loaded)
+        found[name] = loaded.model_dump()
+    assert found["gated"]["reward"]["components"]["bonus"].pop("needs") == {"label": 1.0}
+    assert found["gated"] == found["naive"]
+
+
+def test_the_naive_bonus_pays_for_every_call():
+    from types import SimpleNamespace
+
+    assert [HACKING.a_call(SimpleNamespace(tool_call_count=n)) for n in (0, 1, 5, 9)] == [0.0, 0.2, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("calls", "label", "expected"), [(7.0, [0.4, 0.0], True), (1.0, [0.4, 0.8], False), (7.0, [0.4, 0.9], False)]
+)
+def test_a_run_has_collapsed_where_it_calls_tools_and_does_not_read(calls, label, expected):
+    assert HACKING.collapsed({"last": {"tools/calls": calls}, "held_out_label": label}) is expected
+
+
+def test_both_runs_are_drawn_also_while_one_is_behind(tmp_path):
+    for name, steps in (("naive", 3), ("gated", 7)):
+        (tmp_path / name).mkdir()
+        lines = [{"step": n, **dict.fromkeys(HACKING.PANELS, n / 10)} for n in range(1, steps + 1)]
+        (tmp_path / name / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    HACKING.draw({name: tmp_path / name for name in HACKING.RUNS}, tmp_path / "drawn.png")
+    assert Image.open(tmp_path / "drawn.png").size == (1200, 360)

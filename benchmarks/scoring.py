@@ -1,0 +1,166 @@
+"""Combined scores a second: label, token F1 of a report and IoU of a box, beside gaze-vlm 0.1.1 on the same replies.
+
+    python benchmarks/scoring.py [ROUNDS]        (default: 9; the last line is one JSON object)
+
+One thread; every round has 1,000 new tasks with a group of 8 replies each, all different, with reports of one to three
+phrases. Both sides compute a weighted mean of three rewards: viewbox with all its guards on (normalisation, stop words,
+reach of negations, boxes without trust, checked components) on answers that are parsed, as it is used; and, in a row of
+its own, with the reading of the reply before that. gaze-vlm reads the reply itself: its exact match and F1 compare the
+whole text, its IoU searches it for a box. They take turns, 64 replies at a time, so that a busy machine slows both; the
+answers of a turn are made just before it, outside the clock. The bar is for the median round.
+
+gaze-vlm takes part where it can be imported: from the environment, or from build/gaze, where the first run of
+`benchmarks/tools.py` puts it.
+"""
+
+import json
+import os
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from viewbox.envs.reply import Answer, parse
+from viewbox.envs.shape import Shape
+from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward, TokenF1Reward
+
+BAR = 20_000  # combined scores a second
+TASKS, GROUP, BATCH = 1000, 8, 64
+BESIDE = Path(__file__).parents[1] / "build" / "gaze"
+LABELS = ("effusion", "pneumonia", "nodule", "cardiomegaly", "pneumothorax", "atelectasis", "fracture", "no finding")
+PHRASES = (
+    "small left pleural effusion",
+    "no pneumothorax",
+    "the heart size is normal",
+    "patchy opacity in the right lower lobe",
+    "no consolidation or effusion",
+    "a 9 mm nodule in the left upper lobe",
+    "mild cardiomegaly",
+    "lungs are clear without focal consolidation",
+    "the mediastinum is not widened",
+    "degenerative changes of the thoracic spine",
+    "linear atelectasis at the left base",
+    "old healed rib fractures on the right",
+)
+SCHEMA = {"properties": {"label": {"type": "string"}, "report": {"type": "string"}, "bbox": {"type": "array"}}}
+SHAPE = Shape.of(SCHEMA)
+
+
+class Case(NamedTuple):
+    """A reply, the answer that is in it, and the task's reference."""
+
+    reply: str
+    answer: dict[str, Any]
+    reference: dict[str, Any]
+
+
+def cases(tasks: int = TASKS, group: int = GROUP, seed: int = 0) -> list[Case]:
+    """Replies to `tasks` tasks, a group of each: half of the labels right, reports and boxes near the gold's."""
+    draw = random.Random(seed)
+    found: list[Case] = []
+    for _ in range(tasks):
+        said = draw.sample(PHRASES, 2)
+        gold = {"label": draw.choice(LABELS), "report": _report(said), "bbox": _box(draw)}
+        for _ in range(group):
+            label = gold["label"] if draw.random() < 0.5 else draw.choice(LABELS)
+            phrases = draw.sample([*said, *draw.sample(PHRASES, 2)], draw.choice((1, 2, 3)))
+            box = [round(min(1, max(0, side + draw.gauss(0, 0.05))), 3) for side in gold["bbox"]]
+            answer = {"label": label.capitalize(), "report": _report(phrases), "bbox": box}
+            found.append(Case(f"```json\n{json.dumps(answer)}\n```", answer, gold))
+    return found
+
+
+def _report(phrases: Sequence[str]) -> str:
+    return " ".join(f"{phrase[0].upper()}{phrase[1:]}." for phrase in phrases)
+
+
+def _box(draw: random.Random) -> list[float]:
+    x, y = draw.uniform(0, 0.6), draw.uniform(0, 0.6)
+    return [round(side, 3) for side in (x, y, x + draw.uniform(0.1, 0.4), y + draw.uniform(0.1, 0.4))]
+
+
+def ours() -> CombinedReward:
+    """The reward that is timed."""
+    return CombinedReward(
+        {
+            "label": (ExactMatchReward("label"), 0.4),
+            "report": (TokenF1Reward("report", stop_words=True), 0.3),
+            "box": (IoUReward("bbox", area_penalty=1.0), 0.3),
+        }
+    )
+
+
+def read_and_score(reward: CombinedReward, case: Case) -> float | None:
+    """The score of a reply from its text, as an environment reads it."""
+    found = parse(case.reply, shape=SHAPE)
+    return reward.score(found.value if isinstance(found, Answer) else None, case.reference)[0]
+
+
+def gaze() -> Callable[[Case], float] | None:
+    """gaze-vlm's reward of a case; None where it cannot be imported."""
+    sys.path.append(str(BESIDE))
+    try:
+        from gaze.verifiers import rewards as theirs
+        from loguru import logger
+    except ImportError as error:
+        print(f"gaze-vlm cannot be imported ({error}): its side is left out; benchmarks/tools.py installs it beside")
+        return None
+    logger.remove()  # it logs every score
+    parts = [theirs.ExactMatchReward(), theirs.TokenF1Reward(), theirs.IoUReward()]
+    reward = theirs.CombinedReward(parts, [0.4, 0.3, 0.3])
+
+    def scored(case: Case) -> float:
+        gold = case.reference
+        return reward("", case.reply, {"gold": f"{gold['label']} {gold['report']}", "bbox": gold["bbox"]})
+
+    return scored
+
+
+def rates(ways: Mapping[str, Callable[[Case], Any]], rounds: int) -> dict[str, list[float]]:
+    """Scores a second of each way in every round, by processor time; the first round is not counted."""
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        given, seconds = cases(seed=number), dict.fromkeys(ways, 0.0)
+        for start in range(0, len(given), BATCH):
+            for name, way in ways.items():
+                seconds[name] += _seconds(way, given[start : start + BATCH])
+        if number:
+            for name in ways:
+                found[name].append(len(given) / seconds[name])
+    return found
+
+
+def _seconds(way: Callable[[Case], Any], given: Sequence[Case]) -> float:
+    fresh = [case._replace(answer=json.loads(json.dumps(case.answer))) for case in given]
+    started = time.process_time()
+    for case in fresh:
+        way(case)
+    return time.process_time() - started
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 9
+    reward = ours()
+    ways: dict[str, Callable[[Case], Any]] = {
+        "viewbox": lambda case: reward.score(case.answer, case.reference),
+        "viewbox, from the reply": lambda case: read_and_score(reward, case),
+    }
+    theirs = gaze()
+    if theirs is not None:
+        ways["gaze-vlm, from the reply"] = theirs
+    found = rates(ways, rounds)
+    print(f"{'scores a second of processor time':<36}{'median':>10}{'least':>10}{'most':>10}")
+    for name, values in found.items():
+        print(f"{name:<36}{statistics.median(values):>10,.0f}{min(values):>10,.0f}{max(values):>10,.0f}")
+    medians = {name: round(statistics.median(values)) for name, values in found.items()}
+    words = round(statistics.mean(len(case.answer["report"].split()) for case in cases()), 1)
+    print(json.dumps({"rounds": rounds, "words_a_report": words, **medians, "passed": medians["viewbox"] >= BAR}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""Every reward on a small example: the boxes drawn, the words written, the score, and why.
+
+`viewbox reward sheet --out PNG` draws it; `docs/rewards.png` is that picture. Scores and sentences are computed.
+"""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from PIL import Image, ImageDraw, ImageFont
+
+from viewbox.rewards.boxes import IoUReward
+from viewbox.rewards.calibration import BrierReward
+from viewbox.rewards.combined import CombinedReward, Part, guarded
+from viewbox.rewards.episodes import FormatReward, ToolUseReward
+from viewbox.rewards.exact import ExactMatchReward
+from viewbox.rewards.explain import explained
+from viewbox.rewards.ranking import RankingReward
+from viewbox.rewards.sets import LabelSetF1Reward
+from viewbox.rewards.tokens import TokenF1Reward
+from viewbox.rewards.workbench import tried
+
+Json = Mapping[str, Any]
+Box = Sequence[float]
+
+COLUMNS, SIDE, MARGIN = 4, 260, 26
+TITLE, LINE, WORDS = 48, 18, 3  # pixels over a picture, pixels a line, lines of why
+CELL = TITLE + SIDE + 30 + WORDS * LINE + MARGIN
+GOLD, ANSWER, BLACK, GREY, PALE = "#1a8f3c", "#d1242f", "#111111", "#777777", "#f2f2f2"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A reward on an answer; `boxes` tells that they are drawn, `episode` is for rewards that read one."""
+
+    title: str
+    settings: str
+    reward: Any
+    answer: Json
+    reference: Json
+    boxes: bool = False
+    episode: Any = None
+
+    @property
+    def score(self) -> float | None:
+        return guarded(self.reward).score(self.answer, self.reference, self.episode)[0]
+
+    @property
+    def why(self) -> str:
+        return explained(self.reward, self.answer, self.reference, self.episode)
+
+
+def _looks(count: int) -> Any:
+    """An episode with that many different zooms, all of them successful, whose broken answer was mended."""
+    turns: list[Any] = []
+    for number in range(count):
+        call = SimpleNamespace(id=str(number), name="zoom", arguments={"factor": 2 + number})
+        turns.append(SimpleNamespace(tool_calls=[call], tool_results=[]))
+        result = SimpleNamespace(tool_name="zoom", call_id=str(number), success=True)
+        turns.append(SimpleNamespace(tool_calls=[], tool_results=[result]))
+    return SimpleNamespace(turns=turns, answer={"label": "nodule"}, flags={"repaired"}, info={"malformed": 1})
+
+
+SMALL, HUGE, WHOLE = [0.3, 0.35, 0.55, 0.6], [0.02, 0.03, 0.97, 0.98], [0, 0, 1, 1]
+THREE = [[0.08, 0.1, 0.33, 0.35], [0.55, 0.15, 0.9, 0.45], [0.35, 0.6, 0.65, 0.9]]
+FOUND = [[0.37, 0.6, 0.67, 0.92], [0.1, 0.08, 0.35, 0.33], [0.7, 0.55, 0.95, 0.8]]
+LABELLED = [{"box": box, "label": label} for box, label in zip(THREE, ("cyst", "mass", "mass"), strict=True)]
+SWAPPED = [{"box": box, "label": label} for box, label in zip(THREE, ("mass", "cyst", "mass"), strict=True)]
+GATED = CombinedReward(
+    {
+        "label": (ExactMatchReward("label"), 0.8),
+        "tools": Part(ToolUseReward(at_least=2), 0.2, needs={"label": 1.0}),
+    }
+)
+
+
+def _box(title: str, settings: str, answer: Any, gold: Any, **options: Any) -> Example:
+    return Example(title, settings, IoUReward("at", **options), {"at": answer}, {"at": gold}, boxes=True)
+
+
+def examples() -> list[Example]:
+    """One for every reward, and more for boxes."""
+    ranked = {"choices": ["cyst", "nodule", "mass"]}
+    return [
+        _box("iou", "one box", [0.36, 0.35, 0.61, 0.64], SMALL),
+        _box("iou", "one box: all of the image", WHOLE, SMALL),
+        _box("iou", "the same, area_penalty: 1", WHOLE, SMALL, area_penalty=1.0),
+        _box("iou", "a gold of 90 % of the image, area_penalty: 1", HUGE, HUGE, area_penalty=1.0),
+        _box("iou", "many boxes, in any order", FOUND, THREE),
+        _box("iou", "many boxes, threshold: 0.5 (F1)", FOUND, THREE, threshold=0.5),
+        _box("iou", "one box said three times", [THREE[0]] * 3, THREE),
+        _box("iou", "box_key, label_key: two labels swapped", SWAPPED, LABELLED, box_key="box", label_key="label"),
+        Example("exact_match", "field: label", ExactMatchReward(), {"label": "No tumour"}, {"label": "tumour"}),
+        Example(
+            "token_f1",
+            "stop_words: true",
+            TokenF1Reward("report", stop_words=True),
+            {"report": "No effusion. Nodule in the left lung."},
+            {"report": "Nodule in the left upper lobe, no effusion."},
+        ),
+        Example(
+            "label_set_f1",
+            "field: labels",
+            LabelSetF1Reward(),
+            {"labels": ["effusion", "Nodule", "fracture"]},
+            {"labels": ["nodule", "effusion"]},
+        ),
+        Example("ranking", "metric: mrr", RankingReward(), ranked, {"choices": ["nodule"]}),
+        Example(
+            "brier",
+            "of an exact match",
+            BrierReward(),
+            {"label": "cyst", "confidence": 0.9},
+            {"label": "nodule"},
+        ),
+        Example("format", "", FormatReward(), {"label": "nodule"}, {}, episode=_looks(1)),
+        Example("tool_use", "at_least: 2", ToolUseReward(at_least=2), {"label": "nodule"}, {}, episode=_looks(1)),
+        Example(
+            "combined",
+            "tools: {…, needs: {label: 1.0}}",
+            GATED,
+            {"label": "cyst"},
+            {"label": "nodule"},
+            episode=_looks(5),
+        ),
+    ]
+
+
+def draw() -> Image.Image:
+    """The sheet, mode RGB."""
+    found = examples()
+    rows = -(-len(found) // COLUMNS)
+    sheet = Image.new("RGB", (COLUMNS * (SIDE + MARGIN) + MARGIN, rows * CELL + MARGIN), "white")
+    pen = ImageDraw.Draw(sheet)
+    for i, example in enumerate(found):
+        row, column = divmod(i, COLUMNS)
+        _cell(pen, example, MARGIN + column * (SIDE + MARGIN), MARGIN + row * CELL)
+    return sheet
+
+
+def _cell(pen: ImageDraw.ImageDraw, example: Example, left: int, top: int) -> None:
+    small, medium, large = (ImageFont.load_default(size) for size in (13, 15, 20))
+    pen.text((left, top), example.title, BLACK, large)
+    pen.text((left, top + 25), example.settings, GREY, small)
+    top += TITLE
+    pen.rectangle((left, top, left + SIDE, top + SIDE), fill=PALE)
+    if example.boxes:
+        for side, colour, shift in ((example.reference, GOLD, 0), (example.answer, ANSWER, 2)):
+            _boxes(pen, side["at"], colour, left, top, shift)
+    else:
+        _words(pen, example, left + 12, top + 10, medium)
+    top += SIDE + 6
+    score = example.score or 0.0
+    pen.rectangle((left + 56, top + 5, left + SIDE, top + 17), fill=PALE)
+    pen.rectangle((left + 56, top + 5, left + 56 + round(score * (SIDE - 56)), top + 17), fill=BLACK)
+    pen.text((left, top), f"{score:.3f}", BLACK, medium)
+    for i, line in enumerate(textwrap.wrap(example.why, 40, max_lines=WORDS, placeholder=" …")):
+        pen.text((left, top + 24 + i * LINE), line, BLACK, small)
+
+
+def _boxes(pen: ImageDraw.ImageDraw, given: Any, colour: str, left: int, top: int, shift: int) -> None:
+    """The boxes of one side; `shift` pixels inwards, so that equal ones are seen side by side."""
+    boxes = [given] if not isinstance(given[0], list | tuple | dict) else given
+    for one in boxes:
+        box: Box = one["box"] if isinstance(one, dict) else one
+        x1, y1, x2, y2 = (round(side * SIDE) for side in box)
+        inside = (left + x1 + shift, top + y1 + shift, left + x2 - shift, top + y2 - shift)
+        pen.rectangle(inside, outline=colour, width=2)
+        if isinstance(one, dict):
+            place = (inside[0] + 5, inside[1] + 3 + (16 if shift else 0))
+            pen.text(place, one["label"], colour, ImageFont.load_default(13))
+
+
+def _words(pen: ImageDraw.ImageDraw, example: Example, left: int, top: int, font: Any) -> None:
+    """The fields of both sides as they are written; of an episode what it did; of a combined reward its parts."""
+    rows = [("gold", GOLD, example.reference), ("answer", ANSWER, example.answer)]
+    for name, colour, side in rows:
+        for field, value in side.items():
+            words = ", ".join(value) if isinstance(value, list) else str(value)
+            top = _lines(pen, f"{name} {field}: {words}", left, top, colour, font)
+        top += 6
+    if example.episode is not None:
+        looks = sum(len(turn.tool_calls) for turn in example.episode.turns)
+        did = f"{looks} successful zooms" if example.title != "format" else "one malformed reply, then JSON to mend"
+        top = _lines(pen, f"episode: {did}", left, top, BLACK, font) + 6
+    if isinstance(example.reward, CombinedReward):
+        for row in tried(example.reward, example.answer, example.reference, example.episode).rows:
+            top = _lines(pen, f"{row.name} (weight {row.weight:g}): {row.why}", left, top, BLACK, font) + 6
+
+
+def _lines(pen: ImageDraw.ImageDraw, words: str, left: int, top: int, colour: str, font: Any) -> int:
+    for line in textwrap.wrap(words, 31):
+        pen.text((left, top), line, colour, font)
+        top += LINE + 1
+    return top
