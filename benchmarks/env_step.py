@@ -223,6 +223,7 @@ async def _held(how: str, warm: list[Task], tasks: list[Task]) -> dict[str, floa
     grown, seconds = measure() - before, time.perf_counter() - start
     gate.open.set()
     ended = await playing
+    tracemalloc.stop()
     assert [episode.end_reason for episode in ended] == ["answered"] * len(tasks)
     assert all(episode.scores is not None and episode.scores.total == 1.0 for episode in ended)
     return {"grown": grown, "pixels": sum(gate.pixels.values()), "pictures": len(gate.pixels), "seconds": seconds}

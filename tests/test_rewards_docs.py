@@ -31,6 +31,7 @@ def test_every_number_of_the_page_is_what_the_code_gives():
 @pytest.mark.parametrize("text", YAMLS, ids=[text.split("\n")[0] for text in YAMLS])
 def test_every_yaml_of_the_page_is_a_reward(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JUDGE_KEY", "none")
     (tmp_path / "my_rewards.py").write_text("def brief(answer, reference):\n    return 1.0\n")
     assert build(yaml.safe_load(text)).components
 
