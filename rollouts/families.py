@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from PIL import Image
+from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures
 
 from viewbox.errors import ModelError, unknown
 
@@ -59,6 +60,27 @@ class Family:
                 pieces.append(torch.arange(at, at + end - i).expand(3, -1))
                 at, i = at + end - i, end
         return torch.cat(pieces, dim=1), at
+
+    def tower(self, model: Any) -> Any:
+        """The vision tower: the features of an image are its alone to change."""
+        return model.get_base_model().model.visual if hasattr(model, "get_base_model") else model.model.visual
+
+    def features(self, model: Any, pixels: list[Pixels]) -> list[tuple[torch.Tensor, ...]]:
+        """What the tower makes of each image: (tokens, width), and as many more as layers read them (DeepStack)."""
+        given = self.vision_inputs(pixels, model.device, model.dtype)
+        found = model.get_image_features(given["pixel_values"], given["image_grid_thw"], return_dict=True)
+        layers = [found.pooler_output, *(getattr(found, "deepstack_features", None) or [])]
+        return [tuple(one) for one in zip(*layers, strict=True)]
+
+    def feature_bytes(self, features: tuple[torch.Tensor, ...]) -> int:
+        return sum(one.nbytes for one in features)
+
+    def feature_inputs(self, features: list[tuple[torch.Tensor, ...]]) -> dict[str, Any]:
+        """The model's keyword arguments for images whose features are known, in order."""
+        tokens, *deep = zip(*features, strict=True)
+        known: dict[str, Any] = {"pooler_output": tokens, "deepstack_features": [*deep]}
+        found = BaseModelOutputWithDeepstackFeatures(**known)
+        return {"mm_encoder_outputs": {"image": found}}
 
     def vision_inputs(self, pixels: list[Pixels], device: Any, dtype: Any) -> dict[str, torch.Tensor]:
         """The model's keyword arguments for these images, in order."""

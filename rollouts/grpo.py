@@ -26,6 +26,7 @@ from viewbox.errors import ConfigError
 from viewbox.rollouts.checkpoints import Checkpoints
 from viewbox.rollouts.collate import collate, mismatch
 from viewbox.rollouts.driver import play_many, sample_seed
+from viewbox.rollouts.features import Features
 from viewbox.rollouts.hf import HFGenerator
 from viewbox.rollouts.metrics import episode_metrics
 from viewbox.rollouts.store import Writer, load
@@ -70,6 +71,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self.on_episode: Callable[[int, int], None] = lambda done, total: None
         self._played = 0  # samples so far, over all processes: every one gets its own seed
         self._last_logps: torch.Tensor | None = None
+        self._features = Features(self.accelerator.unwrap_model(self.model), self.tokens.family)
 
     def own_state(self) -> dict[str, Any]:
         every = self.args.steps_per_generation * self.num_iterations
@@ -131,7 +133,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         settings["slots"] = min(settings["slots"], len(tasks))
 
         async def play() -> list[Episode]:
-            generator = HFGenerator(model, self.tokens, **settings)
+            generator = HFGenerator(model, self.tokens, features=self._features, **settings)
             seed = sample_seed(self.args.seed, first)
             limits = {"concurrency": settings["slots"], "time_limit": self.time_limit}
             found: list[Episode] = []

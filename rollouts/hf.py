@@ -1,111 +1,45 @@
-"""A local HuggingFace VLM as a generator: batched turns over a slot KV cache.
+"""A local HuggingFace VLM as a generator: continuous batching of multi-turn image episodes.
 
-Every conversation owns a row of one preallocated cache for as long as it lives, so its keys and values stay across
-turns and a turn costs only its new tokens. When every conversation in flight has asked for its next reply, one *wave*
-runs: the new tokens of all rows are prefilled (a prompt that several rows share once, then copied), and then all rows
-decode together, one model forward a token, until each has ended its reply. Positions and the attention mask are
-explicit, so nothing depends on state left on the model. Log-probs are log_softmax(logits / T) of the sampled ids,
-before any filtering.
+Every conversation owns a slot of one preallocated cache (`slots.py`) for as long as it lives. The engine goes from
+step to step; a step is at most one model forward (`forwards.py`): the *prefill* of rows whose observation is ready (a
+prompt that several rows share once, then its keys and values copied), or the *decoding* of one token for every row
+that speaks, whatever turn it is in. While rows decode, tools of other rows run in threads; who has ended makes room for
+who waits. What a forward costs: a prefill, its new tokens alone, padded to the longest of the part; a decode step, one
+token a row, attending to the columns of the longest row. Vision features are computed once an image (`features.py`).
+Log-probs are log_softmax(logits / T) of the sampled ids, before any filter (`sampling.py`).
+
+A run can be repeated bit for bit: a row that got its reply is expected back a fixed number of decode steps later,
+neither earlier nor later, however fast its tool was; the engine waits for it then, but at most `patience` seconds.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from transformers.cache_utils import Cache, CacheLayerMixin
 
 from viewbox.envs.types import RunConfig
 from viewbox.errors import ModelError
 from viewbox.rollouts.conversation import Conversation, GeneratedReply
+from viewbox.rollouts.features import Features
+from viewbox.rollouts.forwards import Forwards, inference
+from viewbox.rollouts.rows import Row, Stats
+from viewbox.rollouts.sampling import Sampling, uniform
+from viewbox.rollouts.slots import SlotCache, bytes_per_token
 from viewbox.rollouts.tokens import ChatTokens
 
-
-class SlotLayer(CacheLayerMixin):
-    """Keys and values of one layer, (slots, heads, capacity, head size); each row is written at its own columns."""
-
-    keys: Any
-    values: Any
-
-    def __init__(self, where: "Where", slots: int) -> None:
-        super().__init__()
-        self.where, self.slots = where, slots
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        shape = (self.slots, key_states.shape[1], self.where.capacity)
-        self.keys = key_states.new_zeros(*shape, key_states.shape[3])
-        self.values = value_states.new_zeros(*shape, value_states.shape[3])
-        self.is_initialized = True
-
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> tuple:
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        if self.keys.shape[2] < self.where.capacity:
-            pad = (0, 0, 0, self.where.capacity - self.keys.shape[2])
-            self.keys, self.values = (torch.nn.functional.pad(x, pad) for x in (self.keys, self.values))
-        rows, columns, shown = self.where.rows, self.where.columns, self.where.shown
-        self.keys[rows[:, None], :, columns] = key_states.transpose(1, 2)
-        self.values[rows[:, None], :, columns] = value_states.transpose(1, 2)
-        if self.where.first_rows:  # rows 0 … n−1: a slice, nothing is copied
-            return self.keys[: len(rows), :, :shown], self.values[: len(rows), :, :shown]
-        return self.keys[rows, :, :shown], self.values[rows, :, :shown]
-
-    def get_mask_sizes(self, query_length: Any) -> tuple[int, int]:
-        return self.where.shown, 0
-
-    def get_seq_length(self) -> int:
-        return self.where.shown
-
-    def get_max_length(self) -> int:
-        return self.where.capacity
-
-    get_max_cache_shape = get_max_length
-
-
-@dataclass
-class Where:
-    """What the forward under way reads and writes; shared by all layers."""
-
-    capacity: int = 0
-    rows: Any = None
-    columns: Any = None
-    shown: int = 0
-    first_rows: bool = False
-
-
-class SlotCache(Cache):
-    """`SlotLayer`s that share one `Where`."""
-
-    def __init__(self, layers: int, slots: int) -> None:
-        self.where = Where()
-        super().__init__(layers=[SlotLayer(self.where, slots) for _ in range(layers)])
-
-    def copy(self, source: int, targets: list[int], length: int) -> None:
-        """The first `length` columns of one row to others."""
-        slots: Any = self.layers
-        for layer in slots:
-            for kept in (layer.keys, layer.values):
-                kept[targets, :, :length] = kept[source, :, :length]
-
-
-@dataclass
-class Row:
-    """A conversation's slot: how many of its tokens are in the cache, and the position of the next one."""
-
-    slot: int
-    length: int = 0
-    position: int = 0
-    chunk: tuple[int, ...] = ()  # the tokens to prefill now
+LOOK = 4  # a row comes back at the first multiple of so many decode steps …
+AWAY = 4  # … that is at least so many after its reply
 
 
 class HFGenerator:
     """Replies from a local model.
 
-    `slots`: conversations in flight at once (the driver's `concurrency` must not be larger). `max_reply_tokens` bounds
-    one reply, `max_completion_tokens` everything after the prompt, observations included. `temperature` 0 is greedy.
+    `slots`: conversations in the cache; more may be in flight, those wait. `kv_bytes` bounds keys and values: where not
+    all slots fit, fewer are used. `max_reply_tokens` bounds one reply, `max_completion_tokens` everything after the
+    prompt, observations included. `stop`: strings that end a reply beside the end token. `features` may be shared by
+    generators of one model. The other settings are explained in `Sampling`.
     """
 
     def __init__(
@@ -115,249 +49,258 @@ class HFGenerator:
         *,
         slots: int = 64,
         temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        stop: Sequence[str] = (),
         max_reply_tokens: int = 512,
         max_completion_tokens: int = 4096,
         prefill_tokens: int = 16384,
+        kv_bytes: int | None = None,
+        patience: float = 5.0,
+        features: Features | None = None,
         model_name: str = "",
     ) -> None:
         self.model, self.tokens, self.slots = model, tokens, slots
-        self.temperature = temperature
+        self.sampling = Sampling(temperature, top_p, top_k, min_p, repetition_penalty)
+        self.stop = tuple(stop)
         self.max_reply_tokens, self.max_completion_tokens = max_reply_tokens, max_completion_tokens
-        self.prefill_tokens = prefill_tokens
+        self.prefill_tokens, self.kv_bytes, self.patience = prefill_tokens, kv_bytes, patience
+        self.features = features or Features(model, tokens.family)
         self.run_config = RunConfig(model_name=model_name, temperature=temperature, max_tokens=max_completion_tokens)
-        text_config = model.config.get_text_config()
-        self.cache = SlotCache(text_config.num_hidden_layers, slots)
+        self.stats = Stats()
+        self._engine: asyncio.Task[None] | None = None
+        self._new()
+
+    def _new(self) -> None:
+        self.cache = SlotCache(self.model.config.get_text_config().num_hidden_layers, self.slots)
+        self.forwards = Forwards(self.model, self.tokens, self.features, self.cache, self.stats)
+        self._longest = 0  # prompt so far
+        self._failure: Exception | None = None  # the model's, which is everybody's
+        self._rest()
+
+    def _rest(self) -> None:
+        """Nobody is in the engine."""
         self.rows: dict[Conversation, Row] = {}
-        self.free = list(range(slots - 1, -1, -1))
-        self.pending: dict[Conversation, asyncio.Future[GeneratedReply]] = {}
-        self._checking = False
+        self.speaking: list[Row] = []
+        self.cache.held = [None] * self.slots
+        self.step = 0
+        self._leaving: list[Row] = []  # their slots become free when they were expected back
+        self._left_at: int | None = None
 
     # ------------------------------------------------------------------ the Generator protocol
     def join(self, conversation: Conversation) -> None:
-        if not self.free:
-            raise ModelError(f"more than {self.slots} conversations at once: concurrency must be at most slots")
-        self.rows[conversation] = Row(self.free.pop())
+        since, self._left_at = self.step if self._left_at is None else self._left_at, None
+        self.rows[conversation] = Row(conversation, _back(since))
+        if self._engine is None or self._engine.done():
+            self._news, self._failure = asyncio.Event(), None
+            self._engine = asyncio.get_running_loop().create_task(self._run())
+        self._news.set()
 
     def leave(self, conversation: Conversation) -> None:
-        self.free.append(self.rows.pop(conversation).slot)
-        self.free.sort(reverse=True)
-        self.pending.pop(conversation, None)
-        self._look()
-
-    async def close(self) -> None:
-        self.rows.clear()
-        self.cache = SlotCache(len(self.cache.layers), self.slots)
-        self.free = list(range(self.slots - 1, -1, -1))
+        row = self.rows.pop(conversation, None)
+        if row is None:  # the engine has failed, or was closed
+            return
+        row.gone = True
+        self._left_at = row.due  # who takes its place in the driver is expected from then on
+        self._leaving.append(row)
+        self._news.set()
 
     async def reply(self, conversation: Conversation) -> GeneratedReply:
         if not self.tokens.observe(conversation, self.max_completion_tokens):
             return GeneratedReply("", "budget")
-        future = asyncio.get_running_loop().create_future()
-        self.pending[conversation] = future
-        self._look()
-        return await future
+        row = self.rows.get(conversation)
+        if row is None:
+            raise self._failure or ModelError("the engine was closed")
+        if row.late:  # nobody waits for it any more
+            row.due, row.late = _back(self.step), False
+        row.future = asyncio.get_running_loop().create_future()
+        self._news.set()
+        return await row.future
 
-    def _look(self) -> None:
-        """Runs a wave once every conversation in flight waits for one (after this round of the event loop)."""
-        if not self._checking and self.pending:
-            self._checking = True
-            asyncio.get_running_loop().call_soon(self._maybe_run)
+    async def close(self) -> None:
+        """Ends what is under way and gives the cache back; the generator may be used again."""
+        engine, self._engine = self._engine, None
+        if engine is not None and not engine.done():
+            engine.cancel()
+            await asyncio.gather(engine, return_exceptions=True)
+        self._new()
 
-    def _maybe_run(self) -> None:
-        self._checking = False
-        if not self.pending or len(self.pending) < len(self.rows):
-            return
-        batch = dict(sorted(self.pending.items(), key=lambda item: item[0].index))
-        self.pending = {}
+    # ------------------------------------------------------------------ from step to step
+    async def _run(self) -> None:
+        started = time.perf_counter()
         try:
-            replies = self._wave(list(batch))
+            with inference(self.model):
+                while self.rows:
+                    await self._expect()
+                    self._make_room()
+                    for part in self._ready():
+                        self._prefill(part)
+                        await asyncio.sleep(0)
+                    if self.speaking:
+                        self.speaking = self._sampled(self.speaking, self.forwards.decode(self.speaking))
+                        self.step += 1
+                    await asyncio.sleep(0)  # tools, and who drives the episodes
         except Exception as error:
-            for future in batch.values():
-                if not future.done():
-                    future.set_exception(error)
-            return
-        for future, said in zip(batch.values(), replies, strict=True):
-            if not future.done():
-                future.set_result(said)
+            self._failure = error
+            for row in self.rows.values():
+                if row.future is not None and not row.future.done():
+                    row.future.set_exception(error)
+        finally:
+            self._rest()
+            self.stats.busy_seconds += time.perf_counter() - started
 
-    # ------------------------------------------------------------------ a wave
-    @torch.no_grad()
-    def _wave(self, batch: list[Conversation]) -> list[GeneratedReply]:
-        with inference(self.model):
-            logits = self._prefill(batch)
-            return self._decode(batch, logits)
+    async def _expect(self) -> None:
+        """Waits for the rows that are due now; where nobody speaks or is ready, for the next to be due."""
+        if not self.speaking and not any(self._may_start(row) for row in self.rows.values()):
+            away = [*self._leaving, *(row for row in self.rows.values() if row.due > self.step or not row.future)]
+            awaited = [row.due for row in away if not row.late]
+            if not awaited:  # all of them late: whoever comes first
+                await self._any_news(None)
+                return
+            self.step = max(self.step, min(awaited))
+        deadline = time.monotonic() + self.patience
+        while missing := [row for row in self.rows.values() if row.due <= self.step and not (row.future or row.late)]:
+            if not await self._any_news(deadline - time.monotonic()):
+                for row in missing:
+                    row.late = True
 
-    def _prefill(self, batch: list[Conversation]) -> torch.Tensor:
-        """Every row's chunk into the cache; the logits after each, (rows, vocabulary)."""
-        heads: dict[Any, list[int]] = {}
-        for i, conversation in enumerate(batch):
-            row, record = self.rows[conversation], conversation.record
-            row.chunk = tuple([*record.prompt_ids, *record.completion_ids][row.length :])
-            shared = row.length == 0 and (row.chunk, tuple(image.hash for image in record.images))
-            heads.setdefault(shared or i, []).append(i)
-        logits: dict[int, torch.Tensor] = {}
-        for part in self._parts(list(heads.values()), batch):
-            found = self._forward_chunks([batch[members[0]] for members in part])
-            for members, one in zip(part, found, strict=True):
-                logits.update(dict.fromkeys(members, one))
-                first, *others = (self.rows[batch[i]] for i in members)
-                for row in others:
-                    row.length, row.position = first.length, first.position
-                if others:
-                    self.cache.copy(first.slot, [row.slot for row in others], first.length)
-        return torch.stack([logits[i] for i in range(len(batch))])
+    def _may_start(self, row: Row) -> bool:
+        """Whether a row can be prefilled now."""
+        return row.future is not None and row.due <= self.step and (row.slot is not None or self._fits(row))
 
-    def _parts(self, groups: list[list[int]], batch: list[Conversation]) -> Iterator[list[list[int]]]:
-        """Groups in sub-batches of at most `prefill_tokens` padded tokens, of similar length."""
-        length: Callable[[list[int]], int] = lambda members: len(self.rows[batch[members[0]]].chunk)  # noqa: E731
-        part: list[list[int]] = []
-        for members in sorted(groups, key=length):
-            if part and (len(part) + 1) * length(members) > self.prefill_tokens:
+    async def _any_news(self, timeout: float | None) -> bool:
+        """Whether a row came or left within `timeout` seconds."""
+        self._news.clear()
+        try:
+            await asyncio.wait_for(self._news.wait(), timeout)
+        except TimeoutError:
+            return False
+        return True
+
+    def _make_room(self) -> None:
+        """Frees the slots of who has left, at the step where they were expected."""
+        over = [row for row in self._leaving if row.due <= self.step or row in self.speaking]
+        for row in over:
+            self._leaving.remove(row)
+            self.cache.drop(row)
+        if over:
+            self.speaking = [row for row in self.speaking if not row.gone]
+
+    def _ready(self) -> Iterator[list[list[Row]]]:
+        """The rows to prefill now, those with the same prompt together, in parts that one forward takes."""
+        groups: dict[Any, list[Row]] = {}
+        for row in sorted(self.rows.values(), key=lambda row: row.conversation.index):
+            if row in self.speaking or not self._may_start(row):
+                continue
+            if row.slot is None:
+                self.cache.take(row)
+            record = row.conversation.record
+            key: Any = id(row)
+            if row.length == 0 and not record.completion_ids:
+                key = row.prompt = (tuple(record.prompt_ids), tuple(image.hash for image in record.images))
+            groups.setdefault(key, []).append(row)
+        part: list[list[Row]] = []
+        for members in sorted(groups.values(), key=lambda members: len(members[0].new_tokens)):
+            if part and (len(part) + 1) * len(members[0].new_tokens) > self.prefill_tokens:
                 yield part
                 part = []
             part.append(members)
-        yield part
+        if part:
+            yield part
 
-    def _forward_chunks(self, batch: list[Conversation]) -> torch.Tensor:
-        rows = [self.rows[conversation] for conversation in batch]
-        lengths = [len(row.chunk) for row in rows]
-        device, width = self.model.device, max(lengths)
-        ids = torch.full((len(rows), width), self.tokens.pad_id)
-        positions = torch.zeros(3, len(rows), width, dtype=torch.long)
-        pixels = []
-        for i, (conversation, row) in enumerate(zip(batch, rows, strict=True)):
-            count = row.chunk.count(self.tokens.image_id)
-            new = self._new_pixels(conversation, count)
-            pixels += new
-            ids[i, : lengths[i]] = torch.tensor(row.chunk)
-            grids = [one.grid for one in new]
-            stretch, row.position = self.tokens.family.positions(
-                list(row.chunk), self.tokens.image_id, grids, row.position
+    def _fits(self, row: Row) -> bool:
+        """Whether a row may have a slot now; raises `ModelError` where one episode is too much for the budget."""
+        if self.kv_bytes is None or self.cache.taken == self.slots:
+            return self.cache.taken < self.slots
+        self._longest = max(self._longest, len(row.conversation.record.prompt_ids))
+        each = (self._longest + self.max_completion_tokens) * bytes_per_token(self.model)
+        if each > self.kv_bytes:
+            raise ModelError(
+                f"rollout.kv_bytes = {self.kv_bytes}: one episode ({self._longest} tokens of prompt and at most "
+                f"{self.max_completion_tokens} after it) needs {each}; allowed: at least that, or fewer "
+                "rollout.max_completion_tokens"
             )
-            positions[:, i, : lengths[i]] = stretch
-        vision = self.tokens.family.vision_inputs(pixels, device, self.model.dtype)
-        found = self._forward(
-            rows, ids.to(device), positions.to(device), torch.tensor(lengths, device=device), **vision
-        )
-        for row, length in zip(rows, lengths, strict=True):
-            row.length += length
-        return found
+        return (self.cache.taken + 1) * each <= self.kv_bytes
 
-    def _new_pixels(self, conversation: Conversation, tokens: int) -> list[Any]:
-        """The images whose placeholders are the `tokens` image tokens of the chunk: the record's last ones."""
-        found: list[Any] = []
-        for image in reversed(conversation.record.images):
-            if tokens <= 0:
-                break
-            found.append(self.tokens.pixels(image))
-            tokens -= found[-1].tokens
-        return found[::-1]
+    def _prefill(self, part: list[list[Row]]) -> None:
+        """New tokens of one row of each group into the cache, copies to the others, and their first token."""
+        givers = [self._giver(members[0]) for members in part]
+        heads = [members[0] for members, giver in zip(part, givers, strict=True) if giver is None]
+        found = dict(zip(heads, self.forwards.prefill(heads), strict=True)) if heads else {}
+        rows, logits = [], []
+        for members, giver in zip(part, givers, strict=True):
+            first = giver or members[0]
+            if giver is None and first.prompt is not None and first.length == len(first.prompt[0]):
+                first.after_prompt = found[first], first.position
+            others = [row for row in members if row is not first]
+            for row in others:
+                row.length, row.position = len(first.prompt[0]), first.after_prompt[1]
+                row.after_prompt = first.after_prompt
+            if others:
+                self.cache.copy(first.place, [row.place for row in others], len(first.prompt[0]))
+            rows += members
+            logits += [found[first] if giver is None else first.after_prompt[0]] * len(members)
+        for row in rows:
+            said = len(row.conversation.record.completion_ids)
+            room = min(self.max_reply_tokens, self.max_completion_tokens - said)
+            row.said, row.logps, row.uniform = [], [], uniform(row.conversation.seed, said, room)
+        self.speaking += self._sampled(rows, torch.stack(logits))
 
-    def _forward(
-        self, rows: Sequence[Row], ids: torch.Tensor, positions: torch.Tensor, lengths: torch.Tensor, **vision: Any
-    ) -> torch.Tensor:
-        """One model forward; `ids` (rows, width) go to each row's next columns. Logits at each row's last token."""
-        device, width = ids.device, ids.shape[1]
-        slots = torch.tensor([row.slot for row in rows], device=device)
-        filled = torch.tensor([row.length for row in rows], device=device)
-        where = self.cache.where
-        where.columns = filled[:, None] + torch.arange(width, device=device)
-        where.shown = max(row.length for row in rows) + width
-        if where.shown > where.capacity:
-            where.capacity = max(where.shown + 128, 2 * where.capacity)
-        where.rows, where.first_rows = slots, [row.slot for row in rows] == list(range(len(rows)))
-        mask = torch.arange(where.shown, device=device)[None, None, None, :] <= where.columns[:, None, :, None]
-        if self.model.config.get_text_config()._attn_implementation != "sdpa":  # an additive mask is understood by all
-            lowest = torch.finfo(self.model.dtype).min
-            mask = torch.zeros(mask.shape, dtype=self.model.dtype, device=device).masked_fill(~mask, lowest)
-        if vision:
-            vision["mm_token_type_ids"] = (ids == self.tokens.image_id).int()
-        keep = 1 if width == 1 else lengths.max() - lengths.min() + 1
-        out = self.model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=int(keep),
-            **vision,
-        )
-        at = lengths - 1 - (width - int(keep))
-        return out.logits[torch.arange(len(rows), device=device), at].float()
+    def _giver(self, row: Row) -> Row | None:
+        """A row in the cache that begins with the prompt of this new one: it is copied, not computed again."""
+        if row.prompt is None or row.length:
+            return None
+        known = (other for other in self.cache.held if other is not None and other.after_prompt is not None)
+        return next((other for other in known if other.prompt == row.prompt), None)
 
-    def _decode(self, batch: list[Conversation], logits: torch.Tensor) -> list[GeneratedReply]:
-        """Samples until every row has ended its reply or run out of tokens."""
-        device = logits.device
-        rows = [self.rows[conversation] for conversation in batch]
-        room = [
-            min(self.max_reply_tokens, self.max_completion_tokens - len(conversation.record.completion_ids))
-            for conversation in batch
-        ]
-        uniform = torch.stack([_uniform(conversation, max(room)) for conversation in batch]).to(device)
-        said: list[list[int]] = [[] for _ in batch]
-        logps: list[list[float]] = [[] for _ in batch]
-        live = list(range(len(batch)))
-        step = 0
-        while True:
-            ids, found = self._sample(logits, uniform[live, step])
-            going = []
-            for k, (i, one, logp) in enumerate(zip(live, ids.tolist(), found.tolist(), strict=True)):
-                said[i].append(one)
-                logps[i].append(logp)
-                if one not in self.tokens.stop_ids and len(said[i]) < room[i]:
-                    going.append(k)
-            if not going:
-                break
-            step += 1
-            live = [live[k] for k in going]
-            order = sorted(range(len(live)), key=lambda k: rows[live[k]].slot)  # slots in order: mostly a plain slice
-            live = [live[k] for k in order]
-            chosen = [rows[i] for i in live]
-            new = ids[[going[k] for k in order]][:, None]
-            positions = torch.tensor([row.position for row in chosen], device=device)[None, :, None].expand(3, -1, -1)
-            logits = self._forward(chosen, new, positions, torch.ones(len(chosen), dtype=torch.long, device=device))
-            for row in chosen:
-                row.length += 1
-                row.position += 1
-        replies = []
-        for i, conversation in enumerate(batch):
-            conversation.record.sampled(said[i], logps[i])
-            reason = "stop" if said[i][-1] in self.tokens.stop_ids else "length"
-            replies.append(GeneratedReply(self.tokens.decode(said[i]), reason))
-        return replies
+    # ------------------------------------------------------------------ what is said
+    def _sampled(self, rows: Sequence[Row], logits: torch.Tensor) -> list[Row]:
+        """Draws a token for every row; the rows that go on."""
+        ids, logps = self._drawn(rows, logits)
+        self.stats.tokens += len(rows)
+        going = []
+        for row, one, logp in zip(rows, ids.tolist(), logps.tolist(), strict=True):
+            row.said.append(one)
+            row.logps.append(logp)
+            if one in self.tokens.stop_ids or self._stops(row):
+                self._finish(row, "stop")
+            elif len(row.said) >= len(row.uniform):
+                self._finish(row, "length")
+            else:
+                going.append(row)
+        return going
 
-    def _sample(self, logits: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(ids, log-probs) of one token a row, by inverting the cumulative distribution at `uniform`."""
-        logp = torch.log_softmax(logits / (self.temperature or 1.0), dim=-1)
-        allowed = logp.clone()
-        allowed[:, list(self.tokens.never_sampled)] = -torch.inf
-        if self.temperature == 0:
-            ids = allowed.argmax(dim=-1)
-        else:
-            cumulative = allowed.double().softmax(dim=-1).cumsum(dim=-1)  # of what is allowed, however unlikely it was
-            target = uniform[:, None] * cumulative[:, -1:] * (1 - 1e-9)
-            ids = torch.searchsorted(cumulative, target, right=True)[:, 0].clamp(max=logits.shape[1] - 1)
-        return ids, logp.gather(1, ids[:, None])[:, 0]
+    def _drawn(self, rows: Sequence[Row], logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        draws = torch.tensor([row.uniform[len(row.said)] for row in rows], device=logits.device)
+        return self.sampling.draw(logits, draws, self.tokens.never_sampled, self._seen(rows, logits))
+
+    def _seen(self, rows: Sequence[Row], logits: torch.Tensor) -> torch.Tensor | None:
+        """What stands in each conversation, (rows, vocabulary) bool, where a repetition penalty asks for it."""
+        if self.sampling.repetition_penalty == 1.0:
+            return None
+        seen = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
+        for i, row in enumerate(rows):
+            record = row.conversation.record
+            seen[i, torch.tensor([*record.prompt_ids, *record.completion_ids, *row.said], device=logits.device)] = True
+        return seen
+
+    def _stops(self, row: Row) -> bool:
+        if not self.stop:
+            return False
+        tail = self.tokens.decode(row.said[-4 * max(map(len, self.stop)) :])  # a character is at most four byte tokens
+        return any(stop in tail for stop in self.stop)
+
+    def _finish(self, row: Row, reason: str) -> None:
+        row.due = _back(self.step)
+        future, row.future = row.future, None
+        if future is None or future.done():  # given up while it spoke
+            return
+        row.conversation.record.sampled(row.said, row.logps)
+        future.set_result(GeneratedReply(self.tokens.decode(row.said), reason))
 
 
-def _uniform(conversation: Conversation, count: int) -> torch.Tensor:
-    """The random numbers of one reply: fixed by the sample's seed and how much it has said, not by its batch."""
-    rng = np.random.default_rng([conversation.seed, len(conversation.record.completion_ids)])
-    return torch.from_numpy(rng.random(count))
-
-
-@contextmanager
-def inference(model: Any) -> Iterator[None]:
-    """`eval()` without gradient checkpointing (which silently drops the cache), both as before afterwards."""
-    modes = [(module, module.training) for module in model.modules()]  # parts may be frozen in eval mode
-    checkpointed = [m for m in model.modules() if getattr(m, "gradient_checkpointing", False)]
-    model.eval()
-    for module in checkpointed:
-        module.gradient_checkpointing = False
-    try:
-        yield
-    finally:
-        for module in checkpointed:
-            module.gradient_checkpointing = True
-        for module, training in modes:
-            module.training = training
+def _back(step: int) -> int:
+    """The step at which a row that leaves the engine at `step` is expected back."""
+    return -(-(step + AWAY) // LOOK) * LOOK

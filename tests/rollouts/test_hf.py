@@ -1,6 +1,7 @@
 """The engine: what it records is what a plain forward of the same episode says."""
 
 import asyncio
+import time
 from dataclasses import replace
 
 import pytest
@@ -9,11 +10,14 @@ from peft import LoraConfig, get_peft_model
 from PIL import Image
 
 from viewbox.envs.digits import Digits
+from viewbox.envs.image import View
+from viewbox.envs.tools import Outcome, Tool
 from viewbox.envs.types import ImageRef
 from viewbox.errors import ModelError
 from viewbox.rollouts.collate import collate, model_inputs
-from viewbox.rollouts.conversation import Conversation
 from viewbox.rollouts.hf import inference
+from viewbox.rollouts.scripted import Forced
+from viewbox.rollouts.slots import bytes_per_token
 
 TOLERANCE = 1e-5  # fp32
 
@@ -214,11 +218,11 @@ def test_a_reply_is_at_most_max_reply_tokens_and_a_completion_at_most_its_budget
     assert plain.mask[:8] == (1,) * 7 + (0,)
 
 
-def test_more_conversations_than_slots_is_an_error_in_words(qwen3):
-    generator = qwen3.generator(slots=1)
-    generator.join(Conversation([], (), 0, 0))
-    with pytest.raises(ModelError, match="more than 1 conversations at once: concurrency must be at most slots"):
-        generator.join(Conversation([], (), 1, 1))
+def test_more_conversations_than_slots_wait_for_one(qwen3, play):
+    few, many = (qwen3.generator(slots=slots, max_reply_tokens=6) for slots in (2, 6))
+    env = Digits(max_turns=2)
+    waited, at_once = (play(env, [env.tasks[i] for i in range(6)], one, concurrency=6) for one in (few, many))
+    assert [e.tokens.completion_ids for e in waited] == [e.tokens.completion_ids for e in at_once]
 
 
 def test_a_generator_plays_again_after_close(qwen3, play):
@@ -227,3 +231,84 @@ def test_a_generator_plays_again_after_close(qwen3, play):
     first = said(play(env, [env.tasks[0]], generator))
     asyncio.run(generator.close())
     assert said(play(env, [env.tasks[0]], generator)) == first
+
+
+def test_a_late_member_of_a_group_copies_the_prompt_where_it_is_still_there(qwen3, play):
+    env = Digits(max_turns=2)
+    few, many = (qwen3.generator(slots=slots, max_reply_tokens=6) for slots in (3, 8))
+    late, at_once = (play(env, [env.tasks[0]], one, group=8, concurrency=8) for one in (few, many))
+    assert [e.tokens.completion_ids for e in late] == [e.tokens.completion_ids for e in at_once]
+    prompt = len(late[0].tokens.prompt_ids)
+    again = (few.stats.prefilled - many.stats.prefilled) / prompt  # how often it was computed after the first time
+    assert again <= 2  # five came late; only where nobody was left of the group was there nothing to copy
+
+
+def test_an_image_goes_through_the_vision_tower_once_while_its_weights_stay(qwen3, play):
+    env, model = Digits(max_turns=2), qwen3.model()
+    generator = qwen3.generator(model, max_reply_tokens=4)
+    chosen = [env.tasks[i] for i in range(3)]
+    first = play(env, chosen, generator, group=2)
+    assert generator.features.images == 3
+    play(env, chosen, generator, group=2)
+    assert generator.features.images == 3
+    with torch.no_grad():
+        model.model.visual.patch_embed.proj.weight.mul_(1.5)
+    changed = play(env, chosen, generator, group=2)
+    assert generator.features.images == 6
+    assert [e.tokens.logprobs for e in first] != [e.tokens.logprobs for e in changed]
+
+
+def test_a_budget_of_bytes_decides_how_many_are_in_the_cache(qwen3, play):
+    env = Digits(max_turns=2)
+    chosen = [env.tasks[i] for i in range(4)]
+    model = qwen3.model()
+    longest = max(len(e.tokens.prompt_ids) for e in play(env, chosen, qwen3.generator(model)))
+    each = (longest + 600) * bytes_per_token(model)
+    narrow = qwen3.generator(model, slots=4, kv_bytes=2 * each + 10)
+    most = []
+    take = narrow.cache.take
+    narrow.cache.take = lambda row: (take(row), most.append(narrow.cache.taken))
+    wide = qwen3.generator(model, slots=4)
+    one, other = (play(env, chosen, generator) for generator in (narrow, wide))
+    assert [e.tokens.completion_ids for e in one] == [e.tokens.completion_ids for e in other]
+    assert max(most) == 2
+
+
+def test_a_budget_that_is_too_small_for_one_episode_is_an_error_in_words(qwen3, play):
+    env = Digits(max_turns=2)
+    with pytest.raises(ModelError, match=r"rollout\.kv_bytes = 1000: one episode .* needs \d+; allowed: at least that"):
+        play(env, [env.tasks[0]], qwen3.generator(kv_bytes=1000))
+
+
+def test_a_stop_string_ends_a_reply(qwen3, play):
+    env = Digits(max_turns=1)
+    (free,) = play(env, [env.tasks[0]], qwen3.generator(max_reply_tokens=12))
+    text = free.turns[-1].content
+    stop = text[2:4]
+    (stopped,) = play(env, [env.tasks[0]], qwen3.generator(max_reply_tokens=12, stop=(stop,)))
+    said = stopped.turns[-1].content
+    assert text.startswith(said)
+    assert stop in said
+    assert len(said) < len(text)
+
+
+def test_a_tool_that_hangs_holds_the_others_up_no_longer_than_the_engines_patience(qwen3, play):
+    def hang(view: View) -> Outcome:
+        """Hangs."""
+        time.sleep(30)
+        return Outcome(None, "never")
+
+    class Hangs(Digits):
+        own_tools = (Tool.of(hang),)
+        tools = ("hang",)
+        tool_time_limit = 2.0
+        max_turns = 2
+
+    env, call = Hangs(), '<tool_call>{"name": "hang", "arguments": {}}</tool_call>'
+    generator = qwen3.generator(patience=0.05, max_reply_tokens=4)
+    first = lambda conversation: call if conversation.index == 0 and len(conversation.messages) == 2 else None  # noqa: E731
+    ended: list[int] = []
+    for episode in play(env, [env.tasks[i] for i in range(3)], Forced(qwen3.tokens, first, generator)):
+        ended.append(episode.info["index"])
+        assert episode.end_reason == "max_turns"
+    assert sorted(ended) == [0, 1, 2]
