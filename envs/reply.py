@@ -14,7 +14,7 @@ from typing import Any
 
 from viewbox.envs.frozen import Record
 from viewbox.envs.reply_calls import ParsedCall, native
-from viewbox.envs.reply_scan import MAX_ITEMS, Found, Pairs, Scan
+from viewbox.envs.reply_scan import MAX_ITEMS, Found, Pairs, Scan, lone_call
 from viewbox.envs.shape import Shape, echo, violation
 from viewbox.envs.strict_json import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
 
@@ -109,6 +109,8 @@ def parse(
     """
     if len(text) > max_bytes or len(text.encode("utf-8", "surrogatepass")) > max_bytes:
         return Malformed(f"the reply is longer than {max_bytes} bytes", "too_long")
+    if (lone := lone_call(text, tuple(thinking))) is not None:
+        return ToolCalls((lone,))
     reading = _Reading(finish_reason == "length", last, schema, Shape.of(schema) if schema and not shape else shape)
     found = Scan(text, tuple(thinking), reading.shape, reading.cut)
     if found.items > MAX_ITEMS:

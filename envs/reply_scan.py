@@ -50,6 +50,9 @@ def _patterns(thinking: Pairs) -> tuple[re.Pattern[str], re.Pattern[str]]:
     return re.compile(start, re.DOTALL), re.compile("|".join(filter(None, (tags, _CALL_TAG.pattern))))
 
 
+_LONE = ("<tool_call>", "</tool_call>")
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """An object outside any call, why it cannot be used, and whether it had to be mended."""
@@ -57,6 +60,23 @@ class Found:
     value: dict[str, Any]
     complaint: str | None = None
     mended: bool = False
+
+
+def lone_call(text: str, thinking: Pairs) -> ParsedCall | None:
+    """The call of a reply that is one `<tool_call>` block of strict JSON and nothing else; None for any other.
+
+    Most replies of a trained policy are such and need no scan: this reads them twice as fast.
+    """
+    body = text.strip()
+    if not (body.startswith(_LONE[0]) and body.endswith(_LONE[1])) or body.count("tool_call>") != 2 or "```" in body:
+        return None
+    if any(tag and tag in body for pair in thinking for tag in pair):
+        return None
+    raw = body[len(_LONE[0]) : -len(_LONE[1])].strip()
+    value, end, complaint = decoder().decode(raw, 0)
+    if complaint is not None or end != len(raw) or not isinstance(value, dict):
+        return None
+    return read_call(value, raw, "call_0") if value.keys() == {"name", "arguments"} else None
 
 
 class Scan:

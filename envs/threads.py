@@ -41,32 +41,40 @@ async def run(function: Callable[..., T], /, *args: Any, limit: float | None = N
     (3, 1)
     """
     loop = asyncio.get_running_loop()
-    place = _Place(_room(loop))
-    await place.room.acquire()
+    room = _room(loop)
+    await room.acquire()
     done: asyncio.Future[T] = loop.create_future()
-    timers = [loop.call_later(PATIENCE, place.leave)]
-    if limit is not None:
-        timers.append(loop.call_later(limit, _late, done, limit))
+    place = _Place(room, done, limit)
     try:
         _thread().inbox.put((loop, done, copy_context(), function, args, kwargs))
         return await done
     finally:
-        for timer in timers:
-            timer.cancel()
         place.leave()
+        place.timer.cancel()
 
 
 class _Place:
-    """A place in the crowd, left once: by whichever comes first of patience and the end."""
+    """A place in the crowd, left once: by whichever comes first of patience and the end. One timer at a time."""
 
-    def __init__(self, room: asyncio.Semaphore) -> None:
-        self.room = room
-        self._held = True
+    def __init__(self, room: asyncio.Semaphore, done: asyncio.Future, limit: float | None) -> None:
+        self._room, self._done, self._limit, self._held = room, done, limit, True
+        loop = done.get_loop()
+        short = limit is not None and limit <= PATIENCE
+        self.timer = loop.call_later(limit or 0, self._late) if short else loop.call_later(PATIENCE, self._tired)
 
     def leave(self) -> None:
         if self._held:
             self._held = False
-            self.room.release()
+            self._room.release()
+
+    def _tired(self) -> None:
+        self.leave()
+        if self._limit is not None:
+            self.timer = self._done.get_loop().call_later(self._limit - PATIENCE, self._late)
+
+    def _late(self) -> None:
+        if not self._done.done():
+            self._done.set_exception(TookTooLong(f"no result after {self._limit:g} s"))
 
 
 _rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
@@ -77,11 +85,6 @@ def _room(loop: asyncio.AbstractEventLoop) -> asyncio.Semaphore:
     if room is None:
         room = _rooms[loop] = asyncio.Semaphore(CROWD)
     return room
-
-
-def _late(done: asyncio.Future, limit: float) -> None:
-    if not done.done():
-        done.set_exception(TookTooLong(f"no result after {limit:g} s"))
 
 
 # ---- the threads: idle ones wait for a job, the last to become idle gets the next

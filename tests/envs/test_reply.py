@@ -9,6 +9,7 @@ from viewbox.envs import mending, reply, reply_calls, shape, strict_json
 from viewbox.envs.reply import (
     MAX_BYTES,
     MAX_ITEMS,
+    THINKING,
     Answer,
     Malformed,
     ParsedCall,
@@ -17,6 +18,7 @@ from viewbox.envs.reply import (
     native,
     parse,
 )
+from viewbox.envs.reply_scan import Scan, lone_call
 from viewbox.envs.types import ToolCall
 
 
@@ -459,3 +461,37 @@ def test_text_that_would_make_a_careless_parser_quadratic_is_read(scrap):
     text = scrap * (MAX_BYTES // len(scrap.encode("utf-8", "surrogatepass")))
     assert isinstance(parse(text), ToolCalls | Answer | Malformed)
     assert isinstance(parse('{"a": ' + text[:-6]), ToolCalls | Answer | Malformed)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "zoom", "arguments": {"factor": 2}}</tool_call>',
+        '\n<tool_call>\n{"name": "zoom", "arguments": {"center": [0.1, 1e-3]}}\n</tool_call>\n',
+        '<tool_call>{"arguments": "{\\"factor\\": 2,}", "name": "zoom"}</tool_call>',
+        '<tool_call>{"name": "", "arguments": {}}</tool_call>',
+        '<tool_call>{"name": "zoom", "arguments": [1]}</tool_call>',
+        '<tool_call>{"name": "zoom", "arguments": {"type": "object", "properties": {}}}</tool_call>',
+    ],
+)
+def test_a_reply_that_is_one_call_is_read_as_a_scan_reads_it(text):
+    found = parse(text)
+    assert found.calls == tuple(Scan(text, THINKING, None, False).calls)
+    assert lone_call(text, THINKING) == found.calls[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "zoom", "arguments": {"factor": NaN}}</tool_call>',
+        '<tool_call>{"name": "zoom", "arguments": {}}</tool_call></tool_call>',
+        '<tool_call>{"name": "zoom", "arguments": {}}}</tool_call>',
+        '<tool_call>{"name": "a</tool_call>", "arguments": {}}</tool_call>',
+        '<tool_call>{"name": "zoom", "arguments": {}}\n</think></tool_call>',
+        '<tool_call>{"tool": "zoom", "arguments": {}}</tool_call>',
+        '<tool_call>{"name": "zoom", "arguments": {}} {"label": "a"}</tool_call>',
+        "<tool_call></tool_call>",
+    ],
+)
+def test_what_is_not_just_one_whole_call_is_scanned(text):
+    assert lone_call(text, THINKING) is None
