@@ -55,6 +55,8 @@ def lookup(mapping: Any, field: str) -> Any:
     >>> lookup({"finding": "nodule"}, "finding.label") is None
     True
     """
+    if type(mapping) is dict and "." not in field:  # most of them
+        return mapping.get(field)
     value = mapping
     for part in field.split("."):
         if not isinstance(value, (dict, Mapping)) or part not in value:
