@@ -36,7 +36,7 @@ def half_a_file(value, path, *_, **__):
 
 
 MOMENTS = {
-    "generation": (HFGenerator, "_sample", die),
+    "generation": (HFGenerator, "_drawn", die),
     "an append": (Writer, "_write", half_a_line),
     "a metrics line": (progress.MetricsFile, "on_log", half_of_the_metrics),
     "saving tensors": (torch, "save", half_a_file),
