@@ -49,7 +49,6 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
     },
     original={},  # the caption where the original image is shown again
     dropped={"number": 1},  # stands where an older picture is no longer shown
-    refused_call={},  # what a call on the last turn is told
     tools_hermes={"tools": ['{"type": "function", "function": {"name": "zoom"}}']},
     tools_fenced={"tools": ['{"type": "function", "function": {"name": "zoom"}}']},
     tools_json={"tools": ['{"type": "function", "function": {"name": "zoom"}}']},

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from typing import ClassVar
 
 from PIL import Image
@@ -97,3 +99,18 @@ def with_tools(*functions, **settings):
         own_tools = made
 
     return Own(tools=[one.name for one in made] + ["zoom", "reset"], **settings)
+
+
+def elsewhere_and_here(script: str, folder, hash_seed: int) -> tuple[str, str]:
+    """The variable `line` that a script makes: in another process with that PYTHONHASHSEED, and in this one."""
+    there = subprocess.run(
+        [sys.executable, "-c", script + "print(line)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=folder,
+        env={"PYTHONHASHSEED": str(hash_seed), "PYTHONUTF8": "1"},
+    ).stdout.removesuffix("\n")
+    here: dict = {}
+    exec(script, here)
+    return there, here["line"]

@@ -4,12 +4,10 @@ What it says to one reply is in the `test_loop_….py` files beside this one.
 """
 
 import asyncio
-import subprocess
-import sys
 
 import pytest
 from PIL import Image
-from playing import NOTES, TASK, Find, Plain, Play, answer, call, played
+from playing import NOTES, TASK, Find, Plain, Play, answer, call, elsewhere_and_here, played
 
 from viewbox.envs.base import BaseMultiTurnEnv, Reply
 from viewbox.envs.policies import ScriptedPolicy
@@ -303,17 +301,8 @@ line = env.play(task, lambda messages: next(said), seed=1).to_json()
 
 
 def test_an_episode_is_the_same_in_another_process(tmp_path):
-    there = subprocess.run(
-        [sys.executable, "-c", SCRIPT + "print(line)"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-        env={"PYTHONHASHSEED": "1", "PYTHONUTF8": "1"},
-    ).stdout.strip()
-    here = {}
-    exec(SCRIPT, here)
-    assert there == here["line"]
+    there, here = elsewhere_and_here(SCRIPT, tmp_path, hash_seed=1)
+    assert there == here
     assert Episode.from_json(there).end_reason == "answered"
 
 

@@ -1,11 +1,8 @@
 """Which pictures a model is shown again: all of them, or the last few; and what stays the same whatever is played."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
-from playing import NOTES, TASK, Find, Play, answer, call
+from playing import NOTES, TASK, Find, Play, answer, call, elsewhere_and_here
 
 GREY = np.random.default_rng(0).integers(0, 256, (40, 80), dtype=np.uint8)
 REPLIES = ["hm", call(factor=2), call("nothing") + call(), NOTES, "hm", "hm", "hm", NOTES]
@@ -170,17 +167,8 @@ line = hashlib.sha256(repr(state.messages).encode()).hexdigest() + state.message
 
 
 def test_the_same_task_seed_and_replies_give_the_same_messages_in_another_process(tmp_path):
-    there = subprocess.run(
-        [sys.executable, "-c", SCRIPT + "print(line)"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-        env={"PYTHONHASHSEED": "2", "PYTHONUTF8": "1"},
-    ).stdout.removesuffix("\n")
-    here = {}
-    exec(SCRIPT, here)
-    assert there == here["line"]
+    there, here = elsewhere_and_here(SCRIPT, tmp_path, hash_seed=2)
+    assert there == here
 
 
 def test_another_seed_changes_the_codes_and_nothing_else():
