@@ -14,6 +14,7 @@ from viewbox.envs.reply import ParsedCall
 from viewbox.envs.settings import replace
 from viewbox.envs.source import Source
 from viewbox.envs.state import EpisodeState
+from viewbox.envs.tools.facts import too_long
 from viewbox.envs.types import ToolResult
 from viewbox.envs.untrusted import clean
 from viewbox.errors import ImageError, ToolError, unknown
@@ -100,7 +101,7 @@ async def _viewer(
             tools.call, env.tool(name), state.view, parsed.call.arguments, limit=env.tool_time_limit, **given
         )
     except TimeoutError:
-        return ToolResult(name, error=_too_long(env, name))
+        return too_long(name, env.tool_time_limit)
     if result.success:
         state.view = view
     return result
@@ -130,12 +131,6 @@ async def _free(
         limit=env.tool_time_limit,
         max_pixels=env.max_pixels,
         multiple=env.pixel_multiple,
-    )
-
-
-def _too_long(env: "BaseMultiTurnEnv", name: str) -> str:
-    return (
-        f"{name} took longer than {env.tool_time_limit:g} seconds and was given up; call it otherwise or go on without"
     )
 
 

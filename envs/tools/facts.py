@@ -16,7 +16,7 @@ from viewbox.envs.coordinates import Coordinates, from_unit
 from viewbox.envs.image import View
 from viewbox.envs.source import Source
 from viewbox.envs.tools.parameters import Stated
-from viewbox.envs.types import ImageRef
+from viewbox.envs.types import ImageRef, ToolResult
 from viewbox.errors import ImageError, ToolError
 
 MOST_VALUES: Final = 100_000  # numbers and words in the facts of one call
@@ -120,3 +120,8 @@ def _as_it_is(image: Image.Image | np.ndarray, max_pixels: int | None, multiple:
         height, width = image.shape[:2] if plain else (0, 0)
     fits = max_pixels is None or width * height <= max_pixels
     return plain and width > 0 < height and fits and width % multiple == 0 == height % multiple
+
+
+def too_long(name: str, limit: float | None) -> ToolResult:
+    """What the model is told of a call that ran longer than `limit` seconds."""
+    return ToolResult(name, error=f"{name} took longer than {limit or 0:g} seconds and was given up; {GO_ON}")

@@ -23,7 +23,7 @@ from viewbox.envs import threads
 from viewbox.envs.coordinates import Coordinates
 from viewbox.envs.image import View
 from viewbox.envs.source import Source
-from viewbox.envs.tools.facts import GO_ON, shown_picture, stated_facts, storable
+from viewbox.envs.tools.facts import GO_ON, shown_picture, stated_facts, storable, too_long
 from viewbox.envs.tools.registry import Tool, failure, mapping, own
 from viewbox.envs.types import ToolResult
 from viewbox.errors import ToolError
@@ -81,7 +81,7 @@ async def answer(
         return await threads.run(call.in_a_thread, limit=limit)
     except threads.TookTooLong:
         log.warning("tool %s took longer than %s s", tool.name, limit)
-        return ToolResult(tool.name, error=f"{tool.name} took longer than {limit:g} seconds and was given up; {GO_ON}")
+        return too_long(tool.name, limit)
     except threads.Foreign as error:
         return failure(tool.name, error.__cause__ or error)
     except Exception as error:
