@@ -62,7 +62,13 @@ def rollout(
     group: Annotated[int, typer.Option(help="episodes a task")] = 1,
     concurrency: Annotated[int | None, typer.Option(help="episodes at once (endpoint: 16)")] = None,
     temperature: Annotated[float | None, typer.Option(help="of sampling; default: the endpoint's")] = None,
+    top_p: Annotated[float | None, typer.Option(help="sample from the likeliest tokens that add up to it")] = None,
+    top_k: Annotated[int | None, typer.Option(help="sample from so many of the likeliest tokens; 0: all")] = None,
+    min_p: Annotated[float | None, typer.Option(help="… from tokens this share as likely as the likeliest")] = None,
+    repetition_penalty: Annotated[float | None, typer.Option(help="above 1: what was said becomes less likely")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="a text that ends a reply; repeat")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="tokens of a reply; default: the endpoint's")] = None,
+    kv_bytes: Annotated[str | None, typer.Option(help="memory for keys and values, such as 8GiB (local model)")] = None,
     time_limit: Annotated[float | None, typer.Option(help="seconds an episode (endpoint: 600)")] = None,
     seed: Annotated[int, typer.Option(help="of sampling; every episode's own is drawn from it")] = 0,
     out: Annotated[str | None, typer.Option(help="the folder; one that was begun goes on (new in runs/)")] = None,
@@ -75,7 +81,7 @@ def rollout(
     """Play an environment's tasks against an endpoint or a local model; every episode is kept."""
     from viewbox.rollouts.rollout import Options, run
 
-    given = {**locals(), "settings": settings or (), "extra": extra or ()}
+    given = {**locals(), "settings": settings or (), "extra": extra or (), "stop": stop or None}
     raise typer.Exit(run(Options(**{name: given[name] for name in Options.__dataclass_fields__})))
 
 

@@ -6,14 +6,14 @@ environment's own settings stand beside its name under `env`; `eval` inside it o
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, PrivateAttr, ValidationError, model_serializer
 
 from viewbox import yaml_file
 from viewbox.errors import ConfigError, ViewboxError, unknown
@@ -21,6 +21,7 @@ from viewbox.wording import problems, sentence
 from viewbox.yaml_file import Document
 
 Method = Literal["grpo", "sft"]
+GRPO_ONLY = ("importance_cap", "resample", "micro_batch_tokens")  # keys of `train`
 # strict: `true` is not the number 1, and "7" is text
 Count = Annotated[int, Field(ge=1, strict=True)]
 Width = Annotated[int, Field(ge=16, strict=True)]
@@ -28,6 +29,8 @@ Natural = Annotated[int, Field(ge=0, strict=True)]
 Positive = Annotated[float, Field(gt=0, strict=True)]
 Share = Annotated[float, Field(ge=0, lt=1, strict=True)]
 NotNegative = Annotated[float, Field(ge=0, strict=True)]
+Probability = Annotated[float, Field(ge=0, le=1, strict=True)]
+Bytes = Annotated[ByteSize, Field(ge=1024)]
 
 
 class Section(BaseModel):
@@ -82,15 +85,36 @@ class EnvSection(BaseModel):
 
 
 class RolloutSection(Section):
-    """How episodes are generated."""
+    """How episodes are generated: by the engine, and as far as it has the settings by an endpoint."""
 
     slots: Count = Field(default=64, description="episodes decoded together; more wait for a free slot")
     temperature: NotNegative = Field(default=1.0, description="of sampling; above 0 for grpo")
+    top_p: Annotated[float, Field(gt=0, le=1, strict=True)] = Field(
+        default=1.0, description="sample from the fewest tokens whose probability reaches this; 1: from all"
+    )
+    top_k: Natural = Field(default=0, description="sample from so many of the likeliest tokens; 0: from all")
+    min_p: Probability = Field(
+        default=0.0, description="sample from tokens at least this share as likely as the likeliest; 0: from all"
+    )
+    repetition_penalty: Positive = Field(
+        default=1.0, description="above 1 makes what stands in the episode less likely; 1: none"
+    )
+    stop: list[Annotated[str, Field(min_length=1)]] = Field(
+        default_factory=list,
+        description="texts that end a reply too; the engine keeps them in it, an endpoint leaves them out",
+    )
     max_reply_tokens: Count = Field(default=512, description="tokens one reply may have")
     max_completion_tokens: Count = Field(
         default=4096, description="tokens of an episode after its prompt: replies, tool results and their images"
     )
     prefill_tokens: Count = Field(default=16384, description="prompt tokens read in one forward pass; bounds memory")
+    kv_bytes: Bytes | None = Field(
+        default=None,
+        description="memory for keys and values: fewer slots are used where not all fit; default: no limit",
+    )
+    patience: NotNegative = Field(
+        default=5.0, description="seconds the engine waits for a tool that is due before it decodes on without it"
+    )
     time_limit: Positive | None = Field(default=None, description="seconds an episode may take; default: no limit")
 
 
@@ -126,10 +150,29 @@ class TrainSection(BaseModel):
     informative_weight: Annotated[float, Field(ge=1, strict=True)] = Field(
         default=12.0, description="sft: of each JSON value in a reply"
     )
+    importance_cap: Annotated[float, Field(ge=1, strict=True)] | None = Field(
+        default=2.0,
+        description="grpo, where several updates follow a generation: greatest weight of a token on whose "
+        "probability trainer and engine differ (truncated importance sampling); null: no correction",
+    )
+    resample: Natural = Field(
+        default=0, description="grpo: rounds in which groups whose rewards are all the same give way to other tasks"
+    )
+    micro_batch_tokens: Count | None = Field(
+        default=None, description="grpo: tokens of one forward and backward; default: by number of episodes"
+    )
 
     @property
     def arguments(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
+
+    @model_serializer(mode="wrap")
+    def _as_it_is_read(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """Keys that the method has not are left out; a null that is not the default stays, whatever is excluded."""
+        written = handler(self)
+        if self.importance_cap is None:
+            written["importance_cap"] = None
+        return {name: value for name, value in written.items() if self.method == "grpo" or name not in GRPO_ONLY}
 
 
 class LoraSection(Section):

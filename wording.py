@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ByteSize, ValidationError
 from pydantic.fields import FieldInfo
 
 from viewbox.errors import hint, unknown
@@ -20,6 +20,7 @@ _PLAIN: dict[Any, str] = {
     str: "text",
     NoneType: "null",
     Any: "anything",
+    ByteSize: "bytes (a whole number, or text such as 2GiB or 500MB)",
     dict: "a mapping",
     list: "a list",
 }
@@ -29,7 +30,13 @@ _MANY = {
     "anything": "anything",
     "a mapping by its `type`": "mappings by their `type`",
 }
-_LIMITS = {"ge": "of at least {:g}", "gt": "above {:g}", "le": "of at most {:g}", "lt": "below {:g}"}
+_LIMITS = {
+    "ge": "of at least {:g}",
+    "gt": "above {:g}",
+    "le": "of at most {:g}",
+    "lt": "below {:g}",
+    "min_length": "that is not empty",
+}
 
 
 def takes(annotation: Any, metadata: Iterable[Any] = ()) -> str:

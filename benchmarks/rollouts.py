@@ -1,221 +1,189 @@
-"""The rollout engine against the per-turn `generate` loop, on scripted episodes: the same replies on both sides.
+"""The rollout engine's bars: one thread, equal tokens on all sides, the sides of a comparison interleaved.
 
-    python benchmarks/rollouts.py [REPEATS]        (default 2; one thread; the last line is one JSON object)
+    python benchmarks/rollouts.py [REPEATS] [--only a,b,split,floor,linear,trl] [--small]
 
-The baseline is the loop of plain trainers: every turn, `model.generate` on the whole left-padded history of all
-active episodes, pictures included. Both sides sample (log-softmax, random draw) and then say what the script says.
+(default 2 repeats, of b half as many; under ten minutes; the last line is one JSON object; `--small` only shows that it works)
+
+a, b     episodes/s against the per-turn loop (`per_turn.py`): 8 prompts of 144 image tokens x 8, and 4 of 576 x 16
+split    the engine without shared prefill, kept KV, vision reuse, with everybody waiting, and all of that at once
+         (`leave_out.py`): what each is worth, on half of case a. What then is left to the loop is a cache that is
+         written where it lies, where `generate` makes it anew for every token, and the rest of `generate` itself
+floor    share of the engine's time inside model forwards, and those against a plain cache (`plain_cache.py`)
+linear   seconds of N and of 2N episodes in the same slots; memory after N and after 4N
+trl      sampled tokens/s against TRL's own loop (`trl_loop.py`)
 """
 
-import asyncio
+import argparse
 import json
-import os
-import re
 import sys
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+from looks import Case, Looks, Stage  # first: it asks for one thread
 
-import numpy as np
+# ruff: isort: split
+import psutil
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList
+from leave_out import VARIANTS
+from per_turn import per_turn
+from plain_cache import Beside, Clock
+from trl_loop import against_trl
 
-from viewbox.envs.base import BaseMultiTurnEnv, Reply
-from viewbox.envs.image import View
-from viewbox.envs.tools import Outcome, Tool
-from viewbox.envs.types import Message, Task
-from viewbox.rewards import ExactMatchReward
-from viewbox.rollouts import tiny
-from viewbox.rollouts.conversation import Conversation
-from viewbox.rollouts.driver import play_many, sample_seed
-from viewbox.rollouts.forwards import inference
-from viewbox.rollouts.hf import HFGenerator
-from viewbox.rollouts.tokens import ChatTokens
-
-PATCH = 8
-CALL = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'
-CASES = {  # prompts, members of a group, side of the prompt's picture and of a tool's, in tokens; the bar
-    "a": (8, 8, 12, 8, 3.0),
-    "b": (4, 16, 24, 12, 5.0),
-}
+CASES = {"a": Case(8, 8, 12, 8), "b": Case(4, 16, 24, 12)}
+SPLIT = Case(4, 8, 12, 8)
+LINEAR = Case(4, 8, 4, 4)  # text, mostly: nothing that is paid once
+SLOTS = 8  # of `linear`
+SMALL = Case(1, 2, 2, 2)
+BARS = {"a": 3.0, "b": 5.0, "in_forwards": 0.85, "over_floor": 1.15, "linear": 0.1, "memory": 0.02}
 
 
-def look(view: View) -> Outcome:
-    """Shows a part of the picture."""
-    side = LOOK_SIDE
-    rng = np.random.default_rng(view.source.pixels[0, 0])
-    return Outcome(None, "looked", {}, image=rng.integers(0, 255, (side, side), dtype=np.uint8))
+def timed(play: Callable[[], Any]) -> tuple[float, Any]:
+    started = time.perf_counter()
+    found = play()
+    return time.perf_counter() - started, found
 
 
-LOOK_SIDE = 128
+def against_the_loop(case: Case, bar: float, repeats: int) -> dict[str, Any]:
+    stage = Stage(case)
+    generator = stage.engine()
+    seconds: dict[str, list[float]] = {"engine": [], "per_turn": []}
+    for _ in range(repeats):
+        generator.features.clear()
+        spent, count = timed(partial(stage.play, generator))
+        seconds["engine"].append(spent)
+        spent, same = timed(partial(per_turn, stage))
+        assert same == count
+        seconds["per_turn"].append(spent)
+    best = {side: min(found) for side, found in seconds.items()}
+    ratio = best["per_turn"] / best["engine"]
+    stats = generator.stats
+    return {
+        "ratio": ratio,
+        "bar": bar,
+        "met": ratio >= bar,
+        "seconds": best,
+        "episodes_per_second": {side: case.episodes / spent for side, spent in best.items()},
+        "in_forwards": stats.forward_seconds / stats.busy_seconds,
+        "steps": stats.steps / repeats,
+        "prefills": stats.prefills / repeats,
+        "tokens": count,
+    }
 
 
-class Looks(BaseMultiTurnEnv):
-    """A picture, and a tool that shows another."""
-
-    name = "looks"
-    own_tools = (Tool.of(look),)
-    tools = ("look",)
-    max_turns = 6
-    boundary = False
-
-    def __init__(self, prompts: int, side: int) -> None:
-        super().__init__(max_pixels=side * side)
-        self.__dict__["_side"], self.__dict__["_prompts"] = side, prompts
-
-    @property
-    def tasks(self) -> list[Task]:
-        return [Task(f"looks-{i}", metadata={"seed": i}, prompt={"question": QUESTION}) for i in range(self._prompts)]
-
-    def images(self, task: Task) -> list[np.ndarray]:
-        rng = np.random.default_rng(task.metadata["seed"])
-        return [rng.integers(0, 255, (self._side, self._side), dtype=np.uint8)]
-
-    def default_reward(self) -> ExactMatchReward:
-        return ExactMatchReward("text")
+def split(case: Case, repeats: int) -> dict[str, Any]:
+    stage = Stage(case)
+    seconds: dict[str, list[float]] = {name: [] for name in [*VARIANTS, "per_turn"]}
+    count = stage.play(stage.engine())  # opens pictures: none of the sides does it alone
+    for _ in range(repeats):
+        for name, variant in VARIANTS.items():
+            env, generator = variant.env(stage), variant.generator(stage)
+            spent, same = timed(partial(stage.play, generator, env))
+            assert same == count
+            seconds[name].append(spent)
+        seconds["per_turn"].append(timed(partial(per_turn, stage))[0])
+    best = {name: min(found) for name, found in seconds.items()}
+    return {"seconds": best, "ratio": {name: spent / best["engine"] for name, spent in best.items()}}
 
 
-QUESTION = "What is to be seen on this picture? Look at it as often as you like, and then say in a sentence what it is."
+def floor(case: Case, repeats: int) -> dict[str, Any]:
+    stage = Stage(case)
+    beside, tower = Beside(stage.model), Clock(stage.tokens.family.tower(stage.model))
+    plain, doubled = stage.engine(), stage.engine(model=beside)
+    for generator in (plain, doubled):  # caches grow
+        stage.play(generator)
+    grown, before = plain.cache.copied, replace(plain.stats)
+    beside.restart()
+    tower.seconds = 0.0
+    for _ in range(repeats):
+        plain.features.clear()
+        stage.play(plain)
+        stage.play(doubled)  # its features are known
+    spent = plain.stats.busy_seconds - before.busy_seconds
+    share, over = (plain.stats.forward_seconds - before.forward_seconds) / spent, beside.ratio()
+    steps = plain.stats.steps - before.steps
+    return {
+        "in_forwards": share,
+        "bar": BARS["in_forwards"],
+        "met": share >= BARS["in_forwards"],
+        "in_vision_tower": tower.seconds / spent,  # not in the share above
+        "over_floor": over,
+        "over_floor_bar": BARS["over_floor"],
+        "over_floor_met": over <= BARS["over_floor"],
+        "over_floor_prefill": beside.ratio("prefill"),
+        "over_floor_decode": beside.ratio("decode"),
+        "seconds": {kind: dict(zip(("engine", "plain"), two, strict=True)) for kind, two in beside.seconds.items()},
+        "kv_bytes_copied_per_step": (plain.cache.copied - grown) / max(1, steps),
+        "kv_bytes_copied_per_step_while_it_grows": grown / max(1, before.steps),
+        "steps": steps / repeats,
+    }
 
 
-def script(tokens: ChatTokens, seed: int) -> list[list[int]]:
-    """The replies of one episode: 1 to 4 calls in 20 to 60 tokens each, and an answer of 20 to 100."""
-    rng = np.random.default_rng(seed)
-    call = tokens.tokenizer(CALL, add_special_tokens=False)["input_ids"]
-    plain = [i for i in range(len(tokens.tokenizer)) if re.fullmatch(r" ?[a-z]+", tokens.tokenizer.decode([i]))]
-    words = lambda n: rng.choice(plain, n).tolist()  # noqa: E731
-    turns = range(rng.integers(1, 5))
-    calls = [[*words(int(rng.integers(20, 61)) - 1 - len(call)), *call, tokens.end_id] for _ in turns]
-    return [*calls, [*words(int(rng.integers(20, 101)) - 1), tokens.end_id]]
+def linear(case: Case, slots: int, repeats: int) -> dict[str, Any]:
+    """Every N episodes look at the same pictures and say the same; their prompts are their own."""
+    cases = {n: Case(case.prompts * n, case.group, case.side, case.tool_side, case.prompts) for n in (1, 2, 4)}
+    envs, stage = {n: Looks(one) for n, one in cases.items()}, Stage(case)
+    generator, process = stage.engine(slots=slots), psutil.Process()
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+
+    def held() -> dict[str, float]:
+        return {"mb": process.memory_info().rss / 2**20, "columns": generator.cache.where.capacity}
+
+    stage.play(generator, envs[1])  # pictures are opened, the cache grows
+    for _ in range(repeats):
+        for n, spent in seconds.items():
+            spent.append(timed(partial(stage.play, generator, envs[n]))[0])
+    after_n = held()
+    stage.play(generator, envs[4])
+    after_4n = held()
+    once, twice = (min(seconds[n]) for n in (1, 2))
+    doubled, growth = twice / (2 * once), after_4n["mb"] / after_n["mb"] - 1
+    return {
+        "doubled": doubled,
+        "bar": BARS["linear"],
+        "met": abs(doubled - 1) <= BARS["linear"],
+        "episodes": case.episodes,
+        "slots": slots,
+        "seconds": {"N": once, "2N": twice},
+        "memory_growth": growth,
+        "memory_growth_bar": BARS["memory"],
+        "memory_growth_met": growth <= BARS["memory"],
+        "held": {"N": after_n, "4N": after_4n},
+    }
 
 
-class ScriptedEngine(HFGenerator):
-    """The engine, that says what the script says; what it would have sampled is worked out all the same."""
-
-    def _drawn(self, rows: Any, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        ids, _ = super()._drawn(rows, logits)
-        said = [SCRIPTS[row.conversation.index][turn_of(row.conversation)][len(row.said)] for row in rows]
-        ids = torch.tensor(said, device=ids.device)
-        return ids, torch.log_softmax(logits, dim=-1).gather(1, ids[:, None])[:, 0]
-
-
-SCRIPTS: dict[int, list[list[int]]] = {}
-
-
-def turn_of(conversation: Conversation) -> int:
-    return sum(message.role == "assistant" for message in conversation.messages)
+def sections(small: bool) -> dict[str, Callable[[int], dict[str, Any]]]:
+    """What can be asked for, by name."""
+    a, b, half, line = (SMALL,) * 4 if small else (CASES["a"], CASES["b"], SPLIT, LINEAR)
+    return {
+        "a": lambda repeats: against_the_loop(a, BARS["a"], repeats),
+        "b": lambda repeats: against_the_loop(b, BARS["b"], max(1, repeats // 2)),  # a loop of minutes
+        "split": lambda repeats: split(half, repeats),
+        "floor": lambda repeats: floor(a, repeats),
+        "linear": lambda repeats: linear(line, 4 if small else SLOTS, repeats),
+        "trl": lambda repeats: against_trl(half, repeats),
+    }
 
 
-class Force(LogitsProcessor):
-    def __init__(self, scripts: list[list[int]], start: int, pad: int) -> None:
-        self.scripts, self.start, self.pad = scripts, start, pad
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        at = input_ids.shape[1] - self.start
-        forced = torch.full_like(scores, -torch.inf)
-        for i, one in enumerate(self.scripts):
-            forced[i, one[at] if at < len(one) else self.pad] = 0
-        return forced
-
-
-def per_turn(env: Any, model: Any, tokens: ChatTokens, group: int) -> int:
-    """The loop of plain trainers; sampled tokens."""
-
-    async def play() -> int:
-        states, talks = [], []
-        for i, task in enumerate(env.tasks):
-            for k in range(group):
-                state = env.reset(task, seed=sample_seed(0, i * group + k))
-                states.append(state)
-                talks.append(Conversation(list(state.messages), state.tool_schemas, 0, i * group + k, task))
-        active, count = list(range(len(states))), 0
-        while active:
-            for i in active:
-                tokens.observe(talks[i], 10**6)
-            rows = [[*talks[i].record.prompt_ids, *talks[i].record.completion_ids] for i in active]
-            width = max(map(len, rows))
-            ids = torch.tensor([[tokens.pad_id] * (width - len(row)) + row for row in rows])
-            mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
-            pixels = [tokens.pixels(image) for i in active for image in talks[i].record.images]
-            said = [SCRIPTS[i][turn_of(talks[i])] for i in active]
-            with inference(model):
-                model.generate(
-                    input_ids=ids,
-                    attention_mask=mask,
-                    mm_token_type_ids=(ids == tokens.image_id).int(),
-                    **tokens.family.vision_inputs(pixels, "cpu", torch.float32),
-                    max_new_tokens=max(map(len, said)),
-                    do_sample=True,
-                    eos_token_id=tokens.end_id,
-                    pad_token_id=tokens.pad_id,
-                    logits_processor=LogitsProcessorList([Force(said, width, tokens.pad_id)]),
-                )
-            going = []
-            for i, one in zip(active, said, strict=True):
-                count += len(one)
-                talks[i].record.sampled(one, [0.0] * len(one))
-                text = tokens.decode(one)
-                talks[i].messages.append(Message("assistant", (text,)))
-                result = await env.step(states[i], Reply(text))
-                talks[i].messages.extend(result.messages)
-                if states[i].end_reason is None:
-                    going.append(i)
-            active = going
-        return count
-
-    return asyncio.run(play())
-
-
-def engine(env: Any, generator: ScriptedEngine, group: int) -> int:
-    async def play() -> int:
-        count = 0
-        async for episode in play_many(env, env.tasks, generator, group=group, concurrency=generator.slots):
-            assert episode.end_reason == "answered", episode.end_reason
-            count += sum(episode.tokens.mask)
-        return count
-
-    return asyncio.run(play())
-
-
-def main() -> None:
-    global LOOK_SIDE
+def main(arguments: Sequence[str]) -> None:
     torch.set_num_threads(1)
-    repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 2
-    tokenizer = tiny.tokenizer([QUESTION, CALL, "hello world"] * 10, 896)
+    names = list(sections(False))
+    parser = argparse.ArgumentParser(description="The rollout engine's bars.")
+    parser.add_argument("repeats", nargs="?", type=int, default=2)
+    parser.add_argument("--only", default=",".join(names), help=f"some of {','.join(names)}")
+    parser.add_argument("--small", action="store_true", help="tiny cases: does it work at all")
+    given = parser.parse_args(arguments)
+    chosen = given.only.split(",")
+    if unknown := set(chosen) - set(names):
+        parser.error(f"--only: {', '.join(sorted(unknown))}; allowed: {', '.join(names)}")
     figures = {}
-    for name, (prompts, group, side, tool_side, bar) in CASES.items():
-        LOOK_SIDE = tool_side * 2 * PATCH
-        pixels = side * 2 * PATCH
-        processor = tiny.processor(tokenizer, patch=PATCH, max_pixels=pixels**2)
-        model = tiny.model(tokenizer, hidden=128, layers=4, vision_layers=3, positions=(pixels // PATCH) ** 2).eval()
-        tokens = ChatTokens(processor, model.config)
-        env = Looks(prompts, pixels)
-        SCRIPTS.clear()
-        SCRIPTS.update({i: script(tokens, i) for i in range(prompts * group)})
-        generator = ScriptedEngine(model, tokens, slots=prompts * group, max_completion_tokens=4000)
-        seconds: dict[str, list[float]] = {"engine": [], "per_turn": []}
-        for _ in range(repeats):
-            started = time.perf_counter()
-            count = engine(env, generator, group)
-            seconds["engine"].append(time.perf_counter() - started)
-            generator.features.clear()
-            started = time.perf_counter()
-            assert per_turn(env, model, tokens, group) == count
-            seconds["per_turn"].append(time.perf_counter() - started)
-        stats = generator.stats
-        figures[name] = {
-            "ratio": min(seconds["per_turn"]) / min(seconds["engine"]),
-            "bar": bar,
-            "seconds": {key: min(value) for key, value in seconds.items()},
-            "in_forwards": stats.forward_seconds / stats.busy_seconds,
-            "steps": stats.steps / repeats,
-            "prefills": stats.prefills / repeats,
-            "tokens": count,
-            "kv_bytes_copied_per_step": generator.cache.copied / max(1, stats.steps),
-        }
+    for name in chosen:
+        figures[name] = sections(given.small)[name](given.repeats)
         print(name, json.dumps(figures[name], indent=2), flush=True)
     print(json.dumps(figures))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -30,7 +30,7 @@ def main() -> None:
                 "max_reply_tokens": rollout.max_reply_tokens,
                 "max_completion_tokens": rollout.max_completion_tokens,
             }
-            tokens = ChatTokens(processor, model.config)
+            tokens = ChatTokens(processor, model.config, model.generation_config)
             figures, _ = evaluate(env, model, tokens, tasks=count, seed=0, generation=generation, oracle=oracle)
             name = f"{'gold look' if oracle else 'own play'}, T = {temperature:g}"
             found[name] = {key: round(figures[key], 3) for key in KEYS}

@@ -24,7 +24,7 @@ def collate(episodes: Sequence[EpisodeTokens], tokens: ChatTokens, device: Any =
     `prompt_ids`, `prompt_mask` (B, P) padded left; `completion_ids`, `completion_mask`, `tool_mask`, `logprobs` (B, C)
     padded right (`tool_mask` is 1 on sampled tokens); `mm_token_type_ids` (B, P + C) is 1 on image tokens;
     `pixel_values`, `image_grid_thw` of all images in order, and `num_images` a sample. No pixel entry where the batch
-    holds no image at all.
+    holds no image at all. `image_keys` (B, most images) int64 padded right: equal pictures have equal keys.
     """
     prompt = max(len(episode.prompt_ids) for episode in episodes)
     completion = max(1, *(len(episode.completion_ids) for episode in episodes))
@@ -36,6 +36,7 @@ def collate(episodes: Sequence[EpisodeTokens], tokens: ChatTokens, device: Any =
         "completion_mask": torch.zeros(shape, dtype=torch.long),
         "tool_mask": torch.zeros(shape, dtype=torch.long),
         "logprobs": torch.zeros(shape),
+        "image_keys": torch.zeros(len(episodes), max(len(episode.images) for episode in episodes), dtype=torch.long),
     }
     for i, episode in enumerate(episodes):
         p, c = len(episode.prompt_ids), len(episode.completion_ids)
@@ -45,6 +46,8 @@ def collate(episodes: Sequence[EpisodeTokens], tokens: ChatTokens, device: Any =
         out["completion_mask"][i, :c] = 1
         out["tool_mask"][i, :c] = torch.tensor(episode.mask)
         out["logprobs"][i, :c] = torch.tensor(episode.logprobs)
+        for k, image in enumerate(episode.images):
+            out["image_keys"][i, k] = int(image.hash[:15], 16)
     out = {name: value.to(device) for name, value in out.items()}
     out["mm_token_type_ids"] = (torch.cat([out["prompt_ids"], out["completion_ids"]], 1) == tokens.image_id).int()
     pixels = [tokens.pixels(image) for episode in episodes for image in episode.images]

@@ -85,8 +85,21 @@ class Conversation:
         return self.history(self.messages)
 
 
+@dataclass(frozen=True)
+class Load:
+    """What a generator is doing now, for those who watch. None: not known, or not bounded."""
+
+    busy: int  # conversations in its cache, or requests under way
+    slots: int | None = None  # of how many
+    waiting: int = 0  # conversations that will be busy when a slot is free
+    tokens: int | None = None  # sampled since it was made
+
+
 class Generator(Protocol):
-    """Turns conversations into replies; a token generator also fills `conversation.record`."""
+    """Turns conversations into replies; a token generator also fills `conversation.record`.
+
+    It may also have `now() -> Load`: then `viewbox rollout` shows tokens/s and what is in use.
+    """
 
     run_config: RunConfig
 

@@ -1,5 +1,6 @@
-"""What is known about an endpoint before it is asked: its address, the key, and what its model writes."""
+"""What is known about an endpoint before it is asked (its address, the key, what its model writes), and its words."""
 
+import json
 import math
 import re
 import time
@@ -70,6 +71,31 @@ def retry_after(header: str | None) -> float | None:
         except (ValueError, OverflowError):
             return None
     return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def words_of(received: bytes) -> str:
+    """The message in an error's body, wherever servers put it; else the body.
+
+    >>> words_of(b'{"error": {"message": "full"}}'), words_of(b"Bad Gateway")
+    ('full', 'Bad Gateway')
+    """
+    text = received.decode("utf-8", "replace")
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    for key in ("error", "detail", "message"):
+        if isinstance(found, dict) and found.get(key):
+            found = found[key]
+    return found if isinstance(found, str) else text
+
+
+def finite(text: str) -> float:
+    """A number of a reply's JSON; raises `ValueError` for NaN and the infinities, which JSON does not have."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no JSON number")
+    return value
 
 
 def checked_key(key: str | None) -> str | None:

@@ -5,13 +5,14 @@ number of bytes, the least recently used going first, and dropped as soon as a w
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from cachetools import LRUCache
 
 from viewbox.rollouts.families import Family, Pixels
 
+Key = TypeVar("Key")
 KEPT = 2**28  # bytes of features
 MOST_PATCHES = 65_536  # of one forward of the tower
 
@@ -36,7 +37,7 @@ class Features:
             self._weights = weights
         found = {name: self._kept[name] for name, _ in images if name in self._kept}
         missing = {name: pixels for name, pixels in images if name not in found}
-        for part in _parts(missing):
+        for part in in_parts(missing):
             made = self.family.features(self.model, [missing[name] for name in part])
             self.images += len(part)
             for name, one in zip(part, made, strict=True):
@@ -49,11 +50,11 @@ class Features:
         self._kept.clear()
 
 
-def _parts(missing: dict[str, Pixels]) -> list[list[str]]:
+def in_parts(images: dict[Key, Pixels]) -> list[list[Key]]:
     """The images in batches that the tower takes at once."""
-    parts: list[list[str]] = []
+    parts: list[list[Key]] = []
     room = 0
-    for name, pixels in missing.items():
+    for name, pixels in images.items():
         patches = len(pixels.values)
         if not parts or patches > room:
             parts.append([])

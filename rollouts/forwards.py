@@ -6,6 +6,7 @@ Positions and masks are explicit, so nothing depends on state that is left on th
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import add
 from typing import Any
 
 import torch
@@ -31,17 +32,16 @@ class Forwards:
         positions = torch.zeros(3, len(rows), width, dtype=torch.long)
         images = []
         for i, (row, chunk) in enumerate(zip(rows, chunks, strict=True)):
-            new = self._images(row, chunk.count(self.tokens.image_id))
-            images += new
+            images += row.images
             ids[i, : len(chunk)] = torch.tensor(chunk)
-            grids = [pixels.grid for _, pixels in new]
+            grids = [pixels.grid for _, pixels in row.images]
             stretch, row.position = self.tokens.family.positions(chunk, self.tokens.image_id, grids, row.position)
             positions[:, i, : len(chunk)] = stretch
         filled, device = [row.length for row in rows], self.model.device
         vision = self.features.of(images)
         if vision:
             vision["mm_token_type_ids"] = (ids == self.tokens.image_id).int().to(device)
-        slots, shown = [row.place for row in rows], max(filled) + width
+        slots, shown = [row.place for row in rows], max(map(add, filled, lengths))
         found = self._forward(slots, filled, shown, ids.to(device), positions.to(device), lengths, vision)
         for row, length in zip(rows, lengths, strict=True):
             row.length += length
@@ -70,8 +70,9 @@ class Forwards:
         self.stats.steps += 1
         return logits[[row.place for row in rows]]
 
-    def _images(self, row: Row, tokens: int) -> list[Any]:
-        """(hash, pixels) of the images whose placeholders are the last `tokens` image tokens of the record."""
+    def images(self, row: Row) -> list[Any]:
+        """(hash, pixels) of the images among a row's new tokens; raises `ImageError` where one cannot be opened."""
+        tokens = row.new_tokens.count(self.tokens.image_id)
         found: list[Any] = []
         for image in reversed(row.conversation.record.images):
             if tokens <= 0:
@@ -94,11 +95,8 @@ class Forwards:
         width, device = ids.shape[1], ids.device
         columns = self.cache.aim(slots, filled, width, shown, device)
         mask = torch.arange(shown, device=device)[None, None, None, :] <= columns[:, None, :, None]
-        if self.model.config.get_text_config()._attn_implementation != "sdpa":  # an additive mask is understood by all
-            lowest = torch.finfo(self.model.dtype).min
-            mask = torch.zeros(mask.shape, dtype=self.model.dtype, device=device).masked_fill(~mask, lowest)
-        keep = max(lengths) - min(lengths) + 1
-        at = torch.tensor([length - 1 - (width - keep) for length in lengths], device=device)
+        mask = understood(self.model, mask)
+        last: Any = 1 if min(lengths) == width else torch.tensor(lengths, device=device)[:, None] - 1
         started = time.perf_counter()
         out = self.model(
             input_ids=ids,
@@ -106,12 +104,20 @@ class Forwards:
             position_ids=positions,
             past_key_values=self.cache,
             use_cache=True,
-            logits_to_keep=keep,
+            logits_to_keep=last,  # of each row one: logits of all would be (rows, width, vocabulary)
             **vision,
         )
-        found = out.logits[torch.arange(len(slots), device=device), at].float()
+        found = out.logits[:, 0].float()
         self.stats.forward_seconds += time.perf_counter() - started
         return found
+
+
+def understood(model: Any, mask: torch.Tensor) -> torch.Tensor:
+    """A mask (…, queries, keys), True where a query may look, as the model's attention takes it."""
+    if model.config.get_text_config()._attn_implementation == "sdpa":
+        return mask
+    lowest = torch.finfo(model.dtype).min  # an additive mask is understood by all
+    return torch.zeros(mask.shape, dtype=model.dtype, device=mask.device).masked_fill(~mask, lowest)
 
 
 @contextmanager

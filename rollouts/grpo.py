@@ -9,37 +9,40 @@ the reference model, checkpoints and logging. `tests/rollouts/test_grpo.py` is t
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import send_to_device
-from trl import GRPOTrainer
-from trl.trainer.utils import nanstd, split_pixel_values_by_grid, unsplit_pixel_values_by_grid
+from trl.trainer.utils import nanstd
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.types import Episode, EpisodeTokens
+from viewbox.envs.types import Episode, EpisodeTokens, Task
 from viewbox.errors import ConfigError
 from viewbox.rollouts.checkpoints import Checkpoints
 from viewbox.rollouts.collate import collate, mismatch
+from viewbox.rollouts.correction import figures, importance_ratio, weighted
 from viewbox.rollouts.driver import play_many, sample_seed
 from viewbox.rollouts.features import Features
+from viewbox.rollouts.grpo_loss import EpisodeLoss
 from viewbox.rollouts.hf import HFGenerator
 from viewbox.rollouts.metrics import episode_metrics
+from viewbox.rollouts.resampling import check_groups, other_tasks, resampled
 from viewbox.rollouts.store import Writer, load
 from viewbox.rollouts.tokens import ChatTokens
 
 log = logging.getLogger("viewbox.train")
 
 
-class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
+class EpisodeGRPOTrainer(Checkpoints, EpisodeLoss):
     """`GRPOTrainer` whose completions are whole episodes of an environment.
 
     Dataset rows hold `task`, an index into `env.tasks`. `generation` are keyword arguments of `HFGenerator`.
-    The first `kept_episodes` of every step are appended to the store at `episodes`.
+    The first `kept_episodes` of every step are appended to the store at `episodes`. `importance_cap`: see
+    `correction.py`; None takes the engine's log-probs for the trainer's own, without a forward. `resample`: see
+    `resampling.py`.
     """
 
     model: Any
@@ -53,6 +56,9 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         time_limit: float | None = None,
         episodes: Path | None = None,
         kept_episodes: int = 0,
+        importance_cap: float | None = None,
+        resample: int = 0,
+        micro_batch_tokens: int | None = None,
         **kwargs: Any,
     ) -> None:
         if getattr(kwargs.get("args"), "use_vllm", False):
@@ -60,8 +66,12 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         super().__init__(*args, **kwargs)
         if self.is_fsdp_enabled or getattr(self, "is_deepspeed_enabled", False):
             raise ConfigError("FSDP and DeepSpeed are not supported yet; launch with DDP or on one device")
+        share = self.args.per_device_train_batch_size * self.args.steps_per_generation
+        check_groups(resample, share, self.num_generations)
+        self.importance_cap, self.resample, self.micro_batch_tokens = importance_cap, resample, micro_batch_tokens
         self.env, self.time_limit = env, time_limit
-        self.tokens = ChatTokens(self.processing_class, self.accelerator.unwrap_model(self.model).config)
+        policy = self.accelerator.unwrap_model(self.model)
+        self.tokens = ChatTokens(self.processing_class, policy.config, policy.generation_config)
         self.generation = {"temperature": self.temperature, **(generation or {})}
         self.writer = Writer(episodes) if episodes is not None and kept_episodes else None
         self.kept_episodes = kept_episodes
@@ -69,8 +79,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self._stored = {e.info.get("number") for e in load(self.writer.path)} if self.writer else set()
         self.latest: list[Episode] = []  # what was kept of the last batch
         self.on_episode: Callable[[int, int], None] = lambda done, total: None
-        self._played = 0  # samples so far, over all processes: every one gets its own seed
-        self._last_logps: torch.Tensor | None = None
+        self._played = 0  # sample numbers given so far, over all processes: every one is a seed
         self._features = Features(self.accelerator.unwrap_model(self.model), self.tokens.family)
 
     def own_state(self) -> dict[str, Any]:
@@ -96,7 +105,11 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         mode = "train" if self.model.training else "eval"
         group = (self.num_generations if mode == "train" else self.num_generations_eval) or 1
         started = time.perf_counter()
-        episodes = self._play([self.env.tasks[row["task"]] for row in inputs])  # type: ignore[index]
+        episodes = self._play(self._tasks(row["task"] for row in inputs))
+        replaced = 0
+        if self.resample and mode == "train":
+            episodes, replaced = self._resampled(episodes, inputs, group)
+        played = len(episodes) + replaced * group
         generated = time.perf_counter()
         problems = [self._unusable(episode) for episode in episodes]
         usable = torch.tensor([problem is None for problem in problems], device=self.accelerator.device)
@@ -118,17 +131,48 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self._log_episodes(episodes, usable, mode)
         scored = time.perf_counter()
         self._log_mean(mode, "time/generation", generated - started)
-        self._log_mean(
-            mode, "time/episodes_per_second", len(episodes) * self.accelerator.num_processes / (generated - started)
-        )
+        processes = self.accelerator.num_processes
+        self._log_mean(mode, "time/episodes_per_second", played * processes / (generated - started))
+        self._log_mean(mode, "episodes/played", played, processes)
+        if self.resample and mode == "train":
+            self._log_mean(mode, "resample/groups", replaced, processes)
         self._log_mean(mode, "time/scoring", scored - generated)
         return self._output(batch, advantages, mode)
 
-    def _play(self, tasks: Sequence[Any]) -> list[Episode]:
-        """One episode a task, in order, each with its own seed."""
+    def _tasks(self, indices: Iterable[int]) -> list[Task]:
+        return [self.env.tasks[index] for index in indices]  # type: ignore[index]
+
+    def _resampled(
+        self, episodes: list[Episode], inputs: list[dict[str, Any]], group: int
+    ) -> tuple[list[Episode], int]:
+        """The batch with groups without spread replaced, and how many were played for that by this process.
+
+        Processes draw from one shuffle in turn and know nothing of each other's rounds: each round has its own sample
+        numbers, played or not.
+        """
+        process, processes, share = self.accelerator.process_index, self.accelerator.num_processes, len(inputs)
+        taken = self.accelerator.gather(torch.tensor([row["task"] for row in inputs], device=self.accelerator.device))
+        most = self.resample * processes * share // group
+        seed = sample_seed(self.args.seed, self._played)
+        others = other_tasks(self.train_dataset["task"], taken.tolist(), most, seed)[process::processes]
+        after = self._played + self.resample * processes * share
+        found = resampled(
+            episodes, group, self.resample, others, self._reward, lambda tasks: self._play(self._tasks(tasks), share)
+        )
+        self._played = after
+        return found
+
+    def _reward(self, episode: Episode) -> float | None:
+        if self._unusable(episode) is not None:
+            return None
+        return episode.scores.total if episode.scores else 0.0
+
+    def _play(self, tasks: Sequence[Task], share: int | None = None) -> list[Episode]:
+        """One episode a task, in order, each with its own seed; `share`: how many seeds are set aside a process."""
         model = self.accelerator.unwrap_model(self.model)
-        first = self._played + self.accelerator.process_index * len(tasks)
-        self._played += len(tasks) * self.accelerator.num_processes
+        share = len(tasks) if share is None else share
+        first = self._played + self.accelerator.process_index * share
+        self._played += share * self.accelerator.num_processes
         settings = {"slots": len(tasks), **self.generation}
         settings["slots"] = min(settings["slots"], len(tasks))
 
@@ -185,64 +229,31 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         sampled = (batch["completion_mask"] * batch["tool_mask"]).sum()
         output["num_items_in_batch"] = self.accelerator.gather(sampled).sum()
         output["sampling_per_token_logps"] = batch["logprobs"]
-        if self.num_iterations > 1 or self.args.steps_per_generation > self.args.gradient_accumulation_steps:
-            output["old_per_token_logps"] = batch["logprobs"]  # the engine's equal a full forward (tested)
+        reused = self.args.gradient_accumulation_steps % (self.args.steps_per_generation * self.num_iterations)
+        if mode == "train" and reused:
+            output |= self._old(batch, advantages)
         if self.beta != 0.0:
             output["ref_per_token_logps"] = self._reference_logps(batch, mode)
         return output
 
-    @torch.no_grad()
+    def _old(self, batch: dict[str, Any], advantages: torch.Tensor) -> dict[str, torch.Tensor]:
+        """What a batch that serves several updates carries: the log-probs before the first, and the correction."""
+        if self.importance_cap is None:
+            return {"old_per_token_logps": batch["logprobs"]}  # the engine's equal a full forward (tested)
+        old = self._logps(self.model, batch, "train")
+        mask = batch["completion_mask"] * batch["tool_mask"]
+        ratio = importance_ratio(old, batch["logprobs"], mask)
+        for name, value in figures(ratio, mask, self.accelerator).items():
+            self._log_value("train", f"sampling/importance_ratio/{name}", value)
+        return {"old_per_token_logps": old, **weighted(advantages, ratio, self.importance_cap, self.loss_type)}
+
     def _reference_logps(self, batch: dict[str, Any], mode: str) -> torch.Tensor:
-        size = self.args.per_device_train_batch_size if mode == "train" else self.args.per_device_eval_batch_size
-        base = (
-            nullcontext() if self.ref_model is not None else self.accelerator.unwrap_model(self.model).disable_adapter()
-        )
-        samples: dict[str, Any] = split_pixel_values_by_grid(batch)
-        found = []
-        with base:
-            for start in range(0, len(batch["prompt_ids"]), size):
-                part: dict[str, Any] = {name: value[start : start + size] for name, value in samples.items()}
-                part = dict(unsplit_pixel_values_by_grid(part))
-                names = ("pixel_values", "image_grid_thw", "num_images", "mm_token_type_ids")
-                logps, *_ = self._get_per_token_logps_and_entropies(
-                    self.model if self.ref_model is None else self.ref_model,
-                    torch.cat([part["prompt_ids"], part["completion_ids"]], dim=1),
-                    torch.cat([part["prompt_mask"], part["completion_mask"]], dim=1),
-                    part["completion_ids"].shape[1],
-                    **{name: part.get(name) for name in names},
-                )
-                found.append(logps)
-        return torch.cat(found)
-
-    # ------------------------------------------------------------------ the loss, watched
-    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> tuple:
-        if not sum(kwargs.get("num_images") or ()):  # a part of a batch without images: no vision tower takes none
-            kwargs.update(dict.fromkeys(("pixel_values", "image_grid_thw", "num_images")))
-        found = super()._get_per_token_logps_and_entropies(*args, **kwargs)
-        self._last_logps = found[0].detach()
-        return found
-
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        started = time.perf_counter()
-        loss = super()._compute_loss(model, inputs)
-        mode = "train" if self.model.training else "eval"
-        mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
-        if self._last_logps is not None and mask.any():
-            gap = (self._last_logps - inputs["sampling_per_token_logps"]).abs()[mask]
-            self._log_mean(mode, "sampling/logp_difference/mean", gap.mean().item())
-            self._log_mean(mode, "sampling/logp_difference/max", gap.max().item())
-        self._last_logps = None
-        self._log_mean(mode, "time/loss_forward", time.perf_counter() - started)
-        return loss
+        if self.ref_model is not None:
+            return self._logps(self.ref_model, batch, mode)
+        with self.accelerator.unwrap_model(self.model).disable_adapter():
+            return self._logps(self.model, batch, mode)
 
     # ------------------------------------------------------------------ metrics
-    def _log_value(self, mode: str, name: str, value: float) -> None:
-        self._metrics[mode][name].append(value)
-
-    def _log_mean(self, mode: str, name: str, value: float) -> None:
-        mean = self.accelerator.gather(torch.tensor([value], device=self.accelerator.device)).mean().item()
-        self._log_value(mode, name, mean)
-
     def _log_episodes(self, episodes: Sequence[Episode], usable: torch.Tensor, mode: str) -> None:
         """Every component, end reason and rate of the batch, averaged over processes."""
         for name, value in episode_metrics(episodes, self.env.reward).items():

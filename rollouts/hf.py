@@ -8,29 +8,28 @@ who waits. What a forward costs: a prefill, its new tokens alone, padded to the 
 token a row, attending to the columns of the longest row. Vision features are computed once an image (`features.py`).
 Log-probs are log_softmax(logits / T) of the sampled ids, before any filter (`sampling.py`).
 
-A run can be repeated bit for bit: a row that got its reply is expected back a fixed number of decode steps later,
-neither earlier nor later, however fast its tool was; the engine waits for it then, but at most `patience` seconds.
+A run can be repeated bit for bit: when a row comes back from its tool is counted in decode steps (`schedule.py`).
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
+from viewbox.envs import threads
 from viewbox.envs.types import RunConfig
-from viewbox.errors import ModelError
-from viewbox.rollouts.conversation import Conversation, GeneratedReply
+from viewbox.errors import ImageError, ModelError
+from viewbox.rollouts.conversation import Conversation, GeneratedReply, Load
 from viewbox.rollouts.features import Features
 from viewbox.rollouts.forwards import Forwards, inference
 from viewbox.rollouts.rows import Row, Stats
 from viewbox.rollouts.sampling import Sampling, uniform
+from viewbox.rollouts.schedule import Schedule
 from viewbox.rollouts.slots import SlotCache, bytes_per_token
 from viewbox.rollouts.tokens import ChatTokens
-
-LOOK = 4  # a row comes back at the first multiple of so many decode steps …
-AWAY = 4  # … that is at least so many after its reply
 
 
 class HFGenerator:
@@ -71,53 +70,47 @@ class HFGenerator:
         self.run_config = RunConfig(model_name=model_name, temperature=temperature, max_tokens=max_completion_tokens)
         self.stats = Stats()
         self._engine: asyncio.Task[None] | None = None
+        self._failure: Exception | None = None  # the model's, which is everybody's
+        self.speaking: list[Row] = []
+        self.schedule = Schedule(patience)
         self._new()
 
     def _new(self) -> None:
+        """An empty cache."""
         self.cache = SlotCache(self.model.config.get_text_config().num_hidden_layers, self.slots)
         self.forwards = Forwards(self.model, self.tokens, self.features, self.cache, self.stats)
-        self._longest = 0  # prompt so far
-        self._failure: Exception | None = None  # the model's, which is everybody's
-        self._rest()
 
-    def _rest(self) -> None:
-        """Nobody is in the engine."""
-        self.rows: dict[Conversation, Row] = {}
-        self.speaking: list[Row] = []
-        self.cache.held = [None] * self.slots
-        self.step = 0
-        self._leaving: list[Row] = []  # their slots become free when they were expected back
-        self._left_at: int | None = None
+    @property
+    def rows(self) -> dict[Conversation, Row]:
+        """Who is in the engine."""
+        return self.schedule.rows
 
     # ------------------------------------------------------------------ the Generator protocol
     def join(self, conversation: Conversation) -> None:
-        since, self._left_at = self.step if self._left_at is None else self._left_at, None
-        self.rows[conversation] = Row(conversation, _back(since))
         if self._engine is None or self._engine.done():
-            self._news, self._failure = asyncio.Event(), None
+            self._failure = None
+            self.schedule.begin()
             self._engine = asyncio.get_running_loop().create_task(self._run())
-        self._news.set()
+        self.schedule.join(conversation)
 
     def leave(self, conversation: Conversation) -> None:
-        row = self.rows.pop(conversation, None)
-        if row is None:  # the engine has failed, or was closed
-            return
-        row.gone = True
-        self._left_at = row.due  # who takes its place in the driver is expected from then on
-        self._leaving.append(row)
-        self._news.set()
+        self.schedule.leave(conversation)
 
     async def reply(self, conversation: Conversation) -> GeneratedReply:
+        for message in conversation.messages[conversation.record.messages :]:
+            for image in message.images:
+                if image not in self.tokens.images:  # made ready beside the decoding of other rows
+                    await threads.run(self.tokens.pixels, image)
         if not self.tokens.observe(conversation, self.max_completion_tokens):
             return GeneratedReply("", "budget")
         row = self.rows.get(conversation)
         if row is None:
             raise self._failure or ModelError("the engine was closed")
-        if row.late:  # nobody waits for it any more
-            row.due, row.late = _back(self.step), False
-        row.future = asyncio.get_running_loop().create_future()
-        self._news.set()
-        return await row.future
+        return await self.schedule.ask(row)
+
+    def now(self) -> Load:
+        waiting = sum(row.slot is None for row in self.rows.values())
+        return Load(self.cache.taken, len(self.cache.held), waiting, self.stats.tokens)
 
     async def close(self) -> None:
         """Ends what is under way and gives the cache back; the generator may be used again."""
@@ -125,6 +118,7 @@ class HFGenerator:
         if engine is not None and not engine.done():
             engine.cancel()
             await asyncio.gather(engine, return_exceptions=True)
+        self._rest()
         self._new()
 
     # ------------------------------------------------------------------ from step to step
@@ -133,70 +127,77 @@ class HFGenerator:
         try:
             with inference(self.model):
                 while self.rows:
-                    await self._expect()
+                    await self.schedule.expect(busy=bool(self.speaking or self._starting()))
                     self._make_room()
-                    for part in self._ready():
+                    for part in self._parts(self._starting()):
                         self._prefill(part)
                         await asyncio.sleep(0)
                     if self.speaking:
                         self.speaking = self._sampled(self.speaking, self.forwards.decode(self.speaking))
-                        self.step += 1
+                        self.schedule.step += 1
                     await asyncio.sleep(0)  # tools, and who drives the episodes
         except Exception as error:
             self._failure = error
-            for row in self.rows.values():
-                if row.future is not None and not row.future.done():
-                    row.future.set_exception(error)
         finally:
             self._rest()
             self.stats.busy_seconds += time.perf_counter() - started
 
-    async def _expect(self) -> None:
-        """Waits for the rows that are due now; where nobody speaks or is ready, for the next to be due."""
-        if not self.speaking and not any(self._may_start(row) for row in self.rows.values()):
-            away = [*self._leaving, *(row for row in self.rows.values() if row.due > self.step or not row.future)]
-            awaited = [row.due for row in away if not row.late]
-            if not awaited:  # all of them late: whoever comes first
-                await self._any_news(None)
-                return
-            self.step = max(self.step, min(awaited))
-        deadline = time.monotonic() + self.patience
-        while missing := [row for row in self.rows.values() if row.due <= self.step and not (row.future or row.late)]:
-            if not await self._any_news(deadline - time.monotonic()):
-                for row in missing:
-                    row.late = True
-
-    def _may_start(self, row: Row) -> bool:
-        """Whether a row can be prefilled now."""
-        return row.future is not None and row.due <= self.step and (row.slot is not None or self._fits(row))
-
-    async def _any_news(self, timeout: float | None) -> bool:
-        """Whether a row came or left within `timeout` seconds."""
-        self._news.clear()
-        try:
-            await asyncio.wait_for(self._news.wait(), timeout)
-        except TimeoutError:
-            return False
-        return True
+    def _rest(self) -> None:
+        self.schedule.end(self._failure or ModelError("the engine was closed"))
+        self.speaking = []
+        self.cache.free()
 
     def _make_room(self) -> None:
-        """Frees the slots of who has left, at the step where they were expected."""
-        over = [row for row in self._leaving if row.due <= self.step or row in self.speaking]
+        over = self.schedule.over(self.speaking)
         for row in over:
-            self._leaving.remove(row)
             self.cache.drop(row)
         if over:
             self.speaking = [row for row in self.speaking if not row.gone]
 
-    def _ready(self) -> Iterator[list[list[Row]]]:
-        """The rows to prefill now, those with the same prompt together, in parts that one forward takes."""
+    def _starting(self) -> list[Row]:
+        """Who is to be prefilled now. Who is new gets a slot, in the order of conversations: nobody is overtaken."""
+        asking = self.schedule.asking(self.speaking)
+        new = [row for row in asking if row.slot is None]
+        for row in new:
+            if not self._fits(row, new):
+                break
+            self.cache.take(row)
+        return [row for row in asking if row.slot is not None]
+
+    def _fits(self, row: Row, new: Sequence[Row]) -> bool:
+        """Whether a row may have a slot now; raises `ModelError` where one episode is too much for the budget.
+
+        With a budget every slot has room for as many tokens as the longest of the `new` rows may become. A longer one
+        waits until nobody is in the cache, which is then laid out again.
+        """
+        if self.kv_bytes is None:
+            return self.cache.taken < self.slots
+        needed = [len(one.conversation.record.prompt_ids) + self.max_completion_tokens for one in (row, *new)]
+        if needed[0] <= self.cache.room:
+            return self.cache.taken < len(self.cache.held)
+        if self.cache.taken:
+            return False
+        most = self.kv_bytes // bytes_per_token(self.model)
+        if max(needed) > most - 1:
+            raise ModelError(
+                f"rollout.kv_bytes = {self.kv_bytes}: one episode ({max(needed) - self.max_completion_tokens} tokens "
+                f"of prompt and at most {self.max_completion_tokens} after it) needs "
+                f"{(max(needed) + 1) * bytes_per_token(self.model)}; allowed: at least that, or fewer "
+                "rollout.max_completion_tokens"
+            )
+        self.cache.lay(min(self.slots, most // (max(needed) + 1)), max(needed))
+        return True
+
+    def _parts(self, rows: Sequence[Row]) -> Iterator[list[list[Row]]]:
+        """Rows with the same prompt together, in parts that one forward takes."""
         groups: dict[Any, list[Row]] = {}
-        for row in sorted(self.rows.values(), key=lambda row: row.conversation.index):
-            if row in self.speaking or not self._may_start(row):
-                continue
-            if row.slot is None:
-                self.cache.take(row)
+        for row in rows:
             record = row.conversation.record
+            try:
+                row.images = self.forwards.images(row)
+            except ImageError as error:  # it was dropped from memory, and its file is gone
+                self.schedule.fail(row, error)
+                continue
             key: Any = id(row)
             if row.length == 0 and not record.completion_ids:
                 key = row.prompt = (tuple(record.prompt_ids), tuple(image.hash for image in record.images))
@@ -209,20 +210,6 @@ class HFGenerator:
             part.append(members)
         if part:
             yield part
-
-    def _fits(self, row: Row) -> bool:
-        """Whether a row may have a slot now; raises `ModelError` where one episode is too much for the budget."""
-        if self.kv_bytes is None or self.cache.taken == self.slots:
-            return self.cache.taken < self.slots
-        self._longest = max(self._longest, len(row.conversation.record.prompt_ids))
-        each = (self._longest + self.max_completion_tokens) * bytes_per_token(self.model)
-        if each > self.kv_bytes:
-            raise ModelError(
-                f"rollout.kv_bytes = {self.kv_bytes}: one episode ({self._longest} tokens of prompt and at most "
-                f"{self.max_completion_tokens} after it) needs {each}; allowed: at least that, or fewer "
-                "rollout.max_completion_tokens"
-            )
-        return (self.cache.taken + 1) * each <= self.kv_bytes
 
     def _prefill(self, part: list[list[Row]]) -> None:
         """New tokens of one row of each group into the cache, copies to the others, and their first token."""
@@ -262,6 +249,8 @@ class HFGenerator:
         self.stats.tokens += len(rows)
         going = []
         for row, one, logp in zip(rows, ids.tolist(), logps.tolist(), strict=True):
+            if math.isnan(logp):
+                raise ModelError(f"the model's logits are not numbers (after {len(row.said)} tokens of a reply)")
             row.said.append(one)
             row.logps.append(logp)
             if one in self.tokens.stop_ids or self._stops(row):
@@ -293,14 +282,7 @@ class HFGenerator:
         return any(stop in tail for stop in self.stop)
 
     def _finish(self, row: Row, reason: str) -> None:
-        row.due = _back(self.step)
-        future, row.future = row.future, None
-        if future is None or future.done():  # given up while it spoke
-            return
-        row.conversation.record.sampled(row.said, row.logps)
-        future.set_result(GeneratedReply(self.tokens.decode(row.said), reason))
-
-
-def _back(step: int) -> int:
-    """The step at which a row that leaves the engine at `step` is expected back."""
-    return -(-(step + AWAY) // LOOK) * LOOK
+        future = self.schedule.answered(row)
+        if future is not None:  # it was not given up while it spoke
+            row.conversation.record.sampled(row.said, row.logps)
+            future.set_result(GeneratedReply(self.tokens.decode(row.said), reason))

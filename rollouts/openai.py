@@ -8,7 +8,6 @@ to a limit and the episode's time limit bounds everything. The key goes into one
 
 import asyncio
 import json
-import math
 import random
 import re
 from collections.abc import Mapping
@@ -21,8 +20,8 @@ from viewbox.envs.frozen import thaw
 from viewbox.envs.types import RunConfig, ToolCall
 from viewbox.envs.wire import ToolImages, to_wire, tool_calls_of, tools_text
 from viewbox.errors import ViewboxError
-from viewbox.rollouts.conversation import Conversation, GeneratedReply, ReplyError
-from viewbox.rollouts.endpoint import checked_key, completions_url, is_loopback, retry_after
+from viewbox.rollouts.conversation import Conversation, GeneratedReply, Load, ReplyError
+from viewbox.rollouts.endpoint import checked_key, completions_url, finite, is_loopback, retry_after, words_of
 
 MAX_BODY = 16 * 2**20  # bytes of one reply's body
 MAX_WORDS = 300  # characters of a server's message that are kept
@@ -53,8 +52,9 @@ class OpenAIGenerator:
     """Replies from `POST <endpoint>/chat/completions`.
 
     `endpoint` is the base URL as clients of the interface take it (`http://127.0.0.1:8000/v1`; without a path, `/v1` is
-    added). `temperature` and `max_tokens` (of a reply) are left to the server where they are None. `extra` is merged
-    into every request; a value of None takes a field out (`seed`, where a server refuses it). Where the environment's
+    added). `temperature` and `max_tokens` (of a reply) are left to the server where they are None. `sampling` (`top_p`,
+    `stop`, …) and `extra` are merged into every request; a value of None takes a field out (`seed`, where a server
+    refuses it). Where the environment's
     `reply_format` is "native", the tools are advertised in `tools`, but not on the last turn; else the system message
     teaches them and calls are read from the text. `tool_images` is explained in `viewbox.envs.wire`. Token counts are
     summed in `info["usage"]`, the failed attempts in `info["failed_attempts"]`.
@@ -68,6 +68,7 @@ class OpenAIGenerator:
         api_key: str | None = None,
         temperature: float | None = None,
         max_tokens: int | None = None,
+        sampling: Mapping[str, Any] | None = None,
         tool_images: ToolImages = "user",
         extra: Mapping[str, Any] | None = None,
         attempts: int = ATTEMPTS,
@@ -76,11 +77,13 @@ class OpenAIGenerator:
     ) -> None:
         self.url, self.model = completions_url(endpoint), model
         self.temperature, self.max_tokens = temperature, max_tokens
-        self.tool_images, self.extra = tool_images, dict(extra or {})
+        self.tool_images, self.extra = tool_images, {**(sampling or {}), **(extra or {})}
         self.attempts, self.first_pause, self.max_body = attempts, first_pause, max_body
         hot = 1.0 if temperature is None else temperature  # the interface's own default
         self.run_config = RunConfig(model_name=model, temperature=hot, max_tokens=max_tokens)
         self._backoff = wait_exponential_jitter(initial=first_pause, max=LONGEST_PAUSE, jitter=first_pause)
+        self._asking = 0  # requests under way
+        self._tokens: int | None = None  # of all replies, where the server counts them
         self._answered = False  # a reply has been had
         self._reached = False  # somebody has spoken HTTP
         self._absent = True  # nobody has, or not since a whole round of attempts met nobody
@@ -102,6 +105,9 @@ class OpenAIGenerator:
 
     async def close(self) -> None:
         await self._client.aclose()
+
+    def now(self) -> Load:
+        return Load(self._asking, tokens=self._tokens)
 
     async def reply(self, conversation: Conversation) -> GeneratedReply:
         request = await asyncio.to_thread(self.request, conversation)
@@ -125,7 +131,8 @@ class OpenAIGenerator:
         except _Trouble as trouble:
             raise self._given_up(trouble, number) from None
         self._answered = True
-        _count(conversation.info, usage)
+        said = _count(conversation.info, usage)
+        self._tokens = self._tokens if said is None else (self._tokens or 0) + said
         calls = _with_ids(tool_calls_of(message), conversation)
         return GeneratedReply(_text(message.get("content")), finish_reason, calls)
 
@@ -144,6 +151,7 @@ class OpenAIGenerator:
     # ------------------------------------------------------------------ one attempt
     async def _ask(self, body: bytes) -> tuple[Mapping[str, Any], str, Any]:
         """(assistant message, finish reason, usage) of one request; raises `_Trouble` for what may pass."""
+        self._asking += 1
         try:
             async with self._client.stream("POST", self.url, content=body) as response:
                 self._reached, self._absent = True, False
@@ -152,6 +160,8 @@ class OpenAIGenerator:
             nobody = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             words = self._clean(str(error)) or type(error).__name__
             raise _Trouble(f"no connection: {words}" if nobody else f"cut off: {words}", absent=nobody) from None
+        finally:
+            self._asking -= 1
         if not response.is_success:
             raise self._refused(response, received)
         return self._read_reply(received)
@@ -169,9 +179,9 @@ class OpenAIGenerator:
         return bytes(received[:limit])
 
     def _read_reply(self, received: bytes) -> tuple[Mapping[str, Any], str, Any]:
-        said = self._clean(_words(received[:4096]))
+        said = self._clean(words_of(received[:4096]))
         try:
-            data = json.loads(received, parse_constant=_finite, parse_float=_finite)
+            data = json.loads(received, parse_constant=finite, parse_float=finite)
         except (ValueError, RecursionError):
             raise _Trouble(f"the reply is not JSON: {said!r}") from None
         choices = data.get("choices") if isinstance(data, dict) else None
@@ -189,7 +199,7 @@ class OpenAIGenerator:
     def _refused(self, response: httpx.Response, received: bytes) -> Exception:
         """What a status other than 2xx means."""
         status = response.status_code
-        words = f"HTTP {status}: {self._clean(_words(received)) or response.reason_phrase}"
+        words = f"HTTP {status}: {self._clean(words_of(received)) or response.reason_phrase}"
         if status in PASSING or status >= 500:
             return _Trouble(words, after=retry_after(response.headers.get("retry-after")))
         if response.is_redirect:
@@ -240,26 +250,6 @@ def _trouble_of(state: RetryCallState) -> _Trouble:
     return trouble
 
 
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text} is no JSON number")
-    return value
-
-
-def _words(received: bytes) -> str:
-    """The message in an error's body, wherever servers put it; else the body."""
-    text = received.decode("utf-8", "replace")
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    for key in ("error", "detail", "message"):
-        if isinstance(found, dict) and found.get(key):
-            found = found[key]
-    return found if isinstance(found, str) else text
-
-
 def _text(content: Any) -> str:
     """A message's text: a string, a list of parts, or nothing."""
     if isinstance(content, list):
@@ -283,11 +273,13 @@ def _with_ids(calls: tuple[ToolCall, ...], conversation: Conversation) -> tuple[
     return tuple(found)
 
 
-def _count(info: dict[str, Any], usage: Any) -> None:
-    """Adds a reply's token counts to those of the episode."""
+def _count(info: dict[str, Any], usage: Any) -> int | None:
+    """Adds a reply's token counts to those of the episode; returns how many tokens the reply has, where it is known."""
     if not isinstance(usage, dict):
-        return
+        return None
     total = info.setdefault("usage", {"prompt_tokens": 0, "completion_tokens": 0})
     for name in total:
         if isinstance(usage.get(name), int):
             total[name] += usage[name]
+    said = usage.get("completion_tokens")
+    return said if isinstance(said, int) else None

@@ -27,6 +27,7 @@ from viewbox.rollouts.conversation import Generator
 from viewbox.rollouts.driver import play_many
 from viewbox.rollouts.environments import make_envs
 from viewbox.rollouts.metrics import episode_metrics
+from viewbox.rollouts.settings import endpoint_settings, engine_settings
 from viewbox.rollouts.store import Writer, load
 from viewbox.rollouts.watch import Watch, errors_of, print_summary
 from viewbox.yaml_file import Document
@@ -34,6 +35,9 @@ from viewbox.yaml_file import Document
 TIME_LIMIT = 600.0  # seconds an episode against an endpoint may take where nothing is given
 CONCURRENCY = 16  # episodes at once against an endpoint; a local model has `rollout.slots`
 INTERRUPTED = 130
+SAME = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop", "kv_bytes", "time_limit")
+# Options that set a key of `rollout`, and which.
+ROLLOUT = {"concurrency": "slots", "max_tokens": "max_reply_tokens", **dict(zip(SAME, SAME, strict=True))}
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,13 @@ class Options:
     group: int = 1
     concurrency: int | None = None
     temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    stop: Sequence[str] | None = None
     max_tokens: int | None = None
+    kv_bytes: str | None = None
     time_limit: float | None = None
     seed: int = 0
     out: str | None = None
@@ -89,9 +99,8 @@ def resolve(options: Options) -> Config:
         env |= held_out
     if options.model is not None:
         raw["model"] = {"name": options.model}
-    given = {"slots": options.concurrency, "temperature": options.temperature, "time_limit": options.time_limit}
-    given["max_reply_tokens"] = options.max_tokens
-    raw.setdefault("rollout", {}).update({key: value for key, value in given.items() if value is not None})
+    given = {key: getattr(options, name) for name, key in ROLLOUT.items() if getattr(options, name) is not None}
+    raw.setdefault("rollout", {}).update(given)
     for missing in [f"--{name}" for name in ("env", "model") if not raw.get(name, {}).get("name")]:
         raise ConfigError(f"{missing}: is missing; give it, or a --config that names one")
     document = Document("command line", raw)
@@ -124,17 +133,14 @@ def _with_endpoint(options: Options, config: Config) -> Plan:
         raise ConfigError(
             f"{env.name}: its images are restricted and do not leave this machine; allowed: an --endpoint on localhost"
         )
-    given, rollout = config.rollout.model_fields_set, config.rollout
+    rollout = config.rollout
+    with configs.located(config):
+        sampling = endpoint_settings(config)
+    key = os.environ.get(options.api_key_env)
     generator = OpenAIGenerator(
-        url,
-        name,
-        api_key=os.environ.get(options.api_key_env),
-        temperature=rollout.temperature if "temperature" in given else None,
-        max_tokens=rollout.max_reply_tokens if "max_reply_tokens" in given else None,
-        tool_images=options.tool_images,
-        extra=_extra(options),
+        url, name, api_key=key, tool_images=options.tool_images, extra=_extra(options), **sampling
     )
-    concurrency = rollout.slots if "slots" in given else CONCURRENCY
+    concurrency = rollout.slots if "slots" in rollout.model_fields_set else CONCURRENCY
     return Plan(config, env, _tasks(env, options.tasks), generator, concurrency, rollout.time_limit or TIME_LIMIT)
 
 
@@ -155,16 +161,8 @@ def _with_model(options: Options, config: Config) -> Plan:
     tasks, rollout = _tasks(env, options.tasks), config.rollout
     models.bound_pixels(processor, config.model.max_pixels or env.max_pixels)
     model = models.load_model(config.model)
-    generator = HFGenerator(
-        model,
-        ChatTokens(processor, model.config),
-        slots=rollout.slots,
-        temperature=rollout.temperature,
-        max_reply_tokens=rollout.max_reply_tokens,
-        max_completion_tokens=rollout.max_completion_tokens,
-        prefill_tokens=rollout.prefill_tokens,
-        model_name=config.model.name or "",
-    )
+    chat = ChatTokens(processor, model.config, model.generation_config)
+    generator = HFGenerator(model, chat, **engine_settings(config))
     return Plan(config, env, tasks, generator, rollout.slots, rollout.time_limit)
 
 
@@ -208,7 +206,9 @@ def run(options: Options, tell: Callable[[str], None] = print) -> int:
             tell(f"folder: {folder}" + (f" ({writer.count} episodes are there)" if writer.count else ""))
             if again:
                 tell(f"{again} failed episodes are played again")
-            watch = Watch(total=options.tasks * options.group)
+            heading = f"{plan.env.name}, {plan.config.model.name}"
+            now = getattr(plan.generator, "now", None)
+            watch = Watch(total=options.tasks * options.group, heading=heading, now=now)
             try:
                 asyncio.run(_play(options, plan, folder, writer, watch))
             except KeyboardInterrupt:

@@ -21,7 +21,8 @@ from viewbox.rollouts.store import LINES
 COMMAND, EPISODES, RETRIED = "rollout.json", "episodes", "retried.jsonl"
 FAILED = frozenset({"error", "timeout", "cancelled"})
 # What a resumed command may change: how fast it plays, how much, and where the same model is served now.
-FREE = frozenset({"rollout.slots", "rollout.time_limit", "rollout.prefill_tokens", "command.tasks", "command.endpoint"})
+SPEED = ("slots", "time_limit", "prefill_tokens", "kv_bytes", "patience")
+FREE = frozenset({*(f"rollout.{name}" for name in SPEED), "command.tasks", "command.endpoint"})
 
 
 def begin(folder: Path, config: Mapping[str, Any], command: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ class Row:
     said: list[int] = field(default_factory=list)
     logps: list[float] = field(default_factory=list)
     uniform: Any = None  # random numbers of this reply; their count is how long it may become
+    images: list[Any] = field(default_factory=list)  # (hash, pixels) of those among its new tokens
     prompt: Any = None  # (ids, hashes of images): who has the same may copy it
     after_prompt: Any = None  # (logits, next position) after it
     gone: bool = False  # its conversation is over

@@ -73,6 +73,7 @@ class SlotCache(Cache):
     def __init__(self, layers: int, slots: int) -> None:
         self.where, self.copied = Where(), 0
         self.held: list[Row | None] = [None] * slots
+        self.room = 0  # tokens a slot may come to hold, where that is bounded
         super().__init__(layers=[SlotLayer(self.where, slots) for _ in range(layers)])
 
     # ------------------------------------------------------------------ slots
@@ -108,17 +109,30 @@ class SlotCache(Cache):
         self._move(places, length)
         return len(speaking)
 
+    def free(self) -> None:
+        """No slot is anybody's any more."""
+        self.held = [None] * len(self.held)
+
+    def lay(self, slots: int, room: int) -> None:
+        """So many slots of so many tokens and a column for padding, all of them free and empty."""
+        self.held, self.room, self.where.capacity = [None] * slots, room, 0
+        for layer in self.layers:
+            layer.slots, layer.is_initialized = slots, False
+            layer.keys = layer.values = None
+
     # ------------------------------------------------------------------ contents
     def aim(self, slots: Sequence[int], filled: Sequence[int], width: int, shown: int, device: Any) -> torch.Tensor:
         """Prepares a forward that writes `width` columns of each slot after those `filled`; returns (rows, width).
 
-        It reads the first `shown` columns of each.
+        It reads the first `shown` columns of each. What lies beyond is padding: all of it goes to the last column.
         """
         where = self.where
-        if max(filled) + width > where.capacity:
-            self._grow(max(max(filled) + width + GROWTH, where.capacity + where.capacity // 2))
+        if shown >= where.capacity:
+            larger = max(shown + GROWTH, where.capacity + where.capacity // 2)
+            self._grow(min(larger, self.room + 1) if self.room else larger)
         where.slots = torch.tensor(slots, device=device)
-        where.columns = torch.tensor(filled, device=device)[:, None] + torch.arange(width, device=device)
+        columns = torch.tensor(filled, device=device)[:, None] + torch.arange(width, device=device)
+        where.columns = columns.clamp_(max=where.capacity - 1)
         where.shown = shown
         where.first = len(slots) if list(slots) == list(range(len(slots))) else None
         return where.columns
@@ -140,11 +154,11 @@ class SlotCache(Cache):
                 self.copied += moving.nbytes
 
     def _grow(self, capacity: int) -> None:
-        more, self.where.capacity = capacity - self.where.capacity, capacity
         for layer in self._filled():
             self.copied += layer.keys.nbytes + layer.values.nbytes
-            layer.keys = torch.nn.functional.pad(layer.keys, (0, 0, 0, more))
-            layer.values = torch.nn.functional.pad(layer.values, (0, 0, 0, more))
+            layer.keys = torch.nn.functional.pad(layer.keys, (0, 0, 0, capacity - layer.keys.shape[2]))
+            layer.values = torch.nn.functional.pad(layer.values, (0, 0, 0, capacity - layer.values.shape[2]))
+        self.where.capacity = capacity  # last: memory may run out, and the cache is used again
 
     def _filled(self) -> list[Any]:
         layers: list[Any] = self.layers  # type: ignore[assignment]

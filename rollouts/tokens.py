@@ -2,82 +2,62 @@
 
 The chat template is rendered once for the prompt and once for each observation, never for a policy's reply: the
 sampled ids stay as they are, and each turn's ids extend the last turn's. What stands between a reply's end token and
-the next reply is the difference of two renderings of a stand-in conversation, so no newline is lost.
+the next reply is what the template writes there after a stand-in reply, so no newline is lost. A reply that ends
+otherwise (by another end token, a stop string, its length) is given the template's own end token: the whole then reads
+as if the template had rendered what was sampled.
 """
 
 import re
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cachetools import LRUCache
+
 from viewbox.envs import model_defaults
-from viewbox.envs.frozen import thaw
 from viewbox.envs.prompts import Prompts
 from viewbox.envs.rules import ReplyFormat
 from viewbox.envs.types import ImageRef, Message
 from viewbox.envs.wire import tools_text
-from viewbox.errors import ConfigError, ImageError, ModelError
+from viewbox.errors import ConfigError, ModelError
 from viewbox.rollouts.conversation import Conversation
 from viewbox.rollouts.families import Family, Pixels, family_of
-
-STAND_IN: list[dict[str, Any]] = [
-    {"role": "user", "content": [{"type": "text", "text": "q"}]},
-    {"role": "assistant", "content": "a"},
-]
+from viewbox.rollouts.pixels import PixelStore
+from viewbox.rollouts.templates import ChatTemplate
 
 
 class ChatTokens:
-    """A processor's chat template, tokenizer and image processor behind three calls: opening, tail, decode."""
+    """A processor's chat template, tokenizer and image processor behind three calls: opening, tail, decode.
 
-    def __init__(self, processor: Any, model_config: Any) -> None:
+    `generation_config` is the model's, where there is one: it may name more tokens that end a reply.
+    """
+
+    def __init__(self, processor: Any, model_config: Any, generation_config: Any = None) -> None:
         self.processor = processor
         self.tokenizer = processor.tokenizer
         self.family: Family = family_of(model_config)
         self.image_id: int = model_config.image_token_id
         eos = self.tokenizer.eos_token_id
-        self.end_id: int = eos
         self.pad_id: int = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else eos
-        self.stop_ids: frozenset[int] = frozenset({eos, self.pad_id})
+        self.stop_ids: frozenset[int] = _ends(self.tokenizer, model_config, generation_config) | {eos, self.pad_id}
         names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
         self.never_sampled: tuple[int, ...] = tuple(
             sorted({getattr(model_config, name) for name in names if getattr(model_config, name, None) is not None})
         )
-        control = {*self.tokenizer.all_special_tokens, *self.tokenizer.convert_ids_to_tokens(list(self.never_sampled))}
+        marks = self.tokenizer.convert_ids_to_tokens([*self.never_sampled, *self.stop_ids & _marks(self.tokenizer)])
+        control = {*self.tokenizer.all_special_tokens, *marks}
         self._control = re.compile("|".join(map(re.escape, sorted(control))))
-        self._pixels: OrderedDict[str, Pixels] = OrderedDict()
-        self._probe()
-
-    # ------------------------------------------------------------------ the template
-    def _render(self, messages: list[dict], tools: Sequence[Mapping] | None = None, *, prompt: bool = False) -> str:
-        return self.processor.apply_chat_template(
-            messages,
-            tools=[thaw(tool) for tool in tools] if tools else None,
-            tokenize=False,
-            add_generation_prompt=prompt,
+        self.images = PixelStore(self.family, processor.image_processor)
+        self._openings: LRUCache[Any, tuple[list[int], list[ImageRef]]] = LRUCache(64)  # of the latest groups
+        ends = {self.tokenizer.decode([one]): one for one in [eos, *sorted(self.stop_ids - {eos, self.pad_id})]}
+        self.template = ChatTemplate(
+            processor,
+            self.tokenizer.decode([self.image_id]),
+            list(ends),
+            tool_images=model_defaults.of(self.family.model_type).tool_images == "tool",
         )
+        self.end_id: int = ends[self.template.end]
 
-    def _probe(self) -> None:
-        """Finds out what the template can carry, before a run depends on it."""
-        tool = {"type": "function", "function": {"name": "probe_tool", "description": "", "parameters": {}}}
-        try:
-            listed = self._render(STAND_IN[:1], [tool], prompt=True)
-            # Only a template that teaches Hermes is asked to: what others teach (XML parameters, …) is not read.
-            self.shows_tools = all(part in listed for part in ("probe_tool", "<tool_call>", '"arguments"'))
-            seen = self._render(
-                [*STAND_IN, {"role": "tool", "content": [{"type": "text", "text": "t"}, {"type": "image"}]}]
-            )
-            plain = self._render([*STAND_IN, {"role": "tool", "content": [{"type": "text", "text": "t"}]}])
-            known = model_defaults.of(self.family.model_type).tool_images == "tool"
-            self.tool_role = known and len(seen) > len(plain) and "<tool_response>" in seen
-        except Exception as error:  # templates raise what they like
-            raise ModelError(f"the chat template cannot render a conversation with tools: {error}") from error
-        rendered = self._render(STAND_IN)
-        end = self.tokenizer.decode([self.end_id])
-        if end not in rendered:
-            raise ModelError(f"the chat template does not end a reply with the tokenizer's end token {end!r}")
-        self._after_reply = rendered.rpartition(end)[2]
-        self._stand_in_length = len(rendered)
-
+    # ------------------------------------------------------------------ messages
     def _plain(self, text: str) -> str:
         """`text` with no control token in it: a policy's words come back in errors, and rows hold anything."""
         return self._control.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
@@ -89,13 +69,8 @@ class ChatTokens:
         ]
         if message.role == "system":
             return {"role": "system", "content": self._plain(message.text)}
-        if message.role == "tool" and not self.tool_role:
-            parts = [
-                {"type": "text", "text": "<tool_response>\n"},
-                *parts,
-                {"type": "text", "text": "\n</tool_response>"},
-            ]
-            return {"role": "user", "content": parts}
+        if message.role == "tool":
+            return self.template.result(parts)
         return {"role": message.role, "content": parts}
 
     def _encode(self, text: str, images: Sequence[ImageRef]) -> list[int]:
@@ -118,17 +93,23 @@ class ChatTokens:
         The template shows the tools where it teaches that format; else the text of `prompts` stands in the system
         message.
         """
+        name = (tuple(messages), tuple(tools), reply_format, prompts)
+        if name in self._openings:  # a group's members begin alike
+            ids, images = self._openings[name]
+            return [*ids], [*images]
         wired = [self._wire(message) for message in messages]
-        by_template = self.shows_tools and reply_format in ("hermes", "native")
+        by_template = self.template.shows_tools and reply_format in ("hermes", "native")
         if not by_template:
             wired[0]["content"] += tools_text(tools, reply_format, prompts)
         images = [image for message in messages for image in message.images]
-        return self._encode(self._render(wired, tools if by_template else None, prompt=True), images), images
+        text = self.template.render(self.template.joined(wired), tools if by_template else None, prompt=True)
+        ids = self._encode(text, images)
+        self._openings[name] = [*ids], [*images]
+        return ids, images
 
     def tail(self, messages: Sequence[Message], *, ended: bool) -> tuple[list[int], list[ImageRef]]:
         """What stands between a reply and the next one; `ended`: the reply's last id is the end token."""
-        whole = self._render([*STAND_IN, *(self._wire(message) for message in messages)], prompt=True)
-        text = self._after_reply + whole[self._stand_in_length :]
+        text = self.template.after_reply([self._wire(message) for message in messages])
         images = [image for message in messages for image in message.images]
         return ([] if ended else [self.end_id]) + self._encode(text, images), images
 
@@ -166,16 +147,24 @@ class ChatTokens:
 
     # ------------------------------------------------------------------ pixels
     def pixels(self, image: ImageRef) -> Pixels:
-        """The image as the model's vision tower takes it; the last few thousand are kept. Raises `ImageError`."""
-        found = self._pixels.get(image.hash)
-        if found is None:
-            try:
-                found = self.family.pixels(self.processor.image_processor, image.open())
-            except (ValueError, OSError) as error:  # a strip too thin for the image processor, for one
-                raise ImageError(f"image {image.hash[:12]} ({image.width}x{image.height}): {error}") from error
-            self._pixels[image.hash] = found
-            if len(self._pixels) > 2048:
-                self._pixels.popitem(last=False)
-        else:
-            self._pixels.move_to_end(image.hash)
-        return found
+        """The image as the model's vision tower takes it. Raises `ImageError`. Any thread may ask."""
+        return self.images.of(image)
+
+
+def _marks(tokenizer: Any) -> frozenset[int]:
+    """The tokens that stand for no text of their own: a tokenizer's special and added ones."""
+    return frozenset({*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder})
+
+
+def _ends(tokenizer: Any, model_config: Any, generation_config: Any) -> frozenset[int]:
+    """What else ends a reply: the ids of the generation config, and those of the model's config that are no words.
+
+    (A config that says nothing has its class's default, which may be any word of this model's vocabulary.)
+    """
+
+    def ids(config: Any) -> set[int]:
+        found = getattr(config, "eos_token_id", None)
+        return set() if found is None else {found} if isinstance(found, int) else set(found)
+
+    asked = ids(generation_config) | ids(model_config.get_text_config()) & _marks(tokenizer)
+    return frozenset(one for one in asked if 0 <= one < len(tokenizer))

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import random
+import subprocess
 import sys
 from pathlib import Path
 
@@ -20,7 +21,11 @@ def load(name):
     """A benchmark by its path: the folder is no package, and a module called `tools` would shadow ours."""
     spec = importlib.util.spec_from_file_location(f"viewbox_benchmark_{name}", FOLDER / f"{name}.py")
     sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.path.append(str(FOLDER))  # where a script finds its neighbours
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(FOLDER))
     return module
 
 
@@ -175,3 +180,215 @@ def test_both_runs_are_drawn_also_while_one_is_behind(tmp_path):
         (tmp_path / name / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     HACKING.draw({name: tmp_path / name for name in HACKING.RUNS}, tmp_path / "drawn.png")
     assert Image.open(tmp_path / "drawn.png").size == (1200, 360)
+
+
+# ---------------------------------------------------------------------- the rollout engine's
+@pytest.fixture(scope="module")
+def engine():
+    """`rollouts.py`, with its neighbours as attributes."""
+    return load("rollouts")
+
+
+@pytest.fixture(scope="module")
+def stage(engine):
+    return engine.Stage(engine.Case(2, 2, 3, 2))
+
+
+@pytest.fixture
+def shapes(stage):
+    """A list that grows by the (rows, width) of every forward of the model."""
+    found = []
+    hook = stage.model.register_forward_pre_hook(
+        lambda module, args, given: found.append(tuple(given["input_ids"].shape)), with_kwargs=True
+    )
+    yield found
+    hook.remove()
+
+
+def completions(episodes):
+    return [episode.tokens.completion_ids for episode in episodes]
+
+
+def test_every_engine_with_something_left_out_plays_the_same_episodes(engine, stage):
+    whole = completions(stage.episodes(stage.engine()))
+    assert len(set(whole)) == len(whole) == 4
+    for variant in engine.VARIANTS.values():
+        assert completions(stage.episodes(variant.generator(stage), variant.env(stage))) == whole
+
+
+@pytest.mark.parametrize("name", ["engine", "without_kept_kv", "without_all_four"])
+def test_what_is_left_out_changes_the_work_and_not_the_log_probs(engine, stage, name):
+    def logprobs(variant):
+        stage.model.eval()
+        found = stage.episodes(variant.generator(stage), engine.Looks(stage.case))  # one prompt for all
+        return np.concatenate([episode.tokens.logprobs for episode in found])
+
+    plain, other = logprobs(engine.VARIANTS["engine"]), logprobs(engine.VARIANTS[name])
+    assert np.abs(plain).max() > 1
+    assert np.abs(plain - other).max() < 1e-4
+
+
+def test_without_shared_prefill_every_member_computes_its_prompt(engine, stage):
+    spent = {}
+    for name in ("engine", "without_shared_prefill"):
+        variant = engine.VARIANTS[name]
+        generator = variant.generator(stage)
+        (prompt,) = {len(one.tokens.prompt_ids) for one in stage.episodes(generator, variant.env(stage))}
+        spent[name] = generator.stats.prefilled
+    assert spent["without_shared_prefill"] - spent["engine"] == 2 * prompt
+
+
+def test_without_kept_kv_every_reply_computes_all_that_stands_before_it(engine, stage):
+    variant = engine.VARIANTS["without_kept_kv"]
+    generator = variant.generator(stage)
+    episodes = stage.episodes(generator, variant.env(stage))
+    expected = 0
+    for episode in (one.tokens for one in episodes):
+        starts = [i for i, (a, b) in enumerate(zip((0, *episode.mask), episode.mask)) if (a, b) == (0, 1)]  # noqa: B905
+        expected += sum(len(episode.prompt_ids) + start for start in starts)
+    prompt = len(episodes[0].tokens.prompt_ids)
+    assert generator.stats.prefilled == expected - 2 * prompt  # the prompt itself is shared
+
+
+def test_when_all_wait_for_all_there_is_one_prefill_a_turn_and_everybody_is_decoded(engine, stage, shapes):
+    variant = engine.VARIANTS["waiting_for_all"]
+    stage.play(variant.generator(stage), variant.env(stage))
+    turns = max(map(len, stage.scripts))
+    assert sum(width > 1 for _, width in shapes) == turns
+    first = next(i for i, (_, width) in enumerate(shapes) if width == 1)
+    assert shapes[first : first + max(len(one[0]) for one in stage.scripts) - 1] == [(4, 1)] * (
+        max(len(one[0]) for one in stage.scripts) - 1
+    )
+
+
+def test_without_vision_reuse_every_picture_is_looked_at_as_often_as_it_is_prefilled(engine, stage):
+    looked = {}
+    for name in ("engine", "without_vision_reuse"):
+        variant = engine.VARIANTS[name]
+        generator = variant.generator(stage)
+        episodes = stage.episodes(generator, variant.env(stage))
+        looked[name] = generator.features.images
+    pictures = [image.hash for episode in episodes for image in episode.tokens.images]
+    assert looked["engine"] == len(set(pictures))
+    assert looked["without_vision_reuse"] == len(pictures) - 2  # two prompts are shared
+
+
+def test_the_per_turn_loop_samples_as_many_tokens_as_the_engine(engine, stage):
+    assert (
+        engine.per_turn(stage)
+        == stage.play(stage.engine())
+        == sum(len(one) for script in stage.scripts for one in script)
+    )
+
+
+def test_the_floor_repeats_every_forward_of_the_engine_with_its_own_shapes(engine, stage, shapes):
+    beside = engine.Beside(stage.model)
+    stage.play(stage.engine(model=beside))
+    assert len(shapes) == 2 * beside.calls
+    assert shapes[::2] == shapes[1::2]
+    assert all(seconds > 0 for two in beside.seconds.values() for seconds in two)
+
+
+def test_a_forward_from_nothing_gives_the_same_on_the_plain_cache(engine, stage):
+    import torch
+    from transformers import DynamicCache
+
+    cache = sys.modules["plain_cache"].PlainCache(stage.model)
+    ids = torch.tensor([[5, 6, 7]])
+    given = {"input_ids": ids + 20, "attention_mask": torch.ones(1, 1, 3, 3).tril().bool()}
+    given["position_ids"] = torch.arange(3).expand(3, 1, 3)
+    cache.aim(1, 3, 3)
+    with torch.no_grad():
+        found, expected = (
+            stage.model(**given, past_key_values=one, use_cache=True).logits for one in (cache, DynamicCache())
+        )
+    assert (found - expected).abs().max() < 1e-5
+
+
+def test_twice_the_episodes_have_prompts_of_their_own_and_the_same_pictures(engine):
+    once, twice = (engine.Looks(engine.Case(n, 2, 2, 2, pictures=2)) for n in (2, 4))
+    systems = [twice.system_prompt(task) for task in twice.tasks]
+    assert len(set(systems)) == 4
+    seen = [[env.images(task)[0].tobytes() for task in env.tasks] for env in (once, twice)]
+    assert seen[1] == seen[0] * 2
+
+
+def test_trl_and_the_engine_play_the_same_completions(engine):
+    found = engine.against_trl(engine.Case(1, 2, 2, 2), 1)  # asserts that they are equal
+    assert found["tokens"] > 0
+    assert abs(found["prompt_tokens"]["engine"] - found["prompt_tokens"]["trl"]) < 20
+
+
+@pytest.mark.parametrize("given", ["floors", "a,bb"])
+def test_a_section_that_does_not_exist_is_named_with_those_that_do(engine, capsys, given):
+    with pytest.raises(SystemExit):
+        engine.main(["1", "--only", given])
+    assert f"--only: {given.split(',')[-1]}; allowed: a, b, split, floor, linear, trl" in capsys.readouterr().err
+
+
+def test_a_section_gives_its_bar_and_the_last_line_is_json_of_all_that_were_chosen(engine, capsys):
+    engine.main(["1", "--small", "--only", "linear,floor"])
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert list(found) == ["linear", "floor"]
+    assert all({"bar", "met"} <= set(section) for section in found.values())
+
+
+def test_a_short_soak_plays_as_many_episodes_as_it_is_asked_for_and_leaves_nothing_behind():
+    import asyncio
+
+    soak = load("soak")
+    soak.ROUND = 20  # of its four rounds the reader stops one, and one has little time
+    found = asyncio.run(soak.soak(60))
+    assert found["episodes"] == 60
+    assert found["ends"]["readers that stopped"] == 1
+    assert not any(found["left"].values())
+
+
+@pytest.fixture(scope="module")
+def gpu_check():
+    """(exit code, figures, lines) of a short run of `gpu_check.py` on the shipped model, as a user starts it."""
+    short = (
+        "--device",
+        "cpu",
+        "--model",
+        "package:tiny_viewer",
+        "--dtype",
+        "float32",
+        "--episodes",
+        "4",
+        "--slots",
+        "3",
+    )
+    small = ("--turns", "2", "--reply-tokens", "6", "--repeats", "1")
+    command = [sys.executable, str(FOLDER / "gpu_check.py"), *short, *small]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    lines = ran.stdout.splitlines()
+    return ran.returncode, json.loads(lines[-1]), lines
+
+
+def test_the_gpu_check_runs_without_a_gpu_and_ends_with_status_0_where_no_bar_is_missed(gpu_check):
+    status, _, lines = gpu_check
+    missed = [line for line in lines if line.startswith("MISS") and "times the per-turn loop" not in line]
+    assert missed == []
+    assert status == int(any(line.startswith("MISS") for line in lines))
+
+
+def test_the_gpu_check_compares_with_plain_forwards_with_generate_and_with_the_per_turn_loop(gpu_check):
+    _, figures, _ = gpu_check
+    assert figures["greedy as generate says"]["share"] == 1.0
+    assert 0 < figures["parity, T = 1.0"]["engine"]["max"] < 1e-4
+    assert {"speed, engine", "speed, per turn", "speed, vLLM"} <= set(figures)
+
+
+def test_a_bar_that_is_missed_is_told_and_counted(capsys):
+    report = load("gpu_check").Report()
+    report.line("fine", 1.0, True)
+    report.line("no bar", 2.0)
+    report.line("bad", {"mean": 0.5}, False, "at most 0.1")
+    assert report.missed == ["bad"]
+    assert capsys.readouterr().out.splitlines()[-1] == "MISS  bad: mean 0.5   (bar: at most 0.1)"
+
+
+def test_the_share_of_time_in_forwards_is_a_share(gpu_check):
+    _, figures, _ = gpu_check
+    assert 0.1 < figures["share of the engine's time in forwards"] < 1

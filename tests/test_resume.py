@@ -123,6 +123,7 @@ def whole(uninterrupted, tmp_path):
         {},
         {"logging_steps": 4},
         {"num_iterations": 2, "save_steps": 1},
+        {"resample": 2, "num_generations": 2, "save_steps": 1},
         {
             "gradient_accumulation_steps": 2,
             "per_device_train_batch_size": 4,
@@ -130,11 +131,13 @@ def whole(uninterrupted, tmp_path):
             "save_steps": 1,
         },
     ],
-    ids=["plain", "sums not logged yet", "several updates a batch", "one batch over several steps"],
+    ids=["plain", "sums not logged yet", "several updates a batch", "groups resampled", "one batch over several steps"],
 )
 def test_a_resumed_run_logs_and_learns_what_an_uninterrupted_one_does(config, settings, capsys):
     keep = {"save_total_limit": None}
     reference = run(config("reference", train={**settings, **keep}))
+    if "resample" in settings:
+        assert sum(line["resample/groups"] > 0 for line in metrics(reference)) > 2
     path = config("stopped", train={**settings, **keep})
     folder = run(path)
     for step in (1, 2, 3, 4):

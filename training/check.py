@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from viewbox.config import Config, located
+from viewbox.config import GRPO_ONLY, Config, located
 from viewbox.envs.types import Task
 from viewbox.errors import ConfigError, ViewboxError, unknown
 from viewbox.rollouts.environments import make_envs
+from viewbox.rollouts.settings import notes
 from viewbox.training import check_model
 
 
@@ -46,7 +47,10 @@ def _check(config: Config) -> dict[str, Any]:
         },
         "reward": str(env.reward),
         "trainer": type(arguments).__name__,
-        "notes": [f"{config.model.name}: a hub name; its files are checked when the run starts"] if hub else [],
+        "notes": [
+            *([f"{config.model.name}: a hub name; its files are checked when the run starts"] if hub else []),
+            *notes(config),
+        ],
     }
 
 
@@ -65,6 +69,9 @@ def _sections(config: Config) -> None:
     for key in ("episodes", "demonstrations", "vision"):
         if train.method != "sft" and getattr(train, key) is not None:
             raise ConfigError(f"train.{key}: only with train.method = sft; given: {train.method}")
+    for key in GRPO_ONLY:
+        if train.method != "grpo" and key in train.model_fields_set:
+            raise ConfigError(f"train.{key}: only with train.method = grpo; given: {train.method}")
     _trackers(config.log.report_to)
 
 

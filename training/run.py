@@ -18,6 +18,7 @@ from viewbox.rollouts import models, run_folder, sft, vision
 from viewbox.rollouts.environments import make_envs
 from viewbox.rollouts.evaluate import evaluate
 from viewbox.rollouts.grpo import EpisodeGRPOTrainer
+from viewbox.rollouts.settings import engine_settings, notes
 from viewbox.rollouts.store import load
 from viewbox.rollouts.tokens import ChatTokens
 from viewbox.training import curve, table, tracking
@@ -35,7 +36,7 @@ class Run:
     def __init__(self, config: Config, place: Place) -> None:
         self.config, self.folder, self.checkpoint = config, place.folder, place.checkpoint
         self.model, self.processor = self._model()
-        self.tokens = ChatTokens(self.processor, self.model.config)
+        self.tokens = ChatTokens(self.processor, self.model.config, self.model.generation_config)
         self.started = time.monotonic()
         self.teller = Teller()
         self.alarms, self.interrupt = Alarms(self.teller.tell), Interrupt()
@@ -108,15 +109,7 @@ class Run:
 
     def generation(self, **changes: Any) -> dict[str, Any]:
         """Keyword arguments of the generator."""
-        rollout = self.config.rollout
-        return {
-            "slots": rollout.slots,
-            "max_reply_tokens": rollout.max_reply_tokens,
-            "max_completion_tokens": rollout.max_completion_tokens,
-            "prefill_tokens": rollout.prefill_tokens,
-            "model_name": self.config.model.name or "tiny",
-            **changes,
-        }
+        return engine_settings(self.config, **changes)
 
     def evaluate(self, *, oracle: bool = False) -> dict[str, Any]:
         """Held-out metrics of the model as it is now."""
@@ -138,6 +131,8 @@ class Run:
 
     def grpo(self) -> EpisodeGRPOTrainer:
         """The GRPO trainer of this run."""
+        for note in [*notes(self.config), *self.tokens.template.notes] if PartialState().is_main_process else ():
+            self.teller.tell(f"note: {note}")
         arguments = trainer_arguments(self.config, self.folder / "checkpoints")
         count = len(self.env.tasks)
         lora = self.config.lora
@@ -159,6 +154,9 @@ class Run:
             time_limit=self.config.rollout.time_limit,
             episodes=self.folder / "episodes",
             kept_episodes=self.config.log.episodes_per_step,
+            importance_cap=self.config.train.importance_cap,
+            resample=self.config.train.resample,
+            micro_batch_tokens=self.config.train.micro_batch_tokens,
         )
         trainer.on_episode = lambda done, total: self.teller.status(
             f"step {trainer.state.global_step + 1}/{trainer.state.max_steps}: {done} of {total} episodes played"

@@ -18,6 +18,7 @@ from viewbox.envs.digits import viewer
 from viewbox.envs.digits.draw import LABELS
 from viewbox.errors import ConfigError
 from viewbox.rollouts.grpo import EpisodeGRPOTrainer
+from viewbox.rollouts.micro_batches import micro_batches
 from viewbox.rollouts.run_folder import read_metrics
 from viewbox.rollouts.store import load
 from viewbox.training.progress import MetricsFile, Teller
@@ -135,6 +136,7 @@ def alone(inputs, i):
     found = {
         "advantages": inputs["advantages"][i : i + 1],
         "num_items_in_batch": inputs["num_items_in_batch"],
+        "image_keys": inputs["image_keys"][i : i + 1],
         "mm_token_type_ids": inputs["mm_token_type_ids"][i : i + 1, torch.cat([prompt, completion])],
     }
     for name in ("prompt_ids", "prompt_mask"):
@@ -241,6 +243,21 @@ def test_the_gradient_of_a_batch_is_the_sum_over_its_episodes_one_by_one(trainer
     parts = sum(gradient(one, alone(inputs, i)) for i in range(8))
     assert whole.norm() > 0
     assert (whole - parts).norm() / whole.norm() < 1e-4
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "cispo"])
+def test_micro_batches_by_tokens_give_the_gradient_and_the_loss_of_the_whole_batch(trainer, looking, loss_type):
+    one = trainer(looking(), loss_type=loss_type)
+    inputs = batch_of(one)
+    whole, loss = gradient(one, inputs), one._compute_loss(one.model, inputs)
+    one.micro_batch_tokens = 200
+    assert len(micro_batches(inputs, 200)) > 3
+    one.model.zero_grad()
+    told = one.compute_loss(one.model, inputs)
+    told.backward()
+    parts = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in one.model.parameters()])
+    assert (whole - parts).norm() / whole.norm() < 1e-4
+    torch.testing.assert_close(told, loss, atol=1e-5, rtol=1e-4)
 
 
 def test_advantages_are_the_rewards_relative_to_their_own_group(trainer, looking):

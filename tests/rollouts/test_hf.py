@@ -263,7 +263,7 @@ def test_a_budget_of_bytes_decides_how_many_are_in_the_cache(qwen3, play):
     chosen = [env.tasks[i] for i in range(4)]
     model = qwen3.model()
     longest = max(len(e.tokens.prompt_ids) for e in play(env, chosen, qwen3.generator(model)))
-    each = (longest + 600) * bytes_per_token(model)
+    each = (longest + 600 + 1) * bytes_per_token(model)  # and a column for padding
     narrow = qwen3.generator(model, slots=4, kv_bytes=2 * each + 10)
     most = []
     take = narrow.cache.take
@@ -272,6 +272,7 @@ def test_a_budget_of_bytes_decides_how_many_are_in_the_cache(qwen3, play):
     one, other = (play(env, chosen, generator) for generator in (narrow, wide))
     assert [e.tokens.completion_ids for e in one] == [e.tokens.completion_ids for e in other]
     assert max(most) == 2
+    assert sum(layer.keys.nbytes + layer.values.nbytes for layer in narrow.cache.layers) <= 2 * each + 10
 
 
 def test_a_budget_that_is_too_small_for_one_episode_is_an_error_in_words(qwen3, play):

@@ -176,8 +176,45 @@ def test_the_listing_and_the_answers_are_what_qwens_template_makes_of_native_one
     endpoint = OpenAIGenerator("http://127.0.0.1:1", "m")
     listed = endpoint.request(Conversation(talk, tools, seed=0, index=0, reply_format="hermes"))["messages"]
     native = [{"role": m.role, "content": m.text} for m in talk]
-    render = qwen3.tokens._render
+    render = qwen3.tokens.template.render
     assert render(listed, prompt=True) == render(native, tools, prompt=True)
+
+
+def test_sampling_is_sent_and_extra_stands_over_it(ask):
+    _, server = one(ask(says(RIGHT), sampling={"top_k": 5, "stop": ["x"]}, extra={"top_k": 6, "seed": None}))
+    assert server.bodies[0].keys() == {"model", "messages", "tools", "top_k", "stop"}
+    assert (server.bodies[0]["top_k"], server.bodies[0]["stop"]) == (6, ["x"])
+
+
+# ---------------------------------------------------------------------- what it is doing
+def test_the_requests_under_way_are_counted_and_the_tokens_of_replies(play):
+    seen, told = [], []
+
+    def answer(body, number):
+        seen.append(generator.now())
+        return says(RIGHT, usage={"prompt_tokens": 9, "completion_tokens": 7})
+
+    with serving(answer) as server:
+        generator = OpenAIGenerator(server.url, "m")
+        told.append(generator.now())
+        play(ENV, [TASK] * 3, generator, concurrency=1)
+        told.append(generator.now())
+    assert [(load.busy, load.tokens) for load in seen] == [(1, None), (1, 7), (1, 14)]
+    assert [(load.busy, load.slots, load.tokens) for load in told] == [(0, None, None), (0, None, 21)]
+
+
+def test_a_request_that_failed_is_no_longer_under_way(play):
+    with serving(scripted(status(400, "no"))) as server:
+        generator = OpenAIGenerator(server.url, "m")
+        play(ENV, [TASK], generator)
+    assert generator.now().busy == 0
+
+
+def test_without_usage_no_tokens_are_known(play):
+    with serving(scripted(says(RIGHT))) as server:
+        generator = OpenAIGenerator(server.url, "m")
+        play(ENV, [TASK], generator)
+    assert generator.now().tokens is None
 
 
 # ---------------------------------------------------------------------- what comes back

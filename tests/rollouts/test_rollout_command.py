@@ -121,6 +121,24 @@ def test_a_setting_of_coordinates_stands_over_what_the_models_name_says(viewbox)
     assert config.load("o/config.yaml").env.settings["coordinates"] == "unit"
 
 
+def test_how_tokens_are_drawn_reaches_the_endpoint_as_far_as_it_is_given(viewbox, tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("model: {name: m}\nenv: {name: digits}\nrollout: {min_p: 0.1, top_k: 3, stop: [a]}\n")
+    given = ("--config", file, "--tasks", 1, "--top-p", 0.9, "--top-k", 7, "--stop", "b", "--stop", "c")
+    with serving(scripted(says(RIGHT))) as server:
+        assert viewbox(*given, "--endpoint", server.url, "--out", "o")[0] == 0
+    (body,) = server.bodies
+    drawn = body.keys() - {"model", "messages", "seed", "tools"}
+    assert {name: body[name] for name in drawn} == {"min_p": 0.1, "top_k": 7, "top_p": 0.9, "stop": ["b", "c"]}
+    assert config.load("o/config.yaml").rollout.stop == ["b", "c"]
+
+
+def test_an_extra_field_of_a_request_stands_over_an_option(viewbox):
+    with serving(scripted(says(RIGHT))) as server:
+        assert viewbox(*at(server, "--tasks", 1, "--top-k", 7, "--extra", "top_k=-1"))[0] == 0
+    assert server.bodies[0]["top_k"] == -1
+
+
 def test_without_native_tools_and_with_extra_fields(viewbox):
     with serving(scripted(says(RIGHT))) as server:
         more = ("--no-native-tools", "--extra", "top_k=5", "--extra", "seed=null", "--extra", "a.b=1e-3")
@@ -198,6 +216,19 @@ def test_a_local_model_plays_without_an_endpoint(viewbox):
     assert "6/6" in out
 
 
+def test_the_likeliest_token_alone_is_what_a_local_model_says_at_temperature_0(viewbox):
+    given = ("--env", "digits", "--model", "package:tiny_viewer", "--tasks", 3, "--max-tokens", 20)
+    one = ("--set", "places=4", "--set", "margin=0.25", "--set", "max_turns=2")
+    assert viewbox(*given, *one, "--top-k", 1, "--kv-bytes", "64MB", "--out", "filtered")[0] == 0
+    assert viewbox(*given, *one, "--temperature", 0, "--out", "greedy")[0] == 0
+    said = [
+        {e.info["index"]: e.tokens.completion_ids for e in load(f"{folder}/episodes", tokens=True)}
+        for folder in ("filtered", "greedy")
+    ]
+    assert said[0] == said[1]
+    assert config.load("filtered/config.yaml").rollout.kv_bytes == 64_000_000
+
+
 # ---------------------------------------------------------------------- going on
 def test_the_same_command_plays_only_what_is_missing(viewbox):
     with serving(scripted(says(RIGHT))) as server:
@@ -226,6 +257,13 @@ def test_a_folder_is_not_gone_on_with_under_other_settings(viewbox, more, words)
         code, _, err = viewbox(*at(server, "--tasks", 1, "--out", "o", *more))
     assert code == 2
     assert err == f"error: o: was started with {words}; give the same, or another --out\n"
+
+
+def test_a_folder_is_gone_on_with_in_more_slots(viewbox):
+    with serving(scripted(says(RIGHT))) as server:
+        viewbox(*at(server, "--tasks", 1, "--out", "o"))
+        assert viewbox(*at(server, "--tasks", 2, "--out", "o", "--concurrency", 3))[0] == 0
+    assert places(Path("o")) == {(0, 0): 1, (1, 0): 1}
 
 
 def test_a_group_goes_on_with_the_seeds_it_would_have_had(viewbox):
@@ -389,6 +427,13 @@ def test_restricted_images_leave_for_this_machine_only(viewbox, monkeypatch, tmp
         (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--tasks", 10**6), "has 100000"),
         (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--time-limit", 0), "rollout.time_limit"),
         (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--held-out"), "env.eval"),
+        (
+            ("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--kv-bytes", "2GB"),
+            "command line: rollout.kv_bytes = 2000000000: is about a local model; with an endpoint its server decides",
+        ),
+        (("--env", "digits", "--model", "m", "--kv-bytes", "much"), "text such as 2GiB or 500MB"),
+        (("--env", "digits", "--model", "m", "--top-p", 1.5), "command line: rollout.top_p = 1.5: allowed: a number"),
+        (("--env", "digits", "--model", "m", "--stop", ""), "rollout.stop.0 = ''"),
         (("--env", "other", "--model", "m", "--config", "quickstart"), "the config's environment is digits"),
         (("--env", "digits", "--model", "/no/such/folder"), "/no/such/folder"),
     ],

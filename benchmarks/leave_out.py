@@ -1,0 +1,75 @@
+"""The engine without one of the four things that make it fast, for the split of its gain in `rollouts.py`.
+
+Each is left out where the engine allows it, not by a setting: a prompt that differs from its first words is nobody
+else's; a row whose length is put back is computed again; a row may not start while others speak; a picture that comes
+under a new name is looked at again. Without all four it does the work of the per-turn loop.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from looks import Looks, ScriptedEngine, Stage
+
+from viewbox.rollouts.conversation import Conversation, GeneratedReply
+from viewbox.rollouts.features import Features
+
+
+class ForgetsTurns(ScriptedEngine):
+    """Nothing is kept in the cache from turn to turn: the whole conversation is prefilled for every reply."""
+
+    async def reply(self, conversation: Conversation) -> GeneratedReply:
+        row = self.rows[conversation]
+        if conversation.record.completion_ids:
+            row.length, row.position, row.prompt, row.after_prompt = 0, 0, None, None
+        return await super().reply(conversation)
+
+
+class WaitsForAll(ScriptedEngine):
+    """Nobody starts before all have ended their turn; who has ended it is decoded as padding meanwhile."""
+
+    def _new(self) -> None:
+        super()._new()
+        cache = self.cache
+        cache.compact = lambda speaking: 1 + max(i for i, row in enumerate(cache.held) if row)  # type: ignore[method-assign]
+
+    def _may_start(self, row: Any) -> bool:
+        there = (other.future is not None and other.due <= self.step for other in self.rows.values())
+        return not self.speaking and super()._may_start(row) and all(there)
+
+
+class LooksAnew(Features):
+    """Every picture of every prefill goes through the vision tower, as often as it stands there."""
+
+    def of(self, images: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        self.clear()
+        return super().of([(f"{i}-{name}", pixels) for i, (name, pixels) in enumerate(images)])
+
+
+class ForgetsAndWaits(ForgetsTurns, WaitsForAll):
+    pass
+
+
+@dataclass(frozen=True)
+class Variant:
+    """An engine with something left out."""
+
+    kind: type[ScriptedEngine] = ScriptedEngine
+    features: type[Features] = Features
+    alone: bool = False  # no prompt is shared
+
+    def generator(self, stage: Stage) -> ScriptedEngine:
+        return stage.engine(self.kind, features=self.features(stage.model, stage.tokens.family))
+
+    def env(self, stage: Stage) -> Looks:
+        return Looks(stage.case, alone=self.alone)
+
+
+VARIANTS = {
+    "engine": Variant(),
+    "without_shared_prefill": Variant(alone=True),
+    "without_kept_kv": Variant(ForgetsTurns),
+    "waiting_for_all": Variant(WaitsForAll),
+    "without_vision_reuse": Variant(features=LooksAnew),
+    "without_all_four": Variant(ForgetsAndWaits, LooksAnew, alone=True),
+}

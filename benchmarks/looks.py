@@ -1,0 +1,167 @@
+"""What the engine's benchmarks play: an environment with pictures, scripted replies, and an engine that says them.
+
+A random model never calls a tool, so every side samples as usual and then says what the script says: equal tokens,
+equal turns. `Stage` holds what all sides of a comparison share.
+"""
+
+import asyncio
+import os
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import torch
+
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.image import View
+from viewbox.envs.tools import Outcome, Tool
+from viewbox.envs.types import Episode, Task
+from viewbox.rewards import ExactMatchReward
+from viewbox.rollouts import tiny
+from viewbox.rollouts.conversation import Conversation
+from viewbox.rollouts.driver import play_many
+from viewbox.rollouts.hf import HFGenerator
+from viewbox.rollouts.tokens import ChatTokens
+
+PATCH = 8
+CALL = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'
+QUESTION = "What is to be seen on this picture? Look at it as often as you like, and then say in a sentence what it is."
+
+
+@dataclass(frozen=True)
+class Case:
+    """How much is played. Sides are in image tokens: a picture of side n takes n * n."""
+
+    prompts: int
+    group: int  # episodes of each prompt
+    side: int  # of the prompt's picture
+    tool_side: int  # of what the tool shows
+    pictures: int | None = None  # distinct pictures of prompts; none: one each
+
+    @property
+    def episodes(self) -> int:
+        return self.prompts * self.group
+
+
+class Looks(BaseMultiTurnEnv):
+    """A picture, and a tool that shows another. `alone`: no two episodes have the same prompt, from its first words."""
+
+    name = "looks"
+    tools = ("look",)
+    max_turns = 6
+    boundary = False
+
+    def __init__(self, case: Case, alone: bool = False) -> None:
+        def look(view: View) -> Outcome:
+            """Shows a part of the picture."""
+            return Outcome(None, "looked", {}, image=picture(int(view.source.pixels[0, 0]), case.tool_side))
+
+        self.__dict__.update(_case=case, _alone=alone, own_tools=(Tool.of(look),))
+        super().__init__(max_pixels=(case.side * 2 * PATCH) ** 2)
+
+    @property
+    def group(self) -> int:
+        """How often each task is to be played."""
+        return 1 if self._alone else self._case.group  # type: ignore[attr-defined]
+
+    @property
+    def tasks(self) -> list[Task]:
+        case: Case = self._case  # type: ignore[attr-defined]
+        each = case.group // self.group
+        seeds = [i // each % (case.pictures or case.prompts) for i in range(case.prompts * each)]
+        return [
+            Task(f"looks-{i}", metadata={"number": i, "seed": seed}, prompt={"question": QUESTION})
+            for i, seed in enumerate(seeds)
+        ]
+
+    def system_prompt(self, task: Task) -> str:
+        return f"{task.metadata['number']:05d}: you read an image with a viewer's tools."
+
+    def images(self, task: Task) -> list[np.ndarray]:
+        return [picture(task.metadata["seed"], self._case.side)]  # type: ignore[attr-defined]
+
+    def default_reward(self) -> ExactMatchReward:
+        return ExactMatchReward("text")
+
+
+def picture(seed: int, side: int) -> np.ndarray:
+    """Noise of side * side image tokens."""
+    pixels = side * 2 * PATCH
+    return np.random.default_rng(seed).integers(0, 255, (pixels, pixels), dtype=np.uint8)
+
+
+def script(tokens: ChatTokens, seed: int) -> list[list[int]]:
+    """The replies of one episode: 1 to 4 calls in 20 to 60 tokens each, and an answer of 20 to 100."""
+    rng = np.random.default_rng(seed)
+    call = tokens.tokenizer(CALL, add_special_tokens=False)["input_ids"]
+    plain = [i for i in range(len(tokens.tokenizer)) if re.fullmatch(r" ?[a-z]+", tokens.tokenizer.decode([i]))]
+    words = lambda n: rng.choice(plain, n).tolist()  # noqa: E731
+    turns = range(rng.integers(1, 5))
+    calls = [[*words(int(rng.integers(20, 61)) - 1 - len(call)), *call, tokens.end_id] for _ in turns]
+    return [*calls, [*words(int(rng.integers(20, 101)) - 1), tokens.end_id]]
+
+
+def turn_of(conversation: Conversation) -> int:
+    """How many replies were said in it."""
+    return sum(message.role == "assistant" for message in conversation.messages)
+
+
+class ScriptedEngine(HFGenerator):
+    """The engine, that says what the script says; what it would have sampled is worked out all the same."""
+
+    def __init__(self, *args: Any, scripts: list[list[list[int]]], **kwargs: Any) -> None:
+        self.scripts = scripts
+        super().__init__(*args, **kwargs)
+
+    def _drawn(self, rows: Any, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        ids, _ = super()._drawn(rows, logits)
+        said = [self._line(row.conversation)[len(row.said)] for row in rows]
+        ids = torch.tensor(said, device=ids.device)
+        return ids, torch.log_softmax(logits, dim=-1).gather(1, ids[:, None])[:, 0]
+
+    def _line(self, conversation: Conversation) -> list[int]:
+        return self.scripts[conversation.index % len(self.scripts)][turn_of(conversation)]
+
+
+@dataclass
+class Stage:
+    """A case with its tiny model (about a million parameters), and what its episodes say."""
+
+    case: Case
+    processor: Any = field(init=False)
+    model: Any = field(init=False)
+    tokens: ChatTokens = field(init=False)
+    scripts: list[list[list[int]]] = field(init=False)
+    env: Looks = field(init=False)
+
+    def __post_init__(self) -> None:
+        tokenizer = tiny.tokenizer([QUESTION, CALL, "hello world"] * 10, 896)
+        patches = max(self.case.side, self.case.tool_side) * 2
+        self.processor = tiny.processor(tokenizer, patch=PATCH, max_pixels=(patches * PATCH) ** 2)
+        self.model = tiny.model(tokenizer, hidden=128, layers=4, vision_layers=3, positions=patches**2).eval()
+        self.tokens = ChatTokens(self.processor, self.model.config)
+        self.scripts = [script(self.tokens, i) for i in range(self.case.episodes)]
+        self.env = Looks(self.case)
+
+    def engine(self, kind: type[ScriptedEngine] = ScriptedEngine, **settings: Any) -> ScriptedEngine:
+        given = {"model": self.model, "tokens": self.tokens, "slots": self.case.episodes} | settings
+        return kind(scripts=self.scripts, max_completion_tokens=4000, **given)
+
+    def episodes(self, generator: ScriptedEngine, env: Looks | None = None) -> list[Episode]:
+        """All episodes, played; in the order of their tasks."""
+        env = env or self.env
+
+        async def played() -> list[Episode]:
+            limits = {"group": env.group, "concurrency": generator.slots}
+            return [episode async for episode in play_many(env, env.tasks, generator, **limits)]
+
+        found = asyncio.run(played())
+        assert {episode.end_reason for episode in found} == {"answered"}
+        return sorted(found, key=lambda episode: (episode.info["index"], episode.info["sample"]))
+
+    def play(self, generator: ScriptedEngine, env: Looks | None = None) -> int:
+        """Plays all episodes; how many tokens were sampled."""
+        return sum(sum(episode.tokens.mask) for episode in self.episodes(generator, env) if episode.tokens)

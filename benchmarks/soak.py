@@ -1,0 +1,216 @@
+"""Thousands of short episodes in one process, most of them with a fault: does memory grow, is anything left behind?
+
+    python benchmarks/soak.py [EPISODES]        (default 20000; one thread; the last line is one JSON object)
+
+A model of 63,000 parameters, that only emits garbage, plays in rounds; scripted calls among its replies go to
+tools that show a picture, raise, or hang (in a thread and in the event loop). In every fourth round the time of most
+episodes runs out, and in every fourth the reader stops half way and starts again. Pictures are 500, and of the caches
+with a bound the features' is set so low that it is full all the time. Resident memory counts from the first 1,000
+episodes on; at the end no slot may be held, no task and no conversation be there, and no thread but idle ones.
+"""
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import torch
+from pydantic import BaseModel
+
+from viewbox.envs import threads
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.frozen import thaw
+from viewbox.envs.image import View
+from viewbox.envs.tools import Outcome, Tool
+from viewbox.envs.types import Episode, Task
+from viewbox.rewards import ExactMatchReward
+from viewbox.rollouts import tiny
+from viewbox.rollouts.conversation import Conversation
+from viewbox.rollouts.driver import play_many
+from viewbox.rollouts.features import Features
+from viewbox.rollouts.hf import HFGenerator
+from viewbox.rollouts.scripted import Forced
+from viewbox.rollouts.tokens import ChatTokens
+
+BAR = 0.02  # how much resident memory may grow after the first SAMPLE episodes
+SAMPLE = 1000  # episodes between two looks at it
+ROUND, GROUP = 250, 2  # episodes of one `play_many`, and of one task
+SLOTS = 64
+PICTURES, SIDE, PATCH = 500, 32, 8
+LIMIT = 0.05  # seconds a tool may take
+HANGS = 0.5  # seconds a tool that hangs in a thread does: its thread lives on for so long
+SHORT = 0.4  # seconds an episode may take in the rounds where that is too little for most
+KEPT = 2**17  # bytes of vision features: less than those of all pictures
+
+
+def look(view: View) -> Outcome:
+    """Shows another picture."""
+    return Outcome(None, "looked", image=255 - view.source.pixels[::2])
+
+
+def trip(view: View) -> Outcome:
+    """Raises."""
+    raise KeyError("no such row")
+
+
+def stare(view: View) -> Outcome:
+    """Hangs in a thread."""
+    time.sleep(HANGS)
+    return Outcome(None, "too late")
+
+
+async def muse(query: str) -> str:
+    """Hangs in the event loop."""
+    await asyncio.sleep(3600)
+    return "never"
+
+
+def call(name: str) -> str:
+    arguments = '{"query": "x"}' if name == "muse" else "{}"
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+
+
+SCRIPTS: tuple[list[str | None], ...] = (  # replies; None: the model's own, as all after the last one
+    [],
+    [call("look")],
+    [None, call("trip")],
+    [],
+    [call("trip"), call("look")],
+    [None, call("look")],
+    [],
+    [call("muse")],
+    [None, call("look"), call("trip")],
+    [None, call("stare")],
+)
+
+
+class Seen(BaseModel):
+    word: str
+
+
+class Soak(BaseMultiTurnEnv):
+    """A small picture, and tools good and bad."""
+
+    name = "soak"
+    answer = Seen
+    own_tools = (Tool.of(look), Tool.of(trip), Tool.of(stare), Tool.of(muse))
+    tools = ("look", "trip", "stare", "muse")
+    tool_time_limit = LIMIT
+    max_turns = 3
+    max_pixels = SIDE * SIDE
+    boundary = False
+
+    @cached_property
+    def tasks(self) -> list[Task]:
+        return [Task(f"soak-{i}", metadata={"seed": i}, prompt={"question": "What is it?"}) for i in range(PICTURES)]
+
+    def images(self, task: Task) -> list[np.ndarray]:
+        return [np.random.default_rng(task.metadata["seed"]).integers(0, 255, (SIDE, SIDE), dtype=np.uint8)]
+
+    def default_reward(self) -> ExactMatchReward:
+        return ExactMatchReward("word")
+
+
+def script(conversation: Conversation) -> str | None:
+    plan = SCRIPTS[conversation.index % len(SCRIPTS)]
+    said = sum(message.role == "assistant" for message in conversation.messages)
+    return plan[said] if said < len(plan) else None
+
+
+def generator(env: Soak) -> HFGenerator:
+    """The engine over a model whose replies are a few random tokens."""
+    schemas = [json.dumps(thaw(schema)) for schema in env.tool_schemas]
+    tokenizer = tiny.tokenizer([env.opening(env.tasks[0]), *schemas, *map(call, env.tools)] * 20, 896)
+    processor = tiny.processor(tokenizer, patch=PATCH, max_pixels=SIDE * SIDE)
+    model = tiny.model(tokenizer, hidden=32, layers=2, vision_hidden=16, vision_layers=2, positions=16).eval()
+    tokens = ChatTokens(processor, model.config)
+    features = Features(model, tokens.family, kept=KEPT)
+    limits: dict[str, Any] = {"max_reply_tokens": 6, "max_completion_tokens": 400}
+    return HFGenerator(model, tokens, slots=SLOTS, patience=0.02, features=features, **limits)
+
+
+async def rounds(env: Soak, engine: HFGenerator, count: int, ends: Counter[str]) -> AsyncIterator[Episode]:
+    """Episodes, `count` in all, from as many `play_many` as it takes; `ends` also counts readers that stopped."""
+    player = Forced(engine.tokens, script, engine, max_completion_tokens=engine.max_completion_tokens)
+    number = 0
+    while count > 0:
+        size = min(ROUND, count)
+        tasks = [env.tasks[(number * ROUND // GROUP + i) % PICTURES] for i in range(-(-size // GROUP))]
+        wanted = -(-size // 2) if number % 4 == 2 else size  # the reader stops half way
+        limit = SHORT if number % 4 == 3 else None
+        settings: dict[str, Any] = {"group": GROUP, "concurrency": SLOTS, "time_limit": limit, "seed": number}
+        async with aclosing(play_many(env, tasks, player, **settings)) as played:  # type: ignore[type-var]
+            for _ in range(wanted):
+                yield await anext(played)
+        ends["readers that stopped"] += wanted < size
+        count, number = count - wanted, number + 1
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def soak(count: int) -> dict[str, Any]:
+    """Plays; what was measured."""
+    env = Soak()
+    engine = generator(env)
+    ends: Counter[str] = Counter()
+    memory: list[int] = []
+    started, done = time.perf_counter(), 0
+    async for episode in rounds(env, engine, count, ends):
+        done += 1
+        ends[episode.end_reason] += 1
+        if done % SAMPLE == 0 or done == count:
+            gc.collect()
+            memory.append(resident())
+            line = (
+                done,
+                memory[-1] / 2**20,
+                threading.active_count(),
+                engine.cache.taken,
+                time.perf_counter() - started,
+            )
+            print("{:7d} episodes  {:8.1f} MB  {:3d} threads  {:3d} slots held  {:6.0f} s".format(*line), flush=True)
+    await asyncio.sleep(2 * HANGS)  # the threads that hang, and the engine, end by themselves
+    left = {
+        "slots": engine.cache.taken,
+        "conversations": len(engine.rows),
+        "tasks": len(asyncio.all_tasks()) - 1,
+        "threads": max(0, sum(thread.name == "viewbox" for thread in threading.enumerate()) - threads.CROWD),
+    }
+    growth = memory[-1] / memory[0] - 1
+    return {
+        "episodes": done,
+        "ends": dict(ends),
+        "seconds": time.perf_counter() - started,
+        "resident_mb": [round(one / 2**20, 1) for one in memory],
+        "growth": growth,
+        "bar": BAR,
+        "left": left,
+        "images_through_the_tower": engine.features.images,
+        "passed": growth <= BAR and not any(left.values()),
+    }
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    logging.disable(logging.ERROR)  # what fails here is meant to
+    print(json.dumps(asyncio.run(soak(int(sys.argv[1]) if len(sys.argv) > 1 else 20_000))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""Sampled tokens/s of one generation phase: TRL 1.16's own loop (`environment_factory`) against the engine.
+
+    python benchmarks/trl_loop.py [REPEATS]        (default 2; one thread; the last line is one JSON object)
+
+Both sides play the same environment with the same model, at temperature 1 and in fp32, and their completions are
+equal, observations included (checked): TRL's environment below steps ours, its messages are ours, and TRL renders them
+with its native template of Qwen3-VL. Both sample and then say what the script says. What differs is in the engine's
+disfavour: our tool's schema says `"required": []` in every prompt, TRL's does not; `_generate` is timed alone, so TRL
+resets its environments and scores outside of it, and it records no log-probs; the engine's time holds all of that.
+Nothing is kept from one repeat to the next on either side.
+"""
+
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from looks import CALL, Case, Stage  # first: it asks for one thread
+
+# ruff: isort: split
+import torch
+from datasets import Dataset
+from per_turn import Force
+from transformers import LogitsProcessorList
+from trl import GRPOConfig, GRPOTrainer, chat_template_utils
+
+from viewbox.envs.base import Reply
+from viewbox.envs.types import ImageRef, Message
+from viewbox.rollouts.tokens import ChatTokens
+
+BAR = 2.5
+
+
+def blocks(message: Message) -> list[dict[str, Any]]:
+    """A message's content as TRL takes it."""
+    return [
+        {"type": "image", "image": part.open().convert("RGB")}
+        if isinstance(part, ImageRef)
+        else {"type": "text", "text": part}
+        for part in message.content
+    ]
+
+
+class Played(NamedTuple):
+    """An episode's ids; `mask` is 1 where they were sampled."""
+
+    prompt: list[int]
+    completion: list[int]
+    mask: list[int]
+
+
+def environment_of(stage: Stage) -> type:
+    """Our environment as a class whose public methods TRL offers as tools."""
+
+    class TRLLooks:
+        def reset(self, number: int, **row: Any) -> None:
+            self._state = stage.env.reset(stage.env.tasks[number], seed=0)
+
+        async def look(self):  # TRL would put a return type into the prompt
+            """Shows a part of the picture."""
+            result = await stage.env.step(self._state, Reply(CALL))
+            return [block for message in result.messages for block in blocks(message)]
+
+    return TRLLooks
+
+
+class Scripted:
+    """`model.generate` that says what the script says; TRL keeps its rows in order, and drops those that answered."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.generate = stage, stage.model.generate
+        self.restart()
+
+    def restart(self) -> None:
+        self.turn, self.active = 0, list(range(len(self.stage.scripts)))
+
+    def __call__(self, input_ids: torch.Tensor, **given: Any) -> Any:
+        assert len(input_ids) == len(self.active)
+        said = [self.stage.scripts[i][self.turn] for i in self.active]
+        self.turn += 1
+        self.active = [i for i in self.active if self.turn < len(self.stage.scripts[i])]
+        force = LogitsProcessorList([Force(said, input_ids.shape[1], self.stage.tokens.pad_id)])
+        return self.generate(input_ids=input_ids, logits_processor=force, **given)
+
+
+class TRLSide:
+    """TRL's trainer on a stage, whose `_generate` is timed."""
+
+    def __init__(self, stage: Stage, folder: str) -> None:
+        self.stage, self.scripted = stage, Scripted(stage)
+        case = stage.case
+        self.rows = [
+            {"number": number, "prompt": self._prompt(number)}
+            for number in range(case.prompts)
+            for _ in range(case.group)
+        ]
+        self.trainer = GRPOTrainer(
+            model=stage.model,
+            reward_funcs=[lambda completions, **columns: [0.0] * len(completions)],
+            args=GRPOConfig(
+                output_dir=folder,
+                per_device_train_batch_size=case.episodes,
+                num_generations=case.group,
+                max_completion_length=4000,
+                temperature=1.0,
+                use_cpu=True,
+                bf16=False,
+                gradient_checkpointing=False,  # else it would be switched off and on around each turn
+                report_to=[],
+            ),
+            train_dataset=Dataset.from_list([{"number": 0, "prompt": [{"role": "user", "content": ""}]}]),
+            processing_class=stage.processor,
+            environment_factory=environment_of(stage),
+        )
+
+    def _prompt(self, number: int) -> list[dict[str, Any]]:
+        env = self.stage.env
+        return [
+            {"role": message.role, "content": blocks(message)}
+            for message in env.reset(env.tasks[number], seed=0).messages
+        ]
+
+    def play(self) -> tuple[float, list[Played]]:
+        """Seconds of one generation phase, and what it gave."""
+        found: dict[str, Any] = {}
+        generate = type(self.trainer)._generate
+
+        def watched(prompts: list) -> tuple:
+            started = time.perf_counter()
+            found["out"] = generate(self.trainer, prompts)
+            found["seconds"] = time.perf_counter() - started
+            return found["out"]
+
+        self.scripted.restart()
+        model, trainer = self.stage.model, self.trainer
+        model.generate, trainer._generate = self.scripted, watched  # type: ignore[method-assign]
+        model.train()
+        try:
+            trainer._generate_and_score_completions(self.rows)
+        finally:
+            del model.generate, trainer._generate
+            model.eval()
+        prompts, completions, masks, *_ = found["out"]
+        return found["seconds"], [Played(*one) for one in zip(prompts, completions, masks, strict=True)]
+
+
+def engine_side(stage: Stage) -> tuple[float, list[Played]]:
+    """The same of the engine, through `play_many`."""
+    stage.tokens = ChatTokens(stage.processor, stage.model.config)  # no picture is known
+    generator = stage.engine()
+    started = time.perf_counter()
+    episodes = stage.episodes(generator)
+    seconds = time.perf_counter() - started
+    tokens = [episode.tokens for episode in episodes]
+    return seconds, [Played(*map(list, (one.prompt_ids, one.completion_ids, one.mask))) for one in tokens if one]
+
+
+def against_trl(case: Case, repeats: int) -> dict[str, Any]:
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    stage = Stage(case)
+    native = (Path(chat_template_utils.__file__).parent / "chat_templates" / "qwen3_vl.jinja").read_text()
+    stage.processor.chat_template = stage.processor.tokenizer.chat_template = native
+    seconds: dict[str, list[float]] = {"engine": [], "trl": []}
+    with tempfile.TemporaryDirectory() as folder:
+        side = TRLSide(stage, folder)
+        for _ in range(repeats):
+            spent, theirs = side.play()
+            seconds["trl"].append(spent)
+            spent, ours = engine_side(stage)
+            seconds["engine"].append(spent)
+            assert [one[1:] for one in ours] == [one[1:] for one in theirs]
+    best = {name: min(found) for name, found in seconds.items()}
+    sampled = sum(sum(one.mask) for one in ours)
+    ratio = best["trl"] / best["engine"]
+    return {
+        "ratio": ratio,
+        "bar": BAR,
+        "met": ratio >= BAR,
+        "seconds": best,
+        "tokens": sampled,
+        "tokens_per_second": {name: sampled / spent for name, spent in best.items()},
+        "episodes": case.episodes,
+        "prompt_tokens": {"engine": len(ours[0].prompt), "trl": len(theirs[0].prompt)},
+    }
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 2
+    print(json.dumps(against_trl(Case(8, 8, 12, 8), repeats)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""Log-probs of a batch of episodes for a loss, with what episodes share computed once.
+
+Members of a group have one prompt: all of it but its last token goes through the model once, and its keys and values
+serve every member, gradients included (as Prefix Grouper does, arXiv 2506.05433). Every distinct image goes through
+the vision tower once. What remains, replies and observations, goes in parts of similar length, so that little of it is
+padding. The numbers and gradients are those of a plain forward of each episode alone (tested).
+
+Gradient checkpointing drops keys and values: prompts are then computed for every member.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from viewbox.rollouts.families import Family, Pixels
+from viewbox.rollouts.features import in_parts
+from viewbox.rollouts.forwards import understood
+
+WASTE = 0.2  # of the tokens of a part may be padding
+
+
+@dataclass(frozen=True)
+class Row:
+    """What of an episode goes through the model by itself: its last `scored` tokens are those of its completion."""
+
+    ids: list[int]
+    positions: torch.Tensor  # (3, len(ids))
+    images: list[int]
+    scored: int
+    prompt: int = -1  # the shared prompt before it
+
+
+class Kept(CacheLayerMixin):
+    """Keys and values of one layer: those of the prompts are kept, and put before those of the rows that follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prompts: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.rows: Any = None  # which prompt each row follows
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        self.prompts = key_states, value_states
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> tuple:
+        if self.prompts is None:
+            self.lazy_initialization(key_states, value_states)
+            return key_states, value_states
+        keys, values = (kept[self.rows] for kept in self.prompts)
+        return torch.cat([keys, key_states], dim=2), torch.cat([values, value_states], dim=2)
+
+    def get_mask_sizes(self, query_length: Any) -> tuple[int, int]:
+        return self.get_seq_length() + int(query_length), 0
+
+    def get_seq_length(self) -> int:
+        return 0 if self.prompts is None else self.prompts[0].shape[2]
+
+    def get_max_length(self) -> int:
+        return -1
+
+    get_max_cache_shape = get_max_length
+
+
+class Scorer:
+    """Scores the episodes of a batch (`collate`) with one model, `whole`, which no wrapper of processes is around."""
+
+    def __init__(self, whole: Any, family: Family, image_id: int, pad_id: int) -> None:
+        self.whole, self.family, self.image_id, self.pad_id = whole, family, image_id, pad_id
+        base = whole.get_base_model() if hasattr(whole, "get_base_model") else whole
+        self.backbone = base.model
+        self.device = whole.device
+
+    def __call__(self, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """(log-probs, entropies), each (B, C), of the completions' tokens; 0 on padding."""
+        features = self._features(batch)
+        checkpointed = any(getattr(module, "gradient_checkpointing", False) for module in self.whole.modules())
+        rows, prompts = self._rows(batch, shared=not checkpointed)
+        kept = self._prompts(prompts, features) if prompts else None
+        width = batch["completion_ids"].shape[1]
+        parts = list(_parts([len(row.ids) for row in rows]))
+        found = [self._scored([rows[k] for k in part], prompts, kept, features, width) for part in parts]
+        order = torch.tensor([k for part in parts for k in part], device=self.device).argsort()
+        logps, entropies = (torch.cat(one)[order] for one in zip(*found, strict=True))
+        return logps, entropies
+
+    def _features(self, batch: dict[str, Any]) -> dict[int, tuple[Pixels, Any]]:
+        """Each distinct image of the batch with what the vision tower makes of it."""
+        if not sum(batch.get("num_images") or ()):
+            return {}
+        grids = [tuple(grid) for grid in batch["image_grid_thw"].tolist()]
+        values = batch["pixel_values"].split([t * h * w for t, h, w in grids])
+        counted = zip(batch["image_keys"].tolist(), batch["num_images"], strict=True)
+        keys = [key for row, count in counted for key in row[:count]]
+        tokens = [t * h * w // self.family.merge**2 for t, h, w in grids]
+        images = {key: Pixels(*one) for key, one in zip(keys, zip(values, grids, tokens, strict=True), strict=True)}
+        found: dict[int, tuple[Pixels, Any]] = {}
+        for part in in_parts(images):
+            made = self.family.features(self.whole, [images[key] for key in part])
+            found |= {key: (images[key], one) for key, one in zip(part, made, strict=True)}
+        return found
+
+    def _rows(self, batch: dict[str, Any], shared: bool) -> tuple[list[Row], list[Row]]:
+        """A row for each episode, and the prompts that they share."""
+        rows: list[Row] = []
+        prompts: dict[Any, tuple[int, Row, int]] = {}
+        grids = self._grids(batch)
+        for prompt, said, images in zip(*self._ids(batch), grids, strict=True):
+            before = self._images_in(prompt, images)
+            if not shared or len(prompt) < 2:
+                positions, _ = self.family.positions(prompt + said, self.image_id, [g for _, g in images], 0)
+                rows.append(Row(prompt + said, positions, [key for key, _ in images], len(said)))
+                continue
+            name = (tuple(prompt), tuple(key for key, _ in images[:before]))
+            if name not in prompts:
+                at = [grid for _, grid in images[:before]]
+                positions, after = self.family.positions(prompt[:-1], self.image_id, at, 0)
+                prompts[name] = len(prompts), Row(prompt[:-1], positions, list(name[1]), 0), after
+            number, _, after = prompts[name]
+            at = [grid for _, grid in images[before:]]
+            positions, _ = self.family.positions(prompt[-1:] + said, self.image_id, at, after)
+            rows.append(Row(prompt[-1:] + said, positions, [key for key, _ in images[before:]], len(said), number))
+        return rows, [row for _, row, _ in prompts.values()]
+
+    def _ids(self, batch: dict[str, Any]) -> tuple[list[list[int]], list[list[int]]]:
+        """Prompts and completions without padding."""
+        found = []
+        for name in ("prompt", "completion"):
+            masks, ids = batch[f"{name}_mask"].tolist(), batch[f"{name}_ids"].tolist()
+            found.append([[i for i, m in zip(*pair, strict=True) if m] for pair in zip(ids, masks, strict=True)])
+        return found[0], found[1]
+
+    def _grids(self, batch: dict[str, Any]) -> list[list[tuple[int, tuple[int, int, int]]]]:
+        """(key, grid) of each episode's images, in order."""
+        counts = batch.get("num_images") or [0] * len(batch["prompt_ids"])
+        grids = iter(batch["image_grid_thw"].tolist() if sum(counts) else ())
+        keys = batch["image_keys"].tolist()
+        return [[(key, tuple(next(grids))) for key in row[:n]] for row, n in zip(keys, counts, strict=True)]
+
+    def _images_in(self, prompt: list[int], images: Sequence[tuple[int, tuple[int, int, int]]]) -> int:
+        """How many of an episode's images are in its prompt."""
+        left, count = prompt.count(self.image_id), 0
+        while left > 0:
+            t, h, w = images[count][1]
+            left, count = left - t * h * w // self.family.merge**2, count + 1
+        return count
+
+    def _padded(self, rows: Sequence[Row], features: dict[int, tuple[Pixels, Any]]) -> dict[str, Any]:
+        """The model's keyword arguments for rows padded right, without mask and cache."""
+        width = max(len(row.ids) for row in rows)
+        ids = torch.tensor([row.ids + [self.pad_id] * (width - len(row.ids)) for row in rows], device=self.device)
+        pad = torch.nn.functional.pad
+        positions = torch.stack([pad(row.positions, (0, width - len(row.ids))) for row in rows], dim=1)
+        given: dict[str, Any] = {"input_ids": ids, "position_ids": positions.to(self.device)}
+        images = [features[key][1] for row in rows for key in row.images]
+        if images:
+            given |= self.family.feature_inputs(images)
+            given["mm_token_type_ids"] = (ids == self.image_id).int()
+        return given
+
+    def _prompts(self, prompts: Sequence[Row], features: dict[int, tuple[Pixels, Any]]) -> Cache:
+        """The prompts through the model; their keys and values."""
+        kept = Cache(layers=[Kept() for _ in range(self.whole.config.get_text_config().num_hidden_layers)])
+        given = self._padded(prompts, features)
+        mask = _causal(given["input_ids"])[None, None]
+        self.backbone(**given, attention_mask=understood(self.whole, mask), past_key_values=kept, use_cache=False)
+        return kept
+
+    def _scored(
+        self,
+        rows: Sequence[Row],
+        prompts: Sequence[Row],
+        kept: Cache | None,
+        features: dict[int, tuple[Pixels, Any]],
+        width: int,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(log-probs, entropies), each (rows, width), after one forward of rows of similar length."""
+        given = self._padded(rows, features)
+        ids = given["input_ids"]
+        mask = _causal(ids).expand(len(rows), 1, -1, -1)
+        if kept is not None:
+            following = torch.tensor([row.prompt for row in rows], device=self.device)
+            lengths = torch.tensor([len(prompts[row.prompt].ids) if row.prompt >= 0 else 0 for row in rows])
+            for layer in kept.layers:
+                layer.rows = following
+            columns = torch.arange(kept.get_seq_length(), device=self.device)
+            before = columns[None, None, None, :] < lengths.to(self.device)[:, None, None, None]
+            mask = torch.cat([before.expand(-1, -1, ids.shape[1], -1), mask], dim=-1)
+        starts = torch.tensor([[len(row.ids) - row.scored] for row in rows], device=self.device)
+        ends = torch.tensor([[len(row.ids)] for row in rows], device=self.device)
+        columns = torch.arange(ids.shape[1], device=self.device)[None]
+        labels = ids.masked_fill((columns < starts) | (columns >= ends), -100)
+        mask = understood(self.whole, mask)
+        out = self.whole(**given, attention_mask=mask, past_key_values=kept, labels=labels, fused_lm_head=True)
+        places = starts - 1 + torch.arange(width, device=self.device)
+        inside = places < ends - 1
+        places = places.clamp(max=ids.shape[1] - 2)
+        entropy = torch.zeros_like(out.log_probs) if out.entropy is None else out.entropy  # a reference model has none
+        return out.log_probs.gather(1, places) * inside, entropy.gather(1, places) * inside
+
+
+def takes_scorers(model: Any) -> None:
+    """Lets `model(scorer=…)` be what a `Scorer` bound to a batch gives.
+
+    A model that is spread over processes must be asked through its wrapper, and once a batch: the wrapper then sees
+    every weight that was used, however many forwards that took.
+    """
+    forward = model.forward
+
+    @wraps(forward)
+    def asked(*args: Any, scorer: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs) if scorer is None else scorer()
+
+    model.forward = asked
+
+
+def _causal(ids: torch.Tensor) -> torch.Tensor:
+    """(width, width) bool: what each column of (rows, width) ids may look at."""
+    return torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool, device=ids.device).tril()
+
+
+def _parts(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Rows of similar length together, the longest first."""
+    part: list[int] = []
+    held = 0
+    for k in sorted(range(len(lengths)), key=lambda k: -lengths[k]):
+        if part and held + lengths[k] < (1 - WASTE) * (len(part) + 1) * lengths[part[0]]:
+            yield part
+            part, held = [], 0
+        part.append(k)
+        held += lengths[k]
+    yield part

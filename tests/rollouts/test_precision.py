@@ -1,0 +1,114 @@
+"""Half precision: what the engine records differs from a trainer's own forward no more than two such forwards do.
+
+The yardstick is what padding alone does: one plain forward of each episode by itself against one of all episodes
+together. Differences are of the log-probs of sampled tokens; the divergence of the sampler q from the trainer p is the
+k3 estimate on them, the mean of p/q − 1 − log(p/q), exact in expectation and never negative
+(http://joschu.net/blog/kl-approx.html). `pytest --junitxml` reports both.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+import pytest
+import torch
+
+from viewbox.rollouts.collate import collate, model_inputs
+
+BAR = 2.0
+HALF = [(torch.bfloat16, 1.0), (torch.bfloat16, 0.7), (torch.float16, 1.0)]
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    mean: float  # of |Δ log-prob|
+    largest: float
+    kl: float  # k3
+    tokens: int
+
+    @classmethod
+    def of(cls, sampler, trainer):
+        gap = trainer - sampler
+        return cls(gap.abs().mean().item(), gap.abs().max().item(), (gap.expm1() - gap).mean().item(), len(gap))
+
+    def within(self, yardstick):
+        return self.mean <= BAR * yardstick.mean and self.kl <= BAR * yardstick.kl
+
+
+def sampled(episodes, logps):
+    """The log-probs of what the model itself said, all episodes one after the other."""
+    masks = [torch.tensor(e.mask).bool() & (torch.tensor(e.logprobs) != 0) for e in episodes]  # a forced token has 0
+    return torch.cat([one[mask] for one, mask in zip(logps, masks, strict=True)])
+
+
+def recorded(episodes):
+    return sampled(episodes, [torch.tensor(one.logprobs) for one in episodes])
+
+
+@torch.no_grad()
+def padded(model, kit, episodes, temperature=1.0):
+    """Log-probs by one plain forward of all episodes together."""
+    batch = collate(episodes, kit.tokens)
+    inputs = model_inputs(batch)
+    inputs["pixel_values"] = inputs["pixel_values"].to(model.dtype)
+    logits = model(**inputs, use_cache=False).logits[:, batch["prompt_ids"].shape[1] - 1 : -1].float()
+    logps = torch.log_softmax(logits / temperature, dim=-1).gather(2, batch["completion_ids"][:, :, None])[:, :, 0]
+    return sampled(episodes, [row[: len(one.completion_ids)] for row, one in zip(logps, episodes, strict=True)])
+
+
+@pytest.fixture(scope="module")
+def alone(plain_logps):
+    """Log-probs by a plain forward of each episode by itself."""
+
+    def compute(model, kit, episodes, temperature=1.0):
+        return sampled(episodes, [plain_logps(model, kit, one, temperature) for one in episodes])
+
+    return compute
+
+
+@pytest.fixture(scope="module")
+def played_in(mixed):
+    """A model in a precision and what it plays, made once: (model, 12 episodes' tokens)."""
+
+    @cache
+    def once(kit, dtype, temperature):
+        model = kit.model().to(dtype)
+        return model, [e.tokens for e in mixed(kit.generator(model, slots=5, temperature=temperature))]
+
+    return once
+
+
+@pytest.mark.parametrize(("dtype", "temperature"), HALF)
+def test_half_precision_costs_log_probs_no_more_than_padding_does(
+    kit, played_in, alone, dtype, temperature, record_property
+):
+    model, episodes = played_in(kit, dtype, temperature)
+    plain = alone(model, kit, episodes, temperature)
+    engine = Mismatch.of(recorded(episodes), plain)
+    yardstick = Mismatch.of(plain, padded(model, kit, episodes, temperature))
+    record_property("engine", str(engine))
+    record_property("yardstick", str(yardstick))
+    assert engine.tokens > 100
+    assert engine.within(yardstick), (engine, yardstick)
+
+
+def test_under_autocast_too_log_probs_differ_no_more_than_padding_makes_them(kit, mixed, alone):
+    with torch.autocast("cpu", torch.bfloat16):  # as a trainer with float32 weights and `bf16: true` runs both
+        model = kit.model()
+        episodes = [e.tokens for e in mixed(kit.generator(model, slots=5), tasks=2)]
+        plain = alone(model, kit, episodes)
+        engine, yardstick = Mismatch.of(recorded(episodes), plain), Mismatch.of(plain, padded(model, kit, episodes))
+    assert engine.largest > 1e-4  # half precision is at work
+    assert engine.within(yardstick), (engine, yardstick)
+
+
+def test_one_wrong_token_in_the_prompt_misses_the_bar(kit, played_in, alone):
+    model, episodes = played_in(kit, torch.bfloat16, 1.0)
+    misread = [replace(e, prompt_ids=(e.prompt_ids[0], e.prompt_ids[1] + 1, *e.prompt_ids[2:])) for e in episodes]
+    yardstick = Mismatch.of(alone(model, kit, episodes), padded(model, kit, episodes))
+    assert not Mismatch.of(recorded(episodes), alone(model, kit, misread)).within(yardstick)
+
+
+def test_log_probs_of_a_model_in_half_precision_are_worked_out_in_float32(kit, played_in):
+    _, episodes = played_in(kit, torch.bfloat16, 1.0)
+    logps = recorded(episodes)
+    assert (logps != logps.bfloat16().float()).float().mean() > 0.9

@@ -1,0 +1,135 @@
+"""viewbox's own keys of `train`: ranges, refusals, and a written config that says the same; how groups give way."""
+
+import pytest
+import yaml
+
+from viewbox import config as configs
+from viewbox.config import GRPO_ONLY
+from viewbox.errors import ConfigError
+from viewbox.rollouts.resampling import other_tasks, resampled, without_spread
+from viewbox.training.arguments import trainer_arguments
+from viewbox.training.check import check
+
+GIVEN = {"importance_cap": 3.0, "resample": 2, "micro_batch_tokens": 4096}
+SFT = {"method": "sft", "demonstrations": {"count": 5}}
+
+
+def parsed(**train):
+    return configs.parse({"model": {"tiny": {}}, "env": {"name": "digits"}, "train": train})
+
+
+def written_and_read(config):
+    return configs.parse(yaml.safe_load(yaml.safe_dump(config.model_dump(mode="json", exclude_none=True))))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("importance_cap", 0.5, "a number of at least 1 or null"),
+        ("importance_cap", True, "a number of at least 1 or null"),
+        ("importance_cap", "2", "a number of at least 1 or null"),
+        ("resample", -1, "a whole number of at least 0"),
+        ("resample", 1.5, "a whole number of at least 0"),
+        ("resample", None, "a whole number of at least 0"),
+        ("micro_batch_tokens", 0, "a whole number of at least 1 or null"),
+        ("micro_batch_tokens", 1e4, "a whole number of at least 1 or null"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_with_what_is_allowed(key, value, allowed):
+    with pytest.raises(ConfigError) as caught:
+        parsed(**{key: value})
+    assert f"train.{key} = {value!r}: allowed: {allowed}" in str(caught.value)
+
+
+def test_the_defaults_cap_at_two_and_play_no_further_rounds():
+    section = parsed().train
+    assert (section.importance_cap, section.resample, section.micro_batch_tokens) == (2.0, 0, None)
+
+
+def test_they_are_no_arguments_of_trl():
+    assert not set(GRPO_ONLY) & set(parsed(**GIVEN).train.arguments)
+    assert trainer_arguments(parsed(**GIVEN), "out").num_generations == 8
+
+
+@pytest.mark.parametrize("given", [GIVEN, {"importance_cap": None}, {}], ids=["numbers", "null", "defaults"])
+def test_a_written_config_says_the_same_again(given):
+    config = parsed(**given)
+    again = written_and_read(config).train
+    assert [getattr(again, key) for key in GRPO_ONLY] == [getattr(config.train, key) for key in GRPO_ONLY]
+
+
+def test_a_key_that_was_not_given_is_not_written_where_only_those_are():
+    assert parsed(max_steps=3).model_dump(exclude_unset=True)["train"] == {"max_steps": 3}
+
+
+@pytest.mark.parametrize("key", GRPO_ONLY)
+def test_a_warm_start_refuses_what_only_grpo_reads(key):
+    value = configs.TrainSection.model_fields[key].default
+    with pytest.raises(ConfigError, match=rf"train\.{key}: only with train\.method = grpo; given: sft"):
+        check(parsed(**SFT, **{key: GIVEN[key] if value is None else value}))
+
+
+def test_the_written_config_of_a_warm_start_is_not_refused():
+    assert check(written_and_read(parsed(**SFT)))["trainer"] == "TrainingArguments"
+
+
+@pytest.mark.parametrize("key", ["correction", "mode", "clip_max", "clip_min", "cap"])
+def test_vllms_own_correction_is_refused_in_words(key):
+    with pytest.raises(ConfigError, match=rf"train\.vllm_importance_sampling_{key}: is set by viewbox"):
+        trainer_arguments(parsed(**{f"vllm_importance_sampling_{key}": None}), "out")
+
+
+def test_parts_of_groups_on_a_process_cannot_be_resampled(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError) as caught:
+        trainer_arguments(parsed(num_generations=4, per_device_train_batch_size=2, resample=1), "out")
+    assert "train.resample = 1: a process plays 2 episodes" in str(caught.value)
+    assert "train.num_generations = 4; allowed: 0, or a multiple of 4 episodes" in str(caught.value)
+
+
+# ---------------------------------------------------------------------- how groups give way, by itself
+def test_rewards_that_differ_by_rounding_only_have_no_spread():
+    assert without_spread([0.1 + 0.2, 0.3, 0.3, 0.4], group=2) == [0]
+
+
+def test_a_group_with_one_usable_sample_has_no_spread():
+    assert without_spread([None, None, None, 1.0, 0.0, 1.0], group=3) == [0]
+
+
+def test_other_tasks_are_drawn_in_another_order_by_another_seed():
+    drawn = [other_tasks(range(1000), {0, 1}, 50, seed) for seed in (0, 1)]
+    assert drawn[0] != drawn[1]
+    assert all(len(set(one)) == 50 and not {0, 1} & set(one) for one in drawn)
+
+
+def test_a_task_that_stands_in_several_rows_is_drawn_once():
+    assert sorted(other_tasks([0, 1, 1, 2, 2, 2], {0}, 6, seed=0)) == [1, 2]
+
+
+def test_a_round_plays_only_as_many_groups_as_there_are_tasks_left():
+    rounds = []
+
+    def play(tasks):
+        rounds.append(list(tasks))
+        return [(task, 0.0) for task in tasks]
+
+    batch = [(task, 0.0) for task in (0, 0, 1, 1, 2, 2)]
+    kept, replaced = resampled(batch, 2, 9, [7, 8, 9, 10], lambda one: one[1], play)
+    assert rounds == [[7, 7, 8, 8, 9, 9], [10, 10]]
+    assert [task for task, _ in kept] == [10, 10, 8, 8, 9, 9]
+    assert replaced == 4
+
+
+def test_a_group_with_spread_keeps_its_place():
+    batch = [("a", 0.0), ("a", 0.0), ("b", 0.0), ("b", 1.0)]
+    kept, replaced = resampled(batch, 2, 3, [5], lambda one: one[1], lambda tasks: [(5, 0.0), (5, 1.0)])
+    assert kept == [(5, 0.0), (5, 1.0), ("b", 0.0), ("b", 1.0)]
+    assert replaced == 1
+
+
+def test_no_more_rounds_are_played_than_asked_for():
+    rounds = []
+    resampled(
+        [(0, 0.0)] * 2, 2, 3, range(1, 99), lambda one: one[1], lambda tasks: rounds.append(tasks) or [(1, 0.0)] * 2
+    )
+    assert rounds == [[1, 1], [2, 2], [3, 3]]
