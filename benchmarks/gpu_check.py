@@ -95,7 +95,7 @@ class Report:
 def shown(found: Any) -> str:
     if isinstance(found, dict):
         return ", ".join(f"{key} {shown(value)}" for key, value in found.items())
-    return f"{found:.3g}" if isinstance(found, float) else str(found)
+    return f"{found:.4g}" if isinstance(found, float) else str(found)
 
 
 def machine(device: torch.device) -> dict[str, str]:

@@ -5,7 +5,7 @@ else's; a row whose length is put back is computed again; a row may not start wh
 under a new name is looked at again. Without all four it does the work of the per-turn loop.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ from looks import Looks, ScriptedEngine, Stage
 
 from viewbox.rollouts.conversation import Conversation, GeneratedReply
 from viewbox.rollouts.features import Features
+from viewbox.rollouts.rows import Row
+from viewbox.rollouts.schedule import Schedule
 
 
 class ForgetsTurns(ScriptedEngine):
@@ -25,17 +27,21 @@ class ForgetsTurns(ScriptedEngine):
         return await super().reply(conversation)
 
 
+class Together(Schedule):
+    """Nobody starts before all are back."""
+
+    def asking(self, speaking: Collection[Row]) -> list[Row]:
+        back = all(row.future is not None and row.due <= self.step for row in self.rows.values())
+        return super().asking(speaking) if back and not speaking else []
+
+
 class WaitsForAll(ScriptedEngine):
     """Nobody starts before all have ended their turn; who has ended it is decoded as padding meanwhile."""
 
     def _new(self) -> None:
         super()._new()
-        cache = self.cache
+        self.schedule, cache = Together(self.patience), self.cache
         cache.compact = lambda speaking: 1 + max(i for i, row in enumerate(cache.held) if row)  # type: ignore[method-assign]
-
-    def _may_start(self, row: Any) -> bool:
-        there = (other.future is not None and other.due <= self.step for other in self.rows.values())
-        return not self.speaking and super()._may_start(row) and all(there)
 
 
 class LooksAnew(Features):

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from viewbox.rollouts.devices import sent
 from viewbox.rollouts.features import Features
 from viewbox.rollouts.rows import Row, Stats
 from viewbox.rollouts.slots import SlotCache
@@ -38,7 +39,9 @@ class Forwards:
             stretch, row.position = self.tokens.family.positions(chunk, self.tokens.image_id, grids, row.position)
             positions[:, i, : len(chunk)] = stretch
         filled, device = [row.length for row in rows], self.model.device
+        started = time.perf_counter()
         vision = self.features.of(images)
+        self.stats.forward_seconds += time.perf_counter() - started
         if vision:
             vision["mm_token_type_ids"] = (ids == self.tokens.image_id).int().to(device)
         slots, shown = [row.place for row in rows], max(map(add, filled, lengths))
@@ -61,14 +64,15 @@ class Forwards:
         for row in rows:
             ids[row.place], positions[row.place] = row.said[-1], row.position
         shown = 1 + max(row.length for row in rows)
-        at = torch.tensor(positions, device=device)[None, :, None].expand(3, -1, -1)
-        new = torch.tensor(ids, device=device)[:, None]
+        at = sent(positions, device)[None, :, None].expand(3, -1, -1)
+        new = sent(ids, device)[:, None]
         logits = self._forward(range(width), filled, shown, new, at, [1] * width, {})
         for row in rows:
             row.position += 1
             row.length += 1
         self.stats.steps += 1
-        return logits[[row.place for row in rows]]
+        places = [row.place for row in rows]
+        return logits if places == list(range(width)) else logits.index_select(0, sent(places, device))
 
     def images(self, row: Row) -> list[Any]:
         """(hash, pixels) of the images among a row's new tokens; raises `ImageError` where one cannot be opened."""
@@ -96,7 +100,7 @@ class Forwards:
         columns = self.cache.aim(slots, filled, width, shown, device)
         mask = torch.arange(shown, device=device)[None, None, None, :] <= columns[:, None, :, None]
         mask = understood(self.model, mask)
-        last: Any = 1 if min(lengths) == width else torch.tensor(lengths, device=device)[:, None] - 1
+        last: Any = 1 if min(lengths) == width else sent(lengths, device)[:, None] - 1
         started = time.perf_counter()
         out = self.model(
             input_ids=ids,

@@ -47,6 +47,7 @@ class EpisodeGRPOTrainer(Checkpoints, EpisodeLoss):
 
     model: Any
     args: Any
+    train_dataset: Any
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class EpisodeGRPOTrainer(Checkpoints, EpisodeLoss):
         if self.is_fsdp_enabled or getattr(self, "is_deepspeed_enabled", False):
             raise ConfigError("FSDP and DeepSpeed are not supported yet; launch with DDP or on one device")
         share = self.args.per_device_train_batch_size * self.args.steps_per_generation
-        check_groups(resample, share, self.num_generations)
+        check_groups(resample, share, self.args.num_generations)
         self.importance_cap, self.resample, self.micro_batch_tokens = importance_cap, resample, micro_batch_tokens
         self.env, self.time_limit = env, time_limit
         policy = self.accelerator.unwrap_model(self.model)

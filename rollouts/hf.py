@@ -23,6 +23,7 @@ from viewbox.envs import threads
 from viewbox.envs.types import RunConfig
 from viewbox.errors import ImageError, ModelError
 from viewbox.rollouts.conversation import Conversation, GeneratedReply, Load
+from viewbox.rollouts.devices import sent
 from viewbox.rollouts.features import Features
 from viewbox.rollouts.forwards import Forwards, inference
 from viewbox.rollouts.rows import Row, Stats
@@ -248,7 +249,8 @@ class HFGenerator:
         ids, logps = self._drawn(rows, logits)
         self.stats.tokens += len(rows)
         going = []
-        for row, one, logp in zip(rows, ids.tolist(), logps.tolist(), strict=True):
+        said = torch.stack([ids.double(), logps.double()]).tolist()  # the one time a step that waits for the device
+        for row, one, logp in zip(rows, map(int, said[0]), said[1], strict=True):
             if math.isnan(logp):
                 raise ModelError(f"the model's logits are not numbers (after {len(row.said)} tokens of a reply)")
             row.said.append(one)
@@ -262,7 +264,7 @@ class HFGenerator:
         return going
 
     def _drawn(self, rows: Sequence[Row], logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        draws = torch.tensor([row.uniform[len(row.said)] for row in rows], device=logits.device)
+        draws = sent([row.uniform[len(row.said)] for row in rows], logits.device)
         return self.sampling.draw(logits, draws, self.tokens.never_sampled, self._seen(rows, logits))
 
     def _seen(self, rows: Sequence[Row], logits: torch.Tensor) -> torch.Tensor | None:

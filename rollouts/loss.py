@@ -183,7 +183,8 @@ class Scorer:
         if kept is not None:
             following = torch.tensor([row.prompt for row in rows], device=self.device)
             lengths = torch.tensor([len(prompts[row.prompt].ids) if row.prompt >= 0 else 0 for row in rows])
-            for layer in kept.layers:
+            layers: list[Any] = kept.layers  # type: ignore[assignment]
+            for layer in layers:
                 layer.rows = following
             columns = torch.arange(kept.get_seq_length(), device=self.device)
             before = columns[None, None, None, :] < lengths.to(self.device)[:, None, None, None]

@@ -47,5 +47,5 @@ class Stats:
     prefills: int = 0  # forwards of new tokens
     tokens: int = 0  # sampled
     prefilled: int = 0  # tokens, without what was copied
-    forward_seconds: float = 0.0
+    forward_seconds: float = 0.0  # inside them (on a GPU: until they were launched)
     busy_seconds: float = 0.0  # with rows in flight

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from viewbox.errors import ConfigError
+from viewbox.rollouts.devices import sent
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Sampling:
             allowed = torch.log_softmax(torch.where(seen, punished, logits) / heat, dim=-1)
         else:
             allowed = logp.clone()
-        allowed[:, list(never)] = -torch.inf
+        allowed.index_fill_(1, sent(list(never), logits.device).long(), -torch.inf)
         greedy = self.temperature == 0
         ids = allowed.argmax(dim=-1) if greedy else _inverted(self._filtered(allowed), uniform)
         return ids, logp.gather(1, ids[:, None])[:, 0]

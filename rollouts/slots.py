@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from viewbox.rollouts.devices import sent
 from viewbox.rollouts.rows import Row
 
 GROWTH = 128  # columns that are added at least
@@ -46,6 +47,7 @@ class SlotLayer(CacheLayerMixin):
         self.is_initialized = True
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> tuple:
+        key_states = key_states.to(value_states.dtype)  # under autocast they come wider than attention takes them
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         where = self.where
@@ -116,7 +118,8 @@ class SlotCache(Cache):
     def lay(self, slots: int, room: int) -> None:
         """So many slots of so many tokens and a column for padding, all of them free and empty."""
         self.held, self.room, self.where.capacity = [None] * slots, room, 0
-        for layer in self.layers:
+        layers: list[Any] = self.layers  # type: ignore[assignment]
+        for layer in layers:
             layer.slots, layer.is_initialized = slots, False
             layer.keys = layer.values = None
 
@@ -130,8 +133,8 @@ class SlotCache(Cache):
         if shown >= where.capacity:
             larger = max(shown + GROWTH, where.capacity + where.capacity // 2)
             self._grow(min(larger, self.room + 1) if self.room else larger)
-        where.slots = torch.tensor(slots, device=device)
-        columns = torch.tensor(filled, device=device)[:, None] + torch.arange(width, device=device)
+        where.slots = sent(list(slots), device)
+        columns = sent(list(filled), device)[:, None] + torch.arange(width, device=device)
         where.columns = columns.clamp_(max=where.capacity - 1)
         where.shown = shown
         where.first = len(slots) if list(slots) == list(range(len(slots))) else None

@@ -200,6 +200,15 @@ def test_a_prompt_that_a_group_shares_is_prefilled_once_and_later_turns_only_add
     assert sum(width for _, width in shapes) < prompt + 2 * rows + 50
 
 
+def test_of_every_row_of_a_forward_only_the_logits_after_its_last_token_are_computed(kit, mixed):
+    model, made = kit.model(), []
+    model.lm_head.register_forward_hook(lambda module, given, logits: made.append(tuple(logits.shape[:2])))
+    shapes = forwards(model)
+    mixed(kit.generator(model, slots=5))
+    assert max(width for _, width in shapes) > 1
+    assert made == [(rows, 1) for rows, _ in shapes]
+
+
 def test_rows_that_are_done_are_not_decoded_further(qwen3, play, strips):
     model = qwen3.model(ends=6.0)
     shapes = forwards(model)

@@ -22,7 +22,7 @@ class Model:
     def write(self, rows, slots, width, lengths):
         """One forward: `width` columns a slot, of which `lengths` count for the rows (None: nobody's)."""
         filled = [0 if row is None else row.length for row in rows]
-        self.cache.aim(slots, filled, width, max(filled) + width, "cpu")
+        self.cache.aim(slots, filled, width, max(filled) + width, torch.device("cpu"))
         count = len(slots) * HEADS * width * SIZE
         given = self.next + torch.arange(count, dtype=torch.float64).reshape(len(slots), HEADS, width, SIZE)
         self.next += count
