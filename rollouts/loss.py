@@ -20,7 +20,7 @@ from viewbox.rollouts.families import Family, Pixels
 from viewbox.rollouts.features import in_parts
 from viewbox.rollouts.forwards import understood
 
-WASTE = 0.2  # of the tokens of a part may be padding
+WASTE = 0.1  # of the tokens of a part may be padding
 
 
 @dataclass(frozen=True)
