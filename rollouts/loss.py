@@ -3,7 +3,8 @@
 Members of a group have one prompt: all of it but its last token goes through the model once, and its keys and values
 serve every member, gradients included (as Prefix Grouper does, arXiv 2506.05433). Every distinct image goes through
 the vision tower once. What remains, replies and observations, goes in parts of similar length, so that little of it is
-padding. The numbers and gradients are those of a plain forward of each episode alone (tested).
+padding. Only sampled tokens go through the output layer, as many at a time as memory allows. The numbers and gradients
+are those of a plain forward of each episode alone (tested).
 
 Gradient checkpointing drops keys and values: prompts are then computed for every member.
 """
@@ -14,6 +15,7 @@ from functools import wraps
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import checkpoint
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from viewbox.rollouts.families import Family, Pixels
@@ -21,16 +23,18 @@ from viewbox.rollouts.features import in_parts
 from viewbox.rollouts.forwards import understood
 
 WASTE = 0.1  # of the tokens of a part may be padding
+LOGITS = 2**26  # that are held at once: of more, each part is computed again for its gradient
 
 
 @dataclass(frozen=True)
 class Row:
-    """What of an episode goes through the model by itself: its last `scored` tokens are those of its completion."""
+    """What of an episode goes through the model by itself; `sampled` are places in its completion."""
 
     ids: list[int]
     positions: torch.Tensor  # (3, len(ids))
     images: list[int]
-    scored: int
+    sampled: list[int]
+    first: int = 0  # where the completion begins in `ids`
     prompt: int = -1  # the shared prompt before it
 
 
@@ -67,14 +71,15 @@ class Kept(CacheLayerMixin):
 class Scorer:
     """Scores the episodes of a batch (`collate`) with one model, `whole`, which no wrapper of processes is around."""
 
-    def __init__(self, whole: Any, family: Family, image_id: int, pad_id: int) -> None:
+    def __init__(self, whole: Any, family: Family, image_id: int, pad_id: int, temperature: float = 1.0) -> None:
         self.whole, self.family, self.image_id, self.pad_id = whole, family, image_id, pad_id
+        self.temperature = temperature
         base = whole.get_base_model() if hasattr(whole, "get_base_model") else whole
-        self.backbone = base.model
+        self.backbone, self.head = base.model, base.get_output_embeddings()
         self.device = whole.device
 
     def __call__(self, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
-        """(log-probs, entropies), each (B, C), of the completions' tokens; 0 on padding."""
+        """(log-probs, entropies), each (B, C), of the tokens that were sampled; 0 on all others."""
         features = self._features(batch)
         checkpointed = any(getattr(module, "gradient_checkpointing", False) for module in self.whole.modules())
         rows, prompts = self._rows(batch, shared=not checkpointed)
@@ -107,30 +112,31 @@ class Scorer:
         rows: list[Row] = []
         prompts: dict[Any, tuple[int, Row, int]] = {}
         grids = self._grids(batch)
-        for prompt, said, images in zip(*self._ids(batch), grids, strict=True):
+        for prompt, said, sampled, images in zip(*self._ids(batch), grids, strict=True):
             before = self._images_in(prompt, images)
             if not shared or len(prompt) < 2:
                 positions, _ = self.family.positions(prompt + said, self.image_id, [g for _, g in images], 0)
-                rows.append(Row(prompt + said, positions, [key for key, _ in images], len(said)))
+                rows.append(Row(prompt + said, positions, [key for key, _ in images], sampled, len(prompt)))
                 continue
             name = (tuple(prompt), tuple(key for key, _ in images[:before]))
             if name not in prompts:
                 at = [grid for _, grid in images[:before]]
                 positions, after = self.family.positions(prompt[:-1], self.image_id, at, 0)
-                prompts[name] = len(prompts), Row(prompt[:-1], positions, list(name[1]), 0), after
+                prompts[name] = len(prompts), Row(prompt[:-1], positions, list(name[1]), []), after
             number, _, after = prompts[name]
             at = [grid for _, grid in images[before:]]
             positions, _ = self.family.positions(prompt[-1:] + said, self.image_id, at, after)
-            rows.append(Row(prompt[-1:] + said, positions, [key for key, _ in images[before:]], len(said), number))
+            rows.append(Row(prompt[-1:] + said, positions, [key for key, _ in images[before:]], sampled, 1, number))
         return rows, [row for _, row, _ in prompts.values()]
 
-    def _ids(self, batch: dict[str, Any]) -> tuple[list[list[int]], list[list[int]]]:
-        """Prompts and completions without padding."""
+    def _ids(self, batch: dict[str, Any]) -> list[list[list[int]]]:
+        """Prompts and completions without padding, and the places in completions that were sampled."""
         found = []
         for name in ("prompt", "completion"):
             masks, ids = batch[f"{name}_mask"].tolist(), batch[f"{name}_ids"].tolist()
             found.append([[i for i, m in zip(*pair, strict=True) if m] for pair in zip(ids, masks, strict=True)])
-        return found[0], found[1]
+        sampled = (batch["completion_mask"] * batch["tool_mask"]).tolist()
+        return [*found, [[place for place, one in enumerate(row) if one] for row in sampled]]
 
     def _grids(self, batch: dict[str, Any]) -> list[list[tuple[int, tuple[int, int, int]]]]:
         """(key, grid) of each episode's images, in order."""
@@ -189,17 +195,27 @@ class Scorer:
             columns = torch.arange(kept.get_seq_length(), device=self.device)
             before = columns[None, None, None, :] < lengths.to(self.device)[:, None, None, None]
             mask = torch.cat([before.expand(-1, -1, ids.shape[1], -1), mask], dim=-1)
-        starts = torch.tensor([[len(row.ids) - row.scored] for row in rows], device=self.device)
-        ends = torch.tensor([[len(row.ids)] for row in rows], device=self.device)
-        columns = torch.arange(ids.shape[1], device=self.device)[None]
-        labels = ids.masked_fill((columns < starts) | (columns >= ends), -100)
-        mask = understood(self.whole, mask)
-        out = self.whole(**given, attention_mask=mask, past_key_values=kept, labels=labels, fused_lm_head=True)
-        places = starts - 1 + torch.arange(width, device=self.device)
-        inside = places < ends - 1
-        places = places.clamp(max=ids.shape[1] - 2)
-        entropy = torch.zeros_like(out.log_probs) if out.entropy is None else out.entropy  # a reference model has none
-        return out.log_probs.gather(1, places) * inside, entropy.gather(1, places) * inside
+        given |= {"attention_mask": understood(self.whole, mask), "past_key_values": kept, "use_cache": False}
+        hidden = self.backbone(**given).last_hidden_state
+        at = [(i, row.first + place, place) for i, row in enumerate(rows) for place in row.sampled]
+        row, column, place = torch.tensor(at, dtype=torch.long, device=self.device).view(-1, 3).unbind(1)
+        empty = torch.zeros(len(rows), width, device=self.device)
+        logps, entropies = self._said(hidden[row, column - 1], ids[row, column])
+        return empty.index_put((row, place), logps), empty.index_put((row, place), entropies)
+
+    def _said(self, hidden: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(log-probs of `ids`, entropies), each (tokens,), after the states `hidden` (tokens, width)."""
+
+        def said(hidden: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            logp = torch.log_softmax(self.head(hidden).float() / self.temperature, dim=-1)
+            return logp.gather(1, ids[:, None])[:, 0], -(logp.exp() * logp).sum(dim=-1)
+
+        most = max(1, LOGITS // self.whole.config.get_text_config().vocab_size)
+        if len(ids) <= most:
+            return said(hidden, ids)
+        parts = zip(hidden.split(most), ids.split(most), strict=True)
+        logps, entropies = zip(*(checkpoint(said, *part, use_reentrant=False) for part in parts), strict=True)
+        return torch.cat(logps), torch.cat(entropies)
 
 
 def takes_scorers(model: Any) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from trl.trainer.utils import add_fused_lm_head
 
+from viewbox.rollouts import loss
 from viewbox.rollouts.collate import collate, model_inputs
 from viewbox.rollouts.loss import Scorer, _parts
 from viewbox.rollouts.micro_batches import _cuts, chosen, micro_batches
@@ -12,19 +12,9 @@ TEMPERATURE = 0.7
 
 
 @pytest.fixture
-def fused():
-    def make(kit):
-        model = kit.model()
-        add_fused_lm_head(model, temperature=TEMPERATURE, outputs=("log_probs", "entropy"))
-        return model
-
-    return make
-
-
-@pytest.fixture
 def scored():
     def score(model, kit, batch):
-        return Scorer(model, kit.tokens.family, kit.tokens.image_id, kit.tokens.pad_id)(batch)
+        return Scorer(model, kit.tokens.family, kit.tokens.image_id, kit.tokens.pad_id, TEMPERATURE)(batch)
 
     return score
 
@@ -39,7 +29,7 @@ def plain(model, batch):
     """(log-probs, entropies) of one padded forward of whole episodes."""
     logits = model(**model_inputs(batch), use_cache=False).logits[:, batch["prompt_ids"].shape[1] - 1 : -1].float()
     logp = torch.log_softmax(logits / TEMPERATURE, dim=-1)
-    mask = batch["completion_mask"]
+    mask = batch["completion_mask"] * batch["tool_mask"]
     chosen_ = logp.gather(2, batch["completion_ids"][:, :, None])[:, :, 0]
     return chosen_ * mask, -(logp.exp() * logp).sum(-1) * mask
 
@@ -63,16 +53,16 @@ def seen(model):
     return text, patches
 
 
-def test_log_probs_and_entropies_are_those_of_a_plain_forward(kit, fused, scored, batch):
-    model = fused(kit)
+def test_log_probs_and_entropies_are_those_of_a_plain_forward(kit, scored, batch):
+    model = kit.model()
     with torch.no_grad():
         for ours, theirs in zip(scored(model, kit, batch), plain(model, batch), strict=True):
             torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
             assert ours.abs().max() > 1
 
 
-def test_gradients_are_those_of_a_plain_forward_vision_tower_included(kit, fused, scored, batch):
-    model = fused(kit)
+def test_gradients_are_those_of_a_plain_forward_vision_tower_included(kit, scored, batch):
+    model = kit.model()
     ours = gradient(model, *scored(model, kit, batch))
     theirs = gradient(model, *plain(model, batch))
     assert (ours - theirs).norm() / theirs.norm() < 1e-5
@@ -80,8 +70,8 @@ def test_gradients_are_those_of_a_plain_forward_vision_tower_included(kit, fused
     assert tower > 0.01
 
 
-def test_a_groups_prompt_and_equal_pictures_are_computed_once(kit, fused, scored, batch):
-    model = fused(kit)
+def test_a_groups_prompt_and_equal_pictures_are_computed_once(kit, scored, batch):
+    model = kit.model()
     text, patches = seen(model)
     scored(model, kit, batch)
     lengths = batch["prompt_mask"].sum(1).view(3, 4)[:, 0]
@@ -90,8 +80,8 @@ def test_a_groups_prompt_and_equal_pictures_are_computed_once(kit, fused, scored
     assert sum(patches) < int(batch["image_grid_thw"].prod(1).sum())
 
 
-def test_with_gradient_checkpointing_nothing_is_shared_and_the_numbers_are_the_same(kit, fused, scored, batch):
-    model = fused(kit)
+def test_with_gradient_checkpointing_nothing_is_shared_and_the_numbers_are_the_same(kit, scored, batch):
+    model = kit.model()
     expected = gradient(model, *scored(model, kit, batch))
     model.gradient_checkpointing_enable()
     model.train()
@@ -101,16 +91,34 @@ def test_with_gradient_checkpointing_nothing_is_shared_and_the_numbers_are_the_s
     assert all(width > int(batch["prompt_mask"].sum(1).min()) for _, width in text)
 
 
-def test_eager_attention_gives_the_same_numbers(kit, fused, scored, batch):
-    model = fused(kit)
+def test_eager_attention_gives_the_same_numbers(kit, scored, batch):
+    model = kit.model()
     with torch.no_grad():
         expected = scored(model, kit, batch)[0]
         model.set_attn_implementation("eager")
         torch.testing.assert_close(scored(model, kit, batch)[0], expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_batch_without_pictures_is_scored(kit, fused, scored, play, words):
-    model = fused(kit)
+def test_more_logits_than_are_held_at_once_give_the_same_numbers_and_gradients(kit, scored, batch, monkeypatch):
+    model = kit.model()
+    expected = scored(model, kit, batch)
+    whole = gradient(model, *expected)
+    monkeypatch.setattr(loss, "LOGITS", 5 * len(kit.tokenizer))
+    found = scored(model, kit, batch)
+    torch.testing.assert_close(found[0], expected[0], atol=1e-6, rtol=1e-6)
+    assert (gradient(model, *found) - whole).norm() / whole.norm() < 1e-5
+
+
+def test_a_batch_in_which_nothing_was_sampled_has_a_gradient_of_zero(kit, scored, batch):
+    model = kit.model()
+    logps, _ = scored(model, kit, batch | {"tool_mask": torch.zeros_like(batch["tool_mask"])})
+    logps.sum().backward()
+    assert not any(p.grad.any() for p in model.parameters() if p.grad is not None)
+    assert (logps == 0).all()
+
+
+def test_a_batch_without_pictures_is_scored(kit, scored, play, words):
+    model = kit.model()
     episodes = play(words, words.tasks[:3], kit.generator(model), group=2)
     batch = collate([episode.tokens for episode in episodes], kit.tokens)
     with torch.no_grad():
@@ -153,8 +161,8 @@ def test_processes_cut_after_equally_many_episodes():
     assert _cuts([short, long], 45) == [2, 4, 6]
 
 
-def test_chosen_episodes_keep_their_own_pictures(qwen3, mixed, scored, fused):
-    model = fused(qwen3)
+def test_chosen_episodes_keep_their_own_pictures(qwen3, mixed, scored):
+    model = qwen3.model()
     batch = collate([e.tokens for e in mixed(qwen3.generator(), tasks=2, group=3)], qwen3.tokens)
     with torch.no_grad():
         whole = scored(model, qwen3, batch)[0]
