@@ -10,7 +10,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from threading import Lock
+from threading import Condition
 from typing import Annotated, Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -76,7 +76,7 @@ class BaseMultiTurnEnv(Rules):
         self.__dict__["_overviews"] = (
             WeakValueDictionary()
         )  # of what is in use, by the id of the source, which it holds
-        self.__dict__["_overview_of"] = cached(kept, lock=Lock())(self._open)
+        self.__dict__["_overview_of"] = cached(kept, condition=Condition())(self._open)
         self.__dict__["_text"] = lru_cache(maxsize=256)(str)  # one copy of equal texts: those of a task's episodes
         self.__dict__["_schemas_of"] = lru_cache(maxsize=256)(self._schemas)
         if self.max_turns > MAX_TURNS_CEILING:
