@@ -4,6 +4,9 @@ What it says to one reply is in the `test_loop_….py` files beside this one.
 """
 
 import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 from PIL import Image
@@ -323,3 +326,26 @@ def test_overviews_are_kept_by_bytes_and_the_oldest_go_first(monkeypatch):
     for task in (tasks[0], tasks[0], tasks[1], tasks[2], tasks[0], tasks[2]):
         env.reset(task, seed=0)
     assert opened == ["t0", "t1", "t2", "t0"]
+
+
+def test_episodes_that_start_at_the_same_moment_open_their_task_once():
+    opened, all_here = [], Barrier(6)
+
+    class Slow(Find):
+        """Takes a while to open an image, so that the others ask meanwhile."""
+
+        def images(self, task):
+            opened.append(task.id)
+            time.sleep(0.1)
+            return super().images(task)
+
+    env, task = Slow(), Task("t", images=(ImageRef.of(Image.new("L", (64, 64))),))
+
+    def start(seed):
+        all_here.wait()
+        return env.reset(task, seed=seed).overview
+
+    with ThreadPoolExecutor(6) as threads:
+        views = list(threads.map(start, range(6)))
+    assert opened == ["t"]
+    assert all(view is views[0] for view in views)
