@@ -1,6 +1,7 @@
 """What tests share: the command run in this process, and a folder with a tiny random policy in it."""
 
 import json
+import signal
 import sys
 
 import pytest
@@ -11,6 +12,8 @@ from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.frozen import thaw
 
 torch.set_num_threads(1)
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell that starts this in the background ignores Ctrl-C for it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
