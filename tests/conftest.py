@@ -12,7 +12,7 @@ from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.frozen import thaw
 
 torch.set_num_threads(1)
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell that starts this in the background ignores Ctrl-C for it
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell that starts the tests in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
