@@ -59,7 +59,6 @@ class EpisodeGRPOTrainer(Checkpoints, EpisodeLoss):
         kept_episodes: int = 0,
         importance_cap: float | None = None,
         resample: int = 0,
-        micro_batch_tokens: int | None = None,
         **kwargs: Any,
     ) -> None:
         if getattr(kwargs.get("args"), "use_vllm", False):
@@ -69,7 +68,7 @@ class EpisodeGRPOTrainer(Checkpoints, EpisodeLoss):
             raise ConfigError("FSDP and DeepSpeed are not supported yet; launch with DDP or on one device")
         share = self.args.per_device_train_batch_size * self.args.steps_per_generation
         check_groups(resample, share, self.args.num_generations)
-        self.importance_cap, self.resample, self.micro_batch_tokens = importance_cap, resample, micro_batch_tokens
+        self.importance_cap, self.resample = importance_cap, resample
         self.env, self.time_limit = env, time_limit
         policy = self.accelerator.unwrap_model(self.model)
         self.tokens = ChatTokens(self.processing_class, policy.config, policy.generation_config)

@@ -1,5 +1,6 @@
 """TRL's GRPO loss on episodes: our forward, in micro-batches by tokens, its log-probs held against the engine's."""
 
+import math
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -9,7 +10,7 @@ import torch
 from trl import GRPOTrainer
 
 from viewbox.rollouts.loss import Scorer, takes_scorers
-from viewbox.rollouts.micro_batches import chosen, micro_batches
+from viewbox.rollouts.micro_batches import check_sums, chosen, micro_batches
 from viewbox.rollouts.tokens import ChatTokens
 
 
@@ -18,12 +19,13 @@ class EpisodeLoss(GRPOTrainer):
 
     model: Any
     tokens: ChatTokens
-    micro_batch_tokens: int | None = None
     _scored: dict[str, Any] | None = None  # the batch whose loss is worked out
     _last_logps: torch.Tensor | None = None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, micro_batch_tokens: int | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        check_sums(micro_batch_tokens, self.args)
+        self.micro_batch_tokens = micro_batch_tokens
         takes_scorers(self.model)
 
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple:
@@ -83,11 +85,11 @@ class EpisodeLoss(GRPOTrainer):
         self._scored = None
         mode = "train" if self.model.training else "eval"
         mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
-        if self._last_logps is not None and mask.any():
-            gap = (self._last_logps - inputs["sampling_per_token_logps"]).abs()[mask]
-            self._log_mean(mode, "sampling/logp_difference/mean", gap.mean().item())
-            self._log_mean(mode, "sampling/logp_difference/max", gap.max().item())
+        assert self._last_logps is not None
+        gap = (self._last_logps - inputs["sampling_per_token_logps"]).abs()[mask]
         self._last_logps = None
+        self._log_mean(mode, "sampling/logp_difference/mean", gap.mean().item())
+        self._log_mean(mode, "sampling/logp_difference/max", gap.max().item() if len(gap) else math.nan)
         self._log_mean(mode, "time/loss_forward", time.perf_counter() - started)
         return loss
 
@@ -95,6 +97,7 @@ class EpisodeLoss(GRPOTrainer):
         self._metrics[mode][name].append(value)
 
     def _log_mean(self, mode: str, name: str, value: float, times: int = 1) -> None:
-        """The mean over processes."""
-        mean = self.accelerator.gather(torch.tensor([float(value)], device=self.accelerator.device)).mean().item()
-        self._log_value(mode, name, mean * times)
+        """The mean over processes, all of which must ask; those with nothing to tell give NaN."""
+        mean = self.accelerator.gather(torch.tensor([float(value)], device=self.accelerator.device)).nanmean().item()
+        if not math.isnan(mean):
+            self._log_value(mode, name, mean * times)

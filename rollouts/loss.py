@@ -9,10 +9,11 @@ are those of a plain forward of each episode alone (tested).
 Gradient checkpointing drops keys and values: prompts are then computed for every member.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -26,6 +27,13 @@ WASTE = 0.1  # of the tokens of a part may be padding
 LOGITS = 2**26  # that are held at once: of more, each part is computed again for its gradient
 
 
+class Image(NamedTuple):
+    """An image of a batch: equal ones have equal keys; `grid` (t, h, w) in patches."""
+
+    key: int
+    grid: tuple[int, int, int]
+
+
 @dataclass(frozen=True)
 class Row:
     """What of an episode goes through the model by itself; `sampled` are places in its completion."""
@@ -33,7 +41,7 @@ class Row:
     ids: list[int]
     positions: torch.Tensor  # (3, len(ids))
     images: list[int]
-    sampled: list[int]
+    sampled: list[int] = field(default_factory=list)
     first: int = 0  # where the completion begins in `ids`
     prompt: int = -1  # the shared prompt before it
 
@@ -80,9 +88,10 @@ class Scorer:
 
     def __call__(self, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probs, entropies), each (B, C), of the tokens that were sampled; 0 on all others."""
-        features = self._features(batch)
+        images = self._images(batch)
+        features = self._features(batch, images)
         checkpointed = any(getattr(module, "gradient_checkpointing", False) for module in self.whole.modules())
-        rows, prompts = self._rows(batch, shared=not checkpointed)
+        rows, prompts = self._rows(batch, images, shared=not checkpointed)
         kept = self._prompts(prompts, features) if prompts else None
         width = batch["completion_ids"].shape[1]
         parts = list(_parts([len(row.ids) for row in rows]))
@@ -91,43 +100,52 @@ class Scorer:
         logps, entropies = (torch.cat(one)[order] for one in zip(*found, strict=True))
         return logps, entropies
 
-    def _features(self, batch: dict[str, Any]) -> dict[int, tuple[Pixels, Any]]:
-        """Each distinct image of the batch with what the vision tower makes of it."""
-        if not sum(batch.get("num_images") or ()):
+    def _images(self, batch: dict[str, Any]) -> list[list[Image]]:
+        """Each episode's images, in order."""
+        counts = batch.get("num_images") or [0] * len(batch["prompt_ids"])
+        grids = iter(batch["image_grid_thw"].tolist() if sum(counts) else ())
+        keys = batch["image_keys"].tolist()
+        return [[Image(key, tuple(next(grids))) for key in row[:n]] for row, n in zip(keys, counts, strict=True)]
+
+    def _features(self, batch: dict[str, Any], images: Sequence[Sequence[Image]]) -> dict[int, Any]:
+        """What the vision tower makes of each distinct image, by its key."""
+        flat = [image for row in images for image in row]
+        if not flat:
             return {}
-        grids = [tuple(grid) for grid in batch["image_grid_thw"].tolist()]
-        values = batch["pixel_values"].split([t * h * w for t, h, w in grids])
-        counted = zip(batch["image_keys"].tolist(), batch["num_images"], strict=True)
-        keys = [key for row, count in counted for key in row[:count]]
-        tokens = [t * h * w // self.family.merge**2 for t, h, w in grids]
-        images = {key: Pixels(*one) for key, one in zip(keys, zip(values, grids, tokens, strict=True), strict=True)}
-        found: dict[int, tuple[Pixels, Any]] = {}
-        for part in in_parts(images):
-            made = self.family.features(self.whole, [images[key] for key in part])
-            found |= {key: (images[key], one) for key, one in zip(part, made, strict=True)}
+        values = batch["pixel_values"].split([math.prod(image.grid) for image in flat])
+        pixels = {
+            image.key: Pixels(one, image.grid, self._tokens(image)) for image, one in zip(flat, values, strict=True)
+        }
+        found: dict[int, Any] = {}
+        for part in in_parts(pixels):
+            found |= zip(part, self.family.features(self.whole, [pixels[key] for key in part]), strict=True)
         return found
 
-    def _rows(self, batch: dict[str, Any], shared: bool) -> tuple[list[Row], list[Row]]:
+    def _tokens(self, image: Image) -> int:
+        return math.prod(image.grid) // self.family.merge**2
+
+    def _rows(self, batch: dict[str, Any], images: Sequence[list[Image]], shared: bool) -> tuple[list[Row], list[Row]]:
         """A row for each episode, and the prompts that they share."""
         rows: list[Row] = []
         prompts: dict[Any, tuple[int, Row, int]] = {}
-        grids = self._grids(batch)
-        for prompt, said, sampled, images in zip(*self._ids(batch), grids, strict=True):
-            before = self._images_in(prompt, images)
+        for prompt, said, sampled, seen in zip(*self._ids(batch), images, strict=True):
             if not shared or len(prompt) < 2:
-                positions, _ = self.family.positions(prompt + said, self.image_id, [g for _, g in images], 0)
-                rows.append(Row(prompt + said, positions, [key for key, _ in images], sampled, len(prompt)))
+                whole, _ = self._row(prompt + said, seen, 0)
+                rows.append(replace(whole, sampled=sampled, first=len(prompt)))
                 continue
-            name = (tuple(prompt), tuple(key for key, _ in images[:before]))
+            before = self._images_in(prompt, seen)
+            name = (tuple(prompt), *seen[:before])
             if name not in prompts:
-                at = [grid for _, grid in images[:before]]
-                positions, after = self.family.positions(prompt[:-1], self.image_id, at, 0)
-                prompts[name] = len(prompts), Row(prompt[:-1], positions, list(name[1]), []), after
+                prompts[name] = len(prompts), *self._row(prompt[:-1], seen[:before], 0)
             number, _, after = prompts[name]
-            at = [grid for _, grid in images[before:]]
-            positions, _ = self.family.positions(prompt[-1:] + said, self.image_id, at, after)
-            rows.append(Row(prompt[-1:] + said, positions, [key for key, _ in images[before:]], sampled, 1, number))
+            row, _ = self._row(prompt[-1:] + said, seen[before:], after)
+            rows.append(replace(row, sampled=sampled, first=1, prompt=number))
         return rows, [row for _, row, _ in prompts.values()]
+
+    def _row(self, ids: list[int], images: Sequence[Image], start: int) -> tuple[Row, int]:
+        """A row whose first position is `start`, and the position after it."""
+        positions, after = self.family.positions(ids, self.image_id, [image.grid for image in images], start)
+        return Row(ids, positions, [image.key for image in images]), after
 
     def _ids(self, batch: dict[str, Any]) -> list[list[list[int]]]:
         """Prompts and completions without padding, and the places in completions that were sampled."""
@@ -138,35 +156,27 @@ class Scorer:
         sampled = (batch["completion_mask"] * batch["tool_mask"]).tolist()
         return [*found, [[place for place, one in enumerate(row) if one] for row in sampled]]
 
-    def _grids(self, batch: dict[str, Any]) -> list[list[tuple[int, tuple[int, int, int]]]]:
-        """(key, grid) of each episode's images, in order."""
-        counts = batch.get("num_images") or [0] * len(batch["prompt_ids"])
-        grids = iter(batch["image_grid_thw"].tolist() if sum(counts) else ())
-        keys = batch["image_keys"].tolist()
-        return [[(key, tuple(next(grids))) for key in row[:n]] for row, n in zip(keys, counts, strict=True)]
-
-    def _images_in(self, prompt: list[int], images: Sequence[tuple[int, tuple[int, int, int]]]) -> int:
+    def _images_in(self, prompt: list[int], images: Sequence[Image]) -> int:
         """How many of an episode's images are in its prompt."""
         left, count = prompt.count(self.image_id), 0
         while left > 0:
-            t, h, w = images[count][1]
-            left, count = left - t * h * w // self.family.merge**2, count + 1
+            left, count = left - self._tokens(images[count]), count + 1
         return count
 
-    def _padded(self, rows: Sequence[Row], features: dict[int, tuple[Pixels, Any]]) -> dict[str, Any]:
+    def _padded(self, rows: Sequence[Row], features: dict[int, Any]) -> dict[str, Any]:
         """The model's keyword arguments for rows padded right, without mask and cache."""
         width = max(len(row.ids) for row in rows)
         ids = torch.tensor([row.ids + [self.pad_id] * (width - len(row.ids)) for row in rows], device=self.device)
         pad = torch.nn.functional.pad
         positions = torch.stack([pad(row.positions, (0, width - len(row.ids))) for row in rows], dim=1)
         given: dict[str, Any] = {"input_ids": ids, "position_ids": positions.to(self.device)}
-        images = [features[key][1] for row in rows for key in row.images]
+        images = [features[key] for row in rows for key in row.images]
         if images:
             given |= self.family.feature_inputs(images)
             given["mm_token_type_ids"] = (ids == self.image_id).int()
         return given
 
-    def _prompts(self, prompts: Sequence[Row], features: dict[int, tuple[Pixels, Any]]) -> Cache:
+    def _prompts(self, prompts: Sequence[Row], features: dict[int, Any]) -> Cache:
         """The prompts through the model; their keys and values."""
         kept = Cache(layers=[Kept() for _ in range(self.whole.config.get_text_config().num_hidden_layers)])
         given = self._padded(prompts, features)
@@ -179,7 +189,7 @@ class Scorer:
         rows: Sequence[Row],
         prompts: Sequence[Row],
         kept: Cache | None,
-        features: dict[int, tuple[Pixels, Any]],
+        features: dict[int, Any],
         width: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probs, entropies), each (rows, width), after one forward of rows of similar length."""

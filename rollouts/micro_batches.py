@@ -8,6 +8,21 @@ from typing import Any
 import torch
 from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
+from viewbox.errors import ConfigError
+
+
+def check_sums(tokens: int | None, arguments: Any) -> None:
+    """Raises `ConfigError` where the loss that a `GRPOConfig` asks for is no sum over micro-batches."""
+    if tokens is None:
+        return
+    given = {"entropy_coef": 0.0, "use_adaptive_entropy": False, "top_entropy_quantile": 1.0}
+    for name, neutral in given.items():
+        if getattr(arguments, name) != neutral:
+            raise ConfigError(
+                f"train.micro_batch_tokens = {tokens}: train.{name} = {getattr(arguments, name)} looks at a whole "
+                f"batch at once; allowed with it: {neutral}, or leave train.micro_batch_tokens out"
+            )
+
 
 def micro_batches(
     batch: dict[str, Any], tokens: int, gather: Callable[[torch.Tensor], torch.Tensor] = lambda table: table

@@ -68,6 +68,8 @@ def trainer_arguments(config: Config, output: Path | str) -> Any:
     from transformers import TrainingArguments
     from trl import GRPOConfig
 
+    from viewbox.rollouts.micro_batches import check_sums
+
     cls = GRPOConfig if config.train.method == "grpo" else TrainingArguments
     given = config.train.arguments
     _check_names_and_types(cls, given)
@@ -88,12 +90,15 @@ def trainer_arguments(config: Config, output: Path | str) -> Any:
     try:
         with warnings.catch_warnings():  # TRL itself still sets the old name of activation_checkpointing
             warnings.simplefilter("ignore", FutureWarning)
-            return cls(**{**chosen, **given, **owned})
+            made = cls(**{**chosen, **given, **owned})
     except (TypeError, ValueError, ImportError) as error:
         said = " ".join(str(error).split())
         named = [name for name in given if re.search(rf"\b{name}\b", said)]
         where = f"train.{named[0]} = {given[named[0]]!r}" if named else "train"
         raise ConfigError(f"{where}: {said:.500}") from error
+    if cls is GRPOConfig:
+        check_sums(config.train.micro_batch_tokens, made)
+    return made
 
 
 def _check_names_and_types(cls: Any, given: Mapping[str, Any]) -> None:

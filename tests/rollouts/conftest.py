@@ -6,6 +6,7 @@ far back, and replies end at different lengths: what a parity test needs.
 
 import asyncio
 import json
+import sys
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -30,6 +31,7 @@ from viewbox.rollouts.scripted import Forced
 from viewbox.rollouts.tokens import ChatTokens
 
 torch.set_num_threads(1)
+sys.path.insert(0, str(Path(__file__).parent))  # so that the tests of training can share `grpo_kit.py`
 FAMILIES = ("qwen3_vl", "qwen2_5_vl")
 
 

@@ -7,24 +7,20 @@ from importlib import metadata
 
 import pytest
 import torch
-from datasets import Dataset
+from grpo_kit import batch_of, gathered, gradient, make_trainer, steps_of
 from peft import LoraConfig
 from transformers import AutoModelForImageTextToText, AutoProcessor
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 
-from viewbox.envs.adapters.trl import TRLReward
 from viewbox.envs.base import Reply
 from viewbox.envs.digits import viewer
 from viewbox.envs.digits.draw import LABELS
 from viewbox.errors import ConfigError
 from viewbox.rollouts.grpo import EpisodeGRPOTrainer
 from viewbox.rollouts.micro_batches import micro_batches
-from viewbox.rollouts.run_folder import read_metrics
 from viewbox.rollouts.store import load
-from viewbox.training.progress import MetricsFile, Teller
 
 PARITY = 1e-5
-GENERATION = {"slots": 8, "max_reply_tokens": 8, "max_completion_tokens": 400}
 LORA = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear")
 
 
@@ -65,40 +61,8 @@ def looking(strips):
 
 @pytest.fixture
 def trainer(qwen3, tmp_path):
-    """A trainer of a tiny random Qwen3-VL on an environment, 8 episodes a step in groups of 4."""
-
-    def make(env, model=None, cls=EpisodeGRPOTrainer, generation=None, peft_config=None, processor=None, **given):
-        arguments = {
-            "per_device_train_batch_size": 8,
-            "num_generations": 4,
-            "max_steps": 3,
-            "learning_rate": 1e-3,
-            "lr_scheduler_type": "constant",
-            "beta": 0.0,
-            "logging_steps": 1,
-            "save_strategy": "no",
-        }
-        owned = {"use_cpu": True, "bf16": False, "report_to": "none", "disable_tqdm": True, "temperature": 1.0}
-        args = GRPOConfig(
-            output_dir=str(tmp_path / "checkpoints"),
-            remove_unused_columns=False,
-            dataloader_pin_memory=False,
-            **owned | {"gradient_checkpointing": False} | arguments | given,
-        )
-        count = len(env.tasks)
-        return cls(
-            model=qwen3.model() if model is None else model,
-            reward_funcs=TRLReward(env),
-            args=args,
-            train_dataset=Dataset.from_dict({"prompt": [""] * min(count, 64), "task": list(range(min(count, 64)))}),
-            processing_class=qwen3.processor if processor is None else processor,
-            peft_config=peft_config,
-            callbacks=[MetricsFile(tmp_path / "metrics.jsonl", Teller())],
-            env=env,
-            generation={**GENERATION, **(generation or {})},
-            episodes=tmp_path / "episodes",
-            kept_episodes=2,
-        )
+    def make(env, model=None, **given):
+        return make_trainer(qwen3, tmp_path, env, model=model, **given)
 
     return make
 
@@ -106,26 +70,12 @@ def trainer(qwen3, tmp_path):
 @pytest.fixture
 def trained(trainer, tmp_path):
     """The metrics of every step of a training."""
-
-    def run(*args, **kwargs):
-        trainer(*args, **kwargs).train()
-        return [line for line in read_metrics(tmp_path / "metrics.jsonl") if "grad_norm" in line]
-
-    return run
+    return lambda *args, **given: steps_of(trainer(*args, **given), tmp_path)
 
 
-def batch_of(one, tasks=2, group=4):
-    """A batch as TRL asks for it, with the trainer made ready for `_compute_loss` outside its loop."""
-    one.model.train()
-    one.current_gradient_accumulation_steps = 1
-    return one._generate_and_score_completions([{"task": i, "prompt": ""} for i in range(tasks) for _ in range(group)])
-
-
-def gradient(one, inputs):
-    """The gradient of the loss of a batch, all weights in one vector."""
-    one.model.zero_grad()
-    one._compute_loss(one.model, inputs).backward()
-    return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in one.model.parameters()])
+def of_loss(one, inputs):
+    """The gradient of the loss of a batch."""
+    return gradient(one, one._compute_loss(one.model, inputs))
 
 
 def alone(inputs, i):
@@ -239,8 +189,8 @@ def test_the_gradient_of_a_batch_is_the_sum_over_its_episodes_one_by_one(trainer
     assert len(set(inputs["prompt_mask"].sum(dim=1).tolist())) > 1
     assert len(set(inputs["completion_mask"].sum(dim=1).tolist())) > 2
     assert inputs["advantages"].abs().max() > 0.1
-    whole = gradient(one, inputs)
-    parts = sum(gradient(one, alone(inputs, i)) for i in range(8))
+    whole = of_loss(one, inputs)
+    parts = sum(of_loss(one, alone(inputs, i)) for i in range(8))
     assert whole.norm() > 0
     assert (whole - parts).norm() / whole.norm() < 1e-4
 
@@ -249,15 +199,26 @@ def test_the_gradient_of_a_batch_is_the_sum_over_its_episodes_one_by_one(trainer
 def test_micro_batches_by_tokens_give_the_gradient_and_the_loss_of_the_whole_batch(trainer, looking, loss_type):
     one = trainer(looking(), loss_type=loss_type)
     inputs = batch_of(one)
-    whole, loss = gradient(one, inputs), one._compute_loss(one.model, inputs)
+    whole, loss = of_loss(one, inputs), one._compute_loss(one.model, inputs)
     one.micro_batch_tokens = 200
     assert len(micro_batches(inputs, 200)) > 3
     one.model.zero_grad()
     told = one.compute_loss(one.model, inputs)
     told.backward()
-    parts = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in one.model.parameters()])
+    parts = gathered(one)
     assert (whole - parts).norm() / whole.norm() < 1e-4
     torch.testing.assert_close(told, loss, atol=1e-5, rtol=1e-4)
+
+
+def test_a_micro_batch_in_which_nothing_is_trained_tells_no_mismatch_and_hides_none(trainer, looking):
+    one = trainer(looking(), own={"micro_batch_tokens": 1})
+    inputs = batch_of(one)
+    inputs["tool_mask"][0] = 0
+    one._metrics["train"].clear()
+    one.compute_loss(one.model, inputs)
+    told = one._metrics["train"]["sampling/logp_difference/max"]
+    assert len(told) == 7
+    assert 0 < max(told) <= PARITY
 
 
 def test_advantages_are_the_rewards_relative_to_their_own_group(trainer, looking):
@@ -353,8 +314,8 @@ def test_a_sample_whose_image_tokens_mismatch_is_dropped_alone(trainer, looking)
     assert inputs["advantages"][2] == 0
     assert inputs["tool_mask"][2].sum() == 0
 
-    whole = gradient(one, inputs)
-    parts = sum(gradient(one, alone(inputs, i)) for i in others)
+    whole = of_loss(one, inputs)
+    parts = sum(of_loss(one, alone(inputs, i)) for i in others)
     assert (whole - parts).norm() / whole.norm() < 1e-4
     assert whole.isfinite().all()
 

@@ -5,18 +5,14 @@ from itertools import cycle
 
 import pytest
 import torch
-from datasets import Dataset
-from trl import GRPOConfig
+from grpo_kit import batch_of, gradient, make_trainer, steps_of
 
-from viewbox.envs.adapters.trl import TRLReward
 from viewbox.envs.base import Reply
 from viewbox.envs.digits import viewer
 from viewbox.envs.digits.draw import LABELS
 from viewbox.rollouts.collate import model_inputs
 from viewbox.rollouts.grpo import EpisodeGRPOTrainer
-from viewbox.rollouts.run_folder import read_metrics
 from viewbox.rollouts.store import load
-from viewbox.training.progress import MetricsFile, Teller
 
 CAP = 2.0
 LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")
@@ -63,33 +59,9 @@ def guessing(strips):
 
 @pytest.fixture
 def trainer(qwen3, tmp_path):
-    """A trainer of a tiny random Qwen3-VL, 8 episodes a step in groups of 4; `own` are viewbox's settings."""
-
-    def make(env, cls=EpisodeGRPOTrainer, own=None, generation=None, **given):
-        arguments = {
-            "per_device_train_batch_size": 8,
-            "num_generations": 4,
-            "max_steps": 3,
-            "learning_rate": 1e-3,
-            "lr_scheduler_type": "constant",
-            "save_strategy": "no",
-            "logging_steps": 1,
-        }
-        fixed = {"use_cpu": True, "bf16": False, "report_to": "none", "disable_tqdm": True, "temperature": 1.0}
-        fixed |= {"gradient_checkpointing": False, "remove_unused_columns": False, "dataloader_pin_memory": False}
-        return cls(
-            model=qwen3.model(),
-            reward_funcs=TRLReward(env),
-            args=GRPOConfig(output_dir=str(tmp_path / "checkpoints"), **fixed | arguments | given),
-            train_dataset=Dataset.from_dict({"prompt": [""] * len(env.tasks), "task": list(range(len(env.tasks)))}),
-            processing_class=qwen3.processor,
-            callbacks=[MetricsFile(tmp_path / "metrics.jsonl", Teller())],
-            env=env,
-            generation={"slots": 8, "max_reply_tokens": 8, "max_completion_tokens": 400, **(generation or {})},
-            episodes=tmp_path / "episodes",
-            kept_episodes=8,
-            **{"importance_cap": CAP, **(own or {})},
-        )
+    def make(env, cls=EpisodeGRPOTrainer, own=None, **given):
+        own = {"kept_episodes": 8, "importance_cap": CAP} | (own or {})
+        return make_trainer(qwen3, tmp_path, env, cls=cls, own=own, **given)
 
     return make
 
@@ -97,26 +69,7 @@ def trainer(qwen3, tmp_path):
 @pytest.fixture
 def trained(trainer, tmp_path):
     """The metrics of every step of a training."""
-
-    def run(*args, **kwargs):
-        trainer(*args, **kwargs).train()
-        return [line for line in read_metrics(tmp_path / "metrics.jsonl") if "grad_norm" in line]
-
-    return run
-
-
-def batch_of(one, tasks=(0, 1), group=4):
-    """A batch as TRL asks for it, with the trainer made ready for `_compute_loss` outside its loop."""
-    one.model.train()
-    one.current_gradient_accumulation_steps = 1
-    return one._generate_and_score_completions([{"task": i, "prompt": ""} for i in tasks for _ in range(group)])
-
-
-def gradient(one, loss):
-    """The gradient of a loss, all weights in one vector."""
-    one.model.zero_grad()
-    loss.backward()
-    return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in one.model.parameters()])
+    return lambda *args, **given: steps_of(trainer(*args, **given), tmp_path)
 
 
 def sampled(inputs):

@@ -87,6 +87,16 @@ def test_parts_of_groups_on_a_process_cannot_be_resampled(monkeypatch):
     assert "train.num_generations = 4; allowed: 0, or a multiple of 4 episodes" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("entropy_coef", 0.01), ("use_adaptive_entropy", True), ("top_entropy_quantile", 0.8)]
+)
+def test_micro_batches_refuse_a_loss_that_looks_at_a_whole_batch(key, value):
+    with pytest.raises(ConfigError, match=rf"train\.micro_batch_tokens = 400: train\.{key} = {value} .* leave"):
+        trainer_arguments(parsed(micro_batch_tokens=400, **{key: value}), "out")
+    trainer_arguments(parsed(**{key: value}), "out")
+    trainer_arguments(parsed(micro_batch_tokens=400), "out")
+
+
 # ---------------------------------------------------------------------- how groups give way, by itself
 def test_rewards_that_differ_by_rounding_only_have_no_spread():
     assert without_spread([0.1 + 0.2, 0.3, 0.3, 0.4], group=2) == [0]
