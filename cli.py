@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from viewbox.crash import guard
+from viewbox.exit_status import guard
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -237,7 +237,7 @@ def reward_sheet(out: Annotated[str, typer.Option(help="the PNG to write")] = "r
 
 
 def main() -> None:
-    """Runs the command and ends with its status (see `viewbox.crash`)."""
+    """Runs the command and ends with its status (see `viewbox.exit_status`)."""
     sys.exit(guard(app))
 
 

@@ -17,7 +17,7 @@ class ViewboxError(Exception):
 class ConfigError(ViewboxError, ValueError):
     """A configuration (YAML, override, constructor argument) that cannot be used.
 
-    `key` is the setting it is about, where the message does not begin with it (see `viewbox.config.located`).
+    `key` is the setting it is about, where the message does not begin with it (see `viewbox.configs.schema.located`).
     """
 
     def __init__(self, message: str, *, key: str | None = None) -> None:

@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
 
-from viewbox import config as configs
-from viewbox.config import Config
-from viewbox.crash import guard, logged_in
+from viewbox.configs import schema as configs
+from viewbox.configs.schema import Config
+from viewbox.exit_status import guard, logged_in
 from viewbox.errors import ConfigError, ViewboxError, hint
 from viewbox.rollouts.run_folder import LATEST
 from viewbox.training.check import check
@@ -25,7 +25,7 @@ log = logging.getLogger("viewbox.train")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit status (see `viewbox.crash`)."""
+    """The command line; returns the exit status (see `viewbox.exit_status`)."""
     return guard(lambda: _main(argv))
 
 

@@ -26,7 +26,7 @@ import transformers
 from gpu_sides import FIRST, ROOM, Plan, engine, greedy, parity, per_turn, vllm_speed
 from PIL import Image
 
-from viewbox.config import ModelSection
+from viewbox.configs.schema import ModelSection
 from viewbox.envs.types import ImageRef
 from viewbox.rollouts import models
 from viewbox.rollouts.hf import HFGenerator

@@ -8,7 +8,7 @@ The last line is one JSON object.
 import json
 import sys
 
-from viewbox import config
+from viewbox.configs import schema
 from viewbox.rollouts import models
 from viewbox.rollouts.evaluate import evaluate
 from viewbox.rollouts.tokens import ChatTokens
@@ -18,7 +18,7 @@ KEYS = ("reward", "rewards/label/mean", "rewards/box/mean", "tools/rate", "repli
 
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 400
-    quickstart = config.load("quickstart")
+    quickstart = schema.load("quickstart")
     _, env, model, processor = models.open_policy(quickstart)
     rollout = quickstart.rollout
     found = {}

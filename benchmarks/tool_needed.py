@@ -12,7 +12,7 @@ from PIL import Image
 from sklearn.svm import SVC
 
 import viewbox
-from viewbox import config
+from viewbox.configs import schema
 from viewbox.envs.image import View
 
 SIDE = 12  # pixels of a crop as the classifier sees it
@@ -21,7 +21,7 @@ TRAIN, TEST = 4000, 1000
 
 def crops(split: str, count: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """(overview crops, zoomed crops), each (count, SIDE²), and the labels."""
-    settings = config.load("quickstart").env.settings
+    settings = schema.load("quickstart").env.settings
     env = viewbox.make("digits", **{**settings, "split": split})
     overview, zoomed, labels = [], [], []
     for task in env.tasks[:count]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar, get_origin, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from viewbox.errors import ConfigError, unknown
-from viewbox.wording import problems, sentence, takes
+from viewbox.configs.validation import problems, sentence, takes
 
 T = TypeVar("T")
 

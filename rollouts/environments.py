@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from viewbox.config import Config
+from viewbox.configs.schema import Config
 from viewbox.errors import ConfigError
 
 _ELSEWHERE = {

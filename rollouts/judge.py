@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from viewbox import yaml_file
+from viewbox.configs import yaml_reader
 from viewbox.envs.types import Episode, Scores
 from viewbox.errors import ConfigError
 from viewbox.rewards import build, guarded
@@ -65,7 +65,7 @@ def _judge(reward: Any, about: Any, name: str = "") -> Judge:
 
 def _spec(path: Path) -> Any:
     """The reward in a file that holds nothing else, or in the section `reward` of a whole config."""
-    values = yaml_file.read(path).values
+    values = yaml_reader.read(path).values
     if isinstance(values, Mapping) and "type" not in values and values.get("reward") is not None:
         return values["reward"]
     if isinstance(values, Mapping) and "env" in values:
@@ -78,7 +78,7 @@ def _spec(path: Path) -> Any:
 def _own(run: Path, folder: Path) -> Judge:
     """The run's reward, else that of its environment with the run's settings, else of the one the episodes name."""
     path = next((path for path in (run / "config.yaml", folder.parent / "config.yaml") if path.is_file()), None)
-    config = yaml_file.read(path).values if path else None
+    config = yaml_reader.read(path).values if path else None
     search_here()  # an environment of one's own
     if isinstance(config, Mapping) and config.get("reward") is not None:
         try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from viewbox.config import Config, ModelSection
+from viewbox.configs.schema import Config, ModelSection
 from viewbox.envs import model_defaults
 from viewbox.errors import ModelError, unknown
 from viewbox.rollouts import tiny

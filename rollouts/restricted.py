@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from viewbox import yaml_file
+from viewbox.configs import yaml_reader
 from viewbox.envs import make
 from viewbox.envs.types import Episode
 from viewbox.errors import ConfigError
@@ -52,6 +52,6 @@ def leave_to_judge(reward: Any, run: Path, folder: Path) -> Callable[[Episode], 
 def named_in(run: Path, folder: Path) -> str | None:
     """The environment in the config.yaml of a run that has one; `folder` is that of its episodes."""
     path = next((path for path in (run / "config.yaml", folder.parent / "config.yaml") if path.is_file()), None)
-    config = yaml_file.read(path).values if path else None
+    config = yaml_reader.read(path).values if path else None
     env = config.get("env") if isinstance(config, Mapping) else None
     return str(env["name"]) if isinstance(env, Mapping) and env.get("name") else None

@@ -15,9 +15,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from viewbox import config as configs
-from viewbox.config import Config, EnvSection
-from viewbox.crash import logged_in
+from viewbox.configs import schema as configs
+from viewbox.configs.schema import Config, EnvSection
+from viewbox.exit_status import logged_in
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.types import Task
 from viewbox.envs.wire import ToolImages
@@ -30,7 +30,7 @@ from viewbox.rollouts.metrics import episode_metrics
 from viewbox.rollouts.settings import endpoint_settings, engine_settings
 from viewbox.rollouts.store import Writer, load
 from viewbox.rollouts.watch import Watch, errors_of, print_summary
-from viewbox.yaml_file import Document
+from viewbox.configs.yaml_reader import Document
 
 TIME_LIMIT = 600.0  # seconds an episode against an endpoint may take where nothing is given
 CONCURRENCY = 16  # episodes at once against an endpoint; a local model has `rollout.slots`

@@ -5,7 +5,7 @@ Training, held-out evaluation and `viewbox rollout` all generate with these keyw
 
 from typing import Any
 
-from viewbox.config import Config
+from viewbox.configs.schema import Config
 from viewbox.errors import ConfigError
 
 FILTERS = ("top_p", "top_k", "min_p", "repetition_penalty")
@@ -16,7 +16,7 @@ LOCAL = ("kv_bytes", "patience")  # what an endpoint manages itself
 def engine_settings(config: Config, **changes: Any) -> dict[str, Any]:
     """Keyword arguments of `HFGenerator`: the section's, and over them `changes`.
 
-    >>> from viewbox.config import parse
+    >>> from viewbox.configs.schema import parse
     >>> config = parse({"model": {"name": "m"}, "env": {"name": "digits"}, "rollout": {"kv_bytes": "2GiB"}})
     >>> found = engine_settings(config, temperature=0.0)
     >>> found["model_name"], found["kv_bytes"], found["temperature"], found["top_p"]
@@ -48,7 +48,7 @@ def endpoint_settings(config: Config) -> dict[str, Any]:
 def notes(config: Config) -> list[str]:
     """What somebody who trains with these settings should know: filters change what is sampled, not its log-probs.
 
-    >>> from viewbox.config import parse
+    >>> from viewbox.configs.schema import parse
     >>> print(*notes(parse({"model": {"name": "m"}, "env": {"name": "digits"}, "rollout": {"top_p": 0.9}})))
     rollout.top_p = 0.9: episodes are sampled from other probabilities than those of the loss, which know no filters
     """

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import Trainer
 
-from viewbox.config import Demonstrations
+from viewbox.configs.schema import Demonstrations
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.types import Episode, EpisodeTokens
 from viewbox.errors import StoreError

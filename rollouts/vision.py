@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from PIL import Image, ImageChops
 
-from viewbox.config import VisionSection
+from viewbox.configs.schema import VisionSection
 from viewbox.envs.types import Episode, ImageRef
 from viewbox.errors import StoreError
 from viewbox.rollouts.tokens import ChatTokens

@@ -148,12 +148,12 @@ def test_a_reply_that_is_read_scores_as_the_answer_in_it():
 
 
 def test_the_two_runs_of_reward_hacking_differ_in_the_gate_only():
-    from viewbox import config
+    from viewbox.configs import schema
     from viewbox.training.check import check
 
     found = {}
     for name in HACKING.RUNS:
-        loaded = config.load(str(FOLDER / "reward_hacking.yaml"), HACKING.overrides(name))
+        loaded = schema.load(str(FOLDER / "reward_hacking.yaml"), HACKING.overrides(name))
         check(loaded)
         found[name] = loaded.model_dump()
     assert found["gated"]["reward"]["components"]["bonus"].pop("needs") == {"label": 1.0}

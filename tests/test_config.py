@@ -2,7 +2,7 @@
 
 import pytest
 
-from viewbox import config
+from viewbox.configs import schema
 from viewbox.errors import ConfigError
 
 PLAIN = "model: {name: m}\nenv: {name: digits}\n"
@@ -16,7 +16,7 @@ def load(tmp_path):
     def run(text=PLAIN, *overrides):
         path = tmp_path / "run.yaml"
         path.write_text(text)
-        return config.load(str(path), overrides)
+        return schema.load(str(path), overrides)
 
     return run
 
@@ -35,16 +35,16 @@ def refused(load):
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_shipped_config_is_found_by_its_name_and_parses(name):
-    found = config.load(name)
+    found = schema.load(name)
     assert found.env.name == "digits"
     assert found.env.eval == {"split": "test"}
-    assert config.load(f"{name}.yaml") == config.load(f"configs/{name}.yaml") == found
+    assert schema.load(f"{name}.yaml") == schema.load(f"configs/{name}.yaml") == found
 
 
 def test_a_file_of_ones_own_comes_before_a_shipped_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "quickstart").write_text(PLAIN)
-    assert config.load("quickstart").model.name == "m"
+    assert schema.load("quickstart").model.name == "m"
 
 
 def test_numbers_with_an_exponent_are_numbers_wherever_they_stand(load):
@@ -191,9 +191,9 @@ def test_an_override_that_cannot_be_read_is_quoted(refused, override, words):
 
 def test_a_config_that_does_not_exist_names_the_nearest_shipped_one():
     with pytest.raises(ConfigError, match=r"quikstart: no such file; .*did you mean 'quickstart'\?"):
-        config.find("quikstart")
+        schema.find("quikstart")
     with pytest.raises(ConfigError, match=r"elsewhere/quickstart\.yaml: no such file"):
-        config.find("elsewhere/quickstart.yaml")
+        schema.find("elsewhere/quickstart.yaml")
 
 
 def test_a_checked_config_cannot_be_changed(load):

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from viewbox.config import Config
+from viewbox.configs.schema import Config
 from viewbox.envs import ENVIRONMENTS, make
 from viewbox.envs.settings import model_of
 from viewbox.training.arguments import CHOICES, OWNED, defaults
 from viewbox.training.config_docs import page
-from viewbox.wording import model_in, takes
+from viewbox.configs.validation import model_in, takes
 
 ROOT = Path(__file__).resolve().parents[1]
 

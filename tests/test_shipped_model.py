@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from viewbox import config, train
+from viewbox import train
+from viewbox.configs import schema
 from viewbox.errors import ModelError
 from viewbox.rollouts import models
 from viewbox.rollouts.evaluate import evaluate
@@ -17,7 +18,7 @@ torch.set_num_threads(1)
 @pytest.fixture(scope="module")
 def figures():
     """(its own play, with the gold look forced) on 48 held-out tasks of the quickstart."""
-    _, env, model, processor = models.open_policy(config.load("quickstart"))
+    _, env, model, processor = models.open_policy(schema.load("quickstart"))
     generation = {"slots": 48, "temperature": 1.0, "max_reply_tokens": 40, "max_completion_tokens": 400}
 
     def play(oracle):

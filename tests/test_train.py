@@ -12,7 +12,7 @@ import yaml
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from viewbox import config as configs
+from viewbox.configs import schema as configs
 from viewbox import train
 from viewbox.rollouts.run_folder import read_metrics
 from viewbox.rollouts.store import load

@@ -14,10 +14,10 @@ from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from viewbox.config import Config
+from viewbox.configs.schema import Config
 from viewbox.errors import ConfigError, hint, unknown
 from viewbox.rollouts.resampling import check_groups
-from viewbox.wording import takes
+from viewbox.configs.validation import takes
 
 # Arguments of TRL and transformers that a run sets itself, and the key that decides instead.
 OWNED = {

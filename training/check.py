@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from viewbox.config import GRPO_ONLY, Config, located
+from viewbox.configs.schema import Config, GRPO_ONLY, located
 from viewbox.envs.types import Task
 from viewbox.errors import ConfigError, ViewboxError, unknown
 from viewbox.rollouts.environments import make_envs

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from viewbox.config import Config, ModelSection
+from viewbox.configs.schema import Config, ModelSection
 from viewbox.envs.types import Task
 from viewbox.errors import ConfigError, ModelError, hint, unknown
 

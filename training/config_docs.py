@@ -10,12 +10,12 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from viewbox.config import Config
+from viewbox.configs.schema import Config
 from viewbox.envs import ENVIRONMENTS, make
 from viewbox.envs.settings import model_of
 from viewbox.rewards import RewardSpec
 from viewbox.training.arguments import CHOICES, OWNED, defaults
-from viewbox.wording import model_in, takes
+from viewbox.configs.validation import model_in, takes
 
 HEAD = """# Configuration
 

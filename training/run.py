@@ -12,7 +12,7 @@ from datasets import Dataset
 from peft import LoraConfig
 from transformers import PrinterCallback
 
-from viewbox.config import Config
+from viewbox.configs.schema import Config
 from viewbox.envs.adapters.trl import TRLReward
 from viewbox.rollouts import models, run_folder, sft, vision
 from viewbox.rollouts.environments import make_envs

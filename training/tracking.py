@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from transformers import TrainerCallback
 
-from viewbox.config import LogSection
+from viewbox.configs.schema import LogSection
 from viewbox.envs.types import Episode
 from viewbox.errors import ConfigError
 

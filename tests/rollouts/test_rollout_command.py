@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from viewbox import cli, config, make
+from viewbox import cli, make
+from viewbox.configs import schema
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ViewboxError
 from viewbox.rewards import build
@@ -104,7 +105,7 @@ def test_the_folder_is_enough_to_score_its_episodes_again(viewbox, tmp_path):
         given = ("--config", reward, "--held-out", "--tasks", 4, "--out", "here", "--endpoint", server.url)
         code, _, _ = viewbox(*given, "--model", "Qwen/Qwen2.5-VL-3B", "--set", "max_pixels=4096")
     assert code == 0
-    saved = config.load("here/config.yaml")
+    saved = schema.load("here/config.yaml")
     expected = {"noise": 3, "split": "test", "max_pixels": 4096, "coordinates": "pixel", "pixel_multiple": 28}
     expected["reply_format"] = "native"
     assert saved.env.settings == expected
@@ -118,7 +119,7 @@ def test_the_folder_is_enough_to_score_its_episodes_again(viewbox, tmp_path):
 def test_a_setting_of_coordinates_stands_over_what_the_models_name_says(viewbox):
     with serving(scripted(says(RIGHT))) as server:
         viewbox(*at(server, "--tasks", 1, "--out", "o", "--model", "qwen2_5_vl-x", "--set", "coordinates=unit"))
-    assert config.load("o/config.yaml").env.settings["coordinates"] == "unit"
+    assert schema.load("o/config.yaml").env.settings["coordinates"] == "unit"
 
 
 def test_how_tokens_are_drawn_reaches_the_endpoint_as_far_as_it_is_given(viewbox, tmp_path):
@@ -130,7 +131,7 @@ def test_how_tokens_are_drawn_reaches_the_endpoint_as_far_as_it_is_given(viewbox
     (body,) = server.bodies
     drawn = body.keys() - {"model", "messages", "seed", "tools"}
     assert {name: body[name] for name in drawn} == {"min_p": 0.1, "top_k": 7, "top_p": 0.9, "stop": ["b", "c"]}
-    assert config.load("o/config.yaml").rollout.stop == ["b", "c"]
+    assert schema.load("o/config.yaml").rollout.stop == ["b", "c"]
 
 
 def test_an_extra_field_of_a_request_stands_over_an_option(viewbox):
@@ -162,7 +163,7 @@ def test_how_tools_are_taught_is_the_option_then_the_setting_then_the_models_def
 ):
     with serving(scripted(says(RIGHT))) as server:
         viewbox(*at(server, "--tasks", 1, "--out", "o", "--model", model, *given))
-    assert config.load("o/config.yaml").env.settings["reply_format"] == taught
+    assert schema.load("o/config.yaml").env.settings["reply_format"] == taught
     (body,) = server.bodies
     assert ("tools" in body) == (words is None)
     assert words is None or words in body["messages"][0]["content"]
@@ -212,7 +213,7 @@ def test_a_local_model_plays_without_an_endpoint(viewbox):
     episodes = list(load("o/episodes", tokens=True))
     assert len(episodes) == 6
     assert all(sum(episode.tokens.mask) > 0 for episode in episodes)
-    assert config.load("o/config.yaml").env.settings["coordinates"] == "per_mille"
+    assert schema.load("o/config.yaml").env.settings["coordinates"] == "per_mille"
     assert "6/6" in out
 
 
@@ -226,7 +227,7 @@ def test_the_likeliest_token_alone_is_what_a_local_model_says_at_temperature_0(v
         for folder in ("filtered", "greedy")
     ]
     assert said[0] == said[1]
-    assert config.load("filtered/config.yaml").rollout.kv_bytes == 64_000_000
+    assert schema.load("filtered/config.yaml").rollout.kv_bytes == 64_000_000
 
 
 # ---------------------------------------------------------------------- going on

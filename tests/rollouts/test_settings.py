@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from viewbox.config import RolloutSection, parse
+from viewbox.configs.schema import RolloutSection, parse
 from viewbox.errors import ConfigError
 from viewbox.rollouts.hf import HFGenerator
 from viewbox.rollouts.settings import endpoint_settings, engine_settings, notes

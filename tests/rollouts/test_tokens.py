@@ -12,7 +12,7 @@ import pytest
 import trl
 from PIL import Image
 
-from viewbox.config import ModelSection
+from viewbox.configs.schema import ModelSection
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.frozen import thaw
 from viewbox.envs.types import ImageRef, Message

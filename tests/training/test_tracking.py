@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import wandb
 
-from viewbox.config import LogSection
+from viewbox.configs.schema import LogSection
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.training import tracking

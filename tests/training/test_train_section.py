@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
-from viewbox import config as configs
-from viewbox.config import GRPO_ONLY
+from viewbox.configs import schema as configs
+from viewbox.configs.schema import GRPO_ONLY
 from viewbox.errors import ConfigError
 from viewbox.rollouts.resampling import other_tasks, resampled, without_spread
 from viewbox.training.arguments import trainer_arguments

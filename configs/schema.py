@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, PrivateAttr, ValidationError, model_serializer
 
-from viewbox import yaml_file
+from viewbox.configs import yaml_reader
 from viewbox.errors import ConfigError, ViewboxError, unknown
-from viewbox.wording import problems, sentence
-from viewbox.yaml_file import Document
+from viewbox.configs.validation import problems, sentence
+from viewbox.configs.yaml_reader import Document
 
 Method = Literal["grpo", "sft"]
 GRPO_ONLY = ("importance_cap", "resample", "micro_batch_tokens")  # keys of `train`
@@ -242,7 +242,7 @@ def load(name: str, overrides: Sequence[str] = ()) -> Config:
     >>> load("quickstart", ["train.learning_rate=1e-4", "env.noise=10"]).env.settings["noise"]
     10
     """
-    document = yaml_file.read(find(name))
+    document = yaml_reader.read(find(name))
     if not isinstance(document.values, dict):
         given = "it is empty" if document.values is None else f"it holds a {type(document.values).__name__}"
         raise ConfigError(
