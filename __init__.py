@@ -19,7 +19,7 @@ _HOMES = {
     "Reply": "viewbox.envs.base",
     "StepResult": "viewbox.envs.base",
     "ScriptedPolicy": "viewbox.envs.policies",
-    "View": "viewbox.envs.image",
+    "View": "viewbox.images.view",
     "Episode": "viewbox.envs.types",
     "ImageRef": "viewbox.envs.types",
     "Scores": "viewbox.envs.types",
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from viewbox.envs.base import BaseMultiTurnEnv as BaseMultiTurnEnv
     from viewbox.envs.base import Reply as Reply
     from viewbox.envs.base import StepResult as StepResult
-    from viewbox.envs.image import View as View
+    from viewbox.images.view import View as View
     from viewbox.envs.policies import ScriptedPolicy as ScriptedPolicy
     from viewbox.envs.types import Episode as Episode
     from viewbox.envs.types import Task as Task

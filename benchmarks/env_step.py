@@ -31,7 +31,7 @@ from PIL import Image
 from pydantic import BaseModel
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.image import View
+from viewbox.images.view import View
 from viewbox.envs.tools import Outcome, Tool
 from viewbox.envs.types import Episode, ImageRef, Message, Task
 from viewbox.rewards import ExactMatchReward

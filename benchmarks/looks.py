@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.image import View
+from viewbox.images.view import View
 from viewbox.envs.tools import Outcome, Tool
 from viewbox.envs.types import Episode, Task
 from viewbox.rewards import ExactMatchReward

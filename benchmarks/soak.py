@@ -35,8 +35,8 @@ from pydantic import BaseModel
 
 from viewbox.envs import threads
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.frozen import thaw
-from viewbox.envs.image import View
+from viewbox.frozen import thaw
+from viewbox.images.view import View
 from viewbox.envs.tools import Outcome, Tool
 from viewbox.envs.types import Episode, Task
 from viewbox.rewards import ExactMatchReward

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 
 from viewbox.envs import threads
-from viewbox.envs.image import View
+from viewbox.images.view import View
 from viewbox.envs.tools import Picture, Tool, answer
 from viewbox.envs.untrusted import boundary, clean, wrapped
 

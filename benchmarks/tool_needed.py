@@ -13,7 +13,7 @@ from sklearn.svm import SVC
 
 import viewbox
 from viewbox.configs import schema
-from viewbox.envs.image import View
+from viewbox.images.view import View
 
 SIDE = 12  # pixels of a crop as the classifier sees it
 TRAIN, TEST = 4000, 1000

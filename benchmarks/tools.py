@@ -32,7 +32,7 @@ import numpy as np
 from PIL import Image
 
 from viewbox.envs import tools
-from viewbox.envs.image import View
+from viewbox.images.view import View
 
 SIDE = 2048
 BUDGET = 512 * 512  # the default of an environment

@@ -25,7 +25,7 @@ import cv2
 import numpy as np
 
 from viewbox.envs import tools
-from viewbox.envs.image import View
+from viewbox.images.view import View
 
 SIDE, BUDGET, LENGTH = 4096, 1024 * 1024, 30
 CALL_MS, MEMORY_MB, STATISTICS_MS = 150, 100, 400

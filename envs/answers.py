@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from viewbox.envs import reply
-from viewbox.envs.coordinates import to_unit
-from viewbox.envs.frozen import thaw
-from viewbox.envs.image import View
+from viewbox.images.coordinates import to_unit
+from viewbox.frozen import thaw
+from viewbox.images.view import View
 from viewbox.errors import ToolError
 
 if TYPE_CHECKING:

@@ -20,13 +20,13 @@ from PIL import Image
 from pydantic import BaseModel, Field
 
 from viewbox.envs import answers, history, loop, prompts, settings, threads, tools
-from viewbox.envs.coordinates import Coordinates, needs_size, unit_name
-from viewbox.envs.frozen import FrozenDict
-from viewbox.envs.image import View
+from viewbox.images.coordinates import Coordinates, needs_size, unit_name
+from viewbox.frozen import FrozenDict
+from viewbox.images.view import View
 from viewbox.envs.prompts import Prompts
 from viewbox.envs.reply import Shape
 from viewbox.envs.rules import Rules
-from viewbox.envs.source import Source
+from viewbox.images.source import Source
 from viewbox.envs.state import EpisodeState, Reply, StepResult
 from viewbox.envs.task_images import Images, opened
 from viewbox.envs.tools import Tool

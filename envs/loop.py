@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from viewbox.envs import reply
-from viewbox.envs.frozen import FrozenDict
+from viewbox.frozen import FrozenDict
 from viewbox.envs.running import run_calls
 from viewbox.envs.settings import replace
 from viewbox.envs.state import EpisodeState, Reply, StepResult

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from viewbox.envs.coordinates import Coordinates
+from viewbox.images.coordinates import Coordinates
 from viewbox.envs.rules import ReplyFormat
 from viewbox.envs.wire import ToolImages
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from jinja2 import StrictUndefined, Template, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from viewbox.envs.frozen import FrozenDict
+from viewbox.frozen import FrozenDict
 from viewbox.envs.skeleton import skeleton
 from viewbox.errors import ConfigError, unknown
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from viewbox.envs.frozen import Record
+from viewbox.frozen import Record
 from viewbox.envs.reply_calls import ParsedCall, native
 from viewbox.envs.reply_scan import MAX_ITEMS, Found, Pairs, Scan, lone_call
 from viewbox.envs.shape import Shape, echo, violation

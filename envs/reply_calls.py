@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from viewbox.envs.frozen import Record
+from viewbox.frozen import Record
 from viewbox.envs.mending import mend
 from viewbox.envs.shape import Shape, echo, is_schema
 from viewbox.envs.strict_json import StrictDecoder

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from viewbox.envs import threads, tools
-from viewbox.envs.image import View
+from viewbox.images.view import View
 from viewbox.envs.reply import ParsedCall
 from viewbox.envs.settings import replace
-from viewbox.envs.source import Source
+from viewbox.images.source import Source
 from viewbox.envs.state import EpisodeState
 from viewbox.envs.tools.facts import too_long
 from viewbox.envs.types import ToolResult

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from viewbox.envs.frozen import thaw
+from viewbox.frozen import thaw
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
 _KEYWORDS = frozenset({"type", "$ref", "enum", "anyOf", "allOf", "oneOf", "const", "items", "properties"})

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from viewbox.envs import settings
-from viewbox.envs.frozen import FrozenDict
-from viewbox.envs.image import View
-from viewbox.envs.source import Source
+from viewbox.frozen import FrozenDict
+from viewbox.images.view import View
+from viewbox.images.source import Source
 from viewbox.envs.types import EndReason, Episode, EpisodeTokens, Message, RunConfig, Task, ToolCall, Turn
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any, overload
 from weakref import WeakValueDictionary
 
-from viewbox.envs.source import Source
+from viewbox.images.source import Source
 from viewbox.envs.types import ImageRef
 
 

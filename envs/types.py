@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from PIL import Image
 
-from viewbox.envs.frozen import FrozenDict, Record
+from viewbox.frozen import FrozenDict, Record
 from viewbox.errors import ImageError
 
 EndReason = Literal["answered", "max_turns", "max_tokens", "malformed", "timeout", "error", "cancelled"]
@@ -84,7 +84,7 @@ class ImageRef(Record):
             return self.pixels
         if self.uri is None:
             raise ImageError(f"image {self.hash[:12]} has neither pixels nor a path")
-        from viewbox.envs.opening import open_picture
+        from viewbox.images.files import open_picture
 
         picture = open_picture(self.uri)
         object.__setattr__(self, "pixels", picture)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from viewbox.envs.frozen import thaw
+from viewbox.frozen import thaw
 from viewbox.envs.prompts import Prompts
 from viewbox.envs.rules import ReplyFormat
 from viewbox.envs.types import ImageRef, Message, ToolCall

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from viewbox.envs.frozen import thaw
+from viewbox.frozen import thaw
 from viewbox.envs.types import Message
 from viewbox.envs.untrusted import clean, wrapped
 from viewbox.rewards.base import finite, lookup

@@ -13,7 +13,7 @@ Every question has an answer that is acted on, or a refusal in words:
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from viewbox.envs.frozen import thaw
+from viewbox.frozen import thaw
 from viewbox.errors import ModelError
 
 Wire = dict[str, Any]

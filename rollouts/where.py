@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from viewbox.envs.frozen import Record, thaw
+from viewbox.frozen import Record, thaw
 from viewbox.envs.types import Episode, RunConfig, Scores, Task
 from viewbox.errors import ConfigError, unknown
 

@@ -9,7 +9,7 @@ import torch
 
 from viewbox import cli
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.frozen import thaw
+from viewbox.frozen import thaw
 
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell that starts the tests in the background

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from viewbox.envs import tools
-from viewbox.envs.image import View
+from viewbox.images.view import View
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.coordinates import needs_size
+from viewbox.images.coordinates import needs_size
 from viewbox.envs.types import Episode, Task
 from viewbox.errors import ConfigError
 from viewbox.rewards import guarded

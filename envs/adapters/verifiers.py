@@ -24,7 +24,7 @@ from viewbox import __version__
 from viewbox.envs import make
 from viewbox.envs.adapters.verifiers_harness import Offered, ViewboxHarness, message_to_wire, vf
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.frozen import thaw
+from viewbox.frozen import thaw
 from viewbox.envs.state import EpisodeState, Reply
 from viewbox.envs.types import EndReason, Episode, Message, RunConfig, Scores, Task
 from viewbox.envs.wire import ToolImages, to_wire, tool_calls_of, tools_text

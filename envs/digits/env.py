@@ -7,11 +7,11 @@ from PIL import Image
 from pydantic import BaseModel, Field, StrictFloat
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.coordinates import from_unit
+from viewbox.images.coordinates import from_unit
 from viewbox.envs.data import ProceduralTasks
 from viewbox.envs.digits.draw import Difficulty, Split, canvas, place
 from viewbox.envs.digits.words import TEMPLATES
-from viewbox.envs.image import fit
+from viewbox.images.view import fit
 from viewbox.envs.types import Task
 from viewbox.errors import ConfigError, unknown
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward

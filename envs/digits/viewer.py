@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from viewbox.envs.coordinates import from_unit
+from viewbox.images.coordinates import from_unit
 from viewbox.envs.digits.draw import LABELS
 from viewbox.envs.digits.env import Digits
 from viewbox.envs.types import Task

@@ -4,7 +4,7 @@ The default texts (`envs/templates`) are for models that can read a longer instr
 parameters and knows these sentences. A test holds their bytes.
 """
 
-from viewbox.envs.frozen import FrozenDict
+from viewbox.frozen import FrozenDict
 
 OPENING = """\
 {{ system }}

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from viewbox.envs.image import WHOLE, View
-from viewbox.envs.statistics import describe, luminance
+from viewbox.images.view import View, WHOLE
+from viewbox.images.statistics import describe, luminance
 from viewbox.envs.tools.drawing import gridded, outlined
 from viewbox.envs.tools.parameters import Stated
 from viewbox.envs.tools.registry import Box, Outcome, Point, Range, tool

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from viewbox.envs.coordinates import Coordinates, from_unit
-from viewbox.envs.image import View
-from viewbox.envs.source import Source
+from viewbox.images.coordinates import Coordinates, from_unit
+from viewbox.images.view import View
+from viewbox.images.source import Source
 from viewbox.envs.tools.registry import call
 from viewbox.envs.types import ToolResult
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 from PIL import Image
 
-from viewbox.envs.coordinates import Coordinates, from_unit
-from viewbox.envs.image import View
-from viewbox.envs.source import Source
+from viewbox.images.coordinates import Coordinates, from_unit
+from viewbox.images.view import View
+from viewbox.images.source import Source
 from viewbox.envs.tools.parameters import Stated
 from viewbox.envs.types import ImageRef, ToolResult
 from viewbox.errors import ImageError, ToolError

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal
 import cv2
 import numpy as np
 
-from viewbox.envs.image import View
+from viewbox.images.view import View
 from viewbox.envs.tools.intensity import gray
 from viewbox.envs.tools.registry import Outcome, Range, tool
 

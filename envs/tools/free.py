@@ -20,9 +20,9 @@ import numpy as np
 from PIL import Image
 
 from viewbox.envs import threads
-from viewbox.envs.coordinates import Coordinates
-from viewbox.envs.image import View
-from viewbox.envs.source import Source
+from viewbox.images.coordinates import Coordinates
+from viewbox.images.view import View
+from viewbox.images.source import Source
 from viewbox.envs.tools.facts import GO_ON, shown_picture, stated_facts, storable, too_long
 from viewbox.envs.tools.registry import Tool, failure, mapping, own
 from viewbox.envs.types import ToolResult

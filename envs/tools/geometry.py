@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from viewbox.envs.image import WHOLE, View
-from viewbox.envs.source import Source
+from viewbox.images.view import View, WHOLE
+from viewbox.images.source import Source
 from viewbox.envs.tools.registry import Box, Hidden, Outcome, Point, Range, tool
 from viewbox.errors import ToolError
 

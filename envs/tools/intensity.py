@@ -11,7 +11,7 @@ from typing import Annotated
 import cv2
 import numpy as np
 
-from viewbox.envs.image import View
+from viewbox.images.view import View
 from viewbox.envs.tools.registry import Outcome, Range, tool
 
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_o
 
 from jsonschema import Draft202012Validator
 
-from viewbox.envs.coordinates import Coordinates, limits, needs_size, to_unit, unit_name
-from viewbox.envs.frozen import thaw
-from viewbox.envs.image import View
+from viewbox.images.coordinates import Coordinates, limits, needs_size, to_unit, unit_name
+from viewbox.frozen import thaw
+from viewbox.images.view import View
 from viewbox.errors import ToolError, hint
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from viewbox.envs.coordinates import Coordinates, unit_name
+from viewbox.images.coordinates import Coordinates, unit_name
 from viewbox.envs.tools.parameters import between
 from viewbox.envs.tools.registry import TOOLS, Tool, times
 

@@ -21,8 +21,8 @@ from typing import Any, get_type_hints, overload
 import numpy as np
 from PIL import Image
 
-from viewbox.envs.coordinates import Coordinates
-from viewbox.envs.image import View
+from viewbox.images.coordinates import Coordinates
+from viewbox.images.view import View
 from viewbox.envs.tools.facts import GO_ON, shown_picture, stated_facts, storable
 from viewbox.envs.tools.parameters import (
     Box,

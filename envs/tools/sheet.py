@@ -11,8 +11,8 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
-from viewbox.envs.image import View
-from viewbox.envs.source import Source
+from viewbox.images.view import View
+from viewbox.images.source import Source
 from viewbox.envs.tools import reference
 from viewbox.envs.tools.applying import Applied, chain, view_of
 from viewbox.envs.tools.registry import Tool

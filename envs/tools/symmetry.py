@@ -7,7 +7,7 @@ from typing import ClassVar
 import cv2
 import numpy as np
 
-from viewbox.envs.image import View
+from viewbox.images.view import View
 from viewbox.envs.tools.intensity import gray
 from viewbox.envs.tools.registry import Outcome, tool
 from viewbox.errors import ToolError

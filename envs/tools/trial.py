@@ -13,7 +13,7 @@ from typing import Any
 
 from PIL import Image
 
-from viewbox.envs.coordinates import Coordinates
+from viewbox.images.coordinates import Coordinates
 from viewbox.envs.tools.applying import MAX_PIXELS, Applied, chain, view_of
 from viewbox.envs.tools.registry import TOOLS
 from viewbox.errors import ConfigError, ImageError, unknown

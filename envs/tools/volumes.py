@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from viewbox.envs.image import View
+from viewbox.images.view import View
 from viewbox.envs.tools.registry import Outcome, tool
-from viewbox.envs.volume import Plane, Volume
+from viewbox.images.volume import Plane, Volume
 from viewbox.errors import ImageError, ToolError
 
 

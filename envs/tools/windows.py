@@ -11,8 +11,8 @@ from typing import Annotated, Literal, get_args
 import cv2
 import numpy as np
 
-from viewbox.envs.image import View
-from viewbox.envs.source import stretch
+from viewbox.images.view import View
+from viewbox.images.source import stretch
 from viewbox.envs.tools.intensity import gray
 from viewbox.envs.tools.registry import Outcome, Range, tool
 from viewbox.errors import ToolError

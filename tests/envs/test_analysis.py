@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from viewbox.envs.image import View
-from viewbox.envs.source import Source
+from viewbox.images.view import View
+from viewbox.images.source import Source
 from viewbox.envs.tools import call
 from viewbox.envs.tools.analysis import LONGEST_PROFILE
 from viewbox.envs.tools.drawing import COLORS

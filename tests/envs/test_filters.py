@@ -7,7 +7,7 @@ from PIL import Image, ImageEnhance
 from scipy import ndimage
 from skimage.filters import gaussian
 
-from viewbox.envs.image import View
+from viewbox.images.view import View
 from viewbox.envs.tools.registry import call
 
 COLOUR = cv2.GaussianBlur(np.random.default_rng(0).integers(0, 256, (70, 110, 3), dtype=np.uint8), (0, 0), 1)

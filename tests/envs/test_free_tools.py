@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from viewbox.envs import tools
-from viewbox.envs.image import View
-from viewbox.envs.source import Source
+from viewbox.images.view import View
+from viewbox.images.source import Source
 from viewbox.envs.tools import TOOLS, Box, Found, Hidden, Outcome, Picture, Point, Range, Stated, Tool, answer, trial
 from viewbox.envs.tools.reference import listing
 from viewbox.errors import ConfigError, ImageError, ToolError

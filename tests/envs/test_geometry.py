@@ -11,9 +11,9 @@ from PIL import Image
 from scipy import ndimage
 
 from viewbox.envs import tools
-from viewbox.envs.image import View
-from viewbox.envs.sampling import sample
-from viewbox.envs.source import Source
+from viewbox.images.view import View
+from viewbox.images.resample import sample
+from viewbox.images.source import Source
 from viewbox.envs.tools import call
 from viewbox.errors import ToolError
 

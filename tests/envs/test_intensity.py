@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance, ImageOps
 from skimage.exposure import equalize_hist
 
-from viewbox.envs.image import View
+from viewbox.images.view import View
 from viewbox.envs.tools.registry import TOOLS, call
 
 COLOUR = np.random.default_rng(0).integers(20, 200, (60, 90, 3), dtype=np.uint8)

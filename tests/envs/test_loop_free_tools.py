@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from playing import Find, Play, ask, call, with_tools
 
-from viewbox.envs.image import View
+from viewbox.images.view import View
 from viewbox.envs.tools import Found, Hidden, Outcome, Picture, Tool
 
 # ---- tools beside the viewer's

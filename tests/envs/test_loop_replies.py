@@ -7,7 +7,7 @@ from playing import FINALISE, NOTES, NUDGE, TASK, Find, Finding, Plain, Play, an
 from pydantic import BaseModel, Field
 
 from viewbox.envs.base import Reply
-from viewbox.envs.frozen import FrozenDict
+from viewbox.frozen import FrozenDict
 from viewbox.envs.reply import MAX_BYTES
 from viewbox.envs.types import ToolCall
 

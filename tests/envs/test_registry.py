@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from PIL import Image
 
 from viewbox.envs import tools
-from viewbox.envs.image import View
+from viewbox.images.view import View
 from viewbox.envs.tools import reference
 from viewbox.envs.tools.registry import TOOLS, Box, Hidden, Outcome, Point, Range, call, tool
 from viewbox.errors import ImageError

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 
 from viewbox.envs import tools
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.image import View
-from viewbox.envs.source import Source
+from viewbox.images.view import View
+from viewbox.images.source import Source
 from viewbox.envs.types import ImageRef, Task
 from viewbox.rewards import ExactMatchReward
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viewbox.envs.image import View
+from viewbox.images.view import View
 from viewbox.envs.tools.registry import call
 
 NOISE = np.random.default_rng(0).integers(0, 256, (80, 120), dtype=np.uint8)

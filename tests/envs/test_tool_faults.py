@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from viewbox.envs import threads
-from viewbox.envs.image import View
+from viewbox.images.view import View
 from viewbox.envs.tools import Found, Outcome, Picture, Stated, Tool, answer, call, free
 from viewbox.envs.types import Episode as Record
 from viewbox.envs.types import ImageRef, Task, ToolResult, Turn

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tools.registry import TOOLS, Hidden, Outcome, tool
 from viewbox.envs.types import ImageRef, Task
-from viewbox.envs.volume import Volume
+from viewbox.images.volume import Volume
 from viewbox.errors import ConfigError
 from viewbox.rewards import ExactMatchReward
 

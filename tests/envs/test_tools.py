@@ -11,9 +11,9 @@ from jsonschema import Draft202012Validator
 from PIL import Image, ImageEnhance
 
 from viewbox.envs import tools
-from viewbox.envs.coordinates import from_unit, limits, to_unit
-from viewbox.envs.image import View
-from viewbox.envs.source import Source
+from viewbox.images.coordinates import from_unit, limits, to_unit
+from viewbox.images.view import View
+from viewbox.images.source import Source
 from viewbox.envs.tools.registry import TOOLS, Outcome, Point, Range, call, tool
 from viewbox.errors import ToolError
 

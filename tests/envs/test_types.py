@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from viewbox.envs.frozen import FrozenDict, thaw
+from viewbox.frozen import FrozenDict, thaw
 from viewbox.envs.types import (
     Episode,
     EpisodeTokens,
@@ -201,7 +201,7 @@ def test_a_file_that_is_no_image_is_an_error_that_names_it(tmp_path, content):
 
 def test_a_decompression_bomb_is_an_image_error(tmp_path, monkeypatch):
     grey(40, 40).save(tmp_path / "a.png")
-    monkeypatch.setattr("viewbox.envs.opening.limits.MAX_BYTES", 10)
+    monkeypatch.setattr("viewbox.images.files.limits.MAX_BYTES", 10)
     with pytest.raises(ImageError, match=r"a\.png"):
         ImageRef("0", 40, 40, "L", str(tmp_path / "a.png")).open()
 

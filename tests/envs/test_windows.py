@@ -6,9 +6,9 @@ import pytest
 from pydicom.data import get_testdata_file
 from pydicom.pixels import apply_windowing
 
-from viewbox.envs.image import View
-from viewbox.envs.opening import open_image
-from viewbox.envs.source import Source
+from viewbox.images.view import View
+from viewbox.images.files import open_image
+from viewbox.images.source import Source
 from viewbox.envs.tools.registry import call
 from viewbox.envs.tools.windows import PRESETS
 

@@ -21,7 +21,7 @@ from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoP
 
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.frozen import thaw
+from viewbox.frozen import thaw
 from viewbox.envs.types import Task
 from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts import tiny

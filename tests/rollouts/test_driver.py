@@ -10,7 +10,7 @@ from PIL import Image
 
 from viewbox.envs.base import Reply
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.image import View
+from viewbox.images.view import View
 from viewbox.envs.policies import ScriptedPolicy
 from viewbox.envs.tools import Outcome, Tool
 from viewbox.envs.types import ImageRef, RunConfig, Task

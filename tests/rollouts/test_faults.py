@@ -16,7 +16,7 @@ from PIL import Image
 from pydantic import BaseModel
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.image import View
+from viewbox.images.view import View
 from viewbox.envs.tools import Found, Outcome, Picture, Tool
 from viewbox.envs.types import ImageRef, RunConfig, Task
 from viewbox.envs.wire import to_wire

@@ -10,7 +10,7 @@ from peft import LoraConfig, get_peft_model
 from PIL import Image
 
 from viewbox.envs.digits import Digits
-from viewbox.envs.image import View
+from viewbox.images.view import View
 from viewbox.envs.tools import Outcome, Tool
 from viewbox.envs.types import ImageRef
 from viewbox.errors import ModelError

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from viewbox.envs.digits import Digits
-from viewbox.envs.image import View
+from viewbox.images.view import View
 from viewbox.envs.tools import Outcome, Tool
 from viewbox.rollouts.scripted import Forced
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.frozen import thaw
+from viewbox.frozen import thaw
 from viewbox.envs.types import Message
 from viewbox.envs.wire import tools_text
 from viewbox.errors import ConfigError

@@ -14,7 +14,7 @@ from PIL import Image
 
 from viewbox.configs.schema import ModelSection
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.frozen import thaw
+from viewbox.frozen import thaw
 from viewbox.envs.types import ImageRef, Message
 from viewbox.envs.wire import tools_text
 from viewbox.errors import ConfigError, ImageError, ModelError

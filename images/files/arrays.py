@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from viewbox.envs.opening import limits
-from viewbox.envs.source import DEPTHS, Source
+from viewbox.images.files import limits
+from viewbox.images.source import DEPTHS, Source
 from viewbox.errors import ImageError
 
 SHAPES = "(h, w), (h, w, 1), (h, w, 3) or (h, w, 4)"

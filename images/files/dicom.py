@@ -1,7 +1,7 @@
 """DICOM files: pixels in their units, spacing and window. Nothing that says who the patient is leaves this module.
 
 Only the elements in `READ` are parsed, so an identifier cannot reach a record or a message. What pydicom would warn of
-quotes values and is silenced; what it raises is replaced by words of our own (see `viewbox.envs.opening`).
+quotes values and is silenced; what it raises is replaced by words of our own (see `viewbox.images.files`).
 """
 
 import logging
@@ -15,10 +15,10 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
-from viewbox.envs.opening import elements, limits
-from viewbox.envs.opening.arrays import integers, linear, settled
-from viewbox.envs.source import Source
-from viewbox.envs.volume import Volume
+from viewbox.images.files import dicom_tags, limits
+from viewbox.images.files.arrays import integers, linear, settled
+from viewbox.images.source import Source
+from viewbox.images.volume import Volume
 from viewbox.errors import ImageError
 
 DEFLATED = "1.2.840.10008.1.2.1.99"
@@ -42,7 +42,7 @@ class Decoded:
 
     @property
     def display(self) -> tuple[float, float]:
-        return elements.shown_range(self.window, self.pixels)
+        return dicom_tags.shown_range(self.window, self.pixels)
 
 
 def is_dicom(head: bytes) -> bool:
@@ -75,7 +75,7 @@ def header_of(file: BinaryIO) -> Any:
     with silent():
         _check_deflated(file)
         file.seek(0)
-        header = pydicom.dcmread(file, force=True, specific_tags=list(elements.READ), stop_before_pixels=True)
+        header = pydicom.dcmread(file, force=True, specific_tags=list(dicom_tags.READ), stop_before_pixels=True)
         file.seek(0)
         if "Rows" not in header or "Columns" not in header:
             raise ImageError("the DICOM file holds no picture")
@@ -98,10 +98,10 @@ def decode(file: BinaryIO, *, checked: bool = False) -> Decoded:
     if not checked:
         header_of(file)
     with silent():
-        dataset = pydicom.dcmread(file, force=True, specific_tags=list(elements.READ))
+        dataset = pydicom.dcmread(file, force=True, specific_tags=list(dicom_tags.READ))
         stored, colour = _stored(dataset)
         frames = stored if int(dataset.get("NumberOfFrames") or 1) > 1 else stored[None]
-        spacing = elements.spacing(dataset)
+        spacing = dicom_tags.spacing(dataset)
         if colour:
             return Decoded(settled(frames)[0], (0.0, float(np.iinfo(frames.dtype).max)), spacing, None)
         return _grey(dataset, frames, spacing)
@@ -144,7 +144,7 @@ def _stored(dataset: Any) -> tuple[np.ndarray, bool]:
     from pydicom.pixels import apply_color_lut, get_decoder
     from pydicom.uid import UID, UID_dictionary
 
-    if not any(name in dataset for name in elements.PIXELS):
+    if not any(name in dataset for name in dicom_tags.PIXELS):
         raise ImageError("the DICOM file holds no picture")
     syntax = UID(dataset.file_meta.get("TransferSyntaxUID") or NATIVE[dataset.original_encoding])
     name = syntax.name if syntax in UID_dictionary else "an unknown one"
@@ -175,9 +175,9 @@ def _grey(dataset: Any, frames: np.ndarray, spacing: tuple[float, float] | None)
     """Stored values → values in their unit, bright being bright."""
     from pydicom.pixels import apply_modality_lut
 
-    scales = [elements.scale(dataset, frame) for frame in range(len(frames))]
-    window, unit = elements.window(dataset), elements.unit(dataset)
-    low, high = elements.stored_range(dataset)
+    scales = [dicom_tags.scale(dataset, frame) for frame in range(len(frames))]
+    window, unit = dicom_tags.window(dataset), dicom_tags.unit(dataset)
+    low, high = dicom_tags.stored_range(dataset)
     if window is None and high < 255 and scales[0] == (1, 0):  # masks: 1 is white
         window = (float(low), float(high))
     if dataset.get("ModalityLUTSequence"):

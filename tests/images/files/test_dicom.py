@@ -16,9 +16,9 @@ from pydicom.pixels import apply_modality_lut, apply_windowing, pixel_array
 from pydicom.sequence import Sequence
 from pydicom.uid import ExplicitVRLittleEndian, RLELossless
 
-from viewbox.envs.image import View
-from viewbox.envs.opening import open_image
-from viewbox.envs.source import DEPTHS
+from viewbox.images.view import View
+from viewbox.images.files import open_image
+from viewbox.images.source import DEPTHS
 from viewbox.errors import ImageError
 
 
@@ -233,7 +233,7 @@ def test_a_size_beyond_the_limit_is_refused_from_the_header(syntax):
 
 
 def test_a_deflated_bomb_is_not_inflated(monkeypatch):
-    monkeypatch.setattr("viewbox.envs.opening.limits.MAX_BYTES", 2**18)
+    monkeypatch.setattr("viewbox.images.files.limits.MAX_BYTES", 2**18)
     with pytest.raises(ImageError, match="inflates to more than"):
         open_image(path("image_dfl.dcm"))
 

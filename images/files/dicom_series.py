@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from viewbox.envs.opening import dicom, elements, limits
-from viewbox.envs.source import Source
-from viewbox.envs.volume import Volume, upright
+from viewbox.images.files import dicom, dicom_tags, limits
+from viewbox.images.source import Source
+from viewbox.images.volume import Volume, upright
 from viewbox.errors import ImageError
 
 ANGLE = 1e-3  # how much the direction cosines of slices may differ
@@ -51,7 +51,7 @@ def read(folder: Path) -> Source:
     unit = decoded[0].unit
     _one("units", {str(item.unit) for item in decoded})
     voxels = dicom.joined([decoded.pop(0).pixels[0] for _ in slices])
-    display = elements.shown_range(window, voxels)
+    display = dicom_tags.shown_range(window, voxels)
     x, y = spacing or (0.0, 0.0)
     voxels, steps, plane = upright(voxels, np.array([normal, columns, rows]), (distance, y, x))
     known = spacing is not None and distance > 0
@@ -74,7 +74,7 @@ def _slice(path: Path) -> Slice | None:
             raise
     if int(header.get("NumberOfFrames") or 1) > 1 or int(header.get("SamplesPerPixel", 1)) > 1:
         raise ImageError("a series of several frames or colours in a file; allowed: one grey slice in each")
-    position, directions = (elements.numbers(header.get(f"Image{part}Patient")) for part in ("Position", "Orientation"))
+    position, directions = (dicom_tags.numbers(header.get(f"Image{part}Patient")) for part in ("Position", "Orientation"))
     if len(position) != 3 or len(directions) != 6:
         raise ImageError("a slice does not say where it lies (position and orientation): it cannot be sorted")
     cosines = np.array(directions).reshape(2, 3)

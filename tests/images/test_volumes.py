@@ -10,11 +10,11 @@ import pydicom
 import pytest
 from pydicom.data import get_testdata_file
 
-from viewbox.envs.image import View
-from viewbox.envs.opening import open_image
-from viewbox.envs.source import Source
+from viewbox.images.view import View
+from viewbox.images.files import open_image
+from viewbox.images.source import Source
 from viewbox.envs.tools.registry import call
-from viewbox.envs.volume import AXES, Volume
+from viewbox.images.volume import AXES, Volume
 from viewbox.errors import ImageError
 
 # a body of 6 x 8 x 10 voxels, one bright at each end: value → (x to the right, y to the front, z to the head)

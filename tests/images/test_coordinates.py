@@ -4,8 +4,8 @@ import pytest
 from PIL import Image
 
 from viewbox import make
-from viewbox.envs.coordinates import from_unit, to_unit, unit_name
-from viewbox.envs.image import View
+from viewbox.images.coordinates import from_unit, to_unit, unit_name
+from viewbox.images.view import View
 from viewbox.envs.tools import call
 from viewbox.errors import ToolError
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from viewbox.envs.image import View
-from viewbox.envs.opening import open_image
-from viewbox.envs.source import DEPTHS
+from viewbox.images.view import View
+from viewbox.images.files import open_image
+from viewbox.images.source import DEPTHS
 from viewbox.errors import ImageError
 
 RANDOM = np.random.default_rng(0)
@@ -68,7 +68,7 @@ def test_a_data_url_that_holds_no_image_is_refused(url):
 
 
 def test_a_data_url_is_limited_in_length(monkeypatch):
-    monkeypatch.setattr("viewbox.envs.opening.limits.MAX_URL", 100)
+    monkeypatch.setattr("viewbox.images.files.limits.MAX_URL", 100)
     with pytest.raises(ImageError, match="allowed: 100"):
         open_image("data:;base64," + "A" * 200)
 
@@ -153,7 +153,7 @@ def test_a_large_image_within_the_limit_opens_whatever_pillow_thinks(monkeypatch
 
 
 def test_an_image_of_several_strips_is_copied_whole(monkeypatch):
-    monkeypatch.setattr("viewbox.envs.opening.pictures.STRIP", 40)
+    monkeypatch.setattr("viewbox.images.files.pillow.STRIP", 40)
     assert same(open_image(saved(COLOUR, "PNG")), COLOUR)
 
 
@@ -170,7 +170,7 @@ def test_a_jpeg_of_endless_scans_is_refused():
 
 def test_an_animation_of_too_many_bytes_is_refused_from_its_header(monkeypatch):
     content = saved(Image.new("L", (100, 100)), "GIF", save_all=True, append_images=[Image.new("L", (100, 100), 9)] * 1)
-    monkeypatch.setattr("viewbox.envs.opening.limits.MAX_BYTES", 50_000)
+    monkeypatch.setattr("viewbox.images.files.limits.MAX_BYTES", 50_000)
     with pytest.raises(ImageError, match="2 frames of 100x100 pixels"):
         open_image(content)
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from viewbox.envs.source import Source
+from viewbox.images.source import Source
 from viewbox.errors import ImageError, unknown
 
 Plane = Literal["axial", "coronal", "sagittal"]

@@ -15,7 +15,7 @@ from PIL import Image
 from viewbox.errors import ImageError
 
 if TYPE_CHECKING:
-    from viewbox.envs.volume import Volume
+    from viewbox.images.volume import Volume
 
 DEPTHS = ("uint8", "uint16", "int16", "float32")
 
@@ -54,12 +54,12 @@ class Source:
 
     @classmethod
     def of(cls, image: "Source | Image.Image | np.ndarray | str | os.PathLike[str] | bytes", **about: Any) -> "Source":
-        """The source of pixels in memory or of a file (see `viewbox.envs.opening`).
+        """The source of pixels in memory or of a file (see `viewbox.images.files`).
 
         8-bit is shown as it is, deeper images from their lowest to highest value, a file as it asks for. `about` sets
         fields: `unit="HU"` says what a format cannot say; `unit` and `display` then hold for all slices of a volume.
         """
-        from viewbox.envs.opening import source_of
+        from viewbox.images.files import source_of
 
         if not isinstance(image, Source):
             return source_of(image, **about)

@@ -6,10 +6,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from viewbox.envs.opening import limits
-from viewbox.envs.opening.arrays import exactly, linear
-from viewbox.envs.source import Source
-from viewbox.envs.volume import Volume, upright
+from viewbox.images.files import limits
+from viewbox.images.files.arrays import exactly, linear
+from viewbox.images.source import Source
+from viewbox.images.volume import Volume, upright
 from viewbox.errors import ImageError
 
 SIZES = {348: "1", 540: "2"}  # bytes of a header → its version

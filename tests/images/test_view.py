@@ -8,8 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from viewbox.envs.image import View, fit
-from viewbox.envs.source import Source
+from viewbox.images.view import View, fit
+from viewbox.images.source import Source
 
 UNIT = st.floats(0, 1)
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from viewbox.envs.opening import limits
+from viewbox.images.files import limits
 from viewbox.errors import ImageError
 
 NAME = 80  # characters of a name that a message shows

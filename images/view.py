@@ -15,8 +15,8 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from viewbox.envs.sampling import CLOSE, sample
-from viewbox.envs.source import Source
+from viewbox.images.resample import CLOSE, sample
+from viewbox.images.source import Source
 from viewbox.envs.types import ImageRef
 
 Box = tuple[float, float, float, float]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from viewbox.envs.image import View
-from viewbox.envs.opening import open_image, open_picture
-from viewbox.envs.source import Source
+from viewbox.images.view import View
+from viewbox.images.files import open_image, open_picture
+from viewbox.images.source import Source
 from viewbox.envs.types import ImageRef
 from viewbox.errors import ImageError
 

@@ -19,10 +19,10 @@ from PIL import (
     WebPImagePlugin,
 )
 
-from viewbox.envs.opening import limits
-from viewbox.envs.opening.arrays import integers, of_array, settled
-from viewbox.envs.source import Source
-from viewbox.envs.volume import Volume
+from viewbox.images.files import limits
+from viewbox.images.files.arrays import integers, of_array, settled
+from viewbox.images.source import Source
+from viewbox.images.volume import Volume
 from viewbox.errors import ImageError
 
 FORMATS: dict[str, tuple[Callable[[bytes], bool], Callable[..., Any]]] = {

@@ -13,9 +13,9 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import Image
 
-from viewbox.envs.opening import places
-from viewbox.envs.opening.arrays import of_array, read_npy
-from viewbox.envs.source import Source
+from viewbox.images.files import paths
+from viewbox.images.files.arrays import of_array, read_npy
+from viewbox.images.source import Source
 from viewbox.errors import ImageError
 
 __all__ = ["Where", "open_image", "open_picture", "source_of"]
@@ -50,7 +50,7 @@ def open_picture(where: Where, folder: str | os.PathLike[str] | None = None) -> 
 
 def source_of(image: Image.Image | np.ndarray | Where, **about: Any) -> Source:
     """The source of pixels in memory or of a file; raises `ImageError` for what cannot be shown."""
-    from viewbox.envs.opening.pictures import of_picture
+    from viewbox.images.files.pillow import of_picture
 
     if isinstance(image, np.ndarray):
         return of_array(image, **about)
@@ -63,9 +63,9 @@ def source_of(image: Image.Image | np.ndarray | Where, **about: Any) -> Source:
 
 def _opened(where: Where, folder: str | os.PathLike[str] | None, read: Any) -> Any:
     """What `read` makes of the file. Errors are raised outside `except`: none carries the decoder's own along."""
-    name = places.name_of(where)
+    name = paths.name_of(where)
     try:
-        with places.opened(where, folder) as content:
+        with paths.opened(where, folder) as content:
             return read(content)
     except ImageError as error:
         reason = str(error)
@@ -77,10 +77,10 @@ def _opened(where: Where, folder: str | os.PathLike[str] | None, read: Any) -> A
 
 
 def _source(content: BinaryIO | Path) -> Source:
-    from viewbox.envs.opening import dicom, nifti, pictures, series
+    from viewbox.images.files import dicom, dicom_series, nifti, pillow
 
     if isinstance(content, Path):
-        return series.read(content)
+        return dicom_series.read(content)
     head = _head(content)
     if head.startswith(b"\x93NUMPY"):
         return read_npy(content)
@@ -88,16 +88,16 @@ def _source(content: BinaryIO | Path) -> Source:
         return dicom.read(content)
     if head.startswith(b"\x1f\x8b") or nifti.is_nifti(head):
         return nifti.read(content, zipped=head.startswith(b"\x1f\x8b"))
-    return pictures.read(content, head)
+    return pillow.read(content, head)
 
 
 def _picture(content: BinaryIO | Path) -> Image.Image:
-    from viewbox.envs.opening import pictures
+    from viewbox.images.files import pillow
 
     if not isinstance(content, Path):
         head = _head(content)
-        if pictures.is_picture(head):
-            return pictures.load(content, head).copy()
+        if pillow.is_picture(head):
+            return pillow.load(content, head).copy()
     source = _source(content)
     return Image.fromarray(source.to_uint8(source.pixels))
 
