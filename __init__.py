@@ -20,13 +20,13 @@ _HOMES = {
     "StepResult": "viewbox.envs.base",
     "ScriptedPolicy": "viewbox.envs.policies",
     "View": "viewbox.images.view",
-    "Episode": "viewbox.envs.types",
-    "ImageRef": "viewbox.envs.types",
-    "Scores": "viewbox.envs.types",
-    "Task": "viewbox.envs.types",
-    "ToolCall": "viewbox.envs.types",
-    "ToolResult": "viewbox.envs.types",
-    "Turn": "viewbox.envs.types",
+    "Episode": "viewbox.records",
+    "ImageRef": "viewbox.records",
+    "Scores": "viewbox.records",
+    "Task": "viewbox.records",
+    "ToolCall": "viewbox.records",
+    "ToolResult": "viewbox.records",
+    "Turn": "viewbox.records",
     "CombinedReward": "viewbox.rewards",
     "ExactMatchReward": "viewbox.rewards",
     "IoUReward": "viewbox.rewards",
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from viewbox.envs.base import StepResult as StepResult
     from viewbox.images.view import View as View
     from viewbox.envs.policies import ScriptedPolicy as ScriptedPolicy
-    from viewbox.envs.types import Episode as Episode
-    from viewbox.envs.types import Task as Task
+    from viewbox.records import Episode as Episode
+    from viewbox.records import Task as Task
     from viewbox.rollouts.driver import play_many as play_many
     from viewbox.rollouts.store import Writer as Writer
     from viewbox.rollouts.store import load as load

@@ -33,7 +33,7 @@ from pydantic import BaseModel
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.images.view import View
 from viewbox.envs.tools import Outcome, Tool
-from viewbox.envs.types import Episode, ImageRef, Message, Task
+from viewbox.records import Episode, ImageRef, Message, Task
 from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts.driver import play_many
 

@@ -27,7 +27,7 @@ from gpu_sides import FIRST, ROOM, Plan, engine, greedy, parity, per_turn, vllm_
 from PIL import Image
 
 from viewbox.configs.schema import ModelSection
-from viewbox.envs.types import ImageRef
+from viewbox.records import ImageRef
 from viewbox.rollouts import models
 from viewbox.rollouts.hf import HFGenerator
 from viewbox.rollouts.slots import bytes_per_token

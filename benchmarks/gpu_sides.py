@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from viewbox.envs.types import EpisodeTokens, ImageRef, Message
+from viewbox.records import EpisodeTokens, ImageRef, Message
 from viewbox.rollouts.collate import collate, model_inputs
 from viewbox.rollouts.conversation import Conversation
 from viewbox.rollouts.driver import sample_seed

@@ -12,7 +12,7 @@ from looks import Stage, turn_of
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from viewbox.envs.base import Reply
-from viewbox.envs.types import Message
+from viewbox.records import Message
 from viewbox.rollouts.conversation import Conversation
 from viewbox.rollouts.driver import sample_seed
 from viewbox.rollouts.forwards import inference

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.types import Episode, EpisodeTokens, RunConfig
+from viewbox.records import Episode, EpisodeTokens, RunConfig
 from viewbox.rollouts.score import score
 from viewbox.rollouts.store import LINES, TOKENS, Writer
 

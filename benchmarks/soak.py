@@ -38,7 +38,7 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.frozen import thaw
 from viewbox.images.view import View
 from viewbox.envs.tools import Outcome, Tool
-from viewbox.envs.types import Episode, Task
+from viewbox.records import Episode, Task
 from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts import tiny
 from viewbox.rollouts.conversation import Conversation

@@ -29,7 +29,7 @@ from transformers import LogitsProcessorList
 from trl import GRPOConfig, GRPOTrainer, chat_template_utils
 
 from viewbox.envs.base import Reply
-from viewbox.envs.types import ImageRef, Message
+from viewbox.records import ImageRef, Message
 from viewbox.rollouts.tokens import ChatTokens
 
 BAR = 2.5

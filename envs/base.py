@@ -30,7 +30,7 @@ from viewbox.images.source import Source
 from viewbox.envs.state import EpisodeState, Reply, StepResult
 from viewbox.envs.task_images import Images, opened
 from viewbox.envs.tools import Tool
-from viewbox.envs.types import Episode, ImageRef, Message, Scores, Task, Turn
+from viewbox.records import Episode, ImageRef, Message, Scores, Task, Turn
 from viewbox.errors import ConfigError, ToolError, unknown
 from viewbox.rewards import guarded
 from viewbox.rewards.blocking import is_blocking, refuse_remote

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
-from viewbox.envs.types import Task
+from viewbox.records import Task
 
 
 class ProceduralTasks(Sequence[Task]):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Literal
 
 from viewbox.envs.rules import LastImages
-from viewbox.envs.types import ImageRef, Message
+from viewbox.records import ImageRef, Message
 
 History = Literal["full"] | LastImages
 

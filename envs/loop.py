@@ -14,7 +14,7 @@ from viewbox.frozen import FrozenDict
 from viewbox.envs.running import run_calls
 from viewbox.envs.settings import replace
 from viewbox.envs.state import EpisodeState, Reply, StepResult
-from viewbox.envs.types import ImageRef, Message, Turn
+from viewbox.records import ImageRef, Message, Turn
 from viewbox.envs.untrusted import boundary, clean, wrapped
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from viewbox.envs.state import Reply
-from viewbox.envs.types import Message
+from viewbox.records import Message
 
 
 class ScriptedPolicy:

@@ -11,7 +11,7 @@ from viewbox.frozen import Record
 from viewbox.envs.mending import mend
 from viewbox.envs.shape import Shape, echo, is_schema
 from viewbox.envs.strict_json import StrictDecoder
-from viewbox.envs.types import ToolCall
+from viewbox.records import ToolCall
 
 NAMES = ("name", "tool")
 ARGUMENTS = ("arguments", "parameters")

@@ -15,7 +15,7 @@ from viewbox.envs.mending import mend
 from viewbox.envs.reply_calls import ParsedCall, calls_in, read_call
 from viewbox.envs.shape import Shape
 from viewbox.envs.strict_json import decoder
-from viewbox.envs.types import ToolCall
+from viewbox.records import ToolCall
 
 MAX_ITEMS = 256  # tool calls and top-level objects in one reply
 MAX_BRACKETS = 10_000  # after which the end of a broken object is no longer looked for

@@ -15,7 +15,7 @@ from viewbox.envs.settings import replace
 from viewbox.images.source import Source
 from viewbox.envs.state import EpisodeState
 from viewbox.envs.tools.facts import too_long
-from viewbox.envs.types import ToolResult
+from viewbox.records import ToolResult
 from viewbox.envs.untrusted import clean
 from viewbox.errors import ImageError, ToolError, unknown
 

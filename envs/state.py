@@ -9,7 +9,7 @@ from viewbox.envs import settings
 from viewbox.frozen import FrozenDict
 from viewbox.images.view import View
 from viewbox.images.source import Source
-from viewbox.envs.types import EndReason, Episode, EpisodeTokens, Message, RunConfig, Task, ToolCall, Turn
+from viewbox.records import EndReason, Episode, EpisodeTokens, Message, RunConfig, Task, ToolCall, Turn
 
 if TYPE_CHECKING:
     from viewbox.envs.base import BaseMultiTurnEnv

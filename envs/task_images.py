@@ -6,7 +6,7 @@ from typing import Any, overload
 from weakref import WeakValueDictionary
 
 from viewbox.images.source import Source
-from viewbox.envs.types import ImageRef
+from viewbox.records import ImageRef
 
 
 class Images(Sequence[Source]):

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from viewbox.frozen import thaw
 from viewbox.envs.prompts import Prompts
 from viewbox.envs.rules import ReplyFormat
-from viewbox.envs.types import ImageRef, Message, ToolCall
+from viewbox.records import ImageRef, Message, ToolCall
 
 ToolImages = Literal["tool", "user"]
 FOLLOWS = "(The image follows in the next message.)"

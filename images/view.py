@@ -17,7 +17,7 @@ from PIL import Image
 
 from viewbox.images.resample import CLOSE, sample
 from viewbox.images.source import Source
-from viewbox.envs.types import ImageRef
+from viewbox.records import ImageRef
 
 Box = tuple[float, float, float, float]
 Point = tuple[float, float]

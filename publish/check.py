@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.types import Episode, Message, Task
+from viewbox.records import Episode, Message, Task
 from viewbox.errors import ConfigError
 
 FIRST = 3  # tasks that are tried

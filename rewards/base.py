@@ -31,7 +31,7 @@ class Reward(Protocol):
 class EpisodeReward(Protocol):
     """A pure function of a whole episode, for what an answer alone cannot tell (format, use of tools).
 
-    The same range as `Reward`. The episode is a `viewbox.envs.types.Episode`.
+    The same range as `Reward`. The episode is a `viewbox.records.Episode`.
 
     >>> class Short:
     ...     name = "short"

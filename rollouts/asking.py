@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from viewbox.envs.types import Message
+from viewbox.records import Message
 from viewbox.errors import ConfigError
 from viewbox.rollouts import background
 from viewbox.rollouts.conversation import Conversation

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from viewbox.envs.types import EpisodeTokens
+from viewbox.records import EpisodeTokens
 from viewbox.rollouts.tokens import ChatTokens
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from viewbox.envs.types import Scores
+from viewbox.records import Scores
 from viewbox.errors import ConfigError, StoreError, unknown
 
 FOLDER = "scores"

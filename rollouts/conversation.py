@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from viewbox.envs.prompts import Prompts
 from viewbox.envs.rules import ReplyFormat
-from viewbox.envs.types import EpisodeTokens, ImageRef, Message, RunConfig, Task, ToolCall
+from viewbox.records import EpisodeTokens, ImageRef, Message, RunConfig, Task, ToolCall
 from viewbox.errors import ViewboxError
 
 

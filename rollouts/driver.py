@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from viewbox.envs import threads
 from viewbox.envs.base import BaseMultiTurnEnv, EpisodeState, Reply
-from viewbox.envs.types import EndReason, Episode, Message, Task
+from viewbox.records import EndReason, Episode, Message, Task
 from viewbox.errors import ImageError
 from viewbox.rewards.blocking import is_blocking
 from viewbox.rollouts.conversation import Conversation, Generator, ReplyError

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.types import Episode, Task
+from viewbox.records import Episode, Task
 from viewbox.rollouts.conversation import Conversation, Generator
 from viewbox.rollouts.driver import play_many
 from viewbox.rollouts.hf import HFGenerator

@@ -19,7 +19,7 @@ from accelerate.utils import send_to_device
 from trl.trainer.utils import nanstd
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.types import Episode, EpisodeTokens, Task
+from viewbox.records import Episode, EpisodeTokens, Task
 from viewbox.errors import ConfigError
 from viewbox.rollouts.checkpoints import Checkpoints
 from viewbox.rollouts.collate import collate, mismatch

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from viewbox.envs import threads
-from viewbox.envs.types import RunConfig
+from viewbox.records import RunConfig
 from viewbox.errors import ImageError, ModelError
 from viewbox.rollouts.conversation import Conversation, GeneratedReply, Load
 from viewbox.rollouts.devices import sent

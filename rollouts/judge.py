@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from viewbox.configs import yaml_reader
-from viewbox.envs.types import Episode, Scores
+from viewbox.records import Episode, Scores
 from viewbox.errors import ConfigError
 from viewbox.rewards import build, guarded
 from viewbox.rewards.imported import imported, search_here

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from viewbox.frozen import thaw
-from viewbox.envs.types import Message
+from viewbox.records import Message
 from viewbox.envs.untrusted import clean, wrapped
 from viewbox.rewards.base import finite, lookup
 

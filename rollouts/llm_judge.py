@@ -127,7 +127,7 @@ class QuestionJudgeReward(JudgeReward):
     """A `JudgeReward` that sees the question, too: it reads the episode, so it does not apply where there is none.
 
     >>> judge = QuestionJudgeReward("report", endpoint="http://127.0.0.1:8000/v1", model="qwen3-8b")
-    >>> from viewbox.envs.types import Episode, Task
+    >>> from viewbox.records import Episode, Task
     >>> judge.of_episode(Episode(Task("a", reference={"report": "a nodule"})))  # it has no answer
     0.0
     """

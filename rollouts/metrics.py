@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from viewbox.envs.types import EndReason, Episode
+from viewbox.records import EndReason, Episode
 from viewbox.rewards.blocking import take_counts
 
 END_REASONS: tuple[str, ...] = get_args(EndReason)
@@ -19,7 +19,7 @@ def episode_metrics(episodes: Sequence[Episode], reward: Any = None) -> dict[str
     `replies/well_formed` (share of replies);
     `tokens/sampled` (an episode); `end/<reason>` (rates).
 
-    >>> from viewbox.envs.types import Scores, Task
+    >>> from viewbox.records import Scores, Task
     >>> found = episode_metrics([Episode(Task("a"), scores=Scores(0.5, {"label": 1.0}))])
     >>> found["reward"], found["rewards/label/mean"], found["end/answered"]
     (0.5, 1.0, 1.0)

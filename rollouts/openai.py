@@ -17,7 +17,7 @@ import httpx
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential_jitter
 
 from viewbox.frozen import thaw
-from viewbox.envs.types import RunConfig, ToolCall
+from viewbox.records import RunConfig, ToolCall
 from viewbox.envs.wire import ToolImages, to_wire, tool_calls_of, tools_text
 from viewbox.errors import ViewboxError
 from viewbox.rollouts.conversation import Conversation, GeneratedReply, Load, ReplyError

@@ -4,7 +4,7 @@ import textwrap
 
 from PIL import Image, ImageDraw, ImageFont
 
-from viewbox.envs.types import Episode, ImageRef
+from viewbox.records import Episode, ImageRef
 from viewbox.errors import StoreError
 from viewbox.rollouts.store import load
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from viewbox.envs.types import ImageRef
+from viewbox.records import ImageRef
 from viewbox.errors import ImageError
 from viewbox.rollouts.families import Family, Pixels
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from viewbox.envs.state import Reply
-from viewbox.envs.types import Message, RunConfig
+from viewbox.records import Message, RunConfig
 from viewbox.rollouts.conversation import Conversation, GeneratedReply
 
 Policy = Callable[[list[Message]], Any]

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from viewbox.envs.types import Episode, EpisodeTokens, ImageRef
+from viewbox.records import Episode, EpisodeTokens, ImageRef
 from viewbox.errors import StoreError
 from viewbox.rollouts import columns
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from viewbox.configs import yaml_reader
 from viewbox.envs import make
-from viewbox.envs.types import Episode
+from viewbox.records import Episode
 from viewbox.errors import ConfigError
 from viewbox.rewards import ExactMatchReward
 from viewbox.rewards.blocking import refuse_remote, remote

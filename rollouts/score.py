@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from viewbox import __version__
-from viewbox.envs.types import Episode, Scores
+from viewbox.records import Episode, Scores
 from viewbox.errors import ConfigError, StoreError
 from viewbox.rewards.blocking import take_counts, threads_for
 from viewbox.rewards.combined import refusals

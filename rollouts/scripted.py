@@ -6,7 +6,7 @@ then the model's own reading" is the model's own conversation with one reply dec
 
 from collections.abc import Callable
 
-from viewbox.envs.types import RunConfig
+from viewbox.records import RunConfig
 from viewbox.errors import ModelError
 from viewbox.rollouts.conversation import Conversation, GeneratedReply, Generator
 from viewbox.rollouts.tokens import ChatTokens

@@ -14,7 +14,7 @@ from transformers import Trainer
 
 from viewbox.configs.schema import Demonstrations
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.types import Episode, EpisodeTokens
+from viewbox.records import Episode, EpisodeTokens
 from viewbox.errors import StoreError
 from viewbox.rollouts import tiny
 from viewbox.rollouts.checkpoints import Checkpoints

@@ -21,7 +21,7 @@ from typing import Any, Self
 import numpy as np
 from PIL import Image
 
-from viewbox.envs.types import Episode, EpisodeTokens, ImageRef
+from viewbox.records import Episode, EpisodeTokens, ImageRef
 from viewbox.errors import ImageError, StoreError
 from viewbox.rollouts.reading import IMAGES, LINES, PNG_MODES, TOKENS, Loaded, image_name, is_json, load, ref_dicts
 
@@ -37,7 +37,7 @@ class Writer:
     number of episodes in the folder, those of earlier sessions included. Raises `StoreError`.
 
     >>> import tempfile
-    >>> from viewbox.envs.types import Task
+    >>> from viewbox.records import Task
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with Writer(folder) as writer:
     ...         writer.append(Episode(Task("t1"), answer={"label": 3}))

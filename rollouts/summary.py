@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from viewbox.envs.types import Episode
+from viewbox.records import Episode
 from viewbox.rollouts.bootstrap import CONFIDENCE, Interval, Samples, drawings
 from viewbox.rollouts.kept import Drawn, EnvironmentMetrics, Kept, WellFormed
 from viewbox.rollouts.metrics import episode_values
@@ -68,7 +68,7 @@ def summarise(episodes: Iterable[Episode], source: Any = None, *, resamples: int
     `source` is an environment, its name, or metrics by name; by default every episode's own environment. Intervals are
     95 % percentiles of `resamples` bootstrap drawings over tasks; 0: none. The same seed gives the same intervals.
 
-    >>> from viewbox.envs.types import Scores, Task
+    >>> from viewbox.records import Scores, Task
     >>> from viewbox.rewards.metrics import Accuracy
     >>> said = [Episode(Task(str(n), reference={"label": "a"}), answer={"label": "ab"[n % 2]}) for n in range(100)]
     >>> summarise(said, {"label": Accuracy("label")})["metrics/label/accuracy"]

@@ -16,7 +16,7 @@ from cachetools import LRUCache
 from viewbox.envs import model_defaults
 from viewbox.envs.prompts import Prompts
 from viewbox.envs.rules import ReplyFormat
-from viewbox.envs.types import ImageRef, Message
+from viewbox.records import ImageRef, Message
 from viewbox.envs.wire import tools_text
 from viewbox.errors import ConfigError, ModelError
 from viewbox.rollouts.conversation import Conversation

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from viewbox.envs.strict_json import given_twice
-from viewbox.envs.types import Episode
+from viewbox.records import Episode
 from viewbox.errors import ConfigError
 from viewbox.rewards.workbench import Row, Trial, tried
 from viewbox.rollouts.judge import judge_of

@@ -12,7 +12,7 @@ import torch
 from PIL import Image, ImageChops
 
 from viewbox.configs.schema import VisionSection
-from viewbox.envs.types import Episode, ImageRef
+from viewbox.records import Episode, ImageRef
 from viewbox.errors import StoreError
 from viewbox.rollouts.tokens import ChatTokens
 

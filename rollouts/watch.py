@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from viewbox.envs.types import Episode
+from viewbox.records import Episode
 from viewbox.rollouts.conversation import Load
 from viewbox.rollouts.metrics import END_REASONS
 
@@ -27,7 +27,7 @@ WIDTH = 120  # columns where there is no terminal, and of the live table at most
 class Watch:
     """Counts episodes as they end. `line()` and `table()` are what a person reads.
 
-    >>> from viewbox.envs.types import Scores, Task
+    >>> from viewbox.records import Scores, Task
     >>> watch = Watch(total=4, now=lambda: Load(2, slots=64, tokens=50))
     >>> watch.saw(Episode(Task("a"), scores=Scores(0.5)))
     >>> watch.line(seconds=2.0)

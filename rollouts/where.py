@@ -18,7 +18,7 @@ from dataclasses import fields
 from typing import Any
 
 from viewbox.frozen import Record, thaw
-from viewbox.envs.types import Episode, RunConfig, Scores, Task
+from viewbox.records import Episode, RunConfig, Scores, Task
 from viewbox.errors import ConfigError, unknown
 
 _FORM = re.compile(r"\s*([^\s=!<>~]+)\s*(==|!=|>=|<=|=|>|<|~)\s*(.*?)\s*", re.DOTALL)
@@ -34,7 +34,7 @@ def _names(record: type[Record]) -> list[str]:
 def where(text: str) -> Callable[[Episode], bool]:
     """Whether an episode meets one condition; raises `ConfigError` where the text is not one.
 
-    >>> from viewbox.envs.types import Task
+    >>> from viewbox.records import Task
     >>> episode = Episode(Task("t1", metadata={"seed": 3}), answer={"label": "one"}, flags={"salvaged"})
     >>> [where(text)(episode) for text in ("answer.label=one|two", "task.metadata.seed > 3", "flags!=x", "task.id~^T")]
     [True, False, True, True]
@@ -71,7 +71,7 @@ def check_field(field: str) -> None:
 def value_of(episode: Episode, field: str) -> Any:
     """What an episode has at a dotted path; None where it has nothing. Keys may hold dots themselves.
 
-    >>> from viewbox.envs.types import Task
+    >>> from viewbox.records import Task
     >>> value_of(Episode(Task("t1", metadata={"boxes": [[0, 1]]})), "task.metadata.boxes.0")
     (0, 1)
     """

@@ -12,7 +12,7 @@ import pytest
 
 from viewbox.envs.rules import Rules
 from viewbox.envs.settings import model_of
-from viewbox.envs.types import EndReason
+from viewbox.records import EndReason
 
 ROOT = Path(__file__).resolve().parents[1]
 LOOP = (ROOT / "docs" / "loop.md").read_text()

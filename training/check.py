@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from viewbox.configs.schema import Config, GRPO_ONLY, located
-from viewbox.envs.types import Task
+from viewbox.records import Task
 from viewbox.errors import ConfigError, ViewboxError, unknown
 from viewbox.rollouts.environments import make_envs
 from viewbox.rollouts.settings import notes

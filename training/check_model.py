@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from viewbox.configs.schema import Config, ModelSection
-from viewbox.envs.types import Task
+from viewbox.records import Task
 from viewbox.errors import ConfigError, ModelError, hint, unknown
 
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from transformers import TrainerCallback
 
 from viewbox.configs.schema import LogSection
-from viewbox.envs.types import Episode
+from viewbox.records import Episode
 from viewbox.errors import ConfigError
 
 TABLE_EVERY = 10  # steps

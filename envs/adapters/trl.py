@@ -5,7 +5,7 @@ from typing import Any
 
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.images.coordinates import needs_size
-from viewbox.envs.types import Episode, Task
+from viewbox.records import Episode, Task
 from viewbox.errors import ConfigError
 from viewbox.rewards import guarded
 from viewbox.rewards.blocking import refuse_remote

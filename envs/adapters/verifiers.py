@@ -26,7 +26,7 @@ from viewbox.envs.adapters.verifiers_harness import Offered, ViewboxHarness, mes
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.frozen import thaw
 from viewbox.envs.state import EpisodeState, Reply
-from viewbox.envs.types import EndReason, Episode, Message, RunConfig, Scores, Task
+from viewbox.records import EndReason, Episode, Message, RunConfig, Scores, Task
 from viewbox.envs.wire import ToolImages, to_wire, tool_calls_of, tools_text
 from viewbox.errors import ConfigError
 

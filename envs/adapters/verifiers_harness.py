@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
-from viewbox.envs.types import Message
+from viewbox.records import Message
 from viewbox.envs.wire import to_wire, tool_calls_of
 from viewbox.errors import ConfigError
 

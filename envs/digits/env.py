@@ -12,7 +12,7 @@ from viewbox.envs.data import ProceduralTasks
 from viewbox.envs.digits.draw import Difficulty, Split, canvas, place
 from viewbox.envs.digits.words import TEMPLATES
 from viewbox.images.view import fit
-from viewbox.envs.types import Task
+from viewbox.records import Task
 from viewbox.errors import ConfigError, unknown
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
 from viewbox.rewards.metrics import Accuracy, MacroF1, MeanAveragePrecision, Metric

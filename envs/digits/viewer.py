@@ -12,7 +12,7 @@ import numpy as np
 from viewbox.images.coordinates import from_unit
 from viewbox.envs.digits.draw import LABELS
 from viewbox.envs.digits.env import Digits
-from viewbox.envs.types import Task
+from viewbox.records import Task
 
 
 @dataclass(frozen=True)

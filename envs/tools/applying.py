@@ -15,7 +15,7 @@ from viewbox.images.coordinates import Coordinates, from_unit
 from viewbox.images.view import View
 from viewbox.images.source import Source
 from viewbox.envs.tools.registry import call
-from viewbox.envs.types import ToolResult
+from viewbox.records import ToolResult
 
 Openable = str | Path | Image.Image | np.ndarray | Source | View
 MAX_PIXELS = 512 * 512

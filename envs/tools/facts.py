@@ -16,7 +16,7 @@ from viewbox.images.coordinates import Coordinates, from_unit
 from viewbox.images.view import View
 from viewbox.images.source import Source
 from viewbox.envs.tools.parameters import Stated
-from viewbox.envs.types import ImageRef, ToolResult
+from viewbox.records import ImageRef, ToolResult
 from viewbox.errors import ImageError, ToolError
 
 MOST_VALUES: Final = 100_000  # numbers and words in the facts of one call

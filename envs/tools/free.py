@@ -25,7 +25,7 @@ from viewbox.images.view import View
 from viewbox.images.source import Source
 from viewbox.envs.tools.facts import GO_ON, shown_picture, stated_facts, storable, too_long
 from viewbox.envs.tools.registry import Tool, failure, mapping, own
-from viewbox.envs.types import ToolResult
+from viewbox.records import ToolResult
 from viewbox.errors import ToolError
 
 __all__ = ["Found", "answer"]

@@ -36,7 +36,7 @@ from viewbox.envs.tools.parameters import (
     parameter,
     stated,
 )
-from viewbox.envs.types import ToolResult
+from viewbox.records import ToolResult
 from viewbox.errors import ImageError, ToolError, unknown
 
 __all__ = ["TOOLS", "Box", "Hidden", "Outcome", "Picture", "Point", "Range", "Tool", "call", "get", "tool"]

@@ -32,7 +32,7 @@ def open_image(where: Where, folder: str | os.PathLike[str] | None = None) -> So
     slice and a series at the middle of its own plane; `source.volume` has the others. Transparent pictures stand on
     black, as at a light box. Raises `ImageError` in words for everything else.
 
-    >>> from viewbox.envs.types import ImageRef
+    >>> from viewbox.records import ImageRef
     >>> open_image(ImageRef.of(Image.new("L", (4, 2), 7)).data_url()).size
     (4, 2)
     >>> open_image(b"plain text")

@@ -13,7 +13,7 @@ import numpy as np
 
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tools import Box, Found, Picture, Range, Stated, Tool
-from viewbox.envs.types import ImageRef, Task
+from viewbox.records import ImageRef, Task
 from viewbox.rewards import TokenF1Reward
 
 LUNG, DENSE = 40, 220  # grey values of the drawn radiograph

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from viewbox.envs.base import BaseMultiTurnEnv, Reply
 from viewbox.envs.policies import ScriptedPolicy
 from viewbox.envs.tools import Tool
-from viewbox.envs.types import ImageRef, Message, Task
+from viewbox.records import ImageRef, Message, Task
 from viewbox.rewards import ExactMatchReward
 
 PICTURE = Image.linear_gradient("L").resize((80, 40))

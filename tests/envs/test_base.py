@@ -14,7 +14,7 @@ from playing import NOTES, TASK, Find, Plain, Play, answer, call, elsewhere_and_
 
 from viewbox.envs.base import BaseMultiTurnEnv, Reply
 from viewbox.envs.policies import ScriptedPolicy
-from viewbox.envs.types import Episode, ImageRef, Task
+from viewbox.records import Episode, ImageRef, Task
 from viewbox.errors import ConfigError, ImageError
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from viewbox.envs.base import BaseMultiTurnEnv, Reply
 from viewbox.envs.tools import Found, Picture, Tool
-from viewbox.envs.types import ImageRef, Message, Task, ToolCall
+from viewbox.records import ImageRef, Message, Task, ToolCall
 from viewbox.envs.wire import to_wire
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
 

@@ -8,7 +8,7 @@ import pytest
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.digits.draw import LABELS, canvas, digits
 from viewbox.envs.tools import call
-from viewbox.envs.types import Task
+from viewbox.records import Task
 from viewbox.errors import ConfigError
 
 ENV = Digits()

@@ -9,7 +9,7 @@ from playing import LAST, NOTES, PICTURE, TASK, Find, Plain, Play, answer, call,
 from pydantic import BaseModel, Field
 
 from viewbox.envs.base import Reply
-from viewbox.envs.types import RunConfig, ToolCall
+from viewbox.records import RunConfig, ToolCall
 
 # ---- named ends
 

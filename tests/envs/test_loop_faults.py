@@ -8,7 +8,7 @@ import pytest
 from playing import TASK, Find, answer, call
 
 from viewbox.envs.tools import Outcome, Tool
-from viewbox.envs.types import ImageRef, Task
+from viewbox.records import ImageRef, Task
 from viewbox.rollouts.driver import play_many
 
 GATE = threading.Event()

@@ -9,7 +9,7 @@ from playing import TASK, Find, Play, answer, ask, call, played, with_tools
 
 from viewbox.envs.base import Reply
 from viewbox.envs.tools import Outcome
-from viewbox.envs.types import Episode, ImageRef, Task, ToolCall
+from viewbox.records import Episode, ImageRef, Task, ToolCall
 
 # ---- the viewer's tools
 

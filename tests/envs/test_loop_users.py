@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from playing import LAST, NOTES, NUDGE, TASK, Find, Plain, Play, answer, call, played
 
-from viewbox.envs.types import Task
+from viewbox.records import Task
 
 # ---- plain text
 

@@ -9,7 +9,7 @@ from viewbox.envs import reply
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.digits import Digits
 from viewbox.envs.prompts import VALUES, Prompts
-from viewbox.envs.types import Task
+from viewbox.records import Task
 from viewbox.envs.wire import tools_text
 from viewbox.errors import ConfigError
 

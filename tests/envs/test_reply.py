@@ -19,7 +19,7 @@ from viewbox.envs.reply import (
     parse,
 )
 from viewbox.envs.reply_scan import Scan, lone_call
-from viewbox.envs.types import ToolCall
+from viewbox.records import ToolCall
 
 
 def call(name="zoom", **arguments):

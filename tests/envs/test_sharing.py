@@ -15,7 +15,7 @@ from viewbox.envs import tools
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.images.view import View
 from viewbox.images.source import Source
-from viewbox.envs.types import ImageRef, Task
+from viewbox.records import ImageRef, Task
 from viewbox.rewards import ExactMatchReward
 
 

@@ -13,8 +13,8 @@ from PIL import Image
 from viewbox.envs import threads
 from viewbox.images.view import View
 from viewbox.envs.tools import Found, Outcome, Picture, Stated, Tool, answer, call, free
-from viewbox.envs.types import Episode as Record
-from viewbox.envs.types import ImageRef, Task, ToolResult, Turn
+from viewbox.records import Episode as Record
+from viewbox.records import ImageRef, Task, ToolResult, Turn
 from viewbox.errors import ToolError
 
 VIEW = View.of(np.zeros((20, 40), np.uint8))

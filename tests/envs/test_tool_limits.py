@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tools.registry import TOOLS, Hidden, Outcome, tool
-from viewbox.envs.types import ImageRef, Task
+from viewbox.records import ImageRef, Task
 from viewbox.images.volume import Volume
 from viewbox.errors import ConfigError
 from viewbox.rewards import ExactMatchReward
@@ -195,7 +195,7 @@ def test_a_task_with_a_tool_that_the_environment_does_not_have_is_an_error():
 
 
 def test_the_driver_offers_a_conversation_the_tools_of_its_task():
-    from viewbox.envs.types import RunConfig
+    from viewbox.records import RunConfig
     from viewbox.rollouts.conversation import GeneratedReply
     from viewbox.rollouts.driver import play_many
 

@@ -13,18 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from viewbox.frozen import FrozenDict, thaw
-from viewbox.envs.types import (
-    Episode,
-    EpisodeTokens,
-    ImageRef,
-    Message,
-    RunConfig,
-    Scores,
-    Task,
-    ToolCall,
-    ToolResult,
-    Turn,
-)
+from viewbox.records import Episode, EpisodeTokens, ImageRef, Message, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
 from viewbox.errors import ImageError, StoreError
 
 JSON = st.recursive(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.types import Episode
+from viewbox.records import Episode
 from viewbox.envs.wire import to_wire
 from viewbox.errors import ConfigError
 from viewbox.publish import publish

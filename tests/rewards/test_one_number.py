@@ -9,7 +9,7 @@ import yaml
 
 from viewbox.envs.adapters.trl import TRLReward
 from viewbox.envs.digits import Digits
-from viewbox.envs.types import Episode
+from viewbox.records import Episode
 from viewbox.rewards import (
     BrierReward,
     CombinedReward,

@@ -22,7 +22,7 @@ from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoP
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.digits import Digits, viewer
 from viewbox.frozen import thaw
-from viewbox.envs.types import Task
+from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts import tiny
 from viewbox.rollouts.driver import play_many

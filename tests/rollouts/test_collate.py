@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from viewbox.envs.types import EpisodeTokens
+from viewbox.records import EpisodeTokens
 from viewbox.rollouts.collate import collate, mismatch, model_inputs
 
 

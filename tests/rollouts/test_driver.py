@@ -13,7 +13,7 @@ from viewbox.envs.digits import Digits, viewer
 from viewbox.images.view import View
 from viewbox.envs.policies import ScriptedPolicy
 from viewbox.envs.tools import Outcome, Tool
-from viewbox.envs.types import ImageRef, RunConfig, Task
+from viewbox.records import ImageRef, RunConfig, Task
 from viewbox.errors import ModelError
 from viewbox.rollouts.conversation import GeneratedReply
 from viewbox.rollouts.driver import play_many, sample_seed

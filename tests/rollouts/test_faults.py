@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.images.view import View
 from viewbox.envs.tools import Found, Outcome, Picture, Tool
-from viewbox.envs.types import ImageRef, RunConfig, Task
+from viewbox.records import ImageRef, RunConfig, Task
 from viewbox.envs.wire import to_wire
 from viewbox.errors import ToolError
 from viewbox.rewards import ExactMatchReward

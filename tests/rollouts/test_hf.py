@@ -12,7 +12,7 @@ from PIL import Image
 from viewbox.envs.digits import Digits
 from viewbox.images.view import View
 from viewbox.envs.tools import Outcome, Tool
-from viewbox.envs.types import ImageRef
+from viewbox.records import ImageRef
 from viewbox.errors import ModelError
 from viewbox.rollouts.collate import collate, model_inputs
 from viewbox.rollouts.hf import inference

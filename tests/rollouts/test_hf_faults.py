@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from viewbox.envs.digits import Digits
-from viewbox.envs.types import Message
+from viewbox.records import Message
 from viewbox.errors import ModelError
 from viewbox.rollouts.conversation import Conversation
 from viewbox.rollouts.slots import bytes_per_token

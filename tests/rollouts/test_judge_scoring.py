@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from viewbox import cli
-from viewbox.envs.types import Episode, Task
+from viewbox.records import Episode, Task
 from viewbox.errors import ConfigError
 from viewbox.rewards import build, guarded
 from viewbox.rollouts.metrics import episode_metrics

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from viewbox.envs.types import Episode, Task, Turn
+from viewbox.records import Episode, Task, Turn
 from viewbox.errors import ConfigError
 from viewbox.rewards import CombinedReward, ExactMatchReward, build
 from viewbox.rollouts import asking

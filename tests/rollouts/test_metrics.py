@@ -3,7 +3,7 @@
 import pytest
 
 from viewbox.envs.digits import Digits
-from viewbox.envs.types import Episode, Scores, Task
+from viewbox.records import Episode, Scores, Task
 from viewbox.rollouts.metrics import END_REASONS, episode_metrics
 
 ENV = Digits()

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import viewbox
 from viewbox import cli
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.types import Episode, EpisodeTokens, RunConfig, Scores, Task, Turn
+from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task, Turn
 from viewbox.errors import ConfigError, StoreError
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
 from viewbox.rollouts.bootstrap import Samples

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from viewbox.envs.types import Episode, EpisodeTokens, ImageRef, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
+from viewbox.records import Episode, EpisodeTokens, ImageRef, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
 from viewbox.errors import StoreError
 from viewbox.rollouts import store
 from viewbox.rollouts.store import Writer, load

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from viewbox.envs.digits import Digits
-from viewbox.envs.types import Episode, Scores, Task
+from viewbox.records import Episode, Scores, Task
 from viewbox.rewards import ExactMatchReward
 from viewbox.rewards.metrics import Accuracy, BoxRates, CalibrationError, MacroF1, MeanAveragePrecision, TopK
 from viewbox.rollouts.evaluate import figures_of

@@ -8,7 +8,7 @@ import trl
 from PIL import Image
 
 from viewbox.envs.digits import Digits
-from viewbox.envs.types import ImageRef, Message
+from viewbox.records import ImageRef, Message
 from viewbox.errors import ModelError
 from viewbox.rollouts.tokens import ChatTokens
 

@@ -15,7 +15,7 @@ from PIL import Image
 from viewbox.configs.schema import ModelSection
 from viewbox.envs.digits import Digits, viewer
 from viewbox.frozen import thaw
-from viewbox.envs.types import ImageRef, Message
+from viewbox.records import ImageRef, Message
 from viewbox.envs.wire import tools_text
 from viewbox.errors import ConfigError, ImageError, ModelError
 from viewbox.rollouts.collate import mismatch

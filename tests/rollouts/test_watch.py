@@ -6,7 +6,7 @@ import io
 import pytest
 from rich.console import Console
 
-from viewbox.envs.types import Episode, Scores, Task, Turn
+from viewbox.records import Episode, Scores, Task, Turn
 from viewbox.rollouts.conversation import Load
 from viewbox.rollouts.watch import Watch
 

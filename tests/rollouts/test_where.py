@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viewbox.envs.types import Episode, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
+from viewbox.records import Episode, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
 from viewbox.errors import ConfigError
 from viewbox.rollouts.where import value_of, where
 

@@ -9,7 +9,7 @@ from PIL import Image
 from viewbox.images.view import View
 from viewbox.images.files import open_image, open_picture
 from viewbox.images.source import Source
-from viewbox.envs.types import ImageRef
+from viewbox.records import ImageRef
 from viewbox.errors import ImageError
 
 RANDOM = np.random.default_rng(0)
