@@ -230,7 +230,7 @@ def try_reward(
 def reward_sheet(out: Annotated[str, typer.Option(help="the PNG to write")] = "rewards.png") -> None:
     """Draw every reward on an example."""
     from viewbox.envs.tools.trial import save
-    from viewbox.rewards.sheet import draw
+    from viewbox.cli.docs.reward_sheet import draw
 
     save(draw(), out)
     typer.echo(out)

@@ -33,7 +33,7 @@ from viewbox.envs.tools import Tool
 from viewbox.records import Episode, ImageRef, Message, Scores, Task, Turn
 from viewbox.errors import ConfigError, ToolError, unknown
 from viewbox.rewards import guarded
-from viewbox.rewards.blocking import is_blocking, refuse_remote
+from viewbox.rewards.remote import is_blocking, refuse_remote
 from viewbox.rewards.metrics import Metric
 
 MAX_TURNS_CEILING = 30

@@ -5,17 +5,17 @@ said. `build` makes one from YAML.
 """
 
 from viewbox.rewards.base import EpisodeReward, Reward, lookup
-from viewbox.rewards.boxes import IoUReward, iou
-from viewbox.rewards.calibration import BrierReward
+from viewbox.rewards.iou import IoUReward, iou
+from viewbox.rewards.brier import BrierReward
 from viewbox.rewards.check import check_rewards
 from viewbox.rewards.combined import CombinedReward, Part, guarded
-from viewbox.rewards.episodes import FormatReward, ToolUseReward
-from viewbox.rewards.exact import ExactMatchReward
+from viewbox.rewards.episode import FormatReward, ToolUseReward
+from viewbox.rewards.exact_match import ExactMatchReward
 from viewbox.rewards.explain import explained
 from viewbox.rewards.ranking import RankingReward
-from viewbox.rewards.sets import LabelSetF1Reward
+from viewbox.rewards.label_set_f1 import LabelSetF1Reward
 from viewbox.rewards.spec import RewardSpec, build
-from viewbox.rewards.tokens import TokenF1Reward
+from viewbox.rewards.token_f1 import TokenF1Reward
 
 __all__ = [
     "BrierReward",

@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from viewbox.errors import ConfigError, unknown
 from viewbox.rewards.base import Reward
-from viewbox.rewards.calibration import BrierReward
+from viewbox.rewards.brier import BrierReward
 from viewbox.rewards.combined import CombinedReward, Part
 from viewbox.rewards.imported import imported
 from viewbox.rewards.spec_models import (

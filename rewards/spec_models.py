@@ -4,13 +4,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from viewbox.rewards.box_fields import Format, Frame
-from viewbox.rewards.boxes import IoUReward
-from viewbox.rewards.episodes import PENALTIES, FormatReward, ToolUseReward
-from viewbox.rewards.exact import ExactMatchReward
+from viewbox.rewards.box_formats import Format, Frame
+from viewbox.rewards.iou import IoUReward
+from viewbox.rewards.episode import FormatReward, PENALTIES, ToolUseReward
+from viewbox.rewards.exact_match import ExactMatchReward
 from viewbox.rewards.ranking import Metric, RankingReward
-from viewbox.rewards.sets import LabelSetF1Reward
-from viewbox.rewards.tokens import TokenF1Reward
+from viewbox.rewards.label_set_f1 import LabelSetF1Reward
+from viewbox.rewards.token_f1 import TokenF1Reward
 
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]

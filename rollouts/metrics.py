@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from viewbox.records import EndReason, Episode
-from viewbox.rewards.blocking import take_counts
+from viewbox.rewards.remote import take_counts
 
 END_REASONS: tuple[str, ...] = get_args(EndReason)
 RATES = ("tools/rate", "tools/calls", "episodes/turns", "episodes/malformed", "episodes/truncated", "tokens/sampled")

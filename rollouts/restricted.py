@@ -13,7 +13,7 @@ from viewbox.envs import make
 from viewbox.records import Episode
 from viewbox.errors import ConfigError
 from viewbox.rewards import ExactMatchReward
-from viewbox.rewards.blocking import refuse_remote, remote
+from viewbox.rewards.remote import refuse_remote, remote
 
 
 def leave_to_judge(reward: Any, run: Path, folder: Path) -> Callable[[Episode], None]:

@@ -17,7 +17,7 @@ from typing import Any
 from viewbox import __version__
 from viewbox.records import Episode, Scores
 from viewbox.errors import ConfigError, StoreError
-from viewbox.rewards.blocking import take_counts, threads_for
+from viewbox.rewards.remote import take_counts, threads_for
 from viewbox.rewards.combined import refusals
 from viewbox.rollouts import columns
 from viewbox.rollouts import where as filters

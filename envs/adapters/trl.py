@@ -8,7 +8,7 @@ from viewbox.images.coordinates import needs_size
 from viewbox.records import Episode, Task
 from viewbox.errors import ConfigError
 from viewbox.rewards import guarded
-from viewbox.rewards.blocking import refuse_remote
+from viewbox.rewards.remote import refuse_remote
 
 
 class TRLReward:

@@ -11,8 +11,8 @@ from typing import Any, get_args
 
 from viewbox.errors import ConfigError, unknown
 from viewbox.rewards.base import finite, lookup
-from viewbox.rewards.box_fields import Box, Format, boxes_of
-from viewbox.rewards.boxes import iou
+from viewbox.rewards.box_formats import Box, Format, boxes_of
+from viewbox.rewards.iou import iou
 from viewbox.rewards.metrics.base import Counted
 from viewbox.rewards.metrics.labels import label_of
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from viewbox.errors import ConfigError
 from viewbox.rewards.base import lookup
-from viewbox.rewards.exact import ExactMatchReward
+from viewbox.rewards.exact_match import ExactMatchReward
 from viewbox.rewards.metrics.base import Counted, Prepared, Sums, by_group, ratio
 from viewbox.rewards.text import plain, text_of, texts_of
 

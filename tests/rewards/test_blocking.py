@@ -6,7 +6,7 @@ import pytest
 
 from viewbox.errors import ConfigError
 from viewbox.rewards import BrierReward, CombinedReward, ExactMatchReward
-from viewbox.rewards.blocking import is_blocking, refuse_remote, remote, take_counts, threads_for
+from viewbox.rewards.remote import is_blocking, refuse_remote, remote, take_counts, threads_for
 from viewbox.rewards.imported import AnswerFunction, EpisodeFunction
 
 

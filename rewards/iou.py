@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from viewbox.errors import ConfigError, unknown
 from viewbox.rewards.base import finite, lookup
-from viewbox.rewards.box_fields import Box, Format, Frame, Labelled, area, boxes_of, corners, framed
+from viewbox.rewards.box_formats import Box, Format, Frame, Labelled, area, boxes_of, corners, framed
 from viewbox.rewards.matching import Pair, assign
 
 _MOST = 100  # boxes in an answer, beyond four times the gold's

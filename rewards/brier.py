@@ -6,7 +6,7 @@ from typing import Any
 
 from viewbox.errors import ConfigError
 from viewbox.rewards.base import Reward, finite, lookup
-from viewbox.rewards.exact import ExactMatchReward
+from viewbox.rewards.exact_match import ExactMatchReward
 from viewbox.rewards.text import quoted
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from viewbox.errors import ConfigError
 from viewbox.rewards.base import items, lookup
-from viewbox.rewards.exact import spellings_of
+from viewbox.rewards.exact_match import spellings_of
 from viewbox.rewards.negation import FORWARD
 from viewbox.rewards.text import plain, text_of
 
