@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from viewbox import cli
+from viewbox.cli import app as cli
 from viewbox.envs.digits import Digits, viewer
 from viewbox.frozen import thaw
 

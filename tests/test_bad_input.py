@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 import viewbox
-from viewbox import cli, train
+from viewbox.cli import app as cli
+from viewbox import train
 from viewbox.envs.adapters.trl import TRLReward
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError

@@ -39,7 +39,7 @@ def test_the_analysts_example_reads_saved_episodes(saved):
 
 
 def test_the_analysts_reward_scores_them(saved, monkeypatch, capsys):
-    from viewbox.cli import app
+    from viewbox.cli.app import app
 
     monkeypatch.chdir(saved)
     (saved / "strict.yaml").write_text(next(block for block in blocks("yaml") if "threshold" in block))
@@ -53,7 +53,7 @@ def test_the_analysts_reward_scores_them(saved, monkeypatch, capsys):
 def test_every_option_the_readme_uses_exists(line):
     from typer.main import get_command
 
-    from viewbox.cli import app
+    from viewbox.cli.app import app
 
     name, rest = line
     command = get_command(app).commands[name]

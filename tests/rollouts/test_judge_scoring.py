@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from viewbox import cli
+from viewbox.cli import app as cli
 from viewbox.records import Episode, Task
 from viewbox.errors import ConfigError
 from viewbox.rewards import build, guarded

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from viewbox import cli, make
+from viewbox.cli import app as cli
+from viewbox import make
 from viewbox.configs import schema
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ViewboxError

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import viewbox
-from viewbox import cli
+from viewbox.cli import app as cli
 from viewbox.envs.digits import Digits, viewer
 from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task, Turn
 from viewbox.errors import ConfigError, StoreError
@@ -415,7 +415,7 @@ def test_memory_does_not_grow_with_the_episodes(tmp_path):
 def test_neither_torch_nor_transformers_is_imported(run):
     code = (
         "import sys\n"
-        "from viewbox import cli\n"
+        "from viewbox.cli import app as cli\n"
         f"sys.argv = ['viewbox', 'score', {str(run)!r}]\n"
         "try:\n    cli.main()\n"
         "except SystemExit as end:\n    assert not end.code, end.code\n"

@@ -240,6 +240,3 @@ def main() -> None:
     """Runs the command and ends with its status (see `viewbox.exit_status`)."""
     sys.exit(guard(app))
 
-
-if __name__ == "__main__":
-    main()
