@@ -18,7 +18,7 @@ _HOMES = {
     "BaseMultiTurnEnv": "viewbox.envs.base",
     "Reply": "viewbox.envs.base",
     "StepResult": "viewbox.envs.base",
-    "ScriptedPolicy": "viewbox.envs.policies",
+    "ScriptedPolicy": "viewbox.rollouts.policies",
     "View": "viewbox.images.view",
     "Episode": "viewbox.records",
     "ImageRef": "viewbox.records",
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from viewbox.envs.base import Reply as Reply
     from viewbox.envs.base import StepResult as StepResult
     from viewbox.images.view import View as View
-    from viewbox.envs.policies import ScriptedPolicy as ScriptedPolicy
+    from viewbox.rollouts.policies import ScriptedPolicy as ScriptedPolicy
     from viewbox.records import Episode as Episode
     from viewbox.records import Task as Task
     from viewbox.rollouts.driver import play_many as play_many

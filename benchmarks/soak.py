@@ -33,7 +33,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel
 
-from viewbox.envs import threads
+from viewbox.envs import concurrency
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.frozen import thaw
 from viewbox.images.view import View
@@ -202,7 +202,7 @@ async def soak(count: int) -> dict[str, Any]:
         "slots": engine.cache.taken,
         "conversations": len(engine.rows),
         "tasks": len(asyncio.all_tasks()) - 1,
-        "threads": max(0, sum(thread.name == "viewbox" for thread in threading.enumerate()) - threads.CROWD),
+        "threads": max(0, sum(thread.name == "viewbox" for thread in threading.enumerate()) - concurrency.CROWD),
     }
     growth = memory[-1] / memory[0] - 1
     return {

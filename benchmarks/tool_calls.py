@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable
 
 import numpy as np
 
-from viewbox.envs import threads
+from viewbox.envs import concurrency
 from viewbox.images.view import View
 from viewbox.envs.tools import Picture, Tool, answer
-from viewbox.envs.untrusted import boundary, clean, wrapped
+from viewbox.envs.sanitize import boundary, clean, wrapped
 
 CALLS, ROUNDS = 2000, 7
 
@@ -54,9 +54,9 @@ async def calls() -> dict[str, float]:
     plain, awaited = Tool.of(quiet), Tool.of(quiet_too)
     named = {"image": "image_1"}
     return {
-        "run_us": await one_after_the_other(lambda: threads.run(int, limit=60)),
+        "run_us": await one_after_the_other(lambda: concurrency.run(int, limit=60)),
         "to_thread_us": await one_after_the_other(lambda: asyncio.to_thread(int)),
-        "run_at_once_us": await all_at_once(lambda: threads.run(int, limit=60)),
+        "run_at_once_us": await all_at_once(lambda: concurrency.run(int, limit=60)),
         "answer_us": await one_after_the_other(lambda: answer(plain, named, pictures=lambda name: view, limit=60)),
         "answer_async_us": await one_after_the_other(
             lambda: answer(awaited, named, pictures=lambda name: view, limit=60)

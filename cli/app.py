@@ -154,14 +154,14 @@ def tools(
     """The viewer's tools: without a command, every one of them, by family."""
     if context.invoked_subcommand is not None:
         return
-    from viewbox.envs.tools import reference
+    from viewbox.cli.docs import tools_page
 
     if markdown or not sys.stdout.isatty():
-        typer.echo(reference.markdown(), nl=False)
+        typer.echo(tools_page.markdown(), nl=False)
     else:
         from rich.console import Console
 
-        Console().print(reference.table())
+        Console().print(tools_page.table())
 
 
 @tools_app.command("try")
@@ -176,7 +176,7 @@ def try_tools(
 
     Prints what a model would read after each call. Ends with 2 at the first call that fails; nothing is written then.
     """
-    from viewbox.envs.tools.trial import run
+    from viewbox.cli.tools import run
 
     steps = run(image, calls, out=out, coordinates=coordinates, max_pixels=max_pixels)
     for step in steps:
@@ -192,8 +192,8 @@ def sheet(
     out: Annotated[str, typer.Option(help="the PNG to write")] = "tools.png",
 ) -> None:
     """Draw every tool on one image."""
-    from viewbox.envs.tools.sheet import draw, example
-    from viewbox.envs.tools.trial import save
+    from viewbox.cli.docs.tool_sheet import draw, example
+    from viewbox.cli.tools import save
 
     save(draw(image or example()), out)
     typer.echo(out)
@@ -229,7 +229,7 @@ def try_reward(
 @reward_app.command("sheet")
 def reward_sheet(out: Annotated[str, typer.Option(help="the PNG to write")] = "rewards.png") -> None:
     """Draw every reward on an example."""
-    from viewbox.envs.tools.trial import save
+    from viewbox.cli.tools import save
     from viewbox.cli.docs.reward_sheet import draw
 
     save(draw(), out)

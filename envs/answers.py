@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from viewbox.envs import reply
+from viewbox.envs.parsing import reply
 from viewbox.images.coordinates import to_unit
 from viewbox.frozen import thaw
 from viewbox.images.view import View

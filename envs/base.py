@@ -19,12 +19,13 @@ from cachetools import LRUCache, cached
 from PIL import Image
 from pydantic import BaseModel, Field
 
-from viewbox.envs import answers, history, loop, prompts, settings, threads, tools
+from viewbox.envs import answers, concurrency, history, loop, settings, tools
+from viewbox.envs.prompts import templates
 from viewbox.images.coordinates import Coordinates, needs_size, unit_name
 from viewbox.frozen import FrozenDict
 from viewbox.images.view import View
-from viewbox.envs.prompts import Prompts
-from viewbox.envs.reply import Shape
+from viewbox.envs.prompts.templates import Prompts
+from viewbox.envs.parsing.reply import Shape
 from viewbox.envs.rules import Rules
 from viewbox.images.source import Source
 from viewbox.envs.state import EpisodeState, Reply, StepResult
@@ -186,7 +187,7 @@ class BaseMultiTurnEnv(Rules):
     @cached_property
     def skeleton(self) -> str:
         """The answer's shape, as prompts and nudges state it."""
-        return prompts.skeleton(self.answer_schema, self.boxes, turns=self.max_turns > 1)
+        return templates.skeleton(self.answer_schema, self.boxes, turns=self.max_turns > 1)
 
     def numbers_views(self, offered: Sequence[str]) -> bool:
         """Whether pictures are told their numbers: where answers or tools name them."""
@@ -321,7 +322,7 @@ class BaseMultiTurnEnv(Rules):
             said = Reply(said) if isinstance(said, str) else said
             state.messages.append(Message("assistant", (said.text,), tool_calls=said.tool_calls))
             await self.step(state, said)
-        return await threads.run(state.episode) if is_blocking(self.reward) else state.episode()
+        return await concurrency.run(state.episode) if is_blocking(self.reward) else state.episode()
 
     def play(self, task: Task, policy: Callable[[list[Message]], Any], *, seed: int = 0) -> Episode:
         """`play_async` for scripts and notebooks without an event loop of their own."""

@@ -9,13 +9,13 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from viewbox.envs import reply
+from viewbox.envs.parsing import reply
 from viewbox.frozen import FrozenDict
-from viewbox.envs.running import run_calls
+from viewbox.envs.tool_calls import run_calls
 from viewbox.envs.settings import replace
 from viewbox.envs.state import EpisodeState, Reply, StepResult
 from viewbox.records import ImageRef, Message, Turn
-from viewbox.envs.untrusted import boundary, clean, wrapped
+from viewbox.envs.sanitize import boundary, clean, wrapped
 
 if TYPE_CHECKING:
     from viewbox.envs.base import BaseMultiTurnEnv

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from viewbox.envs.reply import MAX_BYTES
+from viewbox.envs.parsing.reply import MAX_BYTES
 
 Count = Annotated[int, Field(ge=0)]
 ReplyFormat = Literal["native", "hermes", "fenced", "json"]

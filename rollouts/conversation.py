@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from viewbox.envs.prompts import Prompts
+from viewbox.envs.prompts.templates import Prompts
 from viewbox.envs.rules import ReplyFormat
 from viewbox.records import EpisodeTokens, ImageRef, Message, RunConfig, Task, ToolCall
 from viewbox.errors import ViewboxError

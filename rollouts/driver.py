@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from viewbox.envs import threads
+from viewbox.envs import concurrency
 from viewbox.envs.base import BaseMultiTurnEnv, EpisodeState, Reply
 from viewbox.records import EndReason, Episode, Message, Task
 from viewbox.errors import ImageError
@@ -139,13 +139,13 @@ async def _episode(
             task=task, end_reason=end, truncated=True, environment=env.name, run_config=run_config, info=info
         )
     episode = partial(state.episode, run_config, tokens=conversation.record.frozen(), info=info)
-    return await threads.run(episode) if is_blocking(env.reward) else episode()  # a judge waits for its network
+    return await concurrency.run(episode) if is_blocking(env.reward) else episode()  # a judge waits for its network
 
 
 async def _opened(env: BaseMultiTurnEnv, task: Task, conversation: Conversation) -> EpisodeState | None:
     """A new play, its opening in the conversation; None where the task cannot be opened."""
     try:
-        state = await threads.run(env.reset, task, seed=conversation.seed)
+        state = await concurrency.run(env.reset, task, seed=conversation.seed)
     except Exception as error:  # an image that cannot be opened, or an author's bug: this episode's alone
         log.warning("environment %s could not start task %s: %s", env.name, task.id, error)
         conversation.info["error"] = f"{type(error).__name__}: {error}"

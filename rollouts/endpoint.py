@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from viewbox.envs import model_defaults
+from viewbox.envs import model_profiles
 from viewbox.errors import ConfigError
 
 
@@ -20,8 +20,8 @@ def view_settings(model: str) -> dict[str, Any]:
     >>> view_settings("Qwen/Qwen2.5-VL-7B-Instruct"), view_settings("gpt-x")
     ({'coordinates': 'pixel', 'pixel_multiple': 28, 'reply_format': 'hermes'}, {})
     """
-    kind = model_defaults.type_of(model)
-    return {} if kind is None else model_defaults.of(kind).settings()
+    kind = model_profiles.type_of(model)
+    return {} if kind is None else model_profiles.of(kind).settings()
 
 
 def completions_url(endpoint: str) -> str:

@@ -1,7 +1,7 @@
 """What differs between model architectures: pixel layout, image token counts, position ids.
 
 Found by `model_type`. Supported: Qwen3-VL and Qwen2.5-VL. What models were trained to write is in
-`envs/model_defaults.py`.
+`envs/model_profiles.py`.
 """
 
 from dataclasses import dataclass

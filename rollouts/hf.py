@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from viewbox.envs import threads
+from viewbox.envs import concurrency
 from viewbox.records import RunConfig
 from viewbox.errors import ImageError, ModelError
 from viewbox.rollouts.conversation import Conversation, GeneratedReply, Load
@@ -101,7 +101,7 @@ class HFGenerator:
         for message in conversation.messages[conversation.record.messages :]:
             for image in message.images:
                 if image not in self.tokens.images:  # made ready beside the decoding of other rows
-                    await threads.run(self.tokens.pixels, image)
+                    await concurrency.run(self.tokens.pixels, image)
         if not self.tokens.observe(conversation, self.max_completion_tokens):
             return GeneratedReply("", "budget")
         row = self.rows.get(conversation)

@@ -2,7 +2,7 @@
 
 The answer was written by a policy that is paid for what the judge says. It stands between marks whose code the text
 itself decides by a hash, so whoever wrote it could not close them, and what looks like a mark in it is made harmless
-(`viewbox.envs.untrusted`). The same text always gives the same prompt, so that replies can be kept.
+(`viewbox.envs.sanitize`). The same text always gives the same prompt, so that replies can be kept.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from typing import Any
 
 from viewbox.frozen import thaw
 from viewbox.records import Message
-from viewbox.envs.untrusted import clean, wrapped
+from viewbox.envs.sanitize import clean, wrapped
 from viewbox.rewards.base import finite, lookup
 
 RUBRIC = (

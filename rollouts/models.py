@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from viewbox.configs.schema import Config, ModelSection
-from viewbox.envs import model_defaults
+from viewbox.envs import model_profiles
 from viewbox.errors import ModelError, unknown
 from viewbox.rollouts import tiny
 from viewbox.rollouts.environments import make_envs
@@ -51,7 +51,7 @@ def load_processor(section: ModelSection) -> tuple[Any, Any]:
 def view_settings(config: Any, processor: Any) -> dict[str, Any]:
     """The environment settings that follow from a model: what it was trained to write, and its patch grid."""
     images = processor.image_processor
-    known = model_defaults.of(family_of(config).model_type).settings()
+    known = model_profiles.of(family_of(config).model_type).settings()
     return known | {"pixel_multiple": images.patch_size * images.merge_size}
 
 

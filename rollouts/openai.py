@@ -18,7 +18,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 
 from viewbox.frozen import thaw
 from viewbox.records import RunConfig, ToolCall
-from viewbox.envs.wire import ToolImages, to_wire, tool_calls_of, tools_text
+from viewbox.envs.messages import ToolImages, to_wire, tool_calls_of, tools_text
 from viewbox.errors import ViewboxError
 from viewbox.rollouts.conversation import Conversation, GeneratedReply, Load, ReplyError
 from viewbox.rollouts.endpoint import checked_key, completions_url, finite, is_loopback, retry_after, words_of
@@ -56,7 +56,7 @@ class OpenAIGenerator:
     `stop`, …) and `extra` are merged into every request; a value of None takes a field out (`seed`, where a server
     refuses it). Where the environment's
     `reply_format` is "native", the tools are advertised in `tools`, but not on the last turn; else the system message
-    teaches them and calls are read from the text. `tool_images` is explained in `viewbox.envs.wire`. Token counts are
+    teaches them and calls are read from the text. `tool_images` is explained in `viewbox.envs.messages`. Token counts are
     summed in `info["usage"]`, the failed attempts in `info["failed_attempts"]`.
     """
 

@@ -20,7 +20,7 @@ from viewbox.configs.schema import Config, EnvSection
 from viewbox.exit_status import logged_in
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.records import Task
-from viewbox.envs.wire import ToolImages
+from viewbox.envs.messages import ToolImages
 from viewbox.errors import ConfigError
 from viewbox.rollouts import endpoint, rollout_folder, run_folder
 from viewbox.rollouts.conversation import Generator

@@ -13,11 +13,11 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from viewbox.envs import model_defaults
-from viewbox.envs.prompts import Prompts
+from viewbox.envs import model_profiles
+from viewbox.envs.prompts.templates import Prompts
 from viewbox.envs.rules import ReplyFormat
 from viewbox.records import ImageRef, Message
-from viewbox.envs.wire import tools_text
+from viewbox.envs.messages import tools_text
 from viewbox.errors import ConfigError, ModelError
 from viewbox.rollouts.conversation import Conversation
 from viewbox.rollouts.families import Family, Pixels, family_of
@@ -53,7 +53,7 @@ class ChatTokens:
             processor,
             self.tokenizer.decode([self.image_id]),
             list(ends),
-            tool_images=model_defaults.of(self.family.model_type).tool_images == "tool",
+            tool_images=model_profiles.of(self.family.model_type).tool_images == "tool",
         )
         self.end_id: int = ends[self.template.end]
 

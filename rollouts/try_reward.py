@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from viewbox.envs.strict_json import given_twice
+from viewbox.envs.parsing.strict_json import given_twice
 from viewbox.records import Episode
 from viewbox.errors import ConfigError
 from viewbox.rewards.workbench import Row, Trial, tried

@@ -2,7 +2,7 @@
 
 from viewbox.envs.base import Reply
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.digits.draw import LABELS
+from viewbox.envs.digits.canvas import LABELS
 
 
 class Guesses(Digits):

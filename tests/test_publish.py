@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.wire import to_wire
+from viewbox.envs.messages import to_wire
 from viewbox.errors import ConfigError
 from viewbox.publish import publish, vendor
 from viewbox.publish.folder import MANIFEST, place

@@ -5,7 +5,8 @@ import pytest
 from PIL import Image
 
 from viewbox.envs import tools
-from viewbox.envs.tools import reference, trial
+from viewbox.cli import tools
+from viewbox.cli.docs import tools_page
 from viewbox.errors import ConfigError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (100, 200), dtype=np.uint8)
@@ -21,7 +22,7 @@ def scan(tmp_path):
 
 
 def test_without_a_command_the_reference_is_printed(viewbox):
-    assert viewbox("tools") == (0, reference.markdown(), "")
+    assert viewbox("tools") == (0, tools_page.markdown(), "")
 
 
 def test_on_a_terminal_the_reference_is_a_table(viewbox, monkeypatch):
@@ -30,12 +31,12 @@ def test_on_a_terminal_the_reference_is_a_table(viewbox, monkeypatch):
     assert status == 0
     assert "┏━━━" in out
     assert "[x, y]" in out
-    assert all(one.name in out for members in reference.families().values() for one in members)
+    assert all(one.name in out for members in tools_page.families().values() for one in members)
 
 
 def test_markdown_may_be_asked_for_on_a_terminal(viewbox, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert viewbox("tools", "--markdown")[1] == reference.markdown()
+    assert viewbox("tools", "--markdown")[1] == tools_page.markdown()
 
 
 # ---- a chain from the shell
@@ -117,18 +118,18 @@ def test_a_picture_that_cannot_be_written_ends_with_2_in_words(viewbox, scan, tm
     ],
 )
 def test_values_are_json_lists_or_text(words, value):
-    ((_, arguments),) = trial.parse(words.split())
+    ((_, arguments),) = tools.parse(words.split())
     assert list(arguments.values()) == [value]
 
 
 def test_text_may_hold_what_separates_names_and_values():
-    assert trial.parse(["annotate_region", "label=a=b"]) == [("annotate_region", {"label": "a=b"})]
+    assert tools.parse(["annotate_region", "label=a=b"]) == [("annotate_region", {"label": "a=b"})]
 
 
 def test_a_chain_may_be_empty():
-    assert trial.parse([]) == []
+    assert tools.parse([]) == []
     with pytest.raises(ConfigError):
-        trial.parse(["=3"])
+        tools.parse(["=3"])
 
 
 # ---- the contact sheet

@@ -27,7 +27,7 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.frozen import thaw
 from viewbox.envs.state import EpisodeState, Reply
 from viewbox.records import EndReason, Episode, Message, RunConfig, Scores, Task
-from viewbox.envs.wire import ToolImages, to_wire, tool_calls_of, tools_text
+from viewbox.envs.messages import ToolImages, to_wire, tool_calls_of, tools_text
 from viewbox.errors import ConfigError
 
 __all__ = ["ViewboxEnv", "ViewboxHarness", "ViewboxTask", "ViewboxTaskset"]

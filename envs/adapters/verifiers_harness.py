@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import Field
 
 from viewbox.records import Message
-from viewbox.envs.wire import to_wire, tool_calls_of
+from viewbox.envs.messages import to_wire, tool_calls_of
 from viewbox.errors import ConfigError
 
 SUPPORTED = "0.4"

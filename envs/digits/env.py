@@ -8,9 +8,9 @@ from pydantic import BaseModel, Field, StrictFloat
 
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.images.coordinates import from_unit
-from viewbox.envs.data import ProceduralTasks
-from viewbox.envs.digits.draw import Difficulty, Split, canvas, place
-from viewbox.envs.digits.words import TEMPLATES
+from viewbox.envs.tasks import ProceduralTasks
+from viewbox.envs.digits.canvas import Difficulty, Split, canvas, place
+from viewbox.envs.digits.prompts import TEMPLATES
 from viewbox.images.view import fit
 from viewbox.records import Task
 from viewbox.errors import ConfigError, unknown

@@ -10,7 +10,7 @@ from PIL import Image
 from pydantic import BaseModel
 
 from viewbox.envs.base import BaseMultiTurnEnv, Reply
-from viewbox.envs.policies import ScriptedPolicy
+from viewbox.rollouts.policies import ScriptedPolicy
 from viewbox.envs.tools import Tool
 from viewbox.records import ImageRef, Message, Task
 from viewbox.rewards import ExactMatchReward

@@ -9,8 +9,8 @@ from PIL import Image
 from viewbox.images.view import View
 from viewbox.images.source import Source
 from viewbox.envs.tools import call
-from viewbox.envs.tools.analysis import LONGEST_PROFILE
-from viewbox.envs.tools.drawing import COLORS
+from viewbox.envs.tools.builtin.analysis import LONGEST_PROFILE
+from viewbox.envs.tools.builtin.drawing import COLORS
 
 RNG = np.random.default_rng(0)
 GREY = RNG.integers(0, 256, (60, 100), dtype=np.uint8)

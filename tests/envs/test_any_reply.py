@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from viewbox.envs.reply import Answer, Malformed, Shape, ToolCalls, parse
+from viewbox.envs.parsing.reply import Answer, Malformed, Shape, ToolCalls, parse
 
 SCHEMA = {
     "type": "object",

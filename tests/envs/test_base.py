@@ -13,7 +13,7 @@ from PIL import Image
 from playing import NOTES, TASK, Find, Plain, Play, answer, call, elsewhere_and_here, played
 
 from viewbox.envs.base import BaseMultiTurnEnv, Reply
-from viewbox.envs.policies import ScriptedPolicy
+from viewbox.rollouts.policies import ScriptedPolicy
 from viewbox.records import Episode, ImageRef, Task
 from viewbox.errors import ConfigError, ImageError
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from viewbox.envs.policies import ScriptedPolicy
+from viewbox.rollouts.policies import ScriptedPolicy
 
 
 def load():

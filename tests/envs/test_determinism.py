@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from viewbox.envs.base import BaseMultiTurnEnv, Reply
 from viewbox.envs.tools import Found, Picture, Tool
 from viewbox.records import ImageRef, Message, Task, ToolCall
-from viewbox.envs.wire import to_wire
+from viewbox.envs.messages import to_wire
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
 
 CHANCE = random.Random(os.urandom(8))  # how long things take: another time in every process

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.digits.draw import LABELS, canvas, digits
+from viewbox.envs.digits.canvas import LABELS, canvas, digits
 from viewbox.envs.tools import call
 from viewbox.records import Task
 from viewbox.errors import ConfigError

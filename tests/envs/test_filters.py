@@ -8,7 +8,7 @@ from scipy import ndimage
 from skimage.filters import gaussian
 
 from viewbox.images.view import View
-from viewbox.envs.tools.registry import call
+from viewbox.envs.tools.tool import call
 
 COLOUR = cv2.GaussianBlur(np.random.default_rng(0).integers(0, 256, (70, 110, 3), dtype=np.uint8), (0, 0), 1)
 GREY = np.ascontiguousarray(COLOUR[..., 0])

@@ -12,8 +12,9 @@ from PIL import Image
 from viewbox.envs import tools
 from viewbox.images.view import View
 from viewbox.images.source import Source
-from viewbox.envs.tools import TOOLS, Box, Found, Hidden, Outcome, Picture, Point, Range, Stated, Tool, answer, trial
-from viewbox.envs.tools.reference import listing
+from viewbox.cli import tools
+from viewbox.envs.tools import Box, Found, Hidden, Outcome, Picture, Point, Range, Stated, TOOLS, Tool, answer
+from viewbox.cli.docs.tools_page import listing
 from viewbox.errors import ConfigError, ImageError, ToolError
 
 GREY = View.of(np.full((50, 100), 7, np.uint8))
@@ -387,7 +388,7 @@ def test_the_command_line_refuses_a_free_tool_in_words():
     TOOLS["mean"] = Tool.of(mean)
     try:
         with pytest.raises(ConfigError, match="mean does not work on a view: it is called in an episode only"):
-            trial.parse(["zoom", "mean", "image=image_1"])
+            tools.parse(["zoom", "mean", "image=image_1"])
         assert "mean is no viewer's tool" in tools.apply("mean", GREY, image="image_1").error
     finally:
         del TOOLS["mean"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from viewbox.frozen import thaw
-from viewbox.envs.reply import Answer, Malformed, Shape, ToolCalls, parse
+from viewbox.envs.parsing.reply import Answer, Malformed, Shape, ToolCalls, parse
 
 RECORDED = [json.loads(line) for line in Path(__file__).with_name("hard_replies.jsonl").read_text("utf-8").splitlines()]
 SCHEMA = {

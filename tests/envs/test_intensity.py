@@ -8,7 +8,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from skimage.exposure import equalize_hist
 
 from viewbox.images.view import View
-from viewbox.envs.tools.registry import TOOLS, call
+from viewbox.envs.tools.tool import TOOLS, call
 
 COLOUR = np.random.default_rng(0).integers(20, 200, (60, 90, 3), dtype=np.uint8)
 GREY = np.ascontiguousarray(COLOUR[..., 0])

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from viewbox.envs.base import Reply
 from viewbox.frozen import FrozenDict
-from viewbox.envs.reply import MAX_BYTES
+from viewbox.envs.parsing.reply import MAX_BYTES
 from viewbox.records import ToolCall
 
 # ---- malformed replies

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from viewbox.envs import model_defaults, reply
+from viewbox.envs import model_profiles
+from viewbox.envs.parsing import reply
 from viewbox.envs.digits import Digits
-from viewbox.envs.model_defaults import MODELS, of, type_of
+from viewbox.envs.model_profiles import MODELS, of, type_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -86,6 +87,6 @@ def test_where_coordinates_are_pixels_the_sides_that_are_not_resized_are_known()
 
 
 def test_the_page_is_what_the_table_says():
-    assert (ROOT / "docs" / "models.md").read_text().endswith(f"\n{model_defaults.markdown()}"), (
-        "print it again: python -c 'from viewbox.envs.model_defaults import markdown; print(markdown(), end=\"\")'"
+    assert (ROOT / "docs" / "models.md").read_text().endswith(f"\n{model_profiles.markdown()}"), (
+        "print it again: python -c 'from viewbox.envs.model_profiles import markdown; print(markdown(), end=\"\")'"
     )

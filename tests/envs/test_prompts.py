@@ -5,12 +5,12 @@ from importlib import resources
 import jinja2
 import pytest
 
-from viewbox.envs import reply
+from viewbox.envs.parsing import reply
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.digits import Digits
-from viewbox.envs.prompts import VALUES, Prompts
+from viewbox.envs.prompts.templates import Prompts, VALUES
 from viewbox.records import Task
-from viewbox.envs.wire import tools_text
+from viewbox.envs.messages import tools_text
 from viewbox.errors import ConfigError
 
 DEFAULT = Prompts()

@@ -12,8 +12,8 @@ from PIL import Image
 
 from viewbox.envs import tools
 from viewbox.images.view import View
-from viewbox.envs.tools import reference
-from viewbox.envs.tools.registry import TOOLS, Box, Hidden, Outcome, Point, Range, call, tool
+from viewbox.cli.docs import tools_page
+from viewbox.envs.tools.tool import Box, Hidden, Outcome, Point, Range, TOOLS, call, tool
 from viewbox.errors import ImageError
 
 VIEW = View.of(np.zeros((100, 200), np.uint8))
@@ -256,7 +256,7 @@ def test_a_chain_ends_at_the_first_call_that_fails():
 
 
 def test_a_listing_has_a_line_for_every_tool_with_ranges_and_defaults():
-    zoom, reset = reference.listing([TOOLS["zoom"], TOOLS["reset"]], "per_mille").splitlines()
+    zoom, reset = tools_page.listing([TOOLS["zoom"], TOOLS["reset"]], "per_mille").splitlines()
     assert zoom == (
         "zoom(factor: a number, 0.5 to 4 (default 2.0); "
         "center: a point [x, y] in thousandths of the image (optional)): "
@@ -270,5 +270,5 @@ def test_a_tool_of_your_own_is_not_in_the_reference():
     def mine(view: View, at: Point) -> Outcome:
         """Mine."""
 
-    assert "mine" not in reference.markdown()
-    assert "mine" in reference.listing(TOOLS.values())
+    assert "mine" not in tools_page.markdown()
+    assert "mine" in tools_page.listing(TOOLS.values())

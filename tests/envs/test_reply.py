@@ -5,20 +5,9 @@ import json
 
 import pytest
 
-from viewbox.envs import mending, reply, reply_calls, shape, strict_json
-from viewbox.envs.reply import (
-    MAX_BYTES,
-    MAX_ITEMS,
-    THINKING,
-    Answer,
-    Malformed,
-    ParsedCall,
-    Shape,
-    ToolCalls,
-    native,
-    parse,
-)
-from viewbox.envs.reply_scan import Scan, lone_call
+from viewbox.envs.parsing import answer_schema, calls, lenient_json, reply, strict_json
+from viewbox.envs.parsing.reply import Answer, MAX_BYTES, MAX_ITEMS, Malformed, ParsedCall, Shape, THINKING, ToolCalls, native, parse
+from viewbox.envs.parsing.scan import Scan, lone_call
 from viewbox.records import ToolCall
 
 

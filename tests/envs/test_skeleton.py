@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from viewbox.envs.digits import DigitAnswer
-from viewbox.envs.skeleton import skeleton
+from viewbox.envs.prompts.answer_format import skeleton
 
 
 class Finding(BaseModel):

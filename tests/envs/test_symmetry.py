@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from viewbox.images.view import View
-from viewbox.envs.tools.registry import call
+from viewbox.envs.tools.tool import call
 
 NOISE = np.random.default_rng(0).integers(0, 256, (80, 120), dtype=np.uint8)
 

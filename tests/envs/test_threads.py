@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from viewbox.envs import threads
+from viewbox.envs import concurrency
 
 
 @pytest.fixture
@@ -22,16 +22,16 @@ def gate():
 
 
 def test_a_result_comes_back_with_positional_and_named_arguments():
-    assert asyncio.run(threads.run(sorted, [1, 3, 2], reverse=True)) == [3, 2, 1]
+    assert asyncio.run(concurrency.run(sorted, [1, 3, 2], reverse=True)) == [3, 2, 1]
 
 
 def test_the_work_is_not_done_on_the_event_loops_thread():
-    assert asyncio.run(threads.run(threading.get_ident)) != threading.get_ident()
+    assert asyncio.run(concurrency.run(threading.get_ident)) != threading.get_ident()
 
 
 def test_what_the_function_raises_is_raised():
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(threads.run(divmod, 1, 0))
+        asyncio.run(concurrency.run(divmod, 1, 0))
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit, asyncio.CancelledError])
@@ -39,15 +39,15 @@ def test_what_would_end_an_event_loop_is_wrapped(kind):
     def leave():
         raise kind("enough")
 
-    with pytest.raises(threads.Foreign, match=f"{kind.__name__}: enough") as caught:
-        asyncio.run(threads.run(leave))
+    with pytest.raises(concurrency.Foreign, match=f"{kind.__name__}: enough") as caught:
+        asyncio.run(concurrency.run(leave))
     assert isinstance(caught.value.__cause__, kind)
 
 
 def test_a_call_that_takes_too_long_is_a_timeout_at_once(gate):
     async def play():
         with pytest.raises(TimeoutError, match=r"no result after 0\.05 s"):
-            await threads.run(gate.wait, limit=0.05)
+            await concurrency.run(gate.wait, limit=0.05)
 
     asyncio.run(asyncio.wait_for(play(), 30))  # the gate never opens: only a limit that works gets past it
 
@@ -57,17 +57,17 @@ def test_a_timeout_of_the_functions_own_is_not_taken_for_the_limit():
         raise TimeoutError("the server did not answer")
 
     with pytest.raises(TimeoutError) as caught:
-        asyncio.run(threads.run(slow_network, limit=60))
-    assert not isinstance(caught.value, threads.TookTooLong)
+        asyncio.run(concurrency.run(slow_network, limit=60))
+    assert not isinstance(caught.value, concurrency.TookTooLong)
 
 
 def test_many_hung_calls_do_not_block_another(gate, monkeypatch):
     monkeypatch.setattr(threads, "PATIENCE", 0.05)
 
     async def play():
-        hung = [asyncio.create_task(threads.run(gate.wait)) for _ in range(3 * threads.CROWD)]
+        hung = [asyncio.create_task(concurrency.run(gate.wait)) for _ in range(3 * concurrency.CROWD)]
         await asyncio.sleep(0)
-        assert await threads.run(int, "7") == 7
+        assert await concurrency.run(int, "7") == 7
         for task in hung:
             task.cancel()
         await asyncio.gather(*hung, return_exceptions=True)
@@ -88,10 +88,10 @@ def test_only_so_many_calls_start_out_together():
             now -= 1
 
     async def play():
-        await asyncio.gather(*[threads.run(work) for _ in range(10 * threads.CROWD)])
+        await asyncio.gather(*[concurrency.run(work) for _ in range(10 * concurrency.CROWD)])
 
     asyncio.run(play())
-    assert 1 < most <= threads.CROWD
+    assert 1 < most <= concurrency.CROWD
 
 
 def test_a_cancelled_wait_is_over_although_the_thread_goes_on(gate):
@@ -103,7 +103,7 @@ def test_a_cancelled_wait_is_over_although_the_thread_goes_on(gate):
 
     async def play():
         before = asyncio.all_tasks()
-        task = asyncio.create_task(threads.run(hang))
+        task = asyncio.create_task(concurrency.run(hang))
         while not started.is_set():
             await asyncio.sleep(0.001)
         task.cancel()
@@ -119,29 +119,29 @@ def test_a_call_cancelled_before_it_found_a_place_gives_none_away(gate, monkeypa
     monkeypatch.setattr(threads, "PATIENCE", 3600)
 
     async def play():
-        first = asyncio.create_task(threads.run(gate.wait))
+        first = asyncio.create_task(concurrency.run(gate.wait))
         await asyncio.sleep(0)
-        second = asyncio.create_task(threads.run(int, "2"))
+        second = asyncio.create_task(concurrency.run(int, "2"))
         await asyncio.sleep(0)
         second.cancel()
         await asyncio.gather(second, return_exceptions=True)
         gate.set()
         await first
-        assert await threads.run(int, "3") == 3
+        assert await concurrency.run(int, "3") == 3
 
     asyncio.run(asyncio.wait_for(play(), 30))
 
 
 def test_threads_are_used_again():
     async def play():
-        return {await threads.run(threading.get_ident) for _ in range(200)}
+        return {await concurrency.run(threading.get_ident) for _ in range(200)}
 
     assert len(asyncio.run(play())) <= 2  # the next call may come before the last thread has said it is idle
 
 
 def test_several_event_loops_share_the_threads():
     async def play():
-        return await asyncio.gather(*[threads.run(abs, -i) for i in range(50)])
+        return await asyncio.gather(*[concurrency.run(abs, -i) for i in range(50)])
 
     found = {}
     loops = [threading.Thread(target=lambda i=i: found.update({i: asyncio.run(play())})) for i in range(4)]
@@ -157,7 +157,7 @@ def test_context_variables_are_those_of_the_task():
 
     async def play():
         name.set("somebody")
-        return await threads.run(name.get)
+        return await concurrency.run(name.get)
 
     assert asyncio.run(play()) == "somebody"
 
@@ -171,7 +171,7 @@ def test_an_idle_thread_holds_on_to_nothing():
 
     async def play():
         large = Large()
-        await threads.run(id, large)
+        await concurrency.run(id, large)
         return weakref.ref(large)
 
     kept = asyncio.run(play())

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from viewbox.envs import threads
+from viewbox.envs import concurrency
 from viewbox.images.view import View
-from viewbox.envs.tools import Found, Outcome, Picture, Stated, Tool, answer, call, free
+from viewbox.envs.tools import Found, Outcome, Picture, Stated, Tool, answer, call, calling
 from viewbox.records import Episode as Record
 from viewbox.records import ImageRef, Task, ToolResult, Turn
 from viewbox.errors import ToolError
@@ -66,7 +66,7 @@ def tool_of(kind, body):
 async def run(made, limit=None, arguments=None):
     """One call as the loop makes it."""
     if made.viewer:
-        return (await threads.run(call, made, VIEW, arguments or {}, limit=limit))[1]
+        return (await concurrency.run(call, made, VIEW, arguments or {}, limit=limit))[1]
     return await answer(made, arguments or {}, pictures=lambda name: VIEW, limit=limit)
 
 

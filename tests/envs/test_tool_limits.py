@@ -10,7 +10,7 @@ from PIL import Image
 from pydantic import BaseModel
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.tools.registry import TOOLS, Hidden, Outcome, tool
+from viewbox.envs.tools.tool import Hidden, Outcome, TOOLS, tool
 from viewbox.records import ImageRef, Task
 from viewbox.images.volume import Volume
 from viewbox.errors import ConfigError

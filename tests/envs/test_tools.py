@@ -14,7 +14,7 @@ from viewbox.envs import tools
 from viewbox.images.coordinates import from_unit, limits, to_unit
 from viewbox.images.view import View
 from viewbox.images.source import Source
-from viewbox.envs.tools.registry import TOOLS, Outcome, Point, Range, call, tool
+from viewbox.envs.tools.tool import Outcome, Point, Range, TOOLS, call, tool
 from viewbox.errors import ToolError
 
 NOISE = np.random.default_rng(0).integers(0, 256, (100, 200), dtype=np.uint8)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viewbox.envs.untrusted import boundary, clean, wrapped
+from viewbox.envs.sanitize import boundary, clean, wrapped
 
 HOSTILE = st.text(
     st.one_of(
@@ -163,7 +163,7 @@ def test_a_boundary_is_fixed_by_seed_turn_and_call_and_each_has_its_own():
 
 
 def test_a_boundary_is_the_same_in_another_process():
-    code = "from viewbox.envs.untrusted import boundary; print(boundary(7, 2, 1), end='')"
+    code = "from viewbox.envs.sanitize import boundary; print(boundary(7, 2, 1), end='')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == boundary(7, 2, 1)
 

@@ -15,7 +15,7 @@ import pytest
 
 from viewbox.envs.digits import Digits, viewer
 from viewbox.records import Episode
-from viewbox.envs.wire import to_wire
+from viewbox.envs.messages import to_wire
 from viewbox.errors import ConfigError
 from viewbox.publish import publish
 from viewbox.rollouts.driver import play_many

@@ -9,8 +9,8 @@ from pydicom.pixels import apply_windowing
 from viewbox.images.view import View
 from viewbox.images.files import open_image
 from viewbox.images.source import Source
-from viewbox.envs.tools.registry import call
-from viewbox.envs.tools.windows import PRESETS
+from viewbox.envs.tools.tool import call
+from viewbox.envs.tools.builtin.windows import PRESETS
 
 RAMP = np.arange(256, dtype=np.uint8).reshape(16, 16)
 CT_PRESETS = [name for name in PRESETS if name.startswith("ct_")]

@@ -13,7 +13,7 @@ from pydicom.data import get_testdata_file
 from viewbox.images.view import View
 from viewbox.images.files import open_image
 from viewbox.images.source import Source
-from viewbox.envs.tools.registry import call
+from viewbox.envs.tools.tool import call
 from viewbox.images.volume import AXES, Volume
 from viewbox.errors import ImageError
 

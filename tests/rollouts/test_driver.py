@@ -11,7 +11,7 @@ from PIL import Image
 from viewbox.envs.base import Reply
 from viewbox.envs.digits import Digits, viewer
 from viewbox.images.view import View
-from viewbox.envs.policies import ScriptedPolicy
+from viewbox.rollouts.policies import ScriptedPolicy
 from viewbox.envs.tools import Outcome, Tool
 from viewbox.records import ImageRef, RunConfig, Task
 from viewbox.errors import ModelError

@@ -19,7 +19,7 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.images.view import View
 from viewbox.envs.tools import Found, Outcome, Picture, Tool
 from viewbox.records import ImageRef, RunConfig, Task
-from viewbox.envs.wire import to_wire
+from viewbox.envs.messages import to_wire
 from viewbox.errors import ToolError
 from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts.conversation import GeneratedReply

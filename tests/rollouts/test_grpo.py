@@ -14,7 +14,7 @@ from trl import GRPOTrainer
 
 from viewbox.envs.base import Reply
 from viewbox.envs.digits import viewer
-from viewbox.envs.digits.draw import LABELS
+from viewbox.envs.digits.canvas import LABELS
 from viewbox.errors import ConfigError
 from viewbox.rollouts.grpo import EpisodeGRPOTrainer
 from viewbox.rollouts.micro_batches import micro_batches

@@ -12,7 +12,7 @@ import pytest
 from viewbox.envs.digits import Digits, viewer
 from viewbox.frozen import thaw
 from viewbox.records import Message
-from viewbox.envs.wire import tools_text
+from viewbox.envs.messages import tools_text
 from viewbox.errors import ConfigError
 from viewbox.rollouts.conversation import Conversation
 from viewbox.rollouts.openai import EndpointError, OpenAIGenerator

@@ -16,7 +16,7 @@ from viewbox.configs.schema import ModelSection
 from viewbox.envs.digits import Digits, viewer
 from viewbox.frozen import thaw
 from viewbox.records import ImageRef, Message
-from viewbox.envs.wire import tools_text
+from viewbox.envs.messages import tools_text
 from viewbox.errors import ConfigError, ImageError, ModelError
 from viewbox.rollouts.collate import mismatch
 from viewbox.rollouts.conversation import Conversation

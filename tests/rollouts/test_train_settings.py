@@ -9,7 +9,7 @@ from grpo_kit import batch_of, gradient, make_trainer, steps_of
 
 from viewbox.envs.base import Reply
 from viewbox.envs.digits import viewer
-from viewbox.envs.digits.draw import LABELS
+from viewbox.envs.digits.canvas import LABELS
 from viewbox.rollouts.collate import model_inputs
 from viewbox.rollouts.grpo import EpisodeGRPOTrainer
 from viewbox.rollouts.store import load

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from viewbox.images.coordinates import Coordinates, unit_name
-from viewbox.envs.tools.parameters import between
-from viewbox.envs.tools.registry import TOOLS, Tool, times
+from viewbox.envs.tools.arguments import between
+from viewbox.envs.tools.tool import TOOLS, Tool, times
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

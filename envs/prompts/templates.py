@@ -14,7 +14,7 @@ from jinja2 import StrictUndefined, Template, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from viewbox.frozen import FrozenDict
-from viewbox.envs.skeleton import skeleton
+from viewbox.envs.prompts.answer_format import skeleton
 from viewbox.errors import ConfigError, unknown
 
 __all__ = ["VALUES", "Prompts", "skeleton"]

@@ -11,10 +11,10 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from viewbox.envs.mending import mend
-from viewbox.envs.reply_calls import ParsedCall, calls_in, read_call
-from viewbox.envs.shape import Shape
-from viewbox.envs.strict_json import decoder
+from viewbox.envs.parsing.lenient_json import mend
+from viewbox.envs.parsing.calls import ParsedCall, calls_in, read_call
+from viewbox.envs.parsing.answer_schema import Shape
+from viewbox.envs.parsing.strict_json import decoder
 from viewbox.records import ToolCall
 
 MAX_ITEMS = 256  # tool calls and top-level objects in one reply

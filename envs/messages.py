@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from viewbox.frozen import thaw
-from viewbox.envs.prompts import Prompts
+from viewbox.envs.prompts.templates import Prompts
 from viewbox.envs.rules import ReplyFormat
 from viewbox.records import ImageRef, Message, ToolCall
 

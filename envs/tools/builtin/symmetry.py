@@ -8,8 +8,8 @@ import cv2
 import numpy as np
 
 from viewbox.images.view import View
-from viewbox.envs.tools.intensity import gray
-from viewbox.envs.tools.registry import Outcome, tool
+from viewbox.envs.tools.builtin.intensity import gray
+from viewbox.envs.tools.tool import Outcome, tool
 from viewbox.errors import ToolError
 
 

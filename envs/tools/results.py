@@ -15,7 +15,7 @@ from PIL import Image
 from viewbox.images.coordinates import Coordinates, from_unit
 from viewbox.images.view import View
 from viewbox.images.source import Source
-from viewbox.envs.tools.parameters import Stated
+from viewbox.envs.tools.arguments import Stated
 from viewbox.records import ImageRef, ToolResult
 from viewbox.errors import ImageError, ToolError
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
-from viewbox.envs.strict_json import MAX_DEPTH, MAX_VALUES, given_twice, integer, real
+from viewbox.envs.parsing.strict_json import MAX_DEPTH, MAX_VALUES, given_twice, integer, real
 
 # No alternative reads further than its token, but for an unclosed " or ': one of each at most can run to the end.
 _TOKEN = re.compile(

@@ -11,9 +11,9 @@ import numpy as np
 
 from viewbox.images.view import View, WHOLE
 from viewbox.images.statistics import describe, luminance
-from viewbox.envs.tools.drawing import gridded, outlined
-from viewbox.envs.tools.parameters import Stated
-from viewbox.envs.tools.registry import Box, Outcome, Point, Range, tool
+from viewbox.envs.tools.builtin.drawing import gridded, outlined
+from viewbox.envs.tools.arguments import Stated
+from viewbox.envs.tools.tool import Box, Outcome, Point, Range, tool
 from viewbox.errors import ToolError
 
 Color = Literal["red", "green", "blue", "yellow", "cyan", "magenta", "white"]

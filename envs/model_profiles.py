@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from viewbox.images.coordinates import Coordinates
 from viewbox.envs.rules import ReplyFormat
-from viewbox.envs.wire import ToolImages
+from viewbox.envs.messages import ToolImages
 
 THINK = (("<think>", "</think>"),)
 

@@ -23,19 +23,8 @@ from PIL import Image
 
 from viewbox.images.coordinates import Coordinates
 from viewbox.images.view import View
-from viewbox.envs.tools.facts import GO_ON, shown_picture, stated_facts, storable
-from viewbox.envs.tools.parameters import (
-    Box,
-    Hidden,
-    Picture,
-    Point,
-    Range,
-    checked,
-    is_hidden,
-    is_picture,
-    parameter,
-    stated,
-)
+from viewbox.envs.tools.results import GO_ON, shown_picture, stated_facts, storable
+from viewbox.envs.tools.arguments import Box, Hidden, Picture, Point, Range, checked, is_hidden, is_picture, parameter, stated
 from viewbox.records import ToolResult
 from viewbox.errors import ImageError, ToolError, unknown
 

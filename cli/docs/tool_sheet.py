@@ -13,10 +13,10 @@ from PIL import Image, ImageDraw, ImageFont
 
 from viewbox.images.view import View
 from viewbox.images.source import Source
-from viewbox.envs.tools import reference
-from viewbox.envs.tools.applying import Applied, chain, view_of
-from viewbox.envs.tools.registry import Tool
-from viewbox.envs.tools.trial import Call
+from viewbox.cli.docs import tools_page
+from viewbox.envs.tools.apply import Applied, chain, view_of
+from viewbox.envs.tools.tool import Tool
+from viewbox.cli.tools import Call
 
 # What a tool is called with here, where its defaults do not show what it does.
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {
@@ -66,7 +66,7 @@ def cells(image: str | Source) -> list[Cell]:
     start = view_of(image)
     source = start.source
     about = f"{source.width}x{source.height} pixels, {source.pixels.dtype}{f', {source.unit}' if source.unit else ''}"
-    families = reference.families()
+    families = tools_page.families()
     if source.volume is None:
         families.pop("volumes", None)  # there is no slice to choose
     found = [_cell(one, start) for members in families.values() for one in members if one.viewer]

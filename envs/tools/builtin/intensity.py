@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 
 from viewbox.images.view import View
-from viewbox.envs.tools.registry import Outcome, Range, tool
+from viewbox.envs.tools.tool import Outcome, Range, tool
 
 
 def gray(pixels: np.ndarray) -> np.ndarray:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from viewbox.frozen import Record
-from viewbox.envs.mending import mend
-from viewbox.envs.shape import Shape, echo, is_schema
-from viewbox.envs.strict_json import StrictDecoder
+from viewbox.envs.parsing.lenient_json import mend
+from viewbox.envs.parsing.answer_schema import Shape, echo, is_schema
+from viewbox.envs.parsing.strict_json import StrictDecoder
 from viewbox.records import ToolCall
 
 NAMES = ("name", "tool")

@@ -8,15 +8,15 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from viewbox.envs import threads, tools
+from viewbox.envs import concurrency, tools
 from viewbox.images.view import View
-from viewbox.envs.reply import ParsedCall
+from viewbox.envs.parsing.reply import ParsedCall
 from viewbox.envs.settings import replace
 from viewbox.images.source import Source
 from viewbox.envs.state import EpisodeState
-from viewbox.envs.tools.facts import too_long
+from viewbox.envs.tools.results import too_long
 from viewbox.records import ToolResult
-from viewbox.envs.untrusted import clean
+from viewbox.envs.sanitize import clean
 from viewbox.errors import ImageError, ToolError, unknown
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ async def _viewer(
         return ToolResult(name, error="this task has no image")
     given = {"coordinates": env.coordinates, "hidden": hidden}
     try:
-        view, result = await threads.run(
+        view, result = await concurrency.run(
             tools.call, env.tool(name), state.view, parsed.call.arguments, limit=env.tool_time_limit, **given
         )
     except TimeoutError:

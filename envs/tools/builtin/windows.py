@@ -13,8 +13,8 @@ import numpy as np
 
 from viewbox.images.view import View
 from viewbox.images.source import stretch
-from viewbox.envs.tools.intensity import gray
-from viewbox.envs.tools.registry import Outcome, Range, tool
+from viewbox.envs.tools.builtin.intensity import gray
+from viewbox.envs.tools.tool import Outcome, Range, tool
 from viewbox.errors import ToolError
 
 NARROWEST = 50  # the least width of a window and of a threshold

@@ -3,7 +3,7 @@
 from typing import Any
 
 from viewbox.images.view import View
-from viewbox.envs.tools.registry import Outcome, tool
+from viewbox.envs.tools.tool import Outcome, tool
 from viewbox.images.volume import Plane, Volume
 from viewbox.errors import ImageError, ToolError
 

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from viewbox.envs import threads
+from viewbox.envs import concurrency
 from viewbox.images.coordinates import Coordinates
 from viewbox.images.view import View
 from viewbox.images.source import Source
-from viewbox.envs.tools.facts import GO_ON, shown_picture, stated_facts, storable, too_long
-from viewbox.envs.tools.registry import Tool, failure, mapping, own
+from viewbox.envs.tools.results import GO_ON, shown_picture, stated_facts, storable, too_long
+from viewbox.envs.tools.tool import Tool, failure, mapping, own
 from viewbox.records import ToolResult
 from viewbox.errors import ToolError
 
@@ -66,7 +66,7 @@ async def answer(
     `ToolError` in words; it is called in a thread. After `limit` seconds the call is given up: a coroutine is
     cancelled, a thread abandoned. A picture that is returned is shown at most `max_pixels` large.
 
-    >>> from viewbox.envs.tools.parameters import Picture
+    >>> from viewbox.envs.tools.arguments import Picture
     >>> def mean(image: Picture) -> dict:
     ...     "The mean grey value."
     ...     return {"mean": image.gray().mean()}
@@ -78,11 +78,11 @@ async def answer(
     try:
         if tool.awaited:
             return await call.on_the_loop(limit)
-        return await threads.run(call.in_a_thread, limit=limit)
-    except threads.TookTooLong:
+        return await concurrency.run(call.in_a_thread, limit=limit)
+    except concurrency.TookTooLong:
         log.warning("tool %s took longer than %s s", tool.name, limit)
         return too_long(tool.name, limit)
-    except threads.Foreign as error:
+    except concurrency.Foreign as error:
         return failure(tool.name, error.__cause__ or error)
     except Exception as error:
         return failure(tool.name, error)
@@ -104,10 +104,10 @@ class _Call:
 
     async def on_the_loop(self, limit: float | None) -> ToolResult:
         """Pictures in a thread all the same: opening one, or scaling it, takes a while."""
-        given = await threads.run(self.prepared, limit=limit) if self.tool.takes_pictures else self.prepared()
+        given = await concurrency.run(self.prepared, limit=limit) if self.tool.takes_pictures else self.prepared()
         said = await _within(limit, self.tool, given)
         if isinstance(said, Found) and said.image is not None:
-            return await threads.run(self.result, given, said, limit=limit)
+            return await concurrency.run(self.result, given, said, limit=limit)
         return self.result(given, said)
 
     def prepared(self) -> dict[str, Any]:
@@ -148,7 +148,7 @@ async def _within(limit: float | None, tool: Tool, given: Mapping[str, Any]) -> 
     try:
         await asyncio.wait({task}, timeout=limit)
         if not task.done():
-            raise threads.TookTooLong
+            raise concurrency.TookTooLong
     finally:
         if not task.done():
             task.cancel()
@@ -172,4 +172,4 @@ async def _outcome(tool: Tool, given: Mapping[str, Any]) -> tuple[Any, Exception
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
-        return None, threads.foreign(error)
+        return None, concurrency.foreign(error)

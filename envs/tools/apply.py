@@ -14,7 +14,7 @@ from PIL import Image
 from viewbox.images.coordinates import Coordinates, from_unit
 from viewbox.images.view import View
 from viewbox.images.source import Source
-from viewbox.envs.tools.registry import call
+from viewbox.envs.tools.tool import call
 from viewbox.records import ToolResult
 
 Openable = str | Path | Image.Image | np.ndarray | Source | View

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from viewbox.images.view import View, WHOLE
 from viewbox.images.source import Source
-from viewbox.envs.tools.registry import Box, Hidden, Outcome, Point, Range, tool
+from viewbox.envs.tools.tool import Box, Hidden, Outcome, Point, Range, tool
 from viewbox.errors import ToolError
 
 SMALLEST_CROP = 10  # native pixels
