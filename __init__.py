@@ -31,10 +31,10 @@ _HOMES = {
     "ExactMatchReward": "viewbox.rewards",
     "IoUReward": "viewbox.rewards",
     "TokenF1Reward": "viewbox.rewards",
-    "play_many": "viewbox.rollouts.driver",
-    "summarise": "viewbox.rollouts.summary",
-    "load": "viewbox.rollouts.store",
-    "Writer": "viewbox.rollouts.store",
+    "play_many": "viewbox.rollouts.play",
+    "summarise": "viewbox.rollouts.scoring.summary",
+    "load": "viewbox.rollouts.store.writer",
+    "Writer": "viewbox.rollouts.store.writer",
     "ViewboxError": "viewbox.errors",
 }
 __all__ = [*_HOMES, "__version__"]
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from viewbox.rollouts.policies import ScriptedPolicy as ScriptedPolicy
     from viewbox.records import Episode as Episode
     from viewbox.records import Task as Task
-    from viewbox.rollouts.driver import play_many as play_many
-    from viewbox.rollouts.store import Writer as Writer
-    from viewbox.rollouts.store import load as load
+    from viewbox.rollouts.play import play_many as play_many
+    from viewbox.rollouts.store.writer import Writer as Writer
+    from viewbox.rollouts.store.writer import load as load
 
 
 def __getattr__(name: str) -> Any:

@@ -18,7 +18,7 @@ from viewbox.configs import schema as configs
 from viewbox.configs.schema import Config
 from viewbox.exit_status import guard, logged_in
 from viewbox.errors import ConfigError, ViewboxError, hint
-from viewbox.rollouts.run_folder import LATEST
+from viewbox.rollouts.store.run_folder import LATEST
 from viewbox.training.check import check
 
 log = logging.getLogger("viewbox.train")
@@ -91,7 +91,7 @@ def run(config: Config, name: str = "run", resume: str | None = None) -> dict[st
     from transformers import set_seed
     from transformers.utils import logging as transformers_logging
 
-    from viewbox.rollouts import run_folder
+    from viewbox.rollouts.store import run_folder
     from viewbox.training.resume import Place
     from viewbox.training.run import Run
 
@@ -120,7 +120,7 @@ def run(config: Config, name: str = "run", resume: str | None = None) -> dict[st
 
 def _place(config: Config, name: str, resume: str | None) -> Any:
     """The folder to write to, a new one unless a run goes on, and the checkpoint to start from."""
-    from viewbox.rollouts import run_folder
+    from viewbox.rollouts.store import run_folder
     from viewbox.training.resume import Place, find
 
     parent, own_name = Path(config.log.dir), config.log.name or f"{name}-seed{config.train.seed}"
@@ -132,7 +132,7 @@ def _place(config: Config, name: str, resume: str | None) -> Any:
 
 def _prepare(place: Any, config: Config) -> None:
     """Writes the config, and tells where the run is and from which step it goes on."""
-    from viewbox.rollouts import run_folder
+    from viewbox.rollouts.store import run_folder
     from viewbox.training import resume
 
     resolved = config.model_dump(mode="json", exclude_none=True)

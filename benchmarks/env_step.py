@@ -35,7 +35,7 @@ from viewbox.images.view import View
 from viewbox.envs.tools import Outcome, Tool
 from viewbox.records import Episode, ImageRef, Message, Task
 from viewbox.rewards import ExactMatchReward
-from viewbox.rollouts.driver import play_many
+from viewbox.rollouts.play import play_many
 
 BAR = 0.3  # ms, the median of every kind of step
 KB_AN_EPISODE = 50

@@ -28,10 +28,10 @@ from PIL import Image
 
 from viewbox.configs.schema import ModelSection
 from viewbox.records import ImageRef
-from viewbox.rollouts import models
-from viewbox.rollouts.hf import HFGenerator
-from viewbox.rollouts.slots import bytes_per_token
-from viewbox.rollouts.tokens import ChatTokens
+from viewbox.rollouts.engine import loading
+from viewbox.rollouts.engine.engine import HFGenerator
+from viewbox.rollouts.engine.kv_cache import bytes_per_token
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 BAR = 2.0  # times what padding alone does: plain forwards of batch 1 against batch N
 EXACT = 1e-5  # a mismatch that is none
@@ -187,11 +187,11 @@ def rates(plan: Plan, seconds: float) -> dict[str, float]:
 def opened(given: argparse.Namespace) -> tuple[Any, ChatTokens, Plan]:
     """The model, its tokens (end tokens are never drawn), and what is to be said."""
     section = ModelSection(name=given.model, dtype=given.dtype, attention=given.attention)
-    _, processor = models.load_processor(section)
+    _, processor = loading.load_processor(section)
     images = processor.image_processor
     unit = images.patch_size * images.merge_size
-    models.bound_pixels(processor, (2 * FIRST * unit) ** 2)
-    model = models.load_model(section).to(given.device).eval()
+    loading.bound_pixels(processor, (2 * FIRST * unit) ** 2)
+    model = loading.load_model(section).to(given.device).eval()
     tokens = ChatTokens(processor, model.config, model.generation_config)
     tokens.never_sampled = tuple(sorted({*tokens.never_sampled, *tokens.stop_ids}))
     picture = ImageRef.of(Image.open(given.image).convert("RGB")) if given.image else None
@@ -233,7 +233,7 @@ def main() -> int:
     gc.collect()
     torch.cuda.empty_cache()  # vLLM needs the room
     try:
-        found = vllm_speed(models.resolve(given.model), given.dtype, plan, given.slots)
+        found = vllm_speed(loading.resolve(given.model), given.dtype, plan, given.slots)
     except Exception as error:  # whatever it is, what was measured is to be told
         found = {"skipped": f"vllm failed: {type(error).__name__}: {error}"}
     if "seconds" in found:

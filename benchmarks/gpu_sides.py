@@ -17,11 +17,11 @@ from PIL import Image
 
 from viewbox.records import EpisodeTokens, ImageRef, Message
 from viewbox.rollouts.collate import collate, model_inputs
-from viewbox.rollouts.conversation import Conversation
-from viewbox.rollouts.driver import sample_seed
-from viewbox.rollouts.forwards import inference
-from viewbox.rollouts.hf import HFGenerator
-from viewbox.rollouts.tokens import ChatTokens
+from viewbox.rollouts.generator import Conversation
+from viewbox.rollouts.play import sample_seed
+from viewbox.rollouts.engine.model_runner import inference
+from viewbox.rollouts.engine.engine import HFGenerator
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 GROUP, FIRST, LATER = 8, 12, 8  # members of a group; sides of the first picture and of later ones, in image tokens
 BATCH = 8  # episodes of a padded forward

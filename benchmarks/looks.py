@@ -20,11 +20,11 @@ from viewbox.images.view import View
 from viewbox.envs.tools import Outcome, Tool
 from viewbox.records import Episode, Task
 from viewbox.rewards import ExactMatchReward
-from viewbox.rollouts import tiny
-from viewbox.rollouts.conversation import Conversation
-from viewbox.rollouts.driver import play_many
-from viewbox.rollouts.hf import HFGenerator
-from viewbox.rollouts.tokens import ChatTokens
+from viewbox.rollouts.engine import tiny_model
+from viewbox.rollouts.generator import Conversation
+from viewbox.rollouts.play import play_many
+from viewbox.rollouts.engine.engine import HFGenerator
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 PATCH = 8
 CALL = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'
@@ -138,10 +138,10 @@ class Stage:
     env: Looks = field(init=False)
 
     def __post_init__(self) -> None:
-        tokenizer = tiny.tokenizer([QUESTION, CALL, "hello world"] * 10, 896)
+        tokenizer = tiny_model.tokenizer([QUESTION, CALL, "hello world"] * 10, 896)
         patches = max(self.case.side, self.case.tool_side) * 2
-        self.processor = tiny.processor(tokenizer, patch=PATCH, max_pixels=(patches * PATCH) ** 2)
-        self.model = tiny.model(tokenizer, hidden=128, layers=4, vision_layers=3, positions=patches**2).eval()
+        self.processor = tiny_model.processor(tokenizer, patch=PATCH, max_pixels=(patches * PATCH) ** 2)
+        self.model = tiny_model.model(tokenizer, hidden=128, layers=4, vision_layers=3, positions=patches**2).eval()
         self.tokens = ChatTokens(self.processor, self.model.config)
         self.scripts = [script(self.tokens, i) for i in range(self.case.episodes)]
         self.env = Looks(self.case)

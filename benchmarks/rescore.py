@@ -19,8 +19,8 @@ from pathlib import Path
 
 from viewbox.envs.digits import Digits, viewer
 from viewbox.records import Episode, EpisodeTokens, RunConfig
-from viewbox.rollouts.score import score
-from viewbox.rollouts.store import LINES, TOKENS, Writer
+from viewbox.rollouts.scoring.rescore import score
+from viewbox.rollouts.store.writer import LINES, TOKENS, Writer
 
 PLAYED, GROUP = 50, 8  # different plays, of which the rest are copies; episodes a task
 

@@ -9,9 +9,9 @@ import json
 import sys
 
 from viewbox.configs import schema
-from viewbox.rollouts import models
+from viewbox.rollouts.engine import loading
 from viewbox.rollouts.evaluate import evaluate
-from viewbox.rollouts.tokens import ChatTokens
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 KEYS = ("reward", "rewards/label/mean", "rewards/box/mean", "tools/rate", "replies/well_formed")
 
@@ -19,7 +19,7 @@ KEYS = ("reward", "rewards/label/mean", "rewards/box/mean", "tools/rate", "repli
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 400
     quickstart = schema.load("quickstart")
-    _, env, model, processor = models.open_policy(quickstart)
+    _, env, model, processor = loading.open_policy(quickstart)
     rollout = quickstart.rollout
     found = {}
     for temperature in (1.0, 0.0):

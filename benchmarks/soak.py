@@ -40,13 +40,13 @@ from viewbox.images.view import View
 from viewbox.envs.tools import Outcome, Tool
 from viewbox.records import Episode, Task
 from viewbox.rewards import ExactMatchReward
-from viewbox.rollouts import tiny
-from viewbox.rollouts.conversation import Conversation
-from viewbox.rollouts.driver import play_many
-from viewbox.rollouts.features import Features
-from viewbox.rollouts.hf import HFGenerator
+from viewbox.rollouts.engine import tiny_model
+from viewbox.rollouts.generator import Conversation
+from viewbox.rollouts.play import play_many
+from viewbox.rollouts.engine.vision_cache import Features
+from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.scripted import Forced
-from viewbox.rollouts.tokens import ChatTokens
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 BAR = 0.02  # how much resident memory may grow after the first SAMPLE episodes
 SAMPLE = 1000  # episodes between two looks at it
@@ -136,9 +136,9 @@ def script(conversation: Conversation) -> str | None:
 def generator(env: Soak) -> HFGenerator:
     """The engine over a model whose replies are a few random tokens."""
     schemas = [json.dumps(thaw(schema)) for schema in env.tool_schemas]
-    tokenizer = tiny.tokenizer([env.opening(env.tasks[0]), *schemas, *map(call, env.tools)] * 20, 896)
-    processor = tiny.processor(tokenizer, patch=PATCH, max_pixels=SIDE * SIDE)
-    model = tiny.model(tokenizer, hidden=32, layers=2, vision_hidden=16, vision_layers=2, positions=16).eval()
+    tokenizer = tiny_model.tokenizer([env.opening(env.tasks[0]), *schemas, *map(call, env.tools)] * 20, 896)
+    processor = tiny_model.processor(tokenizer, patch=PATCH, max_pixels=SIDE * SIDE)
+    model = tiny_model.model(tokenizer, hidden=32, layers=2, vision_hidden=16, vision_layers=2, positions=16).eval()
     tokens = ChatTokens(processor, model.config)
     features = Features(model, tokens.family, kept=KEPT)
     limits: dict[str, Any] = {"max_reply_tokens": 6, "max_completion_tokens": 400}

@@ -30,7 +30,7 @@ from trl import GRPOConfig, GRPOTrainer, chat_template_utils
 
 from viewbox.envs.base import Reply
 from viewbox.records import ImageRef, Message
-from viewbox.rollouts.tokens import ChatTokens
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 BAR = 2.5
 

@@ -122,7 +122,7 @@ def score(
     import json
 
     from viewbox.rollouts import score_table
-    from viewbox.rollouts.score import score as rescore
+    from viewbox.rollouts.scoring.rescore import score as rescore
 
     report = rescore(
         run,

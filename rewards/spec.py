@@ -48,7 +48,7 @@ class PythonSpec(Spec):
 
 def _judge(**settings: Any) -> Any:
     """A judge does I/O, which nothing in `rewards` may: it is found by name when a YAML asks for one."""
-    return import_module("viewbox.rollouts.llm_judge").judge(**settings)
+    return import_module("viewbox.rollouts.judge.reward").judge(**settings)
 
 
 class JudgeSpec(Spec):

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from viewbox.records import EpisodeTokens
-from viewbox.rollouts.tokens import ChatTokens
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 
 def mismatch(episode: EpisodeTokens, tokens: ChatTokens) -> str | None:

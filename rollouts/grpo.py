@@ -24,14 +24,14 @@ from viewbox.errors import ConfigError
 from viewbox.rollouts.checkpoints import Checkpoints
 from viewbox.rollouts.collate import collate, mismatch
 from viewbox.rollouts.correction import figures, importance_ratio, weighted
-from viewbox.rollouts.driver import play_many, sample_seed
-from viewbox.rollouts.features import Features
+from viewbox.rollouts.play import play_many, sample_seed
+from viewbox.rollouts.engine.vision_cache import Features
 from viewbox.rollouts.grpo_loss import EpisodeLoss
-from viewbox.rollouts.hf import HFGenerator
-from viewbox.rollouts.metrics import episode_metrics
+from viewbox.rollouts.engine.engine import HFGenerator
+from viewbox.rollouts.scoring.metrics import episode_metrics
 from viewbox.rollouts.resampling import check_groups, other_tasks, resampled
-from viewbox.rollouts.store import Writer, load
-from viewbox.rollouts.tokens import ChatTokens
+from viewbox.rollouts.store.writer import Writer, load
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 log = logging.getLogger("viewbox.train")
 

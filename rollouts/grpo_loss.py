@@ -11,7 +11,7 @@ from trl import GRPOTrainer
 
 from viewbox.rollouts.loss import Scorer, takes_scorers
 from viewbox.rollouts.micro_batches import check_sums, chosen, micro_batches
-from viewbox.rollouts.tokens import ChatTokens
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 
 class EpisodeLoss(GRPOTrainer):

@@ -6,7 +6,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from viewbox.records import Episode, ImageRef
 from viewbox.errors import StoreError
-from viewbox.rollouts.store import load
+from viewbox.rollouts.store.writer import load
 
 SIDE, MARGIN, LINE = 288, 16, 15
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from viewbox.envs.state import Reply
 from viewbox.records import Message, RunConfig
-from viewbox.rollouts.conversation import Conversation, GeneratedReply
+from viewbox.rollouts.generator import Conversation, GeneratedReply
 
 Policy = Callable[[list[Message]], Any]
 

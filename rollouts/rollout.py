@@ -22,13 +22,14 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.records import Task
 from viewbox.envs.messages import ToolImages
 from viewbox.errors import ConfigError
-from viewbox.rollouts import endpoint, rollout_folder, run_folder
-from viewbox.rollouts.conversation import Generator
-from viewbox.rollouts.driver import play_many
+from viewbox.rollouts.endpoint import http
+from viewbox.rollouts.store import rollout_folder, run_folder
+from viewbox.rollouts.generator import Generator
+from viewbox.rollouts.play import play_many
 from viewbox.rollouts.environments import make_envs
-from viewbox.rollouts.metrics import episode_metrics
-from viewbox.rollouts.settings import endpoint_settings, engine_settings
-from viewbox.rollouts.store import Writer, load
+from viewbox.rollouts.scoring.metrics import episode_metrics
+from viewbox.rollouts.from_config import endpoint_settings, engine_settings
+from viewbox.rollouts.store.writer import Writer, load
 from viewbox.rollouts.watch import Watch, errors_of, print_summary
 from viewbox.configs.yaml_reader import Document
 
@@ -119,17 +120,17 @@ def prepare(options: Options) -> Plan:
 
 
 def _with_endpoint(options: Options, config: Config) -> Plan:
-    from viewbox.rollouts.openai import OpenAIGenerator
+    from viewbox.rollouts.endpoint.client import OpenAIGenerator
 
     assert options.endpoint is not None
     name = config.model.name
     assert name is not None
-    url = endpoint.completions_url(options.endpoint)
-    defaults = {"reply_format": "hermes"} | endpoint.view_settings(name)
+    url = http.completions_url(options.endpoint)
+    defaults = {"reply_format": "hermes"} | http.view_settings(name)
     if options.native_tools:
         defaults["reply_format"] = "native"
     config, env = _environment(config, defaults)
-    if getattr(env, "restricted", False) and not endpoint.is_loopback(url):
+    if getattr(env, "restricted", False) and not http.is_loopback(url):
         raise ConfigError(
             f"{env.name}: its images are restricted and do not leave this machine; allowed: an --endpoint on localhost"
         )
@@ -149,18 +150,18 @@ def _with_model(options: Options, config: Config) -> Plan:
     try:
         from transformers.utils import logging as transformers_logging
 
-        from viewbox.rollouts import models
-        from viewbox.rollouts.hf import HFGenerator
-        from viewbox.rollouts.tokens import ChatTokens
+        from viewbox.rollouts.engine import loading
+        from viewbox.rollouts.engine.engine import HFGenerator
+        from viewbox.rollouts.engine.chat_tokens import ChatTokens
     except ImportError as error:
         raise ConfigError(f"a local model needs more packages ({error}): pip install 'viewbox[train]'") from error
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
-    model_config, processor = models.load_processor(config.model)
-    config, env = _environment(config, models.view_settings(model_config, processor))
+    model_config, processor = loading.load_processor(config.model)
+    config, env = _environment(config, loading.view_settings(model_config, processor))
     tasks, rollout = _tasks(env, options.tasks), config.rollout
-    models.bound_pixels(processor, config.model.max_pixels or env.max_pixels)
-    model = models.load_model(config.model)
+    loading.bound_pixels(processor, config.model.max_pixels or env.max_pixels)
+    model = loading.load_model(config.model)
     chat = ChatTokens(processor, model.config, model.generation_config)
     generator = HFGenerator(model, chat, **engine_settings(config))
     return Plan(config, env, tasks, generator, rollout.slots, rollout.time_limit)
@@ -194,7 +195,7 @@ def run(options: Options, tell: Callable[[str], None] = print) -> int:
     started = time.monotonic()
     plan = prepare(options)
     command = {
-        "endpoint": options.endpoint and endpoint.completions_url(options.endpoint),
+        "endpoint": options.endpoint and http.completions_url(options.endpoint),
         **{name: getattr(options, name) for name in ("tasks", "group", "seed", "tool_images", "native_tools")},
         "extra": _extra(options),
     }

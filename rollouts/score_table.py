@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from viewbox.rollouts.bootstrap import CONFIDENCE, Interval
-from viewbox.rollouts.score import Report, Row
+from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval
+from viewbox.rollouts.scoring.rescore import Report, Row
 
 _NAMED = 5  # unreadable lines that are named
 _HEADINGS = ("episodes", "stored", "new", "change")

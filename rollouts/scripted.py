@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from viewbox.records import RunConfig
 from viewbox.errors import ModelError
-from viewbox.rollouts.conversation import Conversation, GeneratedReply, Generator
-from viewbox.rollouts.tokens import ChatTokens
+from viewbox.rollouts.generator import Conversation, GeneratedReply, Generator
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 Script = Callable[[Conversation], str | None]
 

@@ -16,9 +16,9 @@ from viewbox.envs.parsing.strict_json import given_twice
 from viewbox.records import Episode
 from viewbox.errors import ConfigError
 from viewbox.rewards.workbench import Row, Trial, tried
-from viewbox.rollouts.judge import judge_of
-from viewbox.rollouts.reading import load
-from viewbox.rollouts.restricted import leave_to_judge
+from viewbox.rollouts.scoring.reward_source import judge_of
+from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.scoring.data_policy import leave_to_judge
 
 _ALLOWED = "allowed: a JSON object, or @file.json"
 _HEADINGS = ("component", "weight", "score", "gate", "why")

@@ -14,7 +14,7 @@ from PIL import Image, ImageChops
 from viewbox.configs.schema import VisionSection
 from viewbox.records import Episode, ImageRef
 from viewbox.errors import StoreError
-from viewbox.rollouts.tokens import ChatTokens
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 
 def close_looks(episodes: Iterable[Episode], field: str) -> list[tuple[ImageRef, str]]:

@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from viewbox.records import Episode
-from viewbox.rollouts.conversation import Load
-from viewbox.rollouts.metrics import END_REASONS
+from viewbox.rollouts.generator import Load
+from viewbox.rollouts.scoring.metrics import END_REASONS
 
 EVERY = 5.0  # seconds between lines where nobody sees them change
 WIDTH = 120  # columns where there is no terminal, and of the live table at most

@@ -10,8 +10,8 @@ import safetensors.torch
 import torch
 
 from viewbox import train
-from viewbox.rollouts.hf import HFGenerator
-from viewbox.rollouts.store import Writer
+from viewbox.rollouts.engine.engine import HFGenerator
+from viewbox.rollouts.store.writer import Writer
 from viewbox.training import progress
 
 

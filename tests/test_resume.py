@@ -16,7 +16,7 @@ import yaml
 
 from viewbox import train
 from viewbox.rollouts import checkpoints
-from viewbox.rollouts.run_folder import read_metrics
+from viewbox.rollouts.store.run_folder import read_metrics
 
 TIMINGS = ("time/", "step_time", "train_runtime", "per_second", "profiling/")
 GUESSES = Path(__file__).with_name("guesses.py").read_text()
@@ -210,7 +210,7 @@ def test_what_cannot_be_resumed_is_refused_in_words(config, whole, given, words,
 
 
 def test_a_run_that_is_still_being_written_is_refused(config, whole, capsys):
-    from viewbox.rollouts import run_folder
+    from viewbox.rollouts.store import run_folder
 
     with run_folder.held(whole):
         run(config("whole"), "--resume", code=2)

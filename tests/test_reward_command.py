@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from viewbox.envs.digits import Digits, viewer
-from viewbox.rollouts.store import Writer
+from viewbox.rollouts.store.writer import Writer
 
 YAML = """
 type: combined

@@ -8,9 +8,9 @@ import torch
 from viewbox import train
 from viewbox.configs import schema
 from viewbox.errors import ModelError
-from viewbox.rollouts import models
+from viewbox.rollouts.engine import loading
 from viewbox.rollouts.evaluate import evaluate
-from viewbox.rollouts.tokens import ChatTokens
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 torch.set_num_threads(1)
 
@@ -18,7 +18,7 @@ torch.set_num_threads(1)
 @pytest.fixture(scope="module")
 def figures():
     """(its own play, with the gold look forced) on 48 held-out tasks of the quickstart."""
-    _, env, model, processor = models.open_policy(schema.load("quickstart"))
+    _, env, model, processor = loading.open_policy(schema.load("quickstart"))
     generation = {"slots": 48, "temperature": 1.0, "max_reply_tokens": 40, "max_completion_tokens": 400}
 
     def play(oracle):
@@ -29,7 +29,7 @@ def figures():
 
 
 def test_the_weights_are_at_most_4_megabytes_with_a_card():
-    folder = Path(models.resolve("package:tiny_viewer"))
+    folder = Path(loading.resolve("package:tiny_viewer"))
     assert (folder / "model.safetensors").stat().st_size <= 4_000_000
     assert "## Rebuild" in (folder / "README.md").read_text()
 
@@ -48,7 +48,7 @@ def test_it_reads_once_it_has_looked(figures):
 
 def test_an_unknown_shipped_model_is_named_with_the_nearest():
     with pytest.raises(ModelError, match="did you mean 'tiny_viewer'"):
-        models.resolve("package:tiny_viewr")
+        loading.resolve("package:tiny_viewr")
 
 
 def test_the_quickstart_resolves_without_loading_weights(capsys):

@@ -14,8 +14,8 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from viewbox.configs import schema as configs
 from viewbox import train
-from viewbox.rollouts.run_folder import read_metrics
-from viewbox.rollouts.store import load
+from viewbox.rollouts.store.run_folder import read_metrics
+from viewbox.rollouts.store.writer import load
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ("quickstart", "tiny_warmstart", "qwen3_vl_4b_lora", "qwen2_5_vl_3b")
@@ -263,8 +263,8 @@ def test_every_shipped_config_passes_a_dry_run_that_loads_no_weights(name, tiny_
     def never(*args, **kwargs):
         raise AssertionError("weights were loaded")
 
-    monkeypatch.setattr("viewbox.rollouts.models.load_model", never)
-    monkeypatch.setattr("viewbox.rollouts.models.build_tiny", never)
+    monkeypatch.setattr("viewbox.rollouts.engine.loading.load_model", never)
+    monkeypatch.setattr("viewbox.rollouts.engine.loading.build_tiny", never)
     overrides = [] if configs.load(name).model.tiny else [f"model.name={tiny_folder}"]
     assert train.main([name, *overrides, "--dry-run"]) == 0
     said = json.loads(capsys.readouterr().out)

@@ -39,7 +39,7 @@ def write_card(folder: Path, config: Any, summary: Mapping[str, Any]) -> None:
     """README.md of a folder of weights."""
     import yaml
 
-    from viewbox.rollouts.run_folder import versions
+    from viewbox.rollouts.store.run_folder import versions
 
     keys = ("reward", "tools/rate", "replies/well_formed")
     lines = []

@@ -7,7 +7,7 @@ from viewbox.configs.schema import Config, GRPO_ONLY, located
 from viewbox.records import Task
 from viewbox.errors import ConfigError, ViewboxError, unknown
 from viewbox.rollouts.environments import make_envs
-from viewbox.rollouts.settings import notes
+from viewbox.rollouts.from_config import notes
 from viewbox.training import check_model
 
 
@@ -137,7 +137,7 @@ def _warm_start(config: Config, env: Any, task: Task) -> None:
 
 
 def _episodes(folder: str) -> None:
-    from viewbox.rollouts.store import load
+    from viewbox.rollouts.store.writer import load
 
     try:
         first = next(load(folder, tokens=True), None)

@@ -23,8 +23,8 @@ def find(section: ModelSection) -> Policy | None:
     """The model of a folder; None for a hub name and for one that is built. Raises `ConfigError` and `ModelError`."""
     if section.name is None:
         return None
-    from viewbox.rollouts.families import FAMILIES
-    from viewbox.rollouts.models import load_processor, resolve, view_settings
+    from viewbox.rollouts.engine.architectures import FAMILIES
+    from viewbox.rollouts.engine.loading import load_processor, resolve, view_settings
 
     path, given = Path(resolve(section.name)), f"model.name = {section.name!r}"
     if not path.exists():
@@ -50,8 +50,8 @@ def find(section: ModelSection) -> Policy | None:
 
 def budget(policy: Policy, config: Config, env: Any, task: Task) -> None:
     """Raises `ConfigError` where an episode of the first task cannot fit the model, or an image the episode."""
-    from viewbox.rollouts.models import bound_pixels
-    from viewbox.rollouts.tokens import ChatTokens
+    from viewbox.rollouts.engine.loading import bound_pixels
+    from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
     bound_pixels(policy.processor, config.model.max_pixels or env.max_pixels)
     tokens = ChatTokens(policy.processor, policy.config)

@@ -14,8 +14,9 @@ from typing import Any
 import yaml
 
 from viewbox.errors import ConfigError
-from viewbox.rollouts import checkpoints, run_folder
-from viewbox.rollouts.run_folder import LATEST
+from viewbox.rollouts import checkpoints
+from viewbox.rollouts.store import run_folder
+from viewbox.rollouts.store.run_folder import LATEST
 
 
 @dataclass(frozen=True)

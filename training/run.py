@@ -14,13 +14,15 @@ from transformers import PrinterCallback
 
 from viewbox.configs.schema import Config
 from viewbox.envs.adapters.trl import TRLReward
-from viewbox.rollouts import models, run_folder, sft, vision
+from viewbox.rollouts import sft, vision
+from viewbox.rollouts.engine import loading
+from viewbox.rollouts.store import run_folder
 from viewbox.rollouts.environments import make_envs
 from viewbox.rollouts.evaluate import evaluate
 from viewbox.rollouts.grpo import EpisodeGRPOTrainer
-from viewbox.rollouts.settings import engine_settings, notes
-from viewbox.rollouts.store import load
-from viewbox.rollouts.tokens import ChatTokens
+from viewbox.rollouts.from_config import engine_settings, notes
+from viewbox.rollouts.store.writer import load
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.training import curve, table, tracking
 from viewbox.training.alarms import Alarms
 from viewbox.training.arguments import trainer_arguments
@@ -44,13 +46,13 @@ class Run:
     def _model(self) -> tuple[Any, Any]:
         section = self.config.model
         if section.name is not None:
-            self.env, self.held_out, model, processor = models.open_policy(self.config)
+            self.env, self.held_out, model, processor = loading.open_policy(self.config)
             return model, processor
         assert section.tiny is not None
         multiple = 2 * section.tiny.patch
         self.env, self.held_out = make_envs(self.config, {"coordinates": "per_mille", "pixel_multiple": multiple})
         corpus = sft.corpus_of(self.env)
-        return models.build_tiny(section, corpus, self.env.max_pixels, self.config.train.seed)
+        return loading.build_tiny(section, corpus, self.env.max_pixels, self.config.train.seed)
 
     def execute(self) -> dict[str, Any]:
         """Evaluate, train, evaluate, and write it all down; `stopped_at` in the summary: it was interrupted there."""

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from viewbox.rollouts.bootstrap import Interval
+from viewbox.rollouts.scoring.bootstrap import Interval
 
 ROWS = {"reward": "reward", "tools/rate": "tool rate", "episodes/turns": "turns", "replies/well_formed": "well-formed"}
 

@@ -9,7 +9,7 @@ from playing import TASK, Find, answer, call
 
 from viewbox.envs.tools import Outcome, Tool
 from viewbox.records import ImageRef, Task
-from viewbox.rollouts.driver import play_many
+from viewbox.rollouts.play import play_many
 
 GATE = threading.Event()
 

@@ -196,8 +196,8 @@ def test_a_task_with_a_tool_that_the_environment_does_not_have_is_an_error():
 
 def test_the_driver_offers_a_conversation_the_tools_of_its_task():
     from viewbox.records import RunConfig
-    from viewbox.rollouts.conversation import GeneratedReply
-    from viewbox.rollouts.driver import play_many
+    from viewbox.rollouts.generator import GeneratedReply
+    from viewbox.rollouts.play import play_many
 
     class Listens:
         run_config = RunConfig()

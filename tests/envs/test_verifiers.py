@@ -18,8 +18,8 @@ from viewbox.records import Episode
 from viewbox.envs.messages import to_wire
 from viewbox.errors import ConfigError
 from viewbox.publish import publish
-from viewbox.rollouts.driver import play_many
-from viewbox.rollouts.openai import OpenAIGenerator
+from viewbox.rollouts.play import play_many
+from viewbox.rollouts.endpoint.client import OpenAIGenerator
 
 spec = importlib.util.spec_from_file_location("verifiers_server", Path(__file__).parents[1] / "verifiers_server.py")
 scripted = importlib.util.module_from_spec(spec)

@@ -21,8 +21,8 @@ from viewbox.rewards import (
     ToolUseReward,
     build,
 )
-from viewbox.rollouts.score import score
-from viewbox.rollouts.store import Writer, load
+from viewbox.rollouts.scoring.rescore import score
+from viewbox.rollouts.store.writer import Writer, load
 
 YAML = """
 type: combined

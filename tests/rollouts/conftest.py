@@ -24,11 +24,11 @@ from viewbox.envs.digits import Digits, viewer
 from viewbox.frozen import thaw
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
-from viewbox.rollouts import tiny
-from viewbox.rollouts.driver import play_many
-from viewbox.rollouts.hf import HFGenerator
+from viewbox.rollouts.engine import tiny_model
+from viewbox.rollouts.play import play_many
+from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.scripted import Forced
-from viewbox.rollouts.tokens import ChatTokens
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 torch.set_num_threads(1)
 sys.path.insert(0, str(Path(__file__).parent))  # so that the tests of training can share `grpo_kit.py`
@@ -62,7 +62,7 @@ class Strips(Digits):
 
 
 def _qwen2_5_vl(tok, seed, hidden, layers):
-    ids = {name: tok.convert_tokens_to_ids(name) for name in tiny.SPECIAL}
+    ids = {name: tok.convert_tokens_to_ids(name) for name in tiny_model.SPECIAL}
     config = Qwen2_5_VLConfig(
         text_config={
             "vocab_size": len(tok),
@@ -135,7 +135,7 @@ class Kit:
         hidden, layers = 96, 2
         if self.name == "qwen3_vl":
             sizes = {"vision_hidden": 32, "vision_layers": 3}
-            model = tiny.model(self.tokenizer, seed=seed, hidden=hidden, layers=layers, **sizes)
+            model = tiny_model.model(self.tokenizer, seed=seed, hidden=hidden, layers=layers, **sizes)
         else:
             model = _qwen2_5_vl(self.tokenizer, seed, hidden, layers)
             model.generation_config.eos_token_id = model.config.get_text_config().eos_token_id
@@ -174,8 +174,8 @@ def kits(corpus):
 
     @cache
     def kit(name):
-        tok = tiny.tokenizer(corpus, 480)
-        return Kit(name, tiny.processor(tok) if name == "qwen3_vl" else _qwen2_5_processor(tok))
+        tok = tiny_model.tokenizer(corpus, 480)
+        return Kit(name, tiny_model.processor(tok) if name == "qwen3_vl" else _qwen2_5_processor(tok))
 
     return kit
 

@@ -6,7 +6,7 @@ from trl import GRPOConfig
 
 from viewbox.envs.adapters.trl import TRLReward
 from viewbox.rollouts.grpo import EpisodeGRPOTrainer
-from viewbox.rollouts.run_folder import read_metrics
+from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training.progress import MetricsFile, Teller
 
 GENERATION = {"slots": 8, "max_reply_tokens": 8, "max_completion_tokens": 400}

@@ -15,8 +15,8 @@ from viewbox.rollouts.policies import ScriptedPolicy
 from viewbox.envs.tools import Outcome, Tool
 from viewbox.records import ImageRef, RunConfig, Task
 from viewbox.errors import ModelError
-from viewbox.rollouts.conversation import GeneratedReply
-from viewbox.rollouts.driver import play_many, sample_seed
+from viewbox.rollouts.generator import GeneratedReply
+from viewbox.rollouts.play import play_many, sample_seed
 from viewbox.rollouts.scripted import Forced
 
 ENV = Digits()

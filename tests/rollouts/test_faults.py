@@ -22,8 +22,8 @@ from viewbox.records import ImageRef, RunConfig, Task
 from viewbox.envs.messages import to_wire
 from viewbox.errors import ToolError
 from viewbox.rewards import ExactMatchReward
-from viewbox.rollouts.conversation import GeneratedReply
-from viewbox.rollouts.driver import play_many
+from viewbox.rollouts.generator import GeneratedReply
+from viewbox.rollouts.play import play_many
 
 COUNT, FAULTY = 40, 17  # episodes in flight, and which of them has the fault
 LIMIT = 1.5  # seconds a tool may take

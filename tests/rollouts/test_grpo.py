@@ -18,7 +18,7 @@ from viewbox.envs.digits.canvas import LABELS
 from viewbox.errors import ConfigError
 from viewbox.rollouts.grpo import EpisodeGRPOTrainer
 from viewbox.rollouts.micro_batches import micro_batches
-from viewbox.rollouts.store import load
+from viewbox.rollouts.store.writer import load
 
 PARITY = 1e-5
 LORA = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear")

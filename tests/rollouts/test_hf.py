@@ -15,9 +15,9 @@ from viewbox.envs.tools import Outcome, Tool
 from viewbox.records import ImageRef
 from viewbox.errors import ModelError
 from viewbox.rollouts.collate import collate, model_inputs
-from viewbox.rollouts.hf import inference
+from viewbox.rollouts.engine.engine import inference
 from viewbox.rollouts.scripted import Forced
-from viewbox.rollouts.slots import bytes_per_token
+from viewbox.rollouts.engine.kv_cache import bytes_per_token
 
 TOLERANCE = 1e-5  # fp32
 

@@ -13,8 +13,8 @@ import pytest
 from viewbox.envs.digits import Digits
 from viewbox.records import Message
 from viewbox.errors import ModelError
-from viewbox.rollouts.conversation import Conversation
-from viewbox.rollouts.slots import bytes_per_token
+from viewbox.rollouts.generator import Conversation
+from viewbox.rollouts.engine.kv_cache import bytes_per_token
 
 ENV = Digits()
 COUNT, GROUP, TURNS = 6, 2, 2  # conversations, those with the same prompt, replies of each

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from viewbox.rollouts.in_order import AHEAD, in_order
+from viewbox.rollouts.scoring.parallel import AHEAD, in_order
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8])

@@ -8,8 +8,8 @@ import pytest
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError
 from viewbox.rewards import CombinedReward, ExactMatchReward
-from viewbox.rollouts.driver import play_many
-from viewbox.rollouts.llm_judge import JudgeReward
+from viewbox.rollouts.play import play_many
+from viewbox.rollouts.judge.reward import JudgeReward
 
 
 class Waits:

@@ -14,9 +14,9 @@ from viewbox.cli import app as cli
 from viewbox.records import Episode, Task
 from viewbox.errors import ConfigError
 from viewbox.rewards import build, guarded
-from viewbox.rollouts.metrics import episode_metrics
-from viewbox.rollouts.score import score
-from viewbox.rollouts.store import Writer, load
+from viewbox.rollouts.scoring.metrics import episode_metrics
+from viewbox.rollouts.scoring.rescore import score
+from viewbox.rollouts.store.writer import Writer, load
 
 _spec = importlib.util.spec_from_file_location("servers", Path(__file__).with_name("servers.py"))
 servers = importlib.util.module_from_spec(_spec)

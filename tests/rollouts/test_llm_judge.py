@@ -18,10 +18,10 @@ import pytest
 from viewbox.records import Episode, Task, Turn
 from viewbox.errors import ConfigError
 from viewbox.rewards import CombinedReward, ExactMatchReward, build
-from viewbox.rollouts import asking
-from viewbox.rollouts.judge_cache import FILE
-from viewbox.rollouts.judge_prompt import read
-from viewbox.rollouts.llm_judge import JudgeReward, QuestionJudgeReward
+from viewbox.rollouts.judge import client
+from viewbox.rollouts.judge.cache import FILE
+from viewbox.rollouts.judge.prompt import read
+from viewbox.rollouts.judge.reward import JudgeReward, QuestionJudgeReward
 
 _spec = importlib.util.spec_from_file_location("servers", Path(__file__).with_name("servers.py"))
 servers = importlib.util.module_from_spec(_spec)
@@ -36,7 +36,7 @@ FORK = multiprocessing.get_context("fork")
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch):
     """Retries wait for hundredths of a second."""
-    monkeypatch.setattr(asking, "OpenAIGenerator", partial(asking.OpenAIGenerator, first_pause=0.01))
+    monkeypatch.setattr(asking, "OpenAIGenerator", partial(client.OpenAIGenerator, first_pause=0.01))
 
 
 @pytest.fixture

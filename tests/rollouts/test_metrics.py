@@ -4,7 +4,7 @@ import pytest
 
 from viewbox.envs.digits import Digits
 from viewbox.records import Episode, Scores, Task
-from viewbox.rollouts.metrics import END_REASONS, episode_metrics
+from viewbox.rollouts.scoring.metrics import END_REASONS, episode_metrics
 
 ENV = Digits()
 

@@ -14,8 +14,8 @@ from viewbox.frozen import thaw
 from viewbox.records import Message
 from viewbox.envs.messages import tools_text
 from viewbox.errors import ConfigError
-from viewbox.rollouts.conversation import Conversation
-from viewbox.rollouts.openai import EndpointError, OpenAIGenerator
+from viewbox.rollouts.generator import Conversation
+from viewbox.rollouts.endpoint.client import EndpointError, OpenAIGenerator
 
 _spec = importlib.util.spec_from_file_location("servers", Path(__file__).with_name("servers.py"))
 servers = importlib.util.module_from_spec(_spec)
@@ -346,7 +346,7 @@ def test_an_endpoint_where_nobody_is_ends_the_run(play):
 
 def test_an_endpoint_that_dies_midway_costs_the_episodes_that_are_left(play):
     async def run():
-        from viewbox.rollouts.driver import play_many
+        from viewbox.rollouts.play import play_many
 
         with serving(scripted(says(RIGHT))) as server:
             generator = OpenAIGenerator(server.url, "m", first_pause=0.01)

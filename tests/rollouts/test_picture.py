@@ -7,7 +7,7 @@ from PIL import Image
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import StoreError
 from viewbox.rollouts.picture import LINE, MARGIN, SIDE, best, draw
-from viewbox.rollouts.store import Writer
+from viewbox.rollouts.store.writer import Writer
 
 ENV = Digits()
 GREEN, RED = (0, 128, 0), (255, 0, 0)

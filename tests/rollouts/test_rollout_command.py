@@ -23,7 +23,7 @@ from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ViewboxError
 from viewbox.rewards import build
 from viewbox.rollouts import rollout
-from viewbox.rollouts.store import load
+from viewbox.rollouts.store.writer import load
 
 _spec = importlib.util.spec_from_file_location("servers", Path(__file__).with_name("servers.py"))
 servers = importlib.util.module_from_spec(_spec)
@@ -491,7 +491,7 @@ def _healthy(port, process, log):
 
 @pytest.mark.parametrize("how", ["tool", "user"])
 def test_the_shipped_model_behind_transformers_serve_plays(viewbox, transformers_serve, how):
-    from viewbox.rollouts.models import resolve
+    from viewbox.rollouts.engine.loading import resolve
 
     given = ("--endpoint", transformers_serve, "--model", resolve("package:tiny_viewer"), "--config", "quickstart")
     code, out, err = viewbox(*given, "--held-out", "--tasks", 6, "--out", "o", "--tool-images", how)

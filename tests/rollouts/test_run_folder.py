@@ -8,7 +8,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from viewbox.rollouts import run_folder
+from viewbox.rollouts.store import run_folder
 from viewbox.training import curve, progress
 
 STEP = {"reward": 0.5, "tools/rate": 0.25, "episodes/truncated": 0.0, "rewards/label/mean": 0.4, "end/answered": 1.0}

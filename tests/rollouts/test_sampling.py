@@ -11,7 +11,7 @@ from transformers import (
 )
 
 from viewbox.errors import ConfigError
-from viewbox.rollouts.sampling import Sampling
+from viewbox.rollouts.engine.sampler import Sampling
 
 LOGITS = torch.randn(3, 40, generator=torch.Generator().manual_seed(0)) * 3
 DRAWS = 4001

@@ -23,9 +23,9 @@ from viewbox.envs.digits import Digits, viewer
 from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task, Turn
 from viewbox.errors import ConfigError, StoreError
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
-from viewbox.rollouts.bootstrap import Samples
-from viewbox.rollouts.score import score
-from viewbox.rollouts.store import Writer, load
+from viewbox.rollouts.scoring.bootstrap import Samples
+from viewbox.rollouts.scoring.rescore import score
+from viewbox.rollouts.store.writer import Writer, load
 
 SETTINGS = {"max_turns": 6, "canvas": 160}
 SPEC = {

@@ -6,8 +6,8 @@ import pytest
 
 from viewbox.configs.schema import RolloutSection, parse
 from viewbox.errors import ConfigError
-from viewbox.rollouts.hf import HFGenerator
-from viewbox.rollouts.settings import endpoint_settings, engine_settings, notes
+from viewbox.rollouts.engine.engine import HFGenerator
+from viewbox.rollouts.from_config import endpoint_settings, engine_settings, notes
 
 GIVEN = {
     "slots": 3,

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viewbox.rollouts.rows import Row
-from viewbox.rollouts.slots import SlotCache
+from viewbox.rollouts.engine.sequence import Row
+from viewbox.rollouts.engine.kv_cache import SlotCache
 
 LAYERS, SLOTS, HEADS, SIZE = 2, 6, 2, 3
 

@@ -18,8 +18,8 @@ from PIL import Image
 
 from viewbox.records import Episode, EpisodeTokens, ImageRef, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
 from viewbox.errors import StoreError
-from viewbox.rollouts import store
-from viewbox.rollouts.store import Writer, load
+from viewbox.rollouts.store import writer
+from viewbox.rollouts.store.writer import Writer, load
 
 
 def picture(seed=0, mode="RGB", size=(7, 5)):

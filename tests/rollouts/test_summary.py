@@ -12,8 +12,8 @@ from viewbox.records import Episode, Scores, Task
 from viewbox.rewards import ExactMatchReward
 from viewbox.rewards.metrics import Accuracy, BoxRates, CalibrationError, MacroF1, MeanAveragePrecision, TopK
 from viewbox.rollouts.evaluate import figures_of
-from viewbox.rollouts.metrics import episode_metrics
-from viewbox.rollouts.summary import Tally, summarise
+from viewbox.rollouts.scoring.metrics import episode_metrics
+from viewbox.rollouts.scoring.summary import Tally, summarise
 
 LABELS = ("one", "two", "three")
 METRICS = [
@@ -215,7 +215,7 @@ def test_average_precision_of_very_many_boxes_is_drawn_less_often(monkeypatch):
     metrics = {"box": MeanAveragePrecision()}
     assert summarise(EPISODES, metrics, resamples=1000).fewer == {}
     boxes = sum(one.answer is not None for one in EPISODES)
-    monkeypatch.setattr("viewbox.rollouts.kept.MOST_NUMBERS", 12 * boxes * 300)  # at twelve thresholds
+    monkeypatch.setattr("viewbox.rollouts.scoring.metric_samples.MOST_NUMBERS", 12 * boxes * 300)  # at twelve thresholds
     assert set(summarise(EPISODES, metrics, resamples=1000).fewer.values()) == {300}
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 from viewbox.envs.digits import Digits
 from viewbox.records import ImageRef, Message
 from viewbox.errors import ModelError
-from viewbox.rollouts.tokens import ChatTokens
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 PICTURE = ImageRef.of(Image.new("L", (64, 32), 9))
 SHOWN = "<|vision_start|><|image_pad|><|vision_end|>"

@@ -19,11 +19,11 @@ from viewbox.records import ImageRef, Message
 from viewbox.envs.messages import tools_text
 from viewbox.errors import ConfigError, ImageError, ModelError
 from viewbox.rollouts.collate import mismatch
-from viewbox.rollouts.conversation import Conversation
-from viewbox.rollouts.hf import HFGenerator
-from viewbox.rollouts.models import load_processor
+from viewbox.rollouts.generator import Conversation
+from viewbox.rollouts.engine.engine import HFGenerator
+from viewbox.rollouts.engine.loading import load_processor
 from viewbox.rollouts.scripted import Forced
-from viewbox.rollouts.tokens import ChatTokens
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 ENV = Digits(max_turns=7)
 LOOK = viewer.call(ENV, 2, 0.4, 0.6)

@@ -12,7 +12,7 @@ from viewbox.envs.digits import viewer
 from viewbox.envs.digits.canvas import LABELS
 from viewbox.rollouts.collate import model_inputs
 from viewbox.rollouts.grpo import EpisodeGRPOTrainer
-from viewbox.rollouts.store import load
+from viewbox.rollouts.store.writer import load
 
 CAP = 2.0
 LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from viewbox.records import Episode, Scores, Task, Turn
-from viewbox.rollouts.conversation import Load
+from viewbox.rollouts.generator import Load
 from viewbox.rollouts.watch import Watch
 
 LONG = "a_component_of_the_reward_with_a_very_long_name"

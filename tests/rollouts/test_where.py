@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from viewbox.records import Episode, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
 from viewbox.errors import ConfigError
-from viewbox.rollouts.where import value_of, where
+from viewbox.rollouts.scoring.filters import value_of, where
 
 EPISODE = Episode(
     Task("t1", metadata={"seed": 3, "site": {"name": "Süd|West"}, "boxes": [[0, 1], [2, 3]], "empty": []}),

@@ -20,8 +20,8 @@ from viewbox.frozen import thaw
 from viewbox.records import RunConfig, ToolCall
 from viewbox.envs.messages import ToolImages, to_wire, tool_calls_of, tools_text
 from viewbox.errors import ViewboxError
-from viewbox.rollouts.conversation import Conversation, GeneratedReply, Load, ReplyError
-from viewbox.rollouts.endpoint import checked_key, completions_url, finite, is_loopback, retry_after, words_of
+from viewbox.rollouts.generator import Conversation, GeneratedReply, Load, ReplyError
+from viewbox.rollouts.endpoint.http import checked_key, completions_url, finite, is_loopback, retry_after, words_of
 
 MAX_BODY = 16 * 2**20  # bytes of one reply's body
 MAX_WORDS = 300  # characters of a server's message that are kept

@@ -10,9 +10,9 @@ import torch
 from viewbox.configs.schema import Config, ModelSection
 from viewbox.envs import model_profiles
 from viewbox.errors import ModelError, unknown
-from viewbox.rollouts import tiny
+from viewbox.rollouts.engine import tiny_model
 from viewbox.rollouts.environments import make_envs
-from viewbox.rollouts.families import family_of
+from viewbox.rollouts.engine.architectures import family_of
 
 PACKAGE = "package:"
 
@@ -89,9 +89,9 @@ def build_tiny(section: ModelSection, corpus: Sequence[str], max_pixels: int, se
     """(model, processor) of a `model.tiny` section, its tokenizer trained on `corpus`."""
     sizes = section.tiny
     assert sizes is not None
-    tokenizer = tiny.tokenizer(corpus, sizes.vocab_size)
-    processor = tiny.processor(tokenizer, patch=sizes.patch, max_pixels=max_pixels)
-    model = tiny.model(
+    tokenizer = tiny_model.tokenizer(corpus, sizes.vocab_size)
+    processor = tiny_model.processor(tokenizer, patch=sizes.patch, max_pixels=max_pixels)
+    model = tiny_model.model(
         tokenizer,
         seed=seed,
         hidden=sizes.hidden,

@@ -16,7 +16,7 @@ import numpy as np
 
 from viewbox.records import Episode, EpisodeTokens, ImageRef
 from viewbox.errors import StoreError
-from viewbox.rollouts import columns
+from viewbox.rollouts.store import columns
 
 LINES, IMAGES, TOKENS = "episodes.jsonl", "images", "tokens"
 PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"})

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from viewbox.rollouts.devices import sent
-from viewbox.rollouts.rows import Row
+from viewbox.rollouts.engine.devices import sent
+from viewbox.rollouts.engine.sequence import Row
 
 GROWTH = 128  # columns that are added at least
 WASTE = 0.25  # of the rows of a decode step may be there for nothing

@@ -19,14 +19,14 @@ from viewbox.records import Episode, Scores
 from viewbox.errors import ConfigError, StoreError
 from viewbox.rewards.remote import take_counts, threads_for
 from viewbox.rewards.combined import refusals
-from viewbox.rollouts import columns
-from viewbox.rollouts import where as filters
-from viewbox.rollouts.bootstrap import CONFIDENCE, Interval, Samples
-from viewbox.rollouts.in_order import in_order
-from viewbox.rollouts.judge import judge_of
-from viewbox.rollouts.reading import LINES, Loaded, load
-from viewbox.rollouts.restricted import leave_to_judge, named_in
-from viewbox.rollouts.summary import Tally
+from viewbox.rollouts.store import columns
+from viewbox.rollouts.scoring import filters
+from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval, Samples
+from viewbox.rollouts.scoring.parallel import in_order
+from viewbox.rollouts.scoring.reward_source import judge_of
+from viewbox.rollouts.store.reader import LINES, Loaded, load
+from viewbox.rollouts.scoring.data_policy import leave_to_judge, named_in
+from viewbox.rollouts.scoring.summary import Tally
 
 TOTAL = ""  # the total's place among the components
 MOST_GROUPS = 100

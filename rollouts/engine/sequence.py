@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from viewbox.rollouts.conversation import Conversation, GeneratedReply
+from viewbox.rollouts.generator import Conversation, GeneratedReply
 
 
 @dataclass(eq=False)

@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from viewbox.errors import ConfigError
-from viewbox.rollouts import run_folder
-from viewbox.rollouts.store import LINES
+from viewbox.rollouts.store import run_folder
+from viewbox.rollouts.store.writer import LINES
 
 COMMAND, EPISODES, RETRIED = "rollout.json", "episodes", "retried.jsonl"
 FAILED = frozenset({"error", "timeout", "cancelled"})

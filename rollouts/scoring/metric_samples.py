@@ -12,7 +12,7 @@ import numpy as np
 
 from viewbox.errors import ConfigError
 from viewbox.rewards.metrics.base import Counted, Metric, Prepared, Repeated, Sums, by_group, ratio
-from viewbox.rollouts.bootstrap import Interval, ends
+from viewbox.rollouts.scoring.bootstrap import Interval, ends
 
 FEWEST = 200  # drawings of a metric, however much one costs
 MOST_NUMBERS = 25_000_000  # that may be touched by all of them: about half a second

@@ -19,10 +19,10 @@ from viewbox.envs.rules import ReplyFormat
 from viewbox.records import ImageRef, Message
 from viewbox.envs.messages import tools_text
 from viewbox.errors import ConfigError, ModelError
-from viewbox.rollouts.conversation import Conversation
-from viewbox.rollouts.families import Family, Pixels, family_of
-from viewbox.rollouts.pixels import PixelStore
-from viewbox.rollouts.templates import ChatTemplate
+from viewbox.rollouts.generator import Conversation
+from viewbox.rollouts.engine.architectures import Family, Pixels, family_of
+from viewbox.rollouts.engine.pixel_cache import PixelStore
+from viewbox.rollouts.engine.chat_template import ChatTemplate
 
 
 class ChatTokens:

@@ -7,7 +7,7 @@ from cachetools import LRUCache
 
 from viewbox.records import ImageRef
 from viewbox.errors import ImageError
-from viewbox.rollouts.families import Family, Pixels
+from viewbox.rollouts.engine.architectures import Family, Pixels
 
 KEPT = 2**31  # bytes of pixels that are kept
 LEAST = 2**20  # bytes that each counts for at least: so no more than 2,048 images are kept

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from viewbox.records import Episode
-from viewbox.rollouts.bootstrap import CONFIDENCE, Interval, Samples, drawings
-from viewbox.rollouts.kept import Drawn, EnvironmentMetrics, Kept, WellFormed
-from viewbox.rollouts.metrics import episode_values
+from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval, Samples, drawings
+from viewbox.rollouts.scoring.metric_samples import Drawn, EnvironmentMetrics, Kept, WellFormed
+from viewbox.rollouts.scoring.metrics import episode_values
 
 SCORES = ("reward", "rewards")  # how the names of what was scored begin
 

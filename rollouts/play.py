@@ -18,7 +18,7 @@ from viewbox.envs.base import BaseMultiTurnEnv, EpisodeState, Reply
 from viewbox.records import EndReason, Episode, Message, Task
 from viewbox.errors import ImageError
 from viewbox.rewards.remote import is_blocking
-from viewbox.rollouts.conversation import Conversation, Generator, ReplyError
+from viewbox.rollouts.generator import Conversation, Generator, ReplyError
 from viewbox.rollouts.policy import Policy, PolicyGenerator
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from viewbox.errors import ConfigError
-from viewbox.rollouts.devices import sent
+from viewbox.rollouts.engine.devices import sent
 
 
 @dataclass(frozen=True)

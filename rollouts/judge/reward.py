@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 from viewbox.errors import ConfigError
 from viewbox.rewards.base import finite
-from viewbox.rollouts.asking import Asker
-from viewbox.rollouts.endpoint import is_loopback
-from viewbox.rollouts.judge_prompt import RUBRIC, Verdict, messages, read, text_at
+from viewbox.rollouts.judge.client import Asker
+from viewbox.rollouts.endpoint.http import is_loopback
+from viewbox.rollouts.judge.prompt import RUBRIC, Verdict, messages, read, text_at
 
 
 @dataclass(frozen=True)

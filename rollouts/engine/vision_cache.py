@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from cachetools import LRUCache
 
-from viewbox.rollouts.families import Family, Pixels
+from viewbox.rollouts.engine.architectures import Family, Pixels
 
 Key = TypeVar("Key")
 KEPT = 2**28  # bytes of features

@@ -19,11 +19,11 @@ from typing import Any
 
 from viewbox.records import Message
 from viewbox.errors import ConfigError
-from viewbox.rollouts import background
-from viewbox.rollouts.conversation import Conversation
-from viewbox.rollouts.endpoint import completions_url
-from viewbox.rollouts.judge_cache import ReplyCache
-from viewbox.rollouts.openai import EndpointError, OpenAIGenerator
+from viewbox.rollouts.judge import background
+from viewbox.rollouts.generator import Conversation
+from viewbox.rollouts.endpoint.http import completions_url
+from viewbox.rollouts.judge.cache import ReplyCache
+from viewbox.rollouts.endpoint.client import EndpointError, OpenAIGenerator
 
 log = logging.getLogger("viewbox.judge")
 
