@@ -19,7 +19,7 @@ from viewbox.configs.schema import Config
 from viewbox.exit_status import guard, logged_in
 from viewbox.errors import ConfigError, ViewboxError, hint
 from viewbox.rollouts.store.run_folder import LATEST
-from viewbox.training.check import check
+from viewbox.training.preflight import check
 
 log = logging.getLogger("viewbox.train")
 

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from viewbox.records import EpisodeTokens, ImageRef, Message
-from viewbox.rollouts.collate import collate, model_inputs
+from viewbox.training.grpo.batch import collate, model_inputs
 from viewbox.rollouts.generator import Conversation
 from viewbox.rollouts.play import sample_seed
 from viewbox.rollouts.engine.model_runner import inference

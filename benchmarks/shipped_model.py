@@ -10,7 +10,7 @@ import sys
 
 from viewbox.configs import schema
 from viewbox.rollouts.engine import loading
-from viewbox.rollouts.evaluate import evaluate
+from viewbox.training.evaluate import evaluate
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 KEYS = ("reward", "rewards/label/mean", "rewards/box/mean", "tools/rate", "replies/well_formed")

@@ -21,7 +21,7 @@ def train(context: typer.Context) -> None:
 @app.command()
 def config() -> None:
     """Print what a YAML config may say: every section, key, type and default."""
-    from viewbox.training.config_docs import page
+    from viewbox.cli.docs.config_page import page
 
     typer.echo(page(), nl=False)
 

@@ -129,7 +129,7 @@ class Demonstrations(Section):
 
 
 class VisionSection(Section):
-    """sft from scratch: auxiliary tasks that teach a new vision tower to read and find (`rollouts/vision.py`)."""
+    """sft from scratch: auxiliary tasks that teach a new vision tower to read and find (`training/sft/vision_task.py`)."""
 
     weight: Positive = Field(default=1.0, description="of the auxiliary loss beside that of the replies")
     batch: Annotated[int, Field(ge=2, strict=True)] = Field(default=64, description="pictures a step")

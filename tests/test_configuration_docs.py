@@ -8,8 +8,8 @@ import pytest
 from viewbox.configs.schema import Config
 from viewbox.envs import ENVIRONMENTS, make
 from viewbox.envs.settings import model_of
-from viewbox.training.arguments import CHOICES, OWNED, defaults
-from viewbox.training.config_docs import page
+from viewbox.training.trainer_args import CHOICES, OWNED, defaults
+from viewbox.cli.docs.config_page import page
 from viewbox.configs.validation import model_in, takes
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -15,7 +15,7 @@ import torch
 import yaml
 
 from viewbox import train
-from viewbox.rollouts import checkpoints
+from viewbox.training import checkpoints
 from viewbox.rollouts.store.run_folder import read_metrics
 
 TIMINGS = ("time/", "step_time", "train_runtime", "per_second", "profiling/")

@@ -9,7 +9,7 @@ from viewbox import train
 from viewbox.configs import schema
 from viewbox.errors import ModelError
 from viewbox.rollouts.engine import loading
-from viewbox.rollouts.evaluate import evaluate
+from viewbox.training.evaluate import evaluate
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 torch.set_num_threads(1)

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from viewbox.errors import ConfigError
-from viewbox.rollouts import checkpoints
+from viewbox.training import checkpoints
 from viewbox.rollouts.store import run_folder
 from viewbox.rollouts.store.run_folder import LATEST
 

@@ -14,18 +14,18 @@ from transformers import PrinterCallback
 
 from viewbox.configs.schema import Config
 from viewbox.envs.adapters.trl import TRLReward
-from viewbox.rollouts import sft, vision
+from viewbox.training.sft import trainer, vision_task
 from viewbox.rollouts.engine import loading
 from viewbox.rollouts.store import run_folder
 from viewbox.rollouts.environments import make_envs
-from viewbox.rollouts.evaluate import evaluate
-from viewbox.rollouts.grpo import EpisodeGRPOTrainer
+from viewbox.training.evaluate import evaluate
+from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
 from viewbox.rollouts.from_config import engine_settings, notes
 from viewbox.rollouts.store.writer import load
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.training import curve, table, tracking
 from viewbox.training.alarms import Alarms
-from viewbox.training.arguments import trainer_arguments
+from viewbox.training.trainer_args import trainer_arguments
 from viewbox.training.card import write_card
 from viewbox.training.interrupt import Interrupt
 from viewbox.training.progress import MetricsFile, Teller
@@ -51,7 +51,7 @@ class Run:
         assert section.tiny is not None
         multiple = 2 * section.tiny.patch
         self.env, self.held_out = make_envs(self.config, {"coordinates": "per_mille", "pixel_multiple": multiple})
-        corpus = sft.corpus_of(self.env)
+        corpus = trainer.corpus_of(self.env)
         return loading.build_tiny(section, corpus, self.env.max_pixels, self.config.train.seed)
 
     def execute(self) -> dict[str, Any]:
@@ -167,7 +167,7 @@ class Run:
             trainer.add_callback(tracking.EpisodeTable(lambda: trainer.latest))
         return trainer
 
-    def sft(self) -> sft.SFTTrainer:
+    def sft(self) -> trainer.SFTTrainer:
         """The supervised trainer of this run, on saved or freshly made episodes."""
         section = self.config.train
         saved = section.episodes
@@ -175,18 +175,18 @@ class Run:
             saved = str(self.folder / "demonstrations")
             processes = PartialState()
             if processes.is_main_process:
-                sft.demonstrate(self.env, self.tokens, section.demonstrations, saved, section.seed)
+                trainer.demonstrate(self.env, self.tokens, section.demonstrations, saved, section.seed)
             processes.wait_for_everyone()
         assert saved is not None
         # in the tasks' order: they are stored as they end, and those made after a resume come last
         episodes = sorted(load(saved, tokens=True), key=lambda episode: episode.info.get("index", 0))
         seeing = None
         if section.vision is not None:
-            seeing = vision.VisionTask(self.model, self.tokens, episodes, section.vision, section.seed)
-        return sft.SFTTrainer(
+            seeing = vision_task.VisionTask(self.model, self.tokens, episodes, section.vision, section.seed)
+        return trainer.SFTTrainer(
             model=self.model,
             args=trainer_arguments(self.config, self.folder / "checkpoints"),
-            train_dataset=sft.usable(episodes, self.tokens),
+            train_dataset=trainer.usable(episodes, self.tokens),
             callbacks=self._callbacks(every=20),
             tokens=self.tokens,
             informative=section.informative_weight,

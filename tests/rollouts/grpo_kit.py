@@ -5,7 +5,7 @@ from datasets import Dataset
 from trl import GRPOConfig
 
 from viewbox.envs.adapters.trl import TRLReward
-from viewbox.rollouts.grpo import EpisodeGRPOTrainer
+from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
 from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training.progress import MetricsFile, Teller
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from viewbox.records import EpisodeTokens
-from viewbox.rollouts.collate import collate, mismatch, model_inputs
+from viewbox.training.grpo.batch import collate, mismatch, model_inputs
 
 
 def test_prompts_are_padded_left_and_completions_right_and_nothing_is_lost(kit, played):

@@ -16,8 +16,8 @@ from viewbox.envs.base import Reply
 from viewbox.envs.digits import viewer
 from viewbox.envs.digits.canvas import LABELS
 from viewbox.errors import ConfigError
-from viewbox.rollouts.grpo import EpisodeGRPOTrainer
-from viewbox.rollouts.micro_batches import micro_batches
+from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
+from viewbox.training.grpo.micro_batches import micro_batches
 from viewbox.rollouts.store.writer import load
 
 PARITY = 1e-5

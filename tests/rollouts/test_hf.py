@@ -14,7 +14,7 @@ from viewbox.images.view import View
 from viewbox.envs.tools import Outcome, Tool
 from viewbox.records import ImageRef
 from viewbox.errors import ModelError
-from viewbox.rollouts.collate import collate, model_inputs
+from viewbox.training.grpo.batch import collate, model_inputs
 from viewbox.rollouts.engine.engine import inference
 from viewbox.rollouts.scripted import Forced
 from viewbox.rollouts.engine.kv_cache import bytes_per_token

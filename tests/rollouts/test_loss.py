@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from viewbox.rollouts import loss
-from viewbox.rollouts.collate import collate, model_inputs
-from viewbox.rollouts.loss import Scorer, _parts
-from viewbox.rollouts.micro_batches import _cuts, chosen, micro_batches
+from viewbox.training.grpo import logprobs
+from viewbox.training.grpo.batch import collate, model_inputs
+from viewbox.training.grpo.logprobs import Scorer, _parts
+from viewbox.training.grpo.micro_batches import _cuts, chosen, micro_batches
 
 TEMPERATURE = 0.7
 

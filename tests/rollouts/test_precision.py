@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 import torch
 
-from viewbox.rollouts.collate import collate, model_inputs
+from viewbox.training.grpo.batch import collate, model_inputs
 
 BAR = 2.0
 HALF = [(torch.bfloat16, 1.0), (torch.bfloat16, 0.7), (torch.float16, 1.0)]

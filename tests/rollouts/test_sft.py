@@ -5,7 +5,7 @@ import torch
 
 from viewbox.envs.digits import Digits, viewer
 from viewbox.rollouts.scripted import Forced
-from viewbox.rollouts.sft import sft_batch, sft_loss, token_weights
+from viewbox.training.sft.trainer import sft_batch, sft_loss, token_weights
 
 ENV = Digits()
 

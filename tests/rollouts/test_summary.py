@@ -11,7 +11,7 @@ from viewbox.envs.digits import Digits
 from viewbox.records import Episode, Scores, Task
 from viewbox.rewards import ExactMatchReward
 from viewbox.rewards.metrics import Accuracy, BoxRates, CalibrationError, MacroF1, MeanAveragePrecision, TopK
-from viewbox.rollouts.evaluate import figures_of
+from viewbox.training.evaluate import figures_of
 from viewbox.rollouts.scoring.metrics import episode_metrics
 from viewbox.rollouts.scoring.summary import Tally, summarise
 

@@ -18,7 +18,7 @@ from viewbox.frozen import thaw
 from viewbox.records import ImageRef, Message
 from viewbox.envs.messages import tools_text
 from viewbox.errors import ConfigError, ImageError, ModelError
-from viewbox.rollouts.collate import mismatch
+from viewbox.training.grpo.batch import mismatch
 from viewbox.rollouts.generator import Conversation
 from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.engine.loading import load_processor

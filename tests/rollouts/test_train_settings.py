@@ -10,8 +10,8 @@ from grpo_kit import batch_of, gradient, make_trainer, steps_of
 from viewbox.envs.base import Reply
 from viewbox.envs.digits import viewer
 from viewbox.envs.digits.canvas import LABELS
-from viewbox.rollouts.collate import model_inputs
-from viewbox.rollouts.grpo import EpisodeGRPOTrainer
+from viewbox.training.grpo.batch import model_inputs
+from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
 from viewbox.rollouts.store.writer import load
 
 CAP = 2.0

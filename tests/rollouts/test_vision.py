@@ -6,9 +6,9 @@ import torch
 from viewbox.configs.schema import VisionSection
 from viewbox.envs.digits import Digits
 from viewbox.errors import StoreError
-from viewbox.rollouts.evaluate import script_of
+from viewbox.training.evaluate import script_of
 from viewbox.rollouts.scripted import Forced
-from viewbox.rollouts.vision import VisionTask, close_looks, overviews
+from viewbox.training.sft.vision_task import VisionTask, close_looks, overviews
 
 ENV = Digits(noise=5, digit=16, places=2, margin=0.25)  # easy to read: the test is of the mechanism
 

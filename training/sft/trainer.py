@@ -17,14 +17,14 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.records import Episode, EpisodeTokens
 from viewbox.errors import StoreError
 from viewbox.rollouts.engine import tiny_model
-from viewbox.rollouts.checkpoints import Checkpoints
-from viewbox.rollouts.collate import collate, mismatch, model_inputs
+from viewbox.training.checkpoints import Checkpoints
+from viewbox.training.grpo.batch import collate, mismatch, model_inputs
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.evaluate import collect, script_of
+from viewbox.training.evaluate import collect, script_of
 from viewbox.rollouts.scripted import Forced
 from viewbox.rollouts.store.writer import Writer, load
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
-from viewbox.rollouts.vision import VisionTask
+from viewbox.training.sft.vision_task import VisionTask
 
 _VALUE = re.compile(r'[:\[,]\s*("(?:[^"\\]|\\.)*"(?!\s*:)|-?\d+(?:\.\d+)?)')
 

@@ -21,15 +21,15 @@ from trl.trainer.utils import nanstd
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.records import Episode, EpisodeTokens, Task
 from viewbox.errors import ConfigError
-from viewbox.rollouts.checkpoints import Checkpoints
-from viewbox.rollouts.collate import collate, mismatch
-from viewbox.rollouts.correction import figures, importance_ratio, weighted
+from viewbox.training.checkpoints import Checkpoints
+from viewbox.training.grpo.batch import collate, mismatch
+from viewbox.training.grpo.importance_sampling import figures, importance_ratio, weighted
 from viewbox.rollouts.play import play_many, sample_seed
 from viewbox.rollouts.engine.vision_cache import Features
-from viewbox.rollouts.grpo_loss import EpisodeLoss
+from viewbox.training.grpo.loss import EpisodeLoss
 from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.scoring.metrics import episode_metrics
-from viewbox.rollouts.resampling import check_groups, other_tasks, resampled
+from viewbox.training.grpo.dynamic_sampling import check_groups, other_tasks, resampled
 from viewbox.rollouts.store.writer import Writer, load
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 

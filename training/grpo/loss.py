@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from trl import GRPOTrainer
 
-from viewbox.rollouts.loss import Scorer, takes_scorers
-from viewbox.rollouts.micro_batches import check_sums, chosen, micro_batches
+from viewbox.training.grpo.logprobs import Scorer, takes_scorers
+from viewbox.training.grpo.micro_batches import check_sums, chosen, micro_batches
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 

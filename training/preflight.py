@@ -18,7 +18,7 @@ def check(config: Config) -> dict[str, Any]:
 
 
 def _check(config: Config) -> dict[str, Any]:
-    from viewbox.training.arguments import trainer_arguments
+    from viewbox.training.trainer_args import trainer_arguments
     from viewbox.training.tracking import check_pictures
 
     _sections(config)

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from viewbox.configs.schema import Config
 from viewbox.errors import ConfigError, hint, unknown
-from viewbox.rollouts.resampling import check_groups
+from viewbox.training.grpo.dynamic_sampling import check_groups
 from viewbox.configs.validation import takes
 
 # Arguments of TRL and transformers that a run sets itself, and the key that decides instead.
@@ -68,7 +68,7 @@ def trainer_arguments(config: Config, output: Path | str) -> Any:
     from transformers import TrainingArguments
     from trl import GRPOConfig
 
-    from viewbox.rollouts.micro_batches import check_sums
+    from viewbox.training.grpo.micro_batches import check_sums
 
     cls = GRPOConfig if config.train.method == "grpo" else TrainingArguments
     given = config.train.arguments

@@ -14,7 +14,7 @@ from viewbox.configs.schema import Config
 from viewbox.envs import ENVIRONMENTS, make
 from viewbox.envs.settings import model_of
 from viewbox.rewards import RewardSpec
-from viewbox.training.arguments import CHOICES, OWNED, defaults
+from viewbox.training.trainer_args import CHOICES, OWNED, defaults
 from viewbox.configs.validation import model_in, takes
 
 HEAD = """# Configuration
