@@ -44,7 +44,7 @@ def picture(
     number: Annotated[int, typer.Option(help="which episode that used a tool and answered right, from 0")] = 0,
 ) -> None:
     """Draw one saved episode: what was shown, what was said, turn by turn."""
-    from viewbox.rollouts.picture import best, draw
+    from viewbox.cli.picture import best, draw
 
     draw(best(run, number), out)
     typer.echo(out)
@@ -79,7 +79,7 @@ def rollout(
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="play error, timeout, cancelled again")] = False,
 ) -> None:
     """Play an environment's tasks against an endpoint or a local model; every episode is kept."""
-    from viewbox.rollouts.rollout import Options, run
+    from viewbox.cli.rollout import Options, run
 
     given = {**locals(), "settings": settings or (), "extra": extra or (), "stop": stop or None}
     raise typer.Exit(run(Options(**{name: given[name] for name in Options.__dataclass_fields__})))
@@ -121,7 +121,7 @@ def score(
     """Score saved episodes again: no model, no torch. Stored scores stay; the new ones become a column beside them."""
     import json
 
-    from viewbox.rollouts import score_table
+    from viewbox.cli import score
     from viewbox.rollouts.scoring.rescore import score as rescore
 
     report = rescore(
@@ -138,7 +138,7 @@ def score(
     if as_json:
         typer.echo(json.dumps(report.to_dict()))
     else:
-        score_table.print_report(report)
+        score.print_report(report)
 
 
 tools_app = typer.Typer(help="The viewer's tools: what they are, and what they do to an image.")
@@ -217,7 +217,7 @@ def try_reward(
     """
     import json
 
-    from viewbox.rollouts.try_reward import print_trial, run
+    from viewbox.cli.reward import print_trial, run
 
     trial = run(reward, answer=answer, reference=reference, episode=episode)
     if as_json:

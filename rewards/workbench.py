@@ -1,6 +1,6 @@
 """A reward taken apart on one answer: every component at any depth, what it gave, whether its gate was shut, and why.
 
-`viewbox reward try` prints it (`rollouts/try_reward.py`); a notebook can ask for it, too.
+`viewbox reward try` prints it (`cli/reward.py`); a notebook can ask for it, too.
 """
 
 from collections.abc import Iterator, Mapping

@@ -6,7 +6,7 @@ from PIL import Image
 
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import StoreError
-from viewbox.rollouts.picture import LINE, MARGIN, SIDE, best, draw
+from viewbox.cli.picture import LINE, MARGIN, SIDE, best, draw
 from viewbox.rollouts.store.writer import Writer
 
 ENV = Digits()

@@ -22,7 +22,7 @@ from viewbox.configs import schema
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ViewboxError
 from viewbox.rewards import build
-from viewbox.rollouts import rollout
+from viewbox.cli import rollout
 from viewbox.rollouts.store.writer import load
 
 _spec = importlib.util.spec_from_file_location("servers", Path(__file__).with_name("servers.py"))

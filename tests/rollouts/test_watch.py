@@ -8,7 +8,7 @@ from rich.console import Console
 
 from viewbox.records import Episode, Scores, Task, Turn
 from viewbox.rollouts.generator import Load
-from viewbox.rollouts.watch import Watch
+from viewbox.cli.progress import Watch
 
 LONG = "a_component_of_the_reward_with_a_very_long_name"
 
@@ -117,7 +117,7 @@ def test_a_terminal_shows_the_table_while_it_plays_and_keeps_one_line():
 
 
 def test_a_file_gets_plain_lines(monkeypatch):
-    monkeypatch.setattr("viewbox.rollouts.watch.EVERY", 0.05)
+    monkeypatch.setattr("viewbox.cli.progress.EVERY", 0.05)
     watch = Watch(2, Console(file=io.StringIO(), width=120), now=lambda: Load(1, slots=2, tokens=5))
     during = asyncio.run(watched(watch, [episode()]))
     lines = during.splitlines()

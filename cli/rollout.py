@@ -30,7 +30,7 @@ from viewbox.rollouts.environments import make_envs
 from viewbox.rollouts.scoring.metrics import episode_metrics
 from viewbox.rollouts.from_config import endpoint_settings, engine_settings
 from viewbox.rollouts.store.writer import Writer, load
-from viewbox.rollouts.watch import Watch, errors_of, print_summary
+from viewbox.cli.progress import Watch, errors_of, print_summary
 from viewbox.configs.yaml_reader import Document
 
 TIME_LIMIT = 600.0  # seconds an episode against an endpoint may take where nothing is given
