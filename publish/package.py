@@ -12,9 +12,9 @@ from typing import Any
 from viewbox import __version__
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError, unknown
-from viewbox.publish import check, source, templates, vendor
-from viewbox.publish.folder import place
-from viewbox.publish.source import Source
+from viewbox.publish import author_code, preflight, templates, vendor
+from viewbox.publish.output import place
+from viewbox.publish.author_code import Source
 
 TARGETS = ("dir",)
 TAGS = ("viewbox", "vision", "multimodal", "multi-turn", "tool-use", "rl", "train", "eval")
@@ -53,18 +53,18 @@ def publish(
     if to not in TARGETS:
         raise ConfigError(f"--to: {unknown('target', to, TARGETS)}")
     chosen = _plain(settings or {})
-    found = source.find(environment, chosen)
+    found = author_code.find(environment, chosen)
     name = id or f"viewbox-{re.sub(r'[^a-z0-9]+', '-', found.env.name.lower()).strip('-')}"
     module = _module(name, found)
     if not re.fullmatch(VERSION, version):
         raise ConfigError(f"--version {version!r}; allowed: a release such as 0.1.0, 1.2, 1.0rc1 or 1.0.post1")
     if found.env.restricted:
         raise ConfigError(f"{found.env.name}: its data are restricted: they must not be published")
-    findings = [check.playable(found.env)]
+    findings = [preflight.playable(found.env)]
     with tempfile.TemporaryDirectory(prefix="viewbox-publish-") as temporary:
         staged = Path(temporary)
         _write(staged, found, name, module, version, license, chosen)
-        findings.append(check.usable(staged, module, name))
+        findings.append(preflight.usable(staged, module, name))
         for cache in staged.rglob("__pycache__"):
             shutil.rmtree(cache)
         about = {"id": name, "version": version, "environment": environment, "viewbox": __version__}

@@ -15,7 +15,7 @@ from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.messages import to_wire
 from viewbox.errors import ConfigError
 from viewbox.publish import publish, vendor
-from viewbox.publish.folder import MANIFEST, place
+from viewbox.publish.output import MANIFEST, place
 
 spec = spec_from_file_location("verifiers_server", Path(__file__).with_name("verifiers_server.py"))
 scripted = module_from_spec(spec)
@@ -58,7 +58,7 @@ def dots(imports="", level="self.level", gold="str(self.level)"):
 @pytest.fixture
 def unchecked(monkeypatch):
     """Leaves out the trial in a process of its own, which takes seconds."""
-    monkeypatch.setattr("viewbox.publish.check.usable", lambda *given: "not tried")
+    monkeypatch.setattr("viewbox.publish.preflight.usable", lambda *given: "not tried")
 
 
 def run_clean(arguments, path, cwd):
