@@ -21,7 +21,7 @@ _HOMES = {
     "ScriptedPolicy": "viewbox.rollouts.policies",
     "View": "viewbox.images.view",
     "Episode": "viewbox.records",
-    "ImageRef": "viewbox.records",
+    "ImageRef": "viewbox.images.ref",
     "Scores": "viewbox.records",
     "Task": "viewbox.records",
     "ToolCall": "viewbox.records",
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from viewbox.envs.base import Reply as Reply
     from viewbox.envs.base import StepResult as StepResult
     from viewbox.images.view import View as View
-    from viewbox.rollouts.policies import ScriptedPolicy as ScriptedPolicy
     from viewbox.records import Episode as Episode
     from viewbox.records import Task as Task
     from viewbox.rollouts.play import play_many as play_many
+    from viewbox.rollouts.policies import ScriptedPolicy as ScriptedPolicy
     from viewbox.rollouts.store.writer import Writer as Writer
     from viewbox.rollouts.store.writer import load as load
 

@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 
 from viewbox.configs import schema as configs
 from viewbox.configs.schema import Config
-from viewbox.exit_status import guard, logged_in
 from viewbox.errors import ConfigError, ViewboxError, hint
+from viewbox.exit_status import guard, logged_in
 from viewbox.rollouts.store.run_folder import LATEST
 from viewbox.training.preflight import check
 

@@ -31,9 +31,10 @@ from PIL import Image
 from pydantic import BaseModel
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.images.view import View
 from viewbox.envs.tools import Outcome, Tool
-from viewbox.records import Episode, ImageRef, Message, Task
+from viewbox.images.ref import ImageRef
+from viewbox.images.view import View
+from viewbox.records import Episode, Message, Task
 from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts.play import play_many
 

@@ -27,11 +27,11 @@ from gpu_sides import FIRST, ROOM, Plan, engine, greedy, parity, per_turn, vllm_
 from PIL import Image
 
 from viewbox.configs.schema import ModelSection
-from viewbox.records import ImageRef
+from viewbox.images.ref import ImageRef
 from viewbox.rollouts.engine import loading
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.engine.kv_cache import bytes_per_token
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 BAR = 2.0  # times what padding alone does: plain forwards of batch 1 against batch N
 EXACT = 1e-5  # a mismatch that is none

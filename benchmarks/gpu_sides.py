@@ -15,13 +15,14 @@ import numpy as np
 import torch
 from PIL import Image
 
-from viewbox.records import EpisodeTokens, ImageRef, Message
-from viewbox.training.grpo.batch import collate, model_inputs
+from viewbox.images.ref import ImageRef
+from viewbox.records import EpisodeTokens, Message
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.engine.engine import HFGenerator
+from viewbox.rollouts.engine.model_runner import inference
 from viewbox.rollouts.generator import Conversation
 from viewbox.rollouts.play import sample_seed
-from viewbox.rollouts.engine.model_runner import inference
-from viewbox.rollouts.engine.engine import HFGenerator
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.training.grpo.batch import collate, model_inputs
 
 GROUP, FIRST, LATER = 8, 12, 8  # members of a group; sides of the first picture and of later ones, in image tokens
 BATCH = 8  # episodes of a padded forward

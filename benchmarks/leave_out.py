@@ -11,10 +11,10 @@ from typing import Any
 
 from looks import Looks, ScriptedEngine, Stage
 
-from viewbox.rollouts.generator import Conversation, GeneratedReply
-from viewbox.rollouts.engine.vision_cache import Features
-from viewbox.rollouts.engine.sequence import Row
 from viewbox.rollouts.engine.scheduler import Schedule
+from viewbox.rollouts.engine.sequence import Row
+from viewbox.rollouts.engine.vision_cache import Features
+from viewbox.rollouts.generator import Conversation, GeneratedReply
 
 
 class ForgetsTurns(ScriptedEngine):

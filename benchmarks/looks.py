@@ -16,15 +16,15 @@ import numpy as np
 import torch
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.images.view import View
 from viewbox.envs.tools import Outcome, Tool
+from viewbox.images.view import View
 from viewbox.records import Episode, Task
 from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts.engine import tiny_model
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.generator import Conversation
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.engine.engine import HFGenerator
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 PATCH = 8
 CALL = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'

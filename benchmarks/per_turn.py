@@ -13,9 +13,9 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from viewbox.envs.base import Reply
 from viewbox.records import Message
+from viewbox.rollouts.engine.model_runner import inference
 from viewbox.rollouts.generator import Conversation
 from viewbox.rollouts.play import sample_seed
-from viewbox.rollouts.engine.model_runner import inference
 
 
 class Force(LogitsProcessor):

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from viewbox.envs.parsing.reply import Answer, parse
 from viewbox.envs.parsing.answer_schema import Shape
+from viewbox.envs.parsing.reply import Answer, parse
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward, TokenF1Reward
 
 BAR = 20_000  # combined scores a second

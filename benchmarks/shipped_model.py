@@ -10,8 +10,8 @@ import sys
 
 from viewbox.configs import schema
 from viewbox.rollouts.engine import loading
-from viewbox.training.evaluate import evaluate
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.training.evaluate import evaluate
 
 KEYS = ("reward", "rewards/label/mean", "rewards/box/mean", "tools/rate", "replies/well_formed")
 

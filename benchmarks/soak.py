@@ -35,18 +35,18 @@ from pydantic import BaseModel
 
 from viewbox.envs import concurrency
 from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.tools import Outcome, Tool
 from viewbox.frozen import thaw
 from viewbox.images.view import View
-from viewbox.envs.tools import Outcome, Tool
 from viewbox.records import Episode, Task
 from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts.engine import tiny_model
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.engine.engine import HFGenerator
+from viewbox.rollouts.engine.vision_cache import Features
 from viewbox.rollouts.generator import Conversation
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.engine.vision_cache import Features
-from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.scripted import Forced
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 BAR = 0.02  # how much resident memory may grow after the first SAMPLE episodes
 SAMPLE = 1000  # episodes between two looks at it

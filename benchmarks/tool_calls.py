@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 
 from viewbox.envs import concurrency
-from viewbox.images.view import View
-from viewbox.envs.tools import Picture, Tool, answer
 from viewbox.envs.sanitize import boundary, clean, wrapped
+from viewbox.envs.tools import Picture, Tool, answer
+from viewbox.images.view import View
 
 CALLS, ROUNDS = 2000, 7
 

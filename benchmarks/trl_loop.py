@@ -29,7 +29,8 @@ from transformers import LogitsProcessorList
 from trl import GRPOConfig, GRPOTrainer, chat_template_utils
 
 from viewbox.envs.base import Reply
-from viewbox.records import ImageRef, Message
+from viewbox.images.ref import ImageRef
+from viewbox.records import Message
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 BAR = 2.5

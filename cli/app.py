@@ -97,8 +97,8 @@ def publish(
     force: Annotated[bool, typer.Option(help="replace a package written here before")] = False,
 ) -> None:
     """Write an environment as a package for verifiers 0.4: `viewbox publish digits --to dir OUT`."""
+    from viewbox.cli.publish import report, settings_of
     from viewbox.publish import publish as write
-    from viewbox.publish import report, settings_of
 
     chosen = settings_of(settings or [])
     written = write(environment, out, to=to, settings=chosen, id=id, version=version, license=license, force=force)
@@ -229,8 +229,8 @@ def try_reward(
 @reward_app.command("sheet")
 def reward_sheet(out: Annotated[str, typer.Option(help="the PNG to write")] = "rewards.png") -> None:
     """Draw every reward on an example."""
-    from viewbox.cli.tools import save
     from viewbox.cli.docs.reward_sheet import draw
+    from viewbox.cli.tools import save
 
     save(draw(), out)
     typer.echo(out)
@@ -239,4 +239,3 @@ def reward_sheet(out: Annotated[str, typer.Option(help="the PNG to write")] = "r
 def main() -> None:
     """Runs the command and ends with its status (see `viewbox.exit_status`)."""
     sys.exit(guard(app))
-

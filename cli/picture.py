@@ -4,8 +4,9 @@ import textwrap
 
 from PIL import Image, ImageDraw, ImageFont
 
-from viewbox.records import Episode, ImageRef
 from viewbox.errors import StoreError
+from viewbox.images.ref import ImageRef
+from viewbox.records import Episode
 from viewbox.rollouts.store.writer import load
 
 SIDE, MARGIN, LINE = 288, 16, 15

@@ -13,12 +13,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from viewbox.envs.parsing.strict_json import given_twice
-from viewbox.records import Episode
 from viewbox.errors import ConfigError
+from viewbox.records import Episode
 from viewbox.rewards.workbench import Row, Trial, tried
+from viewbox.rollouts.scoring.data_policy import leave_to_judge
 from viewbox.rollouts.scoring.reward_source import judge_of
 from viewbox.rollouts.store.reader import load
-from viewbox.rollouts.scoring.data_policy import leave_to_judge
 
 _ALLOWED = "allowed: a JSON object, or @file.json"
 _HEADINGS = ("component", "weight", "score", "gate", "why")

@@ -15,23 +15,23 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from viewbox.cli.progress import Watch, errors_of, print_summary
 from viewbox.configs import schema as configs
 from viewbox.configs.schema import Config, EnvSection
-from viewbox.exit_status import logged_in
+from viewbox.configs.yaml_reader import Document
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.records import Task
 from viewbox.envs.messages import ToolImages
 from viewbox.errors import ConfigError
+from viewbox.exit_status import logged_in
+from viewbox.records import Task
 from viewbox.rollouts.endpoint import http
-from viewbox.rollouts.store import rollout_folder, run_folder
+from viewbox.rollouts.environments import make_envs
+from viewbox.rollouts.from_config import endpoint_settings, engine_settings
 from viewbox.rollouts.generator import Generator
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.environments import make_envs
 from viewbox.rollouts.scoring.metrics import episode_metrics
-from viewbox.rollouts.from_config import endpoint_settings, engine_settings
+from viewbox.rollouts.store import rollout_folder, run_folder
 from viewbox.rollouts.store.writer import Writer, load
-from viewbox.cli.progress import Watch, errors_of, print_summary
-from viewbox.configs.yaml_reader import Document
 
 TIME_LIMIT = 600.0  # seconds an episode against an endpoint may take where nothing is given
 CONCURRENCY = 16  # episodes at once against an endpoint; a local model has `rollout.slots`
@@ -151,8 +151,8 @@ def _with_model(options: Options, config: Config) -> Plan:
         from transformers.utils import logging as transformers_logging
 
         from viewbox.rollouts.engine import loading
-        from viewbox.rollouts.engine.engine import HFGenerator
         from viewbox.rollouts.engine.chat_tokens import ChatTokens
+        from viewbox.rollouts.engine.engine import HFGenerator
     except ImportError as error:
         raise ConfigError(f"a local model needs more packages ({error}): pip install 'viewbox[train]'") from error
     transformers_logging.set_verbosity_error()

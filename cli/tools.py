@@ -13,10 +13,10 @@ from typing import Any
 
 from PIL import Image
 
-from viewbox.images.coordinates import Coordinates
-from viewbox.envs.tools.apply import Applied, MAX_PIXELS, chain, view_of
+from viewbox.envs.tools.apply import MAX_PIXELS, Applied, chain, view_of
 from viewbox.envs.tools.tool import TOOLS
 from viewbox.errors import ConfigError, ImageError, unknown
+from viewbox.images.coordinates import Coordinates
 
 Call = tuple[str, dict[str, Any]]
 

@@ -16,9 +16,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, PrivateAttr, ValidationError, model_serializer
 
 from viewbox.configs import yaml_reader
-from viewbox.errors import ConfigError, ViewboxError, unknown
 from viewbox.configs.validation import problems, sentence
 from viewbox.configs.yaml_reader import Document
+from viewbox.errors import ConfigError, ViewboxError, unknown
 
 Method = Literal["grpo", "sft"]
 GRPO_ONLY = ("importance_cap", "resample", "micro_batch_tokens")  # keys of `train`
@@ -129,7 +129,7 @@ class Demonstrations(Section):
 
 
 class VisionSection(Section):
-    """sft from scratch: auxiliary tasks that teach a new vision tower to read and find (`training/sft/vision_task.py`)."""
+    """sft from scratch: auxiliary tasks that teach a new vision tower to read and find."""
 
     weight: Positive = Field(default=1.0, description="of the auxiliary loss beside that of the replies")
     batch: Annotated[int, Field(ge=2, strict=True)] = Field(default=64, description="pictures a step")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from viewbox.envs.parsing import reply
-from viewbox.images.coordinates import to_unit
-from viewbox.frozen import thaw
-from viewbox.images.view import View
 from viewbox.errors import ToolError
+from viewbox.frozen import thaw
+from viewbox.images.coordinates import to_unit
+from viewbox.images.view import View
 
 if TYPE_CHECKING:
     from viewbox.envs.base import BaseMultiTurnEnv

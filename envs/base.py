@@ -20,22 +20,23 @@ from PIL import Image
 from pydantic import BaseModel, Field
 
 from viewbox.envs import answers, concurrency, history, loop, settings, tools
-from viewbox.envs.prompts import templates
-from viewbox.images.coordinates import Coordinates, needs_size, unit_name
-from viewbox.frozen import FrozenDict
-from viewbox.images.view import View
-from viewbox.envs.prompts.templates import Prompts
 from viewbox.envs.parsing.reply import Shape
+from viewbox.envs.prompts import templates
+from viewbox.envs.prompts.templates import Prompts
 from viewbox.envs.rules import Rules
-from viewbox.images.source import Source
 from viewbox.envs.state import EpisodeState, Reply, StepResult
 from viewbox.envs.task_images import Images, opened
 from viewbox.envs.tools import Tool
-from viewbox.records import Episode, ImageRef, Message, Scores, Task, Turn
 from viewbox.errors import ConfigError, ToolError, unknown
+from viewbox.frozen import FrozenDict
+from viewbox.images.coordinates import Coordinates, needs_size, unit_name
+from viewbox.images.ref import ImageRef
+from viewbox.images.source import Source
+from viewbox.images.view import View
+from viewbox.records import Episode, Message, Scores, Task, Turn
 from viewbox.rewards import guarded
-from viewbox.rewards.remote import is_blocking, refuse_remote
 from viewbox.rewards.metrics import Metric
+from viewbox.rewards.remote import is_blocking, refuse_remote
 
 MAX_TURNS_CEILING = 30
 OVERVIEWS = 2**29  # bytes of native pixels whose overviews are kept; the least recently used go first

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Literal
 
 from viewbox.envs.rules import LastImages
-from viewbox.records import ImageRef, Message
+from viewbox.images.ref import ImageRef
+from viewbox.records import Message
 
 History = Literal["full"] | LastImages
 

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from viewbox.envs.parsing import reply
-from viewbox.frozen import FrozenDict
-from viewbox.envs.tool_calls import run_calls
+from viewbox.envs.sanitize import boundary, clean, wrapped
 from viewbox.envs.settings import replace
 from viewbox.envs.state import EpisodeState, Reply, StepResult
-from viewbox.records import ImageRef, Message, Turn
-from viewbox.envs.sanitize import boundary, clean, wrapped
+from viewbox.envs.tool_calls import run_calls
+from viewbox.frozen import FrozenDict
+from viewbox.images.ref import ImageRef
+from viewbox.records import Message, Turn
 
 if TYPE_CHECKING:
     from viewbox.envs.base import BaseMultiTurnEnv

@@ -10,10 +10,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from viewbox.frozen import thaw
 from viewbox.envs.prompts.templates import Prompts
 from viewbox.envs.rules import ReplyFormat
-from viewbox.records import ImageRef, Message, ToolCall
+from viewbox.frozen import thaw
+from viewbox.images.ref import ImageRef
+from viewbox.records import Message, ToolCall
 
 ToolImages = Literal["tool", "user"]
 FOLLOWS = "(The image follows in the next message.)"

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from viewbox.images.coordinates import Coordinates
-from viewbox.envs.rules import ReplyFormat
 from viewbox.envs.messages import ToolImages
+from viewbox.envs.rules import ReplyFormat
+from viewbox.images.coordinates import Coordinates
 
 THINK = (("<think>", "</think>"),)
 

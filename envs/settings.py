@@ -7,8 +7,8 @@ from typing import Any, ClassVar, TypeVar, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from viewbox.errors import ConfigError, unknown
 from viewbox.configs.validation import problems, sentence, takes
+from viewbox.errors import ConfigError, unknown
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from viewbox.envs import settings
 from viewbox.frozen import FrozenDict
-from viewbox.images.view import View
 from viewbox.images.source import Source
+from viewbox.images.view import View
 from viewbox.records import EndReason, Episode, EpisodeTokens, Message, RunConfig, Task, ToolCall, Turn
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from functools import cached_property
 from typing import Any, overload
 from weakref import WeakValueDictionary
 
+from viewbox.images.ref import ImageRef
 from viewbox.images.source import Source
-from viewbox.records import ImageRef
 
 
 class Images(Sequence[Source]):

@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from viewbox.envs import concurrency, tools
-from viewbox.images.view import View
 from viewbox.envs.parsing.reply import ParsedCall
+from viewbox.envs.sanitize import clean
 from viewbox.envs.settings import replace
-from viewbox.images.source import Source
 from viewbox.envs.state import EpisodeState
 from viewbox.envs.tools.results import too_long
-from viewbox.records import ToolResult
-from viewbox.envs.sanitize import clean
 from viewbox.errors import ImageError, ToolError, unknown
+from viewbox.images.source import Source
+from viewbox.images.view import View
+from viewbox.records import ToolResult
 
 if TYPE_CHECKING:
     from viewbox.envs.base import BaseMultiTurnEnv

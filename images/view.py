@@ -15,9 +15,9 @@ import cv2
 import numpy as np
 from PIL import Image
 
+from viewbox.images.ref import ImageRef
 from viewbox.images.resample import CLOSE, sample
 from viewbox.images.source import Source
-from viewbox.records import ImageRef
 
 Box = tuple[float, float, float, float]
 Point = tuple[float, float]

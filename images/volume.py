@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from viewbox.images.source import Source
 from viewbox.errors import ImageError, unknown
+from viewbox.images.source import Source
 
 Plane = Literal["axial", "coronal", "sagittal"]
 # axis that is cut through, for an array of axes (z, y, x): z towards the head, y towards the back, x towards the left

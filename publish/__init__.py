@@ -5,6 +5,5 @@ needs nothing else (`docs/publishing.md` says why it is done this way).
 """
 
 from viewbox.publish.package import TARGETS, Published, publish
-from viewbox.cli.publish import report, settings_of
 
-__all__ = ["TARGETS", "Published", "publish", "report", "settings_of"]
+__all__ = ["TARGETS", "Published", "publish"]

@@ -13,8 +13,8 @@ from viewbox import __version__
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError, unknown
 from viewbox.publish import author_code, preflight, templates, vendor
-from viewbox.publish.output import place
 from viewbox.publish.author_code import Source
+from viewbox.publish.output import place
 
 TARGETS = ("dir",)
 TAGS = ("viewbox", "vision", "multimodal", "multi-turn", "tool-use", "rl", "train", "eval")

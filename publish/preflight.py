@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.records import Episode, Message, Task
 from viewbox.errors import ConfigError
+from viewbox.records import Episode, Message, Task
 
 FIRST = 3  # tasks that are tried
 

@@ -5,11 +5,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from viewbox.rewards.box_formats import Format, Frame
-from viewbox.rewards.iou import IoUReward
-from viewbox.rewards.episode import FormatReward, PENALTIES, ToolUseReward
+from viewbox.rewards.episode import PENALTIES, FormatReward, ToolUseReward
 from viewbox.rewards.exact_match import ExactMatchReward
-from viewbox.rewards.ranking import Metric, RankingReward
+from viewbox.rewards.iou import IoUReward
 from viewbox.rewards.label_set_f1 import LabelSetF1Reward
+from viewbox.rewards.ranking import Metric, RankingReward
 from viewbox.rewards.token_f1 import TokenF1Reward
 
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]

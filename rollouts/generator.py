@@ -6,8 +6,9 @@ from typing import Any, Protocol
 
 from viewbox.envs.prompts.templates import Prompts
 from viewbox.envs.rules import ReplyFormat
-from viewbox.records import EpisodeTokens, ImageRef, Message, RunConfig, Task, ToolCall
 from viewbox.errors import ViewboxError
+from viewbox.images.ref import ImageRef
+from viewbox.records import EpisodeTokens, Message, RunConfig, Task, ToolCall
 
 
 class ReplyError(ViewboxError):

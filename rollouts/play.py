@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from viewbox.envs import concurrency
 from viewbox.envs.base import BaseMultiTurnEnv, EpisodeState, Reply
-from viewbox.records import EndReason, Episode, Message, Task
 from viewbox.errors import ImageError
+from viewbox.records import EndReason, Episode, Message, Task
 from viewbox.rewards.remote import is_blocking
 from viewbox.rollouts.generator import Conversation, Generator, ReplyError
 from viewbox.rollouts.policy import Policy, PolicyGenerator

@@ -6,10 +6,10 @@ then the model's own reading" is the model's own conversation with one reply dec
 
 from collections.abc import Callable
 
-from viewbox.records import RunConfig
 from viewbox.errors import ModelError
-from viewbox.rollouts.generator import Conversation, GeneratedReply, Generator
+from viewbox.records import RunConfig
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.generator import Conversation, GeneratedReply, Generator
 
 Script = Callable[[Conversation], str | None]
 

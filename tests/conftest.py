@@ -1,17 +1,17 @@
 """What tests share: the command run in this process, and a folder with a tiny random policy in it."""
 
 import json
+import os
 import signal
 import sys
 
 import pytest
-import torch
 
 from viewbox.cli import app as cli
 from viewbox.envs.digits import Digits, viewer
 from viewbox.frozen import thaw
 
-torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: tests run in parallel processes
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell that starts the tests in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -14,7 +14,7 @@ from PIL import Image
 from viewbox.envs import tools
 from viewbox.images.view import View
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
+FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 
 
 def load(name):

@@ -9,8 +9,8 @@ from viewbox import train
 from viewbox.configs import schema
 from viewbox.errors import ModelError
 from viewbox.rollouts.engine import loading
-from viewbox.training.evaluate import evaluate
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.training.evaluate import evaluate
 
 torch.set_num_threads(1)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from viewbox.configs.schema import Config, ModelSection
-from viewbox.records import Task
 from viewbox.errors import ConfigError, ModelError, hint, unknown
+from viewbox.records import Task
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ def find(section: ModelSection) -> Policy | None:
 
 def budget(policy: Policy, config: Config, env: Any, task: Task) -> None:
     """Raises `ConfigError` where an episode of the first task cannot fit the model, or an image the episode."""
-    from viewbox.rollouts.engine.loading import bound_pixels
     from viewbox.rollouts.engine.chat_tokens import ChatTokens
+    from viewbox.rollouts.engine.loading import bound_pixels
 
     bound_pixels(policy.processor, config.model.max_pixels or env.max_pixels)
     tokens = ChatTokens(policy.processor, policy.config)

@@ -7,13 +7,13 @@ from typing import Any
 
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.records import Episode, Task
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.generator import Conversation, Generator
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.scoring.metrics import episode_metrics
-from viewbox.rollouts.scripted import Forced, Script
 from viewbox.rollouts.scoring.summary import summarise
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.scripted import Forced, Script
 
 log = logging.getLogger(__name__)
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from viewbox.configs.schema import Config, GRPO_ONLY, located
-from viewbox.records import Task
+from viewbox.configs.schema import GRPO_ONLY, Config, located
 from viewbox.errors import ConfigError, ViewboxError, unknown
+from viewbox.records import Task
 from viewbox.rollouts.environments import make_envs
 from viewbox.rollouts.from_config import notes
 from viewbox.training import check_model
@@ -18,8 +18,8 @@ def check(config: Config) -> dict[str, Any]:
 
 
 def _check(config: Config) -> dict[str, Any]:
-    from viewbox.training.trainer_args import trainer_arguments
     from viewbox.training.tracking import check_pictures
+    from viewbox.training.trainer_args import trainer_arguments
 
     _sections(config)
     policy = check_model.find(config.model)

@@ -14,9 +14,9 @@ from typing import Any
 import yaml
 
 from viewbox.errors import ConfigError
-from viewbox.training import checkpoints
 from viewbox.rollouts.store import run_folder
 from viewbox.rollouts.store.run_folder import LATEST
+from viewbox.training import checkpoints
 
 
 @dataclass(frozen=True)

@@ -14,22 +14,22 @@ from transformers import PrinterCallback
 
 from viewbox.configs.schema import Config
 from viewbox.envs.adapters.trl import TRLReward
-from viewbox.training.sft import trainer, vision_task
 from viewbox.rollouts.engine import loading
-from viewbox.rollouts.store import run_folder
-from viewbox.rollouts.environments import make_envs
-from viewbox.training.evaluate import evaluate
-from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
-from viewbox.rollouts.from_config import engine_settings, notes
-from viewbox.rollouts.store.writer import load
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.environments import make_envs
+from viewbox.rollouts.from_config import engine_settings, notes
+from viewbox.rollouts.store import run_folder
+from viewbox.rollouts.store.writer import load
 from viewbox.training import curve, table, tracking
 from viewbox.training.alarms import Alarms
-from viewbox.training.trainer_args import trainer_arguments
 from viewbox.training.card import write_card
+from viewbox.training.evaluate import evaluate
+from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
 from viewbox.training.interrupt import Interrupt
 from viewbox.training.progress import MetricsFile, Teller
 from viewbox.training.resume import Place
+from viewbox.training.sft import trainer, vision_task
+from viewbox.training.trainer_args import trainer_arguments
 
 
 class Run:

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from transformers import TrainerCallback
 
 from viewbox.configs.schema import LogSection
-from viewbox.records import Episode
 from viewbox.errors import ConfigError
+from viewbox.records import Episode
 
 TABLE_EVERY = 10  # steps
 

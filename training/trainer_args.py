@@ -15,9 +15,9 @@ from typing import Any, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from viewbox.configs.schema import Config
+from viewbox.configs.validation import takes
 from viewbox.errors import ConfigError, hint, unknown
 from viewbox.training.grpo.dynamic_sampling import check_groups
-from viewbox.configs.validation import takes
 
 # Arguments of TRL and transformers that a run sets itself, and the key that decides instead.
 OWNED = {

@@ -11,11 +11,11 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from viewbox.configs.schema import Config
+from viewbox.configs.validation import model_in, takes
 from viewbox.envs import ENVIRONMENTS, make
 from viewbox.envs.settings import model_of
 from viewbox.rewards import RewardSpec
 from viewbox.training.trainer_args import CHOICES, OWNED, defaults
-from viewbox.configs.validation import model_in, takes
 
 HEAD = """# Configuration
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
-from viewbox.rewards.iou import IoUReward
 from viewbox.rewards.brier import BrierReward
 from viewbox.rewards.combined import CombinedReward, Part, guarded
 from viewbox.rewards.episode import FormatReward, ToolUseReward
 from viewbox.rewards.exact_match import ExactMatchReward
 from viewbox.rewards.explain import explained
-from viewbox.rewards.ranking import RankingReward
+from viewbox.rewards.iou import IoUReward
 from viewbox.rewards.label_set_f1 import LabelSetF1Reward
+from viewbox.rewards.ranking import RankingReward
 from viewbox.rewards.token_f1 import TokenF1Reward
 from viewbox.rewards.workbench import tried
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
-from viewbox.images.view import View
-from viewbox.images.source import Source
 from viewbox.cli.docs import tools_page
+from viewbox.cli.tools import Call
 from viewbox.envs.tools.apply import Applied, chain, view_of
 from viewbox.envs.tools.tool import Tool
-from viewbox.cli.tools import Call
+from viewbox.images.source import Source
+from viewbox.images.view import View
 
 # What a tool is called with here, where its defaults do not show what it does.
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from viewbox.images.coordinates import Coordinates, unit_name
 from viewbox.envs.tools.arguments import between
 from viewbox.envs.tools.tool import TOOLS, Tool, times
+from viewbox.images.coordinates import Coordinates, unit_name
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,7 +31,7 @@ An environment limits calls by `max_calls: {zoom: 3}` and `total_calls: 8`; `too
 task. `viewbox tools try IMAGE zoom factor=2 crop box=0.1,0.1,0.5,0.5` tries them from the shell, and
 `viewbox.envs.tools.apply("zoom", image, factor=2)` from Python."""
 
-PACKAGE = "viewbox.envs.tools."
+PACKAGE = "viewbox.envs.tools.builtin."
 ORDER = ("geometry", "windows", "intensity", "filters", "symmetry", "analysis", "volumes")  # then any other
 
 

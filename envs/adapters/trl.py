@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.errors import ConfigError
 from viewbox.images.coordinates import needs_size
 from viewbox.records import Episode, Task
-from viewbox.errors import ConfigError
 from viewbox.rewards import guarded
 from viewbox.rewards.remote import refuse_remote
 

@@ -24,11 +24,11 @@ from viewbox import __version__
 from viewbox.envs import make
 from viewbox.envs.adapters.verifiers_harness import Offered, ViewboxHarness, message_to_wire, vf
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.frozen import thaw
-from viewbox.envs.state import EpisodeState, Reply
-from viewbox.records import EndReason, Episode, Message, RunConfig, Scores, Task
 from viewbox.envs.messages import ToolImages, to_wire, tool_calls_of, tools_text
+from viewbox.envs.state import EpisodeState, Reply
 from viewbox.errors import ConfigError
+from viewbox.frozen import thaw
+from viewbox.records import EndReason, Episode, Message, RunConfig, Scores, Task
 
 __all__ = ["ViewboxEnv", "ViewboxHarness", "ViewboxTask", "ViewboxTaskset"]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from pydantic import Field
 
-from viewbox.records import Message
 from viewbox.envs.messages import to_wire, tool_calls_of
 from viewbox.errors import ConfigError
+from viewbox.records import Message
 
 SUPPORTED = "0.4"
 INSTALL = f"verifiers {SUPPORTED} is needed: pip install 'verifiers>=0.4,<0.5'"

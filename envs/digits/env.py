@@ -7,13 +7,13 @@ from PIL import Image
 from pydantic import BaseModel, Field, StrictFloat
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.images.coordinates import from_unit
-from viewbox.envs.tasks import ProceduralTasks
 from viewbox.envs.digits.canvas import Difficulty, Split, canvas, place
 from viewbox.envs.digits.prompts import TEMPLATES
+from viewbox.envs.tasks import ProceduralTasks
+from viewbox.errors import ConfigError, unknown
+from viewbox.images.coordinates import from_unit
 from viewbox.images.view import fit
 from viewbox.records import Task
-from viewbox.errors import ConfigError, unknown
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
 from viewbox.rewards.metrics import Accuracy, MacroF1, MeanAveragePrecision, Metric
 

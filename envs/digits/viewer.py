@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from viewbox.images.coordinates import from_unit
 from viewbox.envs.digits.canvas import LABELS
 from viewbox.envs.digits.env import Digits
+from viewbox.images.coordinates import from_unit
 from viewbox.records import Task
 
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from viewbox.frozen import Record
-from viewbox.envs.parsing.lenient_json import mend
 from viewbox.envs.parsing.answer_schema import Shape, echo, is_schema
+from viewbox.envs.parsing.lenient_json import mend
 from viewbox.envs.parsing.strict_json import StrictDecoder
+from viewbox.frozen import Record
 from viewbox.records import ToolCall
 
 NAMES = ("name", "tool")

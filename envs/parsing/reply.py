@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from viewbox.frozen import Record
-from viewbox.envs.parsing.calls import ParsedCall, native
-from viewbox.envs.parsing.scan import Found, MAX_ITEMS, Pairs, Scan, lone_call
 from viewbox.envs.parsing.answer_schema import Shape, echo, violation
+from viewbox.envs.parsing.calls import ParsedCall, native
+from viewbox.envs.parsing.scan import MAX_ITEMS, Found, Pairs, Scan, lone_call
 from viewbox.envs.parsing.strict_json import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
+from viewbox.frozen import Record
 
 __all__ = [
     "MAX_BYTES", "MAX_DEPTH", "MAX_DIGITS", "MAX_ITEMS", "MAX_VALUES", "THINKING", "Answer", "Malformed", "ParsedCall",

@@ -11,9 +11,9 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from viewbox.envs.parsing.lenient_json import mend
-from viewbox.envs.parsing.calls import ParsedCall, calls_in, read_call
 from viewbox.envs.parsing.answer_schema import Shape
+from viewbox.envs.parsing.calls import ParsedCall, calls_in, read_call
+from viewbox.envs.parsing.lenient_json import mend
 from viewbox.envs.parsing.strict_json import decoder
 from viewbox.records import ToolCall
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 from jinja2 import StrictUndefined, Template, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from viewbox.frozen import FrozenDict
 from viewbox.envs.prompts.answer_format import skeleton
 from viewbox.errors import ConfigError, unknown
+from viewbox.frozen import FrozenDict
 
 __all__ = ["VALUES", "Prompts", "skeleton"]
 
@@ -80,7 +80,7 @@ class Prompts:
 
 @cache
 def _defaults() -> Mapping[str, Template]:
-    folder = resources.files("viewbox.envs") / "templates"
+    folder = resources.files("viewbox.envs.prompts")
     return {name: _JINJA.from_string((folder / f"{name}.j2").read_text("utf-8")) for name in VALUES}
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from viewbox.images.coordinates import Coordinates, from_unit
-from viewbox.images.view import View
-from viewbox.images.source import Source
 from viewbox.envs.tools.tool import call
+from viewbox.images.coordinates import Coordinates, from_unit
+from viewbox.images.source import Source
+from viewbox.images.view import View
 from viewbox.records import ToolResult
 
 Openable = str | Path | Image.Image | np.ndarray | Source | View

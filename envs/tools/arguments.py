@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_o
 
 from jsonschema import Draft202012Validator
 
-from viewbox.images.coordinates import Coordinates, limits, needs_size, to_unit, unit_name
-from viewbox.frozen import thaw
-from viewbox.images.view import View
 from viewbox.errors import ToolError, hint
+from viewbox.frozen import thaw
+from viewbox.images.coordinates import Coordinates, limits, needs_size, to_unit, unit_name
+from viewbox.images.view import View
 
 T = TypeVar("T")
 

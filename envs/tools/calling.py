@@ -20,13 +20,13 @@ import numpy as np
 from PIL import Image
 
 from viewbox.envs import concurrency
-from viewbox.images.coordinates import Coordinates
-from viewbox.images.view import View
-from viewbox.images.source import Source
 from viewbox.envs.tools.results import GO_ON, shown_picture, stated_facts, storable, too_long
 from viewbox.envs.tools.tool import Tool, failure, mapping, own
-from viewbox.records import ToolResult
 from viewbox.errors import ToolError
+from viewbox.images.coordinates import Coordinates
+from viewbox.images.source import Source
+from viewbox.images.view import View
+from viewbox.records import ToolResult
 
 __all__ = ["Found", "answer"]
 

@@ -12,12 +12,13 @@ from typing import Any, Final
 import numpy as np
 from PIL import Image
 
-from viewbox.images.coordinates import Coordinates, from_unit
-from viewbox.images.view import View
-from viewbox.images.source import Source
 from viewbox.envs.tools.arguments import Stated
-from viewbox.records import ImageRef, ToolResult
 from viewbox.errors import ImageError, ToolError
+from viewbox.images.coordinates import Coordinates, from_unit
+from viewbox.images.ref import ImageRef
+from viewbox.images.source import Source
+from viewbox.images.view import View
+from viewbox.records import ToolResult
 
 MOST_VALUES: Final = 100_000  # numbers and words in the facts of one call
 LONGEST: Final = 65_536  # characters of one of them

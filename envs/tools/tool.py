@@ -21,12 +21,23 @@ from typing import Any, get_type_hints, overload
 import numpy as np
 from PIL import Image
 
+from viewbox.envs.tools.arguments import (
+    Box,
+    Hidden,
+    Picture,
+    Point,
+    Range,
+    checked,
+    is_hidden,
+    is_picture,
+    parameter,
+    stated,
+)
+from viewbox.envs.tools.results import GO_ON, shown_picture, stated_facts, storable
+from viewbox.errors import ImageError, ToolError, unknown
 from viewbox.images.coordinates import Coordinates
 from viewbox.images.view import View
-from viewbox.envs.tools.results import GO_ON, shown_picture, stated_facts, storable
-from viewbox.envs.tools.arguments import Box, Hidden, Picture, Point, Range, checked, is_hidden, is_picture, parameter, stated
 from viewbox.records import ToolResult
-from viewbox.errors import ImageError, ToolError, unknown
 
 __all__ = ["TOOLS", "Box", "Hidden", "Outcome", "Picture", "Point", "Range", "Tool", "call", "get", "tool"]
 

@@ -13,10 +13,10 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import Image
 
+from viewbox.errors import ImageError
 from viewbox.images.files import paths
 from viewbox.images.files.arrays import of_array, read_npy
 from viewbox.images.source import Source
-from viewbox.errors import ImageError
 
 __all__ = ["Where", "open_image", "open_picture", "source_of"]
 
@@ -32,7 +32,7 @@ def open_image(where: Where, folder: str | os.PathLike[str] | None = None) -> So
     slice and a series at the middle of its own plane; `source.volume` has the others. Transparent pictures stand on
     black, as at a light box. Raises `ImageError` in words for everything else.
 
-    >>> from viewbox.records import ImageRef
+    >>> from viewbox.images.ref import ImageRef
     >>> open_image(ImageRef.of(Image.new("L", (4, 2), 7)).data_url()).size
     (4, 2)
     >>> open_image(b"plain text")

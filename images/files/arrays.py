@@ -9,9 +9,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from viewbox.errors import ImageError
 from viewbox.images.files import limits
 from viewbox.images.source import DEPTHS, Source
-from viewbox.errors import ImageError
 
 SHAPES = "(h, w), (h, w, 1), (h, w, 3) or (h, w, 4)"
 LOSS = 1e-3  # of the range of all values, by which float32 may differ from what was given

@@ -15,11 +15,11 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from viewbox.errors import ImageError
 from viewbox.images.files import dicom_tags, limits
 from viewbox.images.files.arrays import integers, linear, settled
 from viewbox.images.source import Source
 from viewbox.images.volume import Volume
-from viewbox.errors import ImageError
 
 DEFLATED = "1.2.840.10008.1.2.1.99"
 # (implicit types, little endian) → the syntax of a file that does not name its own

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from viewbox.errors import ImageError
 from viewbox.images.files import dicom, dicom_tags, limits
 from viewbox.images.source import Source
 from viewbox.images.volume import Volume, upright
-from viewbox.errors import ImageError
 
 ANGLE = 1e-3  # how much the direction cosines of slices may differ
 UNEVEN = 0.1  # of their usual distance, by which the distance of two slices may differ from it
@@ -74,7 +74,9 @@ def _slice(path: Path) -> Slice | None:
             raise
     if int(header.get("NumberOfFrames") or 1) > 1 or int(header.get("SamplesPerPixel", 1)) > 1:
         raise ImageError("a series of several frames or colours in a file; allowed: one grey slice in each")
-    position, directions = (dicom_tags.numbers(header.get(f"Image{part}Patient")) for part in ("Position", "Orientation"))
+    position, directions = (
+        dicom_tags.numbers(header.get(f"Image{part}Patient")) for part in ("Position", "Orientation")
+    )
     if len(position) != 3 or len(directions) != 6:
         raise ImageError("a slice does not say where it lies (position and orientation): it cannot be sorted")
     cosines = np.array(directions).reshape(2, 3)

@@ -6,11 +6,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from viewbox.errors import ImageError
 from viewbox.images.files import limits
 from viewbox.images.files.arrays import exactly, linear
 from viewbox.images.source import Source
 from viewbox.images.volume import Volume, upright
-from viewbox.errors import ImageError
 
 SIZES = {348: "1", 540: "2"}  # bytes of a header → its version
 MM = {"mm": 1.0, "meter": 1000.0, "micron": 0.001, "unknown": 1.0}

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from viewbox.images.files import limits
 from viewbox.errors import ImageError
+from viewbox.images.files import limits
 
 NAME = 80  # characters of a name that a message shows
 

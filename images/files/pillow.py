@@ -19,11 +19,11 @@ from PIL import (
     WebPImagePlugin,
 )
 
+from viewbox.errors import ImageError
 from viewbox.images.files import limits
 from viewbox.images.files.arrays import integers, of_array, settled
 from viewbox.images.source import Source
 from viewbox.images.volume import Volume
-from viewbox.errors import ImageError
 
 FORMATS: dict[str, tuple[Callable[[bytes], bool], Callable[..., Any]]] = {
     "PNG": (lambda head: head.startswith(b"\x89PNG\r\n\x1a\n"), PngImagePlugin.PngImageFile),

@@ -16,12 +16,12 @@ from typing import Any
 import httpx
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential_jitter
 
-from viewbox.frozen import thaw
-from viewbox.records import RunConfig, ToolCall
 from viewbox.envs.messages import ToolImages, to_wire, tool_calls_of, tools_text
 from viewbox.errors import ViewboxError
-from viewbox.rollouts.generator import Conversation, GeneratedReply, Load, ReplyError
+from viewbox.frozen import thaw
+from viewbox.records import RunConfig, ToolCall
 from viewbox.rollouts.endpoint.http import checked_key, completions_url, finite, is_loopback, retry_after, words_of
+from viewbox.rollouts.generator import Conversation, GeneratedReply, Load, ReplyError
 
 MAX_BODY = 16 * 2**20  # bytes of one reply's body
 MAX_WORDS = 300  # characters of a server's message that are kept
@@ -56,8 +56,8 @@ class OpenAIGenerator:
     `stop`, …) and `extra` are merged into every request; a value of None takes a field out (`seed`, where a server
     refuses it). Where the environment's
     `reply_format` is "native", the tools are advertised in `tools`, but not on the last turn; else the system message
-    teaches them and calls are read from the text. `tool_images` is explained in `viewbox.envs.messages`. Token counts are
-    summed in `info["usage"]`, the failed attempts in `info["failed_attempts"]`.
+    teaches them and calls are read from the text. `tool_images` is explained in `viewbox.envs.messages`. Token counts
+    are summed in `info["usage"]`, the failed attempts in `info["failed_attempts"]`.
     """
 
     def __init__(

@@ -13,8 +13,8 @@ Every question has an answer that is acted on, or a refusal in words:
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from viewbox.frozen import thaw
 from viewbox.errors import ModelError
+from viewbox.frozen import thaw
 
 Wire = dict[str, Any]
 

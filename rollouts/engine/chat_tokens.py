@@ -14,15 +14,16 @@ from typing import Any
 from cachetools import LRUCache
 
 from viewbox.envs import model_profiles
+from viewbox.envs.messages import tools_text
 from viewbox.envs.prompts.templates import Prompts
 from viewbox.envs.rules import ReplyFormat
-from viewbox.records import ImageRef, Message
-from viewbox.envs.messages import tools_text
 from viewbox.errors import ConfigError, ModelError
-from viewbox.rollouts.generator import Conversation
+from viewbox.images.ref import ImageRef
+from viewbox.records import Message
 from viewbox.rollouts.engine.architectures import Family, Pixels, family_of
-from viewbox.rollouts.engine.pixel_cache import PixelStore
 from viewbox.rollouts.engine.chat_template import ChatTemplate
+from viewbox.rollouts.engine.pixel_cache import PixelStore
+from viewbox.rollouts.generator import Conversation
 
 
 class ChatTokens:

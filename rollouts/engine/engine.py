@@ -20,17 +20,17 @@ from typing import Any
 import torch
 
 from viewbox.envs import concurrency
-from viewbox.records import RunConfig
 from viewbox.errors import ImageError, ModelError
-from viewbox.rollouts.generator import Conversation, GeneratedReply, Load
+from viewbox.records import RunConfig
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.devices import sent
-from viewbox.rollouts.engine.vision_cache import Features
+from viewbox.rollouts.engine.kv_cache import SlotCache, bytes_per_token
 from viewbox.rollouts.engine.model_runner import Forwards, inference
-from viewbox.rollouts.engine.sequence import Row, Stats
 from viewbox.rollouts.engine.sampler import Sampling, uniform
 from viewbox.rollouts.engine.scheduler import Schedule
-from viewbox.rollouts.engine.kv_cache import SlotCache, bytes_per_token
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.engine.sequence import Row, Stats
+from viewbox.rollouts.engine.vision_cache import Features
+from viewbox.rollouts.generator import Conversation, GeneratedReply, Load
 
 
 class HFGenerator:

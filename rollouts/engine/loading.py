@@ -11,8 +11,8 @@ from viewbox.configs.schema import Config, ModelSection
 from viewbox.envs import model_profiles
 from viewbox.errors import ModelError, unknown
 from viewbox.rollouts.engine import tiny_model
-from viewbox.rollouts.environments import make_envs
 from viewbox.rollouts.engine.architectures import family_of
+from viewbox.rollouts.environments import make_envs
 
 PACKAGE = "package:"
 

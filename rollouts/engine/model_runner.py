@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from viewbox.rollouts.engine.devices import sent
-from viewbox.rollouts.engine.vision_cache import Features
-from viewbox.rollouts.engine.sequence import Row, Stats
-from viewbox.rollouts.engine.kv_cache import SlotCache
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.engine.devices import sent
+from viewbox.rollouts.engine.kv_cache import SlotCache
+from viewbox.rollouts.engine.sequence import Row, Stats
+from viewbox.rollouts.engine.vision_cache import Features
 
 
 class Forwards:

@@ -5,8 +5,8 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from viewbox.records import ImageRef
 from viewbox.errors import ImageError
+from viewbox.images.ref import ImageRef
 from viewbox.rollouts.engine.architectures import Family, Pixels
 
 KEPT = 2**31  # bytes of pixels that are kept

@@ -10,8 +10,8 @@ import heapq
 import time
 from collections.abc import Collection
 
-from viewbox.rollouts.generator import Conversation, GeneratedReply
 from viewbox.rollouts.engine.sequence import Row
+from viewbox.rollouts.generator import Conversation, GeneratedReply
 
 LOOK = 4  # a row comes back at the first multiple of so many decode steps …
 AWAY = 4  # … that is at least so many after its reply

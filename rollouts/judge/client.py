@@ -17,13 +17,13 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from viewbox.records import Message
 from viewbox.errors import ConfigError
-from viewbox.rollouts.judge import background
-from viewbox.rollouts.generator import Conversation
-from viewbox.rollouts.endpoint.http import completions_url
-from viewbox.rollouts.judge.cache import ReplyCache
+from viewbox.records import Message
 from viewbox.rollouts.endpoint.client import EndpointError, OpenAIGenerator
+from viewbox.rollouts.endpoint.http import completions_url
+from viewbox.rollouts.generator import Conversation
+from viewbox.rollouts.judge import background
+from viewbox.rollouts.judge.cache import ReplyCache
 
 log = logging.getLogger("viewbox.judge")
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from viewbox.envs.sanitize import clean, wrapped
 from viewbox.frozen import thaw
 from viewbox.records import Message
-from viewbox.envs.sanitize import clean, wrapped
 from viewbox.rewards.base import finite, lookup
 
 RUBRIC = (

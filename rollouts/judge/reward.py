@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 from viewbox.errors import ConfigError
 from viewbox.rewards.base import finite
-from viewbox.rollouts.judge.client import Asker
 from viewbox.rollouts.endpoint.http import is_loopback
+from viewbox.rollouts.judge.client import Asker
 from viewbox.rollouts.judge.prompt import RUBRIC, Verdict, messages, read, text_at
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from viewbox.configs import yaml_reader
 from viewbox.envs import make
-from viewbox.records import Episode
 from viewbox.errors import ConfigError
+from viewbox.records import Episode
 from viewbox.rewards import ExactMatchReward
 from viewbox.rewards.remote import refuse_remote, remote
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
+from viewbox.errors import ConfigError, unknown
 from viewbox.frozen import Record, thaw
 from viewbox.records import Episode, RunConfig, Scores, Task
-from viewbox.errors import ConfigError, unknown
 
 _FORM = re.compile(r"\s*([^\s=!<>~]+)\s*(==|!=|>=|<=|=|>|<|~)\s*(.*?)\s*", re.DOTALL)
 _ORDER = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}

@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from viewbox import __version__
-from viewbox.records import Episode, Scores
 from viewbox.errors import ConfigError, StoreError
-from viewbox.rewards.remote import take_counts, threads_for
+from viewbox.records import Episode, Scores
 from viewbox.rewards.combined import refusals
-from viewbox.rollouts.store import columns
+from viewbox.rewards.remote import take_counts, threads_for
 from viewbox.rollouts.scoring import filters
 from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval, Samples
+from viewbox.rollouts.scoring.data_policy import leave_to_judge, named_in
 from viewbox.rollouts.scoring.parallel import in_order
 from viewbox.rollouts.scoring.reward_source import judge_of
-from viewbox.rollouts.store.reader import LINES, Loaded, load
-from viewbox.rollouts.scoring.data_policy import leave_to_judge, named_in
 from viewbox.rollouts.scoring.summary import Tally
+from viewbox.rollouts.store import columns
+from viewbox.rollouts.store.reader import LINES, Loaded, load
 
 TOTAL = ""  # the total's place among the components
 MOST_GROUPS = 100

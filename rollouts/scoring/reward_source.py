@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from viewbox.configs import yaml_reader
-from viewbox.records import Episode, Scores
 from viewbox.errors import ConfigError
+from viewbox.records import Episode, Scores
 from viewbox.rewards import build, guarded
 from viewbox.rewards.imported import imported, search_here
 

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from viewbox.records import Scores
 from viewbox.errors import ConfigError, StoreError, unknown
+from viewbox.records import Scores
 
 FOLDER = "scores"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")

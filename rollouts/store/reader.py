@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from viewbox.records import Episode, EpisodeTokens, ImageRef
 from viewbox.errors import StoreError
+from viewbox.images.ref import ImageRef
+from viewbox.records import Episode, EpisodeTokens
 from viewbox.rollouts.store import columns
 
 LINES, IMAGES, TOKENS = "episodes.jsonl", "images", "tokens"

@@ -21,9 +21,10 @@ from typing import Any, Self
 import numpy as np
 from PIL import Image
 
-from viewbox.records import Episode, EpisodeTokens, ImageRef
 from viewbox.errors import ImageError, StoreError
-from viewbox.rollouts.store.reader import IMAGES, LINES, Loaded, PNG_MODES, TOKENS, image_name, is_json, load, ref_dicts
+from viewbox.images.ref import ImageRef
+from viewbox.records import Episode, EpisodeTokens
+from viewbox.rollouts.store.reader import IMAGES, LINES, PNG_MODES, TOKENS, Loaded, image_name, is_json, load, ref_dicts
 
 __all__ = ["IMAGES", "LINES", "TOKENS", "Loaded", "Writer", "load"]
 

@@ -10,13 +10,14 @@ from threading import Barrier
 
 import pytest
 from PIL import Image
-from playing import NOTES, TASK, Find, Plain, Play, answer, call, elsewhere_and_here, played
 
+from tests.support.playing import NOTES, TASK, Find, Plain, Play, answer, call, elsewhere_and_here, played
 from viewbox.envs.base import BaseMultiTurnEnv, Reply
-from viewbox.rollouts.policies import ScriptedPolicy
-from viewbox.records import Episode, ImageRef, Task
 from viewbox.errors import ConfigError, ImageError
+from viewbox.images.ref import ImageRef
+from viewbox.records import Episode, Task
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
+from viewbox.rollouts.policies import ScriptedPolicy
 
 # ---- the opening
 

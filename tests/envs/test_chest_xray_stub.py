@@ -1,27 +1,14 @@
 """The chest X-ray agent's loop: specialists beside each other, pictures by name, failures, a user who answers."""
 
 import asyncio
-import importlib.util
 import json
 import re
-import sys
-from pathlib import Path
 
 import pytest
 
+from tests.support import chest_xray_stub as STUB
 from viewbox.rollouts.policies import ScriptedPolicy
 
-
-def load():
-    """The stub by its path: the tests are no package."""
-    path = Path(__file__).with_name("chest_xray_stub.py")
-    spec = importlib.util.spec_from_file_location("viewbox_chest_xray_stub", path)
-    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-STUB = load()
 ENV = STUB.ChestXrayStub()
 RIGHT, LEFT, NONE = ENV.tasks
 

@@ -18,9 +18,10 @@ from PIL import Image
 from pydantic import BaseModel
 
 from viewbox.envs.base import BaseMultiTurnEnv, Reply
-from viewbox.envs.tools import Found, Picture, Tool
-from viewbox.records import ImageRef, Message, Task, ToolCall
 from viewbox.envs.messages import to_wire
+from viewbox.envs.tools import Found, Picture, Tool
+from viewbox.images.ref import ImageRef
+from viewbox.records import Message, Task, ToolCall
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
 
 CHANCE = random.Random(os.urandom(8))  # how long things take: another time in every process

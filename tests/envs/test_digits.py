@@ -8,8 +8,8 @@ import pytest
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.digits.canvas import LABELS, canvas, digits
 from viewbox.envs.tools import call
-from viewbox.records import Task
 from viewbox.errors import ConfigError
+from viewbox.records import Task
 
 ENV = Digits()
 SOME = range(0, 60, 3)

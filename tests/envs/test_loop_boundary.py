@@ -2,8 +2,7 @@
 
 import re
 
-from playing import TASK, Find, Play, ask, call, with_tools
-
+from tests.support.playing import TASK, Find, Play, ask, call, with_tools
 from viewbox.envs.base import BaseMultiTurnEnv
 
 # ---- text of tools is data

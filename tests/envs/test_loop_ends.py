@@ -5,9 +5,9 @@ import json
 from typing import ClassVar
 
 import pytest
-from playing import LAST, NOTES, PICTURE, TASK, Find, Plain, Play, answer, call, played
 from pydantic import BaseModel, Field
 
+from tests.support.playing import LAST, NOTES, PICTURE, TASK, Find, Plain, Play, answer, call, played
 from viewbox.envs.base import Reply
 from viewbox.records import RunConfig, ToolCall
 

@@ -5,10 +5,11 @@ import threading
 
 import numpy as np
 import pytest
-from playing import TASK, Find, answer, call
 
+from tests.support.playing import TASK, Find, answer, call
 from viewbox.envs.tools import Outcome, Tool
-from viewbox.records import ImageRef, Task
+from viewbox.images.ref import ImageRef
+from viewbox.records import Task
 from viewbox.rollouts.play import play_many
 
 GATE = threading.Event()

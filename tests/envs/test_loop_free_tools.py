@@ -7,10 +7,10 @@ import time
 
 import numpy as np
 import pytest
-from playing import Find, Play, ask, call, with_tools
 
-from viewbox.images.view import View
+from tests.support.playing import Find, Play, ask, call, with_tools
 from viewbox.envs.tools import Found, Hidden, Outcome, Picture, Tool
+from viewbox.images.view import View
 
 # ---- tools beside the viewer's
 

@@ -3,12 +3,12 @@
 from typing import Annotated, ClassVar
 
 import pytest
-from playing import FINALISE, NOTES, NUDGE, TASK, Find, Finding, Plain, Play, answer, call, played
 from pydantic import BaseModel, Field
 
+from tests.support.playing import FINALISE, NOTES, NUDGE, TASK, Find, Finding, Plain, Play, answer, call, played
 from viewbox.envs.base import Reply
-from viewbox.frozen import FrozenDict
 from viewbox.envs.parsing.reply import MAX_BYTES
+from viewbox.frozen import FrozenDict
 from viewbox.records import ToolCall
 
 # ---- malformed replies

@@ -5,11 +5,12 @@ import threading
 
 import numpy as np
 import pytest
-from playing import TASK, Find, Play, answer, ask, call, played, with_tools
 
+from tests.support.playing import TASK, Find, Play, answer, ask, call, played, with_tools
 from viewbox.envs.base import Reply
 from viewbox.envs.tools import Outcome
-from viewbox.records import Episode, ImageRef, Task, ToolCall
+from viewbox.images.ref import ImageRef
+from viewbox.records import Episode, Task, ToolCall
 
 # ---- the viewer's tools
 

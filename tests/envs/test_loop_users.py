@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from playing import LAST, NOTES, NUDGE, TASK, Find, Plain, Play, answer, call, played
 
+from tests.support.playing import LAST, NOTES, NUDGE, TASK, Find, Plain, Play, answer, call, played
 from viewbox.records import Task
 
 # ---- plain text

@@ -13,9 +13,10 @@ from pydantic import BaseModel
 
 from viewbox.envs import tools
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.images.view import View
+from viewbox.images.ref import ImageRef
 from viewbox.images.source import Source
-from viewbox.records import ImageRef, Task
+from viewbox.images.view import View
+from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
 
 

@@ -4,10 +4,10 @@ import pytest
 from PIL import Image
 
 from viewbox import make
-from viewbox.images.coordinates import from_unit, to_unit, unit_name
-from viewbox.images.view import View
 from viewbox.envs.tools import call
 from viewbox.errors import ToolError
+from viewbox.images.coordinates import from_unit, to_unit, unit_name
+from viewbox.images.view import View
 
 SIZE = (200, 100)
 

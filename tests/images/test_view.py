@@ -8,8 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from viewbox.images.view import View, fit
 from viewbox.images.source import Source
+from viewbox.images.view import View, fit
 
 UNIT = st.floats(0, 1)
 

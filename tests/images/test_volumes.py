@@ -10,12 +10,12 @@ import pydicom
 import pytest
 from pydicom.data import get_testdata_file
 
-from viewbox.images.view import View
+from viewbox.envs.tools.tool import call
+from viewbox.errors import ImageError
 from viewbox.images.files import open_image
 from viewbox.images.source import Source
-from viewbox.envs.tools.tool import call
+from viewbox.images.view import View
 from viewbox.images.volume import AXES, Volume
-from viewbox.errors import ImageError
 
 # a body of 6 x 8 x 10 voxels, one bright at each end: value → (x to the right, y to the front, z to the head)
 MARKS = {10: (5, 4, 5), 20: (0, 4, 5), 30: (3, 7, 5), 40: (3, 0, 5), 50: (3, 4, 9), 60: (3, 4, 0)}

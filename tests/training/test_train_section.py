@@ -7,8 +7,8 @@ from viewbox.configs import schema as configs
 from viewbox.configs.schema import GRPO_ONLY
 from viewbox.errors import ConfigError
 from viewbox.training.grpo.dynamic_sampling import other_tasks, resampled, without_spread
-from viewbox.training.trainer_args import trainer_arguments
 from viewbox.training.preflight import check
+from viewbox.training.trainer_args import trainer_arguments
 
 GIVEN = {"importance_cap": 3.0, "resample": 2, "micro_batch_tokens": 4096}
 SFT = {"method": "sft", "demonstrations": {"count": 5}}

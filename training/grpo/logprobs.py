@@ -20,8 +20,8 @@ from torch.utils.checkpoint import checkpoint
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from viewbox.rollouts.engine.architectures import Family, Pixels
-from viewbox.rollouts.engine.vision_cache import in_parts
 from viewbox.rollouts.engine.model_runner import understood
+from viewbox.rollouts.engine.vision_cache import in_parts
 
 WASTE = 0.1  # of the tokens of a part may be padding
 LOGITS = 2**26  # that are held at once: of more, each part is computed again for its gradient

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from trl import GRPOTrainer
 
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.training.grpo.logprobs import Scorer, takes_scorers
 from viewbox.training.grpo.micro_batches import check_sums, chosen, micro_batches
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 
 class EpisodeLoss(GRPOTrainer):

@@ -19,19 +19,19 @@ from accelerate.utils import send_to_device
 from trl.trainer.utils import nanstd
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.records import Episode, EpisodeTokens, Task
 from viewbox.errors import ConfigError
+from viewbox.records import Episode, EpisodeTokens, Task
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.engine.engine import HFGenerator
+from viewbox.rollouts.engine.vision_cache import Features
+from viewbox.rollouts.play import play_many, sample_seed
+from viewbox.rollouts.scoring.metrics import episode_metrics
+from viewbox.rollouts.store.writer import Writer, load
 from viewbox.training.checkpoints import Checkpoints
 from viewbox.training.grpo.batch import collate, mismatch
-from viewbox.training.grpo.importance_sampling import figures, importance_ratio, weighted
-from viewbox.rollouts.play import play_many, sample_seed
-from viewbox.rollouts.engine.vision_cache import Features
-from viewbox.training.grpo.loss import EpisodeLoss
-from viewbox.rollouts.engine.engine import HFGenerator
-from viewbox.rollouts.scoring.metrics import episode_metrics
 from viewbox.training.grpo.dynamic_sampling import check_groups, other_tasks, resampled
-from viewbox.rollouts.store.writer import Writer, load
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.training.grpo.importance_sampling import figures, importance_ratio, weighted
+from viewbox.training.grpo.loss import EpisodeLoss
 
 log = logging.getLogger("viewbox.train")
 

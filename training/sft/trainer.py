@@ -14,16 +14,16 @@ from transformers import Trainer
 
 from viewbox.configs.schema import Demonstrations
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.records import Episode, EpisodeTokens
 from viewbox.errors import StoreError
+from viewbox.records import Episode, EpisodeTokens
 from viewbox.rollouts.engine import tiny_model
-from viewbox.training.checkpoints import Checkpoints
-from viewbox.training.grpo.batch import collate, mismatch, model_inputs
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.play import play_many
-from viewbox.training.evaluate import collect, script_of
 from viewbox.rollouts.scripted import Forced
 from viewbox.rollouts.store.writer import Writer, load
-from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.training.checkpoints import Checkpoints
+from viewbox.training.evaluate import collect, script_of
+from viewbox.training.grpo.batch import collate, mismatch, model_inputs
 from viewbox.training.sft.vision_task import VisionTask
 
 _VALUE = re.compile(r'[:\[,]\s*("(?:[^"\\]|\\.)*"(?!\s*:)|-?\d+(?:\.\d+)?)')
@@ -153,7 +153,9 @@ def demonstrate(env: BaseMultiTurnEnv, tokens: ChatTokens, section: Demonstratio
 def corpus_of(env: BaseMultiTurnEnv, count: int = 200) -> list[str]:
     """What a tokenizer for this environment should know: prompts and scripted conversations as text."""
     bootstrap = tiny_model.tokenizer([""], 280)
-    tokens = ChatTokens(tiny_model.processor(bootstrap), tiny_model.model(bootstrap, hidden=16, layers=1, vision_layers=2).config)
+    tokens = ChatTokens(
+        tiny_model.processor(bootstrap), tiny_model.model(bootstrap, hidden=16, layers=1, vision_layers=2).config
+    )
     generator = Forced(tokens, script_of(env, "demonstration"), max_completion_tokens=100_000)
     episodes = collect(env, env.tasks[:count], generator, slots=16, seed=0)  # type: ignore[index]
     corpus = []

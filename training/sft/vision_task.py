@@ -12,8 +12,9 @@ import torch
 from PIL import Image, ImageChops
 
 from viewbox.configs.schema import VisionSection
-from viewbox.records import Episode, ImageRef
 from viewbox.errors import StoreError
+from viewbox.images.ref import ImageRef
+from viewbox.records import Episode
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from viewbox.images.view import View, WHOLE
-from viewbox.images.statistics import describe, luminance
-from viewbox.envs.tools.builtin.drawing import gridded, outlined
 from viewbox.envs.tools.arguments import Stated
+from viewbox.envs.tools.builtin.drawing import gridded, outlined
 from viewbox.envs.tools.tool import Box, Outcome, Point, Range, tool
 from viewbox.errors import ToolError
+from viewbox.images.statistics import describe, luminance
+from viewbox.images.view import WHOLE, View
 
 Color = Literal["red", "green", "blue", "yellow", "cyan", "magenta", "white"]
 LONGEST_PROFILE = 64  # numbers that are told and kept of a profile

@@ -13,9 +13,9 @@ from typing import Annotated, ClassVar, Literal
 import cv2
 import numpy as np
 
-from viewbox.images.view import View
 from viewbox.envs.tools.builtin.intensity import gray
 from viewbox.envs.tools.tool import Outcome, Range, tool
+from viewbox.images.view import View
 
 STRIP = 64  # rows that edges are found in at a time: floats of a whole grid would not fit the cache
 SMALLEST_TILE = 16  # pixels: in a smaller one equalisation turns any gray into white

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from viewbox.images.view import View, WHOLE
-from viewbox.images.source import Source
 from viewbox.envs.tools.tool import Box, Hidden, Outcome, Point, Range, tool
 from viewbox.errors import ToolError
+from viewbox.images.source import Source
+from viewbox.images.view import WHOLE, View
 
 SMALLEST_CROP = 10  # native pixels
 SMALLEST_ZOOM = 1  # native pixels along the longer side: there is nothing to see beyond

@@ -11,8 +11,8 @@ from typing import Annotated
 import cv2
 import numpy as np
 
-from viewbox.images.view import View
 from viewbox.envs.tools.tool import Outcome, Range, tool
+from viewbox.images.view import View
 
 
 def gray(pixels: np.ndarray) -> np.ndarray:

@@ -7,10 +7,10 @@ from typing import ClassVar
 import cv2
 import numpy as np
 
-from viewbox.images.view import View
 from viewbox.envs.tools.builtin.intensity import gray
 from viewbox.envs.tools.tool import Outcome, tool
 from viewbox.errors import ToolError
+from viewbox.images.view import View
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from viewbox.images.view import View
 from viewbox.envs.tools.tool import Outcome, tool
-from viewbox.images.volume import Plane, Volume
 from viewbox.errors import ImageError, ToolError
+from viewbox.images.view import View
+from viewbox.images.volume import Plane, Volume
 
 
 @tool

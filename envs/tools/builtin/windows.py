@@ -11,11 +11,11 @@ from typing import Annotated, Literal, get_args
 import cv2
 import numpy as np
 
-from viewbox.images.view import View
-from viewbox.images.source import stretch
 from viewbox.envs.tools.builtin.intensity import gray
 from viewbox.envs.tools.tool import Outcome, Range, tool
 from viewbox.errors import ToolError
+from viewbox.images.source import stretch
+from viewbox.images.view import View
 
 NARROWEST = 50  # the least width of a window and of a threshold
 

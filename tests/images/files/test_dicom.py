@@ -16,10 +16,10 @@ from pydicom.pixels import apply_modality_lut, apply_windowing, pixel_array
 from pydicom.sequence import Sequence
 from pydicom.uid import ExplicitVRLittleEndian, RLELossless
 
-from viewbox.images.view import View
+from viewbox.errors import ImageError
 from viewbox.images.files import open_image
 from viewbox.images.source import DEPTHS
-from viewbox.errors import ImageError
+from viewbox.images.view import View
 
 
 def path(name):

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from viewbox.images.view import View
+from viewbox.errors import ImageError
 from viewbox.images.files import open_image
 from viewbox.images.source import DEPTHS
-from viewbox.errors import ImageError
+from viewbox.images.view import View
 
 RANDOM = np.random.default_rng(0)
 GREY = RANDOM.integers(0, 256, (12, 17), dtype=np.uint8)

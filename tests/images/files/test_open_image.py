@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from viewbox.images.view import View
-from viewbox.images.files import open_image, open_picture
-from viewbox.images.source import Source
-from viewbox.records import ImageRef
 from viewbox.errors import ImageError
+from viewbox.images.files import open_image, open_picture
+from viewbox.images.ref import ImageRef
+from viewbox.images.source import Source
+from viewbox.images.view import View
 
 RANDOM = np.random.default_rng(0)
 GREY = RANDOM.integers(0, 256, (12, 17), dtype=np.uint8)

@@ -1,0 +1,109 @@
+"""`ImageRef`: a picture by the hash of its pixels. Equal pictures are held in memory once."""
+
+import base64
+import hashlib
+import io
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+from PIL import Image
+
+from viewbox.errors import ImageError
+from viewbox.frozen import Record
+
+
+@dataclass(frozen=True)
+class ImageRef(Record):
+    """A picture by the hash of its decoded pixels; the pixels are in memory, in a store's folder, or at `uri`.
+
+    `hash` is the SHA-256 of mode, size and raw bytes, so the same pixels have one name whatever file they came from.
+
+    >>> ref = ImageRef.of(Image.new("L", (4, 2), 7))
+    >>> ref.width, ref.height, ref.mode, ref.open().getpixel((0, 0))
+    (4, 2, 'L', 7)
+    """
+
+    hash: str
+    width: int
+    height: int
+    mode: str = "RGB"
+    uri: str | None = None
+    pixels: Any = field(default=None, repr=False, compare=False, metadata={"beside": True})  # array, or PIL once opened
+
+    def __post_init__(self) -> None:
+        """Nothing to freeze: none of its fields holds a container."""
+
+    @classmethod
+    def of(cls, image: Image.Image | np.ndarray, *, uri: str | None = None) -> "ImageRef":
+        """The reference of an image in memory (PIL, or an array of shape (height, width[, channels]))."""
+        if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape[2:] in ((), (3,)):
+            return cls._of_bytes(image, uri)
+        picture = image if isinstance(image, Image.Image) else Image.fromarray(np.ascontiguousarray(image))
+        if picture.mode == "P":  # a palette is not in the bytes: two pictures would share a hash
+            picture = picture.convert("RGBA" if "transparency" in picture.info else "RGB")
+        digest = hashlib.sha256(f"{picture.mode} {picture.width} {picture.height} ".encode())
+        digest.update(picture.tobytes())
+        return cls(digest.hexdigest(), picture.width, picture.height, picture.mode, uri, picture)
+
+    @classmethod
+    def _of_bytes(cls, pixels: np.ndarray, uri: str | None) -> "ImageRef":
+        """Of uint8 (h, w) or (h, w, 3), kept as they are: most views are encoded and never seen as a PIL image.
+
+        Of pixels that are in memory already it is the reference that is there.
+        """
+        flat = np.ascontiguousarray(pixels)
+        (height, width), mode = flat.shape[:2], "L" if flat.ndim == 2 else "RGB"
+        digest = hashlib.sha256(f"{mode} {width} {height} ".encode())
+        digest.update(flat.reshape(-1).data)
+        key = digest.hexdigest(), uri
+        with _LOCK:
+            there = _IN_MEMORY.get(key)
+            if there is None:
+                kept = flat.copy() if flat is pixels and flat.flags.writeable else flat
+                kept.flags.writeable = False
+                there = _IN_MEMORY[key] = cls(key[0], width, height, mode, uri, kept)
+        return there
+
+    def open(self) -> Image.Image:
+        """The pixels; raises `ImageError` where they cannot be had."""
+        if isinstance(self.pixels, np.ndarray):
+            object.__setattr__(self, "pixels", Image.fromarray(self.pixels))
+        if self.pixels is not None:
+            return self.pixels
+        if self.uri is None:
+            raise ImageError(f"image {self.hash[:12]} has neither pixels nor a path")
+        from viewbox.images.files import open_picture
+
+        picture = open_picture(self.uri)
+        object.__setattr__(self, "pixels", picture)
+        return picture
+
+    def png(self) -> bytes:
+        """The pixels as a PNG file (lossless)."""
+        picture = self.open() if self.pixels is None else self.pixels
+        if isinstance(picture, np.ndarray) or picture.mode in ("L", "RGB"):
+            return _png(np.asarray(picture))
+        buffer = io.BytesIO()
+        picture.save(buffer, format="PNG", compress_level=1)
+        return buffer.getvalue()
+
+    def data_url(self) -> str:
+        """The pixels as a `data:image/png;base64,…` URL."""
+        return "data:image/png;base64," + base64.b64encode(self.png()).decode()
+
+
+# Equal pictures are held once: thousands of episodes look at the same few images, often in the same way.
+_IN_MEMORY: WeakValueDictionary[tuple[str, str | None], ImageRef] = WeakValueDictionary()
+_LOCK = Lock()
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    """uint8 (h, w) or (h, w, 3) as PNG: one filter and runs only, two to three times as fast as Pillow, no larger."""
+    import cv2
+
+    how = [cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_UP, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
+    stored = pixels if pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
+    return cv2.imencode(".png", stored, how)[1].tobytes()

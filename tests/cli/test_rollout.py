@@ -1,0 +1,502 @@
+"""`viewbox rollout`: what it plays, what it leaves behind, and that nothing is lost however it ends."""
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.support import servers
+from tests.support.servers import says, scripted, serving, status
+from viewbox import make
+from viewbox.cli import app as cli
+from viewbox.cli import rollout
+from viewbox.configs import schema
+from viewbox.envs.digits import Digits, viewer
+from viewbox.errors import ViewboxError
+from viewbox.rewards import build
+from viewbox.rollouts.store.writer import load
+
+ENV = Digits()
+RIGHT = viewer.answer(ENV, ENV.tasks[0])
+ZOOM = says("", ("a", "zoom", '{"factor": 2}'))
+KEY = "sk-a-very-secret-key"
+
+
+def looks_then_answers(body, number):
+    """One native look, then an answer."""
+    return says(RIGHT) if any(message["role"] == "tool" for message in body["messages"]) else ZOOM
+
+
+@pytest.fixture
+def viewbox(monkeypatch, capsys, tmp_path):
+    """Runs `viewbox rollout` in this process, in a folder of its own: (exit status, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["viewbox", "rollout", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        said = capsys.readouterr()
+        return caught.value.code or 0, said.out, said.err
+
+    return run
+
+
+def started(*arguments, **settings):
+    """The command as a process of its own."""
+    line = [sys.executable, "-m", "viewbox.cli", "rollout", *map(str, arguments)]
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **settings)
+
+
+def at(server, *more):
+    return ("--env", "digits", "--endpoint", server.url, "--model", "m", *more)
+
+
+def places(folder):
+    return Counter((episode.info["index"], episode.info["sample"]) for episode in load(folder / "episodes"))
+
+
+def wait_for(happens, seconds=60):
+    end = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < end, "did not happen"
+        time.sleep(0.01)
+
+
+# ---------------------------------------------------------------------- what it leaves behind
+def test_tasks_times_group_are_played_saved_and_summed_up(viewbox, tmp_path):
+    with serving(looks_then_answers) as server:
+        code, out, _ = viewbox(*at(server, "--tasks", 5, "--group", 2, "--set", "max_turns=3", "--max-tokens", 50))
+    folder = tmp_path / "runs" / "rollout-digits-m"
+    assert code == 0
+    assert places(folder) == {(i, k): 1 for i in range(5) for k in range(2)}
+    assert {episode.end_reason for episode in load(folder / "episodes")} == {"answered"}
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["metrics"]["tools/rate"] == 1.0
+    assert summary["metrics"]["end/answered"] == 1.0
+    assert (folder / "versions.json").is_file()
+    assert "10/10" in out
+    for row in ("reward", "label", "box", "tool rate", "answered"):
+        assert row in out
+    assert all(body["max_tokens"] == 50 for body in server.bodies)
+
+
+def test_the_folder_is_enough_to_score_its_episodes_again(viewbox, tmp_path):
+    reward = tmp_path / "half.yaml"
+    reward.write_text(
+        "model: {name: x}\nenv: {name: digits, noise: 3, eval: {split: test}}\n"
+        "reward: {type: exact_match, field: label}\nrollout: {temperature: 0.5}\n"
+    )
+    with serving(looks_then_answers) as server:
+        given = ("--config", reward, "--held-out", "--tasks", 4, "--out", "here", "--endpoint", server.url)
+        code, _, _ = viewbox(*given, "--model", "Qwen/Qwen2.5-VL-3B", "--set", "max_pixels=4096")
+    assert code == 0
+    saved = schema.load("here/config.yaml")
+    expected = {"noise": 3, "split": "test", "max_pixels": 4096, "coordinates": "pixel", "pixel_multiple": 28}
+    expected["reply_format"] = "native"
+    assert saved.env.settings == expected
+    env = make(saved.env.name, reward=build(saved.reward), **saved.env.settings)
+    episodes = list(load("here/episodes"))
+    assert [env.score(episode) for episode in episodes] == [episode.scores for episode in episodes]
+    assert all(episode.task.id.startswith("digits-test-") for episode in episodes)
+    assert all(body["temperature"] == 0.5 and "max_tokens" not in body for body in server.bodies)
+
+
+def test_a_setting_of_coordinates_stands_over_what_the_models_name_says(viewbox):
+    with serving(scripted(says(RIGHT))) as server:
+        viewbox(*at(server, "--tasks", 1, "--out", "o", "--model", "qwen2_5_vl-x", "--set", "coordinates=unit"))
+    assert schema.load("o/config.yaml").env.settings["coordinates"] == "unit"
+
+
+def test_how_tokens_are_drawn_reaches_the_endpoint_as_far_as_it_is_given(viewbox, tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("model: {name: m}\nenv: {name: digits}\nrollout: {min_p: 0.1, top_k: 3, stop: [a]}\n")
+    given = ("--config", file, "--tasks", 1, "--top-p", 0.9, "--top-k", 7, "--stop", "b", "--stop", "c")
+    with serving(scripted(says(RIGHT))) as server:
+        assert viewbox(*given, "--endpoint", server.url, "--out", "o")[0] == 0
+    (body,) = server.bodies
+    drawn = body.keys() - {"model", "messages", "seed", "tools"}
+    assert {name: body[name] for name in drawn} == {"min_p": 0.1, "top_k": 7, "top_p": 0.9, "stop": ["b", "c"]}
+    assert schema.load("o/config.yaml").rollout.stop == ["b", "c"]
+
+
+def test_an_extra_field_of_a_request_stands_over_an_option(viewbox):
+    with serving(scripted(says(RIGHT))) as server:
+        assert viewbox(*at(server, "--tasks", 1, "--top-k", 7, "--extra", "top_k=-1"))[0] == 0
+    assert server.bodies[0]["top_k"] == -1
+
+
+def test_without_native_tools_and_with_extra_fields(viewbox):
+    with serving(scripted(says(RIGHT))) as server:
+        more = ("--no-native-tools", "--extra", "top_k=5", "--extra", "seed=null", "--extra", "a.b=1e-3")
+        assert viewbox(*at(server, "--tasks", 1, *more))[0] == 0
+    (body,) = server.bodies
+    assert body.keys() == {"model", "messages", "top_k", "a"}
+    assert (body["top_k"], body["a"]) == (5, {"b": 0.001})
+    assert "<tools>" in body["messages"][0]["content"]
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "taught", "words"),
+    [
+        ("google/gemma-3-4b-it", ("--no-native-tools",), "json", '{"tool": <function-name>'),
+        ("google/gemma-3-4b-it", ("--no-native-tools", "--set", "reply_format=fenced"), "fenced", "```tool"),
+        ("google/gemma-3-4b-it", (), "native", None),
+    ],
+)
+def test_how_tools_are_taught_is_the_option_then_the_setting_then_the_models_default(
+    viewbox, model, given, taught, words
+):
+    with serving(scripted(says(RIGHT))) as server:
+        viewbox(*at(server, "--tasks", 1, "--out", "o", "--model", model, *given))
+    assert schema.load("o/config.yaml").env.settings["reply_format"] == taught
+    (body,) = server.bodies
+    assert ("tools" in body) == (words is None)
+    assert words is None or words in body["messages"][0]["content"]
+
+
+def test_the_thinking_tags_of_a_served_model_are_a_setting_of_its_run(viewbox):
+    said = says(RIGHT + '◁think▷Or {"label": "one", "bbox": [0, 0, 9, 9]}?◁/think▷')  # else the last object counts
+    kimi = ("--model", "moonshotai/Kimi-VL-A3B-Thinking", "--set", "coordinates=per_mille")
+    with serving(scripted(said)) as server:
+        assert viewbox(*at(server, "--tasks", 1, "--out", "o", *kimi))[0] == 0
+    (episode,) = load("o/episodes")
+    assert (episode.end_reason, dict(episode.answer)["label"]) == ("answered", ENV.tasks[0].reference["label"])
+
+
+def test_the_key_is_in_no_file_and_no_message(viewbox, tmp_path):
+    def echo(handler):
+        status(400, {"error": {"message": f"bad key {handler.headers['Authorization']}"}})(handler)
+
+    with serving(lambda body, n: says(RIGHT) if n else echo) as server:
+        code, out, err = viewbox(*at(server, "--tasks", 6, "--concurrency", 2))
+    assert code == 0
+    assert server.asked[0]["headers"]["Authorization"] == f"Bearer {KEY}"
+    assert "1 × HTTP 400: bad key Bearer ***" in out
+    assert KEY not in out + err
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 4
+    assert not [path for path in files if KEY.encode() in path.read_bytes()]
+
+
+def test_against_an_endpoint_no_torch_is_loaded(tmp_path):
+    with serving(scripted(says(RIGHT))) as server:
+        code = f"""
+import sys
+from viewbox.cli.rollout import Options, run
+run(Options(env="digits", endpoint={server.url!r}, model="m", tasks=2))
+print(sorted({{"torch", "transformers"}} & set(sys.modules)))
+"""
+        line = [sys.executable, "-c", code]
+        done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_local_model_plays_without_an_endpoint(viewbox):
+    given = ("--env", "digits", "--model", "package:tiny_viewer", "--tasks", 6, "--out", "o", "--max-tokens", 40)
+    code, out, _ = viewbox(*given, "--set", "places=4", "--set", "margin=0.25", "--set", "max_turns=3")
+    assert code == 0
+    episodes = list(load("o/episodes", tokens=True))
+    assert len(episodes) == 6
+    assert all(sum(episode.tokens.mask) > 0 for episode in episodes)
+    assert schema.load("o/config.yaml").env.settings["coordinates"] == "per_mille"
+    assert "6/6" in out
+
+
+def test_the_likeliest_token_alone_is_what_a_local_model_says_at_temperature_0(viewbox):
+    given = ("--env", "digits", "--model", "package:tiny_viewer", "--tasks", 3, "--max-tokens", 20)
+    one = ("--set", "places=4", "--set", "margin=0.25", "--set", "max_turns=2")
+    assert viewbox(*given, *one, "--top-k", 1, "--kv-bytes", "64MB", "--out", "filtered")[0] == 0
+    assert viewbox(*given, *one, "--temperature", 0, "--out", "greedy")[0] == 0
+    said = [
+        {e.info["index"]: e.tokens.completion_ids for e in load(f"{folder}/episodes", tokens=True)}
+        for folder in ("filtered", "greedy")
+    ]
+    assert said[0] == said[1]
+    assert schema.load("filtered/config.yaml").rollout.kv_bytes == 64_000_000
+
+
+# ---------------------------------------------------------------------- going on
+def test_the_same_command_plays_only_what_is_missing(viewbox):
+    with serving(scripted(says(RIGHT))) as server:
+        for tasks, asked in ((4, 4), (4, 4), (7, 7)):
+            code, out, _ = viewbox(*at(server, "--tasks", tasks, "--out", "o"))
+            assert code == 0
+            assert len(server.asked) == asked
+    assert "7/7" in out
+    assert places(Path("o")) == {(i, 0): 1 for i in range(7)}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--set", "noise=1"), "env.noise = None, given is 1"),
+        (("--seed", 1), "command.seed = 0, given is 1"),
+        (("--group", 2), "command.group = 1, given is 2"),
+        (("--model", "n"), "model.name = 'm', given is 'n'"),
+        (("--temperature", 0.5), "rollout.temperature = None, given is 0.5"),
+        (("--tool-images", "tool"), "command.tool_images = 'user', given is 'tool'"),
+    ],
+)
+def test_a_folder_is_not_gone_on_with_under_other_settings(viewbox, more, words):
+    with serving(scripted(says(RIGHT))) as server:
+        viewbox(*at(server, "--tasks", 1, "--out", "o"))
+        code, _, err = viewbox(*at(server, "--tasks", 1, "--out", "o", *more))
+    assert code == 2
+    assert err == f"error: o: was started with {words}; give the same, or another --out\n"
+
+
+def test_a_folder_is_gone_on_with_in_more_slots(viewbox):
+    with serving(scripted(says(RIGHT))) as server:
+        viewbox(*at(server, "--tasks", 1, "--out", "o"))
+        assert viewbox(*at(server, "--tasks", 2, "--out", "o", "--concurrency", 3))[0] == 0
+    assert places(Path("o")) == {(0, 0): 1, (1, 0): 1}
+
+
+def test_a_group_goes_on_with_the_seeds_it_would_have_had(viewbox):
+    with serving(scripted(says(RIGHT))) as server:
+        viewbox(*at(server, "--tasks", 6, "--group", 2, "--out", "whole"))
+        viewbox(*at(server, "--tasks", 2, "--group", 2, "--out", "parts"))
+        viewbox(*at(server, "--tasks", 6, "--group", 2, "--out", "parts"))
+    whole, parts = (
+        {(e.info["index"], e.info["sample"]): e.run_config.seed for e in load(f"{folder}/episodes")}
+        for folder in ("whole", "parts")
+    )
+    assert whole == parts
+    assert len(set(whole.values())) == 12
+
+
+def test_failed_episodes_are_kept_and_played_again_only_on_request(viewbox):
+    with serving(lambda body, n: status(400, "full") if n in (1, 3) else says(RIGHT)) as server:
+        _, out, _ = viewbox(*at(server, "--tasks", 5, "--out", "o", "--concurrency", 1))
+        assert "2 × HTTP 400: full" in out
+        assert "--retry-failed" in out
+        viewbox(*at(server, "--tasks", 5, "--out", "o"))
+        assert len(server.asked) == 5
+        _, out, _ = viewbox(*at(server, "--tasks", 5, "--out", "o", "--retry-failed"))
+    assert len(server.asked) == 7
+    assert "2 failed episodes are played again" in out
+    assert places(Path("o")) == {(i, 0): 1 for i in range(5)}
+    assert {episode.end_reason for episode in load("o/episodes")} == {"answered"}
+    retried = Path("o/episodes/retried.jsonl").read_text().splitlines()
+    assert [json.loads(line)["info"]["error"] for line in retried] == ["HTTP 400: full"] * 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_killed_command_run_again_plays_exactly_what_is_missing(tmp_path, seed):
+    def slowly(body, number):
+        time.sleep(0.02)
+        return looks_then_answers(body, number)
+
+    folder, moment = tmp_path / "o", random.Random(seed).randrange(1, 110)
+    with serving(slowly) as server:
+        given = at(server, "--tasks", 30, "--group", 2, "--concurrency", 4, "--out", folder)
+        process = started(*given, cwd=tmp_path)
+        wait_for(lambda: len(server.asked) >= moment)
+        process.kill()
+        process.communicate()
+        before = places(folder)
+        pictures = {json.dumps(body["messages"][1]) for body in server.bodies}
+        server.asked.clear()
+        again = started(*given, cwd=tmp_path)
+        assert again.communicate(timeout=120) is not None
+        assert again.returncode == 0
+        after = places(folder)
+        asked = [body for body in server.bodies if len(body["messages"]) == 2]
+    assert pictures
+    assert after == {(i, k): 1 for i in range(30) for k in range(2)}  # each once, none twice
+    assert before.items() <= after.items()
+    assert len(asked) == 60 - len(before)
+    lines = (folder / "episodes" / "episodes.jsonl").read_bytes().splitlines()
+    assert len(lines) == 60
+    assert all(json.loads(line) for line in lines)
+
+
+def test_ctrl_c_keeps_what_has_ended_and_says_how_to_go_on(tmp_path):
+    def slowly(body, number):
+        time.sleep(0.02 if number < 20 else 30)
+        return says(RIGHT)
+
+    folder = tmp_path / "o"
+    with serving(slowly) as server:
+        process = started(*at(server, "--tasks", 50, "--concurrency", 4, "--out", folder), cwd=tmp_path)
+        lines = folder / "episodes" / "episodes.jsonl"
+        wait_for(lambda: lines.is_file() and lines.read_bytes().count(b"\n") == 20)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"interrupted: 20 of 50 episodes are stored; go on with --out {folder}" in said
+    assert sum(places(folder).values()) == 20
+
+
+def test_two_commands_do_not_write_one_folder(viewbox, tmp_path):
+    def slowly(body, number):
+        time.sleep(30)
+
+    with serving(slowly) as server:
+        process = started(*at(server, "--tasks", 1, "--out", tmp_path / "o"), cwd=tmp_path)
+        try:
+            wait_for(lambda: server.asked)
+            code, _, err = viewbox(*at(server, "--tasks", 1, "--out", "o"))
+        finally:
+            process.kill()
+            process.communicate()
+    assert code == 2
+    assert "another process is still writing" in err
+
+
+# ---------------------------------------------------------------------- what goes wrong
+def test_against_a_server_that_does_everything_wrong_every_episode_is_stored_with_a_named_reason(viewbox):
+    wrong = [
+        status(429, Retry_After="1"),
+        status(500, "boom"),
+        servers.cut,
+        servers.drip,
+        status(200, "{"),
+        status(200, {"choices": []}),
+        servers.flood,
+        says(None),
+        says("\ud800 {"),
+        says("", ("a", "\udfff", '{"factor": 1e999}')),
+        ZOOM,
+        says(RIGHT),
+    ]
+    began = time.monotonic()
+    with serving(lambda body, n: wrong[(n * 5) % len(wrong)]) as server:
+        code, out, _ = viewbox(*at(server, "--tasks", 30, "--out", "o", "--time-limit", 4))
+    assert code == 0
+    assert time.monotonic() - began < 120
+    assert places(Path("o")) == {(i, 0): 1 for i in range(30)}
+    episodes = list(load("o/episodes"))
+    assert {e.end_reason for e in episodes} <= {"answered", "error", "timeout", "malformed", "max_turns"}
+    assert all(e.info["error"] for e in episodes if e.end_reason == "error")
+    assert "30/30" in out
+
+
+def test_a_refused_key_stops_the_command_at_once(viewbox):
+    with serving(scripted(status(401, {"error": {"message": "wrong key"}}))) as server:
+        code, _, err = viewbox(*at(server, "--tasks", 1000))
+    assert code == 2
+    assert len(server.asked) <= 16
+    assert err == f"error: {server.url}/chat/completions, model 'm': HTTP 401: wrong key\n"
+
+
+def test_an_endpoint_where_nobody_is_stops_the_command(viewbox):
+    with serving(scripted(says(""))) as server:
+        pass
+    code, _, err = viewbox(*at(server, "--tasks", 1000))
+    assert code == 2
+    assert f"error: {server.url}/chat/completions cannot be reached: no connection" in err
+
+
+def test_restricted_images_leave_for_this_machine_only(viewbox, monkeypatch, tmp_path):
+    (tmp_path / "hospital.py").write_text(
+        "from viewbox.envs.digits import Digits\n\n\nclass Scans(Digits):\n    restricted = True\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with serving(scripted(says(RIGHT))) as server:
+        assert viewbox("--env", "hospital:Scans", "--endpoint", server.url, "--model", "m", "--tasks", 1)[0] == 0
+    code, _, err = viewbox("--env", "hospital:Scans", "--endpoint", "https://api.example.org/v1", "--model", "m")
+    assert code == 2
+    assert "restricted and do not leave this machine" in err
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("--env", "digits"), "--model: is missing"),
+        (("--model", "m", "--endpoint", "http://127.0.0.1:1"), "--env: is missing"),
+        (("--env", "digit", "--model", "m", "--endpoint", "http://127.0.0.1:1"), "did you mean 'digits'?"),
+        (("--env", "digits", "--model", "m", "--endpoint", "127.0.0.1:1"), "allowed is http(s)://host"),
+        (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--set", "noies=1"), "'noies'"),
+        (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--set", "noise"), "key.path=value"),
+        (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--tasks", 0), "--tasks = 0"),
+        (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--tasks", 10**6), "has 100000"),
+        (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--time-limit", 0), "rollout.time_limit"),
+        (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--held-out"), "env.eval"),
+        (
+            ("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--kv-bytes", "2GB"),
+            "command line: rollout.kv_bytes = 2000000000: is about a local model; with an endpoint its server decides",
+        ),
+        (("--env", "digits", "--model", "m", "--kv-bytes", "much"), "text such as 2GiB or 500MB"),
+        (("--env", "digits", "--model", "m", "--top-p", 1.5), "command line: rollout.top_p = 1.5: allowed: a number"),
+        (("--env", "digits", "--model", "m", "--stop", ""), "rollout.stop.0 = ''"),
+        (("--env", "other", "--model", "m", "--config", "quickstart"), "the config's environment is digits"),
+        (("--env", "digits", "--model", "/no/such/folder"), "/no/such/folder"),
+    ],
+)
+def test_what_is_given_wrong_is_said_in_one_message(viewbox, tmp_path, given, words):
+    code, _, err = viewbox(*given)
+    assert code == 2
+    assert err.startswith("error: ")
+    assert words in err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_environment_with_fewer_tasks_than_asked_says_how_many(viewbox):
+    with pytest.raises(ViewboxError, match="--tasks = 9: digits has 5"):
+        rollout.prepare(
+            rollout.Options(env="digits", model="m", endpoint="http://[::1]", tasks=9, settings=["num_tasks=5"])
+        )
+
+
+# ---------------------------------------------------------------------- a real server
+@pytest.fixture(scope="module")
+def transformers_serve(tmp_path_factory):
+    """`transformers serve` on this machine, which loads the shipped model when it is asked for it: its URL."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    script = Path(sys.executable).with_name("transformers")
+    log = tmp_path_factory.mktemp("serve") / "log"
+    line = [script, "serve", "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    with log.open("w") as file:
+        process = subprocess.Popen(line, stdout=file, stderr=file, env=environment, cwd=log.parent)
+    try:
+        wait_for(lambda: _healthy(port, process, log), seconds=180)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _healthy(port, process, log):
+    assert process.poll() is None, log.read_text()
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as response:
+            return response.status == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+@pytest.mark.parametrize("how", ["tool", "user"])
+def test_the_shipped_model_behind_transformers_serve_plays(viewbox, transformers_serve, how):
+    from viewbox.rollouts.engine.loading import resolve
+
+    given = ("--endpoint", transformers_serve, "--model", resolve("package:tiny_viewer"), "--config", "quickstart")
+    code, out, err = viewbox(*given, "--held-out", "--tasks", 6, "--out", "o", "--tool-images", how)
+    assert code == 0, out + err
+    episodes = list(load("o/episodes"))
+    assert places(Path("o")) == {(i, 0): 1 for i in range(6)}
+    assert {episode.end_reason for episode in episodes} <= {"answered", "max_turns", "malformed"}
+    assert any(episode.tools_used() for episode in episodes)  # the server makes native calls of what the model writes
+    if how == "tool":  # as it was trained
+        scores = [episode.scores.components for episode in episodes if episode.end_reason == "answered"]
+        assert len(scores) >= 3
+        assert sum(one["box"] for one in scores) / len(scores) > 0.6

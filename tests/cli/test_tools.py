@@ -1,0 +1,141 @@
+"""`viewbox tools`: the reference, a chain of tools from the shell, the contact sheet, and how each ends."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from viewbox.cli import tools as trial
+from viewbox.cli.docs import tools_page
+from viewbox.envs import tools
+from viewbox.errors import ConfigError
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (100, 200), dtype=np.uint8)
+
+
+@pytest.fixture
+def scan(tmp_path):
+    Image.fromarray(PIXELS).save(tmp_path / "scan.png")
+    return tmp_path / "scan.png"
+
+
+# ---- the reference
+
+
+def test_without_a_command_the_reference_is_printed(viewbox):
+    assert viewbox("tools") == (0, tools_page.markdown(), "")
+
+
+def test_on_a_terminal_the_reference_is_a_table(viewbox, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    status, out, _ = viewbox("tools")
+    assert status == 0
+    assert "┏━━━" in out
+    assert "[x, y]" in out
+    assert all(one.name in out for members in tools_page.families().values() for one in members)
+
+
+def test_markdown_may_be_asked_for_on_a_terminal(viewbox, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert viewbox("tools", "--markdown")[1] == tools_page.markdown()
+
+
+# ---- a chain from the shell
+
+
+def test_a_chain_prints_what_a_model_reads_and_writes_what_it_sees(viewbox, scan, tmp_path):
+    out = tmp_path / "out.png"
+    status, said, _ = viewbox("tools", "try", scan, "zoom", "factor=2", "crop", "box=0,0,0.5,1", "--out", out)
+    steps = tools.chain(scan, [("zoom", {"factor": 2}), ("crop", {"box": [0, 0, 0.5, 1]})])
+    assert status == 0
+    assert said.splitlines() == [steps[0].text, steps[1].text, str(out)]
+    assert (np.asarray(Image.open(out)) == np.asarray(steps[1].image)).all()
+
+
+def test_the_budget_and_the_coordinates_may_be_chosen(viewbox, scan, tmp_path):
+    out = tmp_path / "out.png"
+    options = ("--out", out, "--max-pixels", 5000, "--coordinates", "pixel")
+    _, said, _ = viewbox("tools", "try", scan, "crop", "box=0,0,50,50", *options)
+    assert "shows: [0, 0, 50, 50]" in said
+    assert Image.open(out).size == (70, 70)
+
+
+def test_a_chain_that_only_reads_writes_the_overview(viewbox, scan, tmp_path):
+    assert viewbox("tools", "try", scan, "get_intensity_stats", "--out", tmp_path / "out.png")[0] == 0
+    assert (np.asarray(Image.open(tmp_path / "out.png")) == PIXELS).all()
+
+
+def test_a_call_that_fails_is_told_as_to_a_model_and_ends_with_2(viewbox, scan, tmp_path):
+    out = tmp_path / "out.png"
+    status, said, err = viewbox("tools", "try", scan, "zoom", "zoom", "factor=9", "zoom", "--out", out)
+    assert (status, err) == (2, "")
+    assert said.splitlines()[1:] == ["error: zoom: factor = 9: out of range; allowed: 0.5 to 4"]
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["zom", "factor=2"], "did you mean 'zoom'"),
+        (["factor=2", "zoom"], "factor=2: an argument before any tool"),
+        (["zoom", "factor=2", "factor=3"], "factor is given twice to zoom"),
+        (["zoom", "2"], "unknown tool '2'"),
+    ],
+)
+def test_what_is_no_chain_ends_with_2_in_one_line(viewbox, scan, words, problem):
+    status, out, err = viewbox("tools", "try", scan, *words)
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ")
+    assert problem in err
+    assert err.count("\n") == 1
+
+
+def test_a_file_that_is_no_image_ends_with_2_in_words(viewbox, tmp_path):
+    (tmp_path / "notes.png").write_text("not a picture")
+    for name in ("notes.png", "nowhere.png"):
+        status, _, err = viewbox("tools", "try", tmp_path / name, "zoom")
+        assert status == 2
+        assert err.startswith("error: ")
+        assert name in err
+
+
+@pytest.mark.parametrize("name", ["out.what", "nowhere/out.png"])
+def test_a_picture_that_cannot_be_written_ends_with_2_in_words(viewbox, scan, tmp_path, name):
+    status, _, err = viewbox("tools", "try", scan, "zoom", "--out", tmp_path / name)
+    assert status == 2
+    assert "cannot be written" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        ("zoom factor=2", 2),
+        ("zoom factor=2.5", 2.5),
+        ("rotate clockwise=false", False),
+        ("crop box=[0,0,1,1]", [0, 0, 1, 1]),
+        ("crop box=0,0,1,1", [0, 0, 1, 1]),
+        ("annotate_region label=1,5", "1,5"),
+        ("zoom factor=two", "two"),
+    ],
+)
+def test_values_are_json_lists_or_text(words, value):
+    ((_, arguments),) = trial.parse(words.split())
+    assert list(arguments.values()) == [value]
+
+
+def test_text_may_hold_what_separates_names_and_values():
+    assert trial.parse(["annotate_region", "label=a=b"]) == [("annotate_region", {"label": "a=b"})]
+
+
+def test_a_chain_may_be_empty():
+    assert trial.parse([]) == []
+    with pytest.raises(ConfigError):
+        trial.parse(["=3"])
+
+
+# ---- the contact sheet
+
+
+def test_a_sheet_of_ones_own_image_is_drawn(viewbox, scan, tmp_path):
+    out = tmp_path / "sheet.png"
+    assert viewbox("tools", "sheet", scan, "--out", out)[:2] == (0, f"{out}\n")
+    assert Image.open(out).mode == "RGB"

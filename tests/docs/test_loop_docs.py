@@ -1,0 +1,86 @@
+"""`docs/loop.md` leaves no setting out and names tests that exist; `docs/authoring.md` prints what its code does."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from viewbox.envs.rules import Rules
+from viewbox.envs.settings import model_of
+from viewbox.records import EndReason
+
+ROOT = Path(__file__).resolve().parents[2]
+LOOP = (ROOT / "docs" / "loop.md").read_text()
+GUIDE = (ROOT / "docs" / "authoring.md").read_text()
+NAMED = sorted(set(re.findall(r"`([\w/]+\.py)::(\w+)`", LOOP)))
+ROWS = [line for line in LOOP.split("## Rules")[1].splitlines() if line.startswith("|")]
+
+
+def functions_in(path):
+    return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize(("file", "test"), NAMED)
+def test_every_test_that_the_page_names_exists(file, test):
+    assert test in functions_in(ROOT / "tests" / file)
+
+
+def test_every_rule_has_its_test():
+    rules = [row for row in ROWS if not row.startswith(("| rule |", "| --- |"))]
+    assert len(rules) > 60
+    assert [row for row in rules if not re.search(r"\| `[\w/]+\.py::test_\w+`", row)] == []
+
+
+@pytest.mark.parametrize(("name", "field"), model_of(Rules).model_fields.items())
+def test_every_setting_is_in_the_page_with_its_default_and_meaning(name, field):
+    assert f"| `{name}` | `{json.dumps(field.default)}` | {field.description} |" in LOOP
+
+
+@pytest.mark.parametrize("reason", get_args(EndReason))
+def test_every_end_is_in_the_page(reason):
+    assert f"`{reason}`" in LOOP.split("## Settings")[0]
+
+
+# ---- the author's guide
+
+BLOCKS = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", GUIDE, re.S)
+HEARTS = BLOCKS[0][0]
+
+
+def run(code, folder):
+    """The output of a program in a folder that holds the guide's first environment as `hearts.py`."""
+    (folder / "hearts.py").write_text(HEARTS)
+    (folder / "block.py").write_text(code)
+    done = subprocess.run([sys.executable, "block.py"], capture_output=True, text=True, cwd=folder, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(("code", "printed"), BLOCKS, ids=[code.split("class ")[-1][:12] for code, _ in BLOCKS])
+def test_every_program_of_the_guide_prints_what_is_shown(code, printed, tmp_path):
+    assert run(code, tmp_path) == printed
+
+
+def test_no_program_of_the_guide_is_left_out():
+    assert GUIDE.count("```python") == len(BLOCKS) == GUIDE.count("```text")
+
+
+def test_the_guides_environment_is_under_sixty_lines_of_code():
+    assert len([line for line in HEARTS.splitlines() if line.strip()]) < 60
+
+
+def test_the_guides_environment_is_found_by_its_name_and_takes_settings(tmp_path):
+    code = "import viewbox\nprint(len(viewbox.make('hearts:Hearts', num_tasks=50).tasks))"
+    assert run(code, tmp_path) == "50\n"
+
+
+@pytest.mark.parametrize("page", [LOOP, GUIDE], ids=["loop", "authoring"])
+def test_every_page_that_a_page_links_to_exists(page):
+    links = re.findall(r"\]\(([\w./]+\.md)\)", page)
+    assert links
+    assert [link for link in links if not (ROOT / "docs" / link).is_file()] == []

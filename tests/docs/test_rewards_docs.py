@@ -1,0 +1,74 @@
+"""`docs/rewards.md` and its pictures say and show what the code does, and leave no reward out."""
+
+import doctest
+import re
+import shlex
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from viewbox.cli.docs import reward_sheet
+from viewbox.rewards import RewardSpec, build
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "rewards.md").read_text()
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.S)
+EXAMPLES = [code for language, code in BLOCKS if language == "python" and ">>>" in code]
+YAMLS = [code for language, code in BLOCKS if language == "yaml"]
+TYPES = [kind for spec in get_args(get_args(RewardSpec)[0]) for kind in get_args(spec.model_fields["type"].annotation)]
+
+
+def test_every_number_of_the_page_is_what_the_code_gives():
+    test = doctest.DocTestParser().get_doctest("\n".join(EXAMPLES), {}, "rewards.md", "rewards.md", 0)
+    found = doctest.DocTestRunner().run(test)
+    assert found.attempted > 20
+    assert found.failed == 0
+
+
+@pytest.mark.parametrize("text", YAMLS, ids=[text.split("\n")[0] for text in YAMLS])
+def test_every_yaml_of_the_page_is_a_reward(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JUDGE_KEY", "none")
+    (tmp_path / "my_rewards.py").write_text("def brief(answer, reference):\n    return 1.0\n")
+    assert build(yaml.safe_load(text)).components
+
+
+def test_what_the_command_prints_is_shown(viewbox, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reward.yaml").write_text(YAMLS[0])
+    shown = next(code for language, code in BLOCKS if language == "text" and code.startswith("$ viewbox reward try"))
+    command, printed = re.fullmatch(r"\$ viewbox (.*?[^\\])\n(.*)", shown, re.S).groups()
+    assert viewbox(*shlex.split(command.replace("\\\n", " "))) == (0, printed, "")
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_every_type_of_reward_is_in_the_page(kind):
+    assert f"`{kind}`" in PAGE or f"type:\n{kind}" in PAGE or f"type: {kind}" in PAGE
+
+
+@pytest.mark.parametrize("kind", sorted(set(TYPES) - {"judge", "python"}))
+def test_every_reward_that_is_a_formula_is_on_the_sheet(kind):
+    assert kind in {example.title for example in reward_sheet.examples()}
+
+
+def test_the_sheet_shows_rewards_that_apply():
+    assert [example.title for example in reward_sheet.examples() if example.score is None] == []
+
+
+def test_the_picture_in_the_documentation_is_the_sheet_of_today():
+    drawn, kept = reward_sheet.draw(), Image.open(DOCS / "rewards.png")
+    assert kept.size == drawn.size, "draw it again: viewbox reward sheet --out docs/rewards.png"
+    # letters are drawn a little differently by other versions of a font renderer
+    difference = np.abs(np.asarray(kept.convert("L"), dtype=float) - np.asarray(drawn.convert("L")))
+    assert difference.mean() < 1, "draw it again: viewbox reward sheet --out docs/rewards.png"
+
+
+def test_every_picture_page_and_test_that_the_page_names_exists():
+    linked = re.findall(r"\]\(([\w./]+)(?:#[\w-]+)?\)", PAGE)
+    named = [f"../{name}" for name in re.findall(r"`(\w+/[\w/]+\.(?:py|yaml))`", PAGE)]
+    assert {"rewards.png", "reward_hacking.png"} <= set(linked)
+    assert [name for name in linked + named if not (DOCS / name).exists()] == []

@@ -1,0 +1,100 @@
+"""`docs/tools.md` and `docs/tools.png` say and show what the code does, and leave no tool out."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from viewbox.cli.docs import tool_sheet, tools_page
+from viewbox.envs.tools import TOOLS
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+OURS = [one for members in tools_page.families().values() for one in members]
+VISUAL = [
+    "zoom",
+    "crop",
+    "rotate",
+    "flip_horizontal",
+    "flip_vertical",
+    "adjust_contrast",
+    "adjust_brightness",
+    "adjust_sharpness",
+    "threshold",
+    "window_level",
+    "equalize_histogram",
+    "adaptive_equalize",
+    "detect_edges",
+    "denoise",
+    "morphological",
+    "symmetry_diff",
+    "invert",
+    "get_intensity_stats",
+    "intensity_profile",
+    "measure",
+    "annotate_region",
+    "show_grid",
+    "reset",
+]
+
+
+def test_the_page_is_what_the_code_prints():
+    assert (DOCS / "tools.md").read_text() == tools_page.markdown(), (
+        "print it again: viewbox tools --markdown > docs/tools.md"
+    )
+
+
+@pytest.mark.parametrize("name", [*VISUAL, "undo", "open_image"])
+def test_every_tool_is_there(name):
+    assert name in {one.name for one in OURS}
+    assert f"### `{name}`" in tools_page.markdown()
+
+
+@pytest.mark.parametrize("one", OURS, ids=lambda one: one.name)
+def test_every_argument_is_listed_with_what_it_takes(one):
+    part = tools_page.markdown().split(f"### `{one.name}`\n")[1].split("\n#")[0]
+    assert one.description in part
+    for name, spec in one.parameters.items():
+        assert f"| `{name}` | {tools_page.takes(spec)} |" in part
+
+
+@pytest.mark.parametrize("one", OURS, ids=lambda one: one.name)
+def test_nothing_hidden_is_spoken_of(one):
+    part = tools_page.markdown().split(f"### `{one.name}`\n")[1].split("\n#")[0]
+    assert not any(f"`{name}`" in part for name in one.hidden)
+
+
+def test_every_table_row_has_as_many_cells_as_its_head():
+    for line in tools_page.markdown().splitlines():
+        if line.startswith("| argument"):
+            columns = line.count("|")
+        elif line.startswith("|"):
+            assert line.count("|") == columns
+            assert "|  |" not in line.replace("| |", "|  |")[:-3]
+
+
+def test_every_module_of_tools_is_a_family_with_a_sentence():
+    families = {one.family for one in TOOLS.values() if one in OURS}
+    assert families <= set(tools_page.ORDER)
+    assert all(tools_page.about(family).endswith(".") for family in families)
+
+
+def test_every_visual_tool_is_on_the_sheet_and_works_there():
+    found = {cell.name: cell for cell in tool_sheet.cells(tool_sheet.example())}
+    assert set(VISUAL) <= set(found)
+    assert [name for name, cell in found.items() if cell.words.startswith("error")] == []
+
+
+def test_a_tool_that_changes_the_view_shows_another_picture_on_the_sheet():
+    found = {cell.name: cell.picture for cell in tool_sheet.cells(tool_sheet.example()) if cell.picture is not None}
+    whole = found.pop("the image")
+    same = {name for name, picture in found.items() if picture.tobytes() == whole.tobytes()}
+    assert same == {"undo", "reset", "open_image"}
+
+
+def test_the_picture_in_the_documentation_is_the_sheet_of_today():
+    drawn, kept = tool_sheet.draw(tool_sheet.example()), Image.open(DOCS / "tools.png")
+    assert kept.size == drawn.size, "draw it again: viewbox tools sheet --out docs/tools.png"
+    # letters are drawn a little differently by other versions of a font renderer
+    difference = np.abs(np.asarray(kept.convert("L"), dtype=float) - np.asarray(drawn.convert("L")))
+    assert difference.mean() < 1, "draw it again: viewbox tools sheet --out docs/tools.png"

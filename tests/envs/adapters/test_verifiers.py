@@ -1,0 +1,293 @@
+"""The verifiers adapter, through verifiers' own commands: the same messages, ends and scores as our own driver."""
+
+import asyncio
+import importlib.metadata
+import importlib.util
+import inspect
+import json
+import os
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.support import verifiers_server as scripted
+from viewbox.envs.digits import Digits, viewer
+from viewbox.envs.messages import to_wire
+from viewbox.errors import ConfigError
+from viewbox.publish import publish
+from viewbox.records import Episode
+from viewbox.rollouts.endpoint.client import OpenAIGenerator
+from viewbox.rollouts.play import play_many
+
+say = scripted.say
+
+SETTINGS = {"split": "test", "num_tasks": 13, "max_turns": 7}
+ENV = Digits(**SETTINGS)
+LOOK = json.dumps({"factor": 4, "center": [500, 500]})
+
+
+def right(number):
+    return viewer.answer(ENV, ENV.tasks[number])
+
+
+def wrong(number):
+    return json.dumps({"label": "one", "bbox": [0, 0, 400, 500], "continue": False})
+
+
+# What the model says to each task, by its number, and how that has to end.
+SCRIPTS = {
+    "looks, then answers right": (lambda n: [say(None, ("a", "zoom", LOOK)), say(right(n))], "answered"),
+    "calls several tools at once": (
+        lambda n: [
+            say("So:", ("a", "zoom", LOOK), ("b", "zom", LOOK), ("c", "zoom", "{not JSON"), ("d", "zoom", "{}")),
+            say(right(n)),
+        ],
+        "answered",
+    ),
+    "is nudged back to the format": (
+        lambda n: [say("It is a one."), say("I am sure."), say(viewer.gold_look(ENV, ENV.tasks[n])), say(wrong(n))],
+        "answered",
+    ),
+    "is malformed to the end": (lambda n: [say("no")] * 5, "malformed"),
+    "calls a tool on the last turn": (lambda n: [say("", (f"c{i}", "zoom", LOOK)) for i in range(7)], "max_turns"),
+    "answers beside a call on the last turn": (
+        lambda n: [say("", (f"c{i}", "zoom", LOOK)) for i in range(6)] + [say(right(n), ("z", "zoom", LOOK))],
+        "answered",
+    ),
+    "is cut off, then answers": (
+        lambda n: [say('{"label": "tw', finish_reason="length"), say(right(n))],
+        "answered",
+    ),
+    "keeps notes until the turns run out": (lambda n: [say('{"label": "one", "continue": true}')] * 7, "max_turns"),
+    "answers at once and wrong": (lambda n: [say(wrong(n))], "answered"),
+    "gives a box that is none": (lambda n: [say('{"label": "two", "bbox": [9, 9, 1, 1]}'), say(right(n))], "answered"),
+    "reasons in a field of its own": (
+        lambda n: [say("", ("a", "zoom", LOOK), reasoning_content="Hm."), say(right(n), reasoning_content="Ah.")],
+        "answered",
+    ),
+    "has an endpoint that is busy once": (
+        lambda n: [say("", ("a", "zoom", LOOK)), scripted.fail(503), say(right(n))],
+        "answered",
+    ),
+    "has an endpoint that refuses": (lambda n: [say("", ("a", "zoom", LOOK)), scripted.fail(400), say("")], "error"),
+}
+NUMBERS = dict(zip(SCRIPTS, count()))
+PLAYED = [name for name, (_, end) in SCRIPTS.items() if end != "error"]
+
+
+def scripts(env=ENV):
+    """First image → replies, for every script."""
+    return {overview(env, number): SCRIPTS[name][0](number) for name, number in NUMBERS.items()}
+
+
+def overview(env, number):
+    return scripted.first_image(to_wire(env.reset(env.tasks[number], seed=0).messages))
+
+
+def play(env, tool_images="tool"):
+    """The episodes of our own driver by task number, and the bodies its own client sent for each first image."""
+
+    async def all_of_them():
+        generator = OpenAIGenerator(server.url, "scripted", tool_images=tool_images, first_pause=0.01)
+        episodes = [one async for one in play_many(env, [env.tasks[number] for number in NUMBERS.values()], generator)]
+        await generator.close()
+        return {episode.info["index"]: episode for episode in episodes}
+
+    with scripted.serve(scripts(env)) as server:
+        return asyncio.run(all_of_them()), server.requests
+
+
+def command(name, *arguments, path, cwd):
+    """Runs one of verifiers' installed commands with `path` on its import path."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("PRIME_")}
+    env |= {"PYTHONPATH": str(path), "HOME": str(cwd), "OMP_NUM_THREADS": "1"}
+    called = [Path(sys.executable).with_name(name), *map(str, arguments)]
+    done = subprocess.run(called, capture_output=True, text=True, cwd=cwd, env=env, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def evaluate(package, server, out, *arguments):
+    """One `vf-eval`; the traces by task number."""
+    limits = ["--no-push", "--no-rich", "-n", len(SCRIPTS), "-o", out]
+    given = ["viewbox-digits", "--model", "scripted", "--client.base-url", server.url, *limits, *arguments]
+    command("vf-eval", *given, path=package, cwd=out.parent)
+    return traces(out)
+
+
+def traces(out):
+    (saved,) = out.rglob("traces.jsonl")
+    found = [trace for line in saved.read_text().splitlines() for trace in json.loads(line)["traces"]]
+    return {trace["task"]["data"]["number"]: trace for trace in found}
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("published") / "out"
+    publish("digits", folder, settings=SETTINGS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(package, tmp_path_factory):
+    """vf-eval and our own driver on the same scripts: (traces, requests, our episodes, our requests, folder)."""
+    out = tmp_path_factory.mktemp("run") / "eval"
+    with scripted.serve(scripts()) as server:
+        found = evaluate(package, server, out)
+    episodes, sent = play(ENV)
+    return found, server.requests, episodes, sent, out
+
+
+def as_sent(bodies):
+    return [(body["messages"], body.get("tools", [])) for body in bodies]
+
+
+def without_reasoning(sent):
+    return [([{k: v for k, v in one.items() if "reasoning" not in k} for one in said], tools) for said, tools in sent]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_endpoint_receives_what_our_own_driver_sends(run, name):
+    _, requests, _, sent, _ = run
+    received = as_sent(requests[overview(ENV, NUMBERS[name])])
+    assert without_reasoning(received) == as_sent(sent[overview(ENV, NUMBERS[name])])
+    assert any("reasoning" in key for said, _ in received for one in said for key in one) == ("reasons" in name)
+
+
+def test_the_tools_are_offered_on_every_turn_but_the_last(run):
+    bodies = run[1][overview(ENV, NUMBERS["calls a tool on the last turn"])]
+    assert [bool(body.get("tools")) for body in bodies] == [True] * 6 + [False]
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_ends_and_scores_are_those_of_our_own_driver(run, name):
+    found, _, episodes, _, _ = run
+    trace, ours = found[NUMBERS[name]], episodes[NUMBERS[name]]
+    theirs = Episode.from_dict(trace["info"]["viewbox"])
+    assert ours.end_reason == SCRIPTS[name][1]
+    assert trace["stop_condition"] == theirs.end_reason == ours.end_reason
+    assert (theirs.answer, theirs.flags, theirs.turns) == (ours.answer, ours.flags, ours.turns)
+    assert (theirs.terminated, theirs.truncated) == (ours.terminated, ours.truncated)
+    assert trace["rewards"] == {"total": {"score": ours.scores.total, "weight": 1.0}}
+    assert trace["metrics"] == ours.scores.components
+    assert theirs.scores == ours.scores
+
+
+def test_the_scores_are_not_all_the_same(run):
+    totals = {round(trace["rewards"]["total"]["score"], 3) for trace in run[0].values() if trace["ok"]}
+    assert len(totals) > 3
+    assert 0.0 in totals
+
+
+def test_an_endpoint_that_refuses_ends_its_own_episode_as_an_error(run):
+    number = NUMBERS["has an endpoint that refuses"]
+    trace = run[0][number]
+    assert not trace["ok"]
+    assert trace["errors"][-1]["type"] == "ProviderError"
+    assert trace["info"]["viewbox"]["end_reason"] == run[2][number].end_reason == "error"
+    assert sum(trace["ok"] for trace in run[0].values()) == len(PLAYED)
+
+
+def test_a_trace_is_one_conversation_but_where_the_request_itself_changed(run):
+    # verifiers branches where the tools go, on the last turn, and where arguments that are no JSON are mended
+    changed = [name for name, number in NUMBERS.items() if len(run[1][overview(ENV, number)]) == ENV.max_turns]
+    changed.append("calls several tools at once")
+    for name, number in NUMBERS.items():
+        nodes = run[0][number]["nodes"]
+        line = [node.get("parent") for node in nodes] == [None, *range(len(nodes) - 1)]
+        assert line == (name not in changed), name
+
+
+def test_a_task_and_the_record_of_the_episode_hold_no_image(run):
+    assert "data:image" in json.dumps(run[0][0]["nodes"])
+    assert not any("data:image" in json.dumps([trace["task"], trace["info"]]) for trace in run[0].values())
+
+
+def test_every_rollout_has_its_own_recorded_seed(run):
+    seeds = [trace["info"]["viewbox"]["run_config"]["seed"] for trace in run[0].values()]
+    assert len(set(seeds)) == len(seeds)
+
+
+def test_replay_recomputes_the_scores_from_the_trace(run, package, tmp_path):
+    (config,) = run[4].rglob("traces.jsonl")
+    command("vf-replay", config.parent, "--no-rich", "-o", tmp_path / "again", path=package, cwd=tmp_path)
+    again = traces(tmp_path / "again")
+    assert len(again) == len(SCRIPTS)
+    for number, trace in run[0].items():
+        assert again[number]["rewards"] == trace["rewards"]
+        assert again[number]["metrics"] == trace["metrics"]
+
+
+def test_settings_and_the_place_of_tool_images_can_be_changed_at_run_time(package, tmp_path):
+    env = Digits(**SETTINGS | {"max_turns": 6})
+    with scripted.serve(scripts(env)) as server:
+        changed = ["--env.tool-images", "user", "--env.taskset.settings", '{"max_turns": 6}']
+        found = evaluate(package, server, tmp_path / "eval", *changed, "--env.agent.max-turns", "5")
+    episodes, sent = play(env, "user")
+    several, endless = NUMBERS["calls several tools at once"], NUMBERS["calls a tool on the last turn"]
+    received = as_sent(server.requests[overview(env, several)])
+    assert received == as_sent(sent[overview(env, several)])
+    assert [one["role"] for one in received[-1][0]][-6:] == ["assistant", *["tool"] * 4, "user"]
+    assert found[several]["rewards"]["total"]["score"] == episodes[several].scores.total
+    # verifiers' own limit came first: it is named as ours would be, and what was said so far is scored
+    assert len(server.requests[overview(env, endless)]) == 5
+    assert found[endless]["info"]["viewbox"]["end_reason"] == found[endless]["stop_condition"] == "max_turns"
+    assert found[endless]["rewards"]["total"]["score"] == 0.0
+
+
+# ------------------------------------------------------------------ what the adapter relies on
+def test_the_pin_of_verifiers_has_not_moved():
+    import verifiers.v1 as vf
+    from verifiers.v1.dialects.chat import message_to_wire, parse_message
+    from verifiers.v1.harness import Harness, HarnessSession
+
+    assert importlib.metadata.version("verifiers").split(".")[:2] == ["0", "4"]
+    handed = ["self", "ctx", "trace", "runtime", "endpoint", "secret", "mcp_urls", "data", "tool_interception_url"]
+    assert list(inspect.signature(Harness.session).parameters) == handed
+    assert list(inspect.signature(HarnessSession.__init__).parameters) == ["self", "harness", *handed[1:]]
+    assert list(inspect.signature(HarnessSession._run).parameters) == ["self", "messages"]
+    assert issubclass(vf.SingleAgentEnv, vf.Env)
+    assert {"info", "state", "stop_condition", "calls", "errors"} <= set(vf.Trace.model_fields)
+    state = ENV.reset(ENV.tasks[0], seed=0)
+    for message in to_wire(state.messages):
+        assert message_to_wire(parse_message(message)) == message
+
+
+def test_another_minor_version_of_verifiers_is_refused_in_words():
+    code = "import importlib.metadata as m; m.version = lambda name: '0.5.0'; import viewbox.envs.adapters.verifiers"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
+    assert "ConfigError: verifiers 0.5.0 is installed; verifiers 0.4 is needed: pip install" in said
+
+
+def test_without_verifiers_the_adapter_says_what_to_install():
+    code = "import sys; sys.modules['verifiers'] = None; import viewbox.envs.adapters.verifiers"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
+    assert "ConfigError: verifiers 0.4 is needed: pip install 'verifiers>=0.4,<0.5'" in said
+
+
+def test_nothing_but_the_adapter_needs_verifiers():
+    code = "import viewbox, viewbox.cli, viewbox.envs.digits, viewbox.publish, sys; print('verifiers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_an_environment_that_breaks_leaves_a_named_end_in_the_trace():
+    from viewbox.envs.adapters import verifiers as adapter
+
+    data = adapter.ViewboxData(environment="digits", settings={"num_tasks": 3}, number=7)
+    interaction = type("Interaction", (), {"trace": adapter.vf.Trace.model_construct(id="ab" * 16, info={})})()
+    config = adapter.vf.AgentConfig(sampling=adapter.vf.SamplingConfig())
+    interaction.trace.agent = type("Agent", (), {"config": config})
+    with pytest.raises(IndexError):
+        asyncio.run(adapter._play(data, interaction, "tool"))
+    assert interaction.trace.info["viewbox"]["end_reason"] == "error"
+    assert interaction.trace.info["viewbox"]["info"]["error"] == "IndexError: task 7 of 3"
+
+
+def test_a_missing_verifiers_is_a_config_error_as_everything_else_is():
+    from viewbox.envs.adapters.verifiers_harness import supported
+
+    supported("0.4.7")
+    with pytest.raises(ConfigError, match=r"0\.40\.1 is installed"):
+        supported("0.40.1")

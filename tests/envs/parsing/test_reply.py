@@ -1,0 +1,497 @@
+"""What a reply can say, one behaviour a test."""
+
+import doctest
+import json
+
+import pytest
+
+from viewbox.envs.parsing import answer_schema, calls, lenient_json, reply, strict_json
+from viewbox.envs.parsing.reply import (
+    MAX_BYTES,
+    MAX_ITEMS,
+    THINKING,
+    Answer,
+    Malformed,
+    ParsedCall,
+    Shape,
+    ToolCalls,
+    native,
+    parse,
+)
+from viewbox.envs.parsing.scan import Scan, lone_call
+from viewbox.records import ToolCall
+
+
+def call(name="zoom", **arguments):
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+@pytest.mark.parametrize("module", [reply, calls, lenient_json, answer_schema, strict_json])
+def test_the_examples_in_the_docstrings_run(module):
+    assert doctest.testmod(module).failed == 0
+
+
+# ---- answers
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1}',
+        'I see it. {"a": 1} That is all.',
+        '```json\n{"a": 1}\n```',
+        '\n\n{\n"a"\n:\n1}',
+        'set {x} of [1]: {"a": 1}',
+    ],
+)
+def test_an_object_is_found_wherever_it_stands(text):
+    assert parse(text) == Answer({"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [("null", False), ("0", False), ("1", True), ("true", True), ('"TRUE"', True), ('"yes"', True), ('"No"', False)],
+)
+def test_continue_is_coerced_and_taken_out_of_the_value(said, meant):
+    assert parse(f'{{"a": 1, "continue": {said}}}') == Answer({"a": 1}, wants_more=meant)
+
+
+@pytest.mark.parametrize("said", ["2", "1.0", '"maybe"', "[]", "{}", '""'])
+def test_any_other_continue_is_malformed(said):
+    assert parse(f'{{"a": 1, "continue": {said}}}').kind == "bad_continue"
+
+
+def test_the_last_of_several_objects_is_the_answer():
+    assert parse('First {"a": 1}, no: {"a": 2}.') == Answer({"a": 2})
+
+
+def test_an_empty_object_after_the_answer_does_not_replace_it():
+    assert parse('{"a": 1} and {}') == Answer({"a": 1})
+
+
+def test_an_object_inside_a_broken_object_is_not_the_answer():
+    outcome = parse('{"boxes": [{"x": 1}], "label": oops!, "box": {"x": 2}}')
+    assert outcome.kind == "invalid"
+    assert 'a comma or } is expected, before \'!, "box"' in outcome.reason
+
+
+def test_an_object_inside_a_list_is_not_the_answer():
+    assert parse('[{"a": 1}, {"a": 2}]').kind == "not_an_object"
+
+
+def test_a_tag_inside_a_string_is_only_text():
+    assert parse('{"a": "<tool_call> </think> {"}') == Answer({"a": "<tool_call> </think> {"})
+
+
+def test_a_whole_object_before_a_broken_one_is_salvaged():
+    assert parse('{"a": 1} or rather {"a": oops!}') == Answer({"a": 1}, flags=frozenset({"salvaged"}))
+
+
+def test_a_whole_object_in_a_reply_that_was_cut_off_is_salvaged():
+    assert parse('{"a": 1} becau', finish_reason="length").flags == {"salvaged"}
+
+
+def test_an_answer_cannot_be_changed():
+    with pytest.raises(TypeError):
+        parse('{"a": 1}').value["a"] = 2
+
+
+# ---- thinking
+
+
+@pytest.mark.parametrize(
+    "text", ['<think>{"a": 1}</think>{"b": 2}', '{"a": 1} hm</think>{"b": 2}', '<think>{"a": </think>{"b": 2}']
+)
+def test_an_object_in_the_thinking_is_not_the_answer(text):
+    assert parse(text) == Answer({"b": 2})
+
+
+def test_a_call_in_the_thinking_is_not_made():
+    assert parse(f'<think>{call()}</think>{{"b": 2}}') == Answer({"b": 2})
+
+
+def test_thinking_that_never_ends_is_named():
+    outcome = parse('<think>it is {"a": 1}')
+    assert outcome.kind == "no_json"
+    assert "</think>" in outcome.reason
+
+
+# ---- malformed
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("", "empty"),
+        (" \n\t", "empty"),
+        ("It is on the left.", "no_json"),
+        ("[1, 2]", "not_an_object"),
+        ('"left"', "not_an_object"),
+        ("```json\n42\n```", "not_an_object"),
+        ("{'a': 'it's'}", "invalid"),
+        ('{"a": 1,', "invalid"),
+        ('{"a": NaN}', "invalid"),
+        ('{"a": -Infinity}', "invalid"),
+        ('{"a": 1e999}', "invalid"),
+        ('{"a": ' + "9" * 5000 + "}", "invalid"),
+        ('{"a": ' + "[" * 65 + "]" * 65 + "}", "invalid"),
+        ('{"a": ' + "[" * 30000 + "]" * 30000 + "}", "invalid"),
+        ('{"a": [' + "1," * 20000 + "1]}", "invalid"),
+        ("{'a': [" + "1," * 20000 + "1]}", "invalid"),
+        ("{'a': " + "[" * 65 + "]" * 65 + "}", "invalid"),
+        ("{'a': 1e999}", "invalid"),
+        ("{'a': " + "9" * 5000 + "}", "invalid"),
+        ('{"a": 1}' * (MAX_ITEMS + 1), "invalid"),
+    ],
+)
+def test_a_malformed_reply_has_its_kind(text, kind):
+    assert parse(text).kind == kind
+
+
+def test_a_key_given_twice_is_named():
+    outcome = parse('{"a": {"left": 1, "left": 2}}')
+    assert (outcome.kind, outcome.reason) == ("invalid", "the key 'left' is given twice")
+
+
+def test_a_key_given_twice_in_mended_json_is_named():
+    assert "the key 'a' is given twice" in parse("{'a': 1, 'a': 2}").reason
+
+
+def test_the_limit_of_bytes_can_be_set():
+    assert parse('{"a": 1}', max_bytes=7).kind == "too_long"
+
+
+def test_a_reply_cut_off_without_a_whole_object_is_truncated():
+    assert parse('{"a": {"b": 1}, "c', finish_reason="length").kind == "truncated"
+
+
+def test_the_size_is_counted_in_bytes_before_anything_is_read():
+    fits = '{"a": "' + "x" * (MAX_BYTES - 9) + '"}'
+    assert isinstance(parse(fits), Answer)
+    assert parse(fits + " ").kind == "too_long"
+    assert parse('{"a": "' + "é" * (MAX_BYTES // 2) + '"}').kind == "too_long"
+
+
+# ---- schema
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"box": {"type": "array", "items": {"type": "number"}}, "label": {"enum": ["left", "right"]}},
+    "required": ["label"],
+}
+
+
+def test_an_answer_that_fits_the_schema_passes():
+    assert parse('{"label": "left", "box": [0.1], "continue": true}', schema=SCHEMA).wants_more
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"box": []}', "'label' is a required property"),
+        ('{"label": "up"}', "label: 'up' is not one of ['left', 'right']"),
+        ('{"label": "left", "box": [0.1, "b"]}', "box[1]: 'b' is not of type 'number'"),
+    ],
+)
+def test_a_violation_names_the_field_and_what_is_wrong(text, words):
+    assert parse(text, schema=SCHEMA) == Malformed(words, "invalid")
+
+
+# ---- tool calls
+
+
+def test_every_call_of_a_reply_is_read_in_order():
+    outcome = parse(f"Let me look. {call(factor=2)} and {call('reset')}")
+    assert [(c.call.id, c.call.name, c.call.arguments, c.error) for c in outcome.calls] == [
+        ("call_0", "zoom", {"factor": 2}, None),
+        ("call_1", "reset", {}, None),
+    ]
+
+
+def test_a_call_without_arguments_has_none():
+    assert parse('<tool_call>{"name": "reset"}</tool_call>').calls[0].call.arguments == {}
+
+
+@pytest.mark.parametrize(
+    ("block", "name", "words"),
+    [
+        ("zoom(2)", "", "not valid JSON"),
+        ("", "", "not valid JSON"),
+        ("[1]", "", "one JSON object"),
+        ('{"arguments": {}}', "", 'no "name"'),
+        ('{"name": 3, "arguments": {}}', "", 'no "name"'),
+        ('{"name": "zoom", "arguments": [2]}', "zoom", "must be a JSON object"),
+        ('{"name": "zoom", "arguments": {"a": NaN}}', "zoom", "NaN"),
+        ('{"name": "zoom", "arguments": {"a": 1, "a": 2}}', "zoom", "'a' is given twice"),
+        ('{"name": "zoom"} {"name": "crop"}', "zoom", "nothing after it"),
+    ],
+)
+def test_a_broken_call_is_kept_with_its_raw_text_and_the_reason(block, name, words):
+    outcome = parse(f"<tool_call>{block}</tool_call>{call()}")
+    broken, whole = outcome.calls
+    assert (broken.call.id, broken.call.name, broken.call.arguments) == ("call_0", name, block)
+    assert words in broken.error
+    assert outcome.errors == (broken.error,)
+    assert (whole.call.id, whole.error) == ("call_1", None)
+
+
+def test_an_unclosed_call_that_is_whole_counts():
+    outcome = parse('<tool_call>{"name": "zoom", "arguments": {"factor": 2}}')
+    assert outcome.calls[0].call.arguments == {"factor": 2}
+    assert outcome.errors == ()
+
+
+def test_an_unclosed_call_that_is_not_whole_was_cut_off():
+    assert "cut off" in parse('<tool_call>{"name": "zoom", "argu', finish_reason="length").errors[0]
+
+
+def test_an_unclosed_call_does_not_swallow_the_next():
+    outcome = parse(f'<tool_call>{{"name": "zoom", {call()}')
+    assert [c.error is None for c in outcome.calls] == [False, True]
+
+
+def test_a_broken_object_does_not_swallow_a_call():
+    assert len(parse(f'{{"a": oops {call()}').calls) == 1
+
+
+def test_a_closing_tag_inside_an_argument_is_only_text():
+    assert parse(call("search", query="</tool_call>")).calls[0].call.arguments == {"query": "</tool_call>"}
+
+
+def test_an_answer_beside_the_calls_is_kept():
+    assert parse(call() + '{"a": 1, "continue": true}').answer == {"a": 1}
+
+
+def test_an_invalid_answer_beside_the_calls_is_not_kept():
+    assert parse(call() + '{"label": "up"}', schema=SCHEMA).answer is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ['{"factor": 2}', '"{\\"factor\\": 2}"', "\"{'factor': 2,}\"", '" { \\"factor\\" : 2 } "', "{'factor': 2}"],
+)
+def test_arguments_are_read_as_an_object_or_as_a_string_that_holds_one(arguments):
+    outcome = parse(f'<tool_call>{{"name": "zoom", "arguments": {arguments}}}</tool_call>')
+    assert outcome.errors == ()
+    assert outcome.calls[0].call.arguments == {"factor": 2}
+
+
+@pytest.mark.parametrize("arguments", ["null", '""', '" "'])
+def test_arguments_that_are_nothing_are_no_arguments(arguments):
+    assert parse(f'<tool_call>{{"name": "reset", "arguments": {arguments}}}</tool_call>').calls[0] == ParsedCall(
+        ToolCall("call_0", "reset", {})
+    )
+
+
+def test_a_native_call_has_its_string_of_arguments_read():
+    assert native(ToolCall("x", "zoom", "{'factor': 2}")) == ParsedCall(ToolCall("x", "zoom", {"factor": 2}))
+
+
+def test_a_native_call_whose_string_cannot_be_read_keeps_it_with_the_reason():
+    parsed = native(ToolCall("x", "zoom", "{factor 2}"))
+    assert parsed.call.arguments == "{factor 2}"
+    assert "the key 'factor' is not followed by a colon" in parsed.error
+
+
+@pytest.mark.parametrize("label", ["tool", "tool_call", "tool_code"])
+def test_a_fenced_block_is_a_call(label):
+    outcome = parse(f'```{label}\n{{"tool": "zoom", "arguments": {{"a": "```"}}}}\n```\n{{"b": 1}}')
+    assert outcome.calls[0].call == ToolCall("call_0", "zoom", {"a": "```"})
+    assert outcome.answer == {"b": 1}
+
+
+def test_an_action_is_a_call():
+    assert parse('{"tool": "zoom", "arguments": {"factor": 2}}').calls[0].call.name == "zoom"
+
+
+def test_an_action_without_arguments_is_a_call():
+    assert parse('{"tool": "reset"}').calls == (ParsedCall(ToolCall("call_0", "reset", {})),)
+
+
+def test_an_action_is_the_answer_where_the_answer_has_those_fields():
+    shape = Shape.of({"properties": {"tool": {"type": "string"}, "arguments": {"type": "object"}}})
+    value = {"tool": "zoom", "arguments": {"factor": 2}}
+    assert parse(json.dumps(value), shape=shape) == Answer(value)
+
+
+def test_a_name_alone_is_no_call():
+    assert parse('{"name": "zoom"}') == Answer({"name": "zoom"})
+
+
+def test_two_names_that_differ_are_no_name():
+    assert "name" in parse('{"tool": "zoom", "name": "crop", "arguments": {}}').errors[0]
+
+
+def test_the_flags_of_an_answer_beside_a_call_are_kept():
+    outcome = parse(call() + "{'a': 1}")
+    assert (outcome.answer, outcome.flags) == ({"a": 1}, {"repaired"})
+
+
+# ---- the thinking's tags
+
+
+def test_thinking_tags_are_a_setting():
+    pairs = (("◁think▷", "◁/think▷"), ("<a>", "</a>"))
+    assert parse('◁think▷{"a": 1}◁/think▷<a>{"a": 2}</a>{"a": 3}<think>', thinking=pairs) == Answer({"a": 3})
+
+
+def test_a_closing_tag_alone_can_be_given():
+    assert parse('{"a": 1}</t>{"a": 2}', thinking=(("", "</t>"),)) == Answer({"a": 2})
+
+
+def test_without_tags_there_is_no_thinking():
+    assert parse('<think>{"a": 1}', thinking=()) == Answer({"a": 1})
+
+
+# ---- a shape, which only helps to read
+
+NESTED = {
+    "type": "object",
+    "properties": {"label": {"type": "string"}, "place": {"$ref": "#/$defs/Place"}},
+    "required": ["label"],
+    "$defs": {"Place": {"type": "object", "properties": {"side": {"type": "string"}, "lobe": {"type": "string"}}}},
+}
+SHAPE = Shape.of(NESTED)
+
+
+def test_a_shape_is_made_once_a_schema():
+    assert Shape.of(NESTED) is SHAPE
+    assert hash(SHAPE)
+
+
+def test_a_schema_implies_its_shape():
+    assert parse('{"result": {"label": "x"}}', schema=NESTED).flags == {"repaired"}
+
+
+def test_continue_beside_a_wrong_key_is_kept():
+    assert parse('{"result": {"label": "x"}, "continue": true}', shape=SHAPE).wants_more
+
+
+def test_an_answer_is_not_unwrapped_where_a_field_stands_beside_it():
+    value = {"place": {"side": "left"}, "other": {"label": "x"}}
+    assert parse(json.dumps(value), shape=SHAPE) == Answer(value)
+
+
+def test_an_object_without_what_is_required_is_not_unwrapped():
+    assert parse('{"result": {"place": {}}}', shape=SHAPE) == Answer({"result": {"place": {}}})
+
+
+def test_inner_keys_are_wrapped_under_their_parent_on_the_last_turn_only():
+    assert parse('{"side": "left"}', shape=SHAPE, last=True) == Answer(
+        {"place": {"side": "left"}}, flags=frozenset({"salvaged"})
+    )
+    assert parse('{"side": "left"}', shape=SHAPE) == Answer({"side": "left"})
+
+
+def test_keys_of_two_inner_objects_are_not_wrapped():
+    two = {"properties": {name: {"type": "object", "properties": {"x": {}}} for name in ("a", "b")}}
+    assert parse('{"x": 1}', shape=Shape.of(two), last=True) == Answer({"x": 1})
+
+
+def test_a_reference_to_itself_ends():
+    schema = {"$defs": {"A": {"$ref": "#/$defs/A"}}, "properties": {"a": {"$ref": "#/$defs/A"}}}
+    assert Shape.of(schema).objects == ()
+
+
+# ---- the last turn
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": "left", "b": "ri', {"a": "left"}),
+        ('{"a": "left", "b', {"a": "left"}),
+        ('{"a": "left", "b"', {"a": "left"}),
+        ('{"a": "left", "b": tru', {"a": "left"}),
+        ('{"a": "left", "b": 1.', {"a": "left"}),
+        ('{"a": "left", "b": 1e', {"a": "left"}),
+        ('{"a": "left", "b": -', {"a": "left"}),
+        ('{"a": "left", "b": ["x", "y', {"a": "left", "b": ("x",)}),
+        ('{"a": "left", "b": [0.1, 0.2', {"a": "left"}),
+        ('{"a": "left", "b": [{"c": 1}, {"d": 2', {"a": "left", "b": ({"c": 1},)}),
+        ('{"a": "left", "b": {"c": "x"', {"a": "left", "b": {"c": "x"}}),
+        ('{"a": 1, "b"\n', {"a": 1}),
+    ],
+)
+def test_a_truncated_last_object_is_completed_from_what_was_said_whole(text, value):
+    assert parse(text, finish_reason="length", last=True) == Answer(value, flags=frozenset({"salvaged"}))
+
+
+def test_a_truncated_object_is_not_completed_before_the_last_turn():
+    assert parse('{"a": "left", "b": "ri', finish_reason="length").kind == "truncated"
+
+
+def test_a_whole_object_is_preferred_to_a_later_part_of_one():
+    assert parse('{"a": 1} {"a": 2, "b": "ri', finish_reason="length", last=True).value == {"a": 1}
+
+
+# ---- no reply is slow
+
+
+@pytest.mark.parametrize(
+    "scrap",
+    [
+        "{",
+        '{"',
+        '{"\\',
+        '{"":',
+        '{"":x',
+        "{}",
+        "[{",
+        "[{}[",
+        "<tool_call>",
+        "<tool_call>{",
+        "<think>",
+        '"\\',
+        "```\n",
+        "\ud800",
+        "{'",
+        "{a:",
+        "{a: “}",
+        "{a: \\'",
+        "{/*}",
+        "{//\n",
+        "'a': 1, ",
+        "```tool\n{",
+        "{“",
+    ],
+)
+def test_text_that_would_make_a_careless_parser_quadratic_is_read(scrap):
+    # A quadratic scan of these takes minutes, so no clock is needed to tell.
+    text = scrap * (MAX_BYTES // len(scrap.encode("utf-8", "surrogatepass")))
+    assert isinstance(parse(text), ToolCalls | Answer | Malformed)
+    assert isinstance(parse('{"a": ' + text[:-6]), ToolCalls | Answer | Malformed)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "zoom", "arguments": {"factor": 2}}</tool_call>',
+        '\n<tool_call>\n{"name": "zoom", "arguments": {"center": [0.1, 1e-3]}}\n</tool_call>\n',
+        '<tool_call>{"arguments": "{\\"factor\\": 2,}", "name": "zoom"}</tool_call>',
+        '<tool_call>{"name": "", "arguments": {}}</tool_call>',
+        '<tool_call>{"name": "zoom", "arguments": [1]}</tool_call>',
+        '<tool_call>{"name": "zoom", "arguments": {"type": "object", "properties": {}}}</tool_call>',
+    ],
+)
+def test_a_reply_that_is_one_call_is_read_as_a_scan_reads_it(text):
+    found = parse(text)
+    assert found.calls == tuple(Scan(text, THINKING, None, False).calls)
+    assert lone_call(text, THINKING) == found.calls[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "zoom", "arguments": {"factor": NaN}}</tool_call>',
+        '<tool_call>{"name": "zoom", "arguments": {}}</tool_call></tool_call>',
+        '<tool_call>{"name": "zoom", "arguments": {}}}</tool_call>',
+        '<tool_call>{"name": "a</tool_call>", "arguments": {}}</tool_call>',
+        '<tool_call>{"name": "zoom", "arguments": {}}\n</think></tool_call>',
+        '<tool_call>{"tool": "zoom", "arguments": {}}</tool_call>',
+        '<tool_call>{"name": "zoom", "arguments": {}} {"label": "a"}</tool_call>',
+        "<tool_call></tool_call>",
+    ],
+)
+def test_what_is_not_just_one_whole_call_is_scanned(text):
+    assert lone_call(text, THINKING) is None

@@ -1,0 +1,301 @@
+"""Where things are: through any chain of turns, mirrors, zooms, crops and steps back, a point of the view is the point
+of the original that the view says, and the pixels shown there are the ones that the original has there.
+"""
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy import ndimage
+
+from viewbox.envs import tools
+from viewbox.envs.tools import call
+from viewbox.errors import ToolError
+from viewbox.images.resample import sample
+from viewbox.images.source import Source
+from viewbox.images.view import View
+
+NOISE = np.random.default_rng(0).integers(0, 256, (48, 64), dtype=np.uint8)
+DEPTHS = ["L", "RGB", "uint16", "int16", "float32"]
+
+
+def view(**options):
+    return View.of(SOURCE, **options)
+
+
+SOURCE = Source.of(NOISE)
+
+
+def step(rng, now):
+    """One geometric tool with random arguments; the same view where the tool refuses."""
+    name = rng.choice(["zoom", "zoom", "crop", "crop", "rotate", "flip_horizontal", "flip_vertical", "undo", "reset"])
+    arguments = {}
+    if name == "zoom":
+        arguments = {"factor": rng.uniform(0.5, 4), "center": (rng.random(), rng.random())}
+    elif name == "crop":
+        (x1, x2), (y1, y2) = (sorted((rng.random(), rng.random())) for _ in "xy")
+        arguments = {"box": (x1, y1, x2, y2)}
+    elif name == "rotate":
+        arguments = {"clockwise": rng.random() < 0.5}
+    try:
+        return tools.get(name).run(now, **arguments).view
+    except ToolError:
+        return now
+
+
+def walk(rng, now, most):
+    for _ in range(rng.randint(1, most)):
+        now = step(rng, now)
+    return now
+
+
+# ---- the map
+
+
+def test_a_point_comes_back_in_ten_thousand_chains_of_tools():
+    rng, farthest = random.Random(0), 0.0
+    empty = np.zeros(4096 * 4096, np.uint8)  # untouched: no memory is taken
+    for _ in range(10_000):
+        width, height = rng.randint(1, 4096), rng.randint(1, 4096)
+        overview = View.of(Source(empty[: width * height].reshape(height, width)), max_pixels=rng.choice([4096, 2**18]))
+        now = walk(rng, overview, 20)
+        point = rng.random(), rng.random()
+        there = now.to_original(point)
+        back = now.from_original(there)
+        again = now.to_original(back)
+        assert -1e-9 <= min(there) <= max(there) <= 1 + 1e-9
+        farthest = max(farthest, *(abs(a - b) for a, b in zip(back + again, point + there, strict=True)))
+    assert farthest <= 1e-9
+
+
+def test_a_box_comes_back_upright_through_chains_of_tools():
+    rng = random.Random(1)
+    for _ in range(1000):
+        now = walk(rng, view(), 20)
+        (x1, x2), (y1, y2) = (sorted((rng.random(), rng.random())) for _ in "xy")
+        there = now.box_to_original((x1, y1, x2, y2))
+        assert there[0] <= there[2]
+        assert there[1] <= there[3]
+        assert now.box_from_original(there) == pytest.approx((x1, y1, x2, y2), abs=1e-9)
+
+
+def test_the_affine_map_is_what_points_go_through():
+    rng = random.Random(2)
+    for _ in range(1000):
+        now = walk(rng, view(), 20)
+        u, v = rng.random(), rng.random()
+        a, b, c, d, e, f = now.matrix
+        assert (a * u + b * v + c, d * u + e * v + f) == pytest.approx(now.to_original((u, v)), abs=1e-12)
+
+
+# ---- pixels
+
+
+def painted(depth, shape, box):
+    """A black picture with a white box."""
+    left, top, right, bottom = box
+    pixels = np.zeros(shape, {"L": np.uint8, "RGB": np.uint8}.get(depth, depth))
+    pixels[top:bottom, left:right] = 255 if depth in ("L", "RGB") else 3000
+    return Image.fromarray(pixels).convert("RGB") if depth == "RGB" else pixels
+
+
+def replayed(now, source):
+    """The same view of another source of the same size."""
+    return View(source, now.size, now.max_pixels, now.multiple, now.window, now.turned, now.mirrored)
+
+
+def marker_in(rng, now):
+    """A box of native pixels, wholly within what is shown and away from the edges of the image; None: no room."""
+    side = rng.choice([1, 3, 5])
+    x, y = now.to_original((rng.random(), rng.random()))
+    left, top = round(x * now.source.width - side / 2), round(y * now.source.height - side / 2)
+    box = (left, top, left + side, top + side)
+    x1, y1, x2, y2 = now.native
+    inside = x1 + 1 <= left and y1 + 1 <= top and box[2] + 1 <= x2 and box[3] + 1 <= y2
+    return box if inside else None
+
+
+def middle(grey):
+    """(x, y) of the middle of what is brighter than half the brightest."""
+    rows, columns = np.nonzero(grey > grey.max() / 2)
+    return (columns.min() + columns.max() + 1) / 2, (rows.min() + rows.max() + 1) / 2
+
+
+def test_a_painted_marker_is_where_the_transform_says_in_ten_thousand_chains():
+    rng, met = random.Random(3), Counter()
+    while met["all"] < 10_000:
+        depth, width, height = rng.choice(DEPTHS), rng.randint(10, 160), rng.randint(10, 160)
+        plain = Source.of(np.zeros((height, width), np.uint8))
+        now = walk(rng, View.of(plain, max_pixels=rng.choice([24 * 24, 64 * 64])), 20)
+        box = marker_in(rng, now)
+        if box is None:
+            continue
+        shown = replayed(now, Source.of(painted(depth, (height, width), box)))
+        grey = np.asarray(shown.render().convert("L"), dtype=float)
+        scale = (width, height, width, height)
+        u1, v1, u2, v2 = now.box_from_original([edge / side for edge, side in zip(box, scale, strict=True)])
+        said = (u1 + u2) / 2 * now.size[0], (v1 + v2) / 2 * now.size[1]
+        assert middle(grey) == pytest.approx(said, abs=1), (depth, now)
+        magnified = (u2 - u1) * now.size[0] > box[2] - box[0]
+        met.update(["all", depth, "magnified" if magnified else "not"])
+        met.update({"turned": now.turned, "mirror image": now.is_mirror_image})
+    assert min(met.values()) > 300, met
+
+
+def smooth(x, y):
+    """A picture without detail, from 0 to 1, at places in native pixels."""
+    return 0.5 + 0.25 * np.sin(x / 9 + 1) + 0.25 * np.cos(y / 13 - x / 40)
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_a_smooth_picture_is_shown_with_the_values_it_has_there(depth):
+    rng = random.Random(depth)
+    rows, columns = np.indices((150, 190)) + 0.5
+    wave = smooth(columns, rows)
+    if depth in ("L", "RGB"):
+        source, top = Source.of(Image.fromarray(np.rint(wave * 255).astype(np.uint8)).convert(depth)), 255
+    else:
+        source, top = Source.of((wave * 30000).astype(depth)), 30000
+    for _ in range(100):
+        now = walk(rng, View.of(source, max_pixels=80 * 80), 6)
+        values = now.values().astype(float)
+        v, u = (np.indices((now.size[1], now.size[0])) + 0.5) / np.array(now.size[::-1])[:, None, None]
+        a, b, c, d, e, f = now.matrix
+        said = smooth((a * u + b * v + c) * 190, (d * u + e * v + f) * 150) * top
+        said = said[..., None] if depth == "RGB" else said
+        assert abs(values - said)[2:-2, 2:-2].max(initial=0) <= 0.02 * top, now
+
+
+def test_magnifying_agrees_with_scipy():
+    rows, columns = np.indices((60, 60)) + 0.5
+    picture = (smooth(columns, rows) * 1000).astype(np.float32)
+    found = sample(picture, (10.3, 20.6, 30.3, 35.6), (160, 120))
+    y, x = np.meshgrid(20.6 + (np.arange(120) + 0.5) / 8 - 0.5, 10.3 + (np.arange(160) + 0.5) / 8 - 0.5, indexing="ij")
+    assert abs(found - ndimage.map_coordinates(picture, [y, x], order=3)).max() <= 5
+
+
+def overlaps(low, high, count, side):
+    """(count, side) weights: how much of each part of [low, high) each pixel takes."""
+    edges = np.linspace(low, high, count + 1)
+    pixel = np.arange(side)
+    covered = np.minimum(edges[1:, None], pixel + 1) - np.maximum(edges[:-1, None], pixel)
+    return np.clip(covered, 0, None) / (edges[1] - edges[0])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "float32"])
+@pytest.mark.parametrize("size", [(21, 16), (32, 24), (50, 37), (63, 47)])
+def test_minifying_whole_pixels_is_the_mean_of_areas(dtype, size):
+    found = sample(NOISE.astype(dtype), (0, 0, 64, 48), size)
+    said = overlaps(0, 48, size[1], 48) @ NOISE @ overlaps(0, 64, size[0], 64).T
+    assert found.dtype == dtype
+    assert abs(found - said).max() <= 0.5 + 1e-3
+
+
+@pytest.mark.parametrize("size", [(9, 7), (32, 24), (40, 30), (58, 43)])
+def test_minifying_between_pixels_leaves_no_pixel_out(size):
+    box = (2.3, 1.6, 62.4, 46.2)
+    seen = []
+    for x in range(6, 58):
+        dot = np.zeros((48, 64), np.float32)
+        dot[20, x] = 1
+        seen.append(sample(dot, box, size).sum())
+    one = size[0] * size[1] / ((box[2] - box[0]) * (box[3] - box[1]))
+    assert min(seen) > 0.6 * one
+    assert max(seen) < 1.4 * one
+
+
+@pytest.mark.parametrize(("step", "count"), [(0.25, 40), (1, 10), (1.5, 8), (3.5, 4)])
+def test_the_edge_of_a_view_is_interpolated_from_what_lies_beyond_it(step, count):
+    noise = np.random.default_rng(1).integers(0, 256, (100, 100), dtype=np.uint8)
+    low, high, more = 30.5, 30.5 + step * count, 6 * step
+    part = sample(noise, (low, low, high, high), (count, count))
+    larger = sample(noise, (low - more, low - more, high + more, high + more), (count + 12, count + 12))
+    assert abs(part.astype(int) - larger[6:-6, 6:-6]).max() <= 2
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_every_orientation_at_native_size_shows_the_native_pixels(depth):
+    pixels = NOISE if depth in ("L", "RGB") else (NOISE * 7.0 - (300 if depth != "uint16" else 0)).astype(depth)
+    source = Source.of(Image.fromarray(pixels).convert("RGB") if depth == "RGB" else pixels)
+    now, said = View.of(source).crop((0.25, 0.25, 0.75, 1)), source.pixels[12:48, 16:48]
+    for name, turn in [
+        ("rotate", lambda p: np.rot90(p, -1)),
+        ("flip_horizontal", np.fliplr),
+        ("flip_vertical", np.flipud),
+    ] * 4:
+        now, said = getattr(now, name)(), turn(said)
+        assert (now.values() == said).all()
+    assert (now.rotate(clockwise=False).values() == np.rot90(said)).all()
+
+
+def test_zooms_and_crops_of_a_turned_view_are_those_of_the_turned_picture():
+    turned = View.of(np.ascontiguousarray(np.rot90(NOISE, -1)), max_pixels=24 * 32)
+    now = view(max_pixels=24 * 32).rotate()
+    for step in (lambda v: v.zoom(2, (0.2, 0.7)), lambda v: v.crop((0.1, 0.3, 0.9, 0.95)), lambda v: v.zoom(0.7)):
+        now, turned = step(now), step(turned)
+        assert now.size == turned.size
+        assert abs(now.values().astype(int) - turned.values().astype(int)).max() <= 2
+
+
+# ---- the tools
+
+
+def test_rotate_tells_the_sizes_before_and_after():
+    after, result = call("rotate", view(), {})
+    assert result.facts == {"clockwise": True, "original_size": (64, 48), "new_size": (48, 64)}
+    assert (np.asarray(result.image.open()) == np.rot90(NOISE, -1)).all()
+    assert call("rotate", after, {"clockwise": False})[0] == view()
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "turn"),
+    [("flip_horizontal", "laterality", np.fliplr), ("flip_vertical", "orientation", np.flipud)],
+)
+def test_a_mirrored_view_says_so_and_warns(name, what, turn):
+    after, result = call(name, view(), {})
+    assert result.facts == {"size": (64, 48), what: "reversed"}
+    assert "careful: this is a mirror image" in result.text
+    assert (np.asarray(result.image.open()) == turn(NOISE)).all()
+    _, again = call(name, after, {})
+    assert again.facts[what] == "as in the original"
+    assert "no longer a mirror image" in again.text
+
+
+def test_a_view_mirrored_both_ways_is_turned_and_no_mirror_image():
+    now = view().flip_horizontal()
+    _, result = call("flip_vertical", now, {})
+    assert "no longer a mirror image" in result.text
+    assert result.facts["orientation"] == "reversed"
+
+
+def test_undo_says_what_is_shown():
+    now, _ = call("adjust_contrast", view().rotate(), {"factor": 2})
+    now, _ = call("zoom", now, {})
+    now, result = call("undo", now, {})
+    assert result.text == "one step back: the whole image, turned, intensities changed (size: [48, 64])"
+    now, result = call("undo", now.undo(), {})
+    assert result.text == "one step back: the whole image (size: [64, 48])"
+
+
+def test_undo_of_the_first_view_is_refused():
+    assert "nothing to take back" in call("undo", view(), {})[1].error
+
+
+def test_another_image_of_the_task_is_opened():
+    images = [SOURCE, Source.of(np.zeros((10, 20), np.uint8))]
+    after, result = call("open_image", view().zoom(2), {"index": 1}, hidden={"images": images})
+    assert after.source is images[1]
+    assert result.facts == {"index": 1, "images": 2, "size": (20, 10)}
+    assert "of the image before" in call("undo", after, {})[1].text
+
+
+@pytest.mark.parametrize("index", [2, 10**30, -1])
+def test_an_image_that_is_not_there_is_refused(index):
+    result = call("open_image", view(), {"index": index}, hidden={"images": [SOURCE, SOURCE]})[1]
+    assert "out of range; allowed:" in result.error
+
+
+def test_without_other_images_open_image_says_so():
+    assert "no other image" in call("open_image", view(), {"index": 0})[1].error

@@ -1,0 +1,394 @@
+"""Tools beside the viewer's: what they are told of, how they are called, what they may return."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from viewbox.cli import tools as trial
+from viewbox.cli.docs.tools_page import listing
+from viewbox.envs import tools
+from viewbox.envs.tools import TOOLS, Box, Found, Hidden, Outcome, Picture, Point, Range, Stated, Tool, answer
+from viewbox.errors import ConfigError, ImageError, ToolError
+from viewbox.images.source import Source
+from viewbox.images.view import View
+
+GREY = View.of(np.full((50, 100), 7, np.uint8))
+DEEP = View.of(np.linspace(-1000, 1000, 64 * 32, dtype=np.int16).reshape(32, 64), max_pixels=16 * 8)
+
+
+def pictures(name):
+    """Two pictures and the words for any other."""
+    known = {"image_1": GREY, "view_0": GREY, "view_1": DEEP}
+    if name not in known:
+        raise ToolError(f"there is no picture {name!r}; allowed: {', '.join(known)}")
+    return known[name]
+
+
+def said(function, arguments=None, **how):
+    """The result of one call of a function as a tool."""
+    made = function if isinstance(function, Tool) else Tool.of(function)
+    return asyncio.run(answer(made, {} if arguments is None else arguments, pictures=pictures, **how))
+
+
+def properties(made, coordinates="unit"):
+    return made.schema(coordinates)["function"]["parameters"]["properties"]
+
+
+def mean(image: Picture) -> dict:
+    """The mean grey value of a picture."""
+    return {"mean": image.values().mean()}
+
+
+async def find(image: Picture, box: Box | None = None, what: Literal["nodule", "tube"] = "nodule") -> Found:
+    """Finds things in a picture."""
+    return Found(f"a {what}", {"box": Stated(box or (0, 0, 0.5, 1))}, image.render())
+
+
+# ---- what is a free tool
+
+
+def test_a_tool_whose_first_argument_is_the_view_is_a_viewers_tool():
+    def look(view: View, closer: bool = True) -> Outcome:
+        """Looks."""
+
+    def ask(words: str, view: int) -> str:
+        """Asks."""
+
+    def now() -> str:
+        """Tells the time."""
+
+    assert [Tool.of(function).viewer for function in (look, ask, now)] == [True, False, False]
+
+
+def test_every_tool_that_viewbox_brings_is_still_a_viewers_tool_on_the_view():
+    assert {name for name, one in TOOLS.items() if not one.viewer} == set()
+
+
+def test_a_picture_called_view_is_a_picture():
+    def describe(view: Picture) -> str:
+        """Describes."""
+        return f"{view.size}"
+
+    assert said(describe, {"view": "view_0"}).text == "(100, 50)"
+
+
+def test_a_free_tool_is_registered_like_any_other():
+    try:
+
+        @tools.tool(max_calls=2)
+        async def search(words: str) -> str:
+            """Searches."""
+
+        assert (TOOLS["search"].viewer, TOOLS["search"].awaited, TOOLS["search"].max_calls) == (False, True, 2)
+    finally:
+        del TOOLS["search"]
+
+
+# ---- made without the decorator
+
+
+def test_a_tool_can_be_made_without_the_registry_and_named():
+    made = Tool.of(mean, "brightness", "How bright a picture is.", max_calls=3)
+    assert (made.name, made.description, made.max_calls) == ("brightness", "How bright a picture is.", 3)
+    assert "brightness" not in TOOLS
+    assert "mean" not in TOOLS
+
+
+class Specialist:
+    """A model that is loaded once."""
+
+    def __init__(self, weights):
+        self.weights = weights
+
+    def __call__(self, image: Picture, at_least: Annotated[float, Range(0, 1)] = 0.5) -> str:
+        """Classifies a picture."""
+        return f"{self.weights} at {at_least}"
+
+    async def explain(self, image: Picture) -> str:
+        """Explains a picture."""
+        return f"{self.weights} explains"
+
+
+def test_one_class_is_offered_twice_under_two_names():
+    first, second = Tool.of(Specialist("chexpert"), "chexpert"), Tool.of(Specialist("mimic"), "mimic")
+    assert first.schema()["function"]["description"] == "Classifies a picture."
+    assert list(properties(second)) == ["image", "at_least"]
+    assert said(first, {"image": "image_1"}).text == "chexpert at 0.5"
+    assert said(second, {"image": "image_1", "at_least": 1}).text == "mimic at 1.0"
+
+
+def test_a_method_is_a_tool():
+    assert said(Specialist("padchest").explain, {"image": "image_1"}).text == "padchest explains"
+
+
+@pytest.mark.parametrize("name", [None, "two words", "", "1st", "x" * 65])
+def test_an_object_without_a_usable_name_is_the_authors_error(name):
+    with pytest.raises(TypeError, match="is no name of a tool"):
+        Tool.of(Specialist("a"), name)
+
+
+def test_declarations_that_could_not_be_called_are_the_authors_error():
+    async def awaited(view: View) -> Outcome: ...
+    def both(view: View, other: Picture) -> Outcome: ...
+    def boxless(box: Box) -> str: ...
+    def pointless(where: Point | None = None) -> str: ...
+    def defaulted(image: Picture = "image_1") -> str: ...
+    def unhinted(words) -> str: ...
+
+    for function, words in {
+        awaited: "a viewer's tool is a plain function",
+        both: "'other' is a Picture, but a viewer's tool works on the view",
+        boxless: "needs a Picture that it is of",
+        pointless: "needs a Picture that it is of",
+        defaulted: "a Picture has no default but None",
+        unhinted: "argument 'words' has no type hint",
+    }.items():
+        with pytest.raises(TypeError, match=words):
+            Tool.of(function)
+
+
+# ---- what the model is told
+
+
+def test_a_picture_is_a_string_that_says_how_pictures_are_named():
+    spec = properties(Tool.of(mean))["image"]
+    assert spec["type"] == "string"
+    assert "image_1" in spec["description"]
+    assert "view_3" in spec["description"]
+    assert set(spec) == {"type", "description"}
+
+
+def test_the_note_of_a_picture_stands_before_how_it_is_written():
+    def compare(image: Picture, prior: Annotated[Picture | None, "an older study"] = None) -> str:
+        """Compares."""
+
+    made = Tool.of(compare)
+    assert properties(made)["prior"]["description"].startswith("an older study: a picture by name")
+    assert made.required == ("image",)
+
+
+def test_a_listing_says_that_a_picture_is_named():
+    assert listing([Tool.of(mean)]) == "mean(image: a picture by name): The mean grey value of a picture."
+
+
+# ---- arguments
+
+
+def test_the_function_is_given_the_view_that_the_model_named():
+    assert said(mean, {"image": "view_0"}).facts == {"mean": 7.0}
+
+
+def test_the_native_pixels_come_with_the_view():
+    def darkest(image: Picture) -> str:
+        """The darkest."""
+        return f"{image.source.pixels.min()} of {image.source.size}, seen at {image.size}"
+
+    assert said(darkest, {"image": "view_1"}).text == "-1000 of (64, 32), seen at (16, 8)"
+
+
+def test_a_picture_that_is_not_there_is_an_error_with_those_that_are():
+    assert said(mean, {"image": "view_9"}).error == (
+        "mean: image: there is no picture 'view_9'; allowed: image_1, view_0, view_1"
+    )
+
+
+def test_a_picture_is_named_by_a_string():
+    assert said(mean, {"image": 1}).error == "mean: image = 1: must be of type string"
+
+
+def test_an_argument_is_checked_before_anything_runs():
+    ran = []
+
+    def count(words: str, most: Annotated[int, Range(1, 5)] = 3) -> str:
+        """Counts."""
+        ran.append(words)
+
+    assert said(count, {"words": "x", "most": 9}).error == "count: most = 9: out of range; allowed: 1 to 5"
+    assert said(count, {}).error == "count: argument 'words' is missing"
+    assert said(count, {"words": "x", "more": 1}).error == "unknown argument of count 'more'; allowed: most, words"
+    assert ran == []
+
+
+def test_arguments_may_be_a_string_of_json():
+    assert said(mean, '{"image": "view_0"}').success
+    assert said(mean, "{image}").error.startswith("mean: the arguments are not JSON")
+    assert said(mean, "[1]").error == "mean: the arguments must be a JSON object"
+
+
+def test_a_box_is_of_the_picture_that_is_named_beside_it():
+    def corner(box: Box, image: Picture) -> str:
+        """The corner."""
+        return str(box)
+
+    given = {"box": [0, 0, 8, 4], "image": "view_1"}  # 16 x 8 pixels
+    assert said(corner, given, coordinates="pixel").text == "(0.0, 0.0, 0.5, 0.5)"
+    assert "out of range; allowed: 0 to 16" in said(corner, {**given, "box": [0, 0, 99, 4]}, coordinates="pixel").error
+
+
+def test_what_only_the_environment_gives_is_given_and_not_told():
+    def secret(words: str, images: Hidden[Sequence[Source]], path: Hidden[str]) -> str:
+        """Looks."""
+        return f"{words} {len(images)} {path}"
+
+    assert list(properties(Tool.of(secret))) == ["words"]
+    hidden = {"images": [1, 2], "path": "/data", "other": 0}
+    assert said(secret, {"words": "in"}, hidden=hidden).text == "in 2 /data"
+    assert said(secret, {"words": "in", "path": "/etc"}, hidden=hidden).error.startswith("unknown argument of secret")
+
+
+# ---- what it returns
+
+
+def test_a_string_is_what_the_model_reads():
+    def report(image: Picture) -> str:
+        """Reports."""
+        return "No focal consolidation."
+
+    result = said(report, {"image": "image_1"})
+    assert (result.text, result.image, dict(result.facts)) == ("No focal consolidation.", None, {})
+
+
+def test_facts_alone_are_read_as_facts():
+    assert said(mean, {"image": "image_1"}).text == "found (mean: 7.0)"
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "box"), [("unit", (0, 0, 0.5, 1)), ("per_mille", (0, 0, 500, 1000)), ("pixel", (0, 0, 50, 50))]
+)
+def test_a_box_among_the_facts_is_told_in_the_environments_coordinates(coordinates, box):
+    assert said(find, {"image": "view_0"}, coordinates=coordinates).facts["box"] == box
+
+
+def test_words_facts_and_a_picture_come_together():
+    result = said(find, {"image": "view_0", "what": "tube"})
+    assert result.text == "a tube (box: [0.0, 0.0, 0.5, 1.0])"
+    assert (result.image.width, result.image.height, result.mime_type) == (100, 50, "image/png")
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [
+        np.zeros((6, 8), bool),
+        np.linspace(0, 1, 48).reshape(6, 8),
+        Image.new("P", (8, 6)),
+        Image.new("RGBA", (8, 6)),
+        Source.of(np.zeros((6, 8), np.uint16)),
+        View.of(np.zeros((6, 8), np.int16)),
+    ],
+    ids=["mask", "heat map", "palette", "transparent", "source", "view"],
+)
+def test_a_picture_of_any_kind_is_shown_in_eight_bits(picture):
+    def draw() -> Found:
+        """Draws."""
+        return Found(image=picture)
+
+    shown = said(draw).image
+    assert (shown.width, shown.height) == (8, 6)
+    assert shown.mode in ("L", "RGB")
+
+
+def test_a_picture_is_no_larger_than_the_budget_and_on_the_models_grid():
+    def draw() -> Found:
+        """Draws."""
+        return Found(image=np.zeros((3000, 2000, 3), np.uint8))
+
+    shown = said(draw, max_pixels=100 * 100, multiple=28).image
+    assert shown.width * shown.height <= 100 * 100
+    assert (shown.width % 28, shown.height % 28) == (0, 0)
+
+
+def test_a_view_of_another_budget_is_no_larger_than_this_one():
+    def draw() -> Found:
+        """Draws."""
+        return Found(image=View.of(np.zeros((300, 200), np.uint8)))
+
+    shown = said(draw, max_pixels=100 * 100).image
+    assert shown.width * shown.height <= 100 * 100
+
+
+# ---- beside each other
+
+
+def test_coroutines_run_at_the_same_time():
+    meeting = asyncio.Barrier(3)
+
+    async def wait(name: str) -> str:
+        """Waits for the two others: one after the other they would wait for ever."""
+        await meeting.wait()
+        return name
+
+    async def play():
+        calls = [answer(Tool.of(wait), {"name": name}, pictures=pictures) for name in "abc"]
+        return [result.text for result in await asyncio.wait_for(asyncio.gather(*calls), 30)]
+
+    assert asyncio.run(play()) == ["a", "b", "c"]
+
+
+def test_plain_functions_run_at_the_same_time_in_threads():
+    meeting = threading.Barrier(3)
+
+    def wait(name: str) -> str:
+        """Waits for the two others."""
+        meeting.wait(30)
+        return name
+
+    async def play():
+        calls = [answer(Tool.of(wait), {"name": name}, pictures=pictures) for name in "abc"]
+        return [result.text for result in await asyncio.gather(*calls)]
+
+    assert asyncio.run(play()) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("function", [mean, find])
+def test_pictures_are_looked_up_away_from_the_event_loop(function):
+    where = []
+
+    def found(name):
+        where.append(threading.get_ident())
+        return GREY
+
+    asyncio.run(answer(Tool.of(function), {"image": "image_1"}, pictures=found))
+    assert where
+    assert threading.get_ident() not in where
+
+
+def test_an_image_that_cannot_be_opened_is_not_named_to_the_model():
+    def missing(name):
+        raise ImageError("/data/patient_17/scan.dcm: no such file")
+
+    result = asyncio.run(answer(Tool.of(mean), {"image": "image_1"}, pictures=missing))
+    assert result.error == "mean: the image cannot be opened"
+
+
+# ---- the two kinds are kept apart
+
+
+def test_a_free_tool_is_refused_on_a_view_in_words():
+    view, result = tools.call(Tool.of(mean), GREY, {"image": "image_1"})
+    assert view is GREY
+    assert result.error == "mean is no viewer's tool: it does not work on a view, and is called in an episode only"
+
+
+def test_a_viewers_tool_is_refused_beside_the_view_in_words():
+    assert said(TOOLS["zoom"], {"factor": 2}).error == "zoom is a viewer's tool: it works on the view, not beside it"
+
+
+def test_a_viewers_tool_may_be_called_as_an_object():
+    after, result = tools.call(TOOLS["zoom"], GREY, {"factor": 2})
+    assert result.success
+    assert after.window == (0.25, 0.25, 0.75, 0.75)
+
+
+def test_the_command_line_refuses_a_free_tool_in_words():
+    TOOLS["mean"] = Tool.of(mean)
+    try:
+        with pytest.raises(ConfigError, match="mean does not work on a view: it is called in an episode only"):
+            trial.parse(["zoom", "mean", "image=image_1"])
+        assert "mean is no viewer's tool" in tools.apply("mean", GREY, image="image_1").error
+    finally:
+        del TOOLS["mean"]

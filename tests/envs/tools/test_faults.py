@@ -1,0 +1,412 @@
+"""Tools that misbehave: what the model reads names the tool and what can be done, and no other call is harmed."""
+
+import asyncio
+import inspect
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from viewbox.envs import concurrency
+from viewbox.envs.tools import Found, Outcome, Picture, Stated, Tool, answer, call, calling
+from viewbox.errors import ToolError
+from viewbox.images.ref import ImageRef
+from viewbox.images.view import View
+from viewbox.records import Episode as Record
+from viewbox.records import Task, ToolResult, Turn
+
+VIEW = View.of(np.zeros((20, 40), np.uint8))
+GO_ON = "call it otherwise or go on without"
+
+
+class Strange(BaseException):
+    """Of nobody's hierarchy."""
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+RAISED = [
+    ValueError("/data/patient_17"),
+    Unspeakable(),
+    Strange(),
+    SystemExit(3),
+    StopIteration(),
+    GeneratorExit(),
+    asyncio.CancelledError(),
+    MemoryError(),
+    TimeoutError("the server did not answer"),
+    RecursionError(),
+]
+KINDS = ["viewer", "thread", "coroutine"]
+
+
+def tool_of(kind, body):
+    """A tool called `probe` of one of the three kinds that does `body()`."""
+
+    def viewer(view: View) -> Outcome:
+        """Probes."""
+        return body()
+
+    def thread() -> str:
+        """Probes."""
+        return body()
+
+    async def coroutine() -> str:
+        """Probes."""
+        return body()
+
+    return Tool.of({"viewer": viewer, "thread": thread, "coroutine": coroutine}[kind], "probe")
+
+
+async def run(made, limit=None, arguments=None):
+    """One call as the loop makes it."""
+    if made.viewer:
+        return (await concurrency.run(call, made, VIEW, arguments or {}, limit=limit))[1]
+    return await answer(made, arguments or {}, pictures=lambda name: VIEW, limit=limit)
+
+
+def result_of(kind, body, limit=None):
+    return asyncio.run(asyncio.wait_for(run(tool_of(kind, body), limit), 60))
+
+
+def with_image(kind, image):
+    return Outcome(None, "drawn", image=image) if kind == "viewer" else Found("drawn", image=image)
+
+
+def stored(result: ToolResult) -> str:
+    """The line of an episode that holds the result, as a store writes it."""
+    return Record(Task("t"), (Turn("tool_result", tool_results=(result,)),)).to_json()
+
+
+# ---- tools that raise
+
+
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_a_tool_raises_is_an_error_that_names_it_and_tells_nothing_else(kind, error):
+    def body():
+        raise error
+
+    name = type(error).__name__
+    if kind == "coroutine" and isinstance(error, StopIteration):
+        name = "RuntimeError"  # Python's own doing
+    assert result_of(kind, body).error == f"probe failed ({name}); {GO_ON}"
+
+
+def test_a_keyboard_interrupt_of_a_tools_own_thread_is_an_error_like_any_other():
+    def body():
+        raise KeyboardInterrupt
+
+    for kind in ("viewer", "thread"):
+        assert result_of(kind, body).error == f"probe failed (KeyboardInterrupt); {GO_ON}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tool_error_is_told_as_it_is(kind):
+    def body():
+        raise ToolError("probe: nothing is open; open an image first")
+
+    assert result_of(kind, body).error == "probe: nothing is open; open an image first"
+
+
+def test_the_exceptions_words_are_logged_for_the_author(caplog):
+    def body():
+        raise ValueError("weights are missing")
+
+    result_of("coroutine", body)
+    assert "weights are missing" in caplog.text
+
+
+# ---- tools that hang
+
+
+@pytest.fixture
+def gate():
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_a_thread_that_hangs_is_given_up_after_the_limit(gate):
+    assert result_of("thread", gate.wait, limit=0.05).error == (
+        f"probe took longer than 0.05 seconds and was given up; {GO_ON}"
+    )
+
+
+def test_a_coroutine_that_hangs_is_cancelled_after_the_limit():
+    ended = []
+
+    async def probe() -> str:
+        """Hangs."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("tidied up")
+
+    async def play():
+        result = await run(Tool.of(probe), limit=0.05)
+        return result, len(asyncio.all_tasks())
+
+    result, tasks = asyncio.run(play())
+    assert result.error == f"probe took longer than 0.05 seconds and was given up; {GO_ON}"
+    assert ended == ["tidied up"]
+    assert tasks == 1
+
+
+def test_a_coroutine_that_takes_no_notice_of_its_cancellation_holds_nobody_up(monkeypatch):
+    monkeypatch.setattr(calling, "GRACE", 0.05)
+    release = []
+
+    async def probe() -> str:
+        """Hangs stubbornly."""
+        while not release:
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                continue
+
+    async def play():
+        result = await run(Tool.of(probe), limit=0.05)
+        release.append("now it may end")
+        return result
+
+    assert "took longer than 0.05 seconds" in asyncio.run(asyncio.wait_for(play(), 30)).error
+
+
+def test_a_tool_whose_picture_takes_too_long_to_open_is_given_up(gate):
+    async def probe(image: Picture) -> str:
+        """Probes."""
+
+    def slow(name):
+        gate.wait()
+
+    result = asyncio.run(answer(Tool.of(probe), {"image": "image_1"}, pictures=slow, limit=0.05))
+    assert "took longer than 0.05 seconds" in result.error
+
+
+@pytest.mark.parametrize("kind", ["thread", "coroutine"])
+def test_a_call_that_is_cancelled_is_cancelled_and_leaves_no_task(kind, gate):
+    started = threading.Event()
+
+    def thread() -> str:
+        """Hangs."""
+        started.set()
+        gate.wait()
+
+    async def coroutine() -> str:
+        """Hangs."""
+        started.set()
+        await asyncio.Event().wait()
+
+    async def play():
+        before = asyncio.all_tasks()
+        task = asyncio.create_task(run(Tool.of({"thread": thread, "coroutine": coroutine}[kind]), limit=60))
+        while not started.is_set():
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert asyncio.all_tasks() == before
+
+    asyncio.run(asyncio.wait_for(play(), 30))
+
+
+# ---- tools that say or show what cannot be used
+
+
+@pytest.mark.parametrize("kind", ["thread", "coroutine"])
+@pytest.mark.parametrize(
+    "returned", [None, 3, b"bytes", ["a", "b"], Outcome(None, "of the other kind"), Found(text=3), Found(facts=[1])]
+)
+def test_what_is_neither_words_nor_facts_is_an_error(kind, returned):
+    error = result_of(kind, lambda: returned).error
+    assert error == f"probe returned nothing that can be read ({type(returned).__name__}); {GO_ON}"
+
+
+def test_a_coroutine_that_a_plain_function_returns_is_closed_and_an_error():
+    async def later():
+        return "never"
+
+    coroutine = later()
+    assert "(coroutine)" in result_of("thread", lambda: coroutine).error
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+
+
+@pytest.mark.parametrize("returned", [None, "words", Found("of the other kind"), View])
+def test_a_viewers_tool_that_returns_no_outcome_is_an_error(returned):
+    assert "probe returned nothing that can be shown" in result_of("viewer", lambda: returned).error
+
+
+BROKEN = {
+    "no pixels": np.zeros((0, 0), np.uint8),
+    "no rows": np.zeros((0, 5, 3), np.uint8),
+    "all NaN": np.full((4, 4), np.nan),
+    "objects": np.array([[object(), None]]),
+    "letters": np.array([["a", "b"]]),
+    "complex": np.zeros((4, 4), complex),
+    "four axes": np.zeros((2, 4, 4, 3), np.uint8),
+    "one axis": np.zeros(16, np.uint8),
+    "five channels": np.zeros((4, 4, 5), np.uint8),
+    "empty Pillow": Image.new("L", (0, 0)),
+    "number": 7,
+    "dict": {"pixels": []},
+    "bytes": b"\x89PNG",
+    "path": "/etc/hostname",
+}
+
+
+@pytest.mark.parametrize("image", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_picture_that_cannot_be_shown_is_an_error_that_says_why(kind, image):
+    result = result_of(kind, lambda: with_image(kind, image))
+    assert result.error.startswith("probe gave a picture that cannot be shown (")
+    assert result.error.endswith(f"); {GO_ON}")
+    assert result.image is None
+
+
+def test_a_path_is_never_opened_for_a_tool(tmp_path):
+    Image.new("L", (4, 4)).save(tmp_path / "a.png")
+    assert "str is no image" in result_of("thread", lambda: Found(image=str(tmp_path / "a.png"))).error
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_picture_of_another_depth_is_shown_all_the_same(kind):
+    image = np.array([[0.0, np.nan], [0.5, 1.0]])
+    shown = result_of(kind, lambda: with_image(kind, image)).image
+    assert np.asarray(shown.open()).shape == (2, 2)
+
+
+def test_an_operation_that_breaks_the_view_leaves_the_old_one():
+    def probe(view: View) -> Outcome:
+        """Breaks the view."""
+        return Outcome(view.then(lambda pixels, before: np.zeros((0, 0), np.uint8)), "broken")
+
+    after, result = call(Tool.of(probe), VIEW, {})
+    assert after is VIEW
+    assert "probe gave a picture that cannot be shown" in result.error
+
+
+# ---- tools that say too much, or what no file can hold
+
+
+@pytest.mark.parametrize("kind", ["thread", "coroutine"])
+def test_a_hundred_megabytes_of_words_come_through_in_one_piece(kind):
+    """They are cut where the model is told of them, so that it can be told how much there was."""
+    assert len(result_of(kind, lambda: "x" * 100_000_000).text) == 100_000_000
+
+
+def test_millions_of_facts_are_bounded():
+    assert len(result_of("thread", lambda: {str(i): i for i in range(3_000_000)}).facts) < 200_000
+    many = {"numbers": list(range(3_000_000)), "pixels": np.zeros(3_000_000), "words": "x" * 10_000_000}
+    assert len(stored(result_of("thread", lambda: many))) < 2_000_000
+
+
+def test_facts_without_end_end():
+    endless = {"self": None}
+    endless["self"] = endless
+    wide = [0]
+    for _ in range(60):
+        wide = [wide, wide]  # 2 to the power of 60 values, held in 60 lists
+    assert result_of("thread", lambda: {"loop": endless, "wide": wide}).success
+
+
+ODD = {
+    "numpy number": (np.float32(0.25), 0.25),
+    "numpy bool": (np.True_, True),
+    "array": (np.array([[1, 2]]), ((1, 2),)),
+    "not a number": (float("nan"), "nan"),
+    "infinity": (np.float64("inf"), "inf"),
+    "set": ({"b", "a", "c"}, ("a", "b", "c")),
+    "box": ([Stated((0, 0, 0.5, 1))], ((0.0, 0.0, 0.5, 1.0),)),
+    "huge number": (10**5000, "a number of 16610 bits"),
+    "surrogate": ("a\ud800b", "a?b"),
+    "object": (complex(1, 2), "(1+2j)"),
+    "keys": ({1: "x"}, {"1": "x"}),
+}
+
+
+@pytest.mark.parametrize(("given", "kept"), ODD.values(), ids=ODD)
+@pytest.mark.parametrize("kind", KINDS)
+def test_facts_are_kept_as_json_can_hold_them(kind, given, kept):
+    facts = {"fact": given}
+    result = result_of(kind, lambda: Outcome(None, "read", facts) if kind == "viewer" else facts)
+    assert result.facts["fact"] == kept
+    again = Record.from_json(stored(result)).turns[0].tool_results[0]
+    assert again.facts == result.facts
+    json.loads(stored(result).encode())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_a_surrogate_pair_in_words_does_not_spoil_the_record(kind):
+    words = "a\ud800b"
+    result = result_of(kind, lambda: Outcome(None, words) if kind == "viewer" else words)
+    assert result.text == "a?b"
+    stored(result).encode()
+
+
+# ---- the others
+
+
+def test_the_other_calls_of_a_reply_still_run(gate):
+    def boom() -> str:
+        """Raises."""
+        raise SystemExit
+
+    def hang() -> str:
+        """Hangs."""
+        gate.wait()
+
+    async def hang_too() -> str:
+        """Hangs."""
+        await asyncio.Event().wait()
+
+    def broken() -> Found:
+        """Draws nothing."""
+        return Found(image=np.zeros((0, 0)))
+
+    async def good(n: int) -> str:
+        """Works."""
+        await asyncio.sleep(0)
+        return f"good {n}"
+
+    def good_too(image: Picture) -> Found:
+        """Works."""
+        return Found("good too", image=image.render())
+
+    async def play():
+        asked = [
+            (boom, {}),
+            (hang, {}),
+            (good, {"n": 1}),
+            (hang_too, {}),
+            (broken, {}),
+            (good_too, {"image": "image_1"}),
+        ]
+        return await asyncio.gather(*[run(Tool.of(function), 0.2, given) for function, given in asked])
+
+    results = asyncio.run(asyncio.wait_for(play(), 60))
+    assert [result.success for result in results] == [False, False, True, False, False, True]
+    assert [result.text for result in results if result.success] == ["good 1", "good too"]
+    assert isinstance(results[-1].image, ImageRef)
+    assert all(result.error.startswith(result.tool_name) for result in results if not result.success)
+
+
+def test_fifty_calls_at_once_are_all_answered():
+    def slow(n: int) -> str:
+        """Takes a while, and every seventh raises."""
+        time.sleep(0.001)
+        return f"{1 // (n % 7)} {n}"
+
+    async def play():
+        made = Tool.of(slow)
+        return await asyncio.gather(*[run(made, 30, {"n": n}) for n in range(50)])
+
+    results = asyncio.run(play())
+    assert [n for n, result in enumerate(results) if not result.success] == list(range(0, 50, 7))
+    assert all(result.text.endswith(f" {n}") for n, result in enumerate(results) if result.success)

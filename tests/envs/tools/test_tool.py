@@ -1,0 +1,274 @@
+"""The registry: what hints and docstrings become, what only the environment gives, listings."""
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+from PIL import Image
+
+from viewbox.cli.docs import tools_page
+from viewbox.envs import tools
+from viewbox.envs.tools.tool import TOOLS, Box, Hidden, Outcome, Point, Range, call, tool
+from viewbox.errors import ImageError
+from viewbox.images.view import View
+
+VIEW = View.of(np.zeros((100, 200), np.uint8))
+
+
+@pytest.fixture(autouse=True)
+def scratch():
+    """Tools of a test are gone after it."""
+    before = dict(TOOLS)
+    yield
+    TOOLS.clear()
+    TOOLS.update(before)
+
+
+def properties(name, coordinates="unit"):
+    return TOOLS[name].schema(coordinates)["function"]["parameters"]["properties"]
+
+
+# ---- what an argument is
+
+
+def test_a_plain_string_in_a_hint_is_the_note_of_an_argument():
+    @tool
+    def blur(view: View, sigma: Annotated[float, Range(0.5, 5), "width in pixels"]) -> Outcome:
+        """Blurs."""
+
+    assert properties("blur")["sigma"] == {
+        "type": "number",
+        "minimum": 0.5,
+        "maximum": 5,
+        "description": "width in pixels",
+    }
+
+
+def test_a_line_of_the_docstring_is_the_note_of_an_argument_and_not_of_the_tool():
+    @tool
+    def blur(view: View, sigma: float, mode: str = "fast") -> Outcome:
+        """Blurs. Note: it is slow.
+
+        sigma: width in pixels
+        mode: how, one of: fast, exact
+        """
+
+    assert properties("blur")["sigma"]["description"] == "width in pixels"
+    assert properties("blur")["mode"]["description"] == "how, one of: fast, exact"
+    assert TOOLS["blur"].description == "Blurs. Note: it is slow."
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "unit"), [("unit", "fractions"), ("per_mille", "thousandths"), ("pixel", "pixels")]
+)
+def test_the_note_of_a_box_stands_before_how_it_is_written(coordinates, unit):
+    @tool
+    def mark(view: View, box: Annotated[Box, "around the lesion"]) -> Outcome:
+        """Marks."""
+
+    assert properties("mark", coordinates)["box"]["description"] == (
+        f"around the lesion: [x1, y1, x2, y2] in {unit} of the image"
+    )
+
+
+def test_an_open_range_is_open_in_the_schema_and_in_words():
+    @tool
+    def pick(view: View, index: Annotated[int, Range(0, math.inf)]) -> Outcome:
+        """Picks."""
+
+    assert properties("pick")["index"] == {"type": "integer", "minimum": 0}
+    assert call("pick", VIEW, {"index": -1})[1].error == "pick: index = -1: out of range; allowed: at least 0"
+
+
+def test_a_wrong_type_is_told_the_range_too():
+    @tool
+    def pick(view: View, index: Annotated[int, Range(0, 9)]) -> Outcome:
+        """Picks."""
+
+    assert call("pick", VIEW, {"index": "two"})[1].error == (
+        'pick: index = "two": must be of type integer; allowed: 0 to 9'
+    )
+
+
+def test_a_choice_that_is_nearly_right_is_told_the_nearest():
+    @tool
+    def edges(view: View, method: Literal["sobel", "laplacian"] = "sobel") -> Outcome:
+        """Finds edges."""
+
+    assert call("edges", VIEW, {"method": "lapacian"})[1].error.endswith("(did you mean 'laplacian'?)")
+
+
+def test_a_hint_that_no_schema_can_say_is_the_authors_error():
+    with pytest.raises(TypeError, match="is no type of an argument; allowed: float, int"):
+
+        @tool
+        def pick(view: View, index: complex) -> Outcome:
+            """Picks."""
+
+
+@pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
+@pytest.mark.parametrize("name", sorted(TOOLS))
+def test_every_tool_has_a_valid_schema_in_every_convention(name, coordinates):
+    schema = json.loads(json.dumps(TOOLS[name].schema(coordinates), allow_nan=False))
+    Draft202012Validator.check_schema(schema["function"]["parameters"])
+    assert schema["function"]["description"].endswith(".")
+
+
+@pytest.mark.parametrize("name", sorted(TOOLS))
+def test_the_default_of_an_argument_is_one_that_may_be_given(name):
+    given = {argument: value for argument, value in TOOLS[name].defaults.items() if value is not None}
+    refused = [
+        argument
+        for argument, value in given.items()
+        if not Draft202012Validator(TOOLS[name].parameters[argument]).is_valid(value)
+    ]
+    assert refused == []
+
+
+def test_the_tools_a_model_was_trained_on_are_still_told_in_the_same_words():
+    assert [TOOLS[name].schema() for name in ("zoom", "reset")] == [
+        {
+            "type": "function",
+            "function": {
+                "name": "zoom",
+                "description": "Look closer (factor above 1) or from further away, about a point of the current view.",
+                "parameters": {
+                    "type": "object",
+                    "properties": {
+                        "factor": {"type": "number", "minimum": 0.5, "maximum": 4},
+                        "center": {
+                            "type": "array",
+                            "items": {"type": "number", "minimum": 0, "maximum": 1},
+                            "minItems": 2,
+                            "maxItems": 2,
+                            "description": "[x, y] in fractions of the image",
+                        },
+                    },
+                    "required": [],
+                },
+            },
+        },
+        {
+            "type": "function",
+            "function": {
+                "name": "reset",
+                "description": "Go back to the whole original image; drops every change.",
+                "parameters": {"type": "object", "properties": {}, "required": []},
+            },
+        },
+    ]
+
+
+# ---- what the model never sees
+
+
+@pytest.fixture
+def secret():
+    @tool
+    def secret(view: View, where: str, images: Hidden[Sequence[str]], path: Annotated[str, "hidden"]) -> Outcome:
+        """Looks."""
+        return Outcome(None, f"{where} {path}", {"count": len(images)})
+
+
+def test_a_hidden_argument_is_not_in_the_schema(secret):
+    assert list(properties("secret")) == ["where"]
+    assert TOOLS["secret"].required == ("where",)
+    assert "path" not in json.dumps(TOOLS["secret"].schema())
+
+
+def test_a_hidden_argument_is_given_by_the_environment(secret):
+    _, result = call("secret", VIEW, {"where": "in"}, hidden={"images": [1, 2], "path": "/data", "other": 3})
+    assert result.text == "in /data (count: 2)"
+
+
+def test_a_hidden_argument_is_refused_from_the_model_without_a_word_on_it(secret):
+    _, result = call("secret", VIEW, {"where": "in", "path": "/etc"}, hidden={"images": [], "path": "/data"})
+    assert result.error == "unknown argument of secret 'path'; allowed: where"
+
+
+def test_a_hidden_argument_that_the_environment_forgot_costs_the_call_only(secret):
+    result = call("secret", VIEW, {"where": "in"})[1]
+    assert result.error == "secret failed (TypeError); call it otherwise or go on without"
+
+
+# ---- limits
+
+
+def test_a_tool_may_bring_its_own_limit_of_calls_and_the_schema_says_it():
+    @tool(max_calls=1)
+    def costly(view: View) -> Outcome:
+        """Costs much."""
+
+    assert TOOLS["costly"].max_calls == 1
+    assert TOOLS["costly"].schema(max_calls=1)["function"]["description"] == "Costs much. At most 1 call."
+    assert TOOLS["costly"].schema(max_calls=3)["function"]["description"] == "Costs much. At most 3 calls."
+
+
+# ---- outside an episode
+
+
+def test_apply_gives_the_picture_and_what_a_model_would_read():
+    done = tools.apply("zoom", Image.new("RGB", (64, 32)), factor=2)
+    assert (done.image.size, done.image.mode, done.error) == ((64, 32), "RGB", None)
+    assert (
+        done.text
+        == "zoomed (factor: 2.0, original_size: [64, 32], new_size: [64, 32], shows: [0.25, 0.25, 0.75, 0.75])"
+    )
+
+
+def test_apply_tells_what_is_wrong_and_shows_nothing():
+    done = tools.apply("zoom", VIEW, factor=9)
+    assert done.image is None
+    assert done.text == f"error: {done.error}"
+    assert done.view is VIEW
+
+
+def test_apply_reads_coordinates_as_they_are_declared():
+    done = tools.apply("crop", VIEW, coordinates="pixel", box=[50, 50, 150, 100])
+    assert done.view.window == pytest.approx((0.25, 0.5, 0.75, 1))
+    assert done.text.endswith("shows: [50, 50, 150, 100])")
+
+
+def test_apply_opens_a_file(tmp_path):
+    Image.new("L", (40, 20)).save(tmp_path / "a.png")
+    assert tools.apply("zoom", tmp_path / "a.png", max_pixels=200).image.size == (20, 10)
+    assert tools.apply("zoom", str(tmp_path / "a.png")).image.size == (40, 20)
+    with pytest.raises(ImageError, match=r"b\.png"):
+        tools.apply("zoom", tmp_path / "b.png")
+
+
+def test_a_chain_goes_on_from_the_view_before():
+    steps = tools.chain(VIEW, [("crop", {"box": [0.5, 0, 1, 1]}), ("crop", {"box": [0.5, 0, 1, 1]})])
+    assert steps[-1].view.window == (0.75, 0, 1, 1)
+
+
+def test_a_chain_ends_at_the_first_call_that_fails():
+    steps = tools.chain(VIEW, [("crop", {"box": [0.5, 0, 1, 1]}), ("zoom", {"factor": 9}), ("zoom", {})])
+    assert [step.error is None for step in steps] == [True, False]
+    assert steps[-1].view is steps[0].view
+
+
+# ---- listings
+
+
+def test_a_listing_has_a_line_for_every_tool_with_ranges_and_defaults():
+    zoom, reset = tools_page.listing([TOOLS["zoom"], TOOLS["reset"]], "per_mille").splitlines()
+    assert zoom == (
+        "zoom(factor: a number, 0.5 to 4 (default 2.0); "
+        "center: a point [x, y] in thousandths of the image (optional)): "
+        "Look closer (factor above 1) or from further away, about a point of the current view."
+    )
+    assert reset == "reset(): Go back to the whole original image; drops every change."
+
+
+def test_a_tool_of_your_own_is_not_in_the_reference():
+    @tool
+    def mine(view: View, at: Point) -> Outcome:
+        """Mine."""
+
+    assert "mine" not in tools_page.markdown()
+    assert "mine" in tools_page.listing(TOOLS.values())

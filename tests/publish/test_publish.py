@@ -1,0 +1,288 @@
+"""`viewbox publish`: what it writes, what it refuses, and that the wheel needs nothing but itself."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.support import verifiers_server as scripted
+from viewbox.envs.digits import Digits, viewer
+from viewbox.envs.messages import to_wire
+from viewbox.errors import ConfigError
+from viewbox.publish import publish, vendor
+from viewbox.publish.output import MANIFEST, place
+
+SETTINGS = {"split": "test", "num_tasks": 3}
+DOTS = '''
+"""A dot on a plain field."""
+from PIL import Image
+from viewbox import BaseMultiTurnEnv, Task
+from viewbox.rewards import ExactMatchReward
+{imports}
+
+class Dots(BaseMultiTurnEnv):
+    """How bright is the field?"""
+
+    name = "dots"
+    answer = {{"type": "object", "properties": {{"label": {{"type": "string"}}}}, "required": ["label"]}}
+    level: int = 7
+
+    @property
+    def tasks(self):
+        return [Task(f"dot-{{i}}", reference={{"label": str(self.level)}}) for i in range(2)]
+
+    def images(self, task):
+        return [Image.new("L", (32, 32), {level})]
+
+    def default_reward(self):
+        return ExactMatchReward(field="label")
+
+    def gold_answer(self, task):
+        return {{"label": {gold}}}
+'''
+
+
+def dots(imports="", level="self.level", gold="str(self.level)"):
+    return DOTS.format(imports=imports, level=level, gold=gold)
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Leaves out the trial in a process of its own, which takes seconds."""
+    monkeypatch.setattr("viewbox.publish.preflight.usable", lambda *given: "not tried")
+
+
+def run_clean(arguments, path, cwd):
+    """Python without viewbox: the interpreter below this one's environment, its libraries and `path`."""
+    libraries = sysconfig.get_paths()["purelib"]  # as a plain folder: the editable install's hook does not run
+    env = {"PATH": os.environ["PATH"], "HOME": str(cwd), "PYTHONPATH": f"{path}{os.pathsep}{libraries}"}
+    python = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    done = subprocess.run([python, *arguments], capture_output=True, text=True, cwd=cwd, env=env, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel of a published `digits`, unpacked into a folder where nothing else is."""
+    folder = tmp_path_factory.mktemp("wheel")
+    publish("digits", folder / "out", settings=SETTINGS, version="1.2")
+    offline = ["--no-build-isolation"] if find_spec("hatchling") else []  # else pip fetches the build tool
+    pip = [sys.executable, "-m", "pip", "--quiet"]
+    built = ["wheel", "--no-deps", *offline, "--wheel-dir", folder / "dist", folder / "out"]
+    subprocess.run([*pip, *built], check=True, cwd=folder, capture_output=True)
+    (file,) = (folder / "dist").iterdir()
+    assert file.name == "viewbox_digits-1.2-py3-none-any.whl"
+    unpacked = ["install", "--no-deps", "--no-index", "--target", folder / "unpacked", file]
+    subprocess.run([*pip, *unpacked], check=True, cwd=folder, capture_output=True)
+    return folder / "unpacked"
+
+
+def test_the_wheel_is_played_and_replayed_where_viewbox_is_not_installed(wheel, tmp_path):
+    where = (
+        "import importlib.util as u; assert u.find_spec('viewbox') is None; import viewbox_digits, viewbox.envs.base"
+    )
+    used = run_clean(["-c", f"{where}; print(viewbox.envs.base.__file__)"], wheel, tmp_path).strip()
+    assert Path(used).is_relative_to(wheel / "viewbox_digits" / "_vendor")
+
+    env = Digits(**SETTINGS)
+    look = json.dumps({"factor": 4, "center": [500, 500]})
+    scripts = {}
+    for task in env.tasks:
+        image = scripted.first_image(to_wire(env.reset(task, seed=0).messages))
+        scripts[image] = [scripted.say("", ("a", "zoom", look)), scripted.say(viewer.answer(env, task))]
+    evaluate = ["-c", "from verifiers.v1.cli.eval.main import main; main()", "viewbox-digits", "--model", "scripted"]
+    with scripted.serve(scripts) as server:
+        evaluate += ["--client.base-url", server.url, "--no-push", "--no-rich", "-n", "3", "-o", "runs"]
+        run_clean(evaluate, wheel, tmp_path)
+    assert {len(bodies) for bodies in server.requests.values()} == {2}
+    assert all("image_url" in json.dumps(bodies[1]["messages"][-1]) for bodies in server.requests.values())
+    (saved,) = (tmp_path / "runs").rglob("traces.jsonl")
+    replay = ["-c", "from verifiers.v1.cli.replay import main; main()", saved.parent, "--no-rich", "-o", "again"]
+    run_clean(replay, wheel, tmp_path)
+    (again,) = (tmp_path / "again").rglob("traces.jsonl")
+    first, second = ([json.loads(line)["traces"][0] for line in file.open()] for file in (saved, again))
+    assert all(trace["stop_condition"] == "answered" for trace in first)
+    assert all(trace["rewards"]["total"]["score"] > 0.9 for trace in first)
+    assert {t["id"]: (t["rewards"], t["metrics"]) for t in first} == {
+        t["id"]: (t["rewards"], t["metrics"]) for t in second
+    }
+
+
+def test_publishing_says_what_was_written_and_what_comes_next(viewbox, tmp_path):
+    status, out, err = viewbox("publish", "digits", "--to", "dir", tmp_path / "out", "--set", "split=test")
+    assert (status, err) == (0, "")
+    assert "viewbox-digits 0.1.0" in out
+    assert "the right answer scores 0.9" in out
+    assert "verifiers finds the package and opens its first task" in out
+    assert f"pip wheel --no-deps --wheel-dir {tmp_path / 'out' / 'dist'} {tmp_path / 'out'}" in out
+    assert "vf-eval viewbox-digits --model MODEL --client.base-url URL --no-push --no-rich -n 3" in out
+
+
+def test_the_commands_hold_a_path_so_that_pip_fetches_no_namesake(viewbox, unchecked, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out = viewbox("publish", "digits", "out")[1]
+    assert f"pip wheel --no-deps --wheel-dir {tmp_path}/out/dist {tmp_path}/out\n" in out
+    assert f"pip install {tmp_path}/out/dist/viewbox_digits-0.1.0-py3-none-any.whl\n" in out
+
+
+def test_the_project_file_is_what_a_hub_asks_for(unchecked, tmp_path):
+    publish("digits", tmp_path / "out", settings=SETTINGS, id="my-digits", version="2.0rc1", license="MIT")
+    read = tomllib.loads((tmp_path / "out" / "pyproject.toml").read_text())
+    project = read["project"]
+    assert (project["name"], project["version"], project["license"]) == ("my-digits", "2.0rc1", "MIT")
+    assert project["description"].startswith("A real handwritten digit")
+    assert project["tags"] == project["keywords"] != []
+    assert (tmp_path / "out" / project["readme"]).is_file()
+    assert project["dependencies"][0] == "verifiers>=0.4,<0.5"
+    names = [one.split(">")[0] for one in project["dependencies"][1:]]
+    assert {"numpy", "pillow", "pydantic", "scikit-learn", "opencv-python-headless", "jsonschema"} <= set(names)
+    assert not {"torch", "transformers", "trl", "typer", "httpx"} & set(names)
+    assert "dynamic" not in project
+    assert (tmp_path / "out" / "my_digits" / "__init__.py").is_file()
+
+
+def test_what_travels_neither_trains_nor_calls_endpoints():
+    files = {path.as_posix() for path in vendor.library()}
+    assert {"__init__.py", "LICENSE", "errors.py", "envs/digits/env.py", "envs/adapters/verifiers.py"} <= files
+    assert not any(
+        name.startswith(("rollouts/", "publish/", "tests/", "cli", "train", "envs/adapters/trl")) for name in files
+    )
+
+
+def test_every_library_that_travels_is_named_in_the_dependencies():
+    used = vendor._third_party(vendor.ROOT / path for path in vendor.library() if path.suffix == ".py")
+    named = {one.split(">")[0] for one in vendor.dependencies([])}
+    by_verifiers = {"aiohttp"}
+    assert {vendor._distribution(name) for name in used} - by_verifiers <= named
+
+
+@pytest.mark.parametrize("form", ["{}/dots.py:Dots", "dots:Dots"])
+def test_a_module_of_the_authors_own_moves_into_the_package(form, tmp_path, monkeypatch):
+    (tmp_path / "dots.py").write_text(dots())
+    monkeypatch.chdir(tmp_path)
+    done = publish(form.format(tmp_path), tmp_path / "out", settings={"level": 3})
+    assert "verifiers finds the package" in done.findings[-1]
+    assert (tmp_path / "out" / "viewbox_dots" / "dots.py").read_text() == dots()
+    code = "import viewbox_dots as p; print(p.DotsTaskset.environment, p.DotsTaskset.settings)"
+    assert run_clean(["-c", code], tmp_path / "out", tmp_path) == "viewbox_dots.dots:Dots {'level': 3}\n"
+    sys.modules.pop("dots", None)
+
+
+def test_a_package_of_the_authors_own_comes_along_whole(tmp_path, monkeypatch):
+    home = tmp_path / "home" / "my_dots"
+    home.mkdir(parents=True)
+    (home / "__init__.py").write_text("")
+    (home / "levels.py").write_text("LEVEL = 9\n")
+    (home / "field.py").write_text(dots("from my_dots.levels import LEVEL", level="LEVEL"))
+    monkeypatch.syspath_prepend(home.parent)
+    done = publish("my_dots.field:Dots", tmp_path / "out", id="bright")
+    assert "verifiers finds the package" in done.findings[-1]
+    code = "import bright, my_dots.levels; print(my_dots.levels.__file__)"
+    used = run_clean(["-c", code], tmp_path / "out", tmp_path).strip()
+    assert used == str(tmp_path / "out" / "bright" / "_vendor" / "my_dots" / "levels.py")
+
+
+def test_another_minor_version_of_viewbox_is_refused_in_words(unchecked, tmp_path):
+    publish("digits", tmp_path / "out", settings=SETTINGS)
+    code = "import viewbox; viewbox.__version__ = '0.9.0'; import viewbox_digits"
+    env = os.environ | {"PYTHONPATH": str(tmp_path / "out")}
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False, cwd=tmp_path
+    )
+    assert "ImportError: viewbox_digits was published with viewbox 0.1.0, but viewbox 0.9.0 is in use" in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["digits", "--to", "hub"], "--to: unknown target 'hub'; allowed: dir"),
+        (["digit"], "unknown environment 'digit'"),
+        (["nowhere.py:Dots"], "nowhere.py: no such file; allowed: a name"),
+        (["no_such_module:Dots"], "no_such_module"),
+        (["json:Dots"], "has no environment class 'Dots'"),
+        (["digits", "--set", "split"], "--set 'split'; allowed: key=value"),
+        (["digits", "--set", "spilt=test"], "spilt"),
+        (["digits", "--set", "split=[test"], "the value is not YAML"),
+        (["digits", "--id", "My Digits"], "--id 'My Digits'; allowed: lower-case"),
+        (["digits", "--id", "viewbox"], "a module the package itself needs"),
+        (["digits", "--version", "latest"], "--version 'latest'; allowed: a release such as 0.1.0"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(viewbox, unchecked, tmp_path, arguments, words):
+    status, _, err = viewbox("publish", arguments[0], tmp_path / "out", *arguments[1:])
+    assert status == 2
+    assert err.startswith("error: ")
+    assert words in err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (dots().replace("range(2)", "range(0)"), "there are no tasks"),
+        (dots(level="self.nothing"), "task dot-0 cannot be opened"),
+        (dots(gold="'wrong'"), "the right answer scores 0.00, no answer at all 0.00"),
+        (dots("import shapes"), "imports 'shapes'"),
+        (dots().replace("    level:", "    restricted = True\n    level:"), "must not be published"),
+    ],
+)
+def test_an_environment_that_cannot_be_played_elsewhere_is_not_written(unchecked, tmp_path, monkeypatch, source, words):
+    (tmp_path / "field.py").write_text(source)
+    (tmp_path / "shapes.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=words):
+        publish(f"{tmp_path}/field.py:Dots", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def staged(folder, **files):
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+ABOUT = {"id": "x", "version": "1"}
+
+
+def test_a_folder_of_ours_is_replaced_only_when_asked_and_foreign_files_stay(tmp_path):
+    out = tmp_path / "out"
+    place(staged(tmp_path / "a", one="1", two="2"), out, ABOUT, force=False)
+    with pytest.raises(ConfigError, match="holds x 1; --force replaces it"):
+        place(staged(tmp_path / "b", one="1"), out, ABOUT, force=False)
+    (out / "notes").write_text("mine")
+    place(staged(tmp_path / "c", one="new", three="3"), out, ABOUT, force=True)
+    assert sorted(path.name for path in out.iterdir()) == [MANIFEST, "notes", "one", "three"]
+    assert (out / "notes").read_text() == "mine"
+    assert (out / "one").read_text() == "new"
+
+
+def test_a_folder_that_is_not_ours_is_never_touched(tmp_path):
+    new = staged(tmp_path / "new", one="1")
+    foreign = staged(tmp_path / "foreign", thesis="mine")
+    with pytest.raises(ConfigError, match="was not written by `viewbox publish`"):
+        place(new, foreign, ABOUT, force=True)
+    changed = tmp_path / "changed"
+    place(new, changed, ABOUT, force=False)
+    (changed / "one").write_text("edited by hand")
+    with pytest.raises(ConfigError, match="one was changed since it was published"):
+        place(new, changed, ABOUT, force=True)
+    added = tmp_path / "added"
+    place(new, added, ABOUT, force=False)
+    (added / "two").write_text("mine")
+    with pytest.raises(ConfigError, match="two was not written by viewbox"):
+        place(staged(tmp_path / "newer", one="1", two="2"), added, ABOUT, force=True)
+    assert (added / "two").read_text() == "mine"
+    (added / MANIFEST).write_text(json.dumps({"files": {"../foreign/thesis": ""}}))
+    with pytest.raises(ConfigError, match="outside the folder"):
+        place(new, added, ABOUT, force=True)
+    assert (foreign / "thesis").read_text() == "mine"
+    with pytest.raises(ConfigError, match="is a file"):
+        place(new, foreign / "thesis", ABOUT, force=True)

@@ -1,0 +1,91 @@
+"""What rewards that ask somebody else declare is found wherever they stand."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from viewbox.errors import ConfigError
+from viewbox.rewards import BrierReward, CombinedReward, ExactMatchReward
+from viewbox.rewards.imported import AnswerFunction, EpisodeFunction
+from viewbox.rewards.remote import is_blocking, refuse_remote, remote, take_counts, threads_for
+
+
+@dataclass
+class Asks:
+    remote: str | None = "https://judge.example/v1"
+    concurrency: int = 5
+    name: str = "asks"
+    blocking: bool = True
+    counted: dict = field(default_factory=dict)
+
+    def __call__(self, answer, reference):
+        return 1.0
+
+    def of_episode(self, episode):
+        return 1.0
+
+    def take_counts(self):
+        counted, self.counted = self.counted, {}
+        return counted
+
+
+def inside(reward):
+    return CombinedReward({"inner": (CombinedReward({"asks": (reward, 1.0)}), 0.5), "label": (ExactMatchReward(), 0.5)})
+
+
+PLACES = {
+    "alone": lambda one: one,
+    "combined": inside,
+    "renamed": lambda one: inside(AnswerFunction(one, "other")),
+    "a method": lambda one: inside(EpisodeFunction(one.of_episode, "other")),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_blocking_reward_is_found(place):
+    assert is_blocking(PLACES[place](Asks()))
+    assert threads_for(PLACES[place](Asks())) == 5
+
+
+def test_pure_rewards_are_not_blocking():
+    assert not is_blocking(inside(lambda answer, reference: 1.0))
+    assert threads_for(inside(lambda answer, reference: 1.0)) == 1
+
+
+def test_no_reward_is_not_blocking():
+    assert threads_for(None) == 1
+    assert take_counts(None) == {}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_remote_reward_is_refused_where_data_are_restricted(place):
+    with pytest.raises(ConfigError, match=r"scans: its data are restricted .* asks https://judge\.example/v1"):
+        refuse_remote(PLACES[place](Asks()), "scans")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_judge_on_this_machine_is_not(place):
+    assert remote(PLACES[place](Asks(remote=None))) is None
+    refuse_remote(PLACES[place](Asks(remote=None)), "scans")
+
+
+def test_counts_are_summed_and_told_once():
+    reward = CombinedReward(
+        {"a": (Asks(counted={"judge/calls": 2}), 0.5), "b": (Asks(counted={"judge/calls": 3}), 0.5)}
+    )
+    assert take_counts(reward) == {"judge/calls": 5.0}
+    assert take_counts(reward) == {}
+
+
+def test_a_judge_inside_a_calibration_reward_is_seen():
+    class Judge:
+        name = "judge"
+        blocking = True
+        remote = "https://example.org"
+
+        def __call__(self, answer, reference):
+            return 1.0
+
+    reward = BrierReward(of=Judge())
+    assert is_blocking(reward)
+    assert remote(reward) == "https://example.org"

@@ -1,0 +1,421 @@
+"""An endpoint as a generator: exactly what is sent, what comes back, and what an endpoint cannot do to an episode."""
+
+import asyncio
+import json
+import time
+from email.utils import formatdate
+
+import pytest
+
+from tests.support import servers
+from tests.support.servers import says, scripted, serving, status
+from viewbox.envs.digits import Digits, viewer
+from viewbox.envs.messages import tools_text
+from viewbox.errors import ConfigError
+from viewbox.frozen import thaw
+from viewbox.records import Message
+from viewbox.rollouts.endpoint.client import EndpointError, OpenAIGenerator
+from viewbox.rollouts.generator import Conversation
+
+ENV = Digits(max_turns=3, reply_format="native")
+TASK = ENV.tasks[0]
+RIGHT = viewer.answer(ENV, TASK)
+ZOOM = json.dumps({"factor": 2})
+BROKEN_CALL = viewer.call(ENV, 2, 0.5, 0.5)
+
+
+@pytest.fixture
+def ask(play):
+    """Plays the first task against a server that gives these answers, the last one for ever: (episodes, server)."""
+
+    def run(*answers, by=None, tasks=1, concurrency=4, time_limit=20.0, env=ENV, **settings):
+        with serving(by or scripted(*answers)) as server:
+            generator = OpenAIGenerator(server.url, "m", **{"first_pause": 0.01} | settings)
+            return play(env, [TASK] * tasks, generator, concurrency=concurrency, time_limit=time_limit), server
+
+    return run
+
+
+def one(played):
+    (episode,), server = played
+    return episode, server
+
+
+# ---------------------------------------------------------------------- what is sent
+def test_the_first_request_is_the_prompt_with_its_image_and_the_tools(ask):
+    episode, server = one(ask(says(RIGHT), max_tokens=77, temperature=0.5, extra={"top_p": 0.9}))
+    (asked,) = server.asked
+    state = ENV.reset(TASK, seed=0)
+    assert asked["path"] == "/v1/chat/completions"
+    assert asked["body"] == {
+        "model": "m",
+        "messages": [
+            {"role": "system", "content": ENV.opening(TASK)},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "image_url", "image_url": {"url": state.messages[1].images[0].data_url()}},
+                    {"type": "text", "text": "Which digit is it, and where?"},
+                ],
+            },
+        ],
+        "temperature": 0.5,
+        "max_tokens": 77,
+        "top_p": 0.9,
+        "seed": asked["body"]["seed"],
+        "tools": [thaw(schema) for schema in ENV.tool_schemas],
+    }
+    assert episode.end_reason == "answered"
+    assert episode.scores.components["label"] == 1.0
+    assert (episode.run_config.model_name, episode.run_config.temperature) == ("m", 0.5)
+
+
+def test_what_is_not_given_is_left_to_the_endpoint_and_extra_can_take_a_field_out(ask):
+    _, server = one(ask(says(RIGHT), extra={"seed": None}))
+    assert server.bodies[0].keys() == {"model", "messages", "tools"}
+
+
+def test_a_native_call_is_answered_under_its_id_with_the_image_in_the_tool_message(ask):
+    answers = (says(None, ("a1", "zoom", ZOOM), reasoning_content="hm"), says(RIGHT))
+    episode, server = one(ask(*answers, tool_images="tool"))
+    said, result = server.bodies[1]["messages"][2:]
+    picture = episode.turns[2].images[0]
+    call = {"id": "a1", "type": "function", "function": {"name": "zoom", "arguments": ZOOM}}
+    assert said == {"role": "assistant", "content": "", "tool_calls": [call]}  # the reasoning stays where it was
+    assert result == {
+        "role": "tool",
+        "content": [
+            {"type": "text", "text": episode.turns[2].content},
+            {"type": "image_url", "image_url": {"url": picture.data_url()}},
+        ],
+        "tool_call_id": "a1",
+        "name": "zoom",
+    }
+    assert episode.tools_used() == {"zoom"}
+    assert episode.end_reason == "answered"
+
+
+def test_where_tool_messages_carry_no_image_it_follows_in_a_user_message(ask):
+    two = says("", ("a1", "zoom", ZOOM), ("a2", "zoom", ZOOM))
+    episode, server = one(ask(two, says(RIGHT), tool_images="user"))
+    messages = server.bodies[1]["messages"][3:]
+    assert [message["role"] for message in messages] == ["tool", "tool", "user"]
+    assert [message["tool_call_id"] for message in messages[:2]] == ["a1", "a2"]
+    assert all(message["content"].endswith("(The image follows in the next message.)") for message in messages[:2])
+    kinds = [part.get("text") or part["image_url"]["url"] for part in messages[2]["content"]]
+    pictures = [image.data_url() for image in episode.turns[2].images]
+    assert kinds == ["The image of tool call a1:", pictures[0], "The image of tool call a2:", pictures[1]]
+
+
+def test_the_last_turn_offers_no_tools(ask):
+    calls = (*(says("", (f"a{n}", "zoom", ZOOM)) for n in range(2)), says(RIGHT))
+    episode, server = one(ask(*calls))
+    assert ["tools" in body for body in server.bodies] == [True, True, False]
+    assert episode.end_reason == "answered"
+
+
+def test_a_native_call_on_the_last_turn_is_not_run(ask):
+    episode, server = one(ask(says("", ("same", "zoom", ZOOM))))
+    assert episode.end_reason == "max_turns"
+    assert len(server.asked) == 3
+
+
+def test_every_call_has_an_id_of_its_own_also_where_the_endpoint_gives_none_or_the_same_again(ask):
+    nameless = says("", (None, "zoom", ZOOM), (None, "zoom", ZOOM))
+    _, server = one(ask(nameless, says("", ("x", "zoom", ZOOM), ("x", "zoom", ZOOM)), says(RIGHT)))
+    messages = server.bodies[2]["messages"]
+    called = [call["id"] for message in messages for call in message.get("tool_calls", ())]
+    answered = [message["tool_call_id"] for message in messages if message["role"] == "tool"]
+    assert len(set(called)) == 4
+    assert called == answered
+
+
+def test_arguments_that_are_no_json_object_are_an_error_to_the_model_and_go_back_as_one(ask):
+    _, server = one(ask(says("", ("a1", "zoom", "closer, please")), says(RIGHT)))
+    said, result = server.bodies[1]["messages"][2:4]
+    assert "must be a JSON object" in result["content"]
+    assert json.loads(said["tool_calls"][0]["function"]["arguments"]) == {"malformed": "closer, please"}
+
+
+@pytest.mark.parametrize("taught", ["native", "hermes", "fenced", "json"])
+def test_a_call_in_the_text_is_answered_in_a_user_message(ask, taught):
+    episode, server = one(ask(says(BROKEN_CALL), says(RIGHT), env=Digits(max_turns=3, reply_format=taught)))
+    said, result = server.bodies[1]["messages"][2:]
+    assert said == {"role": "assistant", "content": BROKEN_CALL}
+    assert result["role"] == "user"
+    first, image, last = result["content"]
+    assert first["text"] + last["text"] == f"<tool_response>\n{episode.turns[2].content}\n</tool_response>"
+    assert image["image_url"]["url"] == episode.turns[2].images[0].data_url()
+    assert episode.end_reason == "answered"
+
+
+@pytest.mark.parametrize("taught", ["hermes", "fenced", "json"])
+def test_a_format_other_than_native_is_taught_in_the_system_message_of_every_request(ask, taught):
+    _, server = one(ask(says(BROKEN_CALL), says(RIGHT), env=Digits(max_turns=3, reply_format=taught)))
+    system = ENV.opening(TASK) + tools_text(ENV.tool_schemas, taught)
+    assert [body["messages"][0]["content"] for body in server.bodies] == [system, system]
+    assert not any("tools" in body for body in server.bodies)
+
+
+def test_an_environments_own_template_teaches_the_format(ask):
+    env = Digits(max_turns=3, reply_format="json", templates={"tools_json": "Tools: {{ tools | length }}"})
+    _, server = one(ask(says(RIGHT), env=env))
+    assert server.bodies[0]["messages"][0]["content"].endswith("\n\nTools: 1")
+
+
+def test_the_listing_and_the_answers_are_what_qwens_template_makes_of_native_ones(qwen3):
+    tools = [thaw(schema) for schema in ENV.tool_schemas]
+    both = [Message("tool", (f"r{n}",), tool_call_id=f"call_{n}") for n in range(2)]
+    talk = [Message("system", ("S",)), Message("user", ("Q",)), Message("assistant", (BROKEN_CALL,)), *both]
+
+    endpoint = OpenAIGenerator("http://127.0.0.1:1", "m")
+    listed = endpoint.request(Conversation(talk, tools, seed=0, index=0, reply_format="hermes"))["messages"]
+    native = [{"role": m.role, "content": m.text} for m in talk]
+    render = qwen3.tokens.template.render
+    assert render(listed, prompt=True) == render(native, tools, prompt=True)
+
+
+def test_sampling_is_sent_and_extra_stands_over_it(ask):
+    _, server = one(ask(says(RIGHT), sampling={"top_k": 5, "stop": ["x"]}, extra={"top_k": 6, "seed": None}))
+    assert server.bodies[0].keys() == {"model", "messages", "tools", "top_k", "stop"}
+    assert (server.bodies[0]["top_k"], server.bodies[0]["stop"]) == (6, ["x"])
+
+
+# ---------------------------------------------------------------------- what it is doing
+def test_the_requests_under_way_are_counted_and_the_tokens_of_replies(play):
+    seen, told = [], []
+
+    def answer(body, number):
+        seen.append(generator.now())
+        return says(RIGHT, usage={"prompt_tokens": 9, "completion_tokens": 7})
+
+    with serving(answer) as server:
+        generator = OpenAIGenerator(server.url, "m")
+        told.append(generator.now())
+        play(ENV, [TASK] * 3, generator, concurrency=1)
+        told.append(generator.now())
+    assert [(load.busy, load.tokens) for load in seen] == [(1, None), (1, 7), (1, 14)]
+    assert [(load.busy, load.slots, load.tokens) for load in told] == [(0, None, None), (0, None, 21)]
+
+
+def test_a_request_that_failed_is_no_longer_under_way(play):
+    with serving(scripted(status(400, "no"))) as server:
+        generator = OpenAIGenerator(server.url, "m")
+        play(ENV, [TASK], generator)
+    assert generator.now().busy == 0
+
+
+def test_without_usage_no_tokens_are_known(play):
+    with serving(scripted(says(RIGHT))) as server:
+        generator = OpenAIGenerator(server.url, "m")
+        play(ENV, [TASK], generator)
+    assert generator.now().tokens is None
+
+
+# ---------------------------------------------------------------------- what comes back
+@pytest.mark.parametrize(
+    "content", [[{"type": "text", "text": RIGHT[:5]}, {"type": "text", "text": RIGHT[5:]}, {"type": "image"}, 3]]
+)
+def test_text_in_parts_is_put_together(ask, content):
+    assert one(ask(says(content)))[0].end_reason == "answered"
+
+
+def test_a_reply_without_content_is_malformed_and_the_episode_goes_on(ask):
+    episode, _ = one(ask(says(None), says(RIGHT)))
+    assert episode.end_reason == "answered"
+    assert episode.info["malformed"] == 1
+
+
+def test_a_reply_that_was_cut_off_is_told_so(ask):
+    episode, _ = one(ask(says('{"label": "ze', finish="length"), says(RIGHT)))
+    assert "cut off" in episode.turns[2].content
+
+
+def test_the_tokens_of_all_replies_are_summed(ask):
+    used = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
+    answers = (says("", ("a", "zoom", ZOOM), usage=used), says(RIGHT, usage={"prompt_tokens": "many"}))
+    episode, _ = one(ask(*answers))
+    assert episode.info["usage"] == {"prompt_tokens": 100, "completion_tokens": 7}
+
+
+# ---------------------------------------------------------------------- what may pass
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        *(status(code, {"error": {"message": "later"}}) for code in (408, 409, 425, 429, 500, 502, 503, 529)),
+        status(200, "<html>"),
+        status(200, "[" * 100_000),
+        status(200, '{"choices": [{"message": {"content": "", "tool_calls": [{"x": NaN}]}}]}'),
+        status(200, ""),
+        status(204),
+        status(200, {"choices": []}),
+        status(200, {"error": {"message": "overloaded", "code": 502}}),
+        status(200, [1]),
+        says({"a": 1}),
+        says(17),
+        {"choices": [{"message": "hello"}]},
+        says("", *[("x", "zoom", "{}")] * 300),
+        servers.cut,
+        servers.hang_up,
+    ],
+)
+def test_what_may_pass_is_tried_again_and_the_episode_answers(ask, trouble):
+    episode, server = one(ask(trouble, trouble, says(RIGHT)))
+    assert episode.end_reason == "answered"
+    assert episode.info["failed_attempts"] == 2
+    seeds = [body["seed"] for body in server.bodies]
+    assert len(set(seeds)) == 3  # a sampled reply that broke the server would break it again
+
+
+def test_what_does_not_pass_ends_the_episode_with_the_servers_words(ask):
+    episode, server = one(ask(status(503, {"error": {"message": "no GPU\n left " + "x" * 999}}), attempts=3))
+    assert episode.end_reason == "error"
+    assert episode.info["error"].startswith("HTTP 503: no GPU left xxx")
+    assert episode.info["error"].endswith("… (after 3 attempts)")
+    assert len(episode.info["error"]) < 400
+    assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize("asks", [lambda: "1", lambda: formatdate(time.time() + 2, usegmt=True)])
+def test_retry_after_is_waited_for(ask, asks):
+    began = time.monotonic()
+    episode, _ = one(ask(lambda h: status(429, Retry_After=asks())(h), says(RIGHT)))
+    assert episode.end_reason == "answered"
+    assert time.monotonic() - began > 0.9
+
+
+def test_a_pause_longer_than_the_time_left_is_shortened_so_that_one_more_attempt_is_made(ask):
+    episode, server = one(ask(status(429, Retry_After="3600"), says(RIGHT), time_limit=3.0))
+    assert episode.end_reason == "answered"
+    assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize("header", ["soon", "-5", "nan", "inf", "1e999", "Thu, 01 Jan 1970 00:00:00 GMT"])
+def test_a_retry_after_that_says_nothing_is_a_short_pause(ask, header):
+    assert one(ask(status(503, Retry_After=header), says(RIGHT)))[0].end_reason == "answered"
+
+
+# ---------------------------------------------------------------------- what does not
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (status(400, {"error": {"message": "too many images"}}), "HTTP 400: too many images"),
+        (status(422, {"detail": "no seed"}), "HTTP 422: no seed"),
+        (status(413, "request too large"), "HTTP 413: request too large"),
+        (servers.flood, "the body of the reply is larger than 16777216 bytes"),
+    ],
+)
+def test_what_will_not_pass_is_asked_once_and_ends_that_episode(ask, answer, words):
+    episode, server = one(ask(answer))
+    assert episode.end_reason == "error"
+    assert episode.info["error"] == words
+    assert len(server.asked) == 1
+    assert server.flooded < 25 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (status(401, {"error": {"message": "no such key"}}), "HTTP 401: no such key"),
+        (status(403, {}), "HTTP 403"),
+        (status(404, {"error": {"message": "The model `m` does not exist"}}), "'m': HTTP 404: The model `m` does not"),
+        (status(307, Location="https://elsewhere.org/v1"), r"it points to https://elsewhere.org/v1"),
+    ],
+)
+def test_an_endpoint_that_will_never_answer_ends_the_run_at_once(ask, answer, words):
+    with pytest.raises(EndpointError, match=words):
+        ask(answer, tasks=50, concurrency=2)
+
+
+def test_a_refusal_after_the_first_answer_ends_its_episode_alone(ask):
+    episodes, _ = ask(by=lambda body, n: status(403, "moderated") if n == 1 else says(RIGHT), tasks=4, concurrency=1)
+    assert sorted(episode.end_reason for episode in episodes) == ["answered"] * 3 + ["error"]
+
+
+def test_an_endpoint_where_nobody_is_ends_the_run(play):
+    with serving(scripted(says(""))) as server:
+        url = server.url
+    with pytest.raises(EndpointError, match=r"cannot be reached: no connection: .* \(after 4 attempts\)"):
+        play(ENV, [TASK] * 3, OpenAIGenerator(url, "m", first_pause=0.01), time_limit=20)
+
+
+def test_an_endpoint_that_dies_midway_costs_the_episodes_that_are_left(play):
+    async def run():
+        from viewbox.rollouts.play import play_many
+
+        with serving(scripted(says(RIGHT))) as server:
+            generator = OpenAIGenerator(server.url, "m", first_pause=0.01)
+            episodes = play_many(ENV, [TASK] * 12, generator, concurrency=1, time_limit=20)
+            found = [await anext(episodes) for _ in range(5)]
+        return found + [episode async for episode in episodes]
+
+    ends = [episode.end_reason for episode in asyncio.run(run())]
+    assert len(ends) == 12
+    assert ends[:5] == ["answered"] * 5
+    assert ends[-5:] == ["error"] * 5  # one or two were under way
+
+
+def test_a_slow_drip_is_bounded_by_the_time_limit_of_the_episode(ask):
+    began = time.monotonic()
+    episodes, _ = ask(by=lambda body, n: servers.drip if n == 0 else says(RIGHT), tasks=3, time_limit=2.0)
+    assert sorted(episode.end_reason for episode in episodes) == ["answered", "answered", "timeout"]
+    assert time.monotonic() - began < 15
+
+
+def test_a_timeout_names_what_it_was_waiting_for(ask):
+    episode, _ = one(ask(status(500, "boom"), time_limit=0.5, attempts=10_000))
+    assert episode.end_reason == "timeout"
+    assert episode.info["last_failure"] == "HTTP 500: boom"
+
+
+def test_against_a_server_that_does_everything_wrong_every_episode_ends_with_a_named_reason(ask):
+    wrong = [
+        status(429, Retry_After="1"),
+        status(500, "boom"),
+        servers.cut,
+        servers.hang_up,
+        servers.drip,
+        status(200, "{"),
+        status(200, {"choices": []}),
+        servers.flood,
+        says(None),
+        says(17),
+        says("", ("a", "", "]")),
+        says("\ud800 {"),
+        says(RIGHT),
+        says(RIGHT),
+    ]
+    episodes, _ = ask(by=lambda body, n: wrong[(n * 5) % len(wrong)], tasks=40, concurrency=16, time_limit=5.0)
+    assert len(episodes) == 40
+    assert {e.end_reason for e in episodes} <= {"answered", "error", "timeout", "malformed", "max_turns"}
+    assert any(episode.end_reason == "answered" for episode in episodes)
+    assert all("error" in e.info for e in episodes if e.end_reason == "error")
+
+
+# ---------------------------------------------------------------------- addresses and keys
+def test_the_key_is_sent_and_cut_out_of_what_the_server_says(ask):
+    answer = lambda h: status(400, {"error": {"message": f"bad {h.headers['Authorization']}"}})(h)  # noqa: E731
+    episode, server = one(ask(answer, api_key=" sk-secret\n"))
+    assert server.asked[0]["headers"]["Authorization"] == "Bearer sk-secret"
+    assert episode.info["error"] == "HTTP 400: bad Bearer ***"
+
+
+def test_without_a_key_no_authorization_is_sent(ask):
+    _, server = one(ask(says(RIGHT)))
+    assert "Authorization" not in server.asked[0]["headers"]
+
+
+@pytest.mark.parametrize("key", ["sk\nX-Evil: 1", "schlüssel", "a b"])
+def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(key):
+    with pytest.raises(ConfigError, match="API key") as caught:
+        OpenAIGenerator("http://127.0.0.1:1", "m", api_key=key)
+    assert key not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given", ["localhost:8000", "ftp://host", "http://", "http://sk-1@host/v1", "http://h/?k=sk-1"]
+)
+def test_an_address_that_cannot_be_asked_is_refused(given):
+    with pytest.raises(ConfigError, match="endpoint") as caught:
+        OpenAIGenerator(given, "m")
+    assert "sk-1" not in str(caught.value)

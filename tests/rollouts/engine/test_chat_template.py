@@ -1,0 +1,181 @@
+"""Chat templates are asked before a run depends on them: a rendering is chosen, or they are refused in words."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import trl
+from PIL import Image
+
+from viewbox.envs.digits import Digits
+from viewbox.errors import ModelError
+from viewbox.images.ref import ImageRef
+from viewbox.records import Message
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
+
+PICTURE = ImageRef.of(Image.new("L", (64, 32), 9))
+SHOWN = "<|vision_start|><|image_pad|><|vision_end|>"
+RESULT = f"<tool_response>\nzoomed{SHOWN}\n</tool_response>"
+TURN = "<|im_end|>\n<|im_start|>assistant\n"
+# ChatML in pieces: what a message may hold, one message, and what begins the next reply.
+PARTS = (
+    "{%- macro parts(content) %}{% if content is string %}{{ content }}{% else %}{% for part in content %}"
+    "{{ '" + SHOWN + "' if part.type == 'image' else part.text }}{% endfor %}{% endif %}{% endmacro %}"
+)
+MESSAGE = "{{ '<|im_start|>' + m.role + '\n' }}{{ parts(m.content) }}{{ '<|im_end|>\n' }}"
+BEGIN = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+
+
+def chatml(before="", message=MESSAGE, begin=BEGIN):
+    """A template with something before each message, or another message."""
+    return f"{PARTS}{{% for m in messages %}}{before}{message}{{% endfor %}}{begin}"
+
+
+def refuse(condition, words="no"):
+    return f"{{% if {condition} %}}{{{{ raise_exception('{words}') }}}}{{% endif %}}"
+
+
+@pytest.fixture
+def asked(qwen3):
+    """The chat tokens of Qwen3-VL with another template."""
+
+    def ask(template, model=qwen3):
+        processor = copy.copy(model.processor)
+        processor.chat_template = template
+        return ChatTokens(processor, model.model().config)
+
+    return ask
+
+
+def bundled(name):
+    return (Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja").read_text()
+
+
+def tail(tokens, *messages):
+    """What is put between a reply and the next one, every run of placeholders as one."""
+    ids, _ = tokens.tail(messages or [Message("tool", ("zoomed", PICTURE))], ended=True)
+    text = tokens.tokenizer.decode(ids)
+    while "<|image_pad|><|image_pad|>" in text:
+        text = text.replace("<|image_pad|><|image_pad|>", "<|image_pad|>")
+    return text
+
+
+# ---------------------------------------------------------------------- tool schemas
+def test_a_template_that_lists_tools_but_teaches_other_calls_is_not_asked_to(asked):
+    listing = "{% if tools and loop.first %}{{ tools | tojson }}{% endif %}"
+    assert not asked(chatml(before=listing)).template.shows_tools
+
+
+def test_a_template_that_lists_tools_and_drops_the_system_message_is_not_asked_to(asked):
+    hermes = """{% if tools %}{{ tools | tojson }}<tool_call>"arguments"</tool_call>{% endif %}"""
+    only = "{% if not (tools and m.role == 'system') %}" + MESSAGE + "{% endif %}"
+    assert asked(hermes + chatml()).template.shows_tools
+    assert not asked(hermes + chatml(message=only)).template.shows_tools
+
+
+def test_a_template_that_refuses_tools_is_given_the_text_of_the_prompts(asked):
+    tokens = asked(refuse("tools") + chatml())
+    env = Digits()
+    ids, _ = tokens.opening(env.reset(env.tasks[0], seed=0).messages, env.tool_schemas)
+    assert '"name": "zoom"' in tokens.tokenizer.decode(ids)
+
+
+# ---------------------------------------------------------------------- the tool role
+@pytest.mark.parametrize(
+    "before",
+    [
+        refuse("m.role == 'tool'"),
+        "{% if m.role == 'tool' %}{% set m = {'role': 'tool', 'content': 'gone'} %}{% endif %}",
+        "",  # shown, but not as a result
+    ],
+)
+def test_where_a_tool_message_is_refused_or_shows_no_image_results_are_user_messages(asked, before):
+    tokens = asked(chatml(before=before))
+    assert not tokens.template.tool_role
+    assert tail(tokens) == f"\n<|im_start|>user\n{RESULT}{TURN}"
+
+
+def test_where_a_tool_message_shows_its_image_as_a_result_it_is_one(asked):
+    result = "{{ '<|im_start|>tool\n<tool_response>\n' }}{{ parts(m.content) }}{{ '\n</tool_response><|im_end|>\n' }}"
+    tokens = asked(chatml(message="{% if m.role == 'tool' %}" + result + "{% else %}" + MESSAGE + "{% endif %}"))
+    assert tokens.template.tool_role
+    assert tail(tokens) == f"\n<|im_start|>tool\n{RESULT}{TURN}"
+
+
+def test_a_model_that_knows_no_images_in_tool_messages_is_shown_none_whatever_its_template_can(asked, kits):
+    tokens = asked(bundled("qwen3_vl"), kits("qwen2_5_vl"))
+    assert not tokens.template.tool_role
+    assert tail(tokens) == f"\n<|im_start|>user\n{RESULT}{TURN}"
+
+
+def test_where_user_messages_may_not_follow_each_other_they_become_one(asked):
+    alternate = refuse("not loop.first and m.role == loop.previtem.role", "roles must alternate")
+    tokens = asked(chatml(before=alternate + refuse("m.role == 'tool'")))
+    both = [Message("tool", ("zoomed", PICTURE)), Message("tool", ("no",))]
+    assert tail(tokens, *both) == (f"\n<|im_start|>user\n{RESULT}\n<tool_response>\nno\n</tool_response>{TURN}")
+
+
+# ---------------------------------------------------------------------- earlier turns
+def test_a_template_that_strips_earlier_thinking_changes_nothing_between_a_reply_and_the_next(asked):
+    strip = "{% if m.role == 'assistant' and not loop.last %}"
+    strip += "{% set m = {'role': 'assistant', 'content': m.content.split('</think>')[-1]} %}{% endif %}"
+    tokens = asked(chatml(before=strip))
+    assert tail(tokens) == tail(asked(chatml()))
+    assert [note for note in tokens.template.notes if "strips the thinking of earlier replies" in note]
+    assert asked(chatml()).template.notes == []
+
+
+def test_a_template_that_begins_only_the_last_reply_with_empty_thinking_keeps_its_tail_whole(asked):
+    empty = "{% if m.role == 'assistant' and loop.last %}"
+    empty += "{% set m = {'role': 'assistant', 'content': '<think>\n\n</think>\n\n' + m.content} %}{% endif %}"
+    assert tail(asked(chatml(before=empty))) == tail(asked(chatml()))
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_think", "qwen3_6", "qwen3_8"])
+def test_the_tail_of_a_thinking_template_is_the_result_and_the_beginning_of_a_thought(asked, name):
+    tokens = asked(bundled(name))
+    assert tail(tokens) == f"\n<|im_start|>user\n{RESULT}{TURN}<think>\n"
+    assert any("writes anew what stands before earlier replies" in note for note in tokens.template.notes)
+
+
+@pytest.mark.parametrize("name", ["qwen3_vl", "qwen2_5_vl", "qwen3_5_nothink_training"])
+def test_of_a_template_that_keeps_earlier_turns_there_is_nothing_to_say(asked, name):
+    assert asked(bundled(name)).template.notes == []
+
+
+# ---------------------------------------------------------------------- the end of a reply
+def test_the_end_token_is_the_one_the_template_writes_where_the_tokenizer_names_another(qwen3):
+    processor = copy.copy(qwen3.processor)
+    processor.tokenizer = copy.deepcopy(qwen3.tokenizer)
+    processor.tokenizer.eos_token = "<|endoftext|>"
+    config = qwen3.model().config
+    tokens = ChatTokens(processor, config, qwen3.model().generation_config)
+    assert tokens.end_id == qwen3.tokens.end_id
+    assert tokens.stop_ids == qwen3.tokens.stop_ids
+    assert tail(tokens) == tail(qwen3.tokens)
+
+
+# ---------------------------------------------------------------------- refusals
+@pytest.mark.parametrize(
+    ("template", "complaint"),
+    [
+        (refuse("true", "roles must alternate"), "cannot render a conversation: roles must alternate"),
+        ("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", r"end a reply with .* '<\|im_end\|>'"),
+        (chatml(message="{{ m.role }}{{ '<|im_end|>' }}"), r"does not end a reply with .* '<\|im_end\|>'"),
+        (chatml(before=refuse("m.role == 'system'", "no system")), "cannot render a system message: no system"),
+        (chatml(message="{% if m.role != 'system' %}" + MESSAGE + "{% endif %}"), "leaves out the system message"),
+        (chatml().replace(SHOWN, ""), r"writes 0 of <\|image_pad\|> for one image in a user message"),
+        (chatml().replace(SHOWN, SHOWN * 2), r"writes 2 of <\|image_pad\|> for one image in a user message"),
+        (
+            chatml(before=refuse("m.role == 'tool' or (m.role == 'user' and loop.index0 > 1)")),
+            "shows the image of a tool's result in no message",
+        ),
+        (
+            chatml(message=MESSAGE + "{% if m.role == 'user' %}{{ 'round ' ~ loop.index }}{% endif %}"),
+            "what the chat template writes after a reply depends on the turns before it; allowed: the same always",
+        ),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_refused_in_words(asked, template, complaint):
+    with pytest.raises(ModelError, match=complaint):
+        asked(template)

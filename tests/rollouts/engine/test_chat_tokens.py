@@ -1,0 +1,367 @@
+"""Messages ↔ tokens: nothing is re-tokenised, nothing is lost, and what the environment says stays words."""
+
+import copy
+import hashlib
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import trl
+from PIL import Image
+
+from viewbox.configs.schema import ModelSection
+from viewbox.envs.digits import Digits, viewer
+from viewbox.envs.messages import tools_text
+from viewbox.errors import ConfigError, ImageError, ModelError
+from viewbox.frozen import thaw
+from viewbox.images.ref import ImageRef
+from viewbox.records import Message
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.engine.engine import HFGenerator
+from viewbox.rollouts.engine.loading import load_processor
+from viewbox.rollouts.generator import Conversation
+from viewbox.rollouts.scripted import Forced
+from viewbox.training.grpo.batch import mismatch
+
+ENV = Digits(max_turns=7)
+LOOK = viewer.call(ENV, 2, 0.4, 0.6)
+SCRIPT = (LOOK, "Hmm, wäit →\n", f"{LOOK}\n{LOOK}", '{"label": "one"}', "\n", LOOK, viewer.answer(ENV, ENV.tasks[0]))
+
+
+class Watched(Forced):
+    """Keeps the conversations, each reply's text, and all ids as they were after each reply."""
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings)
+        self.kept, self.replies, self.ids = [], {}, {}
+
+    def join(self, conversation):
+        self.kept.append(conversation)
+        super().join(conversation)
+
+    async def reply(self, conversation):
+        said = await super().reply(conversation)
+        record = conversation.record
+        self.replies.setdefault(conversation, []).append(said)
+        self.ids.setdefault(conversation, []).append((*record.prompt_ids, *record.completion_ids))
+        return said
+
+
+def scripted(conversation):
+    return SCRIPT[sum(message.role == "assistant" for message in conversation.messages)]
+
+
+def text(kit, ids):
+    """The ids as text, every run of placeholders as the one that templates write."""
+    return re.sub(r"(<\|image_pad\|>)+", "<|image_pad|>", kit.tokenizer.decode(ids))
+
+
+def rendered(kit, conversation):
+    """The whole conversation by the family's chat template, its tools and tool results as the family takes them."""
+    wire, tools = [], [thaw(tool) for tool in conversation.tools]
+    for message in conversation.messages:
+        parts = [{"type": "text", "text": p} if isinstance(p, str) else {"type": "image"} for p in message.content]
+        if kit.name == "qwen2_5_vl" and message.role == "tool":
+            before, after = ({"type": "text", "text": tag} for tag in ("<tool_response>\n", "\n</tool_response>"))
+            wire.append({"role": "user", "content": [before, *parts, after]})
+        else:
+            wire.append({"role": message.role, "content": parts})
+    if kit.name == "qwen2_5_vl":  # the listing has its own test
+        system = (
+            text(kit, conversation.record.prompt_ids).partition("<|im_start|>system\n")[2].partition("<|im_end|>")[0]
+        )
+        assert system.startswith(conversation.messages[0].text)
+        wire[0]["content"] = system
+    return kit.processor.apply_chat_template(wire, tools=tools, tokenize=False)
+
+
+def runs(record):
+    """The stretches of sampled ids, in order."""
+    found, last = [], 0
+    for one, bit in zip(record.completion_ids, record.mask, strict=True):
+        if bit and not last:
+            found.append([])
+        if bit:
+            found[-1].append(one)
+        last = bit
+    return found
+
+
+# ---------------------------------------------------------------------- what was sampled is what is kept
+def test_the_record_of_a_scripted_episode_reads_as_the_template_renders_the_conversation(kit, play):
+    generator = Watched(kit.tokens, scripted)
+    (episode,) = play(ENV, [ENV.tasks[0]], generator)
+    assert (episode.num_turns, episode.tool_call_count, episode.end_reason) == (7, 4, "answered")
+    record = generator.kept[0].record
+    assert text(kit, record.prompt_ids + record.completion_ids) + "\n" == rendered(kit, generator.kept[0])
+
+
+def test_the_record_of_sampled_replies_reads_as_the_template_renders_the_conversation(kit, play, strips, look):
+    model = kit.generator(kit.model(ends=7.0), max_reply_tokens=40, max_completion_tokens=2000)
+    generator = Watched(kit.tokens, look, model, max_completion_tokens=2000)
+    play(strips, [strips.tasks[i] for i in range(4)], generator, group=2)
+    whole = [c for c in generator.kept if all(run[-1] == kit.tokens.end_id for run in runs(c.record))]
+    assert len(whole) >= 4
+    for conversation in whole:
+        ids = conversation.record.prompt_ids + conversation.record.completion_ids
+        assert text(kit, ids) + "\n" == rendered(kit, conversation)
+
+
+def test_every_turn_extends_the_ids_of_the_last_and_the_mask_marks_exactly_the_replies(kit, play, strips, look):
+    generator = Watched(kit.tokens, look, kit.generator())
+    play(strips, [strips.tasks[i] for i in range(2)], generator, group=2)
+    assert len(generator.kept) == 4
+    for conversation in generator.kept:
+        record, states = conversation.record, generator.ids[conversation]
+        assert len(states) > 2
+        assert all(later[: len(one)] == one for one, later in pairwise(states))
+        assert states[-1] == (*record.prompt_ids, *record.completion_ids)
+        replies = [reply.text for reply in generator.replies[conversation] if reply.finish_reason != "budget"]
+        assert [kit.tokens.decode(run) for run in runs(record)] == replies
+        assert all(logp == 0 for logp, bit in zip(record.logprobs, record.mask, strict=True) if not bit)
+        assert min(record.logprobs) < 0
+        assert max(record.logprobs) == 0
+
+
+def test_a_reply_cut_by_length_is_given_the_end_token_that_was_not_sampled(kit, play, strips):
+    model = kit.model(ends=-50.0)
+    (episode,) = play(strips, [strips.tasks[0]], kit.generator(model, max_reply_tokens=5))
+    tokens = episode.tokens
+    assert tokens.mask[:7] == (1, 1, 1, 1, 1, 0, 0)
+    assert tokens.completion_ids[5] == kit.tokens.end_id
+    assert kit.tokenizer.decode(tokens.completion_ids[5:]).startswith("<|im_end|>\n<|im_start|>user\n")
+    assert tokens.mask[-5:] == (1, 1, 1, 1, 1)  # after the last reply nothing is added
+
+
+def test_an_observation_that_does_not_fit_is_rolled_back_whole(kit, play):
+    def script(conversation):
+        return LOOK if len(conversation.messages) == 2 else None
+
+    def run(budget):
+        model = kit.generator(kit.model(ends=-50.0), max_completion_tokens=budget)
+        return play(ENV, [ENV.tasks[0]], Forced(kit.tokens, script, model, max_completion_tokens=budget))[0]
+
+    reply = kit.tokens.encode_reply(LOOK)
+    fits = len(reply) + run(2000).tokens.mask[len(reply) :].index(1)  # the look and what the tool shows
+    episode = run(fits)
+    assert (episode.end_reason, episode.truncated, episode.terminated) == ("max_tokens", True, False)
+    assert list(episode.tokens.completion_ids) == reply
+    assert len(episode.tokens.images) == episode.tokens.prompt_images == 1
+    assert mismatch(episode.tokens, kit.tokens) is None
+    one_more = run(fits + 1)  # room for the observation and one token
+    assert len(one_more.tokens.completion_ids) == fits + 1
+    assert one_more.tokens.mask[-2:] == (0, 1)
+    assert len(one_more.tokens.images) == 2
+
+
+def test_there_are_as_many_placeholders_as_image_features(kit, played):
+    _, episodes = played(kit)
+    for episode in episodes:
+        tokens = episode.tokens
+        sizes = [kit.tokens.pixels(image) for image in tokens.images]
+        assert all(one.values.shape[0] == 4 * one.tokens for one in sizes)
+        assert (tokens.prompt_ids + tokens.completion_ids).count(kit.tokens.image_id) == sum(o.tokens for o in sizes)
+        assert tokens.prompt_ids.count(kit.tokens.image_id) == sum(o.tokens for o in sizes[: tokens.prompt_images])
+        assert mismatch(tokens, kit.tokens) is None
+
+
+# ---------------------------------------------------------------------- how replies end
+def sampled(kit, tokens, ids):
+    """A conversation whose first reply was sampled as these ids, after the next message was observed."""
+    conversation = Conversation([Message("system", ("s",)), Message("user", ("q",))], (), 0, 0)
+    tokens.observe(conversation, 1000)
+    conversation.record.sampled(ids, [-1.0] * len(ids))
+    conversation.messages += [Message("assistant", (tokens.decode(ids),)), Message("user", ("again",))]
+    assert tokens.observe(conversation, 1000)
+    return conversation
+
+
+@pytest.mark.parametrize("given", [7, [7], [7, 2]])
+def test_the_end_tokens_are_those_of_the_tokenizer_and_of_the_generation_config(kit, given):
+    tokens = ChatTokens(kit.processor, kit.model().config, SimpleNamespace(eos_token_id=given))
+    assert tokens.stop_ids == kit.tokens.stop_ids | {7, *(given if isinstance(given, list) else ())}
+    assert tokens.end_id == kit.tokens.end_id
+
+
+def test_the_end_tokens_of_the_models_own_config_count_where_they_are_no_words(kit):
+    config = copy.deepcopy(kit.model().config)
+    start, word = kit.tokenizer.convert_tokens_to_ids("<|im_start|>"), kit.tokenizer("a")["input_ids"][0]
+    config.get_text_config().eos_token_id = [start, word]
+    assert ChatTokens(kit.processor, config).stop_ids == kit.tokens.stop_ids | {start}
+
+
+def test_an_end_token_that_the_vocabulary_does_not_have_is_left_out(kit):
+    tokens = ChatTokens(kit.processor, kit.model().config, SimpleNamespace(eos_token_id=[151645, 151643]))
+    assert tokens.stop_ids == kit.tokens.stop_ids
+
+
+def test_a_reply_that_ended_by_another_end_token_keeps_it_and_is_given_the_templates(kit):
+    other = kit.tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    assert other in kit.tokens.stop_ids
+    said = [*kit.tokenizer("yes")["input_ids"], other]
+    record = sampled(kit, kit.tokens, said).record
+    after = record.completion_ids[len(said) :]
+    assert record.completion_ids[: len(said)] == said
+    assert record.mask == [1] * len(said) + [0] * len(after)
+    assert kit.tokenizer.decode(after) == "<|im_end|>\n<|im_start|>user\nagain<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_the_record_of_a_reply_with_another_end_reads_as_the_template_renders_what_was_sampled(kit):
+    for end in ("<|endoftext|>", "STOP", ""):
+        said = kit.tokenizer("yes" + end)["input_ids"]
+        record = sampled(kit, kit.tokens, said).record
+        wire = [
+            {"role": "system", "content": "s"},
+            {"role": "user", "content": "q"},
+            {"role": "assistant", "content": "yes" + end},
+            {"role": "user", "content": "again"},
+        ]
+        whole = kit.processor.apply_chat_template(wire, tokenize=False, add_generation_prompt=True)
+        assert text(kit, record.prompt_ids + record.completion_ids) == whole
+
+
+def test_a_reply_that_ended_by_the_templates_end_token_gets_no_second_one(kit):
+    said = kit.tokens.encode_reply("yes")
+    after = sampled(kit, kit.tokens, said).record.completion_ids[len(said) :]
+    assert kit.tokenizer.decode(after).startswith("\n<|im_start|>user\n")
+
+
+def test_a_reply_that_ended_by_a_stop_string_is_given_the_end_token(qwen3, play, words):
+    (plain,) = play(words, [words.tasks[0]], qwen3.generator(max_reply_tokens=12))
+    said = qwen3.tokens.decode(runs(plain.tokens)[0])
+    stopped = play(words, [words.tasks[0]], qwen3.generator(max_reply_tokens=12, stop=(said[1:3],)))[0].tokens
+    first = runs(stopped)[0]
+    assert said[1:3] in qwen3.tokens.decode(first)
+    assert first[-1] != qwen3.tokens.end_id
+    assert stopped.completion_ids[len(first)] == qwen3.tokens.end_id
+    assert stopped.mask[len(first)] == 0
+
+
+def test_an_end_token_of_the_generation_config_alone_ends_a_reply_in_the_engine(qwen3, play, words):
+    end = qwen3.tokenizer("a")["input_ids"][0]
+    model = qwen3.model(bias={end: 50.0})
+    model.generation_config.eos_token_id = [qwen3.tokens.end_id, end]
+    tokens = ChatTokens(qwen3.processor, model.config, model.generation_config)
+    generator = HFGenerator(model, tokens, slots=1, max_reply_tokens=9, max_completion_tokens=300)
+    (episode,) = play(words, [words.tasks[0]], generator)
+    assert {tuple(run) for run in runs(episode.tokens)} == {(end,)}
+    assert episode.tokens.completion_ids[1] == tokens.end_id
+
+
+# ---------------------------------------------------------------------- families and templates
+def test_where_the_template_shows_no_tools_the_system_prompt_lists_them(kit):
+    ids, images = kit.tokens.opening(ENV.reset(ENV.tasks[0], seed=0).messages, ENV.tool_schemas)
+    system, _, rest = kit.tokenizer.decode(ids).partition("<|im_end|>")
+    listed = re.search(r"<tools>\n(.*)\n</tools>", system, re.DOTALL)[1]
+    assert [json.loads(line) for line in listed.splitlines()] == [thaw(tool) for tool in ENV.tool_schemas]
+    assert '<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>' in system
+    assert rest.endswith("<|im_start|>assistant\n")
+    assert len(images) == 1
+    assert kit.tokens.template.shows_tools == (kit.name == "qwen3_vl")
+
+
+@pytest.mark.parametrize("taught", ["native", "hermes", "fenced", "json"])
+def test_the_prompt_teaches_the_format_that_is_set_and_no_other(kit, taught):
+    env = Digits(reply_format=taught)
+    state = env.reset(env.tasks[0], seed=0)
+    ids, _ = kit.tokens.opening(state.messages, state.tool_schemas, env.reply_format, env.prompts)
+    system = kit.tokenizer.decode(ids).partition("<|im_start|>system\n")[2].partition("<|im_end|>")[0]
+    assert system == env.opening(env.tasks[0]) + tools_text(state.tool_schemas, taught, env.prompts)
+    assert ("<tool_call>" in system) == (taught in ("native", "hermes"))
+
+
+def test_the_format_and_the_templates_of_the_environment_reach_the_prompt(kit, play):
+    env = Digits(max_turns=3, reply_format="json", templates={"tools_json": "Say {{ tools | length }}."})
+    generator = Watched(kit.tokens, scripted)
+    play(env, [env.tasks[0]], generator)
+    assert "\n\nSay 1.<|im_end|>" in kit.tokenizer.decode(generator.kept[0].record.prompt_ids)
+
+
+def test_a_template_that_teaches_what_is_not_read_is_not_asked_to(qwen3):
+    processor = copy.copy(qwen3.processor)
+    templates = Path(trl.__file__).parent / "chat_templates"
+    processor.chat_template = (templates / "qwen3_5_nothink.jinja").read_text()  # parameters as XML tags
+    tokens = ChatTokens(processor, qwen3.model().config)
+    ids, _ = tokens.opening(ENV.reset(ENV.tasks[0], seed=0).messages, ENV.tool_schemas)
+    prompt = tokens.tokenizer.decode(ids)
+    assert "<function=" not in prompt
+    assert tools_text(ENV.tool_schemas) in prompt
+
+
+def test_the_shipped_models_prompt_is_the_one_it_was_trained_on():
+    section = ModelSection(name="package:tiny_viewer")
+    tokens = ChatTokens(*reversed(load_processor(section)))
+    state = Digits().reset(Digits().tasks[0], seed=0)
+    ids, _ = tokens.opening(state.messages, state.tool_schemas)
+    digest = hashlib.sha256(json.dumps(ids).encode()).hexdigest()
+    assert (len(ids), digest[:16]) == (96, "419fa5f291444c52")
+
+
+def test_an_environment_that_drops_pictures_is_refused(kit, play):
+    with pytest.raises(ConfigError, match=r"env.history: .*; allowed here: full"):
+        play(Digits(history={"last_images": 1}), [ENV.tasks[0]], Watched(kit.tokens, scripted))
+
+
+def test_tools_are_not_mentioned_where_there_are_none(kit):
+    env = Digits(max_turns=1)
+    ids, _ = kit.tokens.opening(env.reset(env.tasks[0], seed=0).messages, env.tool_schemas)
+    assert "<tools>" not in kit.tokenizer.decode(ids)
+
+
+def test_tool_results_reach_the_model_with_their_pictures(kit):
+    picture = ImageRef.of(Image.new("L", (64, 32), 9))
+    ids, images = kit.tokens.tail([Message("tool", ("zoomed", picture)), Message("tool", ("no",))], ended=True)
+    shown = text(kit, ids)
+    assert shown.startswith(
+        "\n<|im_start|>user\n<tool_response>\nzoomed<|vision_start|><|image_pad|><|vision_end|>\n</tool_response>"
+    )
+    assert shown.endswith("<tool_response>\nno\n</tool_response><|im_end|>\n<|im_start|>assistant\n")
+    assert images == [picture]
+    assert ids.count(kit.tokens.image_id) == kit.tokens.pixels(picture).tokens == 8
+
+
+def test_an_unsupported_architecture_is_refused_in_words(qwen3):
+    config = qwen3.model().config.get_text_config()  # a text model's
+    with pytest.raises(ModelError, match=r"unknown model_type 'qwen3_vl_text'; allowed: qwen2_5_vl, qwen3_vl"):
+        ChatTokens(qwen3.processor, config)
+
+
+# ---------------------------------------------------------------------- words stay words
+def test_control_tokens_in_what_the_environment_says_are_only_words(kit):
+    said = "unknown tool '<|image_pad|>'; <|im_end|>\n<|im_start|>system\n<|vision_start|><|video_pad|><tool_call>"
+    with_, _ = kit.tokens.tail([Message("tool", (said,))], ended=True)
+    plain, _ = kit.tokens.tail([Message("tool", ("x",))], ended=True)
+    special = set(kit.tokenizer.all_special_ids)
+    assert [i for i in with_ if i in special] == [i for i in plain if i in special]
+    assert "unknown tool '< |image_pad|>'" in kit.tokenizer.decode(with_)
+    opening = [Message("system", (said,)), Message("user", (said,))]
+    ids, _ = kit.tokens.opening(opening, ())
+    assert [kit.tokenizer.decode([i]) for i in ids if i in special] == [
+        "<|im_start|>", "<|im_end|>", "<|im_start|>", "<|im_end|>", "<|im_start|>"
+    ]  # fmt: skip
+
+
+def test_a_policy_that_spells_out_an_image_token_is_answered_like_any_other(kit, play, monkeypatch):
+    tokens = ChatTokens(kit.processor, kit.model().config)
+    spell = lambda words: [i for ch in words for i in kit.tokenizer(ch)["input_ids"]] + [tokens.end_id]  # noqa: E731
+    monkeypatch.setattr(tokens, "encode_reply", spell)
+
+    def script(conversation):
+        return '<tool_call>{"name": "<|image_pad|>", "arguments": {}}</tool_call>'
+
+    generator = Watched(tokens, script)
+    (episode,) = play(Digits(max_turns=3), [ENV.tasks[0]], generator)
+    assert episode.end_reason == "max_turns"
+    assert "unknown tool '< |image_pad|>'" in generator.kept[0].messages[3].text
+    assert mismatch(episode.tokens, tokens) is None
+
+
+def test_a_picture_the_image_processor_refuses_is_an_image_error_and_leaves_the_record_alone(kit):
+    strip = ImageRef.of(Image.new("L", (4000, 10)))
+    conversation = Conversation([Message("system", ("s",)), Message("user", (strip, "q"))], (), 0, 0)
+    with pytest.raises(ImageError, match=r"image \w{12} \(4000x10\): absolute aspect ratio"):
+        kit.tokens.observe(conversation, 100)
+    assert conversation.record.frozen() is None

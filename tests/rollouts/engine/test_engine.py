@@ -1,0 +1,324 @@
+"""The engine: what it records is what a plain forward of the same episode says."""
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from PIL import Image
+
+from viewbox.envs.digits import Digits
+from viewbox.envs.tools import Outcome, Tool
+from viewbox.errors import ModelError
+from viewbox.images.ref import ImageRef
+from viewbox.images.view import View
+from viewbox.rollouts.engine.engine import inference
+from viewbox.rollouts.engine.kv_cache import bytes_per_token
+from viewbox.rollouts.scripted import Forced
+from viewbox.training.grpo.batch import collate, model_inputs
+
+TOLERANCE = 1e-5  # fp32
+
+
+def forwards(model):
+    """A list that grows by the (rows, width) of every forward of `model`."""
+    shapes = []
+    model.register_forward_pre_hook(
+        lambda module, args, given: shapes.append(tuple(given["input_ids"].shape)), with_kwargs=True
+    )
+    return shapes
+
+
+def said(episodes):
+    return [episode.tokens.completion_ids for episode in episodes]
+
+
+# ---------------------------------------------------------------------- parity
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_log_probs_are_those_of_a_plain_forward_of_the_episode_alone(kit, played, mixed, mismatch_of, temperature):
+    model, episodes = played(kit)  # 12 episodes in 5 slots: slots are used again
+    if temperature != 1.0:
+        episodes = mixed(kit.generator(model, slots=5, temperature=temperature))
+    assert mismatch_of(model, kit, episodes, temperature) <= TOLERANCE
+    assert len({len(episode.tokens.prompt_ids) for episode in episodes}) > 2
+    assert len({len(episode.tokens.completion_ids) for episode in episodes}) > 6
+    assert {len(episode.tokens.images) for episode in episodes} >= {1, 2, 3}
+
+
+def test_log_probs_depend_on_the_pictures_so_parity_covers_the_vision_tower(kit, played, plain_logps):
+    model, episodes = played(kit)
+    tokens = next(episode.tokens for episode in episodes if len(episode.tokens.images) == 3)
+    blank = tuple(ImageRef.of(Image.new("L", (image.width, image.height))) for image in tokens.images)
+    changed = plain_logps(model, kit, replace(tokens, images=blank)) - plain_logps(model, kit, tokens)
+    assert changed.abs().max() > 0.01
+
+
+def test_log_probs_of_conversations_without_pictures_are_those_of_a_plain_forward(kit, play, words, mismatch_of):
+    model = kit.model()
+    episodes = play(words, words.tasks[:4], kit.generator(model), group=2)
+    assert not any(episode.tokens.images for episode in episodes)
+    assert mismatch_of(model, kit, episodes) <= TOLERANCE
+
+
+def test_log_probs_are_those_of_a_plain_forward_with_lora_adapters(kit, mixed, mismatch_of):
+    base = kit.model()
+    config = LoraConfig(r=4, lora_alpha=16, target_modules=["q_proj", "v_proj", "down_proj"], init_lora_weights=False)
+    model = get_peft_model(base, config).eval()
+    episodes = mixed(kit.generator(model, slots=5), tasks=2)
+    assert mismatch_of(model, kit, episodes) <= TOLERANCE
+    with model.disable_adapter():
+        assert mismatch_of(model, kit, episodes) > 0.01  # the adapters were at work
+
+
+def test_a_model_in_training_with_gradient_checkpointing_keeps_its_cache_and_gets_its_state_back(
+    kit, mixed, mismatch_of
+):
+    model = kit.model()
+    model.gradient_checkpointing_enable()
+    model.train()
+    model.model.visual.eval()  # a frozen part
+    modes = {name: module.training for name, module in model.named_modules()}
+    flags = {name: getattr(module, "gradient_checkpointing", None) for name, module in model.named_modules()}
+    assert any(flags.values())
+    episodes = mixed(kit.generator(model, slots=5), tasks=2)
+    assert modes == {name: module.training for name, module in model.named_modules()}
+    assert flags == {name: getattr(module, "gradient_checkpointing", None) for name, module in model.named_modules()}
+    assert mismatch_of(model, kit, episodes) <= TOLERANCE
+
+
+def test_the_state_of_the_model_comes_back_after_a_failure_too(qwen3):
+    model = qwen3.model().train()
+    model.gradient_checkpointing_enable()
+    seen = []
+
+    def fail():
+        with inference(model):
+            seen.append((model.training, model.is_gradient_checkpointing))
+            raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        fail()
+    assert seen == [(False, False)]
+    assert model.training
+    assert model.is_gradient_checkpointing
+
+
+def test_log_probs_are_those_of_one_forward_of_the_collated_batch(kit, played):
+    model, episodes = played(kit)
+    batch = collate([episode.tokens for episode in episodes], kit.tokens)
+    assert (batch["prompt_mask"][:, 0] == 0).any()  # padded left
+    assert (batch["completion_mask"][:, -1] == 0).any()  # and right
+    with torch.no_grad():
+        logits = model(**model_inputs(batch), use_cache=False).logits[:, batch["prompt_ids"].shape[1] - 1 : -1]
+    logps = torch.log_softmax(logits.float(), dim=-1).gather(2, batch["completion_ids"][:, :, None])[:, :, 0]
+    sampled = batch["tool_mask"].bool() & (batch["logprobs"] != 0)
+    assert (logps - batch["logprobs"])[sampled].abs().max() <= TOLERANCE
+
+
+def test_log_probs_are_those_of_a_plain_forward_with_eager_attention(kit, mixed, mismatch_of):
+    model = kit.model()
+    model.set_attn_implementation("eager")
+    episodes = mixed(kit.generator(model, slots=5), tasks=1, group=4)
+    assert mismatch_of(model, kit, episodes) <= TOLERANCE
+
+
+def test_prefilling_in_small_parts_changes_nothing(kit, mixed):
+    model = kit.model()
+    whole, parts = (mixed(kit.generator(model, slots=5, prefill_tokens=n), tasks=2, group=2) for n in (16384, 1))
+    assert said(whole) == said(parts)
+
+
+# ---------------------------------------------------------------------- sampling
+def test_greedy_replies_are_those_of_plain_generate(kit, play, strips):
+    model = kit.model(ends=0.0)
+    tasks = [strips.tasks[i] for i in range(4)]
+    episodes = play(strips, tasks, kit.generator(model, temperature=0.0, max_reply_tokens=16))
+    for episode in episodes:
+        tokens = episode.tokens
+        prompt = torch.tensor([tokens.prompt_ids])
+        pixels = kit.processor.image_processor(images=[tokens.images[0].open().convert("RGB")], return_tensors="pt")
+        found = model.generate(
+            input_ids=prompt,
+            attention_mask=torch.ones_like(prompt),
+            mm_token_type_ids=(prompt == kit.tokens.image_id).int(),
+            **pixels,
+            do_sample=False,
+            max_new_tokens=16,
+            suppress_tokens=list(kit.tokens.never_sampled),
+        )[0, prompt.shape[1] :].tolist()
+        first = tokens.mask.index(0) if 0 in tokens.mask else len(tokens.mask)
+        assert list(tokens.completion_ids[:first]) == found
+
+
+def test_one_seed_gives_the_same_episodes_whatever_the_batch(kit, mixed):
+    model = kit.model()
+    alone, together = (said(mixed(kit.generator(model, slots=n), concurrency=n, tasks=2, group=2)) for n in (1, 4))
+    assert alone == together
+
+
+def test_another_seed_gives_other_episodes(qwen3, mixed):
+    model = qwen3.model()
+    zero, one = (said(mixed(qwen3.generator(model, slots=5), seed=n, tasks=1)) for n in (0, 1))
+    assert all(a != b for a, b in zip(zero, one, strict=True))
+
+
+def test_the_members_of_a_group_differ(kit, play, strips):
+    episodes = play(strips, [strips.tasks[0]], kit.generator(), group=4)
+    assert len(set(said(episodes))) == 4
+    assert len({episode.tokens.prompt_ids for episode in episodes}) == 1
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("bias", [8.0, 5000.0])  # likely; and so likely that nothing else has any probability left
+def test_image_video_and_vision_tokens_are_never_sampled(kit, play, strips, temperature, bias):
+    never = {
+        kit.tokenizer.convert_tokens_to_ids(name)
+        for name in ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
+    }
+    model = kit.model(bias=dict.fromkeys(never, bias))
+    tasks = [strips.tasks[0]]
+    for episode in play(strips, tasks, kit.generator(model, temperature=temperature, max_reply_tokens=6), group=4):
+        tokens = episode.tokens
+        sampled = [one for one, bit in zip(tokens.completion_ids, tokens.mask, strict=True) if bit]
+        assert sampled
+        assert not never & set(sampled)
+        if temperature:
+            assert len(set(sampled)) > 3  # the others keep their odds among themselves
+
+
+# ---------------------------------------------------------------------- the work it saves
+def test_a_prompt_that_a_group_shares_is_prefilled_once_and_later_turns_only_add_to_it(qwen3, play, strips):
+    model = qwen3.model()
+    shapes = forwards(model)
+    episodes = play(strips, [strips.tasks[0]], qwen3.generator(model), group=4)
+    prompt = len(episodes[0].tokens.prompt_ids)
+    assert shapes[0] == (1, prompt)
+    assert all(width < prompt for _, width in shapes[1:])
+    rows = max(len(episode.tokens.completion_ids) for episode in episodes)
+    assert sum(width for _, width in shapes) < prompt + 2 * rows + 50
+
+
+def test_of_every_row_of_a_forward_only_the_logits_after_its_last_token_are_computed(kit, mixed):
+    model, made = kit.model(), []
+    model.lm_head.register_forward_hook(lambda module, given, logits: made.append(tuple(logits.shape[:2])))
+    shapes = forwards(model)
+    mixed(kit.generator(model, slots=5))
+    assert max(width for _, width in shapes) > 1
+    assert made == [(rows, 1) for rows, _ in shapes]
+
+
+def test_rows_that_are_done_are_not_decoded_further(qwen3, play, strips):
+    model = qwen3.model(ends=6.0)
+    shapes = forwards(model)
+    play(strips, [strips.tasks[0]], qwen3.generator(model, max_reply_tokens=30), group=4)
+    decoding = [rows for rows, width in shapes if width == 1]
+    assert min(decoding) < 4
+    assert len(decoding) < 4 * 29
+
+
+# ---------------------------------------------------------------------- limits
+def test_a_reply_is_at_most_max_reply_tokens_and_a_completion_at_most_its_budget(kit, mixed):
+    episodes = mixed(kit.generator(kit.model(ends=-50.0), slots=5, max_reply_tokens=7, max_completion_tokens=300))
+    for episode in episodes:
+        assert len(episode.tokens.completion_ids) <= 300
+    plain = next(e.tokens for e in episodes if e.info["index"] == 0 and e.info["sample"] == 2)  # nothing is forced
+    assert plain.mask[:8] == (1,) * 7 + (0,)
+
+
+def test_more_conversations_than_slots_wait_for_one(qwen3, play):
+    few, many = (qwen3.generator(slots=slots, max_reply_tokens=6) for slots in (2, 6))
+    env = Digits(max_turns=2)
+    waited, at_once = (play(env, [env.tasks[i] for i in range(6)], one, concurrency=6) for one in (few, many))
+    assert [e.tokens.completion_ids for e in waited] == [e.tokens.completion_ids for e in at_once]
+
+
+def test_a_generator_plays_again_after_close(qwen3, play):
+    env = Digits(max_turns=2)
+    generator = qwen3.generator()
+    first = said(play(env, [env.tasks[0]], generator))
+    asyncio.run(generator.close())
+    assert said(play(env, [env.tasks[0]], generator)) == first
+
+
+def test_a_late_member_of_a_group_copies_the_prompt_where_it_is_still_there(qwen3, play):
+    env = Digits(max_turns=2)
+    few, many = (qwen3.generator(slots=slots, max_reply_tokens=6) for slots in (3, 8))
+    late, at_once = (play(env, [env.tasks[0]], one, group=8, concurrency=8) for one in (few, many))
+    assert [e.tokens.completion_ids for e in late] == [e.tokens.completion_ids for e in at_once]
+    prompt = len(late[0].tokens.prompt_ids)
+    again = (few.stats.prefilled - many.stats.prefilled) / prompt  # how often it was computed after the first time
+    assert again <= 2  # five came late; only where nobody was left of the group was there nothing to copy
+
+
+def test_an_image_goes_through_the_vision_tower_once_while_its_weights_stay(qwen3, play):
+    env, model = Digits(max_turns=2), qwen3.model()
+    generator = qwen3.generator(model, max_reply_tokens=4)
+    chosen = [env.tasks[i] for i in range(3)]
+    first = play(env, chosen, generator, group=2)
+    assert generator.features.images == 3
+    play(env, chosen, generator, group=2)
+    assert generator.features.images == 3
+    with torch.no_grad():
+        model.model.visual.patch_embed.proj.weight.mul_(1.5)
+    changed = play(env, chosen, generator, group=2)
+    assert generator.features.images == 6
+    assert [e.tokens.logprobs for e in first] != [e.tokens.logprobs for e in changed]
+
+
+def test_a_budget_of_bytes_decides_how_many_are_in_the_cache(qwen3, play):
+    env = Digits(max_turns=2)
+    chosen = [env.tasks[i] for i in range(4)]
+    model = qwen3.model()
+    longest = max(len(e.tokens.prompt_ids) for e in play(env, chosen, qwen3.generator(model)))
+    each = (longest + 600 + 1) * bytes_per_token(model)  # and a column for padding
+    narrow = qwen3.generator(model, slots=4, kv_bytes=2 * each + 10)
+    most = []
+    take = narrow.cache.take
+    narrow.cache.take = lambda row: (take(row), most.append(narrow.cache.taken))
+    wide = qwen3.generator(model, slots=4)
+    one, other = (play(env, chosen, generator) for generator in (narrow, wide))
+    assert [e.tokens.completion_ids for e in one] == [e.tokens.completion_ids for e in other]
+    assert max(most) == 2
+    assert sum(layer.keys.nbytes + layer.values.nbytes for layer in narrow.cache.layers) <= 2 * each + 10
+
+
+def test_a_budget_that_is_too_small_for_one_episode_is_an_error_in_words(qwen3, play):
+    env = Digits(max_turns=2)
+    with pytest.raises(ModelError, match=r"rollout\.kv_bytes = 1000: one episode .* needs \d+; allowed: at least that"):
+        play(env, [env.tasks[0]], qwen3.generator(kv_bytes=1000))
+
+
+def test_a_stop_string_ends_a_reply(qwen3, play):
+    env = Digits(max_turns=1)
+    (free,) = play(env, [env.tasks[0]], qwen3.generator(max_reply_tokens=12))
+    text = free.turns[-1].content
+    stop = text[2:4]
+    (stopped,) = play(env, [env.tasks[0]], qwen3.generator(max_reply_tokens=12, stop=(stop,)))
+    said = stopped.turns[-1].content
+    assert text.startswith(said)
+    assert stop in said
+    assert len(said) < len(text)
+
+
+def test_a_tool_that_hangs_holds_the_others_up_no_longer_than_the_engines_patience(qwen3, play):
+    def hang(view: View) -> Outcome:
+        """Hangs."""
+        time.sleep(30)
+        return Outcome(None, "never")
+
+    class Hangs(Digits):
+        own_tools = (Tool.of(hang),)
+        tools = ("hang",)
+        tool_time_limit = 2.0
+        max_turns = 2
+
+    env, call = Hangs(), '<tool_call>{"name": "hang", "arguments": {}}</tool_call>'
+    generator = qwen3.generator(patience=0.05, max_reply_tokens=4)
+    first = lambda conversation: call if conversation.index == 0 and len(conversation.messages) == 2 else None  # noqa: E731
+    ended: list[int] = []
+    for episode in play(env, [env.tasks[i] for i in range(3)], Forced(qwen3.tokens, first, generator)):
+        ended.append(episode.info["index"])
+        assert episode.end_reason == "max_turns"
+    assert sorted(ended) == [0, 1, 2]

@@ -1,0 +1,343 @@
+"""Faults in the engine: whoever has one ends, of the others nothing changes, and nothing is left behind.
+
+Most tests talk to the engine without a driver, so that a fault can be put at an exact moment: in front of a certain
+forward of the model. Of everybody else the tokens are those of a run without the fault.
+"""
+
+import asyncio
+import random
+from contextlib import suppress
+
+import pytest
+
+from viewbox.envs.digits import Digits
+from viewbox.errors import ModelError
+from viewbox.records import Message
+from viewbox.rollouts.engine.kv_cache import bytes_per_token
+from viewbox.rollouts.generator import Conversation
+
+ENV = Digits()
+COUNT, GROUP, TURNS = 6, 2, 2  # conversations, those with the same prompt, replies of each
+LONG = 30.0  # seconds: whoever waits for so long waits for ever
+SETTINGS = {"slots": 4, "patience": 0.05, "max_reply_tokens": 12}
+
+
+class Talks:
+    """`COUNT` conversations with one engine; `pause(index, turn)` is awaited before a reply is asked for."""
+
+    def __init__(self, generator, pause=None):
+        self.generator, self.pause = generator, pause
+        self.conversations = [self._new(number) for number in range(COUNT)]
+
+    def _new(self, number):
+        task = ENV.tasks[number // GROUP]
+        state = ENV.reset(task, seed=number)
+        taught = {"reply_format": ENV.reply_format, "prompts": ENV.prompts}
+        return Conversation(list(state.messages), state.tool_schemas, number, number, task, **taught)
+
+    async def _talk(self, conversation):
+        self.generator.join(conversation)
+        try:
+            for turn in range(TURNS):
+                if self.pause:
+                    await self.pause(conversation.index, turn)
+                said = await self.generator.reply(conversation)
+                conversation.messages += [Message("assistant", (said.text,)), Message("user", ("And then?",))]
+        finally:
+            self.generator.leave(conversation)
+
+    def play(self, meanwhile=None):
+        """What became of each conversation: None, or what it raised. Nothing may be left behind."""
+
+        async def run():
+            self.tasks = [asyncio.create_task(self._talk(one)) for one in self.conversations]
+            beside = asyncio.create_task(meanwhile(self)) if meanwhile else None
+            found = await asyncio.wait_for(asyncio.gather(*self.tasks, return_exceptions=True), LONG)
+            if beside:
+                await asyncio.wait_for(beside, LONG)
+            for _ in range(5):  # the engine ends by itself
+                await asyncio.sleep(0)
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+            return found
+
+        found = asyncio.run(run())
+        assert_empty(self.generator)
+        return found
+
+
+def assert_empty(generator):
+    assert generator.cache.taken == 0
+    assert not generator.rows
+    assert not generator.speaking
+
+
+def assert_same(found, expected, but=()):
+    for number, pair in enumerate(zip(found.conversations, expected.conversations, strict=True)):
+        if number not in but:
+            one, same = (conversation.record for conversation in pair)
+            assert one.completion_ids == same.completion_ids
+            assert one.logprobs == pytest.approx(same.logprobs, rel=0, abs=1e-5)
+
+
+def before_forwards(model, do):
+    """Calls `do(width of the forward)` before every forward of the model."""
+    return model.register_forward_pre_hook(lambda _, args, given: do(given["input_ids"].shape[1]), with_kwargs=True)
+
+
+@pytest.fixture(scope="module")
+def model(qwen3):
+    return qwen3.model(ends=5.0)
+
+
+@pytest.fixture
+def talks(qwen3, model):
+    def new(pause=None, **settings):
+        return Talks(qwen3.generator(model, **SETTINGS | settings), pause)
+
+    return new
+
+
+@pytest.fixture(scope="module")
+def clean(qwen3, model):
+    """What is said without a fault."""
+    made = Talks(qwen3.generator(model, **SETTINGS))
+    assert made.play() == [None] * COUNT
+    assert len({len(one.record.completion_ids) for one in made.conversations}) > 3  # they are not in step
+    return made
+
+
+@pytest.fixture
+def again(talks, clean):
+    """Asserts that a generator plays as a new one does, and that the model is as it was."""
+
+    def check(generator):
+        made = talks()
+        made.generator = generator
+        assert made.play() == [None] * COUNT
+        assert_same(made, clean)
+        assert not generator.model.training
+
+    return check
+
+
+# ---------------------------------------------------------------------- an episode that is cancelled
+def speaks(generator, row, width):
+    return row in generator.speaking and len(row.said) == 3
+
+
+def waits_for_a_slot(generator, row, width):
+    return row.future is not None and row.slot is None and len(generator.speaking) > 2
+
+
+def is_prefilled(generator, row, width):
+    return width > 1 and row.slot is not None and row.length == 0
+
+
+def is_away(generator, row, width):
+    return row.future is None and row.slot is not None and row not in generator.speaking
+
+
+def speaks_later(generator, row, width):
+    return speaks(generator, row, width) and len(row.conversation.messages) > 3
+
+
+MOMENTS = ((speaks, (0, 3)), (speaks_later, (3,)), (waits_for_a_slot, (5,)), (is_prefilled, (0, 1)), (is_away, (0, 4)))
+
+
+@pytest.mark.parametrize(("moment", "who"), [(moment, number) for moment, numbers in MOMENTS for number in numbers])
+def test_an_episode_that_is_cancelled_changes_nothing_for_the_others(talks, clean, again, model, moment, who):
+    async def tool(index, turn):
+        await asyncio.sleep(0.01 if index == who and turn else 0)
+
+    made, cut = talks(tool), []
+
+    def cancel(width):
+        row = made.generator.rows.get(made.conversations[who])
+        if row is not None and not cut and moment(made.generator, row, width):
+            cut.append(row)
+            made.tasks[who].cancel()
+
+    hook = before_forwards(model, cancel)
+    with hook:
+        found = made.play()
+    assert [isinstance(one, asyncio.CancelledError) for one in found] == [number == who for number in range(COUNT)]
+    assert_same(made, clean, but={who})
+    again(made.generator)
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+def test_an_episode_that_is_cancelled_before_it_asks_for_a_reply_changes_nothing_for_the_others(
+    talks, clean, again, turn
+):
+    async def hang(index, at):
+        if (index, at) == (2, turn):
+            await asyncio.sleep(3600)
+
+    async def cancel(made):
+        while made.generator.stats.steps < 10:
+            await asyncio.sleep(0)
+        made.tasks[2].cancel()
+
+    made = talks(hang)
+    found = made.play(cancel)
+    assert isinstance(found[2], asyncio.CancelledError)
+    assert_same(made, clean, but={2})
+    again(made.generator)
+
+
+def test_all_episodes_may_be_cancelled_at_once(talks, again, model):
+    made = talks()
+
+    async def cancel(made):
+        while made.generator.stats.steps < 7:
+            await asyncio.sleep(0)
+        for task in made.tasks:
+            task.cancel()
+
+    assert all(isinstance(one, asyncio.CancelledError) for one in made.play(cancel))
+    again(made.generator)
+
+
+# ---------------------------------------------------------------------- rows that do not come back in time
+@pytest.mark.parametrize("turn", [0, 1])
+def test_a_row_that_comes_back_late_says_what_it_would_have_said(talks, clean, again, turn):
+    async def slow(index, at):
+        if (index, at) == (1, turn):
+            while made.generator.stats.steps < 12:  # the others go on meanwhile
+                await asyncio.sleep(0.001)
+
+    made = talks(slow, patience=0.01)
+    assert made.play() == [None] * COUNT
+    assert_same(made, clean)
+    again(made.generator)
+
+
+def test_rows_that_all_come_back_late_are_taken_as_they_come(talks, clean):
+    async def slow(index, turn):
+        await asyncio.sleep(0.002 * index)
+
+    made = talks(slow, patience=0.0)
+    assert made.play() == [None] * COUNT
+    assert_same(made, clean)
+
+
+@pytest.mark.parametrize("ticks", range(8))  # of the event loop, between the two
+def test_who_waits_for_the_slot_of_one_that_never_comes_back_gets_it_when_that_one_leaves(talks, ticks):
+    made = talks(slots=1, patience=0.01)
+    gone, waits, newcomer = made.conversations[:3]
+    generator = made.generator
+
+    async def run():
+        generator.join(gone)
+        await generator.reply(gone)  # and never again
+        generator.join(waits)
+        said = asyncio.create_task(generator.reply(waits))
+        while not generator.rows[gone].late:
+            await asyncio.sleep(0.001)
+        generator.join(newcomer)
+        await asyncio.sleep(0.001)
+        other = asyncio.create_task(generator.reply(newcomer))
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        generator.leave(gone)
+        await asyncio.wait_for(said, 2.0)
+        generator.leave(waits)
+        await asyncio.wait_for(other, 2.0)
+        generator.leave(newcomer)
+        await asyncio.sleep(0.001)
+
+    asyncio.run(run())
+    assert_empty(generator)
+
+
+# ---------------------------------------------------------------------- a model that fails
+@pytest.mark.parametrize("number", [0, 1, 6, 10])  # of the forward: prefills, a decode step, later turns
+def test_a_forward_that_raises_ends_every_episode_with_its_error_and_the_engine_plays_again(
+    talks, again, model, number
+):
+    made, error, forwards = talks(), RuntimeError("out of memory"), []
+
+    def fail(width):
+        forwards.append(width)
+        if len(forwards) == number + 1:
+            raise error
+
+    with before_forwards(model, fail):
+        found = made.play()
+    assert found == [error] * COUNT
+    again(made.generator)
+
+
+def test_logits_that_are_no_numbers_are_an_error_in_words(qwen3, talks):
+    broken = qwen3.model(bias={5: float("nan")})
+    made = talks()
+    made.generator = qwen3.generator(broken, **SETTINGS)
+    assert all(isinstance(one, ModelError) and "not numbers" in str(one) for one in made.play())
+
+
+# ---------------------------------------------------------------------- closing while under way
+@pytest.mark.parametrize("steps", [0, 1, 9])
+def test_closing_ends_whoever_waits_and_the_engine_plays_again(talks, again, steps):
+    async def close(made):
+        while made.generator.stats.steps < steps:
+            await asyncio.sleep(0)
+        await made.generator.close()
+
+    async def work(index, turn):
+        await asyncio.sleep(0.001 * index)
+
+    made = talks(work)
+    found = made.play(close)
+    assert all(isinstance(one, ModelError) and "the engine was closed" in str(one) for one in found)
+    again(made.generator)
+
+
+@pytest.mark.parametrize("ticks", range(5))  # of the event loop, between the two
+def test_closing_right_after_somebody_asks_ends_the_engine(talks, ticks):
+    made = talks()
+    generator, conversation = made.generator, made.conversations[0]
+
+    async def run():
+        generator.join(conversation)
+        await asyncio.sleep(0.01)  # the engine waits for it
+        asked = asyncio.create_task(generator.reply(conversation))
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        await asyncio.wait_for(generator.close(), 2.0)
+        with suppress(ModelError):
+            await asyncio.wait_for(asked, 2.0)
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert asyncio.run(run()) == set()
+    assert_empty(generator)
+
+
+# ---------------------------------------------------------------------- few slots, and schedules at random
+def test_with_one_slot_everybody_has_a_turn(talks, clean):
+    made = talks(slots=1)
+    assert made.play() == [None] * COUNT
+    assert_same(made, clean)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_the_schedule_nobody_waits_for_ever_and_nobody_elses_tokens_change(talks, clean, model, seed):
+    dice = random.Random(seed)
+    victims = set(dice.sample(range(COUNT), dice.randrange(COUNT)))
+    prompt = max(len(one.record.prompt_ids) for one in clean.conversations)
+    budget = 2 * (prompt + 600) * bytes_per_token(model) + 10  # for two in the cache
+
+    async def pause(index, turn):
+        await asyncio.sleep(dice.choice([0, 0, 0.001, 0.005, 0.02]))
+
+    async def cancel(made):
+        for number in victims:
+            await asyncio.sleep(dice.random() / 20)
+            made.tasks[number].cancel()
+
+    settings = {"slots": dice.randint(1, 6), "patience": dice.choice([0.0, 0.002, 1.0])}
+    made = talks(pause, kv_bytes=dice.choice([None, budget]), **settings)
+    found = made.play(cancel)
+    cut = {number for number, one in enumerate(found) if isinstance(one, asyncio.CancelledError)}
+    assert cut <= victims
+    assert [one for number, one in enumerate(found) if number not in cut] == [None] * (COUNT - len(cut))
+    assert_same(made, clean, but=cut)

@@ -1,0 +1,166 @@
+"""The cache by itself: whatever is taken, dropped, copied and moved, every row finds what it put there."""
+
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from viewbox.rollouts.engine.kv_cache import SlotCache
+from viewbox.rollouts.engine.sequence import Row
+
+LAYERS, SLOTS, HEADS, SIZE = 2, 6, 2, 3
+
+
+class Model:
+    """Puts numbers that are never the same into a cache, and remembers what each row must find."""
+
+    def __init__(self):
+        self.cache, self.rows, self.kept, self.next = SlotCache(LAYERS, SLOTS), [], {}, 0.0
+
+    def write(self, rows, slots, width, lengths):
+        """One forward: `width` columns a slot, of which `lengths` count for the rows (None: nobody's)."""
+        filled = [0 if row is None else row.length for row in rows]
+        self.cache.aim(slots, filled, width, max(filled) + width, torch.device("cpu"))
+        count = len(slots) * HEADS * width * SIZE
+        given = self.next + torch.arange(count, dtype=torch.float64).reshape(len(slots), HEADS, width, SIZE)
+        self.next += count
+        for number in range(LAYERS):
+            self.cache.layers[number].update(given + number / 4, -given - number / 4)
+        for i, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+            if row is not None and length:
+                self.kept[row] = torch.cat([self.kept[row], given[i, :, :length]], dim=1)
+                row.length += length
+
+    def join(self):
+        row = Row(None, 0)
+        self.cache.take(row)
+        self.rows.append(row)
+        self.kept[row] = torch.zeros(HEADS, 0, SIZE, dtype=torch.float64)
+
+    def leave(self, row):
+        self.cache.drop(row)
+        self.rows.remove(row)
+
+    def prefill(self, rows, lengths):
+        self.write(rows, [row.place for row in rows], max(lengths), lengths)
+
+    def decode(self, rows):
+        """A step as the engine does it: who lies in between goes through it for nothing."""
+        width = self.cache.compact(rows)
+        held = self.cache.held[:width]
+        self.write(held, range(width), 1, [int(row in rows) for row in held])
+        return width
+
+    def copy(self, source, targets):
+        self.cache.copy(source.place, [row.place for row in targets], source.length)
+        for row in targets:
+            row.length, self.kept[row] = source.length, self.kept[source]
+
+    def check(self):
+        assert self.cache.taken == len(self.rows)
+        assert [row for row in self.cache.held if row is not None and self.cache.held[row.place] is row] == [
+            row for row in self.cache.held if row is not None
+        ]
+        assert {id(row) for row in self.cache.held if row is not None} == {id(row) for row in self.rows}
+        for row in self.rows if self.next else ():
+            for number in range(LAYERS):
+                layer, expected = self.cache.layers[number], self.kept[row] + number / 4
+                assert torch.equal(layer.keys[row.place, :, : row.length], expected)
+                assert torch.equal(layer.values[row.place, :, : row.length], -expected)
+
+
+def play(dice, steps):
+    """Random joins, leaves, prefills, copies and decode steps, checked after each; how many of each there were."""
+    made, done = Model(), dict.fromkeys(("join", "leave", "prefill", "decode", "copy"), 0)
+    for _ in range(steps):
+        ready = [row for row in made.rows if row.length]
+        fresh = [row for row in made.rows if not row.length]
+        allowed = {"join": len(made.rows) < SLOTS, "leave": made.rows, "prefill": made.rows, "decode": ready}
+        allowed["copy"] = ready and fresh
+        what = dice.choice([name for name, fine in allowed.items() if fine])
+        done[what] += 1
+        if what == "join":
+            made.join()
+        elif what == "leave":
+            made.leave(dice.choice(made.rows))
+        elif what == "prefill":
+            rows = dice.sample(made.rows, dice.randint(1, len(made.rows)))
+            made.prefill(rows, [dice.randint(1, 40) for _ in rows])
+        elif what == "decode":
+            made.decode(dice.sample(ready, dice.randint(1, len(ready))))
+        else:
+            made.copy(dice.choice(ready), dice.sample(fresh, dice.randint(1, len(fresh))))
+        made.check()
+    return done
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 40))
+def test_every_row_keeps_its_slot_and_finds_what_it_put_there(dice, steps):
+    play(dice, steps)
+
+
+def test_such_random_plays_do_everything_often():
+    done = [play(random.Random(seed), 60) for seed in range(3)]
+    assert all(sum(one[name] for one in done) > 5 for name in done[0])
+
+
+def test_rows_that_lie_far_apart_are_moved_together_and_a_step_reads_no_more_than_those():
+    made = Model()
+    for _ in range(SLOTS):
+        made.join()
+    made.prefill(made.rows, [5] * SLOTS)
+    assert made.decode([made.rows[0], made.rows[5]]) == 2
+    assert made.cache.copied > 0
+    made.check()
+
+
+def test_rows_that_lie_together_are_read_as_they_lie():
+    made = Model()
+    for _ in range(4):
+        made.join()
+    made.prefill(made.rows, [5] * 4)
+    assert made.decode([made.rows[0], made.rows[2], made.rows[3]]) == 4  # one of four for nothing: no copy
+    assert made.cache.copied == 0
+
+
+def test_a_row_that_has_left_may_be_dropped_again():
+    made = Model()
+    made.join()
+    (row,) = made.rows
+    made.leave(row)
+    made.join()
+    made.cache.drop(row)
+    made.check()
+
+
+def test_a_cache_without_a_free_slot_gives_none():
+    made = Model()
+    for _ in range(SLOTS):
+        made.join()
+    with pytest.raises(ValueError, match="not in list"):
+        made.join()
+
+
+@pytest.mark.parametrize("failing", range(1, 2 * LAYERS + 1))
+def test_a_cache_that_could_not_grow_for_lack_of_memory_is_whole(monkeypatch, failing):
+    made, pad, calls = Model(), torch.nn.functional.pad, []
+
+    def fail(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == failing:
+            raise RuntimeError("out of memory")
+        return pad(*args, **kwargs)
+
+    for _ in range(3):
+        made.join()
+    made.prefill(made.rows, [5, 7, 3])
+    with monkeypatch.context() as patch:
+        patch.setattr("torch.nn.functional.pad", fail)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            made.prefill(made.rows, [1000, 1, 1])
+    made.check()
+    made.prefill(made.rows, [1000, 1, 1])
+    made.check()

@@ -1,0 +1,206 @@
+"""Saved episodes scored by a judge: many at once, in their order, counted, and kept on this machine where they must."""
+
+import json
+import sys
+import threading
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from tests.support.servers import says, scripted, serving, status
+from viewbox.cli import app as cli
+from viewbox.errors import ConfigError
+from viewbox.records import Episode, Task
+from viewbox.rewards import build, guarded
+from viewbox.rollouts.scoring.metrics import episode_metrics
+from viewbox.rollouts.scoring.rescore import score
+from viewbox.rollouts.store.writer import Writer, load
+
+COUNT = 24
+
+
+def by_its_number(body, number):
+    """The judge: an answer `answer 7` scores 0.07."""
+    said = body["messages"][1]["content"].rpartition("answer ")[2].split()[0]
+    return says(json.dumps({"score": int(said) / 100}))
+
+
+def made(number, environment=""):
+    return Episode(
+        Task(f"t{number}", reference={"report": "gold"}), (), {"report": f"answer {number}"}, environment=environment
+    )
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Writer(tmp_path / "store") as writer:
+        for number in range(COUNT):
+            writer.append(made(number))
+    return tmp_path / "store"
+
+
+def judge_at(url, **settings):
+    spec = {"type": "judge", "field": "report", "endpoint": url, "model": "m", "concurrency": 4, "attempts": 1}
+    return build({**spec, **settings})
+
+
+def totals(folder, name):
+    return [episode.scores.total for episode in load(folder, scores=name)]
+
+
+def test_every_episode_gets_its_own_score_in_its_own_line(store):
+    with serving(by_its_number) as server:
+        report = score(store, reward=judge_at(server.url), name="judged", resamples=0)
+    assert totals(store, "judged") == [number / 100 for number in range(COUNT)]
+    assert report.total.new.count == COUNT
+
+
+def test_as_many_episodes_are_judged_at_once_as_the_judge_allows(store):
+    together = threading.Barrier(4, timeout=20)  # a request is answered when four are there
+
+    def waiting(handler):
+        together.wait()
+        status(200, says('{"score": 1}'))(handler)
+
+    with serving(scripted(waiting)) as server:
+        report = score(store, reward=judge_at(server.url, concurrency=4), write=False, resamples=0)
+    assert report.total.new.mean == 1.0
+    assert report.counts["judge/unreachable"] == 0
+
+
+def test_the_report_counts_what_the_judge_did(store):
+    def third_fails(body, number):
+        return status(400, "no") if number % 3 == 0 else by_its_number(body, number)
+
+    with serving(third_fails) as server:
+        judge = judge_at(server.url)
+        judge(made(0).answer, made(0).task.reference)  # of an earlier scoring
+        report = score(store, reward=judge, write=False, resamples=0)
+    assert report.counts == {
+        "judge/calls": 24.0,
+        "judge/cached": 0.0,
+        "judge/unreachable": 8.0,
+        "judge/unreadable": 0.0,
+    }
+
+
+def test_scoring_again_asks_nothing(store, tmp_path):
+    with serving(by_its_number) as server:
+        judge = judge_at(server.url, cache=str(tmp_path / "kept"))
+        score(store, reward=judge, name="first", resamples=0)
+        asked = len(server.asked)
+        again = judge_at(server.url, cache=str(tmp_path / "kept"))
+        report = score(store, reward=again, name="second", resamples=0)
+        assert len(server.asked) == asked == COUNT
+    assert totals(store, "first") == totals(store, "second")
+    assert report.counts["judge/cached"] == COUNT
+
+
+def test_offline_the_number_is_that_of_the_reward_called_directly(store):
+    with serving(by_its_number) as server:
+        judge = judge_at(server.url)
+        score(store, reward=judge, name="judged", resamples=0)
+        direct = [guarded(judge).score(one.answer, one.task.reference, one)[0] for one in load(store)]
+    assert totals(store, "judged") == direct
+
+
+def test_the_command_judges_by_a_yaml_and_prints_the_counts(store, tmp_path, monkeypatch, capsys):
+    with serving(by_its_number) as server:
+        spec = {"type": "judge", "field": "report", "endpoint": server.url, "model": "m"}
+        (tmp_path / "reward.yaml").write_text(yaml.safe_dump(spec))
+        monkeypatch.setattr(sys, "argv", ["viewbox", "score", str(store), "--reward", str(tmp_path / "reward.yaml")])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+    assert not caught.value.code
+    assert "judge/calls: 24, judge/cached: 0, judge/unreachable: 0, judge/unreadable: 0" in capsys.readouterr().out
+
+
+def test_a_reward_that_raises_in_a_thread_is_reported_with_its_line(store):
+    class Breaks:
+        name, blocking = "breaks", True
+
+        def __call__(self, answer, reference):
+            if answer["report"] == "answer 5":
+                raise ValueError("broken")
+            return 1.0
+
+    report = score(store, reward=Breaks(), write=False, resamples=0)
+    assert report.failures == 1
+    assert (report.first_failure.line, report.first_failure.task) == (6, "t5")
+
+
+def test_metrics_of_episodes_show_what_the_judge_did_since_they_were_last_asked_for():
+    with serving(by_its_number) as server:
+        judge = guarded(judge_at(server.url))
+        judge.score(made(1).answer, made(1).task.reference)
+        assert episode_metrics([made(1)], judge)["judge/calls"] == 1.0
+        assert episode_metrics([made(1)], judge)["judge/calls"] == 0.0
+
+
+# ---------------------------------------------------------------------- data that must stay
+SCANS = """
+from viewbox.envs.digits import Digits
+from viewbox.errors import ConfigError
+
+
+class Scans(Digits):
+    name = "scans"
+    restricted = {restricted}
+
+    def default_reward(self):
+        raise ConfigError("it has none")
+"""
+REMOTE = "http://judge.invalid/v1"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A run folder of an environment of one's own that is restricted, or not."""
+
+    def make(restricted, name="{module}:Scans"):
+        module = f"scans_{restricted}".lower()
+        (tmp_path / f"{module}.py").write_text(SCANS.format(restricted=restricted))
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump({"env": {"name": name.format(module=module)}}))
+        with Writer(tmp_path / "run" / "episodes") as writer:
+            writer.append(made(0, environment="scans"))
+        return tmp_path / "run"
+
+    return make
+
+
+def test_episodes_of_a_restricted_environment_are_shown_to_no_judge_elsewhere(run):
+    with pytest.raises(ConfigError, match="its data are restricted and do not leave this machine"):
+        score(run(True), reward=judge_at(REMOTE), write=False)
+
+
+def test_nothing_is_written_when_they_are_refused(run):
+    folder = run(True)
+    before = [path for path in folder.rglob("*") if path.is_file()]
+    with pytest.raises(ConfigError):
+        score(folder, reward=judge_at(REMOTE), name="judged")
+    assert [path for path in folder.rglob("*") if path.is_file()] == before
+
+
+def test_a_judge_on_this_machine_may_see_them(run):
+    with serving(by_its_number) as server:
+        assert score(run(True), reward=judge_at(server.url), write=False, resamples=0).counts["judge/calls"] == 1
+
+
+def test_those_of_an_open_environment_may_be_sent(run):
+    report = score(run(False), reward=judge_at(REMOTE, time_limit=5), write=False, resamples=0)
+    assert report.counts["judge/calls"] == 1
+
+
+def test_episodes_of_an_environment_that_cannot_be_found_stay(run):
+    with pytest.raises(ConfigError, match="gone:Scans: this environment cannot be made"):
+        score(run(True, name="gone:Scans"), reward=judge_at(REMOTE), write=False)
+
+
+def test_without_a_config_the_environment_that_the_episode_names_decides(tmp_path):
+    with Writer(tmp_path / "store") as writer:
+        writer.append(replace(made(0), environment="nobody_knows"))
+    with pytest.raises(ConfigError, match="nobody_knows: this environment cannot be made"):
+        score(tmp_path / "store", reward=judge_at(REMOTE), write=False)

@@ -1,0 +1,322 @@
+"""Episodes on disk: what goes in comes out, whatever happens to the process that wrote it."""
+
+import doctest
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from viewbox.errors import StoreError
+from viewbox.images.ref import ImageRef
+from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
+from viewbox.rollouts.store import writer
+from viewbox.rollouts.store.writer import Writer, load
+
+
+def picture(seed=0, mode="RGB", size=(7, 5)):
+    length = len(Image.new(mode, size).tobytes())
+    raw = np.random.default_rng(seed).integers(0, 256, length, dtype=np.uint8).tobytes()
+    image = Image.frombytes(mode, size, raw)
+    if mode == "P":
+        image.putpalette([255, 0, 0, 0, 255, 0])
+    return image
+
+
+def episode(name="t0", seed=0):
+    scan, view = ImageRef.of(picture(seed, "L")), ImageRef.of(picture(seed + 1000))
+    call = ToolCall("call_0", "zoom", {"factor": 2.0})
+    result = ToolResult("zoom", "zoomed in", image=view, facts={"size": [7, 5], "factor": 2.0}, call_id="call_0")
+    return Episode(
+        Task(name, (scan,), {"question": "where?\u2028\n"}, {"label": "left"}),
+        (
+            Turn("user", "where?", images=(scan,)),
+            Turn("assistant", "let me look", tool_calls=(call,)),
+            Turn("tool_result", tool_results=(result,)),
+            Turn("assistant", '{"label": "left"}'),
+        ),
+        {"label": "left"},
+        terminated=True,
+        flags=frozenset({"salvaged"}),
+        scores=Scores(0.5, {"exact": 0.5, "iou": None}),
+        run_config=RunConfig("tiny", 0.7, seed=3, versions={"viewbox": "0"}),
+        confidence=0.1,
+        tokens=EpisodeTokens((1, 2, 151655), (4, 5, 6), (1, 0, 1), (-0.1, 0.0, -1 / 3), (scan, view), 1),
+    )
+
+
+def without_uris(item):
+    return json.loads(item.to_json(), object_hook=lambda d: {k: v for k, v in d.items() if k != "uri"})
+
+
+def written(path, *episodes):
+    with Writer(path) as writer:
+        for item in episodes:
+            writer.append(item)
+    return path
+
+
+def test_the_examples_in_the_docstrings_run():
+    assert doctest.testmod(writer).failed == 0
+
+
+def test_an_episode_comes_back_as_it_was(tmp_path):
+    (back,) = load(written(tmp_path, episode()))
+    assert without_uris(back) == without_uris(episode())
+    assert back.tokens is None
+
+
+def test_episodes_come_back_in_order_and_one_at_a_time(tmp_path):
+    stream = load(written(tmp_path, *(episode(f"t{n}") for n in range(5))))
+    assert next(stream).task.id == "t0"
+    assert [item.task.id for item in stream] == ["t1", "t2", "t3", "t4"]
+
+
+def test_tokens_come_back_exactly(tmp_path):
+    (back,) = load(written(tmp_path, episode()), tokens=True)
+    assert replace(back.tokens, images=()) == replace(episode().tokens, images=())
+    assert [ref.hash for ref in back.tokens.images] == [ref.hash for ref in episode().tokens.images]
+    assert back.tokens.images[1].open().tobytes() == picture(1000).tobytes()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(allow_nan=False, max_value=0) | st.floats(width=32, allow_nan=False), max_size=20))
+def test_any_log_probs_come_back_bit_for_bit(tmp_path_factory, logprobs):
+    many = (1,) * len(logprobs)
+    item = Episode(Task("t"), tokens=EpisodeTokens((), many, many, tuple(logprobs)))
+    (back,) = load(written(tmp_path_factory.mktemp("store"), item), tokens=True)
+    assert [math.copysign(1, x) for x in back.tokens.logprobs] == [math.copysign(1, x) for x in logprobs]
+    assert back.tokens == item.tokens
+
+
+def test_an_episode_without_tokens_has_none_when_they_are_asked_for(tmp_path):
+    (back,) = load(written(tmp_path, Episode(Task("t"))), tokens=True)
+    assert back.tokens is None
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16", "I", "F", "CMYK", "YCbCr", "I;16B"])
+def test_pixels_of_every_mode_come_back_identical(tmp_path, mode):
+    ref = ImageRef.of(picture(1, mode))
+    (back,) = load(written(tmp_path, Episode(Task("t", (ref,)))))
+    again = back.task.images[0]
+    assert ImageRef.of(again.open()).hash == again.hash == ref.hash
+    assert again.open().convert("RGB").tobytes() == ref.open().convert("RGB").tobytes()
+
+
+def test_a_mode_that_no_file_holds_is_refused_by_name(tmp_path):
+    with pytest.raises(StoreError, match=r"'t'.*HSV"):
+        written(tmp_path, Episode(Task("t", (ImageRef.of(picture(1, "HSV")),))))
+    assert list(load(tmp_path)) == []
+
+
+def test_the_same_pixels_are_stored_once(tmp_path):
+    written(tmp_path, episode("a"), episode("b"))
+    assert len(list((tmp_path / "images").iterdir())) == 2
+
+
+def test_pixels_at_a_path_are_stored_too_and_the_path_is_not(tmp_path):
+    source = tmp_path / "scan.png"
+    picture().save(source)
+    ref = replace(ImageRef.of(picture(), uri=str(source)), pixels=None)
+    (back,) = load(written(tmp_path / "store", Episode(Task("t", (ref,)))))
+    source.unlink()
+    assert back.task.images[0].open().tobytes() == picture().tobytes()
+    assert str(tmp_path) not in (tmp_path / "store" / "episodes.jsonl").read_text()
+
+
+def test_a_file_whose_pixels_have_changed_is_refused(tmp_path):
+    source = tmp_path / "scan.png"
+    picture(1).save(source)
+    ref = replace(ImageRef.of(picture(0), uri=str(source)), pixels=None)
+    with pytest.raises(StoreError, match="no longer those of its hash"):
+        written(tmp_path / "store", Episode(Task("t", (ref,))))
+
+
+def test_metadata_of_the_source_file_is_not_stored(tmp_path):
+    image = picture()
+    image.info["PatientName"] = b"Doe"
+    image.info["icc_profile"] = b"Doe"
+    written(tmp_path, Episode(Task("t", (ImageRef.of(image),))))
+    (file,) = (tmp_path / "images").iterdir()
+    assert Image.open(file).info == {}
+
+
+def test_a_store_can_be_moved(tmp_path):
+    written(tmp_path / "here", episode()).rename(tmp_path / "there")
+    (back,) = load(tmp_path / "there", tokens=True)
+    assert back.task.images[0].open().tobytes() == picture(0, "L").tobytes()
+
+
+def test_loaded_episodes_can_be_stored_again(tmp_path):
+    written(tmp_path / "b", *load(written(tmp_path / "a", episode()), tokens=True))
+    (back,) = load(tmp_path / "b", tokens=True)
+    assert without_uris(back) == without_uris(episode())
+
+
+def test_text_that_is_not_unicode_comes_back(tmp_path):
+    (back,) = load(written(tmp_path, Episode(Task("t"), (Turn("assistant", "\ud800 é 日本"),))))
+    assert back.turns[0].content == "\ud800 é 日本"
+
+
+def test_numpy_numbers_are_stored_as_numbers(tmp_path):
+    facts = {"mean": np.float64(0.1), "bins": np.arange(3)}
+    (back,) = load(written(tmp_path, Episode(Task("t"), info=facts)))
+    assert back.info == {"mean": 0.1, "bins": (0, 1, 2)}
+
+
+def test_an_episode_that_is_not_json_is_refused_and_adds_no_line(tmp_path):
+    with Writer(tmp_path) as writer:
+        with pytest.raises(StoreError, match=r"task 'bad' was not stored"):
+            writer.append(Episode(Task("bad"), info={"mean": float("nan")}))
+        writer.append(episode("good"))
+    assert [item.task.id for item in load(tmp_path)] == ["good"]
+
+
+# ---- sessions and processes
+
+
+def test_a_later_session_adds_to_the_earlier_ones(tmp_path):
+    written(tmp_path, episode("a"))
+    with Writer(tmp_path) as writer:
+        assert writer.count == 1
+        writer.append(episode("b"))
+        assert writer.count == 2
+    assert [item.task.id for item in load(tmp_path)] == ["a", "b"]
+
+
+def test_threads_share_a_writer(tmp_path):
+    with Writer(tmp_path) as writer, ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda n: writer.append(episode(f"t{n}", seed=n % 3)), range(40)))
+    assert writer.count == 40
+    assert {item.task.id for item in load(tmp_path, tokens=True)} == {f"t{n}" for n in range(40)}
+
+
+def test_two_writers_share_a_folder(tmp_path):
+    with Writer(tmp_path) as one, Writer(tmp_path) as other:
+        for n in range(5):
+            one.append(episode(f"a{n}"))
+            other.append(episode(f"b{n}"))
+    assert len(list(load(tmp_path))) == 10
+
+
+def test_a_closed_writer_refuses_to_append(tmp_path):
+    writer = Writer(tmp_path)
+    writer.close()
+    with pytest.raises(StoreError, match="closed"):
+        writer.append(episode())
+
+
+def test_fsync_stores_the_same(tmp_path):
+    with Writer(tmp_path, fsync=True) as writer:
+        writer.append(episode())
+    assert [item.task.id for item in load(tmp_path)] == ["t0"]
+
+
+def test_a_torn_last_line_is_passed_over_and_cut_away_by_the_next_writer(tmp_path):
+    lines = written(tmp_path, episode("a")) / "episodes.jsonl"
+    with lines.open("a") as file:
+        file.write(lines.read_text()[:100])
+    assert [item.task.id for item in load(tmp_path)] == ["a"]
+    written(tmp_path, episode("b"))
+    assert [item.task.id for item in load(tmp_path)] == ["a", "b"]
+
+
+def test_a_last_line_that_lacks_only_its_newline_is_kept(tmp_path):
+    lines = written(tmp_path, episode("a")) / "episodes.jsonl"
+    lines.write_text(lines.read_text().rstrip("\n"))
+    assert [item.task.id for item in load(tmp_path)] == ["a"]
+    written(tmp_path, episode("b"))
+    assert [item.task.id for item in load(tmp_path)] == ["a", "b"]
+
+
+def test_drafts_of_a_killed_process_are_cleared_away(tmp_path):
+    draft = written(tmp_path, episode()) / "images" / "0.tmp"
+    draft.write_bytes(b"half")
+    Writer(tmp_path).close()
+    assert not draft.exists()
+
+
+PLAY = """
+import sys
+from PIL import Image
+from viewbox.records import *
+from viewbox.rollouts.store.writer import Writer
+with Writer(sys.argv[1]) as writer:
+    for n in range(10**6):
+        ref = ImageRef.of(Image.new("RGB", (32, 32), (n % 256, n // 256, 0)))
+        tokens = EpisodeTokens((1,), (n,), (1,), (-0.5,), (ref,), 1)
+        writer.append(Episode(Task(f"t{n}", (ref,)), (Turn("assistant", "x" * 50_000),), tokens=tokens))
+        print(n, flush=True)
+"""
+
+
+def test_what_a_killed_process_wrote_can_be_read(tmp_path):
+    store_path = tmp_path / "store"
+    with subprocess.Popen(
+        [sys.executable, "-c", PLAY, str(store_path)], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as child:
+        reported = [int(child.stdout.readline()) for _ in range(60)]
+        os.kill(child.pid, signal.SIGKILL)
+    back = list(load(store_path, tokens=True))
+    assert len(back) >= len(reported)
+    for n, item in enumerate(back):
+        assert item.task.id == f"t{n}"
+        assert item.tokens.completion_ids == (n,)
+        assert ImageRef.of(item.task.images[0].open()).hash == item.task.images[0].hash
+    written(store_path, episode("after"))
+    assert [item.task.id for item in load(store_path)][-1] == "after"
+
+
+# ---- what cannot be read
+
+
+def test_a_folder_without_episodes_is_named_with_what_is_expected(tmp_path):
+    with pytest.raises(StoreError, match=f"{tmp_path}: .*episodes.jsonl"):
+        load(tmp_path)
+
+
+def test_a_path_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="file"):
+        Writer(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{not json",
+        "[]",
+        "{}",
+        '{"task": 3}',
+        '{"task": {"id": "t"}, "confidence": 7}',
+        '{"task": {"id": "t", "images": [{"hash": "../../secret", "width": 1, "height": 1, "mode": "L"}]}}',
+    ],
+)
+def test_a_line_that_is_not_an_episode_is_named_or_skipped(tmp_path, line):
+    lines = written(tmp_path, episode("a")) / "episodes.jsonl"
+    with lines.open("a") as file:
+        file.write(line + "\n")
+    written(tmp_path, episode("b"))
+    with pytest.raises(StoreError, match=r"episodes\.jsonl, line 2: "):
+        list(load(tmp_path))
+    stream = load(tmp_path, errors="skip")
+    assert [item.task.id for item in stream] == ["a", "b"]
+    assert stream.skipped == 1
+
+
+@pytest.mark.parametrize("content", [None, b"", b"half a file", b"PK\x03\x04"])
+def test_lost_tokens_are_an_error_only_where_they_are_wanted(tmp_path, content):
+    (file,) = (written(tmp_path, episode()) / "tokens").iterdir()
+    file.unlink() if content is None else file.write_bytes(content)
+    assert len(list(load(tmp_path))) == 1
+    with pytest.raises(StoreError, match=file.name):
+        list(load(tmp_path, tokens=True))

@@ -1,0 +1,437 @@
+"""Faults put into one of dozens of episodes in flight: it ends or goes on by the rules, the others never notice.
+
+Of every other episode the record and all that its policy was shown are byte for byte those of a run without the fault.
+"""
+
+import asyncio
+import json
+import random
+import sys
+import threading
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from PIL import Image
+from pydantic import BaseModel
+
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.messages import to_wire
+from viewbox.envs.tools import Found, Outcome, Picture, Tool
+from viewbox.errors import ToolError
+from viewbox.images.ref import ImageRef
+from viewbox.images.view import View
+from viewbox.records import RunConfig, Task
+from viewbox.rewards import ExactMatchReward
+from viewbox.rollouts.generator import GeneratedReply
+from viewbox.rollouts.play import play_many
+
+COUNT, FAULTY = 40, 17  # episodes in flight, and which of them has the fault
+LIMIT = 1.5  # seconds a tool may take
+MB = 1_000_000
+OVER = threading.Event()  # what hangs in a thread hangs on this
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_thread_hangs_on():
+    yield
+    OVER.set()
+
+
+# ---- tools, good and bad
+
+
+async def search(query: str) -> str:
+    """Finds things in no fixed time."""
+    await asyncio.sleep(random.random() / 100)
+    return f"nothing is known of {query}"
+
+
+def mean(image: Picture) -> dict:
+    """The mean grey value of a picture, in no fixed time."""
+    OVER.wait(random.random() / 100)
+    return {"mean": float(image.gray().mean())}
+
+
+def trip(view: View) -> Outcome:
+    """Raises."""
+    raise KeyError("no such row")
+
+
+async def stumble(query: str) -> str:
+    """Raises."""
+    raise KeyError("no such row")
+
+
+def fall(query: str) -> str:
+    """Raises, in a thread."""
+    raise KeyError("no such row")
+
+
+def leave(view: View) -> Outcome:
+    """Wants to end the program."""
+    sys.exit(3)
+
+
+async def cancel(query: str) -> str:
+    """Waits for something that was cancelled."""
+    raise asyncio.CancelledError
+
+
+def stare(view: View) -> Outcome:
+    """Hangs."""
+    OVER.wait()
+
+
+async def muse(query: str) -> str:
+    """Hangs."""
+    await asyncio.sleep(3600)
+
+
+def doze(query: str) -> str:
+    """Hangs, in a thread."""
+    OVER.wait()
+
+
+def shout(view: View) -> Outcome:
+    """Says 100 MB."""
+    return Outcome(None, "x" * (100 * MB))
+
+
+async def recite(query: str) -> str:
+    """Says 100 MB."""
+    return "x" * (100 * MB)
+
+
+def enumerate_all(query: str) -> dict:
+    """Finds 100 MB of numbers."""
+    return {"numbers": np.zeros(100 * MB // 8)}
+
+
+def complain(query: str) -> str:
+    """Raises 100 MB."""
+    raise ToolError("x" * (100 * MB))
+
+
+def smear(view: View) -> Outcome:
+    """A picture of no pixels."""
+    return Outcome(None, "smeared", image=np.zeros((0, 5), np.uint8))
+
+
+def paint(query: str) -> Found:
+    """A picture that is none."""
+    return Found("painted", image=np.zeros((2, 3, 4, 5)))
+
+
+def point_to(query: str) -> Found:
+    """A path for a picture."""
+    return Found("there", image="/etc/hostname")
+
+
+BAD = (
+    trip,
+    stumble,
+    fall,
+    leave,
+    cancel,
+    stare,
+    muse,
+    doze,
+    shout,
+    recite,
+    enumerate_all,
+    complain,
+    smear,
+    paint,
+    point_to,
+)
+
+OWN = {tool.__name__: Tool.of(tool) for tool in (search, mean, *BAD)}
+
+
+def call(name, **arguments):
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+def bad(name):
+    return call(name, **({} if OWN[name].viewer else {"query": "x"}))
+
+
+def answer(label="left", **fields):
+    return json.dumps({"label": label, **fields})
+
+
+# ---- the environment, its faults, and a run
+
+
+class Finding(BaseModel):
+    label: str
+
+
+class Ward(BaseMultiTurnEnv):
+    """Has the fault named `fault` on one task alone."""
+
+    name = "ward"
+    answer: ClassVar = Finding
+    own_tools: ClassVar = tuple(OWN.values())
+    tools: tuple[str, ...] = ("zoom", "invert", "reset", *OWN)
+    tool_time_limit: float | None = LIMIT
+    fault: str = ""
+
+    def _fault(self, where, task):
+        if self.fault == where and task.id == str(FAULTY):
+            raise KeyError("no such row")
+
+    def default_reward(self):
+        return Half()
+
+    def system_prompt(self, task):
+        self._fault("system_prompt", task)
+        return super().system_prompt(task)
+
+    def user_message(self, task):
+        self._fault("user_message", task)
+        return super().user_message(task)
+
+    def images(self, task):
+        self._fault("images", task)
+        return super().images(task)
+
+    def hidden_arguments(self, task, tool):
+        self._fault("hidden_arguments", task)
+        return {}
+
+    def validate_answer(self, answer, task):
+        self._fault("validate_answer", task)
+        return None
+
+    def on_answer(self, state, answer):
+        self._fault("on_answer", state.task)
+        if state.task.id == str(FAULTY) and self.fault in USERS:
+            return USERS[self.fault]()
+        return "Are you sure?" if answer["label"] == "?" else None
+
+
+async def fails_later():
+    raise KeyError("no such row")
+
+
+async def waits_for_something_cancelled():
+    elsewhere = asyncio.get_running_loop().create_future()
+    elsewhere.cancel()
+    await elsewhere
+
+
+USERS = {
+    "a user that fails later": fails_later,
+    "a user that is cancelled": waits_for_something_cancelled,
+    "a user that says 3": lambda: 3,
+}
+
+
+class Half(ExactMatchReward):
+    """Raises where the answer says so."""
+
+    def __init__(self):
+        super().__init__("label")
+
+    def score(self, answer, reference, episode=None):
+        if answer and answer["label"] == "raise":
+            raise KeyError("no such row")
+        return super().score(answer, reference, episode)
+
+
+def picture(number):
+    return Image.linear_gradient("L").resize((40 + number, 64))
+
+
+TASKS = [Task(str(i), (ImageRef.of(picture(i)),), {"question": f"{i}?"}, {"label": "left"}) for i in range(COUNT)]
+USUAL = (
+    call("zoom", factor=2.0) + call("search", query="left") + call("mean", image="view_0") + call("invert"),
+    "I think it is on the left.",
+    call("zoom", factor=9.0),
+    answer(**{"continue": True}),
+    answer("?"),
+    answer(),
+)
+
+
+class Script:
+    """Says the usual replies, but `said` in the faulty episode; keeps what each episode was shown."""
+
+    run_config = RunConfig("script")
+
+    def __init__(self, said=USUAL):
+        self.said, self.shown, self.inside = said, {}, 0
+
+    def join(self, conversation):
+        self.inside += 1
+
+    def leave(self, conversation):
+        self.inside -= 1
+
+    async def reply(self, conversation):
+        await asyncio.sleep(random.random() / 200)
+        self.shown[conversation.index] = json.dumps(to_wire(conversation.messages))
+        replies = self.said if conversation.index == FAULTY else USUAL
+        said = sum(message.role == "assistant" for message in conversation.messages)
+        return GeneratedReply(replies[said])
+
+    async def close(self): ...
+
+
+def run(env, script, tasks=TASKS, time_limit=None):
+    """The episodes by index, all in flight at once."""
+
+    async def gather():
+        episodes = play_many(env, tasks, script, concurrency=COUNT, time_limit=time_limit)
+        found = {episode.info["index"]: episode async for episode in episodes}
+        return found, asyncio.all_tasks() - {asyncio.current_task()}
+
+    found, left = asyncio.run(gather())
+    assert not left
+    assert script.inside == 0
+    return found
+
+
+@pytest.fixture(scope="module")
+def clean():
+    """Every record and everything shown, of a run without a fault."""
+    script = Script()
+    episodes = run(Ward(), script)
+    assert {episode.end_reason for episode in episodes.values()} == {"answered"}
+    assert {episode.num_turns for episode in episodes.values()} == {len(USUAL)}
+    return {index: episode.to_json() for index, episode in episodes.items()}, script.shown
+
+
+@pytest.fixture
+def faulty(clean):
+    """Runs with the fault, holds every other episode against the clean run, and returns the faulty one."""
+
+    def play(*said, fault="", tasks=TASKS, time_limit=None, **settings):
+        script = Script((*said, answer()))
+        episodes = run(Ward(fault=fault, **settings), script, tasks, time_limit)
+        records, shown = clean
+        assert len(episodes) == COUNT
+        for index in set(range(COUNT)) - {FAULTY}:
+            assert episodes[index].to_json() == records[index]
+            assert script.shown[index] == shown[index]
+        return episodes[FAULTY]
+
+    return play
+
+
+def test_without_a_fault_two_runs_are_the_same(faulty, clean):
+    assert faulty(*USUAL).to_json() == clean[0][FAULTY]
+
+
+# ---- a call fails: its error is told, the episode goes on
+
+
+WRONG = {
+    "trip": "trip failed (KeyError)",
+    "stumble": "stumble failed (KeyError)",
+    "fall": "fall failed (KeyError)",
+    "leave": "leave failed (SystemExit)",
+    "cancel": "cancel failed (CancelledError)",
+    "stare": "stare took longer than 1.5 seconds",
+    "muse": "muse took longer than 1.5 seconds",
+    "doze": "doze took longer than 1.5 seconds",
+    "smear": "smear gave a picture that cannot be shown",
+    "paint": "paint gave a picture that cannot be shown",
+    "point_to": "point_to gave a picture that cannot be shown (str is no image)",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_tool_that_raises_hangs_or_shows_nonsense_is_told_as_an_error_and_the_episode_goes_on(faulty, name):
+    episode = faulty(bad(name) + call("search", query="left"))
+    (told,) = [turn for turn in episode.turns if turn.role == "tool_result"]
+    assert f"error: {WRONG[name]}" in told.content
+    assert [result.success for result in told.tool_results] == [False, True]  # the call beside it is run
+    assert "nothing is known of left" in told.content
+    assert (episode.end_reason, episode.scores.total) == ("answered", 1.0)
+    assert "no such row" not in episode.to_json()
+
+
+@pytest.mark.parametrize("name", ["shout", "recite", "enumerate_all", "complain"])
+def test_a_tool_that_says_100_megabytes_is_cut_and_the_episode_goes_on(faulty, name):
+    episode = faulty(bad(name))
+    assert episode.end_reason == "answered"
+    assert len(episode.turns[2].content) < 8000 + 200  # and the marks around it
+    assert len(episode.to_json()) < 30_000
+
+
+def test_of_fifty_calls_in_a_reply_sixteen_are_run_and_all_are_answered(faulty):
+    calls = [call("search", query=f"q{i}") if i % 2 else call("zoom", factor=1.1) for i in range(50)]
+    episode = faulty("".join(calls))
+    results = episode.turns[2].tool_results
+    assert [result.success for result in results] == [True] * 16 + [False] * 34
+    assert {result.error for result in results[16:]} == {"not run: at most 16 calls in one reply"}
+    assert len({result.call_id for result in results}) == 50
+    assert (episode.end_reason, episode.scores.total) == ("answered", 1.0)
+
+
+# ---- what the model says
+
+
+@pytest.mark.parametrize("said", ["{" * (3 * MB), "{" * 60_000, '{"a":' * 12_000, "<tool_call>{" * 5000, "[" * 60_000])
+def test_megabytes_of_brackets_are_malformed_and_the_episode_goes_on(faulty, said):
+    episode = faulty(said)
+    assert (episode.end_reason, episode.scores.total) == ("answered", 1.0)
+    assert episode.info["malformed"] == 1
+    assert len(episode.turns[2].content) < 2000  # what it is told does not repeat them
+
+
+def test_five_times_megabytes_of_brackets_end_the_episode_as_malformed(faulty):
+    episode = faulty(*["{" * (3 * MB)] * 5)
+    assert (episode.end_reason, episode.scores.total, episode.num_turns) == ("malformed", 0.0, 5)
+
+
+# ---- what the author wrote, and what the data holds
+
+
+@pytest.mark.parametrize("fault", ["system_prompt", "user_message", "images"])
+def test_an_environment_that_raises_at_the_start_ends_that_episode_as_error(faulty, fault):
+    episode = faulty(fault=fault)
+    assert (episode.end_reason, episode.num_turns) == ("error", 0)
+    assert episode.info["error"] == "KeyError: 'no such row'"
+
+
+@pytest.mark.parametrize("fault", ["hidden_arguments", "validate_answer", "on_answer", "a user that fails later"])
+def test_an_environment_that_raises_later_ends_that_episode_as_error(faulty, fault):
+    episode = faulty(call("zoom", factor=2.0) if fault == "hidden_arguments" else "hm", fault=fault)
+    assert (episode.end_reason, episode.truncated, episode.scores.total) == ("error", True, 0.0)
+    assert episode.info["error"] == "KeyError: 'no such row'"
+    assert episode.num_turns == (1 if fault == "hidden_arguments" else 2)  # what was said before is kept
+
+
+def test_a_user_whose_words_are_no_text_ends_that_episode_as_error(faulty):
+    episode = faulty(fault="a user that says 3")
+    assert episode.end_reason == "error"
+    assert "on_answer" in episode.info["error"]
+
+
+def test_a_user_that_waits_for_something_cancelled_ends_that_episode_as_error(faulty):
+    episode = faulty(fault="a user that is cancelled")
+    assert (episode.end_reason, episode.info["error"]) == ("error", "RuntimeError: what was waited for was cancelled")
+
+
+def test_a_reward_that_raises_scores_nothing_and_the_episode_ends_as_it_did(faulty):
+    episode = faulty(answer("raise"))
+    assert (episode.end_reason, episode.answer, episode.scores.total) == ("answered", {"label": "raise"}, 0.0)
+
+
+def test_an_image_that_cannot_be_opened_ends_that_episode_as_error(faulty, tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n but no more")
+    broken = ImageRef("0" * 64, 64, 64, "L", str(tmp_path / "broken.png"))
+    tasks = [*TASKS[:FAULTY], Task(str(FAULTY), (broken,), reference={"label": "left"}), *TASKS[FAULTY + 1 :]]
+    episode = faulty(tasks=tasks)
+    assert (episode.end_reason, episode.num_turns) == ("error", 0)
+    assert "broken.png" in episode.info["error"]
+
+
+def test_an_episode_that_is_cancelled_in_a_tool_when_its_time_is_up_ends_as_timeout(faulty):
+    episode = faulty(call("search", query="left"), call("muse", query="x"), tool_time_limit=None, time_limit=3.0)
+    assert (episode.end_reason, episode.truncated, episode.num_turns) == ("timeout", True, 2)
+    assert "nothing is known of left" in episode.turns[2].content  # what was played is kept

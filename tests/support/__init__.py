@@ -1,0 +1,1 @@
+"""What tests share: environments, players, servers and tiny models. Imported by name; nothing touches `sys.path`."""

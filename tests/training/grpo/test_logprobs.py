@@ -1,0 +1,170 @@
+"""The loss's forward shares what episodes share, and gives the numbers and gradients of a plain one."""
+
+import pytest
+import torch
+
+from viewbox.training.grpo import logprobs
+from viewbox.training.grpo.batch import collate, model_inputs
+from viewbox.training.grpo.logprobs import Scorer, _parts
+from viewbox.training.grpo.micro_batches import _cuts, chosen, micro_batches
+
+TEMPERATURE = 0.7
+
+
+@pytest.fixture
+def scored():
+    def score(model, kit, batch):
+        return Scorer(model, kit.tokens.family, kit.tokens.image_id, kit.tokens.pad_id, TEMPERATURE)(batch)
+
+    return score
+
+
+@pytest.fixture
+def batch(kit, mixed):
+    """Groups of 4 with prompts and completions of different lengths, one to three pictures each."""
+    return collate([episode.tokens for episode in mixed(kit.generator(), tasks=3, group=4)], kit.tokens)
+
+
+def plain(model, batch):
+    """(log-probs, entropies) of one padded forward of whole episodes."""
+    logits = model(**model_inputs(batch), use_cache=False).logits[:, batch["prompt_ids"].shape[1] - 1 : -1].float()
+    logp = torch.log_softmax(logits / TEMPERATURE, dim=-1)
+    mask = batch["completion_mask"] * batch["tool_mask"]
+    chosen_ = logp.gather(2, batch["completion_ids"][:, :, None])[:, :, 0]
+    return chosen_ * mask, -(logp.exp() * logp).sum(-1) * mask
+
+
+def gradient(model, logps, entropies):
+    model.zero_grad()
+    weights = torch.linspace(-1, 1, logps.numel()).view(logps.shape)
+    (weights * logps + weights.flip(0) * entropies.square()).sum().backward()
+    return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in model.parameters()])
+
+
+def seen(model):
+    """Lists that grow by the shape of every forward of the backbone, and of the vision tower's patches."""
+    text, patches = [], []
+    model.model.language_model.register_forward_pre_hook(
+        lambda module, args, given: text.append(tuple(given["inputs_embeds"].shape[:2])), with_kwargs=True
+    )
+    model.model.visual.register_forward_pre_hook(
+        lambda module, args, given: patches.append(len(args[0] if args else given["hidden_states"])), with_kwargs=True
+    )
+    return text, patches
+
+
+def test_log_probs_and_entropies_are_those_of_a_plain_forward(kit, scored, batch):
+    model = kit.model()
+    with torch.no_grad():
+        for ours, theirs in zip(scored(model, kit, batch), plain(model, batch), strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+            assert ours.abs().max() > 1
+
+
+def test_gradients_are_those_of_a_plain_forward_vision_tower_included(kit, scored, batch):
+    model = kit.model()
+    ours = gradient(model, *scored(model, kit, batch))
+    theirs = gradient(model, *plain(model, batch))
+    assert (ours - theirs).norm() / theirs.norm() < 1e-5
+    tower = sum(p.grad.norm() for p in model.model.visual.parameters() if p.grad is not None)
+    assert tower > 0.01
+
+
+def test_a_groups_prompt_and_equal_pictures_are_computed_once(kit, scored, batch):
+    model = kit.model()
+    text, patches = seen(model)
+    scored(model, kit, batch)
+    lengths = batch["prompt_mask"].sum(1).view(3, 4)[:, 0]
+    assert text[0] == (3, int(lengths.max()) - 1)
+    assert sum(rows for rows, _ in text[1:]) == 12
+    assert sum(patches) < int(batch["image_grid_thw"].prod(1).sum())
+
+
+def test_with_gradient_checkpointing_nothing_is_shared_and_the_numbers_are_the_same(kit, scored, batch):
+    model = kit.model()
+    expected = gradient(model, *scored(model, kit, batch))
+    model.gradient_checkpointing_enable()
+    model.train()
+    text, _ = seen(model)
+    found = gradient(model, *scored(model, kit, batch))
+    assert (found - expected).norm() / expected.norm() < 1e-5
+    assert all(width > int(batch["prompt_mask"].sum(1).min()) for _, width in text)
+
+
+def test_eager_attention_gives_the_same_numbers(kit, scored, batch):
+    model = kit.model()
+    with torch.no_grad():
+        expected = scored(model, kit, batch)[0]
+        model.set_attn_implementation("eager")
+        torch.testing.assert_close(scored(model, kit, batch)[0], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_more_logits_than_are_held_at_once_give_the_same_numbers_and_gradients(kit, scored, batch, monkeypatch):
+    model = kit.model()
+    expected = scored(model, kit, batch)
+    whole = gradient(model, *expected)
+    monkeypatch.setattr(logprobs, "LOGITS", 5 * len(kit.tokenizer))
+    found = scored(model, kit, batch)
+    torch.testing.assert_close(found[0], expected[0], atol=1e-6, rtol=1e-6)
+    assert (gradient(model, *found) - whole).norm() / whole.norm() < 1e-5
+
+
+def test_a_batch_in_which_nothing_was_sampled_has_a_gradient_of_zero(kit, scored, batch):
+    model = kit.model()
+    logps, _ = scored(model, kit, batch | {"tool_mask": torch.zeros_like(batch["tool_mask"])})
+    logps.sum().backward()
+    assert not any(p.grad.any() for p in model.parameters() if p.grad is not None)
+    assert (logps == 0).all()
+
+
+def test_a_batch_without_pictures_is_scored(kit, scored, play, words):
+    model = kit.model()
+    episodes = play(words, words.tasks[:3], kit.generator(model), group=2)
+    batch = collate([episode.tokens for episode in episodes], kit.tokens)
+    with torch.no_grad():
+        torch.testing.assert_close(scored(model, kit, batch)[0], plain(model, batch)[0], atol=1e-5, rtol=1e-5)
+
+
+def test_parts_hold_rows_of_similar_length_and_every_row_once():
+    lengths = [20, 200, 21, 190, 60, 22, 58]
+    parts = list(_parts(lengths))
+    assert sorted(k for part in parts for k in part) == list(range(7))
+    for part in parts:
+        widest = max(lengths[k] for k in part)
+        assert sum(lengths[k] for k in part) >= 0.9 * widest * len(part)
+
+
+# ---------------------------------------------------------------------- micro-batches
+def test_micro_batches_keep_to_the_budget_and_count_a_shared_prompt_once(qwen3, mixed):
+    episodes = mixed(qwen3.generator(), tasks=3, group=4)
+    batch = collate([episode.tokens for episode in episodes], qwen3.tokens)
+    prompts, completions = batch["prompt_mask"].sum(1).tolist(), batch["completion_mask"].sum(1).tolist()
+    budget = max(prompts) + 4 * max(completions)
+    parts = micro_batches(batch, budget)
+    assert sorted(k for part in parts for k in part) == list(range(12))
+    for part in parts:
+        distinct = {tuple(batch["prompt_ids"][k].tolist()): prompts[k] for k in part}
+        assert sum(distinct.values()) + sum(completions[k] for k in part) <= budget
+    apart = sum(prompts) + sum(completions)
+    assert len(parts) < -(-apart // budget)
+
+
+def test_an_episode_longer_than_the_budget_goes_by_itself(qwen3, mixed):
+    batch = collate([e.tokens for e in mixed(qwen3.generator(), tasks=2, group=2)], qwen3.tokens)
+    assert sorted(micro_batches(batch, 1)) == [[0], [1], [2], [3]]
+
+
+def test_processes_cut_after_equally_many_episodes():
+    short, long = [[0, 10, 5]] * 6, [[0, 10, 5], [1, 10, 5], [2, 10, 30], [2, 10, 5], [3, 10, 5], [3, 10, 5]]
+    assert _cuts([short], 45) == [6]
+    assert _cuts([long], 45) == [2, 4, 6]
+    assert _cuts([short, long], 45) == [2, 4, 6]
+
+
+def test_chosen_episodes_keep_their_own_pictures(qwen3, mixed, scored):
+    model = qwen3.model()
+    batch = collate([e.tokens for e in mixed(qwen3.generator(), tasks=2, group=3)], qwen3.tokens)
+    with torch.no_grad():
+        whole = scored(model, qwen3, batch)[0]
+        some = scored(model, qwen3, chosen(batch, [4, 1]))[0]
+    torch.testing.assert_close(some, whole[[4, 1]], atol=1e-5, rtol=1e-5)

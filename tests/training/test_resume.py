@@ -1,0 +1,321 @@
+"""A run that was stopped goes on as if it had not been: after kill -9, Ctrl-C, or from a given checkpoint."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from viewbox import train
+from viewbox.rollouts.store.run_folder import read_metrics
+from viewbox.training import checkpoints
+
+TIMINGS = ("time/", "step_time", "train_runtime", "per_second", "profiling/")
+ROOT = Path(__file__).resolve().parents[2]
+GUESSES = (ROOT / "tests/support/guesses.py").read_text()
+RUN = {
+    "env": {"name": "guessed:Guesses", "max_turns": 3, "eval": {"split": "test"}},
+    "rollout": {"slots": 8, "max_reply_tokens": 6, "max_completion_tokens": 300},
+    "train": {
+        "max_steps": 6,
+        "num_generations": 4,
+        "per_device_train_batch_size": 8,
+        "learning_rate": 1e-2,
+        "lr_scheduler_type": "linear",
+        "save_steps": 2,
+        "save_total_limit": 2,
+    },
+    "log": {"eval_tasks": 0, "episodes_per_step": 3},
+}
+
+
+def written(folder, model, name, sections):
+    """The path of a config in `folder`, changed as given, with the environment's module beside it."""
+    (folder / "guessed.py").write_text(GUESSES)
+    content = {section: {**values, **sections.get(section, {})} for section, values in RUN.items()}
+    content["model"] = {"name": str(model), "dtype": "float32"}
+    content["log"]["dir"] = str(folder / "out")
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+@pytest.fixture
+def config(tmp_path, tiny_folder, monkeypatch):
+    """Writes a config into the test's folder, changed as given; returns its path."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return lambda name="run", **sections: written(tmp_path, tiny_folder, name, sections)
+
+
+def metrics(folder):
+    """What a run logged, without its timings."""
+    return [
+        {key: value for key, value in line.items() if not key.startswith(TIMINGS) and not key.endswith(TIMINGS)}
+        for line in read_metrics(folder / "metrics.jsonl")
+        if "train_runtime" not in line
+    ]
+
+
+def lines(folder):
+    """The stored episodes as they stand in the file, every one of them whole."""
+    stored = [json.loads(line) for line in (folder / "episodes" / "episodes.jsonl").read_text().splitlines()]
+    numbers = [episode["info"]["number"] for episode in stored]
+    assert len(numbers) == len(set(numbers))
+    return {number: episode["turns"] for number, episode in zip(numbers, stored, strict=True)}
+
+
+def weights(folder):
+    from safetensors.torch import load_file
+
+    return load_file(folder / "model" / "model.safetensors")
+
+
+def test_these_runs_learn_something(whole, tiny_folder):
+    from safetensors.torch import load_file
+
+    assert len({line["reward"] for line in metrics(whole)}) > 1
+    before = load_file(tiny_folder / "model.safetensors")
+    assert any(not torch.equal(value, before[name]) for name, value in weights(whole).items() if name in before)
+
+
+def same_weights(one, other):
+    return all(torch.equal(value, weights(other)[name]) for name, value in weights(one).items())
+
+
+def run(path, *more, code=0):
+    assert train.main([str(path), *more]) == code
+    return path.parent / "out" / f"{path.stem}-seed0"
+
+
+def start(path, *more):
+    """The run as a process of its own."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "viewbox.train", str(path), *more]
+    return subprocess.Popen(
+        command, cwd=path.parent, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory, tiny_folder):
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        return run(written(folder, tiny_folder, "whole", {}))
+
+
+@pytest.fixture
+def whole(uninterrupted, tmp_path):
+    """A run that nothing interrupted, the test's own copy."""
+    return Path(shutil.copytree(uninterrupted, tmp_path / "out" / uninterrupted.name))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"logging_steps": 4},
+        {"num_iterations": 2, "save_steps": 1},
+        {"resample": 2, "num_generations": 2, "save_steps": 1},
+        {
+            "gradient_accumulation_steps": 2,
+            "per_device_train_batch_size": 4,
+            "steps_per_generation": 4,
+            "save_steps": 1,
+        },
+    ],
+    ids=["plain", "sums not logged yet", "several updates a batch", "groups resampled", "one batch over several steps"],
+)
+def test_a_resumed_run_logs_and_learns_what_an_uninterrupted_one_does(config, settings, capsys):
+    keep = {"save_total_limit": None}
+    reference = run(config("reference", train={**settings, **keep}))
+    if "resample" in settings:
+        assert sum(line["resample/groups"] > 0 for line in metrics(reference)) > 2
+    path = config("stopped", train={**settings, **keep})
+    folder = run(path)
+    for step in (1, 2, 3, 4):
+        at = folder / "checkpoints" / f"checkpoint-{step}"
+        if not at.exists():
+            continue
+        capsys.readouterr()
+        assert run(path, f"--resume={at}") == folder
+        assert f"resumed from step {step}" in capsys.readouterr().out
+        assert metrics(folder) == metrics(reference)
+        assert lines(folder) == lines(reference)
+        assert same_weights(folder, reference)
+
+
+def test_resume_without_a_name_goes_on_from_the_latest_checkpoint_of_the_newest_run(config, whole, capsys):
+    path = config("again", train={"max_steps": 4})
+    run(path)
+    folder = run(path, "--resume", "train.max_steps=6")
+    said = capsys.readouterr().out
+    assert "resumed from step 4" in said
+    assert "changed: train.max_steps: 4 → 6" in said
+    assert [line["step"] for line in metrics(folder)] == [1, 2, 3, 4, 5, 6]
+    assert (folder / "config-until-step-4.yaml").is_file()
+
+
+def test_resume_where_there_is_nothing_yet_starts_a_run(config, capsys):
+    folder = run(config(train={"max_steps": 1}), "--resume")
+    assert "nothing to resume" in capsys.readouterr().out
+    assert (folder / "summary.json").is_file()
+
+
+def test_a_run_killed_after_its_last_step_is_finished_without_another(config, whole):
+    before, learned = metrics(whole), weights(whole)
+    (whole / "summary.json").unlink()
+    (whole / "model" / "model.safetensors").unlink()
+    run(config("whole"), "--resume")
+    assert metrics(whole) == before
+    assert (whole / "summary.json").is_file()
+    assert all(torch.equal(value, learned[name]) for name, value in weights(whole).items())
+
+
+def test_later_checkpoints_are_set_aside_when_an_earlier_one_is_taken(config):
+    path = config(train={"save_total_limit": None})
+    folder = run(path)
+    run(path, f"--resume={folder}/checkpoints/checkpoint-2", "train.max_steps=3")
+    names = {one.name for one in (folder / "checkpoints").iterdir()}
+    assert {"checkpoint-2", "checkpoint-3", "superseded-checkpoint-4", "superseded-checkpoint-6"} <= names
+    assert [one.name for one in checkpoints.complete(folder)] == ["checkpoint-2", "checkpoint-3"]
+
+
+def test_only_as_many_checkpoints_are_kept_as_asked(whole):
+    assert [one.name for one in checkpoints.complete(whole)] == ["checkpoint-4", "checkpoint-6"]
+    assert not (whole / "checkpoints" / checkpoints.DRAFT).exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("nowhere", ["--resume nowhere", "not a run's folder", "config.yaml"]),
+        ("out/whole-seed0/checkpoints/checkpoint-3", ["checkpoint-3", "checkpoint-4, checkpoint-6"]),
+        ("out/whole-seed0/checkpoints/checkpoint-x", ["checkpoint-x", "checkpoint-<step>"]),
+    ],
+)
+def test_what_cannot_be_resumed_is_refused_in_words(config, whole, given, words, capsys, monkeypatch):
+    monkeypatch.chdir(whole.parents[1])
+    capsys.readouterr()
+    run(config("whole"), f"--resume={given}", code=2)
+    said = capsys.readouterr().err
+    assert all(word in said for word in words), said
+
+
+def test_a_run_that_is_still_being_written_is_refused(config, whole, capsys):
+    from viewbox.rollouts.store import run_folder
+
+    with run_folder.held(whole):
+        run(config("whole"), "--resume", code=2)
+    assert "another process" in capsys.readouterr().err
+
+
+def test_ctrl_c_saves_a_checkpoint_and_ends_and_the_run_goes_on_from_it(config, whole):
+    path = config("stopped", train={"save_steps": 100})
+    process = start(path)
+    folder = path.parent / "out" / "stopped-seed0"
+    wait_for(lambda: len(metrics_so_far(folder)) >= 1)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert "stopping after this step" in said
+    (at,) = checkpoints.complete(folder)
+    assert f"stopped at step {checkpoints.step_of(at)}" in said
+    run(path, "--resume")
+    assert metrics(folder) == metrics(whole)
+    assert same_weights(folder, whole)
+
+
+def test_a_second_ctrl_c_ends_at_once(config):
+    path = config("stopped", train={"max_steps": 10_000})
+    process = start(path)
+    wait_for(lambda: len(metrics_so_far(path.parent / "out" / "stopped-seed0")) >= 1)
+    os.kill(process.pid, signal.SIGINT)
+    for line in process.stdout:
+        if "stopping after this step" in line:
+            break
+    os.kill(process.pid, signal.SIGINT)
+    assert process.wait(timeout=60) == -signal.SIGINT
+
+
+def wait_for(what, seconds=180):
+    until = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < until, "it took too long"
+        time.sleep(0.02)
+
+
+def metrics_so_far(folder):
+    path = folder / "metrics.jsonl"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+# 20 in all with the moments below where VIEWBOX_KILLS=12; each costs a process
+KILLS = int(os.environ.get("VIEWBOX_KILLS", "2"))
+
+
+@pytest.mark.parametrize("number", range(KILLS))
+def test_killed_at_a_random_moment_it_goes_on_from_the_last_whole_checkpoint(config, whole, number, capsys):
+    chance = random.Random(number)
+    path = config("killed", train={"save_steps": 1})
+    folder = path.parent / "out" / "killed-seed0"
+    process = start(path)
+    wanted = chance.randrange(1, 6)
+    wait_for(lambda: process.poll() is not None or len(metrics_so_far(folder)) >= wanted)
+    time.sleep(chance.random() * 0.4)
+    process.kill()
+    process.communicate()
+    goes_on(path, folder, whole, capsys)
+
+
+@pytest.mark.parametrize(
+    ("moment", "time_"),
+    [
+        ("generation", 1),
+        ("generation", 40),
+        ("an append", 8),
+        ("a metrics line", 3),
+        ("saving tensors", 8),
+        ("the rename", 2),
+        ("the rename", 5),
+        ("forgetting an old checkpoint", 8),
+    ],
+)
+def test_killed_in_the_middle_of_something_it_goes_on_from_the_last_whole_checkpoint(
+    config, whole, moment, time_, capsys
+):
+    path = config("killed", train={"save_steps": 1})
+    command = [sys.executable, str(ROOT / "tests/support/killer.py"), moment, str(time_), str(path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(path.parent)}
+    done = subprocess.run(command, cwd=path.parent, env=environment, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
+    goes_on(path, path.parent / "out" / "killed-seed0", whole, capsys)
+
+
+def goes_on(path, folder, whole, capsys):
+    """The killed run in `folder` is resumed, and nothing tells it from the one that nothing interrupted."""
+    stored = episodes_in(folder)
+    saved = [checkpoints.step_of(one) for one in checkpoints.complete(folder)]
+    capsys.readouterr()
+    run(path, "--resume")
+    assert f"resumed from step {saved[-1] if saved else 0}" in capsys.readouterr().out
+    assert metrics(folder) == metrics(whole)
+    assert lines(folder) == lines(whole)
+    assert stored <= episodes_in(folder)
+    assert same_weights(folder, whole)
+
+
+def episodes_in(folder):
+    """The whole lines, as text."""
+    file = folder / "episodes" / "episodes.jsonl"
+    text = file.read_text() if file.exists() else ""
+    return {line for line in text.splitlines(keepends=True) if line.endswith("\n")}

@@ -1,0 +1,361 @@
+"""A whole run from YAML: what it leaves behind, that it can be repeated, and how it says what is wrong."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from PIL import Image
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from viewbox import train
+from viewbox.configs import schema as configs
+from viewbox.rollouts.store.run_folder import read_metrics
+from viewbox.rollouts.store.writer import load
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = ("quickstart", "tiny_warmstart", "qwen3_vl_4b_lora", "qwen2_5_vl_3b")
+
+GUESSES = (ROOT / "tests/support/guesses.py").read_text()
+RUN = {
+    "env": {"name": "guesses:Guesses", "max_turns": 3, "eval": {"split": "test"}},
+    "rollout": {"slots": 8, "max_reply_tokens": 8, "max_completion_tokens": 300},
+    "train": {
+        "max_steps": 3,
+        "num_generations": 4,
+        "per_device_train_batch_size": 8,
+        "learning_rate": 1e-2,
+        "lr_scheduler_type": "constant",
+    },
+    "log": {"eval_tasks": 6, "episodes_per_step": 2},
+}
+SFT = {
+    "env": {"name": "digits", "max_turns": 3, "eval": {"split": "test"}},
+    "rollout": {"slots": 4, "max_reply_tokens": 8, "max_completion_tokens": 300},
+    "train": {
+        "method": "sft",
+        "max_steps": 8,
+        "per_device_train_batch_size": 8,
+        "learning_rate": 3e-3,
+        "lr_scheduler_type": "constant",
+    },
+    "log": {"eval_tasks": 4},
+}
+TIMINGS = ("time/", "step_time", "train_runtime", "per_second")
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    """A folder for runs, with the module `guesses` in it on the path."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "guesses.py").write_text(GUESSES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def run(workplace, tiny_folder):
+    """Trains by the command line's function; returns the run's folder."""
+
+    def start(name, content, *overrides, model=None):
+        path = workplace / f"{name}.yaml"
+        path.write_text(yaml.safe_dump({"model": model or {"name": str(tiny_folder), "dtype": "float32"}, **content}))
+        before = set((workplace / "out").glob("*"))
+        assert train.main([str(path), f"log.dir={workplace}/out", *overrides]) == 0
+        (made,) = set((workplace / "out").glob("*")) - before
+        return made
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def grpo(run):
+    return run("first", RUN)
+
+
+@pytest.fixture(scope="module")
+def sft(run):
+    return run("warm", SFT, "train.demonstrations.count=64")
+
+
+@pytest.fixture
+def refused(tmp_path, tiny_folder, capsys):
+    """What stderr says where a config is refused: one message, exit status 2, and no run folder."""
+
+    def say(*overrides, content=RUN, dry=True):
+        path = tmp_path / "run.yaml"
+        content = {**content, "env": {**content["env"], "name": "digits"}}
+        path.write_text(yaml.safe_dump({"model": {"name": str(tiny_folder)}, **content}))
+        arguments = [str(path), f"log.dir={tmp_path}/out", *overrides]
+        capsys.readouterr()
+        assert train.main(arguments + ["--dry-run"] * dry) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.startswith("error: ")
+        assert "Traceback" not in said.err
+        assert "run.yaml, " in said.err
+        assert not (tmp_path / "out").exists()
+        return said.err
+
+    return say
+
+
+def untimed(folder):
+    """The metrics of a run without those that measure time."""
+    lines = read_metrics(folder / "metrics.jsonl")
+    return [{k: v for k, v in line.items() if not any(timing in k for timing in TIMINGS)} for line in lines]
+
+
+# ---------------------------------------------------------------------- what a GRPO run leaves behind
+def test_a_run_is_named_after_its_config_and_seed_and_leaves_everything(grpo):
+    assert grpo.name == "first-seed0"
+    files = ("config.yaml", "versions.json", "metrics.jsonl", "episodes", "model", "curve.png", "summary.json")
+    assert [name for name in files if not (grpo / name).exists()] == []
+
+
+def test_the_saved_config_gives_the_same_run_again(grpo):
+    saved = configs.load(str(grpo / "config.yaml"))
+    assert saved.train.arguments == RUN["train"]
+    assert saved.env.settings == {"max_turns": 3}
+    assert saved.env.eval == {"split": "test"}
+    assert configs.parse(saved.model_dump(exclude_none=True)) == saved
+
+
+def test_the_summary_holds_every_component_before_after_and_of_the_oracle(grpo):
+    summary = json.loads((grpo / "summary.json").read_text())
+    assert set(summary["held_out"]) == {"before", "after", "oracle", "oracle_after"}
+    for found in summary["held_out"].values():
+        assert found["reward"] == pytest.approx((found["rewards/label/mean"] + found["rewards/box/mean"]) / 2)
+        assert found["tools/rate"] == 1.0
+        assert found["rewards/box/mean"] > 0.9
+    assert summary["seed"] == 0
+    assert 0 < summary["seconds"]["training"] < summary["seconds"]["all"]
+
+
+def test_there_is_a_line_of_metrics_for_every_step(grpo):
+    lines = [line for line in untimed(grpo) if "reward" in line]
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    for line in lines:
+        assert line["sampling/logp_difference/max"] <= 1e-5
+        assert line["tools/rate"] == 1.0
+    assert any(line["grad_norm"] > 0 for line in lines)
+
+
+def test_the_first_episodes_of_every_step_are_saved(grpo):
+    kept = list(load(grpo / "episodes", tokens=True))
+    assert len(kept) == 3 * RUN["log"]["episodes_per_step"]
+    assert all(episode.tokens.images and episode.scores for episode in kept)
+
+
+def test_the_saved_model_is_the_trained_one_and_loads(grpo, tiny_folder):
+    model = AutoModelForImageTextToText.from_pretrained(grpo / "model")
+    start = AutoModelForImageTextToText.from_pretrained(tiny_folder)
+    assert AutoProcessor.from_pretrained(grpo / "model").tokenizer.eos_token == "<|im_end|>"
+    changed = [not torch.equal(a, b) for a, b in zip(model.parameters(), start.parameters(), strict=True)]
+    assert sum(changed) > len(changed) / 2
+
+
+def flat(figures):
+    """The figures of an evaluation and the ends of their intervals, each by a name of its own."""
+    ends = {(name, end): value for name, ends in figures["intervals"].items() for end, value in enumerate(ends)}
+    return {name: value for name, value in figures.items() if name != "intervals"} | ends
+
+
+def test_a_run_can_go_on_from_the_model_of_another(grpo, run):
+    second = run("second", RUN, "train.max_steps=1", "log.eval_tasks=6", model={"name": str(grpo / "model")})
+    after = json.loads((grpo / "summary.json").read_text())["held_out"]["after"]
+    before = json.loads((second / "summary.json").read_text())["held_out"]["before"]
+    assert flat(before) == pytest.approx(flat(after))
+
+
+def test_the_curve_is_a_picture(grpo):
+    with Image.open(grpo / "curve.png") as picture:
+        assert picture.format == "PNG"
+
+
+def test_a_person_is_told_each_step_in_one_line_and_the_figures_at_the_end(run, capsys):
+    folder = run("told", RUN, "train.max_steps=2", "log.name=told")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"run folder: {folder}"
+    assert [line.split("  ")[0] for line in lines if line.startswith("step")] == ["step 1/2", "step 2/2"]
+    assert not [line for line in lines if line.startswith("{")]
+    table = "\n".join(lines)
+    assert all(word in table for word in ("before", "after", "oracle", "label", "box", "tool rate", "well-formed"))
+    assert f"{folder}/summary.json" in table.replace("\n", "")
+
+
+def test_a_run_with_lora_trains_the_adapter_alone_and_leaves_a_model_to_go_on_from(run, tiny_folder):
+    folder = run("lora", RUN, "lora.r=4", "train.gradient_checkpointing=true", "train.max_steps=2")
+    lines = [line for line in read_metrics(folder / "metrics.jsonl") if "reward" in line]
+    assert max(line["sampling/logp_difference/max"] for line in lines) <= 1e-5
+    assert (folder / "adapter" / "adapter_config.json").is_file()
+    merged = AutoModelForImageTextToText.from_pretrained(folder / "model").state_dict()
+    start = AutoModelForImageTextToText.from_pretrained(tiny_folder).state_dict()
+    changed = {name for name, weight in merged.items() if not torch.equal(weight, start[name])}
+    assert changed
+    assert all("proj" in name or "linear" in name or "qkv" in name for name in changed)
+    again = run("lora-again", RUN, "train.max_steps=1", model={"name": str(folder / "model"), "dtype": "float32"})
+    after = json.loads((folder / "summary.json").read_text())["held_out"]["after"]
+    before = json.loads((again / "summary.json").read_text())["held_out"]["before"]
+    assert flat(before) == pytest.approx(flat(after), abs=1e-6)
+
+
+# ---------------------------------------------------------------------- repeating a run
+def test_the_same_config_and_seed_give_the_same_metrics(grpo, run):
+    assert untimed(run("again", RUN)) == untimed(grpo)
+
+
+def test_another_seed_gives_other_metrics(grpo, run):
+    other = run("other", RUN, "train.seed=1")
+    assert other.name == "other-seed1"
+    for mine, theirs in zip(untimed(other), untimed(grpo), strict=True):
+        assert mine != theirs
+
+
+# ---------------------------------------------------------------------- warm starts
+def losses(folder):
+    return [line["loss"] for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
+
+
+def test_a_warm_start_from_demonstrations_lowers_the_loss(sft):
+    assert len(losses(sft)) == 8
+    assert losses(sft)[-1] < 0.8 * losses(sft)[0]
+    assert len(list(load(sft / "demonstrations"))) == 64
+
+
+def test_a_warm_start_leaves_a_model_and_a_card_with_its_figures_and_config(sft):
+    AutoModelForImageTextToText.from_pretrained(sft / "model")
+    card = (sft / "model" / "README.md").read_text()
+    header, body = card.split("---\n")[1:3]
+    assert yaml.safe_load(header)["pipeline_tag"] == "image-text-to-text"
+    after = json.loads((sft / "summary.json").read_text())["held_out"]["after"]
+    assert f"reward {after['reward']:.3f}" in body
+    rebuilt = yaml.safe_load(body.split("```yaml\n")[1].split("```")[0])
+    assert configs.parse(rebuilt) == configs.load(str(sft / "config.yaml"))
+
+
+def test_a_warm_start_from_saved_episodes_lowers_the_loss_as_the_demonstrations_did(sft, run, workplace):
+    folder = run("saved", SFT, f"train.episodes={sft}/demonstrations", f"log.export={workplace}/exported")
+    assert losses(folder) == losses(sft)
+    assert not (folder / "demonstrations").exists()
+    exported = AutoModelForImageTextToText.from_pretrained(workplace / "exported")
+    saved = AutoModelForImageTextToText.from_pretrained(folder / "model")
+    assert all(torch.equal(a, b) for a, b in zip(exported.parameters(), saved.parameters(), strict=True))
+    assert (workplace / "exported" / "README.md").is_file()
+
+
+def test_a_model_built_from_nothing_can_be_warm_started(run):
+    sizes = {"hidden": 48, "layers": 1, "vision_hidden": 32, "vision_layers": 2, "vocab_size": 480}
+    folder = run("scratch", SFT, "train.demonstrations.count=32", model={"tiny": sizes, "dtype": "float32"})
+    assert losses(folder)[-1] < losses(folder)[0]
+    assert configs.load(str(folder / "config.yaml")).model.tiny.hidden == 48
+    assert AutoModelForImageTextToText.from_pretrained(folder / "model").config.text_config.hidden_size == 48
+
+
+# ---------------------------------------------------------------------- before anything is loaded
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_config_passes_a_dry_run_that_loads_no_weights(name, tiny_folder, capsys, monkeypatch):
+    def never(*args, **kwargs):
+        raise AssertionError("weights were loaded")
+
+    monkeypatch.setattr("viewbox.rollouts.engine.loading.load_model", never)
+    monkeypatch.setattr("viewbox.rollouts.engine.loading.build_tiny", never)
+    overrides = [] if configs.load(name).model.tiny else [f"model.name={tiny_folder}"]
+    assert train.main([name, *overrides, "--dry-run"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["config"]["env"]["name"] == "digits"
+    assert said["resolved"]["environment"]["name"] == "digits"
+    assert said["resolved"]["trainer"] == ("TrainingArguments" if name == "tiny_warmstart" else "GRPOConfig")
+
+
+def test_a_dry_run_shows_what_the_model_gives_the_environment(tiny_folder, capsys):
+    assert train.main(["quickstart", f"model.name={tiny_folder}", "env.max_turns=5", "--dry-run"]) == 0
+    resolved = json.loads(capsys.readouterr().out)["resolved"]["environment"]
+    assert resolved["coordinates"] == "per_mille"
+    assert resolved["max_turns"] == 5
+
+
+def test_the_help_lists_every_section_with_its_keys(capsys):
+    with pytest.raises(SystemExit) as caught:
+        train.main(["--help"])
+    said = capsys.readouterr().out
+    assert caught.value.code == 0
+    for name in configs.Config.model_fields:
+        assert f"\n  {name}: " in said
+    for key in ("attention", "max_reply_tokens", "demonstrations", "target_modules", "eval_tasks", "--dry-run"):
+        assert key in said
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["reward={type: iuo}"], ["unknown reward 'iuo'", "did you mean 'iou'?"]),
+        (["reward={type: iou, treshold: 0.5}"], ["reward.treshold", "did you mean 'threshold'?"]),
+        (["env.name=digit"], ["unknown environment 'digit'", "did you mean 'digits'?"]),
+        (["env.name=nowhere:Env"], ["nowhere:Env", "No module named 'nowhere'"]),
+        (["env.nois=3"], ["digits: unknown setting 'nois'", "did you mean 'noise'?"]),
+        (["env.noise=loud"], ["digits: noise = 'loud'", "number"]),
+        (["env.eval.splitt=test"], ["digits: unknown setting 'splitt'", "did you mean 'split'?"]),
+        (["env.tools=[zom]"], ["unknown tool 'zom'", "did you mean 'zoom'?"]),
+        (["train.learning_rat=1"], ["train.learning_rat: unknown key", "did you mean 'learning_rate'?"]),
+        (["train.output_dir=x"], ["train.output_dir: is set by viewbox"]),
+        (["train.temperature=1"], ["train.temperature: is set by viewbox", "rollout"]),
+        (["train.top_p=0.9"], ["train.top_p: is set by viewbox", "what decides it is rollout.top_p"]),
+        (["train.top_k=9"], ["train.top_k: is set by viewbox", "what decides it is rollout.top_k"]),
+        (["train.min_p=0.1"], ["train.min_p: is set by viewbox", "what decides it is rollout.min_p"]),
+        (["train.repetition_penalty=1.1"], ["what decides it is rollout.repetition_penalty"]),
+        (["train.generation_kwargs={a: 1}"], ["train.generation_kwargs: is set by viewbox", "the section rollout"]),
+        (["train.use_vllm=true"], ["train.use_vllm"]),
+        (["train.num_generations=3"], ["train.num_generations = 3", "allowed: 2, 4, 8"]),
+        (["train.lr_scheduler_type=wavy"], ["train.lr_scheduler_type = 'wavy'"]),
+        (["rollout.temperature=0"], ["rollout.temperature = 0", "above 0"]),
+        (["log.eval_tasks=30", "env.eval.num_tasks=20"], ["log.eval_tasks = 30", "20"]),
+        (["model.name=/nowhere/model"], ["model.name = '/nowhere/model'", "no such folder"]),
+        (["model.name=package:nothing"], ["unknown shipped model 'nothing'"]),
+        (["train.method=sft", "train.episodes=/nowhere"], ["/nowhere", "no episodes here"]),
+    ],
+)
+def test_what_cannot_be_run_is_refused_with_2_and_one_message_before_anything_starts(refused, overrides, words):
+    said = refused(*overrides) if "sft" not in overrides[0] else refused(*overrides, content=SFT)
+    for one in words:
+        assert one in said
+    assert said == refused(*overrides, content=SFT if "sft" in overrides[0] else RUN, dry=False)
+
+
+def test_lora_is_refused_for_a_warm_start_which_would_ignore_it(refused):
+    assert "lora: " in refused("train.demonstrations.count=8", "lora.r=4", content=SFT)
+
+
+def test_a_reference_is_refused_for_a_model_that_was_built_from_nothing(refused):
+    said = refused("model.name=null", "model.tiny={}", "train.beta=0.1")
+    assert "train.beta = 0.1" in said
+
+
+def test_a_model_folder_without_weights_is_refused(refused, tiny_folder, tmp_path):
+    bare = tmp_path / "bare"
+    shutil.copytree(tiny_folder, bare, ignore=shutil.ignore_patterns("*.safetensors"))
+    said = refused(f"model.name={bare}")
+    assert f"model.name = '{bare}'" in said
+    assert "no weights" in said
+
+
+def test_a_model_of_an_unsupported_architecture_is_refused_by_name(refused, tiny_folder, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(tiny_folder, other)
+    found = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**found, "model_type": "llava", "architectures": []}))
+    assert "unknown model_type 'llava'; allowed: qwen2_5_vl, qwen3_vl" in refused(f"model.name={other}")
+
+
+def test_the_script_ends_with_2_and_no_traceback(tmp_path):
+    command = [sys.executable, ROOT / "train.py", "quikstart"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: quikstart: no such file")
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
