@@ -1,21 +1,21 @@
-"""What `digits` says to the model, word for word as the shipped model was trained on it.
+"""The prompts of `digits`, word for word as the shipped model was trained on them.
 
-The default texts (`envs/templates`) are for models that can read a longer instruction; this one has 0.9 million
-parameters and knows these sentences. A test holds their bytes.
+The default prompts (`envs/prompts/*.j2`) are written for models that can follow longer instructions. The shipped
+model has 0.9 million parameters and knows only these sentences. A test pins their bytes.
 """
 
 from viewbox.frozen import FrozenDict
 
 OPENING = """\
 {{ system }}
-Coordinates are {{ unit }}, x right, y down.
+Coordinates are in {{ unit }}: x to the right, y down.
 {%- if view_field %}
 
-Pictures have view numbers. A box is in the view whose number you give as "{{ view_field }}" (0: the first picture).
+Every picture has a view number. Give the number of the view that your box refers to as "{{ view_field }}" (0: the first picture).
 {%- endif %}
 {%- if total_calls is not none and max_turns > 1 %}
 
-At most {{ total_calls }} call{{ "" if total_calls == 1 else "s" }} of tools in all.
+At most {{ total_calls }} tool call{{ "" if total_calls == 1 else "s" }} in total.
 {%- endif %}
 
 When you are sure, answer with one JSON object: {{ skeleton }}"""
@@ -24,8 +24,8 @@ LAST_TURN = "Last turn: no more tool calls. Answer now with {{ keys | join(', ')
 
 TEMPLATES = FrozenDict(
     opening=OPENING,
-    malformed="Not usable: {{ reason }}. Reply with a tool call or with {{ skeleton }}",
+    malformed="Invalid reply: {{ reason }}. Reply with a tool call or with {{ skeleton }}",
     finalise="Stop and answer now with {{ skeleton }}",
-    notes="Turn {{ turn }} of {{ max_turns }}. Go on: call a tool or give the final answer.",
+    notes="Turn {{ turn }} of {{ max_turns }}. Call a tool or give the final answer.",
     last_turn=LAST_TURN,
 )

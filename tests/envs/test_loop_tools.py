@@ -87,7 +87,7 @@ def test_no_chain_of_zooms_raises_or_exceeds_the_budget():
     play = Play(Find(max_pixels=800, calls_per_reply=60))
     said = play.say("".join([call(factor=4)] * 60)).messages
     assert all(image.width * image.height <= 800 for m in said for image in m.images)
-    assert "as close as it gets" in said[-1].text
+    assert "maximum zoom reached" in said[-1].text
 
 
 def test_the_record_holds_calls_results_and_images():

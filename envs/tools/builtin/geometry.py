@@ -18,12 +18,12 @@ def _size(view: View) -> list[int]:
 
 @tool
 def zoom(view: View, factor: Annotated[float, Range(0.5, 4)] = 2.0, center: Point | None = None) -> Outcome:
-    """Look closer (factor above 1) or from further away, about a point of the current view."""
+    """Zoom in (factor above 1) or out (factor below 1) around a point of the current view."""
     closer = view.zoom(factor, center or (0.5, 0.5))
     x1, y1, x2, y2 = closer.window
     longer = max((x2 - x1) * view.source.width, (y2 - y1) * view.source.height)
     if factor > 1 and longer < SMALLEST_ZOOM:
-        raise ToolError("zoom: the view is as close as it gets: less than a pixel of the image would be shown")
+        raise ToolError("zoom: maximum zoom reached: the view would show less than one pixel of the image")
     facts = {"factor": factor, "original_size": _size(view), "new_size": _size(closer)}
     return Outcome(closer, "zoomed", facts)
 

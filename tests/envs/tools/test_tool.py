@@ -135,7 +135,7 @@ def test_the_tools_a_model_was_trained_on_are_still_told_in_the_same_words():
             "type": "function",
             "function": {
                 "name": "zoom",
-                "description": "Look closer (factor above 1) or from further away, about a point of the current view.",
+                "description": "Zoom in (factor above 1) or out (factor below 1) around a point of the current view.",
                 "parameters": {
                     "type": "object",
                     "properties": {
@@ -260,7 +260,7 @@ def test_a_listing_has_a_line_for_every_tool_with_ranges_and_defaults():
     assert zoom == (
         "zoom(factor: a number, 0.5 to 4 (default 2.0); "
         "center: a point [x, y] in thousandths of the image (optional)): "
-        "Look closer (factor above 1) or from further away, about a point of the current view."
+        "Zoom in (factor above 1) or out (factor below 1) around a point of the current view."
     )
     assert reset == "reset(): Go back to the whole original image; drops every change."
 
