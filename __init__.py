@@ -32,7 +32,7 @@ _HOMES = {
     "IoUReward": "viewbox.rewards",
     "TokenF1Reward": "viewbox.rewards",
     "play_many": "viewbox.rollouts.play",
-    "summarise": "viewbox.rollouts.scoring.summary",
+    "summarize": "viewbox.rollouts.scoring.summary",
     "load": "viewbox.rollouts.store.writer",
     "Writer": "viewbox.rollouts.store.writer",
     "ViewboxError": "viewbox.errors",

@@ -55,7 +55,7 @@ class Plan:
 
 @cache
 def drawn(seed: int, side: int) -> ImageRef:
-    """A smooth coloured picture of its own."""
+    """A smooth colored picture of its own."""
     coarse = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), dtype=np.uint8)
     return ImageRef.of(Image.fromarray(coarse).resize((side, side), Image.Resampling.BICUBIC))
 

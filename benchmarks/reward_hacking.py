@@ -89,11 +89,11 @@ def draw(folders: Mapping[str, Path], picture: Path) -> None:
     styles = {"naive": ("tab:red", "bonus for every call"), "gated": ("tab:green", "bonus needs label: 1.0")}
     for axis, (metric, title) in zip(axes, PANELS.items(), strict=True):
         for name, folder in folders.items():
-            colour, words = styles[name]
+            color, words = styles[name]
             lines = steps_of(folder)
             x, y = [line["step"] for line in lines], [line[metric] for line in lines]
-            axis.plot(x, y, color=colour, alpha=0.25, linewidth=1)
-            axis.plot(x, smooth(y), color=colour, linewidth=2, label=words)
+            axis.plot(x, y, color=color, alpha=0.25, linewidth=1)
+            axis.plot(x, smooth(y), color=color, linewidth=2, label=words)
         axis.set(title=title, xlabel="step")
         axis.set_ylim(bottom=0, top=None if metric == "tools/calls" else 1)
         axis.grid(alpha=0.3)

@@ -3,7 +3,7 @@
     python benchmarks/scoring.py [ROUNDS]        (default: 9; the last line is one JSON object)
 
 One thread; every round has 1,000 new tasks with a group of 8 replies each, all different, with reports of one to three
-phrases. Both sides compute a weighted mean of three rewards: viewbox with all its guards on (normalisation, stop words,
+phrases. Both sides compute a weighted mean of three rewards: viewbox with all its guards on (normalization, stop words,
 reach of negations, boxes without trust, checked components) on answers that are parsed, as it is used; and, in a row of
 its own, with the reading of the reply before that. gaze-vlm reads the reply itself: its exact match and F1 compare the
 whole text, its IoU searches it for a box. They take turns, 64 replies at a time, so that a busy machine slows both; the

@@ -107,7 +107,7 @@ ONLY_OURS = frozenset({"undo", "open_image", "select_slice", "list_slices"})  # 
 
 
 def picture(side: int = SIDE, seed: int = 0) -> Image.Image:
-    """RGB: smooth shapes, texture that weakens towards fine detail as in photographs, and a sensor's noise."""
+    """RGB: smooth shapes, texture that weakens toward fine detail as in photographs, and a sensor's noise."""
     draw = np.random.default_rng(seed)
 
     def spread(cells: int, deep: int) -> np.ndarray:

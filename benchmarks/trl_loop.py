@@ -5,7 +5,7 @@
 Both sides play the same environment with the same model, at temperature 1 and in fp32, and their completions are
 equal, observations included (checked): TRL's environment below steps ours, its messages are ours, and TRL renders them
 with its native template of Qwen3-VL. Both sample and then say what the script says. What differs is in the engine's
-disfavour: our tool's schema says `"required": []` in every prompt, TRL's does not; `_generate` is timed alone, so TRL
+disfavor: our tool's schema says `"required": []` in every prompt, TRL's does not; `_generate` is timed alone, so TRL
 resets its environments and scores outside of it, and it records no log-probs; the engine's time holds all of that.
 Nothing is kept from one repeat to the next on either side.
 """

@@ -93,7 +93,7 @@ def publish(
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value, a setting (YAML); repeatable")] = None,
     id: Annotated[str | None, typer.Option(help="the package's name  [default: viewbox-<name>]")] = None,
     version: Annotated[str, typer.Option(help="the package's version")] = "0.1.0",
-    license: Annotated[str, typer.Option(help="the package's licence (SPDX)")] = "Apache-2.0",
+    license: Annotated[str, typer.Option(help="the package's license (SPDX)")] = "Apache-2.0",
     force: Annotated[bool, typer.Option(help="replace a package written here before")] = False,
 ) -> None:
     """Write an environment as a package for verifiers 0.4: `viewbox publish digits --to dir OUT`."""

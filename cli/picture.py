@@ -58,8 +58,8 @@ def draw(episode: Episode, path: str) -> None:
 
 
 def _boxes(pen: ImageDraw.ImageDraw, episode: Episode, left: int, top: int) -> None:
-    for mapping, colour in ((episode.task.reference, "green"), (episode.answer or {}, "red")):
+    for mapping, color in ((episode.task.reference, "green"), (episode.answer or {}, "red")):
         box = mapping.get("bbox")
         if box is not None:
             x1, y1, x2, y2 = (value * SIDE for value in box)
-            pen.rectangle((left + x1, top + y1, left + x2, top + y2), outline=colour, width=2)
+            pen.rectangle((left + x1, top + y1, left + x2, top + y2), outline=color, width=2)

@@ -215,7 +215,7 @@ def run(options: Options, tell: Callable[[str], None] = print) -> int:
             except KeyboardInterrupt:
                 tell(f"interrupted: {writer.count} of {watch.total} episodes are stored; go on with --out {folder}")
                 return INTERRUPTED
-        summary = summarise(folder, plan, time.monotonic() - started)
+        summary = summarize(folder, plan, time.monotonic() - started)
     print_summary(summary)
     if summary["errors"]:
         tell(f"to play failed episodes again: --out {folder} --retry-failed")
@@ -257,7 +257,7 @@ async def _play(options: Options, plan: Plan, folder: Path, writer: Writer, watc
         await plan.generator.close()
 
 
-def summarise(folder: Path, plan: Plan, seconds: float) -> dict[str, Any]:
+def summarize(folder: Path, plan: Plan, seconds: float) -> dict[str, Any]:
     """The figures of all episodes in the folder, which are also its summary.json."""
     episodes = list(load(folder / rollout_folder.EPISODES))
     usage = [episode.info.get("usage", {}) for episode in episodes]

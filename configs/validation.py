@@ -1,6 +1,6 @@
 """What a setting takes, in words: for messages about wrong values and for the documentation.
 
-pydantic checks; what it says about a mistake is for programmers. Here the same annotations are read out for people, so
+pydantic checks; what it says about a mistake is for programrs. Here the same annotations are read out for people, so
 that a message and `docs/configuration.md` say the same.
 """
 

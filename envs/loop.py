@@ -43,7 +43,7 @@ async def step(env: "BaseMultiTurnEnv", state: EpisodeState, given: Reply) -> St
     if isinstance(parsed, reply.Malformed):
         return _malformed(env, state, parsed.reason)
     assert isinstance(parsed, reply.Answer)
-    if parsed.wants_more and not last and not state.finalised:
+    if parsed.wants_more and not last and not state.finalized:
         return _notes(env, state, parsed.value)
     answer, problem = env.check_answer(parsed.value, state.task, state.views)
     if problem is not None:
@@ -53,7 +53,7 @@ async def step(env: "BaseMultiTurnEnv", state: EpisodeState, given: Reply) -> St
     if words is not None:
         if not isinstance(words, str):
             raise TypeError(f"{env.name}: on_answer returned {type(words).__name__}; allowed: a string, or None")
-        state.malformed_in_a_row, state.finalised = 0, False
+        state.malformed_in_a_row, state.finalized = 0, False
         return _say(env, state, words)
     state.answer = FrozenDict(answer)
     state.flags |= parsed.flags | ({"forced_final"} if parsed.wants_more else set())
@@ -138,10 +138,10 @@ def _closing(
     return tuple(content)
 
 
-def _finalise(env: "BaseMultiTurnEnv", state: EpisodeState) -> StepResult:
+def _finalize(env: "BaseMultiTurnEnv", state: EpisodeState) -> StepResult:
     """The stricter message: what comes next is accepted whatever its `continue` says."""
-    state.finalised = True
-    return _say(env, state, env.prompts.render("finalise", skeleton=env.skeleton))
+    state.finalized = True
+    return _say(env, state, env.prompts.render("finalize", skeleton=env.skeleton))
 
 
 def _notes(env: "BaseMultiTurnEnv", state: EpisodeState, value: Mapping[str, Any]) -> StepResult:
@@ -150,7 +150,7 @@ def _notes(env: "BaseMultiTurnEnv", state: EpisodeState, value: Mapping[str, Any
     state.notes.append(FrozenDict(value))
     idle = env.idle_turns is not None and state.turn >= env.idle_turns
     if idle and state.tools and not state.tool_calls:
-        return _finalise(env, state)
+        return _finalize(env, state)
     return _say(env, state, env.prompts.render("notes", turn=state.turn, max_turns=env.max_turns))
 
 
@@ -162,7 +162,7 @@ def _malformed(env: "BaseMultiTurnEnv", state: EpisodeState, reason: str) -> Ste
     if state.malformed >= env.malformed_limit:
         return state.end("malformed")
     if state.malformed_in_a_row > env.nudges_in_a_row:
-        return _finalise(env, state)
+        return _finalize(env, state)
     reason = clean(reason, env.tool_text_limit)
     words = env.prompts.render("malformed", reason=reason, skeleton=env.skeleton, tools=bool(state.tools))
     return _say(env, state, words)
@@ -172,7 +172,7 @@ async def _run_tools(env: "BaseMultiTurnEnv", state: EpisodeState, calls: Sequen
     results = await run_calls(env, state, calls)
     state.tool_calls += len(calls)
     if any(result.success for result in results):
-        state.malformed_in_a_row, state.finalised = 0, False
+        state.malformed_in_a_row, state.finalized = 0, False
     else:
         state.malformed += all(parsed.error is not None for parsed in calls)
     said: list[Message] = []

@@ -62,7 +62,7 @@ class EpisodeState:
     malformed: int = 0
     malformed_in_a_row: int = 0
     tool_calls: int = 0
-    finalised: bool = False  # the model was told to finish: its next object is the answer
+    finalized: bool = False  # the model was told to finish: its next object is the answer
     notes: list[Mapping[str, Any]] = field(default_factory=list)  # the objects it said `continue: true` with
     answer: Mapping[str, Any] | None = None
     end_reason: EndReason | None = None

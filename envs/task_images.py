@@ -13,8 +13,8 @@ class Images(Sequence[Source]):
     """Sources by number: `first` is open already, `given` yields all of them (as `BaseMultiTurnEnv.images`).
 
     >>> import numpy as np
-    >>> grey = [np.full((2, 2), shade, np.uint8) for shade in (0, 9)]
-    >>> images = Images(Source.of(grey[0]), len(grey), lambda: grey)
+    >>> gray = [np.full((2, 2), shade, np.uint8) for shade in (0, 9)]
+    >>> images = Images(Source.of(gray[0]), len(gray), lambda: gray)
     >>> len(images), int(images[1].pixels[0, 0])
     (2, 9)
     """

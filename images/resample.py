@@ -41,7 +41,7 @@ def sample(pixels: np.ndarray, box: tuple[float, float, float, float], size: tup
 
 class _Axis(NamedTuple):
     """How one axis is read: pixels from `start` to `stop`, averaged in blocks of `block`, then `times` points for each
-    one of the grid, of which number i lies at i·step + offset, whole numbers being centres of (reduced) pixels."""
+    one of the grid, of which number i lies at i·step + offset, whole numbers being centers of (reduced) pixels."""
 
     start: int
     stop: int

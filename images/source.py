@@ -22,9 +22,9 @@ DEPTHS = ("uint8", "uint16", "int16", "float32")
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Native pixels, (height, width) or (height, width, 3) for colour, of a type in `DEPTHS`; never written to.
+    """Native pixels, (height, width) or (height, width, 3) for color, of a type in `DEPTHS`; never written to.
 
-    `spacing` is (x, y) in millimetres per pixel. `volume` is the stack this is a slice of.
+    `spacing` is (x, y) in millimeters per pixel. `volume` is the stack this is a slice of.
 
     >>> source = Source.of(np.array([[0, 1000]], dtype=np.uint16))
     >>> source.size, source.display, source.to_uint8(source.pixels).tolist()
@@ -82,7 +82,7 @@ class Source:
         return self.width, self.height
 
     @property
-    def colour(self) -> bool:
+    def color(self) -> bool:
         return self.pixels.ndim == 3
 
     @cached_property

@@ -10,7 +10,7 @@ EXACT = 2**24  # OpenCV counts in float32, which holds every whole number up to 
 
 
 def luminance(pixels: np.ndarray) -> np.ndarray:
-    """Grey pixels as they are, RGB as 0.299 R + 0.587 G + 0.114 B (ITU-R BT.601), rounded; (height, width)."""
+    """Gray pixels as they are, RGB as 0.299 R + 0.587 G + 0.114 B (ITU-R BT.601), rounded; (height, width)."""
     return cv2.cvtColor(np.ascontiguousarray(pixels), cv2.COLOR_RGB2GRAY) if pixels.ndim == 3 else pixels
 
 

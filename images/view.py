@@ -140,7 +140,7 @@ class View:
         return column, row
 
     def pixels_in(self, box: Sequence[float]) -> tuple[int, int, int, int]:
-        """(left, top, right, bottom) of the native pixels whose centres lie in a box (fractions of this view).
+        """(left, top, right, bottom) of the native pixels whose centers lie in a box (fractions of this view).
 
         As in slices right and bottom are excluded, so boxes side by side share no pixel; there may be none at all.
         """
@@ -266,7 +266,7 @@ class View:
         return ref
 
     def gray(self) -> np.ndarray:
-        """`shown` without colour, (height, width): ITU-R BT.601 luma. It is kept like the grid."""
+        """`shown` without color, (height, width): ITU-R BT.601 luma. It is kept like the grid."""
         pixels = self.shown()
         if pixels.ndim == 2:
             return pixels

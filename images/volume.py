@@ -13,7 +13,7 @@ from viewbox.errors import ImageError, unknown
 from viewbox.images.source import Source
 
 Plane = Literal["axial", "coronal", "sagittal"]
-# axis that is cut through, for an array of axes (z, y, x): z towards the head, y towards the back, x towards the left
+# axis that is cut through, for an array of axes (z, y, x): z toward the head, y toward the back, x toward the left
 AXES: dict[Plane, int] = {"axial": 0, "coronal": 1, "sagittal": 2}
 
 
@@ -57,7 +57,7 @@ class Volume:
             raise ImageError(f"{what} {index}; allowed: 0 to {count - 1}")
         pixels = self.voxels[(slice(None),) * AXES[plane] + (index,)]
         if plane != "axial":
-            pixels = pixels[::-1]  # z grows towards the head
+            pixels = pixels[::-1]  # z grows toward the head
         return Source(pixels, self.display, self.spacing_of(plane), self.unit, replace(self, plane=plane, index=index))
 
     def middle(self, plane: Plane = "axial") -> Source:
@@ -72,7 +72,7 @@ class Volume:
         return {"axial": (x, y), "coronal": (x, z), "sagittal": (y, z)}[plane]
 
     def distance(self, plane: Plane) -> float | None:
-        """Millimetres from one slice of a plane to the next; None where that is not known."""
+        """Millimeters from one slice of a plane to the next; None where that is not known."""
         return (self.spacing[AXES[plane]] or None) if self.spacing else None
 
 

@@ -7,7 +7,7 @@ from viewbox.rewards.base import finite, lookup
 from viewbox.rewards.text import plain, text_of
 
 Box = tuple[float, float, float, float]  # x1, y1, x2, y2
-Labelled = tuple[Box | None, str]  # None: counted, and matched with nothing
+Labeled = tuple[Box | None, str]  # None: counted, and matched with nothing
 Format = Literal["xyxy", "xywh"]
 Frame = Literal["unit", "per_mille", "pixel"]
 _LISTS = (list, tuple)  # list | tuple, which takes longer to ask
@@ -16,7 +16,7 @@ _LONGEST_LABEL = 1000  # characters; a longer one is no label
 
 def boxes_of(
     value: Any, format: Format, box_key: str | None = None, label_key: str | None = None, most: int | None = None
-) -> Sequence[Labelled] | None:
+) -> Sequence[Labeled] | None:
     """The boxes of one box, a list of them, or a list of objects; `None` where there is nothing of the kind.
 
     Only the first `most` are read.
@@ -55,7 +55,7 @@ def corners(value: Any, format: str) -> Box | None:
     return x1, y1, x2, y2
 
 
-def framed(boxes: Sequence[Labelled], frame: Frame, size: Any) -> list[Labelled] | None:
+def framed(boxes: Sequence[Labeled], frame: Frame, size: Any) -> list[Labeled] | None:
     """The boxes as fractions of the image; `None` where they are pixels and `size` is no [width, height].
 
     >>> framed([((0, 0, 500, 250), "")], "per_mille", None)
@@ -72,7 +72,7 @@ def framed(boxes: Sequence[Labelled], frame: Frame, size: Any) -> list[Labelled]
         across, down = (finite(size[0]), finite(size[1])) if two else (None, None)
     if across is None or down is None or across < 1 or down < 1:
         return None
-    found: list[Labelled] = []
+    found: list[Labeled] = []
     for box, label in boxes:
         # a size that leaves no area leaves no box
         scaled = None if box is None else (box[0] / across, box[1] / down, box[2] / across, box[3] / down)
@@ -84,6 +84,6 @@ def area(box: Box) -> float:
     return (box[2] - box[0]) * (box[3] - box[1])
 
 
-def _object(value: Any, format: Format, box_key: str, label_key: str | None) -> Labelled:
+def _object(value: Any, format: Format, box_key: str, label_key: str | None) -> Labeled:
     label = "" if label_key is None else text_of(lookup(value, label_key))
     return corners(lookup(value, box_key), format), plain(label) if len(label) <= _LONGEST_LABEL else ""

@@ -20,7 +20,7 @@ class ExactMatchReward:
     """1 if the answer's field says what the reference's field says, else 0.
 
     Both sides are compared without case, compatibility forms (NFKC), invisible characters, runs of whitespace and
-    outer punctuation (the normalisation of SQuAD, Rajpurkar et al. 2016, without its removal of articles). The gold
+    outer punctuation (the normalization of SQuAD, Rajpurkar et al. 2016, without its removal of articles). The gold
     is a string, number or bool, or a list of accepted ones; `aliases` gives further spellings of a gold. A numeric
     gold is also compared as a number: |answer - gold| <= `tolerance` (0 if None); with a tolerance, so is a gold
     string that is a number. The answer must be one scalar: a list of labels scores 0, and so does a missing or empty

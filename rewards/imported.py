@@ -93,7 +93,7 @@ def _of_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     path = path.resolve()
-    _search(path.parent)  # a file may import its neighbours, as one that is run may
+    _search(path.parent)  # a file may import its neighbors, as one that is run may
     spec = util.spec_from_file_location(f"viewbox_imported_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from viewbox.errors import ConfigError, unknown
 from viewbox.rewards.base import finite, lookup
-from viewbox.rewards.box_formats import Box, Format, Frame, Labelled, area, boxes_of, corners, framed
+from viewbox.rewards.box_formats import Box, Format, Frame, Labeled, area, boxes_of, corners, framed
 from viewbox.rewards.matching import Pair, assign
 
 _MOST = 100  # boxes in an answer, beyond four times the gold's
@@ -125,7 +125,7 @@ class IoUReward:
 
     def _sides(
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
-    ) -> tuple[Sequence[Labelled] | None, Sequence[Labelled] | None]:
+    ) -> tuple[Sequence[Labeled] | None, Sequence[Labeled] | None]:
         """The answer's boxes and the gold's, in one frame; None for a side that has none."""
         gold = lookup(reference, self.reference_field or self.field)
         golds = boxes_of(gold, self.format, self.box_key, self.label_key)
@@ -137,7 +137,7 @@ class IoUReward:
         size = lookup(reference, self.size_field) if self.size_field else None
         return framed(said, self.frame, size), framed(golds, other, size)
 
-    def _matched(self, said: Sequence[Labelled], golds: Sequence[Labelled]) -> list[Pair]:
+    def _matched(self, said: Sequence[Labeled], golds: Sequence[Labeled]) -> list[Pair]:
         """The pairs (place in the answer, place in the gold, score) of the best matching."""
         said, golds = sorted(said, key=_place), sorted(golds, key=_place)  # whatever order they were said in
         if said == golds:
@@ -145,7 +145,7 @@ class IoUReward:
             return [pair for pair in pairs if pair[2]]
         return assign([[self._pair(one, gold) for gold in golds] for one in said], self.threshold)
 
-    def _pair(self, said: Labelled, gold: Labelled) -> float:
+    def _pair(self, said: Labeled, gold: Labeled) -> float:
         (box, label), (gold_box, gold_label) = said, gold
         if box is None or gold_box is None or (self.label_key is not None and (label != gold_label or not label)):
             return 0.0
@@ -155,7 +155,7 @@ class IoUReward:
         return score
 
 
-def _place(one: Labelled) -> tuple[tuple[float, ...], str]:
+def _place(one: Labeled) -> tuple[tuple[float, ...], str]:
     return one[0] or (), one[1]
 
 

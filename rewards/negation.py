@@ -31,7 +31,7 @@ NEGATIONS = _MAYBE | _set("except exclusion rule ruled")  # what is never a stop
 _NO_NEGATION = _set("only just doubt change changes increase")  # after it: "no doubt", "not only", "no change"
 _SEEING = _set(
     """
-    seen present identified visible visualised visualized evident detected demonstrated found noted observed apparent
+    seen present identified visible visualized visualized evident detected demonstrated found noted observed apparent
     appreciated shown there
     """
 )

@@ -73,7 +73,7 @@ class JudgeSpec(Spec):
     concurrency: Annotated[int, Field(ge=1)] = Field(default=8, description="requests in flight at once")
     attempts: Annotated[int, Field(ge=1)] = Field(default=6, description="of each request, with growing pauses")
     time_limit: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
-        default=60.0, description="seconds for all attempts of one judgement"
+        default=60.0, description="seconds for all attempts of one judgment"
     )
     max_tokens: Annotated[int, Field(ge=1)] = Field(default=512, description="of the judge's reply")
     extra: dict[str, Any] = Field(

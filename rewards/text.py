@@ -71,7 +71,7 @@ def fold(text: str) -> str:
 def strip_outer(text: str) -> str:
     """Without the punctuation around it; what carries meaning stays: the sign of a number, 50%, HER2-, T2*.
 
-    An exclamation mark before a word stays too: to a programmer it says not. Text that is nothing but punctuation is
+    An exclamation mark before a word stays too: to a programr it says not. Text that is nothing but punctuation is
     left as it is.
 
     >>> [strip_outer(t) for t in ('"seven."', "**seven!**", "(-7)", ".5", "50%", "T2*", "!seven", "?")]

@@ -21,7 +21,7 @@ def load(name):
     """A benchmark by its path: the folder is no package, and a module called `tools` would shadow ours."""
     spec = importlib.util.spec_from_file_location(f"viewbox_benchmark_{name}", FOLDER / f"{name}.py")
     sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
-    sys.path.append(str(FOLDER))  # where a script finds its neighbours
+    sys.path.append(str(FOLDER))  # where a script finds its neighbors
     try:
         spec.loader.exec_module(module)
     finally:
@@ -185,7 +185,7 @@ def test_both_runs_are_drawn_also_while_one_is_behind(tmp_path):
 # ---------------------------------------------------------------------- the rollout engine's
 @pytest.fixture(scope="module")
 def engine():
-    """`rollouts.py`, with its neighbours as attributes."""
+    """`rollouts.py`, with its neighbors as attributes."""
     return load("rollouts")
 
 

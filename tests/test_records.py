@@ -24,12 +24,12 @@ JSON = st.recursive(
 )
 
 
-def grey(width=4, height=2, value=7):
+def gray(width=4, height=2, value=7):
     return Image.new("L", (width, height), value)
 
 
 def whole_episode():
-    shown = ImageRef.of(grey())
+    shown = ImageRef.of(gray())
     call = ToolCall("call_0", "zoom", {"center": [0.5, 0.25]})
     result = ToolResult("zoom", "zoomed", image=shown, facts={"new_size": [4, 2]}, call_id="call_0")
     return Episode(
@@ -141,15 +141,15 @@ def test_a_line_that_is_not_json_is_refused_in_words():
 
 
 def test_the_same_pixels_have_one_name_whatever_file_they_came_from(tmp_path):
-    grey().save(tmp_path / "a.png")
-    grey().save(tmp_path / "a.bmp")
+    gray().save(tmp_path / "a.png")
+    gray().save(tmp_path / "a.bmp")
     names = {ImageRef.of(Image.open(tmp_path / name)).hash for name in ("a.png", "a.bmp")}
-    assert names == {ImageRef.of(grey()).hash}
+    assert names == {ImageRef.of(gray()).hash}
 
 
-@pytest.mark.parametrize("other", [grey(2, 4), grey(value=8), grey().convert("RGB")])
+@pytest.mark.parametrize("other", [gray(2, 4), gray(value=8), gray().convert("RGB")])
 def test_other_pixels_sizes_and_modes_have_other_names(other):
-    assert ImageRef.of(other).hash != ImageRef.of(grey()).hash
+    assert ImageRef.of(other).hash != ImageRef.of(gray()).hash
 
 
 def test_palettes_are_part_of_the_name():
@@ -164,14 +164,14 @@ def test_a_png_gives_back_every_pixel():
 
 
 def test_a_data_url_holds_the_png():
-    ref = ImageRef.of(grey())
+    ref = ImageRef.of(gray())
     kind, _, body = ref.data_url().partition(",")
     assert kind == "data:image/png;base64"
     assert base64.b64decode(body) == ref.png()
 
 
 def test_an_image_is_read_from_its_path(tmp_path):
-    grey().save(tmp_path / "a.png")
+    gray().save(tmp_path / "a.png")
     assert ImageRef("0", 4, 2, "L", str(tmp_path / "a.png")).open().getpixel((0, 0)) == 7
 
 
@@ -190,7 +190,7 @@ def test_a_file_that_is_no_image_is_an_error_that_names_it(tmp_path, content):
 
 
 def test_a_decompression_bomb_is_an_image_error(tmp_path, monkeypatch):
-    grey(40, 40).save(tmp_path / "a.png")
+    gray(40, 40).save(tmp_path / "a.png")
     monkeypatch.setattr("viewbox.images.files.limits.MAX_BYTES", 10)
     with pytest.raises(ImageError, match=r"a\.png"):
         ImageRef("0", 40, 40, "L", str(tmp_path / "a.png")).open()
@@ -200,7 +200,7 @@ def test_a_decompression_bomb_is_an_image_error(tmp_path, monkeypatch):
 
 
 def test_an_image_has_a_mime_type():
-    assert ToolResult("zoom", image=ImageRef.of(grey())).mime_type == "image/png"
+    assert ToolResult("zoom", image=ImageRef.of(gray())).mime_type == "image/png"
 
 
 def test_a_mime_type_without_an_image_is_refused():
@@ -246,7 +246,7 @@ def test_an_episode_counts_replies_calls_and_the_tools_that_worked():
 
 
 def test_a_message_gives_its_words_and_its_images_apart():
-    ref = ImageRef.of(grey())
+    ref = ImageRef.of(gray())
     message = Message("user", ("look: ", ref, "there"))
     assert (message.text, message.images) == ("look: there", (ref,))
 

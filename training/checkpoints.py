@@ -42,7 +42,7 @@ def check(checkpoint: Path) -> Path:
         others = ", ".join(one.name for one in complete(checkpoint.parent.parent)) or "none"
         raise ConfigError(f"{checkpoint}: not a whole checkpoint; there are: {others}")
     if not (checkpoint / "optimizer.pt").is_file():
-        raise ConfigError(f"{checkpoint}: saved without its optimiser (train.save_only_model); it cannot be resumed")
+        raise ConfigError(f"{checkpoint}: saved without its optimizer (train.save_only_model); it cannot be resumed")
     return checkpoint
 
 
@@ -68,7 +68,7 @@ class Checkpoints:
     _drafting = False
 
     def own_state(self) -> dict[str, Any]:
-        """What this process must remember beyond weights, optimiser, scheduler and random state."""
+        """What this process must remember beyond weights, optimizer, scheduler and random state."""
         return {"loss": self._tr_loss, "last_logged": self._globalstep_last_logged}
 
     def load_own_state(self, state: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.generator import Conversation, Generator
 from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scoring.metrics import episode_metrics
-from viewbox.rollouts.scoring.summary import summarise
+from viewbox.rollouts.scoring.summary import summarize
 from viewbox.rollouts.scripted import Forced, Script
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ def evaluate(
 
 def figures_of(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[str, Any]:
     """The figures of episodes that were played: see `evaluate`."""
-    summary = summarise(episodes, env)
+    summary = summarize(episodes, env)
     for problem in summary.problems:
         log.warning("%s", problem)
     own = {name: value for name, value in summary.values().items() if name.startswith("metrics/")}

@@ -28,7 +28,7 @@ Box = Sequence[float]
 COLUMNS, SIDE, MARGIN = 4, 260, 26
 TITLE, LINE, WORDS = 48, 18, 3  # pixels over a picture, pixels a line, lines of why
 CELL = TITLE + SIDE + 30 + WORDS * LINE + MARGIN
-GOLD, ANSWER, BLACK, GREY, PALE = "#1a8f3c", "#d1242f", "#111111", "#777777", "#f2f2f2"
+GOLD, ANSWER, BLACK, GRAY, PALE = "#1a8f3c", "#d1242f", "#111111", "#777777", "#f2f2f2"
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def _looks(count: int) -> Any:
 SMALL, HUGE, WHOLE = [0.3, 0.35, 0.55, 0.6], [0.02, 0.03, 0.97, 0.98], [0, 0, 1, 1]
 THREE = [[0.08, 0.1, 0.33, 0.35], [0.55, 0.15, 0.9, 0.45], [0.35, 0.6, 0.65, 0.9]]
 FOUND = [[0.37, 0.6, 0.67, 0.92], [0.1, 0.08, 0.35, 0.33], [0.7, 0.55, 0.95, 0.8]]
-LABELLED = [{"box": box, "label": label} for box, label in zip(THREE, ("cyst", "mass", "mass"), strict=True)]
+LABELED = [{"box": box, "label": label} for box, label in zip(THREE, ("cyst", "mass", "mass"), strict=True)]
 SWAPPED = [{"box": box, "label": label} for box, label in zip(THREE, ("mass", "cyst", "mass"), strict=True)]
 GATED = CombinedReward(
     {
@@ -91,7 +91,7 @@ def examples() -> list[Example]:
         _box("iou", "many boxes, in any order", FOUND, THREE),
         _box("iou", "many boxes, threshold: 0.5 (F1)", FOUND, THREE, threshold=0.5),
         _box("iou", "one box said three times", [THREE[0]] * 3, THREE),
-        _box("iou", "box_key, label_key: two labels swapped", SWAPPED, LABELLED, box_key="box", label_key="label"),
+        _box("iou", "box_key, label_key: two labels swapped", SWAPPED, LABELED, box_key="box", label_key="label"),
         Example("exact_match", "field: label", ExactMatchReward(), {"label": "No tumour"}, {"label": "tumour"}),
         Example(
             "token_f1",
@@ -143,12 +143,12 @@ def draw() -> Image.Image:
 def _cell(pen: ImageDraw.ImageDraw, example: Example, left: int, top: int) -> None:
     small, medium, large = (ImageFont.load_default(size) for size in (13, 15, 20))
     pen.text((left, top), example.title, BLACK, large)
-    pen.text((left, top + 25), example.settings, GREY, small)
+    pen.text((left, top + 25), example.settings, GRAY, small)
     top += TITLE
     pen.rectangle((left, top, left + SIDE, top + SIDE), fill=PALE)
     if example.boxes:
-        for side, colour, shift in ((example.reference, GOLD, 0), (example.answer, ANSWER, 2)):
-            _boxes(pen, side["at"], colour, left, top, shift)
+        for side, color, shift in ((example.reference, GOLD, 0), (example.answer, ANSWER, 2)):
+            _boxes(pen, side["at"], color, left, top, shift)
     else:
         _words(pen, example, left + 12, top + 10, medium)
     top += SIDE + 6
@@ -160,26 +160,26 @@ def _cell(pen: ImageDraw.ImageDraw, example: Example, left: int, top: int) -> No
         pen.text((left, top + 24 + i * LINE), line, BLACK, small)
 
 
-def _boxes(pen: ImageDraw.ImageDraw, given: Any, colour: str, left: int, top: int, shift: int) -> None:
+def _boxes(pen: ImageDraw.ImageDraw, given: Any, color: str, left: int, top: int, shift: int) -> None:
     """The boxes of one side; `shift` pixels inwards, so that equal ones are seen side by side."""
     boxes = [given] if not isinstance(given[0], list | tuple | dict) else given
     for one in boxes:
         box: Box = one["box"] if isinstance(one, dict) else one
         x1, y1, x2, y2 = (round(side * SIDE) for side in box)
         inside = (left + x1 + shift, top + y1 + shift, left + x2 - shift, top + y2 - shift)
-        pen.rectangle(inside, outline=colour, width=2)
+        pen.rectangle(inside, outline=color, width=2)
         if isinstance(one, dict):
             place = (inside[0] + 5, inside[1] + 3 + (16 if shift else 0))
-            pen.text(place, one["label"], colour, ImageFont.load_default(13))
+            pen.text(place, one["label"], color, ImageFont.load_default(13))
 
 
 def _words(pen: ImageDraw.ImageDraw, example: Example, left: int, top: int, font: Any) -> None:
     """The fields of both sides as they are written; of an episode what it did; of a combined reward its parts."""
     rows = [("gold", GOLD, example.reference), ("answer", ANSWER, example.answer)]
-    for name, colour, side in rows:
+    for name, color, side in rows:
         for field, value in side.items():
             words = ", ".join(value) if isinstance(value, list) else str(value)
-            top = _lines(pen, f"{name} {field}: {words}", left, top, colour, font)
+            top = _lines(pen, f"{name} {field}: {words}", left, top, color, font)
         top += 6
     if example.episode is not None:
         looks = sum(len(turn.tool_calls) for turn in example.episode.turns)
@@ -190,8 +190,8 @@ def _words(pen: ImageDraw.ImageDraw, example: Example, left: int, top: int, font
             top = _lines(pen, f"{row.name} (weight {row.weight:g}): {row.why}", left, top, BLACK, font) + 6
 
 
-def _lines(pen: ImageDraw.ImageDraw, words: str, left: int, top: int, colour: str, font: Any) -> int:
+def _lines(pen: ImageDraw.ImageDraw, words: str, left: int, top: int, color: str, font: Any) -> int:
     for line in textwrap.wrap(words, 31):
-        pen.text((left, top), line, colour, font)
+        pen.text((left, top), line, color, font)
         top += LINE + 1
     return top

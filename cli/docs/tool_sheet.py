@@ -40,7 +40,7 @@ BEFORE: Call = ("zoom", {"factor": 3})  # what `undo` and `reset` take back
 COLUMNS, SIDE, MARGIN = 6, 256, 24
 TITLE, LINE, WORDS = 44, 18, 4  # pixels over a picture, pixels a line, lines of what the model reads
 CELL = TITLE + SIDE + WORDS * LINE + MARGIN
-BLACK, GREY, PALE = "#111111", "#777777", "#f2f2f2"
+BLACK, GRAY, PALE = "#111111", "#777777", "#f2f2f2"
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ def _draw_cell(sheet: Image.Image, cell: Cell, left: int, top: int) -> None:
     pen = ImageDraw.Draw(sheet)
     small, medium, large = (ImageFont.load_default(size) for size in (13, 15, 18))
     pen.text((left, top), cell.name, BLACK, large)
-    pen.text((left + SIDE, top + 4), cell.family, GREY, small, anchor="ra")
-    pen.text((left, top + 22), cell.arguments, GREY, small)
+    pen.text((left + SIDE, top + 4), cell.family, GRAY, small, anchor="ra")
+    pen.text((left, top + 22), cell.arguments, GRAY, small)
     top += TITLE
     if cell.picture is None:  # its words are what it gives
         pen.rectangle((left, top, left + SIDE - 1, top + SIDE - 1), fill=PALE)

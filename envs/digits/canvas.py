@@ -16,7 +16,7 @@ from viewbox.errors import ConfigError
 LABELS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 Split = Literal["train", "test"]
 TEST_SHARE = 0.25
-BACKGROUND, INK = 70.0, 150.0  # grey levels: the mean of the canvas, and what full ink adds to it
+BACKGROUND, INK = 70.0, 150.0  # gray levels: the mean of the canvas, and what full ink adds to it
 
 
 @cache
@@ -33,13 +33,13 @@ def digits(split: Split) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class Difficulty:
-    """What makes a canvas hard. Lengths in native pixels, noise in grey levels."""
+    """What makes a canvas hard. Lengths in native pixels, noise in gray levels."""
 
     canvas: int
     digit: int
     noise: float
     distractors: int
-    margin: float  # the digit's centre keeps this share of the canvas from every edge
+    margin: float  # the digit's center keeps this share of the canvas from every edge
     places: int = 0  # 0: anywhere; n: on a lattice of n x n places between the margins
 
 

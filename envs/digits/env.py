@@ -56,10 +56,10 @@ class Digits(BaseMultiTurnEnv):
     first_seed: Annotated[int, Field(ge=0, description="seed of the first task; the next ones count on")] = 0
     canvas: Annotated[int, Field(ge=32, description="side of the picture in pixels")] = 192
     digit: Annotated[int, Field(ge=8, description="side of the digit in pixels")] = 8
-    noise: Annotated[float, Field(ge=0, description="standard deviation, in grey levels of 255")] = 12.0
+    noise: Annotated[float, Field(ge=0, description="standard deviation, in gray levels of 255")] = 12.0
     distractors: Annotated[int, Field(ge=0, description="faint scratches and dots")] = 4
     margin: Annotated[
-        float, Field(ge=0, lt=0.5, description="share of the canvas the digit's centre keeps from every edge")
+        float, Field(ge=0, lt=0.5, description="share of the canvas the digit's center keeps from every edge")
     ] = 0.125
     places: Annotated[int, Field(ge=0, description="the digit lies on a lattice of n x n places; 0: anywhere")] = 0
 

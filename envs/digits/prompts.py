@@ -25,7 +25,7 @@ LAST_TURN = "Last turn: no more tool calls. Answer now with {{ keys | join(', ')
 TEMPLATES = FrozenDict(
     opening=OPENING,
     malformed="Invalid reply: {{ reason }}. Reply with a tool call or with {{ skeleton }}",
-    finalise="Stop and answer now with {{ skeleton }}",
+    finalize="Stop and answer now with {{ skeleton }}",
     notes="Turn {{ turn }} of {{ max_turns }}. Call a tool or give the final answer.",
     last_turn=LAST_TURN,
 )

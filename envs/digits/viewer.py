@@ -37,7 +37,7 @@ def answer(env: Digits, task: Task, label: str | None = None) -> str:
 
 
 def gold_look(env: Digits, task: Task) -> str:
-    """The look that makes the digit readable: four times closer, centred on it."""
+    """The look that makes the digit readable: four times closer, centered on it."""
     x1, y1, x2, y2 = task.reference["bbox"]
     return call(env, 4, (x1 + x2) / 2, (y1 + y2) / 2)
 
@@ -58,5 +58,5 @@ def demonstration(env: Digits, task: Task, seed: int, habits: Habits) -> list[st
         x, y = rng.uniform(0.1, 0.9, size=2)
         shown = max(abs(x - (x1 + x2) / 2), abs(y - (y1 + y2) / 2)) < 0.1
         return [call(env, 4, x, y), answer(env, task, None if shown else wrong)]
-    near = rng.normal(0, 0.006, size=2)  # an honest look is not perfectly centred
+    near = rng.normal(0, 0.006, size=2)  # an honest look is not perfectly centered
     return [call(env, 4, x + near[0], y + near[1]), answer(env, task)]

@@ -40,7 +40,7 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
         "switchable": True,  # open_image is offered
     },
     malformed={"reason": "the reply is empty", "skeleton": '{"label": "…", "continue": false}', "tools": True},
-    finalise={"skeleton": '{"label": "…", "continue": false}'},
+    finalize={"skeleton": '{"label": "…", "continue": false}'},
     notes={"turn": 2, "max_turns": 10},
     last_turn={
         "keys": ["label", "continue"],  # empty: plain text answers

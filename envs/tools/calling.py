@@ -68,10 +68,10 @@ async def answer(
 
     >>> from viewbox.envs.tools.arguments import Picture
     >>> def mean(image: Picture) -> dict:
-    ...     "The mean grey value."
+    ...     "The mean gray value."
     ...     return {"mean": image.gray().mean()}
-    >>> grey = View.of(np.full((2, 2), 7, np.uint8))
-    >>> asyncio.run(answer(Tool.of(mean), {"image": "view_0"}, pictures={"view_0": grey}.__getitem__)).text
+    >>> gray = View.of(np.full((2, 2), 7, np.uint8))
+    >>> asyncio.run(answer(Tool.of(mean), {"image": "view_0"}, pictures={"view_0": gray}.__getitem__)).text
     'found (mean: 7.0)'
     """
     call = _Call(tool, arguments, pictures, hidden, coordinates, max_pixels, multiple)

@@ -99,12 +99,12 @@ def decode(file: BinaryIO, *, checked: bool = False) -> Decoded:
         header_of(file)
     with silent():
         dataset = pydicom.dcmread(file, force=True, specific_tags=list(dicom_tags.READ))
-        stored, colour = _stored(dataset)
+        stored, color = _stored(dataset)
         frames = stored if int(dataset.get("NumberOfFrames") or 1) > 1 else stored[None]
         spacing = dicom_tags.spacing(dataset)
-        if colour:
+        if color:
             return Decoded(settled(frames)[0], (0.0, float(np.iinfo(frames.dtype).max)), spacing, None)
-        return _grey(dataset, frames, spacing)
+        return _gray(dataset, frames, spacing)
 
 
 @contextmanager
@@ -164,14 +164,14 @@ def _stored(dataset: Any) -> tuple[np.ndarray, bool]:
         raise ImageError(f"its pixels ({name}) cannot be decoded: damaged, cut short or of a rare kind ({problem})")
     kind = now["photometric_interpretation"]
     if kind == "PALETTE COLOR":
-        colours = apply_color_lut(stored, dataset)[..., :3]
-        return (colours if colours.dtype == np.uint8 else (colours >> 8).astype(np.uint8)), True
+        colors = apply_color_lut(stored, dataset)[..., :3]
+        return (colors if colors.dtype == np.uint8 else (colors >> 8).astype(np.uint8)), True
     if kind not in ("RGB", "MONOCHROME1", "MONOCHROME2"):
-        raise ImageError("its colours are of a kind that is not read; allowed: MONOCHROME, RGB, YBR, PALETTE COLOR")
+        raise ImageError("its colors are of a kind that is not read; allowed: MONOCHROME, RGB, YBR, PALETTE COLOR")
     return stored, kind == "RGB"
 
 
-def _grey(dataset: Any, frames: np.ndarray, spacing: tuple[float, float] | None) -> Decoded:
+def _gray(dataset: Any, frames: np.ndarray, spacing: tuple[float, float] | None) -> Decoded:
     """Stored values → values in their unit, bright being bright."""
     from pydicom.pixels import apply_modality_lut
 

@@ -73,7 +73,7 @@ def _slice(path: Path) -> Slice | None:
                 return None
             raise
     if int(header.get("NumberOfFrames") or 1) > 1 or int(header.get("SamplesPerPixel", 1)) > 1:
-        raise ImageError("a series of several frames or colours in a file; allowed: one grey slice in each")
+        raise ImageError("a series of several frames or colors in a file; allowed: one gray slice in each")
     position, directions = (
         dicom_tags.numbers(header.get(f"Image{part}Patient")) for part in ("Position", "Orientation")
     )
@@ -96,7 +96,7 @@ def _one(what: str, found: set[str]) -> None:
 
 
 def _distance(places: list[float]) -> float:
-    """The distance of neighbouring slices in mm, 0 where there is only one."""
+    """The distance of neighboring slices in mm, 0 where there is only one."""
     if len(places) == 1:
         return 0.0
     gaps = np.diff(places)

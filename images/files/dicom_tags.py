@@ -11,7 +11,7 @@ import numpy as np
 from viewbox.errors import ImageError
 
 PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
-COLOURS = ("Red", "Green", "Blue")
+COLORS = ("Red", "Green", "Blue")
 READ = (
     *("SOPClassUID", "Modality", "SeriesInstanceUID", "ImagePositionPatient", "ImageOrientationPatient"),
     *("Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration"),
@@ -19,8 +19,8 @@ READ = (
     *("RescaleIntercept", "RescaleSlope", "RescaleType", "WindowCenter", "WindowWidth", "VOILUTFunction"),
     *("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing"),
     *("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"),
-    *(f"{colour}PaletteColorLookupTable{part}" for colour in COLOURS for part in ("Descriptor", "Data")),
-    *(f"Segmented{colour}PaletteColorLookupTableData" for colour in COLOURS),
+    *(f"{color}PaletteColorLookupTable{part}" for color in COLORS for part in ("Descriptor", "Data")),
+    *(f"Segmented{color}PaletteColorLookupTableData" for color in COLORS),
     *(*PIXELS, "ExtendedOffsetTable", "ExtendedOffsetTableLengths"),
 )
 GROUPS = {  # where multi-frame files keep what others have at the top

@@ -115,7 +115,7 @@ def of_picture(image: Image.Image, **about: Any) -> Source:
 
 
 def pixels_of(image: Image.Image) -> np.ndarray:
-    """A Pillow image of any mode as (h, w) or (h, w, 3): grey stays grey, deep stays deep, everything else is RGB."""
+    """A Pillow image of any mode as (h, w) or (h, w, 3): gray stays gray, deep stays deep, everything else is RGB."""
     tags = getattr(image, "tag_v2", {})
     if image.getexif().get(ORIENTATION, 1) != 1:  # else it would be copied
         image = ImageOps.exif_transpose(image)
@@ -134,9 +134,9 @@ def pixels_of(image: Image.Image) -> np.ndarray:
 
 
 def _over_black(image: Image.Image) -> Image.Image:
-    grey = image.mode in ("LA", "La")
-    image = image.convert("LA" if grey else "RGBA")
-    black = Image.new("L" if grey else "RGB", image.size)
+    gray = image.mode in ("LA", "La")
+    image = image.convert("LA" if gray else "RGBA")
+    black = Image.new("L" if gray else "RGB", image.size)
     black.paste(image.convert(black.mode), mask=image.getchannel("A"))
     return black
 

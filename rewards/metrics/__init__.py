@@ -4,7 +4,7 @@
     MeanAveragePrecision("boxes", label_key="label")(pairs)          # {'map@0.3': 0.61, …}
 
 They read pairs of (answer, reference) as rewards do, are pure functions of them, and never raise for what a model said.
-A figure that is not defined (mAP where nothing has gold) is NaN. `viewbox.summarise` adds bootstrap intervals.
+A figure that is not defined (mAP where nothing has gold) is NaN. `viewbox.summarize` adds bootstrap intervals.
 """
 
 from viewbox.rewards.metrics.base import Counted, Metric, Pair, Prepared

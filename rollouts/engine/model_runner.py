@@ -126,7 +126,7 @@ def understood(model: Any, mask: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def inference(model: Any) -> Iterator[None]:
-    """`eval()` without gradient checkpointing (which silently drops the cache), both as before afterwards."""
+    """`eval()` without gradient checkpointing (which silently drops the cache), both as before afterward."""
     modes = [(module, module.training) for module in model.modules()]  # parts may be frozen in eval mode
     checkpointed = [m for m in model.modules() if getattr(m, "gradient_checkpointing", False)]
     model.eval()

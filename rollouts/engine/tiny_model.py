@@ -77,7 +77,7 @@ def model(
     vision_layers: int = 4,
     positions: int = 64,
 ) -> Any:
-    """A randomly initialised Qwen3-VL of the given sizes; `positions` is the vision tower's learned grid."""
+    """A randomly initialized Qwen3-VL of the given sizes; `positions` is the vision tower's learned grid."""
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
     ids = {name: tok.convert_tokens_to_ids(name) for name in SPECIAL}

@@ -123,7 +123,7 @@ class Asker:
             return kept
         try:
             reply = background.run(self._reply(conversation))
-        except Exception as error:  # whatever an endpoint does: it is this judgement's alone
+        except Exception as error:  # whatever an endpoint does: it is this judgment's alone
             self.count("unreachable")
             self._say(error, conversation.info.get("last_failure"))
             return None

@@ -117,7 +117,7 @@ class JudgeReward:
     def take_counts(self) -> dict[str, int]:
         """What happened since this was last asked, under the names that training and scoring show.
 
-        `judge/calls`: judgements asked for; `judge/cached`: those that had been made before; `judge/unreachable` and
+        `judge/calls`: judgments asked for; `judge/cached`: those that had been made before; `judge/unreachable` and
         `judge/unreadable`: those that are `None` because there was no reply, or no score in it.
         """
         return {f"judge/{name}": count for name, count in self._asker.take_counts().items()}

@@ -1,6 +1,6 @@
 """What many episodes come to, every figure with its bootstrap interval: one place for scoring, training and notebooks.
 
-    print(viewbox.summarise(viewbox.load("runs/mine")))
+    print(viewbox.summarize(viewbox.load("runs/mine")))
 
 Figures are means over episodes (`metrics.py`) and the metrics an environment declares (`viewbox.rewards.metrics`),
 under `metrics/<its name there>/<figure>`. Tasks are drawn, each with all its episodes (`bootstrap.py`), the same ones
@@ -62,7 +62,7 @@ class Summary:
         return "\n".join([f"{self.episodes} episodes of {self.tasks} tasks", *lines, *self.problems])
 
 
-def summarise(episodes: Iterable[Episode], source: Any = None, *, resamples: int = 1000, seed: int = 0) -> Summary:
+def summarize(episodes: Iterable[Episode], source: Any = None, *, resamples: int = 1000, seed: int = 0) -> Summary:
     """The figures of `episodes` as they were scored, and the metrics of `source`.
 
     `source` is an environment, its name, or metrics by name; by default every episode's own environment. Intervals are
@@ -71,7 +71,7 @@ def summarise(episodes: Iterable[Episode], source: Any = None, *, resamples: int
     >>> from viewbox.records import Scores, Task
     >>> from viewbox.rewards.metrics import Accuracy
     >>> said = [Episode(Task(str(n), reference={"label": "a"}), answer={"label": "ab"[n % 2]}) for n in range(100)]
-    >>> summarise(said, {"label": Accuracy("label")})["metrics/label/accuracy"]
+    >>> summarize(said, {"label": Accuracy("label")})["metrics/label/accuracy"]
     Interval(mean=0.5, low=0.4, high=0.6, count=100)
     """
     tally = Tally(source)

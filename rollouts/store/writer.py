@@ -182,8 +182,8 @@ def _encode(picture: Image.Image, digest: str) -> bytes:
     buffer = io.BytesIO()
     if bare.mode == "P" and bare.palette is not None:  # a short palette would make Pillow cut the pixels to fewer bits
         kind = bare.palette.mode
-        colours = bare.getpalette(kind) or []
-        bare.putpalette(colours + [0] * (256 * len(kind) - len(colours)), kind)
+        colors = bare.getpalette(kind) or []
+        bare.putpalette(colors + [0] * (256 * len(kind) - len(colors)), kind)
     if bare.mode in PNG_MODES:
         bare.save(buffer, format="PNG", compress_level=1)
     else:

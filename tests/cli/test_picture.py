@@ -33,10 +33,10 @@ def drawn(episode, tmp_path):
     return Image.open(tmp_path / "episode.png").convert("RGB")
 
 
-def frame(pixels, colour):
-    """The bounding box of a colour in the first panel, as fractions of it."""
+def frame(pixels, color):
+    """The bounding box of a color in the first panel, as fractions of it."""
     panel = np.asarray(pixels)[24 : 24 + SIDE, MARGIN : MARGIN + SIDE]
-    rows, columns = np.nonzero((panel == colour).all(axis=2))
+    rows, columns = np.nonzero((panel == color).all(axis=2))
     return columns.min() / SIDE, rows.min() / SIDE, columns.max() / SIDE, rows.max() / SIDE
 
 

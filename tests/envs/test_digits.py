@@ -100,7 +100,7 @@ def test_distractors_keep_clear_of_the_digit():
 def test_the_digit_keeps_its_margin():
     for task in ENV.tasks[:100]:
         x1, y1, x2, y2 = task.reference["bbox"]
-        assert all(ENV.margin <= centre <= 1 - ENV.margin for centre in ((x1 + x2) / 2, (y1 + y2) / 2))
+        assert all(ENV.margin <= center <= 1 - ENV.margin for center in ((x1 + x2) / 2, (y1 + y2) / 2))
 
 
 def test_the_digit_is_smaller_in_the_overview_than_the_image_it_was_drawn_from():
@@ -125,7 +125,7 @@ def test_the_gold_look_shows_the_whole_digit_at_native_resolution_or_better():
 
 
 def test_the_overview_does_not_hold_what_the_look_shows():
-    """Nearest neighbours tell the digit from the look (ink as it was drawn), and hardly from the overview."""
+    """Nearest neighbors tell the digit from the look (ink as it was drawn), and hardly from the overview."""
     train, targets = digits("train")
     right = {"overview": 0, "look": 0}
     tasks = Digits(split="test", noise=0, distractors=0)
@@ -193,9 +193,9 @@ def test_every_demonstration_is_played_to_its_answer(coordinates):
 
 def test_places_put_the_digit_on_a_lattice_between_the_margins():
     env = Digits(places=4, margin=0.25)
-    centres = {
+    centers = {
         round((box[axis] + box[axis + 2]) / 2, 3)
         for box in (env.tasks[i].reference["bbox"] for i in range(200))
         for axis in (0, 1)
     }
-    assert centres == {0.25, 0.417, 0.583, 0.75}
+    assert centers == {0.25, 0.417, 0.583, 0.75}

@@ -16,7 +16,7 @@ from viewbox.images.view import View
 
 
 def shade(image: Picture) -> dict:
-    """The mean grey value of a picture."""
+    """The mean gray value of a picture."""
     return {"mean": float(np.asarray(image.gray()).mean())}
 
 

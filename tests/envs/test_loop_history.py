@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.playing import NOTES, TASK, Find, Play, answer, call, elsewhere_and_here
 
-GREY = np.random.default_rng(0).integers(0, 256, (40, 80), dtype=np.uint8)
+GRAY = np.random.default_rng(0).integers(0, 256, (40, 80), dtype=np.uint8)
 REPLIES = ["hm", call(factor=2), call("nothing") + call(), NOTES, "hm", "hm", "hm", NOTES]
 
 

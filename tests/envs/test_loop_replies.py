@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 import pytest
 from pydantic import BaseModel, Field
 
-from tests.support.playing import FINALISE, NOTES, NUDGE, TASK, Find, Finding, Plain, Play, answer, call, played
+from tests.support.playing import FINALIZE, NOTES, NUDGE, TASK, Find, Finding, Plain, Play, answer, call, played
 from viewbox.envs.base import Reply
 from viewbox.envs.parsing.reply import MAX_BYTES
 from viewbox.frozen import FrozenDict
@@ -53,13 +53,13 @@ def test_a_nudge_offers_a_tool_call_only_where_there_are_tools():
 
 def test_after_two_nudges_in_a_row_the_model_is_told_to_finish():
     play = Play(Find())
-    assert [play.told("hm").startswith(FINALISE) for _ in range(3)] == [False, False, True]
+    assert [play.told("hm").startswith(FINALIZE) for _ in range(3)] == [False, False, True]
 
 
 @pytest.mark.parametrize("nudges", [0, 1, 3])
 def test_how_many_nudges_come_before_is_a_setting(nudges):
     play = Play(Find(nudges_in_a_row=nudges, max_turns=10))
-    assert [play.told("hm").startswith(FINALISE) for _ in range(nudges + 1)] == [*[False] * nudges, True]
+    assert [play.told("hm").startswith(FINALIZE) for _ in range(nudges + 1)] == [*[False] * nudges, True]
 
 
 @pytest.mark.parametrize("good", [call(), NOTES])
@@ -73,7 +73,7 @@ def test_a_good_reply_starts_the_count_in_a_row_again(good):
 def test_a_failed_call_does_not_start_the_count_in_a_row_again(failed):
     play = Play(Find(max_turns=10))
     play.say("hm", "hm", failed)
-    assert play.told("hm").startswith(FINALISE)
+    assert play.told("hm").startswith(FINALIZE)
 
 
 def test_one_call_that_succeeds_beside_a_failed_one_starts_the_count_again():
@@ -234,25 +234,25 @@ def test_continue_is_no_part_of_the_answer():
 
 def test_a_model_that_never_looks_is_told_to_answer_at_turn_three():
     play = Play(Find())
-    assert [play.told(NOTES).startswith(FINALISE) for _ in range(3)] == [False, False, True]
+    assert [play.told(NOTES).startswith(FINALIZE) for _ in range(3)] == [False, False, True]
     assert play.say(answer()).end_reason == "answered"
 
 
-def test_after_the_finalise_message_the_next_object_is_accepted_and_flagged():
+def test_after_the_finalize_message_the_next_object_is_accepted_and_flagged():
     episode = played(Find(), NOTES, NOTES, NOTES, NOTES)
     assert (episode.end_reason, episode.num_turns, episode.flags) == ("answered", 4, {"forced_final"})
 
 
-def test_the_finalise_message_after_malformed_replies_has_the_same_effect():
+def test_the_finalize_message_after_malformed_replies_has_the_same_effect():
     episode = played(Find(), "hm", "hm", "hm", NOTES)
     assert (episode.end_reason, episode.flags) == ("answered", {"forced_final"})
 
 
-def test_an_answer_given_freely_after_the_finalise_message_is_not_flagged():
+def test_an_answer_given_freely_after_the_finalize_message_is_not_flagged():
     assert played(Find(), NOTES, NOTES, NOTES, answer()).flags == frozenset()
 
 
-def test_a_look_after_the_finalise_message_lets_the_model_go_on():
+def test_a_look_after_the_finalize_message_lets_the_model_go_on():
     play = Play(Find(max_turns=10))
     play.say(NOTES, NOTES, NOTES, call())
     assert "Turn 5 of 10" in play.told(NOTES)
@@ -261,7 +261,7 @@ def test_a_look_after_the_finalise_message_lets_the_model_go_on():
 @pytest.mark.parametrize(("turns", "told"), [(1, [True]), (2, [False, True]), (None, [False] * 5)])
 def test_how_many_turns_make_idle_is_a_setting(turns, told):
     play = Play(Find(idle_turns=turns, max_turns=10))
-    assert [play.told(NOTES).startswith(FINALISE) for _ in told] == told
+    assert [play.told(NOTES).startswith(FINALIZE) for _ in told] == told
 
 
 def test_a_model_that_has_looked_may_go_on():

@@ -115,7 +115,7 @@ def test_how_many_calls_of_a_reply_are_run_is_a_setting():
     assert [len(m.images) for m in said] == [1, 0]
 
 
-def test_a_call_that_is_not_run_does_not_count_towards_limits():
+def test_a_call_that_is_not_run_does_not_count_toward_limits():
     play = Play(Find(calls_per_reply=1, max_calls={"reset": 2}))
     said = play.say(call("reset") * 5, call("reset"))
     assert len(said.messages[0].images) == 1

@@ -112,7 +112,7 @@ def test_a_word_of_the_user_starts_the_counts_again():
     play = Play(Patient(max_turns=20))
     play.say("hm", "hm", "hm", answer())
     assert play.told("hm").startswith(NUDGE)
-    assert not play.say(NOTES).done  # the finalise message before the user's words is forgotten
+    assert not play.say(NOTES).done  # the finalize message before the user's words is forgotten
 
 
 def test_users_of_several_episodes_do_not_wait_for_each_other():

@@ -61,7 +61,7 @@ def test_the_window_never_leaves_the_image(size, chain):
 
 @settings(max_examples=60, deadline=None)
 @given(st.floats(1, 4), st.floats(0.3, 0.7), st.floats(0.3, 0.7))
-def test_a_zoom_away_from_the_edges_is_centred_on_its_point(factor, u, v):
+def test_a_zoom_away_from_the_edges_is_centered_on_its_point(factor, u, v):
     assume(0.5 / factor <= min(u, v, 1 - u, 1 - v))
     view = View.of(Image.new("L", (200, 100))).zoom(factor, (u, v))
     assert view.to_original((0.5, 0.5)) == pytest.approx((u, v))

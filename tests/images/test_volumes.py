@@ -106,7 +106,7 @@ def test_the_range_the_header_asks_for_is_shown():
 
 
 @pytest.mark.parametrize(("unit", "factor"), [(1, 1000), (3, 0.001)])
-def test_spacing_is_in_millimetres(unit, factor):
+def test_spacing_is_in_millimeters(unit, factor):
     assert open_image(nifti(xyzt_units=unit)).spacing == pytest.approx((factor, 2 * factor))
 
 
@@ -218,7 +218,7 @@ def test_every_slice_has_its_own_scale(tmp_path):
         ({"ImagePositionPatient": [0, 0, 6]}, "at one place"),
         ({"ImagePositionPatient": [0, 0, 10]}, "one is missing"),
         ({"ImagePositionPatient": None}, "does not say where it lies"),
-        ({"NumberOfFrames": 2, "PixelData": bytes(160)}, "one grey slice in each"),
+        ({"NumberOfFrames": 2, "PixelData": bytes(160)}, "one gray slice in each"),
     ],
 )
 def test_slices_that_are_not_one_even_stack_are_refused_in_words(tmp_path, changes, reason):

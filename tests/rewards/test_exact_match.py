@@ -71,7 +71,7 @@ def test_the_same_answer_written_otherwise_scores_one(said, gold):
         ("1_0", 10),
         ("seven" * 200_000, "seven"),
         (" " * 1_000_000 + "seven", "seven"),
-        ("a" + "\u0315\u0300" * 500_000, "a"),  # slow to normalise
+        ("a" + "\u0315\u0300" * 500_000, "a"),  # slow to normalize
         (b"seven", "seven"),
         (object(), "seven"),
     ],
@@ -135,7 +135,7 @@ def test_a_text_matches_itself_unless_it_is_empty(text):
 
 
 @given(st.text(max_size=30))
-def test_normalising_twice_is_normalising_once(text):
+def test_normalizing_twice_is_normalizing_once(text):
     once = fold(text)
     assert fold(once) == once
     assert strip_outer(strip_outer(once)) == strip_outer(once)

@@ -12,7 +12,7 @@ from viewbox.rewards.imported import imported
 
 SOURCE = """
 from dataclasses import dataclass
-from neighbour import LIMIT
+from neighbor import LIMIT
 
 def half(answer, reference):
     return LIMIT
@@ -80,10 +80,10 @@ def source(tmp_path, monkeypatch):
     """A folder with the module `own_rewards`, which is the current folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
-    (tmp_path / "neighbour.py").write_text("LIMIT = 0.5\n")
+    (tmp_path / "neighbor.py").write_text("LIMIT = 0.5\n")
     (tmp_path / "own_rewards.py").write_text(SOURCE)
     yield tmp_path
-    for name in ("neighbour", "own_rewards"):
+    for name in ("neighbor", "own_rewards"):
         sys.modules.pop(name, None)
 
 

@@ -190,23 +190,23 @@ def test_a_threshold_on_many_boxes_is_the_f1_of_the_pairs_that_reach_it():
     assert score(said, gold=[LEFT, RIGHT], threshold=0.3) == 2 * 2 / (3 + 2)
 
 
-def labelled(*pairs):
+def labeled(*pairs):
     return [{"at": box, "is": label} for label, box in pairs]
 
 
 def test_objects_hold_their_box_under_the_key():
-    said = labelled(("cyst", LEFT), ("nodule", RIGHT))
-    assert score(said, gold=labelled(("cyst", RIGHT), ("nodule", LEFT)), box_key="at") == 1.0
+    said = labeled(("cyst", LEFT), ("nodule", RIGHT))
+    assert score(said, gold=labeled(("cyst", RIGHT), ("nodule", LEFT)), box_key="at") == 1.0
     assert score(said[0], gold=said[:1], box_key="at") == 1.0
     assert score([LEFT], gold=said[:1], box_key="at") == 0.0
 
 
 def test_only_boxes_of_equal_label_are_matched_where_labels_are_asked_for():
-    gold = labelled(("cyst", LEFT), ("nodule", RIGHT))
+    gold = labeled(("cyst", LEFT), ("nodule", RIGHT))
     keys = {"box_key": "at", "label_key": "is"}
-    assert score(labelled((" Cyst.", LEFT), ("nodule", RIGHT)), gold=gold, **keys) == 1.0
-    assert score(labelled(("cyst", RIGHT), ("nodule", LEFT)), gold=gold, **keys) == 0.0
-    assert score(labelled(("no cyst", LEFT), ("nodule", RIGHT)), gold=gold, **keys) == 0.5
+    assert score(labeled((" Cyst.", LEFT), ("nodule", RIGHT)), gold=gold, **keys) == 1.0
+    assert score(labeled(("cyst", RIGHT), ("nodule", LEFT)), gold=gold, **keys) == 0.0
+    assert score(labeled(("no cyst", LEFT), ("nodule", RIGHT)), gold=gold, **keys) == 0.5
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_a_perfect_answer_repeated_is_worth_its_share(gold, times):
 
 
 @given(boxes(GRID), boxes(GRID), st.integers(1, 16))
-def test_moving_towards_the_gold_never_hurts(start, gold, steps):
+def test_moving_toward_the_gold_never_hurts(start, gold, steps):
     """Along the straight line between two boxes of one size, IoU grows all the way."""
     width, height = gold[2] - gold[0], gold[3] - gold[1]
 

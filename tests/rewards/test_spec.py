@@ -55,7 +55,7 @@ def test_a_spec_is_a_field_of_a_config_and_comes_back_from_yaml_the_same():
     assert again == run
     assert build(again.reward) == build(run.reward)
     with pytest.raises(ValidationError):
-        Run.model_validate({"reward": {"type": "iou", "field": "bbox", "colour": 1}})
+        Run.model_validate({"reward": {"type": "iou", "field": "bbox", "color": 1}})
 
 
 @pytest.mark.parametrize(

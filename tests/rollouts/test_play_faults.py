@@ -48,7 +48,7 @@ async def search(query: str) -> str:
 
 
 def mean(image: Picture) -> dict:
-    """The mean grey value of a picture, in no fixed time."""
+    """The mean gray value of a picture, in no fixed time."""
     OVER.wait(random.random() / 100)
     return {"mean": float(image.gray().mean())}
 

@@ -17,7 +17,7 @@ from viewbox.images.ref import ImageRef
 from viewbox.records import Task
 from viewbox.rewards import TokenF1Reward
 
-LUNG, DENSE = 40, 220  # grey values of the drawn radiograph
+LUNG, DENSE = 40, 220  # gray values of the drawn radiograph
 
 
 def radiograph(opacity: tuple[float, float, float, float] | None) -> np.ndarray:
@@ -41,11 +41,11 @@ class Classifier:
         return {"opacity": round(min(1.0, 10 * share), 3), "no_finding": round(max(0.0, 1 - 10 * share), 3)}
 
 
-def segment(image: Picture, at_least: Annotated[int, Range(1, 255), "grey value"] = 128) -> Found:
-    """Colours what is dense in a chest X-ray."""
-    grey = image.gray()
-    mask = grey >= at_least
-    overlay = np.stack([np.where(mask, 255, grey), grey, grey], axis=2).astype(np.uint8)
+def segment(image: Picture, at_least: Annotated[int, Range(1, 255), "gray value"] = 128) -> Found:
+    """Colors what is dense in a chest X-ray."""
+    gray = image.gray()
+    mask = gray >= at_least
+    overlay = np.stack([np.where(mask, 255, gray), gray, gray], axis=2).astype(np.uint8)
     return Found("dense regions are red", {"area_percent": 100 * mask.mean()}, overlay)
 
 
@@ -54,17 +54,17 @@ def ground(image: Picture, phrase: str, within: Box | None = None) -> Found:
 
     within: only look here
     """
-    grey = image.gray().copy()
+    gray = image.gray().copy()
     if within is not None:
-        height, width = grey.shape
+        height, width = gray.shape
         x1, y1, x2, y2 = (round(part * side) for part, side in zip(within, (width, height) * 2, strict=True))
-        inside = np.zeros_like(grey)
-        inside[y1:y2, x1:x2] = grey[y1:y2, x1:x2]
-        grey = inside
-    rows, columns = np.nonzero(grey >= 128)
+        inside = np.zeros_like(gray)
+        inside[y1:y2, x1:x2] = gray[y1:y2, x1:x2]
+        gray = inside
+    rows, columns = np.nonzero(gray >= 128)
     if rows.size == 0:
         return Found(f"no {phrase} found")
-    height, width = grey.shape
+    height, width = gray.shape
     box = (columns.min() / width, rows.min() / height, (columns.max() + 1) / width, (rows.max() + 1) / height)
     return Found(phrase, {"box": Stated(box)})
 

@@ -21,7 +21,7 @@ TASK = Task("t", (ImageRef.of(PICTURE),), {"question": "What is it?"}, {"label":
 
 # How the default templates begin.
 NUDGE = "Your reply cannot be used"
-FINALISE = "Stop here."
+FINALIZE = "Stop here."
 LAST = "This is your last reply"
 
 

@@ -2,7 +2,7 @@
 
 TRL 1.16's trainer can only put images into prompts or into its own tool loop, and drops the pixels of a whole batch
 when one sample mismatches. So this subclass owns `_generate_and_score_completions`, a private method: the episodes are
-played by the driver, and the tensors are built from the tokens that were sampled. TRL keeps the loss, the optimiser,
+played by the driver, and the tensors are built from the tokens that were sampled. TRL keeps the loss, the optimizer,
 the reference model, checkpoints and logging. `tests/rollouts/test_grpo.py` is the contract test for the pinned minor.
 """
 

@@ -31,7 +31,7 @@ def close_looks(episodes: Iterable[Episode], field: str) -> list[tuple[ImageRef,
 
 
 def overviews(episodes: Iterable[Episode], field: str) -> list[tuple[ImageRef, tuple[float, float]]]:
-    """(first picture, centre of the gold box `field` in fractions of it) of all episodes with tokens."""
+    """(first picture, center of the gold box `field` in fractions of it) of all episodes with tokens."""
     found = []
     for e in episodes:
         if e.tokens is not None and e.tokens.prompt_images:

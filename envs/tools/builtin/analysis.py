@@ -35,10 +35,10 @@ def _unit(view: View) -> dict[str, Any]:
 @tool
 def get_intensity_stats(view: View, box: Box | None = None) -> Outcome:
     """Mean, standard deviation, lowest, highest, median and histogram (10 equal bins, lowest to highest) of the
-    original pixel values in a box of the current view, or in all of it; filters do not count, colours as luminance."""
+    original pixel values in a box of the current view, or in all of it; filters do not count, colors as luminance."""
     left, top, right, bottom = view.pixels_in(WHOLE if box is None else _checked("get_intensity_stats", box))
     if left == right or top == bottom:
-        raise ToolError("get_intensity_stats: no pixel of the image has its centre in there; take a larger region")
+        raise ToolError("get_intensity_stats: no pixel of the image has its center in there; take a larger region")
     numbers = describe(view.source.pixels[top:bottom, left:right])
     width, height = (bottom - top, right - left) if view.turned else (right - left, bottom - top)
     return Outcome(None, "intensities", {**numbers, "size": [width, height], **_unit(view)})
@@ -69,19 +69,19 @@ def intensity_profile(view: View, point1: Point, point2: Point) -> Outcome:
 
 @tool
 def measure(view: View, point1: Point, point2: Point) -> Outcome:
-    """Distance between two points of the current view: in pixels of the original, and in millimetres where known."""
+    """Distance between two points of the current view: in pixels of the original, and in millimeters where known."""
     (x1, y1), (x2, y2) = view.pixel(point1), view.pixel(point2)
     facts: dict[str, Any] = {"distance_pixels": math.hypot(x2 - x1, y2 - y1)}
     spacing = view.source.spacing
     if spacing is not None:
         facts["distance_mm"] = math.hypot((x2 - x1) * spacing[0], (y2 - y1) * spacing[1])
-    words = "measured" if spacing is not None else "measured; the size of a pixel in millimetres is not known"
+    words = "measured" if spacing is not None else "measured; the size of a pixel in millimeters is not known"
     return Outcome(None, words, {**facts, "pixel_points": [[x1, y1], [x2, y2]]})
 
 
 @tool
 def annotate_region(view: View, box: Box, color: Color = "red", label: str = "") -> Outcome:
-    """Show the current view with a box outlined and labelled; the view itself stays as it is."""
+    """Show the current view with a box outlined and labeled; the view itself stays as it is."""
     x1, y1, x2, y2 = _checked("annotate_region", box)
     label = " ".join(label.split())
     if len(label) > LONGEST_LABEL:
@@ -95,7 +95,7 @@ def annotate_region(view: View, box: Box, color: Color = "red", label: str = "")
 
 @tool
 def show_grid(view: View, divisions: Annotated[int, Range(2, 8)] = 4) -> Outcome:
-    """Show the current view under a grid of labelled cells: letters from left to right, numbers from top to bottom."""
+    """Show the current view under a grid of labeled cells: letters from left to right, numbers from top to bottom."""
     labels = [f"{chr(ord('A') + column)}{row + 1}" for row in range(divisions) for column in range(divisions)]
     picture = gridded(view.shown(), divisions, labels)
     return Outcome(None, "grid shown", {"divisions": divisions, "cell_labels": labels}, picture)

@@ -23,7 +23,7 @@ RIM = 2  # pixels of black around words
 SMALLEST_LETTERS, LARGEST_LETTERS = 10, 32  # pixels
 
 
-def _colour(pixels: np.ndarray) -> np.ndarray:
+def _color(pixels: np.ndarray) -> np.ndarray:
     return pixels.copy() if pixels.ndim == 3 else cv2.cvtColor(pixels, cv2.COLOR_GRAY2RGB)
 
 
@@ -38,7 +38,7 @@ def outlined(pixels: np.ndarray, box: Corners, color: str, label: str = "") -> n
     `box` is (left, top, right, bottom) in pixels, right and bottom excluded; the outline, `OUTLINE` pixels wide, lies
     inside.
     """
-    marked = _colour(pixels)
+    marked = _color(pixels)
     left, top, right, bottom = box
     inside = marked[top:bottom, left:right]
     for side in (inside[:OUTLINE], inside[-OUTLINE:], inside[:, :OUTLINE], inside[:, -OUTLINE:]):
@@ -50,7 +50,7 @@ def outlined(pixels: np.ndarray, box: Corners, color: str, label: str = "") -> n
 
 def gridded(pixels: np.ndarray, divisions: int, labels: list[str]) -> np.ndarray:
     """A copy of uint8 `pixels` in RGB, cut by lines into divisions x divisions cells with labels, given row by row."""
-    marked = _colour(pixels)
+    marked = _color(pixels)
     height, width = marked.shape[:2]
     columns, rows = ([round(i * side / divisions) for i in range(divisions)] for side in (width, height))
     for x, y in zip(columns[1:], rows[1:], strict=True):

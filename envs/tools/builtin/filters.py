@@ -1,7 +1,7 @@
-"""Tools that look at neighbouring pixels; they change brightness values, never coordinates.
+"""Tools that look at neighboring pixels; they change brightness values, never coordinates.
 
 They act on the picture as it is shown (0–255). Kernels and tiles are in pixels of what is shown now: after a zoom the
-same filter is applied to the finer detail. What edges are normalised by is fixed when the tool is called, so that the
+same filter is applied to the finer detail. What edges are normalized by is fixed when the tool is called, so that the
 same edge keeps its brightness after a zoom.
 """
 
@@ -18,7 +18,7 @@ from viewbox.envs.tools.tool import Outcome, Range, tool
 from viewbox.images.view import View
 
 STRIP = 64  # rows that edges are found in at a time: floats of a whole grid would not fit the cache
-SMALLEST_TILE = 16  # pixels: in a smaller one equalisation turns any gray into white
+SMALLEST_TILE = 16  # pixels: in a smaller one equalization turns any gray into white
 
 SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13  # Pillow's ImageFilter.SMOOTH
 
@@ -95,7 +95,7 @@ def adaptive_equalize(
     view: View, clip_limit: Annotated[float, Range(1, 4)] = 2.0, tile_size: Annotated[int, Range(2, 32)] = 8
 ) -> Outcome:
     """Raise local contrast (CLAHE): clip_limit bounds it, tile_size is how many tiles lie along each side.
-    Drops colour."""
+    Drops color."""
     facts = {"clip_limit": clip_limit, "tile_size": tile_size, "size": list(view.size)}
     return Outcome(view.then(LocalContrast(clip_limit, tile_size)), "local contrast equalized", facts)
 
@@ -149,7 +149,7 @@ def strengths(pixels: np.ndarray, method: str) -> Iterator[tuple[int, np.ndarray
 
 @tool
 def detect_edges(view: View, method: Literal["sobel", "laplacian"] = "sobel") -> Outcome:
-    """Show edges bright on black, the strongest white. Drops colour."""
+    """Show edges bright on black, the strongest white. Drops color."""
     pixels = not_magnified(gray(view.shown()), view)
     top = max(cv2.norm(strength, cv2.NORM_INF) for _, strength in strengths(pixels, method))
     return Outcome(view.then(Edges(method, top)), "edges shown", {"method": method, "size": list(view.size)})
@@ -188,7 +188,7 @@ def morphological(
     threshold_value: Annotated[int, Range(0, 255)] | None = None,
 ) -> Outcome:
     """Shrink (erode) or grow (dilate) what is bright, remove bright specks (open) or fill dark gaps (close), with a 3x3
-    square. threshold_value first makes brighter pixels white and the rest black. Drops colour."""
+    square. threshold_value first makes brighter pixels white and the rest black. Drops color."""
     chosen = {} if threshold_value is None else {"threshold_value": threshold_value}
     facts = {"operation": operation, "iterations": iterations, **chosen, "size": list(view.size)}
     return Outcome(view.then(Morphology(operation, iterations, threshold_value)), "morphology applied", facts)

@@ -2,7 +2,7 @@
 
 They act on the picture as it is shown (0–255): a 16-bit or Hounsfield image is first mapped as it is displayed. The
 table is fixed when the tool is called, so a later zoom shows the same picture closer. `windows.py` holds the tools that
-act on native values, `filters.py` those that look at neighbours.
+act on native values, `filters.py` those that look at neighbors.
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from viewbox.images.view import View
 
 
 def gray(pixels: np.ndarray) -> np.ndarray:
-    """(height, width) of colour or grey: ITU-R BT.601 luma, as Pillow's mode L within one level."""
+    """(height, width) of color or gray: ITU-R BT.601 luma, as Pillow's mode L within one level."""
     return cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY) if pixels.ndim == 3 else pixels
 
 
 @dataclass(frozen=True)
 class Table:
-    """Every value of the picture becomes the entry of `entries` (256 bytes) at its place; `grays`: colour is dropped.
+    """Every value of the picture becomes the entry of `entries` (256 bytes) at its place; `grays`: color is dropped.
 
     >>> Table("invert", bytes(range(255, -1, -1))).entries[0]
     255
@@ -62,7 +62,7 @@ def adjust_brightness(view: View, factor: Annotated[float, Range(0.5, 2)]) -> Ou
 
 @tool
 def equalize_histogram(view: View) -> Outcome:
-    """Spread the gray levels of the current view evenly over black to white. Drops colour."""
+    """Spread the gray levels of the current view evenly over black to white. Drops color."""
     levels = equalized(view.gray())
     table = Table.of("equalize_histogram", levels, grays=True)
     return Outcome(view.then(table), "histogram equalized", {"size": list(view.size)})
@@ -87,5 +87,5 @@ def equalized(pixels: np.ndarray) -> np.ndarray:
 
 @tool
 def invert(view: View) -> Outcome:
-    """Exchange black and white. Drops colour."""
+    """Exchange black and white. Drops color."""
     return Outcome(view.then(Table.of("invert", 255 - LEVELS, grays=True)), "inverted", {"size": list(view.size)})

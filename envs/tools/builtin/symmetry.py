@@ -17,13 +17,13 @@ from viewbox.images.view import View
 class Difference:
     """|picture − its mirror image|, `top` being white. What has no counterpart in the image is black.
 
-    The mirror is a line of the *original*: `centre` (a fraction) along its x (`axis` 0) or its y (1). So a later zoom
+    The mirror is a line of the *original*: `center` (a fraction) along its x (`axis` 0) or its y (1). So a later zoom
     shows the same place of the same difference; its counterpart is then rendered from the other side.
     """
 
     tool: ClassVar[str] = "symmetry_diff"
     axis: int
-    centre: float
+    center: float
     top: int
 
     def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
@@ -42,9 +42,9 @@ class Difference:
         """(first, last, mirror image) of the columns (or rows) whose mirror image lies inside the original."""
         low, high = view.window[self.axis], view.window[self.axis + 2]
         count, backwards = view.size[along], view.mirrored[along]
-        if abs(low + high - 2 * self.centre) < 1e-9:  # the view is its own counterpart
+        if abs(low + high - 2 * self.center) < 1e-9:  # the view is its own counterpart
             return 0, count, cv2.flip(pixels, 1 - along)
-        ends = [min(max(0.0, (2 * self.centre - side - low) / (high - low)), 1.0) for side in (1.0, 0.0)]
+        ends = [min(max(0.0, (2 * self.center - side - low) / (high - low)), 1.0) for side in (1.0, 0.0)]
         if backwards:
             ends = [1 - ends[1], 1 - ends[0]]
         first, last = math.ceil(ends[0] * count - 1e-6), math.floor(ends[1] * count + 1e-6)
@@ -53,8 +53,8 @@ class Difference:
         start, stop = (count - last, count - first) if backwards else (first, last)
         window, size, mirrored = list(view.window), list(view.size), list(view.mirrored)
         step = (high - low) / count
-        window[self.axis] = max(0.0, 2 * self.centre - (low + stop * step))
-        window[self.axis + 2] = min(1.0, 2 * self.centre - (low + start * step))
+        window[self.axis] = max(0.0, 2 * self.center - (low + stop * step))
+        window[self.axis + 2] = min(1.0, 2 * self.center - (low + start * step))
         size[along], mirrored[along] = last - first, not backwards
         x1, y1, x2, y2 = window
         other = replace(
@@ -65,11 +65,11 @@ class Difference:
 
 @tool
 def symmetry_diff(view: View) -> Outcome:
-    """Show how the left half differs from the right half of the current view: equal is black. Drops colour."""
+    """Show how the left half differs from the right half of the current view: equal is black. Drops color."""
     if any(isinstance(item, Difference) for item in view.operations):  # each would double what a zoom has to render
         raise ToolError("symmetry_diff: the picture is already a difference with a mirror image; undo or reset first")
     pixels = gray(view.shown())
     axis = int(view.turned)
-    centre = (view.window[axis] + view.window[axis + 2]) / 2
+    center = (view.window[axis] + view.window[axis + 2]) / 2
     top = int(cv2.absdiff(pixels, cv2.flip(pixels, 1)).max())
-    return Outcome(view.then(Difference(axis, centre, top)), "mirror difference shown", {"size": list(view.size)})
+    return Outcome(view.then(Difference(axis, center, top)), "mirror difference shown", {"size": list(view.size)})

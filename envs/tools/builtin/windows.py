@@ -57,7 +57,7 @@ PRESETS: dict[str, tuple[float, float]] = {
 
 @dataclass(frozen=True)
 class Window:
-    """`low` and below become black, `high` and above white, linear in between; colour is dropped.
+    """`low` and below become black, `high` and above white, linear in between; color is dropped.
 
     Both are of the grid's own values where `native`, else of the displayed picture (0–255).
     """
@@ -74,7 +74,7 @@ class Window:
 @tool
 def threshold(view: View, lower: Annotated[int, Range(0, 254)], upper: Annotated[int, Range(1, 255)]) -> Outcome:
     """Stretch lower to upper over black to white and clip the rest; 0 is the darkest shown, 255 the brightest.
-    upper - lower must be at least 50. Drops colour."""
+    upper - lower must be at least 50. Drops color."""
     if upper - lower < NARROWEST:
         raise ToolError(f"threshold: upper - lower = {upper - lower}; allowed: at least {NARROWEST}")
     facts = {"lower": lower, "upper": upper, "size": list(view.size)}
@@ -96,7 +96,7 @@ def window_level(
 ) -> Outcome:
     """Show center - width/2 as black and center + width/2 as white, in the image's own values; or a preset, which wins
     over both. ct_ presets are for Hounsfield units, the others for gray levels 0 to 255. Replaces an earlier window.
-    Drops colour."""
+    Drops color."""
     if preset is not None:
         center, width = PRESETS[preset]
     if center is None or width is None:

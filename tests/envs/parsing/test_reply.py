@@ -1,4 +1,4 @@
-"""What a reply can say, one behaviour a test."""
+"""What a reply can say, one behavior a test."""
 
 import doctest
 import json

@@ -169,14 +169,15 @@ def test_digits_says_byte_for_byte_what_the_shipped_model_was_trained_on():
     env = Digits()
     state = env.reset(env.tasks[0], seed=0)
     assert [message.text for message in state.messages] == [
-        "Find the handwritten digit. Zoom in to read it.\nCoordinates are in thousandths of the image: x to the right, y down.\n"
+        "Find the handwritten digit. Zoom in to read it.\n"
+        "Coordinates are in thousandths of the image: x to the right, y down.\n"
         f"When you are sure, answer with one JSON object: {SKELETON}",
         "Which digit is it, and where?",
     ]
     say = env.prompts.render
     nudge = say("malformed", reason="R", skeleton=env.skeleton, tools=True)
     assert nudge == f"Invalid reply: R. Reply with a tool call or with {SKELETON}"
-    assert say("finalise", skeleton=env.skeleton) == f"Stop and answer now with {SKELETON}"
+    assert say("finalize", skeleton=env.skeleton) == f"Stop and answer now with {SKELETON}"
     assert say("notes", turn=2, max_turns=4) == "Turn 2 of 4. Call a tool or give the final answer."
     last = say("last_turn", keys=env.answer_keys, changed=True, fields=["bbox"])
     assert last == "Last turn: no more tool calls. Answer now with label, bbox, continue."

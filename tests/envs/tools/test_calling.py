@@ -17,13 +17,13 @@ from viewbox.errors import ConfigError, ImageError, ToolError
 from viewbox.images.source import Source
 from viewbox.images.view import View
 
-GREY = View.of(np.full((50, 100), 7, np.uint8))
+GRAY = View.of(np.full((50, 100), 7, np.uint8))
 DEEP = View.of(np.linspace(-1000, 1000, 64 * 32, dtype=np.int16).reshape(32, 64), max_pixels=16 * 8)
 
 
 def pictures(name):
     """Two pictures and the words for any other."""
-    known = {"image_1": GREY, "view_0": GREY, "view_1": DEEP}
+    known = {"image_1": GRAY, "view_0": GRAY, "view_1": DEEP}
     if name not in known:
         raise ToolError(f"there is no picture {name!r}; allowed: {', '.join(known)}")
     return known[name]
@@ -40,7 +40,7 @@ def properties(made, coordinates="unit"):
 
 
 def mean(image: Picture) -> dict:
-    """The mean grey value of a picture."""
+    """The mean gray value of a picture."""
     return {"mean": image.values().mean()}
 
 
@@ -173,7 +173,7 @@ def test_the_note_of_a_picture_stands_before_how_it_is_written():
 
 
 def test_a_listing_says_that_a_picture_is_named():
-    assert listing([Tool.of(mean)]) == "mean(image: a picture by name): The mean grey value of a picture."
+    assert listing([Tool.of(mean)]) == "mean(image: a picture by name): The mean gray value of a picture."
 
 
 # ---- arguments
@@ -350,7 +350,7 @@ def test_pictures_are_looked_up_away_from_the_event_loop(function):
 
     def found(name):
         where.append(threading.get_ident())
-        return GREY
+        return GRAY
 
     asyncio.run(answer(Tool.of(function), {"image": "image_1"}, pictures=found))
     assert where
@@ -369,8 +369,8 @@ def test_an_image_that_cannot_be_opened_is_not_named_to_the_model():
 
 
 def test_a_free_tool_is_refused_on_a_view_in_words():
-    view, result = tools.call(Tool.of(mean), GREY, {"image": "image_1"})
-    assert view is GREY
+    view, result = tools.call(Tool.of(mean), GRAY, {"image": "image_1"})
+    assert view is GRAY
     assert result.error == "mean is no viewer's tool: it does not work on a view, and is called in an episode only"
 
 
@@ -379,7 +379,7 @@ def test_a_viewers_tool_is_refused_beside_the_view_in_words():
 
 
 def test_a_viewers_tool_may_be_called_as_an_object():
-    after, result = tools.call(TOOLS["zoom"], GREY, {"factor": 2})
+    after, result = tools.call(TOOLS["zoom"], GRAY, {"factor": 2})
     assert result.success
     assert after.window == (0.25, 0.25, 0.75, 0.75)
 
@@ -389,6 +389,6 @@ def test_the_command_line_refuses_a_free_tool_in_words():
     try:
         with pytest.raises(ConfigError, match="mean does not work on a view: it is called in an episode only"):
             trial.parse(["zoom", "mean", "image=image_1"])
-        assert "mean is no viewer's tool" in tools.apply("mean", GREY, image="image_1").error
+        assert "mean is no viewer's tool" in tools.apply("mean", GRAY, image="image_1").error
     finally:
         del TOOLS["mean"]

@@ -17,9 +17,9 @@ from viewbox.images.volume import Volume
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
 
-GREY = np.random.default_rng(0).integers(0, 256, (40, 80), dtype=np.uint8)
-TASK = Task("t", (ImageRef.of(GREY),), {"question": "Where?"}, {"label": "left"})
-TWO = Task("two", (ImageRef.of(GREY), ImageRef.of(np.full((30, 20), 7, np.uint8))), {"question": "Where?"})
+GRAY = np.random.default_rng(0).integers(0, 256, (40, 80), dtype=np.uint8)
+TASK = Task("t", (ImageRef.of(GRAY),), {"question": "Where?"}, {"label": "left"})
+TWO = Task("two", (ImageRef.of(GRAY), ImageRef.of(np.full((30, 20), 7, np.uint8))), {"question": "Where?"})
 
 
 class Finding(BaseModel):
@@ -289,7 +289,7 @@ def test_images_drawn_by_the_environment_are_drawn_once_a_play():
     class Draws(Find):
         def images(self, task):
             drawn.append(task.id)
-            return [Image.fromarray(GREY), Image.new("L", (20, 30))]
+            return [Image.fromarray(GRAY), Image.new("L", (20, 30))]
 
     env = Draws(tools=["open_image"])
     play = Play(env)

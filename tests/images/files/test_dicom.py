@@ -42,7 +42,7 @@ def changed(name="CT_small.dcm", **elements):
 
 
 def stored(values, **elements):
-    """A grey file with these values, uint8, uint16 or int16."""
+    """A gray file with these values, uint8, uint16 or int16."""
     bits = values.dtype.itemsize * 8
     given = {
         "PixelData": values.tobytes(), "Rows": values.shape[-2], "Columns": values.shape[-1], "BitsAllocated": bits,
@@ -128,11 +128,11 @@ def test_monochrome1_turns_its_window_too():
         "SC_rgb_jpeg_dcmtk.dcm", "ExplVR_BigEnd.dcm", "SC_rgb_rle_16bit.dcm",
     ],
 )  # fmt: skip
-def test_colours_are_those_of_pydicom(name):
+def test_colors_are_those_of_pydicom(name):
     assert np.array_equal(open_image(path(name)).pixels, pixel_array(path(name)))
 
 
-def test_a_palette_becomes_colour():
+def test_a_palette_becomes_color():
     source = open_image(path("examples_palette.dcm"))
     assert (source.pixels.shape, source.pixels.dtype) == ((350, 800, 3), np.uint8)
     assert len(np.unique(source.pixels.reshape(-1, 3), axis=0)) > 20

@@ -20,8 +20,8 @@ from viewbox.images.source import DEPTHS
 from viewbox.images.view import View
 
 RANDOM = np.random.default_rng(0)
-GREY = RANDOM.integers(0, 256, (12, 17), dtype=np.uint8)
-COLOUR = RANDOM.integers(0, 256, (12, 17, 3), dtype=np.uint8)
+GRAY = RANDOM.integers(0, 256, (12, 17), dtype=np.uint8)
+COLOR = RANDOM.integers(0, 256, (12, 17, 3), dtype=np.uint8)
 DEEP = RANDOM.integers(0, 65536, (12, 17), dtype=np.uint16)
 
 
@@ -42,13 +42,13 @@ def same(source, expected):
     return source.pixels.dtype == expected.dtype and np.array_equal(source.pixels, expected)
 
 
-def png(width, height, colour=0):
+def png(width, height, color=0):
     """A PNG with that size in its header and nearly nothing behind it."""
 
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, 8, color, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0")) + chunk(b"IEND", b"")
 
 
@@ -77,19 +77,19 @@ def test_a_data_url_is_limited_in_length(monkeypatch):
 def folder(tmp_path):
     """A task's folder with a picture in it, and a secret beside it."""
     (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "a.png").write_bytes(saved(GREY, "PNG"))
-    (tmp_path / "secret.png").write_bytes(saved(GREY, "PNG"))
+    (tmp_path / "task" / "a.png").write_bytes(saved(GRAY, "PNG"))
+    (tmp_path / "secret.png").write_bytes(saved(GRAY, "PNG"))
     return tmp_path / "task"
 
 
 def test_a_path_inside_the_folder_opens(folder):
-    assert same(open_image("a.png", folder), GREY)
-    assert same(open_image(str(folder / "a.png"), folder), GREY)
+    assert same(open_image("a.png", folder), GRAY)
+    assert same(open_image(str(folder / "a.png"), folder), GRAY)
 
 
 def test_a_link_inside_the_folder_opens(folder):
     (folder / "b.png").symlink_to(folder / "a.png")
-    assert same(open_image("b.png", folder), GREY)
+    assert same(open_image("b.png", folder), GRAY)
 
 
 @pytest.mark.parametrize("path", ["../secret.png", "sub/../../secret.png", "{}/../secret.png", "../task/a.png", "~"])
@@ -140,7 +140,7 @@ def test_an_error_names_the_file_and_not_its_folder(folder):
 # ---- hostile files
 
 
-@pytest.mark.parametrize("content", [png(100_000, 100_000), png(20_000, 20_000, colour=2), png(2**31 - 1, 2**31 - 1)])
+@pytest.mark.parametrize("content", [png(100_000, 100_000), png(20_000, 20_000, color=2), png(2**31 - 1, 2**31 - 1)])
 def test_a_decompression_bomb_is_refused_from_its_header(content, monkeypatch):
     monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("decoded"))
     with pytest.raises(ImageError, match=r"need .* GiB; allowed: 1\.0 GiB"):
@@ -149,12 +149,12 @@ def test_a_decompression_bomb_is_refused_from_its_header(content, monkeypatch):
 
 def test_a_large_image_within_the_limit_opens_whatever_pillow_thinks(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
-    assert same(open_image(saved(GREY, "PNG")), GREY)
+    assert same(open_image(saved(GRAY, "PNG")), GRAY)
 
 
 def test_an_image_of_several_strips_is_copied_whole(monkeypatch):
     monkeypatch.setattr("viewbox.images.files.pillow.STRIP", 40)
-    assert same(open_image(saved(COLOUR, "PNG")), COLOUR)
+    assert same(open_image(saved(COLOR, "PNG")), COLOR)
 
 
 def test_one_pixel_opens():
@@ -188,25 +188,25 @@ def test_a_gzip_file_without_a_volume_is_refused():
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "TIFF", "BMP", "WEBP", "GIF"])
 def test_a_file_that_is_cut_short_is_an_image_error(kind):
-    content = saved(COLOUR, kind)
+    content = saved(COLOR, kind)
     with pytest.raises(ImageError, match="damaged or cut short"):
         open_image(content[: len(content) // 2])
 
 
 def test_an_error_carries_nothing_of_the_decoder_along():
     with pytest.raises(ImageError) as caught:
-        open_image(saved(COLOUR, "PNG")[:60])
+        open_image(saved(COLOR, "PNG")[:60])
     assert caught.value.__cause__ is caught.value.__context__ is None
 
 
-FRAMES = {"save_all": True, "append_images": [Image.fromarray(255 - COLOUR)]}
+FRAMES = {"save_all": True, "append_images": [Image.fromarray(255 - COLOR)]}
 SEEDS = {
-    **{kind: saved(COLOUR, kind) for kind in ("PNG", "JPEG", "TIFF", "BMP", "WEBP", "GIF")},
-    **{f"{kind} frames": saved(COLOUR, kind, **FRAMES) for kind in ("PNG", "TIFF", "WEBP", "GIF")},
+    **{kind: saved(COLOR, kind) for kind in ("PNG", "JPEG", "TIFF", "BMP", "WEBP", "GIF")},
+    **{f"{kind} frames": saved(COLOR, kind, **FRAMES) for kind in ("PNG", "TIFF", "WEBP", "GIF")},
     "PNG 16": saved(DEEP, "PNG"),
     "TIFF LZW": saved(DEEP, "TIFF", compression="tiff_lzw"),
-    "progressive": saved(COLOUR, "JPEG", progressive=True),
-    "npy": npy(GREY.astype(np.float64)),
+    "progressive": saved(COLOR, "JPEG", progressive=True),
+    "npy": npy(GRAY.astype(np.float64)),
 }
 
 

@@ -13,8 +13,8 @@ from viewbox.images.source import Source
 from viewbox.images.view import View
 
 RANDOM = np.random.default_rng(0)
-GREY = RANDOM.integers(0, 256, (12, 17), dtype=np.uint8)
-COLOUR = RANDOM.integers(0, 256, (12, 17, 3), dtype=np.uint8)
+GRAY = RANDOM.integers(0, 256, (12, 17), dtype=np.uint8)
+COLOR = RANDOM.integers(0, 256, (12, 17, 3), dtype=np.uint8)
 DEEP = RANDOM.integers(0, 65536, (12, 17), dtype=np.uint16)
 
 
@@ -43,18 +43,18 @@ def same(source, expected):
     [("PNG", {}), ("TIFF", {}), ("TIFF", {"compression": "tiff_lzw"}), ("BMP", {}), ("WEBP", {"lossless": True})],
 )
 def test_a_lossless_file_opens_with_its_pixels(kind, options):
-    assert same(open_image(saved(COLOUR, kind, **options)), COLOUR)
+    assert same(open_image(saved(COLOR, kind, **options)), COLOR)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "BMP"])
-def test_a_grey_file_stays_grey_and_is_shown_as_it_is(kind):
-    source = open_image(saved(GREY, kind))
-    assert same(source, GREY)
+def test_a_gray_file_stays_gray_and_is_shown_as_it_is(kind):
+    source = open_image(saved(GRAY, kind))
+    assert same(source, GRAY)
     assert source.display == (0, 255)
 
 
 def test_a_jpeg_opens_as_pillow_decodes_it():
-    content = saved(COLOUR, "JPEG")
+    content = saved(COLOR, "JPEG")
     assert same(open_image(content), np.asarray(Image.open(io.BytesIO(content))))
 
 
@@ -82,7 +82,7 @@ def test_a_16_bit_tiff_in_which_white_is_zero_is_turned_round():
 def test_an_exif_rotation_is_applied():
     exif = Image.Exif()
     exif[0x0112] = 6
-    assert same(open_image(saved(GREY, "PNG", exif=exif)), np.rot90(GREY, -1))
+    assert same(open_image(saved(GRAY, "PNG", exif=exif)), np.rot90(GRAY, -1))
 
 
 @pytest.mark.parametrize("kind", ["TIFF", "GIF", "WEBP", "PNG"])
@@ -95,13 +95,13 @@ def test_pages_and_animations_open_at_the_first_frame_and_keep_the_others(kind):
 
 
 def test_pages_of_another_size_are_left_out():
-    content = saved(GREY, "TIFF", save_all=True, append_images=[Image.new("L", (3, 3)), Image.fromarray(255 - GREY)])
+    content = saved(GRAY, "TIFF", save_all=True, append_images=[Image.new("L", (3, 3)), Image.fromarray(255 - GRAY)])
     assert open_image(content).volume.count() == 2
 
 
 def test_a_file_is_known_by_its_content_not_by_its_name(tmp_path):
-    (tmp_path / "scan.jpg").write_bytes(saved(GREY, "PNG"))
-    assert same(open_image(tmp_path / "scan.jpg"), GREY)
+    (tmp_path / "scan.jpg").write_bytes(saved(GRAY, "PNG"))
+    assert same(open_image(tmp_path / "scan.jpg"), GRAY)
 
 
 @pytest.mark.parametrize("content", [b"%!PS-Adobe-3.0 EPSF-3.0\n", b"<svg/>", b"PK\x03\x04" + bytes(40), bytes(500)])
@@ -114,7 +114,7 @@ def test_other_content_is_refused_with_what_is_allowed(content):
 
 
 @pytest.mark.parametrize(
-    ("mode", "dtype", "colour"),
+    ("mode", "dtype", "color"),
     [
         ("1", "uint8", False), ("L", "uint8", False), ("LA", "uint8", False), ("P", "uint8", True),
         ("PA", "uint8", True), ("RGB", "uint8", True), ("RGBA", "uint8", True), ("RGBX", "uint8", True),
@@ -122,9 +122,9 @@ def test_other_content_is_refused_with_what_is_allowed(content):
         ("I;16B", "uint16", False), ("I", "int16", False), ("F", "float32", False),
     ],
 )  # fmt: skip
-def test_every_pillow_mode_becomes_grey_or_colour_of_a_native_depth(mode, dtype, colour):
+def test_every_pillow_mode_becomes_gray_or_color_of_a_native_depth(mode, dtype, color):
     source = Source.of(Image.new(mode, (3, 2)))
-    assert (source.pixels.dtype.name, source.colour, source.size) == (dtype, colour, (3, 2))
+    assert (source.pixels.dtype.name, source.color, source.size) == (dtype, color, (3, 2))
 
 
 def test_black_and_white_are_0_and_255():
@@ -132,11 +132,11 @@ def test_black_and_white_are_0_and_255():
 
 
 def test_a_palette_is_looked_up():
-    palette = Image.fromarray(COLOUR).convert("P")
+    palette = Image.fromarray(COLOR).convert("P")
     assert same(Source.of(palette), np.asarray(palette.convert("RGB")))
 
 
-def test_cmyk_becomes_the_colour_it_stands_for():
+def test_cmyk_becomes_the_color_it_stands_for():
     assert Source.of(Image.new("CMYK", (1, 1), (0, 255, 255, 0))).pixels.tolist() == [[[255, 0, 0]]]
 
 
@@ -147,15 +147,15 @@ def test_big_endian_values_are_read_right():
 @pytest.mark.parametrize(("opacity", "shown"), [(0, 0), (255, 200), (51, 40)])
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "array"])
 def test_transparency_stands_on_black(mode, opacity, shown):
-    colour = (200, 200, 200, opacity) if mode == "RGBA" else (200, opacity)
-    picture = np.array([[[200, 200, 200, opacity]]], np.uint8) if mode == "array" else Image.new(mode, (1, 1), colour)
+    color = (200, 200, 200, opacity) if mode == "RGBA" else (200, opacity)
+    picture = np.array([[[200, 200, 200, opacity]]], np.uint8) if mode == "array" else Image.new(mode, (1, 1), color)
     assert set(Source.of(picture).pixels.ravel().tolist()) == {shown}
 
 
 def test_a_pillow_image_in_memory_is_turned_by_its_exif():
-    lying = Image.fromarray(GREY)
+    lying = Image.fromarray(GRAY)
     lying.getexif()[0x0112] = 6
-    assert same(Source.of(lying), np.rot90(GREY, -1))
+    assert same(Source.of(lying), np.rot90(GRAY, -1))
 
 
 def test_an_empty_image_is_refused():
@@ -168,8 +168,8 @@ def test_an_empty_image_is_refused():
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "float32"])
 def test_a_native_depth_is_kept(dtype):
-    assert same(Source.of(GREY.astype(dtype)), GREY.astype(dtype))
-    assert same(open_image(npy(GREY.astype(dtype))), GREY.astype(dtype))
+    assert same(Source.of(GRAY.astype(dtype)), GRAY.astype(dtype))
+    assert same(open_image(npy(GRAY.astype(dtype))), GRAY.astype(dtype))
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,8 @@ def test_other_depths_become_the_smallest_that_holds_them(given, becomes):
     assert same(open_image(npy(given)), becomes)
 
 
-def test_a_third_axis_of_one_is_grey():
-    assert same(Source.of(GREY[:, :, None]), GREY)
+def test_a_third_axis_of_one_is_gray():
+    assert same(Source.of(GRAY[:, :, None]), GRAY)
 
 
 def test_an_array_in_fortran_order_is_read_right():

@@ -1,4 +1,4 @@
-"""Messages ↔ tokens: nothing is re-tokenised, nothing is lost, and what the environment says stays words."""
+"""Messages ↔ tokens: nothing is re-tokenized, nothing is lost, and what the environment says stays words."""
 
 import copy
 import hashlib

@@ -92,7 +92,7 @@ def test_a_tool_that_raises_or_hangs_changes_nothing_for_the_others(
     results = [result.error for turn in episodes[2].turns for result in turn.tool_results]
     assert len(results) == 1
     assert told in results[0]
-    assert episodes[2].tokens.mask[-1] == 1  # it had its say afterwards
+    assert episodes[2].tokens.mask[-1] == 1  # it had its say afterward
     assert mismatch_of(model, qwen3, episodes) <= 1e-5
 
 

@@ -220,14 +220,14 @@ def test_the_explanation_is_the_judges_reason(served):
 
 
 # ---------------------------------------------------------------------- what is kept
-def test_the_same_judgement_is_asked_once(served):
+def test_the_same_judgment_is_asked_once(served):
     judge, server = served(HALF, says('{"score": 1}'))
     assert [judged(judge), judged(judge)] == [0.5, 0.5]
     assert len(server.asked) == 1
     assert counts(judge) == {"calls": 1, "cached": 1}
 
 
-def test_the_same_judgement_at_the_same_moment_is_asked_once(served):
+def test_the_same_judgment_at_the_same_moment_is_asked_once(served):
     entered, go = threading.Event(), threading.Event()
 
     def slow(handler):
@@ -327,7 +327,7 @@ def test_an_endpoint_that_goes_on_failing_does_not_apply_and_is_counted(served, 
     assert counts(judge) == {"calls": 1, "unreachable": 1}
 
 
-def test_a_whole_judgement_has_a_time_limit(served):
+def test_a_whole_judgment_has_a_time_limit(served):
     judge, server = served(servers.drip, time_limit=0.3)
     assert judged(judge) is None
     assert len(server.asked) == 1  # the first attempt would drip for minutes and then be made again

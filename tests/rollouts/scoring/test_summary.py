@@ -12,7 +12,7 @@ from viewbox.records import Episode, Scores, Task
 from viewbox.rewards import ExactMatchReward
 from viewbox.rewards.metrics import Accuracy, BoxRates, CalibrationError, MacroF1, MeanAveragePrecision, TopK
 from viewbox.rollouts.scoring.metrics import episode_metrics
-from viewbox.rollouts.scoring.summary import Tally, summarise
+from viewbox.rollouts.scoring.summary import Tally, summarize
 from viewbox.training.evaluate import figures_of
 
 LABELS = ("one", "two", "three")
@@ -59,7 +59,7 @@ class Plain:
 
 def test_means_are_those_that_training_logs():
     logged = episode_metrics(EPISODES)
-    found = summarise(EPISODES, {}).values()
+    found = summarize(EPISODES, {}).values()
     assert found.keys() <= logged.keys()
     assert found == pytest.approx({name: logged[name] for name in found})
     assert {"reward", "rewards/label/mean", "tools/rate", "episodes/turns", "end/answered"} <= found.keys()
@@ -69,12 +69,12 @@ def test_well_formed_is_a_share_of_replies():
     env = Digits()
     replies = iter(["nothing", '{"label": "one", "bbox": [1, 2, 3, 4]}'])
     episode = env.play(env.tasks[0], lambda messages: next(replies))
-    assert summarise([episode], {})["replies/well_formed"].mean == 0.5
+    assert summarize([episode], {})["replies/well_formed"].mean == 0.5
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_a_metric_stands_under_the_name_its_environment_gives_it(metric):
-    found = summarise(EPISODES, {"mine": metric}, resamples=0).values()
+    found = summarize(EPISODES, {"mine": metric}, resamples=0).values()
     own = {name.removeprefix("metrics/mine/"): value for name, value in found.items() if name.startswith("metrics/")}
     assert own == pytest.approx(metric(PAIRS))
 
@@ -86,25 +86,25 @@ def test_the_order_in_which_episodes_ended_changes_nothing():
         if made(number).answer
     ]
     metrics = {"box": MeanAveragePrecision()}  # equal confidences: it sees an order
-    found = summarise(episodes, metrics, resamples=0)
+    found = summarize(episodes, metrics, resamples=0)
     for seed in range(3):
         random.Random(seed).shuffle(episodes)
-        assert summarise(episodes, metrics, resamples=0).figures == pytest.approx(found.figures)
+        assert summarize(episodes, metrics, resamples=0).figures == pytest.approx(found.figures)
 
 
 def test_a_figure_that_is_not_defined_is_not_there_and_the_json_is_valid():
     episodes = [replace(one, task=replace(one.task, reference={"label": "one"})) for one in EPISODES]
-    found = summarise(episodes, {"box": MeanAveragePrecision(), "label": Accuracy()})
+    found = summarize(episodes, {"box": MeanAveragePrecision(), "label": Accuracy()})
     assert [name for name in found.figures if name.startswith("metrics/")] == ["metrics/label/accuracy"]
     json.loads(json.dumps(found.to_dict(), allow_nan=False))
 
 
 def test_of_no_episodes_there_are_no_figures():
-    assert summarise([], {"label": Accuracy()}).figures == {}
+    assert summarize([], {"label": Accuracy()}).figures == {}
 
 
 def test_it_prints_a_line_a_figure():
-    printed = str(summarise(EPISODES, {"label": Accuracy()}))
+    printed = str(summarize(EPISODES, {"label": Accuracy()}))
     assert printed.startswith("40 episodes of 12 tasks\n")
     line = next(line for line in printed.splitlines() if line.startswith("metrics/label/accuracy"))
     assert "[" in line
@@ -118,15 +118,15 @@ class Declares:
 
 
 def test_an_environment_brings_its_metrics():
-    assert "metrics/label/accuracy" in summarise(EPISODES, Declares()).figures
+    assert "metrics/label/accuracy" in summarize(EPISODES, Declares()).figures
 
 
 def test_every_episode_has_the_metrics_of_its_own_environment(monkeypatch):
     environments = {"a": Declares(), "b": type("B", (), {"metrics": {"label": MacroF1()}})()}
     monkeypatch.setattr("viewbox.envs.make", lambda name: environments[name])
     of_a = [replace(one, environment="a") for one in EPISODES]
-    assert "metrics/label/accuracy" in summarise(of_a).figures
-    both = summarise([*of_a, *(replace(one, environment="b") for one in EPISODES[:20])])
+    assert "metrics/label/accuracy" in summarize(of_a).figures
+    both = summarize([*of_a, *(replace(one, environment="b") for one in EPISODES[:20])])
     assert both["metrics/a/label/accuracy"].mean == pytest.approx(Accuracy()(PAIRS)["accuracy"])
     assert both["metrics/b/label/macro_f1"].mean == pytest.approx(MacroF1()(PAIRS[:20])["macro_f1"])
     assert both["metrics/b/label/macro_f1"].count == 20
@@ -134,7 +134,7 @@ def test_every_episode_has_the_metrics_of_its_own_environment(monkeypatch):
 
 def test_metrics_that_are_given_are_of_all_episodes_whatever_their_environment():
     episodes = [replace(one, environment="ab"[number % 2]) for number, one in enumerate(EPISODES)]
-    assert summarise(episodes, {"label": Accuracy()})["metrics/label/accuracy"].count == 40
+    assert summarize(episodes, {"label": Accuracy()})["metrics/label/accuracy"].count == 40
 
 
 def test_a_tally_goes_on_after_a_summary():
@@ -142,11 +142,11 @@ def test_a_tally_goes_on_after_a_summary():
     for count, episode in enumerate(EPISODES, 1):
         tally.add(episode)
         if count in (20, 40):
-            assert tally.summary(0, seed=0) == summarise(EPISODES[:count], {"label": Accuracy()}, resamples=0)
+            assert tally.summary(0, seed=0) == summarize(EPISODES[:count], {"label": Accuracy()}, resamples=0)
 
 
 def test_an_environment_that_cannot_be_made_has_no_metrics_and_that_is_said():
-    found = summarise(EPISODES)
+    found = summarize(EPISODES)
     assert not [name for name in found.figures if name.startswith("metrics/")]
     assert found.problems[0].startswith("no metrics of the environment 'made': unknown environment 'made'")
 
@@ -160,7 +160,7 @@ def test_a_metric_that_fails_is_left_out_and_named(fails_at):
             raise ZeroDivisionError("no pairs")
         return {"bad": 1.0}
 
-    found = summarise(EPISODES, {"bad": bad, "label": Accuracy()})
+    found = summarize(EPISODES, {"bad": bad, "label": Accuracy()})
     assert "metrics/label/accuracy" in found.figures
     assert "metrics/bad/bad" not in found.figures
     assert found.problems == ("metrics/bad: this metric failed and is left out: ZeroDivisionError: no pairs",)
@@ -171,29 +171,29 @@ def test_a_metric_that_fails_is_left_out_and_named(fails_at):
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_an_interval_is_that_of_repeating_the_pairs_that_were_drawn(metric):
-    quick, slow = (summarise(EPISODES, {"m": one}, resamples=60).figures for one in (metric, Plain(metric)))
+    quick, slow = (summarize(EPISODES, {"m": one}, resamples=60).figures for one in (metric, Plain(metric)))
     assert quick.keys() == slow.keys()
     for name, found in quick.items():
         assert (found.low, found.high) == pytest.approx((slow[name].low, slow[name].high)), name
 
 
 def test_all_figures_share_the_drawn_tasks():
-    found = summarise(EPISODES, {"label": Accuracy()})
+    found = summarize(EPISODES, {"label": Accuracy()})
     accuracy, reward = found["metrics/label/accuracy"], found["reward"]
     assert (accuracy.mean, accuracy.low, accuracy.high) == pytest.approx((reward.mean, reward.low, reward.high))
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_copies_of_an_episode_make_it_no_surer(metric):
-    once = summarise(EPISODES[:12], {"m": metric}, resamples=200).intervals()
-    copies = summarise(EPISODES[:12] * 4, {"m": metric}, resamples=200).intervals()
+    once = summarize(EPISODES[:12], {"m": metric}, resamples=200).intervals()
+    copies = summarize(EPISODES[:12] * 4, {"m": metric}, resamples=200).intervals()
     assert copies.keys() == once.keys()
     for name, interval in copies.items():
         assert interval == pytest.approx(once[name]), name
 
 
 def test_the_same_seed_gives_the_same_intervals():
-    first, again, other = (summarise(EPISODES, {"m": MacroF1()}, seed=seed) for seed in (0, 0, 1))
+    first, again, other = (summarize(EPISODES, {"m": MacroF1()}, seed=seed) for seed in (0, 0, 1))
     assert first == again
     assert first.values() == other.values()
     assert first.intervals() != other.intervals()
@@ -201,22 +201,22 @@ def test_the_same_seed_gives_the_same_intervals():
 
 @pytest.mark.parametrize(("episodes", "resamples"), [(EPISODES[:1] * 5, 1000), (EPISODES, 0)])
 def test_one_task_has_no_intervals_and_neither_has_no_bootstrap(episodes, resamples):
-    found = summarise(episodes, {"label": Accuracy()}, resamples=resamples)
+    found = summarize(episodes, {"label": Accuracy()}, resamples=resamples)
     assert found.intervals() == {}
     assert "metrics/label/accuracy" in found.figures
 
 
 def test_a_plain_function_is_drawn_less_often_and_that_is_said():
-    found = summarise(EPISODES, {"slow": Plain(Accuracy()), "label": Accuracy()}, resamples=300)
+    found = summarize(EPISODES, {"slow": Plain(Accuracy()), "label": Accuracy()}, resamples=300)
     assert (found.resamples, found.fewer) == (300, {"metrics/slow/accuracy": 200})
 
 
 def test_average_precision_of_very_many_boxes_is_drawn_less_often(monkeypatch):
     metrics = {"box": MeanAveragePrecision()}
-    assert summarise(EPISODES, metrics, resamples=1000).fewer == {}
+    assert summarize(EPISODES, metrics, resamples=1000).fewer == {}
     boxes = sum(one.answer is not None for one in EPISODES)
     monkeypatch.setattr("viewbox.rollouts.scoring.metric_samples.MOST_NUMBERS", 12 * boxes * 300)
-    assert set(summarise(EPISODES, metrics, resamples=1000).fewer.values()) == {300}
+    assert set(summarize(EPISODES, metrics, resamples=1000).fewer.values()) == {300}
 
 
 # ---- held-out evaluation

@@ -79,7 +79,7 @@ def of_loss(one, inputs):
 
 
 def alone(inputs, i):
-    """Sample `i` of a batch without any padding, normalised as in the batch."""
+    """Sample `i` of a batch without any padding, normalized as in the batch."""
     prompt, completion = inputs["prompt_mask"][i].bool(), inputs["completion_mask"][i].bool()
     images, rows = inputs["num_images"], inputs["image_grid_thw"].prod(dim=1).tolist()
     first, last = sum(images[:i]), sum(images[: i + 1])

@@ -28,11 +28,11 @@ def test_only_looks_with_the_right_label_are_used(episodes):
     assert {label for _, label in looks} <= {e.task.reference["label"] for e in played}
 
 
-def test_every_overview_is_used_with_the_centre_of_its_gold_box(episodes):
+def test_every_overview_is_used_with_the_center_of_its_gold_box(episodes):
     _, played = episodes
     found = overviews(played, "bbox")
     assert [image.hash for image, _ in found] == [e.tokens.images[0].hash for e in played]
-    assert {round(value, 2) for _, centre in found for value in centre} == {0.25, 0.75}
+    assert {round(value, 2) for _, center in found for value in center} == {0.25, 0.75}
 
 
 def test_the_tower_learns_to_tell_the_digits_and_where_they_are(episodes):

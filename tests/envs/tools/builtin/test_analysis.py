@@ -13,11 +13,11 @@ from viewbox.images.source import Source
 from viewbox.images.view import View
 
 RNG = np.random.default_rng(0)
-GREY = RNG.integers(0, 256, (60, 100), dtype=np.uint8)
+GRAY = RNG.integers(0, 256, (60, 100), dtype=np.uint8)
 CT = RNG.normal(0, 500, (60, 100)).astype(np.int16)
 DEEP = RNG.integers(0, 60000, (60, 100)).astype(np.uint16)
 FLOAT = RNG.normal(-3, 7, (60, 100)).astype(np.float32)
-ALL = [GREY, CT, DEEP, FLOAT, np.full((9, 9), 7, np.uint8), np.array([[-5]], np.int16)]
+ALL = [GRAY, CT, DEEP, FLOAT, np.full((9, 9), 7, np.uint8), np.array([[-5]], np.int16)]
 
 
 def read(name, image, arguments=None, **options):
@@ -51,20 +51,20 @@ def test_statistics_are_of_all_native_pixels_not_of_the_shown_grid():
     assert found["max"] == DEEP.max()
 
 
-def test_statistics_of_a_box_are_of_the_pixels_whose_centres_lie_in_it():
+def test_statistics_of_a_box_are_of_the_pixels_whose_centers_lie_in_it():
     found = facts("get_intensity_stats", CT, box=[0.1, 0.2, 0.304, 0.509])  # to 30.4 and 30.54
     assert found["size"] == (20, 19)
     assert found["mean"] == pytest.approx(CT[12:31, 10:30].mean())
 
 
 def test_boxes_side_by_side_share_no_pixel():
-    parts = [facts("get_intensity_stats", GREY, box=[a, 0, b, 1])["size"][0] for a, b in [(0, 0.335), (0.335, 1)]]
+    parts = [facts("get_intensity_stats", GRAY, box=[a, 0, b, 1])["size"][0] for a, b in [(0, 0.335), (0.335, 1)]]
     assert sum(parts) == 100
 
 
 @pytest.mark.parametrize("turn", ["rotate", "flip_horizontal", "flip_vertical"])
 def test_statistics_of_a_box_in_a_turned_view_are_of_what_is_seen_there(turn):
-    view = getattr(View.of(GREY).crop((0.1, 0.1, 0.9, 0.6)), turn)()
+    view = getattr(View.of(GRAY).crop((0.1, 0.1, 0.9, 0.6)), turn)()
     seen = view.values()[: view.size[1] // 2, : view.size[0] // 2]
     found = facts("get_intensity_stats", view, box=[0, 0, 0.5, 0.5])
     assert found["mean"] == pytest.approx(seen.mean())
@@ -81,7 +81,7 @@ def test_statistics_do_not_count_filters():
     assert facts("get_intensity_stats", changed) == facts("get_intensity_stats", DEEP)
 
 
-def test_statistics_of_colours_are_of_their_luminance():
+def test_statistics_of_colors_are_of_their_luminance():
     pixels = RNG.integers(0, 256, (60, 100, 3), dtype=np.uint8)
     found = facts("get_intensity_stats", pixels, box=[0, 0, 0.5, 1])
     assert found["mean"] == pytest.approx((pixels[:, :50] @ [0.299, 0.587, 0.114]).mean(), abs=0.1)
@@ -90,12 +90,12 @@ def test_statistics_of_colours_are_of_their_luminance():
 
 @pytest.mark.parametrize("box", [[0.101, 0.1, 0.104, 0.9], [0.5, 0.5, 0.501, 0.501]])
 def test_statistics_of_no_pixel_are_refused_in_words(box):
-    assert "no pixel of the image" in call("get_intensity_stats", View.of(GREY), {"box": box})[1].error
+    assert "no pixel of the image" in call("get_intensity_stats", View.of(GRAY), {"box": box})[1].error
 
 
 @pytest.mark.parametrize("name", ["get_intensity_stats", "annotate_region"])
 def test_a_reversed_box_is_refused(name):
-    assert "x1 < x2 and y1 < y2" in call(name, View.of(GREY), {"box": [0.5, 0, 0.5, 1]})[1].error
+    assert "x1 < x2 and y1 < y2" in call(name, View.of(GRAY), {"box": [0.5, 0, 0.5, 1]})[1].error
 
 
 # ---- profiles
@@ -132,17 +132,17 @@ def test_a_long_profile_is_told_in_part_but_counted_whole():
 
 
 def test_a_profile_in_a_turned_and_mirrored_view_is_of_what_is_seen_there():
-    view = View.of(GREY).rotate().flip_horizontal().crop((0, 0, 1, 0.5))
+    view = View.of(GRAY).rotate().flip_horizontal().crop((0, 0, 1, 0.5))
     found = facts("intensity_profile", view, point1=[0.01, 0.5], point2=[0.99, 0.5])
     assert found["profile"] == tuple(view.values()[25])
 
 
 def test_a_profile_of_one_point_is_one_pixel():
-    found = facts("intensity_profile", GREY, point1=[1, 1], point2=[1, 1])
-    assert (found["profile"], found["std"]) == ((GREY[59, 99],), 0)
+    found = facts("intensity_profile", GRAY, point1=[1, 1], point2=[1, 1])
+    assert (found["profile"], found["std"]) == ((GRAY[59, 99],), 0)
 
 
-def test_a_profile_of_colours_is_of_their_luminance():
+def test_a_profile_of_colors_is_of_their_luminance():
     pixels = np.zeros((4, 4, 3), np.uint8)
     pixels[0, 1] = 0, 255, 0
     assert facts("intensity_profile", pixels, point1=[0, 0], point2=[1, 0])["profile"] == (0, 150, 0, 0)
@@ -153,21 +153,21 @@ def test_a_profile_of_colours_is_of_their_luminance():
 
 def test_a_distance_is_between_the_pixels_a_profile_runs_between():
     points = {"point1": [0.1, 0.1], "point2": [0.4, 0.75]}
-    found, profile = facts("measure", GREY, **points), facts("intensity_profile", GREY, **points)
+    found, profile = facts("measure", GRAY, **points), facts("intensity_profile", GRAY, **points)
     assert found["pixel_points"] == profile["pixel_points"] == ((10, 6), (40, 45))
     assert found["distance_pixels"] == pytest.approx(math.hypot(30, 39))
 
 
-def test_a_distance_in_millimetres_honours_pixels_that_are_not_square():
+def test_a_distance_in_millimeters_honors_pixels_that_are_not_square():
     source = Source.of(CT, spacing=(0.5, 2.0))
     found = facts("measure", source, point1=[0.1, 0.1], point2=[0.4, 0.75])
     assert found["distance_mm"] == pytest.approx(math.hypot(30 * 0.5, 39 * 2.0))
 
 
-def test_without_a_spacing_no_millimetres_are_told_and_why():
+def test_without_a_spacing_no_millimeters_are_told_and_why():
     result = read("measure", CT, {"point1": [0, 0], "point2": [1, 1]})
     assert "distance_mm" not in result.facts
-    assert "millimetres is not known" in result.text
+    assert "millimeters is not known" in result.text
 
 
 def test_a_distance_is_the_same_however_the_view_is_turned_and_zoomed():
@@ -185,8 +185,8 @@ def test_a_distance_is_the_same_however_the_view_is_turned_and_zoomed():
 
 @pytest.mark.parametrize("color", list(COLORS))
 def test_an_outline_is_two_pixels_wide_within_its_box(color):
-    before = np.asarray(View.of(GREY).render().convert("RGB"))
-    result = read("annotate_region", GREY, {"box": [0.2, 0.25, 0.6, 0.75], "color": color})
+    before = np.asarray(View.of(GRAY).render().convert("RGB"))
+    result = read("annotate_region", GRAY, {"box": [0.2, 0.25, 0.6, 0.75], "color": color})
     shown = np.asarray(result.image.open())
     marked = (shown == COLORS[color]).all(2)
     said = np.zeros((60, 100), bool)
@@ -197,7 +197,7 @@ def test_an_outline_is_two_pixels_wide_within_its_box(color):
 
 
 def test_an_outline_is_drawn_where_the_turned_view_shows_it():
-    view = View.of(GREY).rotate().crop((0, 0, 1, 0.5))
+    view = View.of(GRAY).rotate().crop((0, 0, 1, 0.5))
     shown = np.asarray(read("annotate_region", view, {"box": [0.5, 0.5, 1, 1]}).image.open())
     rows, columns = np.nonzero((shown == COLORS["red"]).all(2))
     assert (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1) == (30, 25, 60, 50)
@@ -206,17 +206,17 @@ def test_an_outline_is_drawn_where_the_turned_view_shows_it():
 @pytest.mark.parametrize("top", [0.5, 0])
 def test_a_label_is_drawn_above_its_box_or_inside_at_the_edge(top):
     box = [0.1, top, 0.9, 1]
-    plain = np.asarray(read("annotate_region", GREY, {"box": box}).image.open())
-    labelled = np.asarray(read("annotate_region", GREY, {"box": box, "label": "left lung"}).image.open())
-    rows = np.nonzero((plain != labelled).any((1, 2)))[0]
+    plain = np.asarray(read("annotate_region", GRAY, {"box": box}).image.open())
+    labeled = np.asarray(read("annotate_region", GRAY, {"box": box, "label": "left lung"}).image.open())
+    rows = np.nonzero((plain != labeled).any((1, 2)))[0]
     assert rows.max() < (30 if top else 20)
-    words = labelled[rows.min() : rows.max() + 1].astype(int)
+    words = labeled[rows.min() : rows.max() + 1].astype(int)
     assert ((words[..., 0] > 200) & (words[..., 1] == 0)).sum() > 40
     assert (words == 0).all(2).sum() > 200
 
 
 def test_a_label_that_is_too_long_is_refused_with_the_limit():
-    result = call("annotate_region", View.of(GREY), {"box": [0, 0, 1, 1], "label": "x" * 41})[1]
+    result = call("annotate_region", View.of(GRAY), {"box": [0, 0, 1, 1], "label": "x" * 41})[1]
     assert "label has 41 characters; allowed: at most 40" in result.error
 
 
@@ -225,12 +225,12 @@ def test_a_label_that_is_too_long_is_refused_with_the_limit():
     [("unit", (0.25, 0.5, 0.75, 1.0)), ("per_mille", (250, 500, 750, 1000)), ("pixel", (25, 30, 75, 60))],
 )
 def test_a_box_that_was_drawn_is_told_as_it_was_written(coordinates, box):
-    result = read("annotate_region", GREY, {"box": list(box), "label": "a  b"}, coordinates=coordinates)
+    result = read("annotate_region", GRAY, {"box": list(box), "label": "a  b"}, coordinates=coordinates)
     assert result.facts == {"box": box, "color": "red", "label": "a b"}
 
 
 def test_a_box_thinner_than_a_pixel_is_still_seen():
-    shown = np.asarray(read("annotate_region", GREY, {"box": [0.9999, 0.9999, 1, 1]}).image.open())
+    shown = np.asarray(read("annotate_region", GRAY, {"box": [0.9999, 0.9999, 1, 1]}).image.open())
     assert tuple(shown[59, 99]) == COLORS["red"]
 
 
@@ -244,11 +244,11 @@ def test_a_grid_has_its_lines_between_its_cells(divisions):
 
 
 def test_the_cells_of_a_grid_are_named_row_by_row():
-    found = facts("show_grid", GREY, divisions=3)
+    found = facts("show_grid", GRAY, divisions=3)
     assert found == {"divisions": 3, "cell_labels": ("A1", "B1", "C1", "A2", "B2", "C2", "A3", "B3", "C3")}
 
 
-def test_every_cell_of_a_grid_is_labelled_in_its_corner():
+def test_every_cell_of_a_grid_is_labeled_in_its_corner():
     shown = np.asarray(read("show_grid", np.full((160, 160), 90, np.uint8), {"divisions": 8}).image.open())
     for row in range(8):
         for column in range(8):
@@ -258,7 +258,7 @@ def test_every_cell_of_a_grid_is_labelled_in_its_corner():
 
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 def test_marks_leave_the_picture_that_is_shown_later_as_it_is(mode):
-    view = View.of(Image.fromarray(GREY).convert(mode))
+    view = View.of(Image.fromarray(GRAY).convert(mode))
     before = np.asarray(view.render()).copy()
     read("annotate_region", view, {"box": [0, 0, 1, 1], "label": "all"})
     read("show_grid", view)

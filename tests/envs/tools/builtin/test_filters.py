@@ -10,8 +10,8 @@ from skimage.filters import gaussian
 from viewbox.envs.tools.tool import call
 from viewbox.images.view import View
 
-COLOUR = cv2.GaussianBlur(np.random.default_rng(0).integers(0, 256, (70, 110, 3), dtype=np.uint8), (0, 0), 1)
-GREY = np.ascontiguousarray(COLOUR[..., 0])
+COLOR = cv2.GaussianBlur(np.random.default_rng(0).integers(0, 256, (70, 110, 3), dtype=np.uint8), (0, 0), 1)
+GRAY = np.ascontiguousarray(COLOR[..., 0])
 
 
 def after(image, name, **arguments):
@@ -27,7 +27,7 @@ def shown(image, name, **arguments):
 # ---- sharpness and noise
 
 
-@pytest.mark.parametrize("pixels", [GREY, COLOUR, GREY[:1], GREY[:2, :3]])
+@pytest.mark.parametrize("pixels", [GRAY, COLOR, GRAY[:1], GRAY[:2, :3]])
 @pytest.mark.parametrize("factor", [0.1, 0.6, 1.7, 3])
 def test_sharpness_is_that_of_pillow(pixels, factor):
     theirs = np.asarray(ImageEnhance.Sharpness(Image.fromarray(pixels)).enhance(factor), dtype=int)
@@ -36,15 +36,15 @@ def test_sharpness_is_that_of_pillow(pixels, factor):
 
 @pytest.mark.parametrize("sigma", [0.5, 1, 2.3, 5])
 def test_denoising_is_the_gaussian_of_scipy(sigma):
-    theirs = ndimage.gaussian_filter(GREY.astype(float), sigma, truncate=3, mode="reflect")
-    assert abs(shown(GREY, "denoise", sigma=sigma) - theirs).max() <= 1.5
+    theirs = ndimage.gaussian_filter(GRAY.astype(float), sigma, truncate=3, mode="reflect")
+    assert abs(shown(GRAY, "denoise", sigma=sigma) - theirs).max() <= 1.5
 
 
 @pytest.mark.parametrize("sigma", [0.7, 3])
-def test_denoising_colour_is_the_gaussian_of_scikit_image_in_each_channel(sigma):
-    theirs = gaussian(COLOUR.astype(float), sigma, truncate=3, mode="mirror", channel_axis=-1, preserve_range=True)
+def test_denoising_color_is_the_gaussian_of_scikit_image_in_each_channel(sigma):
+    theirs = gaussian(COLOR.astype(float), sigma, truncate=3, mode="mirror", channel_axis=-1, preserve_range=True)
     inside = np.s_[15:-15, 15:-15]  # its border modes are named otherwise
-    assert abs(shown(COLOUR, "denoise", sigma=sigma) - theirs)[inside].max() <= 1.5
+    assert abs(shown(COLOR, "denoise", sigma=sigma) - theirs)[inside].max() <= 1.5
 
 
 def test_denoising_takes_noise_away_and_leaves_the_mean():
@@ -59,15 +59,15 @@ def test_denoising_takes_noise_away_and_leaves_the_mean():
 
 @pytest.mark.parametrize("clip_limit", [1, 2, 4])
 @pytest.mark.parametrize("tiles", [2, 8, 16])
-def test_adaptive_equalisation_is_clahe_with_that_many_tiles_a_side(clip_limit, tiles):
-    theirs = cv2.createCLAHE(clipLimit=clip_limit, tileGridSize=(tiles, tiles)).apply(GREY)
-    assert (shown(GREY, "adaptive_equalize", clip_limit=clip_limit, tile_size=tiles) == theirs).all()
+def test_adaptive_equalization_is_clahe_with_that_many_tiles_a_side(clip_limit, tiles):
+    theirs = cv2.createCLAHE(clipLimit=clip_limit, tileGridSize=(tiles, tiles)).apply(GRAY)
+    assert (shown(GRAY, "adaptive_equalize", clip_limit=clip_limit, tile_size=tiles) == theirs).all()
 
 
 @pytest.mark.parametrize("level", [0, 7, 128, 255])
 @pytest.mark.parametrize("size", [(64, 64), (100, 37), (5, 5), (1, 1), (2, 300)])
 @pytest.mark.parametrize("tiles", [2, 8, 32])
-def test_adaptive_equalisation_leaves_a_uniform_picture(level, size, tiles):
+def test_adaptive_equalization_leaves_a_uniform_picture(level, size, tiles):
     uniform = np.full(size, level, np.uint8)
     assert (shown(uniform, "adaptive_equalize", tile_size=tiles, clip_limit=4) == uniform).all()
 
@@ -89,8 +89,8 @@ def test_the_clip_limit_bounds_how_far_noise_is_spread():
     assert shown(faint, "equalize_histogram").std() > 5 * spread[4]
 
 
-def test_adaptive_equalisation_raises_local_contrast():
-    dim = (GREY // 8 + 100).astype(np.uint8)
+def test_adaptive_equalization_raises_local_contrast():
+    dim = (GRAY // 8 + 100).astype(np.uint8)
     assert shown(dim, "adaptive_equalize").std() > 1.5 * dim.std()
 
 
@@ -158,33 +158,33 @@ def test_edges_of_a_larger_picture_are_found_in_its_finer_detail_after_a_zoom():
 
 
 def test_edges_of_an_unknown_method_are_refused_with_the_methods():
-    assert "allowed: sobel, laplacian" in call("detect_edges", View.of(GREY), {"method": "canny"})[1].error
+    assert "allowed: sobel, laplacian" in call("detect_edges", View.of(GRAY), {"method": "canny"})[1].error
 
 
 # ---- shapes
 
 PARTS = {"erode": "e", "dilate": "d", "open": "ed", "close": "de"}
-STEPS = {"e": ndimage.grey_erosion, "d": ndimage.grey_dilation}
+STEPS = {"e": ndimage.gray_erosion, "d": ndimage.gray_dilation}
 
 
 @pytest.mark.parametrize("operation", PARTS)
 @pytest.mark.parametrize("iterations", [1, 2, 5])
-def test_morphology_honours_its_iterations(operation, iterations):
-    expected = GREY
+def test_morphology_honors_its_iterations(operation, iterations):
+    expected = GRAY
     for part in PARTS[operation]:
         for _ in range(iterations):
             expected = STEPS[part](expected, size=(3, 3), mode="reflect")
-    assert (shown(GREY, "morphological", operation=operation, iterations=iterations) == expected).all()
+    assert (shown(GRAY, "morphological", operation=operation, iterations=iterations) == expected).all()
 
 
 @pytest.mark.parametrize("iterations", [1, 3])
 def test_a_threshold_makes_the_picture_black_and_white_first(iterations):
-    opened = ndimage.binary_opening(GREY > 120, np.ones((3, 3)), iterations=iterations)
-    ours = shown(GREY, "morphological", operation="open", iterations=iterations, threshold_value=120)
+    opened = ndimage.binary_opening(GRAY > 120, np.ones((3, 3)), iterations=iterations)
+    ours = shown(GRAY, "morphological", operation="open", iterations=iterations, threshold_value=120)
     inside = np.s_[iterations:-iterations, iterations:-iterations]  # scipy's outside is black
     assert set(np.unique(ours)) <= {0, 255}
     assert ((ours > 0) == opened)[inside].mean() > 0.98
-    assert (ours == ndimage.grey_opening(255 * (GREY > 120), (3, 3)))[inside].all() or iterations > 1
+    assert (ours == ndimage.gray_opening(255 * (GRAY > 120), (3, 3)))[inside].all() or iterations > 1
 
 
 def test_opening_removes_what_is_narrower_than_its_iterations_reach():
@@ -206,5 +206,5 @@ def test_a_threshold_of_the_brightest_level_leaves_black():
 
 
 def test_a_threshold_that_is_not_given_is_not_stated():
-    result = call("morphological", View.of(GREY), {"operation": "erode"})[1]
+    result = call("morphological", View.of(GRAY), {"operation": "erode"})[1]
     assert result.facts == {"operation": "erode", "iterations": 1, "size": (110, 70)}

@@ -117,9 +117,9 @@ def marker_in(rng, now):
     return box if inside else None
 
 
-def middle(grey):
+def middle(gray):
     """(x, y) of the middle of what is brighter than half the brightest."""
-    rows, columns = np.nonzero(grey > grey.max() / 2)
+    rows, columns = np.nonzero(gray > gray.max() / 2)
     return (columns.min() + columns.max() + 1) / 2, (rows.min() + rows.max() + 1) / 2
 
 
@@ -133,11 +133,11 @@ def test_a_painted_marker_is_where_the_transform_says_in_ten_thousand_chains():
         if box is None:
             continue
         shown = replayed(now, Source.of(painted(depth, (height, width), box)))
-        grey = np.asarray(shown.render().convert("L"), dtype=float)
+        gray = np.asarray(shown.render().convert("L"), dtype=float)
         scale = (width, height, width, height)
         u1, v1, u2, v2 = now.box_from_original([edge / side for edge, side in zip(box, scale, strict=True)])
         said = (u1 + u2) / 2 * now.size[0], (v1 + v2) / 2 * now.size[1]
-        assert middle(grey) == pytest.approx(said, abs=1), (depth, now)
+        assert middle(gray) == pytest.approx(said, abs=1), (depth, now)
         magnified = (u2 - u1) * now.size[0] > box[2] - box[0]
         met.update(["all", depth, "magnified" if magnified else "not"])
         met.update({"turned": now.turned, "mirror image": now.is_mirror_image})

@@ -10,8 +10,8 @@ from skimage.exposure import equalize_hist
 from viewbox.envs.tools.tool import TOOLS, call
 from viewbox.images.view import View
 
-COLOUR = np.random.default_rng(0).integers(20, 200, (60, 90, 3), dtype=np.uint8)
-GREY = np.ascontiguousarray(COLOUR[..., 0])
+COLOR = np.random.default_rng(0).integers(20, 200, (60, 90, 3), dtype=np.uint8)
+GRAY = np.ascontiguousarray(COLOR[..., 0])
 DEEP = np.random.default_rng(1).integers(0, 4000, (60, 90)).astype(np.uint16)
 
 # every intensity tool with arguments it takes on any of these pictures
@@ -33,7 +33,7 @@ CALLS = [
     ("invert", {}),
 ]
 NAMES = sorted({name for name, _ in CALLS})
-KEEP_COLOUR = {"adjust_contrast", "adjust_brightness", "adjust_sharpness", "denoise"}
+KEEP_COLOR = {"adjust_contrast", "adjust_brightness", "adjust_sharpness", "denoise"}
 # value by value: the same whatever part of the picture is shown
 POINTWISE = {"adjust_contrast", "adjust_brightness", "threshold", "window_level", "equalize_histogram", "invert"}
 
@@ -57,7 +57,7 @@ def luma(pixels):
 # ---- point operations
 
 
-@pytest.mark.parametrize("pixels", [GREY, COLOUR])
+@pytest.mark.parametrize("pixels", [GRAY, COLOR])
 @pytest.mark.parametrize("factor", [0.5, 0.77, 1, 1.3, 2])
 def test_brightness_is_that_of_pillow(pixels, factor):
     theirs = np.asarray(ImageEnhance.Brightness(Image.fromarray(pixels)).enhance(factor), dtype=int)
@@ -65,30 +65,30 @@ def test_brightness_is_that_of_pillow(pixels, factor):
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.3, 3])
-def test_contrast_takes_the_mean_of_a_colour_picture_as_pillow_does(factor):
-    theirs = np.asarray(ImageEnhance.Contrast(Image.fromarray(COLOUR)).enhance(factor), dtype=int)
-    assert abs(shown(COLOUR, ("adjust_contrast", {"factor": factor})) - theirs).max() <= 1
+def test_contrast_takes_the_mean_of_a_color_picture_as_pillow_does(factor):
+    theirs = np.asarray(ImageEnhance.Contrast(Image.fromarray(COLOR)).enhance(factor), dtype=int)
+    assert abs(shown(COLOR, ("adjust_contrast", {"factor": factor})) - theirs).max() <= 1
 
 
 @pytest.mark.parametrize("name", ["adjust_contrast", "adjust_brightness", "adjust_sharpness"])
 def test_a_factor_of_one_changes_nothing(name):
-    assert (shown(COLOUR, (name, {"factor": 1})) == COLOUR).all()
+    assert (shown(COLOR, (name, {"factor": 1})) == COLOR).all()
 
 
 def test_inversion_takes_each_value_from_255():
-    assert (shown(GREY, ("invert", {})) == 255 - GREY.astype(int)).all()
+    assert (shown(GRAY, ("invert", {})) == 255 - GRAY.astype(int)).all()
 
 
-def test_inverting_colour_inverts_its_luma():
-    assert abs(shown(COLOUR, ("invert", {})) - (255 - luma(COLOUR))).max() <= 1
+def test_inverting_color_inverts_its_luma():
+    assert abs(shown(COLOR, ("invert", {})) - (255 - luma(COLOR))).max() <= 1
 
 
 def test_inverting_twice_is_where_one_began():
-    assert (shown(GREY, ("invert", {}), ("invert", {})) == GREY).all()
+    assert (shown(GRAY, ("invert", {}), ("invert", {})) == GRAY).all()
 
 
-def test_equalisation_is_that_of_pillow_and_of_the_textbook():
-    skewed = (255 * (GREY / 255.0) ** 3).astype(np.uint8)
+def test_equalization_is_that_of_pillow_and_of_the_textbook():
+    skewed = (255 * (GRAY / 255.0) ** 3).astype(np.uint8)
     ours = shown(skewed, ("equalize_histogram", {}))
     counts = np.bincount(skewed.ravel(), minlength=256)
     cdf = counts.cumsum()
@@ -97,12 +97,12 @@ def test_equalisation_is_that_of_pillow_and_of_the_textbook():
     assert abs(ours - np.asarray(ImageOps.equalize(Image.fromarray(skewed)), dtype=int)).max() <= counts.max() / 10
 
 
-def test_equalisation_follows_the_rank_that_scikit_image_finds():
-    ours, theirs = shown(GREY, ("equalize_histogram", {})), equalize_hist(GREY) * 255
-    assert abs(ours - theirs).max() <= 255 * (np.bincount(GREY.ravel()).max() / GREY.size) + 1  # where black begins
+def test_equalization_follows_the_rank_that_scikit_image_finds():
+    ours, theirs = shown(GRAY, ("equalize_histogram", {})), equalize_hist(GRAY) * 255
+    assert abs(ours - theirs).max() <= 255 * (np.bincount(GRAY.ravel()).max() / GRAY.size) + 1  # where black begins
 
 
-def test_equalisation_leaves_a_uniform_picture():
+def test_equalization_leaves_a_uniform_picture():
     assert (shown(np.full((9, 9), 77, np.uint8), ("equalize_histogram", {})) == 77).all()
 
 
@@ -117,31 +117,31 @@ def test_a_deep_picture_is_changed_as_it_is_displayed():
 
 
 @pytest.mark.parametrize(("name", "arguments"), CALLS)
-def test_colour_is_kept_or_dropped_as_the_table_says(name, arguments):
-    assert after(COLOUR, (name, arguments)).render().mode == ("RGB" if name in KEEP_COLOUR else "L")
+def test_color_is_kept_or_dropped_as_the_table_says(name, arguments):
+    assert after(COLOR, (name, arguments)).render().mode == ("RGB" if name in KEEP_COLOR else "L")
 
 
 @pytest.mark.parametrize(("name", "arguments"), CALLS)
 def test_a_result_states_its_arguments_and_the_size(name, arguments):
-    _, result = call(name, View.of(GREY), arguments)
+    _, result = call(name, View.of(GRAY), arguments)
     assert result.facts.items() >= {**arguments, "size": (90, 60)}.items()
 
 
 @pytest.mark.parametrize(("name", "arguments"), CALLS)
 def test_coordinates_stay(name, arguments):
-    before = View.of(COLOUR).zoom(2, (0.3, 0.3)).rotate()
+    before = View.of(COLOR).zoom(2, (0.3, 0.3)).rotate()
     now = after(before, (name, arguments))
     assert (now.matrix, now.size) == (before.matrix, before.size)
 
 
 @pytest.mark.parametrize(("name", "arguments"), CALLS)
 def test_one_undo_takes_it_back(name, arguments):
-    before = View.of(COLOUR)
+    before = View.of(COLOR)
     assert after(before, (name, arguments)).undo() is before
 
 
 @pytest.mark.parametrize(("name", "arguments"), CALLS)
-@pytest.mark.parametrize("source", [GREY, COLOUR, DEEP, DEEP.astype(np.float32)])
+@pytest.mark.parametrize("source", [GRAY, COLOR, DEEP, DEEP.astype(np.float32)])
 def test_neither_the_source_nor_the_view_before_is_written_to(name, arguments, source):
     source = source.copy()
     before = View.of(source)
@@ -152,7 +152,7 @@ def test_neither_the_source_nor_the_view_before_is_written_to(name, arguments, s
 
 
 @pytest.mark.parametrize(("name", "arguments"), [item for item in CALLS if item[0] in POINTWISE])
-@pytest.mark.parametrize("source", [GREY, DEEP])
+@pytest.mark.parametrize("source", [GRAY, DEEP])
 def test_statistics_are_fixed_at_the_call(name, arguments, source):
     part = (1 / 3, 0.25, 2 / 3, 0.75)
     now = after(source, (name, arguments))
@@ -161,12 +161,12 @@ def test_statistics_are_fixed_at_the_call(name, arguments, source):
 
 def test_the_order_of_calls_is_the_order_of_operations():
     brighter, inverted = ("adjust_brightness", {"factor": 2}), ("invert", {})
-    assert (shown(GREY, brighter, inverted) == 255 - np.minimum(255, 2 * GREY.astype(int))).all()
-    assert (shown(GREY, inverted, brighter) == np.minimum(255, 2 * (255 - GREY.astype(int)))).all()
+    assert (shown(GRAY, brighter, inverted) == 255 - np.minimum(255, 2 * GRAY.astype(int))).all()
+    assert (shown(GRAY, inverted, brighter) == np.minimum(255, 2 * (255 - GRAY.astype(int)))).all()
 
 
 @pytest.mark.parametrize(("name", "arguments"), CALLS)
-@pytest.mark.parametrize("source", [COLOUR, DEEP])
+@pytest.mark.parametrize("source", [COLOR, DEEP])
 def test_a_chain_is_the_same_drawn_step_by_step_and_all_at_once(name, arguments, source):
     steps = after(source, ("adjust_brightness", {"factor": 0.8}), (name, arguments))
     at_once = View.of(source)
@@ -180,9 +180,9 @@ SHAPES = {"one pixel": (1, 1), "2x3": (3, 2), "very long": (2, 5000), "very tall
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize(("name", "arguments"), CALLS)
-@pytest.mark.parametrize("kind", ["grey", "colour", "deep"])
+@pytest.mark.parametrize("kind", ["gray", "color", "deep"])
 def test_odd_pictures_survive_every_tool(shape, name, arguments, kind):
-    pixels = np.full(shape + ((3,) if kind == "colour" else ()), 100, np.uint16 if kind == "deep" else np.uint8)
+    pixels = np.full(shape + ((3,) if kind == "color" else ()), 100, np.uint16 if kind == "deep" else np.uint8)
     now = after(View.of(pixels, max_pixels=4096), (name, arguments))
     for view in (now, now.zoom(2)):
         picture = view.shown()
@@ -208,7 +208,7 @@ RANGES = [
 @pytest.mark.parametrize(("name", "argument", "low", "high", "others"), RANGES)
 def test_a_number_out_of_range_is_told_the_range(name, argument, low, high, others):
     for value in (low - 1, high + 1):
-        said = call(name, View.of(GREY), {**others, argument: value})[1].error
+        said = call(name, View.of(GRAY), {**others, argument: value})[1].error
         assert f"{name}: {argument} = {value}" in said
         assert f"allowed: {low:g} to {high:g}" in said
 
@@ -218,7 +218,7 @@ def test_the_ends_of_a_range_are_allowed(name, argument, low, high, others):
     if name == "threshold":  # which has a least width as well
         low, high = (0, 205) if argument == "lower" else (50, 255)
     for value in (low, high):
-        assert call(name, View.of(GREY), {**others, argument: value})[1].success
+        assert call(name, View.of(GRAY), {**others, argument: value})[1].success
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -234,10 +234,10 @@ REFUSALS = ("misses the data", "undo or reset first", "allowed: at least 10x10",
 @given(
     st.lists(st.sampled_from(CALLS) | GEOMETRY, min_size=1, max_size=8),
     st.tuples(st.integers(20, 70), st.integers(20, 70)),
-    st.sampled_from(["grey", "colour", "uint16", "int16", "float32"]),
+    st.sampled_from(["gray", "color", "uint16", "int16", "float32"]),
 )
 def test_any_chain_of_tools_gives_8_bits_of_the_size_it_says(chain, size, kind):
-    values = np.random.default_rng(size).integers(0, 256, (*size, 3) if kind == "colour" else size)
+    values = np.random.default_rng(size).integers(0, 256, (*size, 3) if kind == "color" else size)
     view = View.of(values.astype(kind if "t" in kind else "uint8"), max_pixels=2000)
     for name, arguments in chain:
         view, result = call(name, view, arguments)
