@@ -1,12 +1,13 @@
 # make quickstart   sets everything up, then trains the shipped tiny model (configs/quickstart.yaml)
-# make test         sets everything up, then lint, types, tests
+# make check        sets everything up, then lint, types and the fast tests: under 90 seconds, for while you work
+# make test         sets everything up, then lint, types and all tests, in parallel processes
 # The first install takes minutes: torch alone is gigabytes where pip chooses its CUDA build. Later calls reuse .venv.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 SEED ?= 0
 
-.PHONY: quickstart test setup lint types clean
+.PHONY: quickstart check test setup lint types clean
 
 setup: $(VENV)/.installed
 
@@ -28,8 +29,14 @@ types: setup
 	$(BIN)/python -m pip install --quiet --no-deps --target build/typed .
 	cd build/typed && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml -p viewbox
 
+# One process a core; each test file stays in one process, which makes its models and runs once.
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
+
+check: setup lint types
+	$(PYTEST) -m "not slow"
+
 test: setup lint types
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 clean:
 	rm -rf build .venv *.egg-info

@@ -164,7 +164,7 @@ def test_edges_of_an_unknown_method_are_refused_with_the_methods():
 # ---- shapes
 
 PARTS = {"erode": "e", "dilate": "d", "open": "ed", "close": "de"}
-STEPS = {"e": ndimage.gray_erosion, "d": ndimage.gray_dilation}
+STEPS = {"e": ndimage.grey_erosion, "d": ndimage.grey_dilation}
 
 
 @pytest.mark.parametrize("operation", PARTS)
@@ -184,7 +184,7 @@ def test_a_threshold_makes_the_picture_black_and_white_first(iterations):
     inside = np.s_[iterations:-iterations, iterations:-iterations]  # scipy's outside is black
     assert set(np.unique(ours)) <= {0, 255}
     assert ((ours > 0) == opened)[inside].mean() > 0.98
-    assert (ours == ndimage.gray_opening(255 * (GRAY > 120), (3, 3)))[inside].all() or iterations > 1
+    assert (ours == ndimage.grey_opening(255 * (GRAY > 120), (3, 3)))[inside].all() or iterations > 1
 
 
 def test_opening_removes_what_is_narrower_than_its_iterations_reach():
