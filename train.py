@@ -42,7 +42,9 @@ def _main(argv: Sequence[str] | None) -> int:
         prog="train.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, epilog=sections()
     )
     parser.add_argument("config", help="a YAML file, or the name of a shipped one")
-    parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="e.g. train.learning_rate=1e-5")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="key.path=value", help="e.g. train.learning_rate=1e-5"
+    )
     parser.add_argument(
         "--resume",
         nargs="?",

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, PrivateAttr, ValidationError, model_serializer
 
 from viewbox.configs import yaml_reader
-from viewbox.configs.validation import problems, sentence
+from viewbox.configs.validation import describe_errors
 from viewbox.configs.yaml_reader import Document
 from viewbox.errors import ConfigError, ViewboxError, unknown
 
@@ -259,16 +259,15 @@ def parse(raw: Mapping[str, Any], document: Document | None = None) -> Config:
     try:
         config = Config.model_validate(dict(raw))
     except ValidationError as error:
-        found = problems(Config, error, raw)
-        raise ConfigError(
-            "\n".join(f"{document.where(path)}: {sentence(path, words)}" for path, words in found)
-        ) from error
+        problems = describe_errors(error, Config, raw)
+        text = "\n".join(f"{document.where(problem.key)}: {problem}" for problem in problems)
+        raise ConfigError(text, key=problems[0].key) from error
     config._document = document
     with located(config):
         if (config.model.name is None) == (config.model.tiny is None):
-            raise ConfigError("model needs exactly one of `name` and `tiny`")
+            raise ConfigError("model needs exactly one of `name` and `tiny`", key="model")
         if config.train.method == "sft" and (config.train.episodes is None) == (config.train.demonstrations is None):
-            raise ConfigError("train with method sft needs exactly one of `episodes` and `demonstrations`")
+            raise ConfigError("train with method sft needs exactly one of `episodes` and `demonstrations`", key="train")
     return config
 
 
@@ -277,10 +276,10 @@ _KEY_PATH = re.compile(r"[a-z_]\w*(\.\w+)*")
 
 @contextmanager
 def located(config: Config) -> Iterator[None]:
-    """Errors raised inside say where in the file the setting stands, which their message begins with.
+    """Errors raised inside also say where in the file their `key` is set.
 
     >>> with located(parse({"model": {"name": "m"}, "env": {"name": "digits"}})):
-    ...     raise ConfigError("train.beta = 2: allowed: 0")
+    ...     raise ConfigError("train.beta = 2: allowed: 0", key="train.beta")
     Traceback (most recent call last):
     viewbox.errors.ConfigError: config: train.beta = 2: allowed: 0
     """
@@ -289,4 +288,5 @@ def located(config: Config) -> Iterator[None]:
     except ViewboxError as error:
         begins = _KEY_PATH.match(str(error))
         key = getattr(error, "key", None) or (begins[0] if begins else "")
-        raise type(error)(f"{config._document.where(key)}: {error}") from error
+        error.args = (f"{config._document.where(key)}: {error}",)
+        raise

@@ -1,17 +1,22 @@
-"""What a setting takes, in words: for messages about wrong values and for the documentation.
+"""What a setting takes, in words: for error messages and for the documentation.
 
-pydantic checks; what it says about a mistake is for programrs. Here the same annotations are read out for people, so
-that a message and `docs/configuration.md` say the same.
+pydantic checks; its own messages are for programmers. Here the same annotations are put into words for users, which
+is why an error message and `docs/configuration.md` agree. `RENAMED` lists the old names of settings.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ByteSize, ValidationError
 from pydantic.fields import FieldInfo
 
 from viewbox.errors import hint, unknown
+
+# Old key -> new key, of any section, reward or environment. `rollout.old` renames the key of that section only; the new
+# name is written with its section if it moved to another.
+RENAMED: dict[str, str] = {}
 
 _PLAIN: dict[Any, str] = {
     bool: "true or false",
@@ -66,51 +71,96 @@ def takes(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     return " ".join([words, " and ".join(limits)]) if limits else words
 
 
-def problems(model: type[BaseModel], error: ValidationError, given: Any) -> list[tuple[str, str]]:
-    """What is wrong with `given`, as (key path, sentence without the path), each key once.
+class Problem(NamedTuple):
+    """One mistake: `key` is the path of the setting, `text` the sentence without it, `given` the value."""
+
+    key: str
+    text: str
+    given: Any = None
+
+    def __str__(self) -> str:
+        joint = " " if self.text.startswith("=") or not self.key else ": "
+        return f"{self.key}{joint}{self.text}".strip()
+
+
+def describe_errors(error: ValidationError, expected: Any, given: Any, *, noun: str = "type") -> list[Problem]:
+    """Every mistake pydantic found in `given`, in words, each key once.
+
+    `expected` is what `given` was validated against: a model, a dataclass, a union told apart by a tag, any annotation.
+    `noun` names what such a tag stands for (`reward`).
 
     >>> class Size(BaseModel):
     ...     width: int
     >>> try:
     ...     Size.model_validate({"width": "wide"})
     ... except ValidationError as error:
-    ...     problems(Size, error, {"width": "wide"})
-    [('width', "= 'wide': allowed: a whole number")]
+    ...     print(*describe_errors(error, Size, {"width": "wide"}))
+    width = 'wide': allowed: a whole number
     """
-    found: dict[str, str] = {}
-    for one in error.errors():
-        path, sentence = _problem(model, one, given)
-        found.setdefault(path, sentence)
-    return list(found.items())
+    problems: dict[str, Problem] = {}
+    for detail in error.errors():
+        problem = _describe_error(expected, detail, given, noun)
+        problems.setdefault(problem.key, problem)
+    return list(problems.values())
 
 
-def sentence(path: str, words: str) -> str:
-    """A key path and what is wrong with it, joined."""
-    return f"{path} {words}" if words.startswith("=") else f"{path}: {words}"
+def describe_unknown_key(
+    kind: str, key: str, allowed: Iterable[str], *, path: str = "", synonyms: Mapping[str, str] | None = None
+) -> str:
+    """The sentence for a key that does not exist: its new name, the usual name of a synonym, or the nearest key.
+
+    `path` is the whole key path, for renamed keys that are listed with their section.
+
+    >>> describe_unknown_key("key", "slot", ["slots", "top_p"])
+    "unknown key 'slot'; allowed: slots, top_p (did you mean 'slots'?)"
+    >>> describe_unknown_key("key", "lr", ["learning_rate"], synonyms={"lr": "learning_rate"})
+    "unknown key 'lr' (did you mean 'learning_rate'?)"
+    """
+    names = set(allowed)
+    renamed = RENAMED.get(path) or RENAMED.get(key)
+    if renamed is not None and (renamed in names or "." in renamed):
+        return f"unknown {kind} {key!r}; it is now {renamed!r}"
+    synonym = (synonyms or {}).get(key)
+    if synonym in names:
+        return f"unknown {kind} {key!r} (did you mean {synonym!r}?)"
+    return unknown(kind, key, names)
 
 
-def _problem(model: type[BaseModel], error: Any, given: Any) -> tuple[str, str]:
-    kind, loc = error["type"], error["loc"]
-    if kind == "extra_forbidden":
-        path, annotation, _ = _walk(model, loc[:-1], given)
-        names = getattr(model_in(annotation), "model_fields", {})
-        return ".".join([*path, str(loc[-1])]), unknown("key", str(loc[-1]), names)
-    path, annotation, metadata = _walk(model, loc, given)
-    if kind in ("invalid_key", "string_type") and loc and not path:
-        return str(loc[0]), "allowed: a key that is text"
-    where, value = ".".join(path), error["input"]
-    if kind == "missing":
-        return where, f"is missing; allowed: {takes(annotation, metadata)}"
-    if kind == "value_error":
-        return where, f"= {value!r:.80}: {error['msg'].removeprefix('Value error, ')}"
-    return where, f"= {value!r:.80}: allowed: {takes(annotation, metadata)}{hint(value, _choices(annotation))}"
+def _describe_error(expected: Any, detail: Any, given: Any, noun: str) -> Problem:
+    kind, loc, value = detail["type"], detail["loc"], detail["input"]
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+        path, annotation, _ = _follow(expected, loc[:-1], given)
+        key = ".".join([*path, str(loc[-1])])
+        return Problem(key, describe_unknown_key("key", str(loc[-1]), _get_keys(annotation), path=key), value)
+    path, annotation, metadata = _follow(expected, loc, given)
+    if kind in ("invalid_key", "string_type") and loc and not path and isinstance(given, Mapping):
+        return Problem(str(loc[0]), "allowed: a key that is text", value)
+    key, allowed = ".".join(path), takes(annotation, metadata)
+    match kind:
+        case "union_tag_invalid":
+            tags = [tag.strip().strip("'") for tag in detail["ctx"]["expected_tags"].split(",")]
+            return Problem(key, unknown(noun, str(detail["ctx"]["tag"]), tags), value)
+        case "union_tag_not_found":
+            tag = detail["ctx"]["discriminator"].strip("'")
+            tags = [name for member in _get_members(annotation) for name in _get_tags(member, tag)]
+            return Problem(".".join([*path, tag]), f"is missing; allowed: {', '.join(sorted(tags))}", value)
+        case "missing" | "missing_argument":
+            return Problem(key, f"is missing; allowed: {allowed}")
+        case "value_error" | "assertion_error":
+            reason = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+            return Problem(key, f"= {value!r:.80}: {reason}", value)
+    return Problem(key, f"= {value!r:.80}: allowed: {allowed}{hint(value, _choices(annotation))}", value)
 
 
-def _walk(annotation: Any, loc: Sequence[Any], given: Any) -> tuple[list[str], Any, Any]:
-    """The keys of pydantic's location, which also names the members of unions, and the type that stands there."""
+def _follow(annotation: Any, loc: Sequence[Any], given: Any) -> tuple[list[str], Any, Any]:
+    """The keys of pydantic's location, which also names members of unions, and the type at its end."""
     path: list[str] = []
     metadata: Any = ()
     for part in loc:
+        member = _find_member(annotation, part)
+        if member is not None:
+            annotation, metadata = member, ()
+            continue
         step = _step(annotation, part, given)
         if step is None:
             continue
@@ -123,7 +173,7 @@ def _walk(annotation: Any, loc: Sequence[Any], given: Any) -> tuple[list[str], A
 
 
 def _step(annotation: Any, part: Any, given: Any) -> tuple[Any, Any] | None:
-    """The type of one key or item of a type; None where it has none of that name."""
+    """The type and limits of one key or item of a type; None if it has none of that name."""
     annotation, _ = _bare(annotation)
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
@@ -131,11 +181,44 @@ def _step(annotation: Any, part: Any, given: Any) -> tuple[Any, Any] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         field = annotation.model_fields.get(str(part))
         return None if field is None else (field.annotation, field.metadata)
+    if is_dataclass(annotation):
+        hints = get_type_hints(annotation, include_extras=True)
+        return (hints[part], ()) if part in hints else None
     if origin in (dict, Mapping) and isinstance(given, Mapping) and part in given:
         return inner[1], ()
     if origin in (list, tuple, Sequence) and isinstance(part, int):
         return (inner[part] if origin is tuple and part < len(inner) and inner[-1] is not Ellipsis else inner[0]), ()
     return None
+
+
+def _get_members(annotation: Any) -> list[Any]:
+    """The members of a union, without None."""
+    annotation, _ = _bare(annotation)
+    if get_origin(annotation) not in (Union, UnionType):
+        return []
+    members = [member for member in get_args(annotation) if member is not NoneType]
+    return _get_members(members[0]) if len(members) == 1 else members
+
+
+def _get_tags(member: Any, field: str) -> tuple[Any, ...]:
+    """What the field of a union's member may be, if the members are told apart by it."""
+    if is_dataclass(member):
+        annotation = get_type_hints(member, include_extras=True).get(field)
+    else:
+        annotation = getattr(getattr(member, "model_fields", {}).get(field), "annotation", None)
+    return get_args(annotation) if get_origin(annotation) is Literal else ()
+
+
+def _find_member(annotation: Any, tag: Any) -> Any:
+    """The member of a union that its `type` names; None if `annotation` is not such a union."""
+    return next((member for member in _get_members(annotation) if tag in _get_tags(member, "type")), None)
+
+
+def _get_keys(annotation: Any) -> Iterable[str]:
+    """The keys of a model or dataclass, also of one in a union."""
+    if is_dataclass(annotation):
+        return [field.name for field in fields(annotation)]
+    return getattr(model_in(annotation), "model_fields", {})
 
 
 def _bare(annotation: Any, metadata: Iterable[Any] = ()) -> tuple[Any, list[str]]:

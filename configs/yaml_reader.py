@@ -4,6 +4,7 @@ YAML 1.1 has traps: a key given twice silently wins, `1e-4` is text, a tab is an
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,22 +62,58 @@ class Document:
         return next((self.places[path] for path in paths if path in self.places), self.name)
 
     def override(self, text: str) -> None:
-        """Sets what `key.path=value` says; sections that were not there are made."""
+        """Sets one `key.path=value`; creates the sections on the way that are missing."""
         place = f"{self.name}, override {text if len(text) < 80 else text[:79] + '…'!r}"
-        key, equals, value = text.partition("=")
-        if not equals or not all(key.split(".")):
-            raise ConfigError(f"{place}: write key.path=value")
-        at: Any = self.values
-        *path, last = key.split(".")
-        for depth, part in enumerate(path, 1):
-            if at.get(part) is None:
-                at[part] = {}
-                self.places[".".join(path[:depth])] = place
-            at = at[part]
-            if not isinstance(at, dict):
-                raise ConfigError(f"{place}: {part!r} is not a section, it has no keys")
-        at[last], _ = parse(value, place)
+        key, value = parse_key_value(text, place)
+        for created in set_nested(self.values, key, value, place):
+            self.places[created] = place
         self.places = {path: at for path, at in self.places.items() if not path.startswith(f"{key}.")} | {key: place}
+
+
+def parse_key_value(text: str, origin: str = "") -> tuple[str, Any]:
+    """The key path and the value, read as YAML, of `key.path=value`; `origin` begins the error message.
+
+    >>> parse_key_value("train.learning_rate=1e-4"), parse_key_value("tools=[zoom, crop]")
+    (('train.learning_rate', 0.0001), ('tools', ['zoom', 'crop']))
+    """
+    key, equals, value = text.partition("=")
+    origin = origin or repr(text)
+    if not equals or not all(part.strip() for part in key.split(".")):
+        raise ConfigError(f"{origin}: write key.path=value")
+    return key.strip(), parse(value, origin)[0]
+
+
+def parse_key_values(texts: Iterable[str], origin: str = "") -> dict[str, Any]:
+    """Several `key.path=value` as one mapping; dots in a key lead into inner mappings.
+
+    >>> parse_key_values(["noise=1e-4", "max_calls.zoom=2"])
+    {'noise': 0.0001, 'max_calls': {'zoom': 2}}
+    """
+    values: dict[str, Any] = {}
+    for text in texts:
+        place = f"{origin} {text!r}".strip()
+        set_nested(values, *parse_key_value(text, place), place)
+    return values
+
+
+def set_nested(values: dict[str, Any], key: str, value: Any, origin: str = "") -> list[str]:
+    """Sets the value at a key path in place, and returns the paths of the mappings it had to create.
+
+    >>> values = {"a": {"b": 1}}
+    >>> set_nested(values, "a.c.d", 2), values
+    (['a.c'], {'a': {'b': 1, 'c': {'d': 2}}})
+    """
+    *parents, last = key.split(".")
+    created: list[str] = []
+    for depth, part in enumerate(parents, 1):
+        if values.get(part) is None:
+            values[part] = {}
+            created.append(".".join(parents[:depth]))
+        values = values[part]
+        if not isinstance(values, dict):
+            raise ConfigError(f"{origin or key}: {part!r} is not a section, it has no keys")
+    values[last] = value
+    return created
 
 
 def read(path: Path) -> Document:

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, TypeVar, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from viewbox.configs.validation import problems, sentence, takes
-from viewbox.errors import ConfigError, unknown
+from viewbox.configs.validation import describe_errors, describe_unknown_key, takes
+from viewbox.errors import ConfigError
 
 T = TypeVar("T")
 
@@ -37,12 +37,12 @@ def checked(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
     who = getattr(cls, "name", cls.__name__)
     for name in given:
         if name not in model.model_fields:
-            raise ConfigError(f"{who}: {unknown('setting', name, model.model_fields)}", key=name)
+            raise ConfigError(f"{who}: {describe_unknown_key('setting', name, model.model_fields)}", key=name)
     try:
         found = model.model_validate(dict(given))
     except ValidationError as error:
-        path, words = problems(model, error, given)[0]
-        raise ConfigError(f"{who}: {sentence(path, words)}", key=path) from error
+        problem = describe_errors(error, model, given)[0]
+        raise ConfigError(f"{who}: {problem}", key=problem.key) from error
     for name, value in given.items():
         if isinstance(value, bool) and type(getattr(found, name)) in (
             int,

@@ -15,8 +15,8 @@ from typing import Any, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from viewbox.configs.schema import Config
-from viewbox.configs.validation import takes
-from viewbox.errors import ConfigError, hint, unknown
+from viewbox.configs.validation import describe_errors, describe_unknown_key
+from viewbox.errors import ConfigError, hint
 from viewbox.training.grpo.dynamic_sampling import check_groups
 
 # Arguments of TRL and transformers that a run sets itself, and the key that decides instead.
@@ -38,6 +38,42 @@ OWNED = {
     "vllm_importance_sampling_clip_max": "train.importance_cap",
     "vllm_importance_sampling_clip_min": "nothing: ratios have no lower bound",
     "vllm_importance_sampling_cap": "train.importance_cap",
+}
+# Common names of TRL's arguments elsewhere
+SYNONYMS = {
+    "lr": "learning_rate",
+    "wd": "weight_decay",
+    "epochs": "num_train_epochs",
+    "num_epochs": "num_train_epochs",
+    "n_epochs": "num_train_epochs",
+    "steps": "max_steps",
+    "num_steps": "max_steps",
+    "train_steps": "max_steps",
+    "batch_size": "per_device_train_batch_size",
+    "train_batch_size": "per_device_train_batch_size",
+    "micro_batch_size": "per_device_train_batch_size",
+    "group_size": "num_generations",
+    "n_generations": "num_generations",
+    "rollouts_per_prompt": "num_generations",
+    "grad_accum": "gradient_accumulation_steps",
+    "accumulation_steps": "gradient_accumulation_steps",
+    "grad_clip": "max_grad_norm",
+    "clip_grad": "max_grad_norm",
+    "gradient_clipping": "max_grad_norm",
+    "warmup": "warmup_steps",
+    "scheduler": "lr_scheduler_type",
+    "lr_scheduler": "lr_scheduler_type",
+    "optimizer": "optim",
+    "kl": "beta",
+    "kl_coef": "beta",
+    "kl_beta": "beta",
+    "clip_eps": "epsilon",
+    "cliprange": "epsilon",
+    "loss": "loss_type",
+    "checkpointing": "gradient_checkpointing",
+    "save_every": "save_steps",
+    "log_every": "logging_steps",
+    "precision": "bf16",
 }
 # Values that TRL only looks at during the first step (trl 1.16)
 CHOICES = {
@@ -108,14 +144,17 @@ def _check_names_and_types(cls: Any, given: Mapping[str, Any]) -> None:
         if name in OWNED:
             raise ConfigError(f"train.{name}: is set by viewbox; what decides it is {OWNED[name]}")
         if name not in allowed:
-            raise ConfigError(f"train.{name}: {unknown('key', name, allowed - OWNED.keys())}")
+            text = describe_unknown_key("key", name, allowed - OWNED.keys(), path=f"train.{name}", synonyms=SYNONYMS)
+            raise ConfigError(f"train.{name}: {text}", key=f"train.{name}")
         _check_choice(name, value, hints[name])
         if not set(get_args(hints[name]) or (hints[name],)) <= {int, float, bool, type(None)}:
             continue  # text and mappings are read in many forms
         try:
             TypeAdapter(hints[name]).validate_python(value, strict=True)
         except ValidationError as error:
-            raise ConfigError(f"train.{name} = {value!r:.80}: allowed: {takes(hints[name])}") from error
+            raise ConfigError(
+                f"train.{name} {describe_errors(error, hints[name], value)[0]}", key=f"train.{name}"
+            ) from error
 
 
 def _check_choice(name: str, value: Any, annotation: Any) -> None:

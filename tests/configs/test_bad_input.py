@@ -131,6 +131,8 @@ KEYS = [
     case("unknown argument of the trainer", "line 19: train.num_generation: unknown key",
          "did you mean 'num_generations'?",
          lines={19: "  num_generation: 4"}),
+    case("another library's name of an argument", "line 19: train.lr: unknown key 'lr' (did you mean 'learning_rate'?)",
+         lines={19: "  lr: 1e-5"}),
     case("argument viewbox sets itself", "line 19: train.temperature: is set by viewbox", "rollout.temperature",
          lines={19: "  temperature: 0.5"}),
     case("unknown setting of the environment", "line 6: env.max_turn: digits: unknown setting",
@@ -221,7 +223,7 @@ FILES = [
     case("override of a key in a value", "override 'env.name.x=3': 'name' is not a section", override="env.name.x=3"),
     case("unknown option", "unrecognized arguments: --dry-ran", "did you mean '--dry-run'?",
          arguments=["run.yaml", "--dry-ran"]),
-    case("no config", "the following arguments are required: config", arguments=["--dry-run"]),
+    case("no config", "the following arguments are required: config; see --help", arguments=["--dry-run"]),
     case("folder without episodes", "line 19: train.episodes: nowhere: no episodes here",
          lines={**SFT, 19: "  episodes: nowhere"}),
     case("episodes without tokens", "line 19: train.episodes = 'played'", "have no tokens",
@@ -359,6 +361,17 @@ def test_a_reward_that_returns_nan_counts_0_is_said_once_and_training_goes_on(wo
 def test_a_dataset_without_a_column_the_reward_needs_is_refused_with_its_columns():
     with pytest.raises(ConfigError, match=r"\['label', 'prompt'\]; needed: 'task' .* or 'reference'"):
         TRLReward(Digits())(completions=["{}"], prompt=["q"], label=["one"])
+
+
+def test_train_without_arguments_asks_for_the_config_only(capsys):
+    assert train.main([]) == 2
+    assert capsys.readouterr().err == "error: the following arguments are required: config; see --help\n"
+
+
+def test_the_usage_shows_that_overrides_are_optional(capsys):
+    with pytest.raises(SystemExit):
+        train.main(["--help"])
+    assert "config [key.path=value ...]" in " ".join(capsys.readouterr().out.split())
 
 
 # ---------------------------------------------------------------------- failures of ours
