@@ -1,28 +1,40 @@
-"""The one hierarchy of errors viewbox raises.
+"""The one hierarchy of errors that viewbox raises.
 
-Every message names what was given, what is allowed and where it came from. What a *model* says never raises: it
-becomes an observation or a named end of the episode (see `viewbox.envs.base`).
+Every message names the value that was given, the values that are allowed, and where the value came from (file, line,
+key). Model output never raises: it becomes an observation or a named end of the episode (see `viewbox.envs.base`).
 """
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-MOST_LISTED = 40  # names an error message lists; of more it shows the nearest
+MAX_LISTED = 40  # names in an error message; of more than these it lists the nearest
 
 
 class ViewboxError(Exception):
-    """Base class: catch this to catch everything viewbox raises on purpose."""
+    """Base class: catch it to catch everything viewbox raises on purpose.
+
+    Besides its message, an error carries what a program may want to read:
+
+    Args:
+        message: the sentence a person reads.
+        key: the setting, field or column it is about, dotted as in the YAML file ("env.tools").
+        given: the value that was refused.
+        allowed: the values or names that would have been accepted.
+
+    >>> error = ConfigError("speed = 3; allowed: 1, 2", key="speed", given=3, allowed=(1, 2))
+    >>> error.key, error.given, error.allowed
+    ('speed', 3, (1, 2))
+    """
+
+    def __init__(
+        self, message: str, *, key: str | None = None, given: object = None, allowed: Iterable[object] = ()
+    ) -> None:
+        super().__init__(message)
+        self.key, self.given, self.allowed = key, given, tuple(allowed)
 
 
 class ConfigError(ViewboxError, ValueError):
-    """A configuration (YAML, override, constructor argument) that cannot be used.
-
-    `key` is the setting it is about, where the message does not begin with it (see `viewbox.configs.schema.located`).
-    """
-
-    def __init__(self, message: str, *, key: str | None = None) -> None:
-        super().__init__(message)
-        self.key = key
+    """A configuration (YAML, override, constructor argument) that cannot be used."""
 
 
 class ImageError(ViewboxError, ValueError):
@@ -41,26 +53,26 @@ class ModelError(ViewboxError, ValueError):
     """A model, processor or chat template that viewbox cannot drive."""
 
 
-def hint(given: object, allowed: Iterable[str]) -> str:
-    """The nearest of the allowed names, to end a sentence with; nothing where none is near.
+def suggest_nearest(given: object, allowed: Iterable[str]) -> str:
+    """The end of a sentence that suggests the nearest allowed name; empty if none is near.
 
-    >>> hint("zom", ["zoom", "crop"])
+    >>> suggest_nearest("zom", ["zoom", "crop"])
     " (did you mean 'zoom'?)"
     """
     near = get_close_matches(str(given), sorted(allowed), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def unknown(kind: str, given: str, allowed: Iterable[str]) -> str:
-    """The sentence for a name that does not exist, with the nearest one that does.
+def describe_unknown(kind: str, given: str, allowed: Iterable[str]) -> str:
+    """The sentence for a name that does not exist, with the nearest name that does.
 
-    >>> unknown("tool", "zom", ["zoom", "crop"])
+    >>> describe_unknown("tool", "zom", ["zoom", "crop"])
     "unknown tool 'zom'; allowed: crop, zoom (did you mean 'zoom'?)"
     """
     names = sorted(allowed)
-    if len(names) > MOST_LISTED:
+    if len(names) > MAX_LISTED:
         near = get_close_matches(given, names, n=5)
-        shown = f"one of {len(names)} names, such as {', '.join(near or names[:5])}"
+        listed = f"one of {len(names)} names, such as {', '.join(near or names[:5])}"
     else:
-        shown = ", ".join(names) or "none"
-    return f"unknown {kind} {given!r}; allowed: {shown}{hint(given, names)}"
+        listed = ", ".join(names) or "none"
+    return f"unknown {kind} {given!r}; allowed: {listed}{suggest_nearest(given, names)}"

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from viewbox.configs import schema as configs
 from viewbox.configs.schema import Config
-from viewbox.errors import ConfigError, ViewboxError, hint
+from viewbox.errors import ConfigError, ViewboxError, suggest_nearest
 from viewbox.exit_status import guard, logged_in
 from viewbox.rollouts.store.run_folder import LATEST
 from viewbox.training.preflight import check
@@ -33,7 +33,7 @@ class _Parser(argparse.ArgumentParser):
     """Arguments that are wrong end as everything else that is wrong: with one line."""
 
     def error(self, message: str) -> NoReturn:
-        near = hint(message.split()[-1], self._option_string_actions)
+        near = suggest_nearest(message.split()[-1], self._option_string_actions)
         raise ConfigError(f"{message}{near}; see --help")
 
 

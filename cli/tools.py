@@ -15,7 +15,7 @@ from PIL import Image
 
 from viewbox.envs.tools.apply import MAX_PIXELS, Applied, chain, view_of
 from viewbox.envs.tools.tool import TOOLS
-from viewbox.errors import ConfigError, ImageError, unknown
+from viewbox.errors import ConfigError, ImageError, describe_unknown
 from viewbox.images.coordinates import Coordinates
 
 Call = tuple[str, dict[str, Any]]
@@ -32,7 +32,7 @@ def parse(words: Iterable[str]) -> list[Call]:
         name, equals, text = word.partition("=")
         if not equals:
             if name not in TOOLS:
-                raise ConfigError(f"{unknown('tool', name, TOOLS)}; an argument is written name=value")
+                raise ConfigError(f"{describe_unknown('tool', name, TOOLS)}; an argument is written name=value")
             if not TOOLS[name].viewer:
                 raise ConfigError(f"{name} does not work on a view: it is called in an episode only")
             calls.append((name, {}))

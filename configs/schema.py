@@ -18,7 +18,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field, PrivateAttr, Valida
 from viewbox.configs import yaml_reader
 from viewbox.configs.validation import describe_errors
 from viewbox.configs.yaml_reader import Document
-from viewbox.errors import ConfigError, ViewboxError, unknown
+from viewbox.errors import ConfigError, ViewboxError, describe_unknown
 
 Method = Literal["grpo", "sft"]
 GRPO_ONLY = ("importance_cap", "resample", "micro_batch_tokens")  # keys of `train`
@@ -233,7 +233,7 @@ def find(name: str) -> Path:
     if beside:
         raise ConfigError(f"{name}: no such file (did you mean {beside[0]!r}?)")
     names = [one.stem for one in shipped.glob("*.yaml")]
-    raise ConfigError(f"{name}: no such file; {unknown('shipped config', path.stem, names)}")
+    raise ConfigError(f"{name}: no such file; {describe_unknown('shipped config', path.stem, names)}")
 
 
 def load(name: str, overrides: Sequence[str] = ()) -> Config:

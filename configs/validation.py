@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from pydantic import BaseModel, ByteSize, ValidationError
 from pydantic.fields import FieldInfo
 
-from viewbox.errors import hint, unknown
+from viewbox.errors import describe_unknown, suggest_nearest
 
 # Old key -> new key, of any section, reward or environment. `rollout.old` renames the key of that section only; the new
 # name is written with its section if it moved to another.
@@ -123,7 +123,7 @@ def describe_unknown_key(
     synonym = (synonyms or {}).get(key)
     if synonym in names:
         return f"unknown {kind} {key!r} (did you mean {synonym!r}?)"
-    return unknown(kind, key, names)
+    return describe_unknown(kind, key, names)
 
 
 def _describe_error(expected: Any, detail: Any, given: Any, noun: str) -> Problem:
@@ -139,7 +139,7 @@ def _describe_error(expected: Any, detail: Any, given: Any, noun: str) -> Proble
     match kind:
         case "union_tag_invalid":
             tags = [tag.strip().strip("'") for tag in detail["ctx"]["expected_tags"].split(",")]
-            return Problem(key, unknown(noun, str(detail["ctx"]["tag"]), tags), value)
+            return Problem(key, describe_unknown(noun, str(detail["ctx"]["tag"]), tags), value)
         case "union_tag_not_found":
             tag = detail["ctx"]["discriminator"].strip("'")
             tags = [name for member in _get_members(annotation) for name in _get_tags(member, tag)]
@@ -149,7 +149,7 @@ def _describe_error(expected: Any, detail: Any, given: Any, noun: str) -> Proble
         case "value_error" | "assertion_error":
             reason = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
             return Problem(key, f"= {value!r:.80}: {reason}", value)
-    return Problem(key, f"= {value!r:.80}: allowed: {allowed}{hint(value, _choices(annotation))}", value)
+    return Problem(key, f"= {value!r:.80}: allowed: {allowed}{suggest_nearest(value, _choices(annotation))}", value)
 
 
 def _follow(annotation: Any, loc: Sequence[Any], given: Any) -> tuple[list[str], Any, Any]:

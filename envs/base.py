@@ -27,7 +27,7 @@ from viewbox.envs.rules import Rules
 from viewbox.envs.state import EpisodeState, Reply, StepResult
 from viewbox.envs.task_images import Images, opened
 from viewbox.envs.tools import Tool
-from viewbox.errors import ConfigError, ToolError, unknown
+from viewbox.errors import ConfigError, ToolError, describe_unknown
 from viewbox.frozen import FrozenDict
 from viewbox.images.coordinates import Coordinates, needs_size, unit_name
 from viewbox.images.ref import ImageRef
@@ -87,13 +87,13 @@ class BaseMultiTurnEnv(Rules):
         self.__dict__["_toolbox"] = {**tools.TOOLS, **{one.name: one for one in self.own_tools}}
         for name in self.tools:
             if name not in self._toolbox:  # type: ignore[attr-defined]
-                raise ConfigError(f"{self.name}: {unknown('tool', name, self._toolbox)}", key="tools")  # type: ignore[attr-defined]
+                raise ConfigError(f"{self.name}: {describe_unknown('tool', name, self._toolbox)}", key="tools")  # type: ignore[attr-defined]
         self.__dict__["max_calls"] = FrozenDict(self.max_calls)
         self.__dict__["templates"] = FrozenDict({**type(self).templates, **self.templates})
         self.__dict__["prompts"] = Prompts(self.templates)
         for name in self.max_calls:
             if name not in self.tools:
-                raise ConfigError(f"{self.name}: {unknown('tool', name, self.tools)}", key=f"max_calls.{name}")
+                raise ConfigError(f"{self.name}: {describe_unknown('tool', name, self.tools)}", key=f"max_calls.{name}")
         if self.view_field is not None and self.view_field not in (self.answer_schema or {}).get("properties", {}):
             raise ConfigError(f"{self.name}: view_field = {self.view_field!r} is no field of the answer")
         if self.pixel_multiple**2 > self.max_pixels:
@@ -216,7 +216,9 @@ class BaseMultiTurnEnv(Rules):
         names = tuple(self.tools_of(task))
         for name in names:
             if name not in self.tools:
-                raise ConfigError(f"{self.name}: task {task.id}: {unknown('tool', name, self.tools)}", key="tools")
+                raise ConfigError(
+                    f"{self.name}: task {task.id}: {describe_unknown('tool', name, self.tools)}", key="tools"
+                )
         return names
 
     def limit(self, name: str) -> int | None:

@@ -14,7 +14,7 @@ from viewbox.envs.sanitize import clean
 from viewbox.envs.settings import replace
 from viewbox.envs.state import EpisodeState
 from viewbox.envs.tools.results import too_long
-from viewbox.errors import ImageError, ToolError, unknown
+from viewbox.errors import ImageError, ToolError, describe_unknown
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.records import ToolResult
@@ -65,7 +65,7 @@ def _refusal(env: "BaseMultiTurnEnv", state: EpisodeState, parsed: ParsedCall, p
     if place >= env.calls_per_reply:
         return f"not run: at most {tools.times(env.calls_per_reply)} in one reply"
     if name not in state.tools:
-        return unknown("tool", name, state.tools)
+        return describe_unknown("tool", name, state.tools)
     used_up = _used_up(env, state, name)
     if used_up is None:
         state.calls[name] += 1

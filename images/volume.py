@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from viewbox.errors import ImageError, unknown
+from viewbox.errors import ImageError, describe_unknown
 from viewbox.images.source import Source
 
 Plane = Literal["axial", "coronal", "sagittal"]
@@ -46,7 +46,7 @@ class Volume:
     def count(self, plane: Plane = "axial") -> int:
         """How many slices there are along a plane; raises `ImageError` for a plane this stack does not have."""
         if plane not in self.allowed:
-            raise ImageError(unknown("plane", plane, self.allowed))
+            raise ImageError(describe_unknown("plane", plane, self.allowed))
         return self.voxels.shape[AXES[plane]]
 
     def slice(self, index: int, plane: Plane = "axial") -> Source:

@@ -11,7 +11,7 @@ from typing import Any
 
 from viewbox import __version__
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.errors import ConfigError, unknown
+from viewbox.errors import ConfigError, describe_unknown
 from viewbox.publish import author_code, preflight, templates, vendor
 from viewbox.publish.author_code import Source
 from viewbox.publish.output import place
@@ -51,7 +51,7 @@ def publish(
     it. Raises `ConfigError`, and leaves `out` as it was, where something is wrong.
     """
     if to not in TARGETS:
-        raise ConfigError(f"--to: {unknown('target', to, TARGETS)}")
+        raise ConfigError(f"--to: {describe_unknown('target', to, TARGETS)}")
     chosen = _plain(settings or {})
     found = author_code.find(environment, chosen)
     name = id or f"viewbox-{re.sub(r'[^a-z0-9]+', '-', found.env.name.lower()).strip('-')}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from viewbox.errors import ConfigError, unknown
+from viewbox.errors import ConfigError, describe_unknown
 from viewbox.rewards.base import EpisodeReward, Reward, finite
 
 log = logging.getLogger(__name__)
@@ -194,7 +194,7 @@ def _in_order(parts: Mapping[str, Part]) -> list[str]:
     for name, part in parts.items():
         for other, least in part.needs.items():
             if other not in parts:
-                raise ConfigError(f"needs of {name!r}: {unknown('component', str(other), parts)}")
+                raise ConfigError(f"needs of {name!r}: {describe_unknown('component', str(other), parts)}")
             number = finite(least)
             if number is None or not 0 < number <= 1:
                 raise ConfigError(f"needs of {name!r}: {other} is {least!r}; allowed: a number in (0, 1]")

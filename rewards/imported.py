@@ -5,15 +5,13 @@ function of one `episode`. Its form is checked before the first episode, because
 """
 
 import inspect
-import sys
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module, util
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from viewbox.errors import ConfigError, unknown
+from viewbox.errors import ConfigError
+from viewbox.importing import load_object
 from viewbox.rewards.base import EpisodeReward, Reward
 
 ALLOWED = (
@@ -59,48 +57,8 @@ def imported(function: str, name: str | None = None) -> Reward | EpisodeReward:
     viewbox.errors.ConfigError: reward 'math:sqrt': takes (x, /), not (answer, reference); allowed: a function of \
 (answer, reference), a function of one argument named `episode`, a reward object, or a class made without arguments
     """
-    module, colon, attribute = function.rpartition(":")
-    if not colon or not module or not attribute:
-        raise ConfigError(f"reward {function!r}: allowed: package.module:name or path/to/file.py:name")
-    found: Any = _module(module, function)
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            public = [one for one in dir(found) if not one.startswith("_")]
-            raise ConfigError(f"reward {function!r}: {unknown('name', part, public)}")
-        found = getattr(found, part)
-    return _as_reward(found, function, name, attribute.rpartition(".")[2])
-
-
-def search_here() -> None:
-    """Makes modules in the current folder importable, after everything that is installed."""
-    _search(Path.cwd())
-
-
-def _search(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-
-
-def _module(module: str, given: str) -> ModuleType:
-    search_here()
-    try:
-        return _of_file(Path(module)) if module.endswith(".py") else import_module(module)
-    except Exception as error:  # whatever a module does when it is imported
-        raise ConfigError(f"reward {given!r}: cannot be imported: {type(error).__name__}: {error}") from error
-
-
-def _of_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file")
-    path = path.resolve()
-    _search(path.parent)  # a file may import its neighbors, as one that is run may
-    spec = util.spec_from_file_location(f"viewbox_imported_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    made = util.module_from_spec(spec)
-    sys.modules[spec.name] = made  # dataclasses look their module up
-    spec.loader.exec_module(made)
-    return made
+    loaded = load_object(function, kind="reward")
+    return _as_reward(loaded, function, name, re.split("[:.]", function)[-1])
 
 
 def _as_reward(found: Any, given: str, name: str | None, default: str) -> Reward | EpisodeReward:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from viewbox.errors import ConfigError, unknown
+from viewbox.errors import ConfigError, describe_unknown
 from viewbox.rewards.base import finite, lookup
 from viewbox.rewards.box_formats import Box, Format, Frame, Labeled, area, boxes_of, corners, framed
 from viewbox.rewards.matching import Pair, assign
@@ -75,7 +75,7 @@ class IoUReward:
 
     def __post_init__(self) -> None:
         if self.format not in get_args(Format):
-            raise ConfigError(unknown("box format", str(self.format), get_args(Format)))
+            raise ConfigError(describe_unknown("box format", str(self.format), get_args(Format)))
         threshold, penalty = finite(self.threshold), finite(self.area_penalty)
         if self.threshold is not None and (threshold is None or not 0 < threshold <= 1):
             raise ConfigError(f"threshold is {self.threshold!r}; allowed: a number in (0, 1], or None")
@@ -86,7 +86,7 @@ class IoUReward:
         frames = {self.frame, self.reference_frame or self.frame}
         for frame in frames:
             if frame not in get_args(Frame):
-                raise ConfigError(unknown("frame", str(frame), get_args(Frame)))
+                raise ConfigError(describe_unknown("frame", str(frame), get_args(Frame)))
         if len(frames) == 2 and "pixel" in frames and self.size_field is None:
             raise ConfigError("size_field is missing; needed to compare pixels with another frame: where the size is")
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from viewbox.errors import ConfigError, unknown
+from viewbox.errors import ConfigError, describe_unknown
 from viewbox.rewards.base import finite, items, lookup
 from viewbox.rewards.text import plain, quoted, text_of
 
@@ -45,7 +45,7 @@ class RankingReward:
 
     def __post_init__(self) -> None:
         if self.metric not in get_args(Metric):
-            raise ConfigError(unknown("ranking metric", str(self.metric), get_args(Metric)))
+            raise ConfigError(describe_unknown("ranking metric", str(self.metric), get_args(Metric)))
         if self.k is not None and (isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1):
             raise ConfigError(f"k is {self.k!r}; allowed: a whole number >= 1, or None")
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from viewbox.errors import ConfigError, unknown
+from viewbox.errors import ConfigError, describe_unknown
 from viewbox.rewards.base import Reward
 from viewbox.rewards.brier import BrierReward
 from viewbox.rewards.combined import CombinedReward, Part
@@ -189,11 +189,13 @@ def _explain(error: ValidationError) -> str:
     where = ".".join(path)
     match first["type"]:
         case "union_tag_invalid":
-            return f"{where}: {unknown('reward', str(first['ctx']['tag']), _SPECS)}"
+            return f"{where}: {describe_unknown('reward', str(first['ctx']['tag']), _SPECS)}"
         case "union_tag_not_found":
             return f"{where}.type: missing; allowed: {', '.join(sorted(_SPECS))}"
         case "extra_forbidden":
-            return f"{where}: given {first['input']!r:.80}; {unknown('key', path[-1], _SPECS[kind].model_fields)}"
+            return (
+                f"{where}: given {first['input']!r:.80}; {describe_unknown('key', path[-1], _SPECS[kind].model_fields)}"
+            )
         case "missing":
             return f"{where}: missing"
     return f"{where}: given {first['input']!r:.80}; {first['msg'].removeprefix('Value error, ')}"

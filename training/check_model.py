@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from viewbox.configs.schema import Config, ModelSection
-from viewbox.errors import ConfigError, ModelError, hint, unknown
+from viewbox.errors import ConfigError, ModelError, describe_unknown, suggest_nearest
 from viewbox.records import Task
 
 
@@ -30,7 +30,9 @@ def find(section: ModelSection) -> Policy | None:
     if not path.exists():
         if section.name.startswith(("/", ".", "~")) or section.name.count("/") > 1:
             folders = [str(one) for one in path.parent.glob("*/")]
-            raise ConfigError(f"{given}: no such folder{hint(path, folders)}; allowed: a model's folder or a hub name")
+            raise ConfigError(
+                f"{given}: no such folder{suggest_nearest(path, folders)}; allowed: a model's folder or a hub name"
+            )
         return None
     if not path.is_dir():
         raise ConfigError(f"{given}: a file; allowed: a folder with config.json, weights and processor, or a hub name")
@@ -41,7 +43,7 @@ def find(section: ModelSection) -> Policy | None:
         why = "has no config.json" if isinstance(error, FileNotFoundError) else f"config.json cannot be read ({error})"
         raise ConfigError(f"{given}: {why}; allowed: a folder as save_pretrained leaves it (found: {found})") from error
     if kind not in FAMILIES:
-        raise ModelError(f"{given}: {unknown('model_type', str(kind), FAMILIES)}")
+        raise ModelError(f"{given}: {describe_unknown('model_type', str(kind), FAMILIES)}")
     config, processor = load_processor(section)
     if not [*path.glob("*.safetensors"), *path.glob("*.bin")]:
         raise ConfigError(f"{given}: the folder holds no weights; allowed: *.safetensors beside config.json")

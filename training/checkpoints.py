@@ -16,6 +16,7 @@ import torch
 from transformers import TrainerCallback, TrainerState
 
 from viewbox.errors import ConfigError
+from viewbox.files import sync_to_disk
 
 _NAME = re.compile(r"checkpoint-(\d+)")
 DRAFT = ".draft"
@@ -136,11 +137,7 @@ class _Restore(TrainerCallback):
 
 def _force_to_disk(folder: Path) -> None:
     for path in (*_files(folder), folder):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_to_disk(path)
 
 
 def _files(folder: Path) -> Iterator[Path]:

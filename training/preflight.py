@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from viewbox.configs.schema import GRPO_ONLY, Config, located
-from viewbox.errors import ConfigError, ViewboxError, unknown
+from viewbox.errors import ConfigError, ViewboxError, describe_unknown
 from viewbox.records import Task
 from viewbox.rollouts.environments import make_envs
 from viewbox.rollouts.from_config import notes
@@ -83,7 +83,7 @@ def _trackers(names: Sequence[str]) -> None:
 
     for name in names:
         if name not in INTEGRATION_TO_CALLBACK:
-            raise ConfigError(f"log.report_to: {unknown('tracker', name, INTEGRATION_TO_CALLBACK)}")
+            raise ConfigError(f"log.report_to: {describe_unknown('tracker', name, INTEGRATION_TO_CALLBACK)}")
         installed = get_available_reporting_integrations()
         if name not in installed:
             raise ConfigError(
@@ -113,7 +113,7 @@ def _reward_fields(spec: Any, env: Any, path: str) -> None:
     known = env.answer_schema.get("properties", {})
     field = spec.get("field")
     if known and isinstance(field, str) and field.split(".")[0] not in known:
-        raise ConfigError(f"{path}.field: {unknown(f'answer field of {env.name}', field, known)}")
+        raise ConfigError(f"{path}.field: {describe_unknown(f'answer field of {env.name}', field, known)}")
     for name, part in (spec.get("components") or {}).items():
         _reward_fields(part, env, f"{path}.components.{name}")
 
@@ -133,7 +133,7 @@ def _warm_start(config: Config, env: Any, task: Task) -> None:
     if section.vision is not None:
         for key, field in (("label", section.vision.label), ("box", section.vision.box)):
             if field not in task.reference:
-                raise ConfigError(f"train.vision.{key}: {unknown('reference field', field, task.reference)}")
+                raise ConfigError(f"train.vision.{key}: {describe_unknown('reference field', field, task.reference)}")
 
 
 def _episodes(folder: str) -> None:

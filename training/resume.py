@@ -5,7 +5,6 @@ aside under another name, and stored episodes stay.
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import yaml
 
 from viewbox.errors import ConfigError
+from viewbox.files import write_atomically
 from viewbox.rollouts.store import run_folder
 from viewbox.rollouts.store.run_folder import LATEST
 from viewbox.training import checkpoints
@@ -55,16 +55,14 @@ def rewind(place: Place) -> None:
     """Puts a run's folder back to the checkpoint: metrics up to its step, later checkpoints set aside."""
     metrics = place.folder / "metrics.jsonl"
     if metrics.is_file():
-        draft = metrics.with_suffix(".draft")
-        draft.write_text("".join(_lines_until(metrics, place.step)))
-        os.replace(draft, metrics)
+        write_atomically(metrics, "".join(_lines_until(metrics, place.step)))
     for later in checkpoints.complete(place.folder):
         if checkpoints.step_of(later) > place.step:
             aside = later.with_name(f"superseded-{later.name}")
             number = 2
             while aside.exists():
                 aside, number = later.with_name(f"superseded-{later.name}-{number}"), number + 1
-            os.replace(later, aside)
+            later.rename(aside)
 
 
 def _lines_until(metrics: Path, step: int) -> Iterator[str]:

@@ -1,7 +1,6 @@
 """One training run: the model, the environments, the trainer, and the folder they write to."""
 
 import json
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from transformers import PrinterCallback
 
 from viewbox.configs.schema import Config
 from viewbox.envs.adapters.trl import TRLReward
+from viewbox.files import write_atomically
 from viewbox.rollouts.engine import loading
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.environments import make_envs
@@ -101,9 +101,7 @@ class Run:
         if self._has_oracle():
             found["oracle"] = self.evaluate(oracle=True)
         if PartialState().is_main_process:
-            draft = kept.with_suffix(".draft")
-            draft.write_text(json.dumps(found))
-            os.replace(draft, kept)
+            write_atomically(kept, json.dumps(found))
         return found
 
     def _has_oracle(self) -> bool:

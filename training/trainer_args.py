@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from viewbox.configs.schema import Config
 from viewbox.configs.validation import describe_errors, describe_unknown_key
-from viewbox.errors import ConfigError, hint
+from viewbox.errors import ConfigError, suggest_nearest
 from viewbox.training.grpo.dynamic_sampling import check_groups
 
 # Arguments of TRL and transformers that a run sets itself, and the key that decides instead.
@@ -163,7 +163,7 @@ def _check_choice(name: str, value: Any, annotation: Any) -> None:
     if choices and value not in choices:
         no = "; YAML reads a bare no as false, write 'no'" if value is False and "no" in choices else ""
         shown = ", ".join(str(one) for one in choices)
-        raise ConfigError(f"train.{name} = {value!r}: allowed: {shown}{hint(value, map(str, choices))}{no}")
+        raise ConfigError(f"train.{name} = {value!r}: allowed: {shown}{suggest_nearest(value, map(str, choices))}{no}")
 
 
 def _check_group(given: Mapping[str, Any], processes: int, resample: int) -> None:

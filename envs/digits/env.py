@@ -10,7 +10,7 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.digits.canvas import Difficulty, Split, canvas, place
 from viewbox.envs.digits.prompts import TEMPLATES
 from viewbox.envs.tasks import ProceduralTasks
-from viewbox.errors import ConfigError, unknown
+from viewbox.errors import ConfigError, describe_unknown
 from viewbox.images.coordinates import from_unit
 from viewbox.images.view import fit
 from viewbox.records import Task
@@ -112,5 +112,5 @@ class Digits(BaseMultiTurnEnv):
 
         for name in habits:
             if name not in Habits.__dataclass_fields__:
-                raise ConfigError(f"digits: {unknown('habit', name, Habits.__dataclass_fields__)}", key=name)
+                raise ConfigError(f"digits: {describe_unknown('habit', name, Habits.__dataclass_fields__)}", key=name)
         return demonstration(self, task, seed, Habits(**habits))

@@ -14,7 +14,7 @@ from jinja2 import StrictUndefined, Template, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from viewbox.envs.prompts.answer_format import skeleton
-from viewbox.errors import ConfigError, unknown
+from viewbox.errors import ConfigError, describe_unknown
 from viewbox.frozen import FrozenDict
 
 __all__ = ["VALUES", "Prompts", "skeleton"]
@@ -89,13 +89,15 @@ def _checked(name: str, source: str) -> Template:
     """An author's template, compiled and tried."""
     key = f"templates.{name}"
     if name not in VALUES:
-        raise ConfigError(unknown("template", name, VALUES), key=key)
+        raise ConfigError(describe_unknown("template", name, VALUES), key=key)
     try:
         parsed = _JINJA.parse(source)
         missing = meta.find_undeclared_variables(parsed) - VALUES[name].keys() - _JINJA.globals.keys()
         if missing:
             found = next(one for one in parsed.find_all(nodes.Name) if one.name in missing)
-            raise ConfigError(f"{key}: line {found.lineno}: {unknown('value', found.name, VALUES[name])}", key=key)
+            raise ConfigError(
+                f"{key}: line {found.lineno}: {describe_unknown('value', found.name, VALUES[name])}", key=key
+            )
         template = _JINJA.from_string(source)
         template.render(VALUES[name])
     except TemplateSyntaxError as error:

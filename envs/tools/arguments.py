@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_o
 
 from jsonschema import Draft202012Validator
 
-from viewbox.errors import ToolError, hint
+from viewbox.errors import ToolError, suggest_nearest
 from viewbox.frozen import thaw
 from viewbox.images.coordinates import Coordinates, limits, needs_size, to_unit, unit_name
 from viewbox.images.view import View
@@ -148,7 +148,7 @@ def _words(problem: Any, spec: Mapping[str, Any], value: Any) -> str:
     if problem.validator in ("minimum", "maximum"):
         return f"out of range; allowed: {between(spec)}"
     if problem.validator == "enum" or "enum" in spec:
-        return f"allowed: {', '.join(map(str, spec['enum']))}{hint(value, map(str, spec['enum']))}"
+        return f"allowed: {', '.join(map(str, spec['enum']))}{suggest_nearest(value, map(str, spec['enum']))}"
     if spec.get("x-kind") in ("point", "box"):
         return f"a {spec['x-kind']} is {2 if spec['x-kind'] == 'point' else 4} numbers"
     words = between(spec)

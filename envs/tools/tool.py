@@ -34,7 +34,7 @@ from viewbox.envs.tools.arguments import (
     stated,
 )
 from viewbox.envs.tools.results import GO_ON, shown_picture, stated_facts, storable
-from viewbox.errors import ImageError, ToolError, unknown
+from viewbox.errors import ImageError, ToolError, describe_unknown
 from viewbox.images.coordinates import Coordinates
 from viewbox.images.view import View
 from viewbox.records import ToolResult
@@ -124,7 +124,7 @@ class Tool:
         """
         for name in given:
             if name not in self.parameters:
-                raise ToolError(unknown(f"argument of {self.name}", str(name)[:80], self.parameters))
+                raise ToolError(describe_unknown(f"argument of {self.name}", str(name)[:80], self.parameters))
         found: dict[str, Any] = {}
         for name, spec in sorted(self.parameters.items(), key=lambda item: item[1].get("x-kind") != "picture"):
             if given.get(name) is not None:
@@ -243,7 +243,7 @@ def _docstring(function: Function, names: Collection[str]) -> tuple[str, dict[st
 def get(name: str) -> Tool:
     """The tool of that name; raises `ToolError` with the nearest one."""
     if name not in TOOLS:
-        raise ToolError(unknown("tool", name, TOOLS))
+        raise ToolError(describe_unknown("tool", name, TOOLS))
     return TOOLS[name]
 
 

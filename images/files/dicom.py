@@ -31,6 +31,10 @@ NATIVE = {
 _silence = threading.Lock()
 
 
+class NoPictureError(ImageError):
+    """A DICOM file without an image: an index, a report, a treatment plan."""
+
+
 @dataclass(frozen=True, eq=False)
 class Decoded:
     """All frames of a file, (n, h, w) or (n, h, w, 3), in their units; `window` is the one the file asks for."""
@@ -78,7 +82,7 @@ def header_of(file: BinaryIO) -> Any:
         header = pydicom.dcmread(file, force=True, specific_tags=list(dicom_tags.READ), stop_before_pixels=True)
         file.seek(0)
         if "Rows" not in header or "Columns" not in header:
-            raise ImageError("the DICOM file holds no picture")
+            raise NoPictureError("the DICOM file holds no picture")
         bits, samples = int(header.get("BitsAllocated", 16)), int(header.get("SamplesPerPixel", 1))
         limits.check(
             (int(header.Rows), int(header.Columns)),
@@ -145,7 +149,7 @@ def _stored(dataset: Any) -> tuple[np.ndarray, bool]:
     from pydicom.uid import UID, UID_dictionary
 
     if not any(name in dataset for name in dicom_tags.PIXELS):
-        raise ImageError("the DICOM file holds no picture")
+        raise NoPictureError("the DICOM file holds no picture")
     syntax = UID(dataset.file_meta.get("TransferSyntaxUID") or NATIVE[dataset.original_encoding])
     name = syntax.name if syntax in UID_dictionary else "an unknown one"
     try:

@@ -68,10 +68,8 @@ def _slice(path: Path) -> Slice | None:
         file.seek(0)
         try:
             header = dicom.header_of(file)
-        except ImageError as error:
-            if "no picture" in str(error):  # an index, a report, a plan
-                return None
-            raise
+        except dicom.NoPictureError:  # an index, a report, a plan
+            return None
     if int(header.get("NumberOfFrames") or 1) > 1 or int(header.get("SamplesPerPixel", 1)) > 1:
         raise ImageError("a series of several frames or colors in a file; allowed: one gray slice in each")
     position, directions = (

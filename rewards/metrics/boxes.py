@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from viewbox.errors import ConfigError, unknown
+from viewbox.errors import ConfigError, describe_unknown
 from viewbox.rewards.base import finite, lookup
 from viewbox.rewards.box_formats import Box, Format, boxes_of
 from viewbox.rewards.iou import iou
@@ -49,7 +49,7 @@ class BoxMetric(Counted):
 
     def __post_init__(self) -> None:
         if self.format not in get_args(Format):
-            raise ConfigError(unknown("box format", str(self.format), get_args(Format)))
+            raise ConfigError(describe_unknown("box format", str(self.format), get_args(Format)))
         if self.label_key is not None and self.box_key is None:
             raise ConfigError(f"label_key is {self.label_key!r} without box_key; allowed: both, or box_key alone")
 

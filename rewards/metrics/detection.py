@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from viewbox.errors import ConfigError, unknown
+from viewbox.errors import ConfigError, describe_unknown
 from viewbox.rewards.metrics.base import Prepared, Sums, by_group, ratio
 from viewbox.rewards.metrics.boxes import BoxMetric, Found, checked
 
@@ -41,7 +41,7 @@ class MeanAveragePrecision(BoxMetric):
         super().__post_init__()
         checked(self.thresholds)
         if self.ties not in ("coco", "together"):
-            raise ConfigError(unknown("ties", str(self.ties), ["coco", "together"]))
+            raise ConfigError(describe_unknown("ties", str(self.ties), ["coco", "together"]))
 
     def thresholds_used(self) -> tuple[float, ...]:
         return (*self.thresholds, *COCO)

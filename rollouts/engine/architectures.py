@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures
 
-from viewbox.errors import ModelError, unknown
+from viewbox.errors import ModelError, describe_unknown
 
 
 @dataclass(frozen=True)
@@ -97,5 +97,5 @@ def family_of(model_config: Any) -> Family:
     """The family of a transformers config; raises `ModelError` naming those that are supported."""
     name = getattr(model_config, "model_type", "none")
     if name not in FAMILIES:
-        raise ModelError(unknown("model_type", name, FAMILIES))
+        raise ModelError(describe_unknown("model_type", name, FAMILIES))
     return FAMILIES[name]

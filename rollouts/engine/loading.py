@@ -9,7 +9,7 @@ import torch
 
 from viewbox.configs.schema import Config, ModelSection
 from viewbox.envs import model_profiles
-from viewbox.errors import ModelError, unknown
+from viewbox.errors import ModelError, describe_unknown
 from viewbox.rollouts.engine import tiny_model
 from viewbox.rollouts.engine.architectures import family_of
 from viewbox.rollouts.environments import make_envs
@@ -29,7 +29,7 @@ def resolve(name: str) -> str:
     folder = shipped / name.removeprefix(PACKAGE)
     if not (folder / "config.json").is_file():
         names = [one.parent.name for one in shipped.glob("*/config.json")]
-        raise ModelError(f"model.name: {unknown('shipped model', folder.name, names)}")
+        raise ModelError(f"model.name: {describe_unknown('shipped model', folder.name, names)}")
     return str(folder)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from viewbox.errors import ConfigError, unknown
+from viewbox.errors import ConfigError, describe_unknown
 from viewbox.frozen import Record, thaw
 from viewbox.records import Episode, RunConfig, Scores, Task
 
@@ -62,10 +62,10 @@ def check_field(field: str) -> None:
     first, _, rest = field.partition(".")
     names = [*_names(Episode), *_PROPERTIES]
     if first not in names:
-        raise ConfigError(unknown("field", first, names))
+        raise ConfigError(describe_unknown("field", first, names))
     second = rest.partition(".")[0]
     if second and first in _INNER and second not in _names(_INNER[first]):
-        raise ConfigError(unknown(f"field of {first}", second, _names(_INNER[first])))
+        raise ConfigError(describe_unknown(f"field of {first}", second, _names(_INNER[first])))
 
 
 def value_of(episode: Episode, field: str) -> Any:

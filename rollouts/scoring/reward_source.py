@@ -12,7 +12,7 @@ from viewbox.configs import yaml_reader
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, Scores
 from viewbox.rewards import build, guarded
-from viewbox.rewards.imported import imported, search_here
+from viewbox.rewards.imported import imported
 
 OWN = "own"
 
@@ -79,7 +79,6 @@ def _own(run: Path, folder: Path) -> Judge:
     """The run's reward, else that of its environment with the run's settings, else of the one the episodes name."""
     path = next((path for path in (run / "config.yaml", folder.parent / "config.yaml") if path.is_file()), None)
     config = yaml_reader.read(path).values if path else None
-    search_here()  # an environment of one's own
     if isinstance(config, Mapping) and config.get("reward") is not None:
         try:
             return _judge(build(config["reward"]), config["reward"], OWN)

@@ -9,15 +9,15 @@ been rewritten since. A column is written to a draft and renamed when it is comp
 """
 
 import json
-import os
 import re
-import uuid
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from viewbox.errors import ConfigError, StoreError, unknown
+from viewbox.errors import ConfigError, StoreError, describe_unknown
+from viewbox.files import replace_atomically
 from viewbox.records import Scores
 
 FOLDER = "scores"
@@ -50,10 +50,10 @@ class Writer:
             raise ConfigError(
                 f"{self.path}: there are scores of the name {name!r} already; give another --name, or --replace"
             )
-        self._draft = self.path.with_name(f"{name}.{uuid.uuid4().hex}.tmp")
+        self._stack = ExitStack()
         try:
             self.path.parent.mkdir(exist_ok=True)
-            self._file = self._draft.open("wb")
+            self._file = self._stack.enter_context(replace_atomically(self.path))
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be written ({error.strerror})") from error
         self._write(about)
@@ -71,13 +71,8 @@ class Writer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
-        try:
-            self._file.close()
-            if failed is None:
-                os.replace(self._draft, self.path)
-        finally:
-            self._draft.unlink(missing_ok=True)
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
 
 class Reader:
@@ -86,7 +81,7 @@ class Reader:
     def __init__(self, folder: Path, name: str) -> None:
         self.path = path_of(folder, name)
         if not self.path.is_file():
-            raise StoreError(f"{folder}: {unknown('scores', name, names(folder))}")
+            raise StoreError(f"{folder}: {describe_unknown('scores', name, names(folder))}")
         self._lines = self._read()
         self._next = next(self._lines, None)
 

@@ -7,7 +7,6 @@ summary.json     rates and means over the episodes
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import yaml
 
 from viewbox.errors import ConfigError
+from viewbox.files import write_atomically
 from viewbox.rollouts.store import run_folder
 from viewbox.rollouts.store.writer import LINES
 
@@ -41,9 +41,7 @@ def begin(folder: Path, config: Mapping[str, Any], command: Mapping[str, Any]) -
                     f"{folder}: was started with {key} = {was.get(key)!r}, given is {now.get(key)!r}; "
                     "give the same, or another --out"
                 )
-    draft = record.with_suffix(".draft")
-    draft.write_text(json.dumps(command, indent=2) + "\n")
-    os.replace(draft, record)  # the last file of a beginning: with it the folder can be resumed
+    write_atomically(record, json.dumps(command, indent=2) + "\n")  # last: with it the folder can be resumed
 
 
 def set_failed_aside(folder: Path) -> int:
@@ -57,9 +55,7 @@ def set_failed_aside(folder: Path) -> int:
     if failed:
         with (path.with_name(RETRIED)).open("ab") as file:
             file.writelines(failed)
-        draft = path.with_suffix(".draft")
-        draft.write_bytes(b"".join(line for line in lines if _end_reason(line) not in FAILED))
-        os.replace(draft, path)
+        write_atomically(path, b"".join(line for line in lines if _end_reason(line) not in FAILED))
     return len(failed)
 
 

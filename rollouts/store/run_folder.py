@@ -4,7 +4,7 @@ import glob
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from viewbox.errors import ConfigError
+from viewbox.files import lock_file
 
 LATEST = "latest"  # the newest run of a name
 PACKAGES = ("viewbox", "torch", "transformers", "trl", "peft", "accelerate", "numpy", "pillow")
@@ -54,18 +55,11 @@ def latest(parent: Path, name: str) -> Path | None:
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Marks a run's folder as being written by this process; raises `ConfigError` where another one does."""
-    try:
-        import fcntl  # not at the top: there are systems without it
-    except ImportError:
-        yield
-        return
-    with (folder / ".lock").open("w") as file:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(lock_file(folder / ".lock"))
         except BlockingIOError:
             raise ConfigError(f"{folder}: another process is still writing this run") from None
-        except OSError:  # a file system without locks
-            pass
         yield
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from PIL import Image
 
 from viewbox.errors import ImageError, StoreError
+from viewbox.files import try_lock, write_atomically
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens
 from viewbox.rollouts.store.reader import IMAGES, LINES, PNG_MODES, TOKENS, Loaded, image_name, is_json, load, ref_dicts
@@ -73,7 +74,7 @@ class Writer:
                 reference["uri"] = None
             if tokens is not None:
                 name = f"{uuid.uuid4().hex}.npy"
-                self._place(self.path / TOKENS / name, _pack(tokens))
+                write_atomically(self.path / TOKENS / name, _pack(tokens), sync=self.fsync)
                 data["stored_tokens"] = {
                     "file": name,
                     "prompt_length": len(tokens.prompt_ids),
@@ -100,7 +101,7 @@ class Writer:
 
     def _tidy(self) -> None:
         """Counts the lines and, unless another process is writing here, clears up after one that was killed."""
-        alone = self._flock("LOCK_EX")
+        alone = try_lock(self._fd)
         end, last = 0, b""
         with open(self.path / LINES, "rb") as file:
             for last in file:
@@ -116,19 +117,7 @@ class Writer:
             for folder in (IMAGES, TOKENS):
                 for leftover in (self.path / folder).glob("*.tmp"):
                     leftover.unlink(missing_ok=True)
-        self._flock("LOCK_SH")  # held until closed: tells the next writer that this one is alive
-
-    def _flock(self, kind: str) -> bool:
-        """Takes the lock; False where it would be alone and is not, True where there are no locks."""
-        try:
-            import fcntl  # not at the top: a store can be read where this module does not exist
-
-            fcntl.flock(self._fd, getattr(fcntl, kind) | (fcntl.LOCK_NB if kind == "LOCK_EX" else 0))
-        except BlockingIOError:
-            return False
-        except (ImportError, OSError):  # a file system without locks
-            return True
-        return True
+        try_lock(self._fd, shared=True)  # held until closed: tells the next writer that this one is alive
 
     def _store_image(self, ref: ImageRef) -> None:
         if ref.hash in self._stored:
@@ -138,22 +127,8 @@ class Writer:
             picture = ref.open()
             if ImageRef.of(picture).hash != ref.hash:
                 raise ImageError(f"image {ref.uri or ref.hash[:12]}: its pixels are no longer those of its hash")
-            self._place(path, _encode(picture, ref.hash))
+            write_atomically(path, _encode(picture, ref.hash), sync=self.fsync)
         self._stored.add(ref.hash)
-
-    def _place(self, path: Path, content: bytes) -> None:
-        """A whole file or none."""
-        draft = path.with_name(f"{uuid.uuid4().hex}.tmp")
-        with open(draft, "wb") as file:
-            file.write(content)
-            file.flush()
-            if self.fsync:
-                os.fsync(file.fileno())
-        os.replace(draft, path)
-        if self.fsync:
-            folder = os.open(path.parent, os.O_RDONLY)
-            os.fsync(folder)
-            os.close(folder)
 
     def _write(self, line: bytes) -> None:
         with self._lock:

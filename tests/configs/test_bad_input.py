@@ -251,7 +251,7 @@ ENVIRONMENTS = [
          lines={5: "  name: nowhere:Env"}),
     case("module that fails", "line 5: env.name", "fails cannot be imported: NameError", "fails.py, line 2)",
          lines={5: "  name: fails:Env"}),
-    case("class that is not there", "line 5: env.name", "unknown class of scans 'Scam'", "did you mean 'Scan'?",
+    case("class that is not there", "line 5: env.name", "unknown name 'Scam'", "did you mean 'Scan'?",
          lines={5: "  name: scans:Scam"}),
     case("class that is no environment", "line 5: env.name", "'NotOne' is not an environment", "BaseMultiTurnEnv",
          lines={5: "  name: scans:NotOne"}),

@@ -204,9 +204,9 @@ def test_another_minor_version_of_viewbox_is_refused_in_words(unchecked, tmp_pat
     [
         (["digits", "--to", "hub"], "--to: unknown target 'hub'; allowed: dir"),
         (["digit"], "unknown environment 'digit'"),
-        (["nowhere.py:Dots"], "nowhere.py: no such file; allowed: a name"),
+        (["nowhere.py:Dots"], "nowhere.py: no such file; allowed: package.module:Name"),
         (["no_such_module:Dots"], "no_such_module"),
-        (["json:Dots"], "has no environment class 'Dots'"),
+        (["json:Dots"], "unknown name 'Dots'"),
         (["digits", "--set", "split"], "--set 'split'; allowed: key=value"),
         (["digits", "--set", "spilt=test"], "spilt"),
         (["digits", "--set", "split=[test"], "the value is not YAML"),

@@ -1,0 +1,105 @@
+"""The one loader of an object by path: `package.module:Name` or `path/to/file.py:Name`.
+
+Environments, rewards, tools and commands all take these two forms. What goes wrong is a `ConfigError` before anything
+has run: which path was given, which forms or names are allowed, and the line of the author's code that failed.
+"""
+
+import hashlib
+import sys
+import traceback
+from importlib import import_module, util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from viewbox.errors import ConfigError, describe_unknown
+
+FORMS = "package.module:Name or path/to/file.py:Name"
+
+
+def load_object(path: str, *, folder: Path | None = None, kind: str = "object", key: str | None = None) -> Any:
+    """Import the object at `path`.
+
+    Args:
+        path: `package.module:Name` or `path/to/file.py:Name`; `Name` may be dotted (`Class.method`).
+        folder: where relative file paths start and own modules are searched, after everything that is installed
+            (default: the current folder).
+        kind: what is loaded, for the error message: "reward", "environment".
+        key: the setting that names it, for the error.
+
+    Raises:
+        ConfigError: another form, a file or module that is missing or fails, or a name it does not define.
+
+    >>> load_object("math:sqrt")(9)
+    3.0
+    >>> load_object("json:lods", kind="function")
+    Traceback (most recent call last):
+    viewbox.errors.ConfigError: function 'json:lods': unknown name 'lods'; allowed: JSONDecodeError, JSONDecoder, \
+JSONEncoder, detect_encoding, dump, dumps, load, loads (did you mean 'loads'?)
+    """
+    module_name, _, name = path.rpartition(":")
+    where = f"{kind} {path!r}"
+    if not module_name or not name:
+        raise ConfigError(f"{where}: allowed: {FORMS}", key=key, given=path)
+    folder = folder or Path.cwd()
+    file = folder / module_name if module_name.endswith(".py") else None
+    if file and not file.is_file():
+        raise ConfigError(f"{where}: {module_name}: no such file; allowed: {FORMS}", key=key, given=path)
+    add_to_search_path(folder)
+    try:
+        module = _load_file(file.resolve()) if file else import_module(module_name)
+    except Exception as error:  # the author's module may fail in any way
+        text = _explain_failure(module_name, error)
+        if file and (file.parent / "__init__.py").is_file():
+            text += "; the file belongs to a package: name it as package.module:Name"
+        raise ConfigError(f"{where}: {text}", key=key, given=path) from error
+    value: Any = module
+    for part in name.split("."):
+        if not hasattr(value, part):
+            public = _list_public_names(value)
+            raise ConfigError(f"{where}: {describe_unknown('name', part, public)}", key=key, given=path, allowed=public)
+        value = getattr(value, part)
+    return value
+
+
+def add_to_search_path(folder: Path | None = None) -> None:
+    """Make modules in `folder` (default: the current one) importable, after everything that is installed."""
+    entry = str(folder or Path.cwd())
+    if entry not in sys.path:
+        sys.path.append(entry)
+
+
+def _load_file(path: Path) -> ModuleType:
+    """The module in a file. One file is one module, however often it is loaded."""
+    add_to_search_path(path.parent)  # a file may import its neighbors, as a script may
+    name = f"viewbox_file_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and type hints look their module up while it is executed
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _list_public_names(owner: Any) -> list[str]:
+    values = getattr(owner, "__dict__", {})  # not `getattr` for each: some attributes import what they name
+    return [name for name in dir(owner) if name[0] != "_" and not isinstance(values.get(name), ModuleType)]
+
+
+def _explain_failure(name: str, error: Exception) -> str:
+    """Why a module cannot be imported, with the line of it that failed."""
+    if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+        return f"{error}; allowed: a module that `python -c 'import {name}'` finds, or path/to/file.py:Name"
+    if isinstance(error, SyntaxError):
+        return f"{name} cannot be imported: {type(error).__name__}: {error.msg} ({error.filename}, line {error.lineno})"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
+    line = f" ({lines[-1].filename}, line {lines[-1].lineno})" if lines else ""
+    return f"{name} cannot be imported: {type(error).__name__}: {error}{line}"

@@ -1,0 +1,48 @@
+"""Files are whole or absent, and locks hold between processes."""
+
+import subprocess
+import sys
+
+import pytest
+
+from viewbox.files import lock_file, replace_atomically, try_lock, write_atomically
+
+
+@pytest.mark.parametrize(("data", "content"), [("ü\n", "ü\n".encode()), (b"\x00\xff", b"\x00\xff")])
+@pytest.mark.parametrize("sync", [False, True])
+def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path, data, content, sync):
+    path = tmp_path / "file"
+    path.write_text("before")
+    write_atomically(path, data, sync=sync)
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failure_leaves_the_old_file_and_no_draft(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("before")
+    with pytest.raises(TypeError), replace_atomically(path) as file:
+        file.writelines([b"half", None])
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_lock_is_refused_to_another_process_until_it_is_released(tmp_path):
+    path = tmp_path / ".lock"
+    code = "import pathlib, sys, viewbox.files as f\nwith f.lock_file(pathlib.Path(sys.argv[1])): pass"
+
+    def run_other():
+        return subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+
+    with lock_file(path):
+        assert f"BlockingIOError: {path}: another process holds this lock" in run_other().stderr
+    assert run_other().returncode == 0
+
+
+def test_shared_locks_exclude_only_the_exclusive_one(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("")
+    with path.open() as first, path.open() as second:
+        assert try_lock(first.fileno(), shared=True)
+        assert try_lock(second.fileno(), shared=True)
+        assert not try_lock(second.fileno())

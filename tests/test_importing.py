@@ -1,0 +1,93 @@
+"""One loader for `package.module:Name` and `path/to/file.py:Name`."""
+
+import sys
+
+import pytest
+
+import viewbox
+from viewbox.errors import ConfigError
+from viewbox.importing import load_object
+
+ENV = """
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.records import Task
+from viewbox.rewards import ExactMatchReward
+from neighbor import NAME
+
+class Env(BaseMultiTurnEnv):
+    name = NAME
+    tools = ()
+    tasks = (Task("a", prompt={"task": "Say yes."}),)
+
+    def default_reward(self):
+        return ExactMatchReward()
+
+number = 7
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The current folder, with an environment in `my_env.py` and a module beside it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    (tmp_path / "neighbor.py").write_text("NAME = 'mine'\n")
+    (tmp_path / "my_env.py").write_text(ENV)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name in ("neighbor", "my_env") or name.startswith("viewbox_file_"):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("path", ["my_env:Env", "my_env.py:Env", "./my_env.py:Env"])
+def test_make_takes_an_environment_by_module_and_by_file(folder, path):
+    assert viewbox.make(path).name == "mine"
+
+
+def test_a_file_elsewhere_finds_the_modules_beside_it(folder, monkeypatch):
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir(folder / "elsewhere")
+    assert load_object(f"{folder}/my_env.py:number") == 7
+    assert load_object("../my_env.py:Env") is load_object(f"{folder}/my_env.py:Env")
+    assert load_object("my_env.py:number", folder=folder) == 7
+
+
+def test_a_file_that_failed_is_read_again(folder):
+    (folder / "late.py").write_text("1 / 0")
+    with pytest.raises(ConfigError, match=r"late\.py cannot be imported: ZeroDivisionError: .* \(.*late\.py, line 1\)"):
+        load_object("late.py:x")
+    (folder / "late.py").write_text("x = 1")
+    assert load_object("late.py:x") == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("my_env.py", r"unknown environment 'my_env\.py'; allowed: digits, or your own as package\.module:Class"),
+        ("my_env.py:", r"allowed: package\.module:Name or path/to/file\.py:Name"),
+        ("absent.py:Env", r"absent\.py: no such file; allowed: package"),
+        ("absent:Env", r"No module named 'absent'; allowed: a module that"),
+        ("my_env.py:Evn", r"unknown name 'Evn'; allowed: .*did you mean 'Env'"),
+        ("my_env.py:number", r"'number' is not an environment; allowed: a subclass of viewbox\.BaseMultiTurnEnv"),
+    ],
+)  # fmt: skip
+def test_a_path_that_names_no_environment_says_which_would(folder, path, text):
+    with pytest.raises(ConfigError, match=text) as caught:
+        viewbox.make(path)
+    assert repr(path) in str(caught.value)
+    assert (caught.value.key, caught.value.given) == ("name", path)
+
+
+def test_the_names_a_module_has_are_data_of_the_error(folder):
+    with pytest.raises(ConfigError) as caught:
+        load_object("my_env.py:Evn")
+    assert {"Env", "number"} <= set(caught.value.allowed)
+
+
+def test_a_file_of_a_package_that_imports_relatively_is_sent_to_its_module_path(folder):
+    (folder / "package").mkdir()
+    (folder / "package" / "__init__.py").write_text("")
+    (folder / "package" / "part.py").write_text("from . import other")
+    with pytest.raises(ConfigError, match=r"belongs to a package: name it as package\.module:Name"):
+        load_object("package/part.py:x")
