@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from viewbox.configs.schema import SamplingParams
 from viewbox.images.ref import ImageRef
 from viewbox.records import EpisodeTokens, Message
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
@@ -127,7 +128,8 @@ def per_turn(model: Any, tokens: ChatTokens, plan: Plan, slots: int) -> None:
 def vllm_speed(name: str, dtype: str, plan: Plan, slots: int) -> dict[str, Any]:
     """Seconds that vLLM takes for the same pictures, questions and lengths; or why it did not run."""
     try:
-        from vllm import LLM, SamplingParams
+        from vllm import LLM
+        from vllm import SamplingParams as VLLMSamplingParams
     except ImportError:
         return {"skipped": "vllm is not installed"}
 
@@ -142,7 +144,7 @@ def vllm_speed(name: str, dtype: str, plan: Plan, slots: int) -> dict[str, Any]:
 
     limits: Any = {"image": plan.turns}
     llm = LLM(name, dtype=dtype, max_num_seqs=slots, limit_mm_per_prompt=limits, gpu_memory_utilization=0.85)
-    params = SamplingParams(temperature=1.0, max_tokens=plan.reply, ignore_eos=True, logprobs=0)
+    params = VLLMSamplingParams(temperature=1.0, max_tokens=plan.reply, ignore_eos=True, logprobs=0)
 
     def play(first: int) -> float:
         """Episodes from `first` on, so that nothing of a warm-up is cached."""
@@ -190,7 +192,7 @@ def parity(model: Any, tokens: ChatTokens, plan: Plan, slots: int, temperature: 
         model,
         tokens,
         slots=slots,
-        temperature=temperature,
+        sampling=SamplingParams(temperature=temperature),
         max_reply_tokens=plan.reply,
         max_completion_tokens=ROOM,
     )
@@ -209,7 +211,9 @@ def greedy(model: Any, tokens: ChatTokens, plan: Plan, slots: int) -> dict[str, 
     """How much of greedy replies is what `generate` says, up to the first difference; how close a tie that was."""
     plan, agreeing, margin = replace(plan, turns=1), 0, 0.0
     settings = {"max_reply_tokens": plan.reply, "max_completion_tokens": ROOM}
-    for index, ours in enumerate(engine(HFGenerator(model, tokens, slots=slots, temperature=0.0, **settings), plan)):
+    for index, ours in enumerate(
+        engine(HFGenerator(model, tokens, slots=slots, sampling=SamplingParams(temperature=0.0), **settings), plan)
+    ):
         talk = plan.talk(index)
         tokens.observe(talk, ROOM)
         with inference(model):

@@ -40,7 +40,7 @@ class WaitsForAll(ScriptedEngine):
 
     def _new(self) -> None:
         super()._new()
-        self.schedule, cache = Together(self.patience), self.cache
+        self.schedule, cache = Together(self.tool_wait_timeout), self.cache
         cache.compact = lambda speaking: 1 + max(i for i, row in enumerate(cache.held) if row)  # type: ignore[method-assign]
 
 

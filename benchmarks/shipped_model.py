@@ -9,6 +9,7 @@ import json
 import sys
 
 from viewbox.configs import schema
+from viewbox.configs.schema import SamplingParams
 from viewbox.rollouts.engine import loading
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.training.evaluate import evaluate
@@ -19,14 +20,15 @@ KEYS = ("reward", "rewards/label/mean", "rewards/box/mean", "tools/rate", "repli
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 400
     quickstart = schema.load("quickstart")
-    _, env, model, processor = loading.open_policy(quickstart)
+    policy = loading.open_policy(quickstart)
+    env, model, processor = policy.held_out, policy.model, policy.processor
     rollout = quickstart.rollout
     found = {}
     for temperature in (1.0, 0.0):
         for oracle in (False, True):
             generation = {
                 "slots": rollout.slots,
-                "temperature": temperature,
+                "sampling": SamplingParams(temperature=temperature),
                 "max_reply_tokens": rollout.max_reply_tokens,
                 "max_completion_tokens": rollout.max_completion_tokens,
             }

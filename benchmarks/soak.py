@@ -142,7 +142,7 @@ def generator(env: Soak) -> HFGenerator:
     tokens = ChatTokens(processor, model.config)
     features = Features(model, tokens.family, kept=KEPT)
     limits: dict[str, Any] = {"max_reply_tokens": 6, "max_completion_tokens": 400}
-    return HFGenerator(model, tokens, slots=SLOTS, patience=0.02, features=features, **limits)
+    return HFGenerator(model, tokens, slots=SLOTS, tool_wait_timeout=0.02, features=features, **limits)
 
 
 async def rounds(env: Soak, engine: HFGenerator, count: int, ends: Counter[str]) -> AsyncIterator[Episode]:
@@ -154,7 +154,7 @@ async def rounds(env: Soak, engine: HFGenerator, count: int, ends: Counter[str])
         tasks = [env.tasks[(number * ROUND // GROUP + i) % PICTURES] for i in range(-(-size // GROUP))]
         wanted = -(-size // 2) if number % 4 == 2 else size  # the reader stops half way
         limit = SHORT if number % 4 == 3 else None
-        settings: dict[str, Any] = {"group": GROUP, "concurrency": SLOTS, "time_limit": limit, "seed": number}
+        settings: dict[str, Any] = {"group": GROUP, "concurrency": SLOTS, "timeout": limit, "seed": number}
         async with aclosing(play_many(env, tasks, player, **settings)) as played:  # type: ignore[type-var]
             for _ in range(wanted):
                 yield await anext(played)

@@ -68,8 +68,8 @@ def rollout(
     repetition_penalty: Annotated[float | None, typer.Option(help="above 1: what was said becomes less likely")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="a text that ends a reply; repeat")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="tokens of a reply; default: the endpoint's")] = None,
-    kv_bytes: Annotated[str | None, typer.Option(help="memory for keys and values, such as 8GiB (local model)")] = None,
-    time_limit: Annotated[float | None, typer.Option(help="seconds an episode (endpoint: 600)")] = None,
+    kv_cache_bytes: Annotated[str | None, typer.Option(help="keys and values, such as 8GiB (local model)")] = None,
+    timeout: Annotated[float | None, typer.Option(help="seconds an episode (endpoint: 600)")] = None,
     seed: Annotated[int, typer.Option(help="of sampling; every episode's own is drawn from it")] = 0,
     out: Annotated[str | None, typer.Option(help="the folder; one that was begun goes on (new in runs/)")] = None,
     api_key_env: Annotated[str, typer.Option(help="the variable that holds the key")] = "OPENAI_API_KEY",
@@ -81,8 +81,37 @@ def rollout(
     """Play an environment's tasks against an endpoint or a local model; every episode is kept."""
     from viewbox.cli.rollout import Options, run
 
-    given = {**locals(), "settings": settings or (), "extra": extra or (), "stop": stop or None}
-    raise typer.Exit(run(Options(**{name: given[name] for name in Options.__dataclass_fields__})))
+    section = {
+        "slots": concurrency,
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "stop": stop or None,
+        "max_reply_tokens": max_tokens,
+        "kv_cache_bytes": kv_cache_bytes,
+        "timeout": timeout,
+    }
+    options = Options(
+        env=env,
+        model=model,
+        endpoint=endpoint,
+        config=config,
+        held_out=held_out,
+        settings=settings or (),
+        tasks=tasks,
+        group=group,
+        rollout={name: value for name, value in section.items() if value is not None},
+        seed=seed,
+        out=out,
+        api_key_env=api_key_env,
+        tool_images=tool_images,
+        native_tools=native_tools,
+        extra=extra or (),
+        retry_failed=retry_failed,
+    )
+    raise typer.Exit(run(options))
 
 
 @app.command()

@@ -9,8 +9,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,20 +25,16 @@ from viewbox.errors import ConfigError
 from viewbox.exit_status import logged_in
 from viewbox.records import Task
 from viewbox.rollouts.endpoint import http
-from viewbox.rollouts.environments import make_envs
-from viewbox.rollouts.from_config import endpoint_settings, engine_settings
+from viewbox.rollouts.from_config import build_endpoint_settings, build_engine_settings, build_envs
 from viewbox.rollouts.generator import Generator
 from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scoring.metrics import episode_metrics
 from viewbox.rollouts.store import rollout_folder, run_folder
 from viewbox.rollouts.store.writer import Writer, load
 
-TIME_LIMIT = 600.0  # seconds an episode against an endpoint may take where nothing is given
+TIMEOUT = 600.0  # default seconds of an episode against an endpoint
 CONCURRENCY = 16  # episodes at once against an endpoint; a local model has `rollout.slots`
 INTERRUPTED = 130
-SAME = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop", "kv_bytes", "time_limit")
-# Options that set a key of `rollout`, and which.
-ROLLOUT = {"concurrency": "slots", "max_tokens": "max_reply_tokens", **dict(zip(SAME, SAME, strict=True))}
 
 
 @dataclass(frozen=True)
@@ -53,16 +49,7 @@ class Options:
     settings: Sequence[str] = ()
     tasks: int = 100
     group: int = 1
-    concurrency: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    stop: Sequence[str] | None = None
-    max_tokens: int | None = None
-    kv_bytes: str | None = None
-    time_limit: float | None = None
+    rollout: Mapping[str, Any] = field(default_factory=dict)  # keys of the section `rollout`
     seed: int = 0
     out: str | None = None
     api_key_env: str = "OPENAI_API_KEY"
@@ -81,7 +68,7 @@ class Plan:
     tasks: Sequence[Task]
     generator: Generator
     concurrency: int
-    time_limit: float | None
+    timeout: float | None
 
 
 def resolve(options: Options) -> Config:
@@ -100,8 +87,7 @@ def resolve(options: Options) -> Config:
         env |= held_out
     if options.model is not None:
         raw["model"] = {"name": options.model}
-    given = {key: getattr(options, name) for name, key in ROLLOUT.items() if getattr(options, name) is not None}
-    raw.setdefault("rollout", {}).update(given)
+    raw.setdefault("rollout", {}).update(options.rollout)
     for missing in [f"--{name}" for name in ("env", "model") if not raw.get(name, {}).get("name")]:
         raise ConfigError(f"{missing}: is missing; give it, or a --config that names one")
     document = Document("command line", raw)
@@ -136,13 +122,13 @@ def _with_endpoint(options: Options, config: Config) -> Plan:
         )
     rollout = config.rollout
     with configs.located(config):
-        sampling = endpoint_settings(config)
+        settings = build_endpoint_settings(config)
     key = os.environ.get(options.api_key_env)
     generator = OpenAIGenerator(
-        url, name, api_key=key, tool_images=options.tool_images, extra=_extra(options), **sampling
+        url, name, api_key=key, tool_images=options.tool_images, extra=_extra(options), **settings
     )
     concurrency = rollout.slots if "slots" in rollout.model_fields_set else CONCURRENCY
-    return Plan(config, env, _tasks(env, options.tasks), generator, concurrency, rollout.time_limit or TIME_LIMIT)
+    return Plan(config, env, _tasks(env, options.tasks), generator, concurrency, rollout.timeout or TIMEOUT)
 
 
 def _with_model(options: Options, config: Config) -> Plan:
@@ -163,8 +149,8 @@ def _with_model(options: Options, config: Config) -> Plan:
     loading.bound_pixels(processor, config.model.max_pixels or env.max_pixels)
     model = loading.load_model(config.model)
     chat = ChatTokens(processor, model.config, model.generation_config)
-    generator = HFGenerator(model, chat, **engine_settings(config))
-    return Plan(config, env, tasks, generator, rollout.slots, rollout.time_limit)
+    generator = HFGenerator(model, chat, **build_engine_settings(config))
+    return Plan(config, env, tasks, generator, rollout.slots, rollout.timeout)
 
 
 def _environment(config: Config, defaults: dict[str, Any]) -> tuple[Config, BaseMultiTurnEnv]:
@@ -172,7 +158,7 @@ def _environment(config: Config, defaults: dict[str, Any]) -> tuple[Config, Base
     section = EnvSection.model_validate({"name": config.env.name, **defaults, **config.env.settings})
     config = config.model_copy(update={"env": section})
     with configs.located(config):
-        return config, make_envs(config, {})[0]
+        return config, build_envs(config, {})[0]
 
 
 def _tasks(env: BaseMultiTurnEnv, count: int) -> Sequence[Task]:
@@ -243,7 +229,7 @@ async def _play(options: Options, plan: Plan, folder: Path, writer: Writer, watc
         plan.generator,
         group=options.group,
         concurrency=plan.concurrency,
-        time_limit=plan.time_limit,
+        timeout=plan.timeout,
         seed=options.seed,
         skip=there,
     )

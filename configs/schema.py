@@ -84,38 +84,60 @@ class EnvSection(BaseModel):
         return dict(self.model_extra or {})
 
 
-class RolloutSection(Section):
-    """How episodes are generated: by the engine, and as far as it has the settings by an endpoint."""
+class SamplingParams(Section):
+    """How the tokens of a reply are drawn. The engine, the endpoint client and the command line all take this object.
 
-    slots: Count = Field(default=64, description="episodes decoded together; more wait for a free slot")
-    temperature: NotNegative = Field(default=1.0, description="of sampling; above 0 for grpo")
+    `top_p`: nucleus sampling (Holtzman et al. 2020, arXiv 1904.09751). `min_p`: Nguyen et al. 2024, arXiv 2407.01082.
+    `repetition_penalty`: Keskar et al. 2019, arXiv 1909.05858.
+
+    >>> SamplingParams(temperature=0.7, stop=["</answer>"]).stop
+    ('</answer>',)
+    """
+
+    temperature: NotNegative = Field(default=1.0, description="softmax temperature; 0: greedy (not for grpo)")
     top_p: Annotated[float, Field(gt=0, le=1, strict=True)] = Field(
-        default=1.0, description="sample from the fewest tokens whose probability reaches this; 1: from all"
+        default=1.0, description="sample from the smallest set of tokens whose probabilities sum to this; 1: all tokens"
     )
-    top_k: Natural = Field(default=0, description="sample from so many of the likeliest tokens; 0: from all")
+    top_k: Natural = Field(default=0, description="sample from this many of the most likely tokens; 0: all tokens")
     min_p: Probability = Field(
-        default=0.0, description="sample from tokens at least this share as likely as the likeliest; 0: from all"
+        default=0.0, description="sample from tokens at least this fraction as likely as the most likely; 0: all tokens"
     )
     repetition_penalty: Positive = Field(
-        default=1.0, description="above 1 makes what stands in the episode less likely; 1: none"
+        default=1.0, description="above 1: tokens already in the episode become less likely; 1: no penalty"
     )
-    stop: list[Annotated[str, Field(min_length=1)]] = Field(
-        default_factory=list,
-        description="texts that end a reply too; the engine keeps them in it, an endpoint leaves them out",
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(),
+        description="strings that end a reply; the engine keeps the string in the reply, endpoints remove it",
     )
-    max_reply_tokens: Count = Field(default=512, description="tokens one reply may have")
+
+
+class RolloutSection(SamplingParams):
+    """How episodes are generated, by the local engine or by an endpoint (which ignores the engine's own settings)."""
+
+    slots: Count = Field(default=64, description="episodes decoded together; the others wait for a free slot")
+    max_reply_tokens: Count = Field(default=512, description="maximum tokens of one reply")
     max_completion_tokens: Count = Field(
-        default=4096, description="tokens of an episode after its prompt: replies, tool results and their images"
+        default=4096, description="maximum tokens after the prompt: replies, tool results and their images"
     )
-    prefill_tokens: Count = Field(default=16384, description="prompt tokens read in one forward pass; bounds memory")
-    kv_bytes: Bytes | None = Field(
+    prefill_tokens: Count = Field(default=16384, description="maximum prompt tokens in one forward pass; bounds memory")
+    kv_cache_bytes: Bytes | None = Field(
         default=None,
-        description="memory for keys and values: fewer slots are used where not all fit; default: no limit",
+        description="memory for keys and values; fewer slots are used if they do not all fit; default: no limit",
     )
-    patience: NotNegative = Field(
-        default=5.0, description="seconds the engine waits for a tool that is due before it decodes on without it"
+    tool_wait_timeout: NotNegative = Field(
+        default=5.0, description="seconds the engine waits for a late tool before it decodes on without that episode"
     )
-    time_limit: Positive | None = Field(default=None, description="seconds an episode may take; default: no limit")
+    timeout: Positive | None = Field(default=None, description="maximum seconds of an episode; default: no limit")
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """The sampling settings alone; its `model_fields_set` are those that this section was given.
+
+        >>> RolloutSection(top_k=5, slots=3).sampling.model_fields_set
+        {'top_k'}
+        """
+        names = SamplingParams.model_fields.keys() & self.model_fields_set
+        return SamplingParams(**{name: getattr(self, name) for name in names})
 
 
 class Demonstrations(Section):

@@ -1,60 +1,106 @@
-"""What the section `rollout` of a config means to the engine and to an endpoint: the one place where that is decided.
+"""The sections `env` and `rollout` of a config, turned into environments and generator settings.
 
-Training, held-out evaluation and `viewbox rollout` all generate with these keyword arguments.
+Training, held-out evaluation and `viewbox rollout` all call these functions, so that a setting means the same in each.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from viewbox.configs.schema import Config
+from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
+from viewbox.rewards.base import EpisodeReward, Reward
 
 FILTERS = ("top_p", "top_k", "min_p", "repetition_penalty")
-OURS = ("time_limit",)  # of the driver, not of a generator
-LOCAL = ("kv_bytes", "patience")  # what an endpoint manages itself
+ENGINE_ONLY = ("kv_cache_bytes", "tool_wait_timeout")  # an endpoint's server decides these itself
+_NOT_ENV_SETTINGS = {
+    "name": "held-out tasks use the same environment",
+    "reward": "the reward has a section of its own",
+    "eval": "it is allowed in `env` only",
+}
 
 
-def engine_settings(config: Config, **changes: Any) -> dict[str, Any]:
-    """Keyword arguments of `HFGenerator`: the section's, and over them `changes`.
+# ---------------------------------------------------------------------- environments
+def build_envs(config: Config, defaults: Mapping[str, Any]) -> tuple[BaseMultiTurnEnv, BaseMultiTurnEnv]:
+    """The (training, held-out) environments, with the reward of the config.
+
+    Args:
+        config: the run; `env.eval` overrides `env` for the held-out environment.
+        defaults: environment settings that follow from the model; the config's own win.
+
+    Raises:
+        ConfigError: a setting is invalid; the message begins with its key in the YAML.
+    """
+    from viewbox.rewards import build
+
+    reward = None if config.reward is None else build(config.reward)
+    settings = {**defaults, **config.env.settings}
+    return _build_env(config, reward, settings, {}), _build_env(config, reward, settings, config.env.eval)
+
+
+def _build_env(
+    config: Config, reward: Reward | EpisodeReward | None, settings: Mapping[str, Any], held_out: Mapping[str, Any]
+) -> BaseMultiTurnEnv:
+    from viewbox import make
+
+    for section, values in (("env", settings), ("env.eval", held_out)):
+        for key in _NOT_ENV_SETTINGS.keys() & values.keys():
+            raise ConfigError(f"{section}.{key}: not a setting of an environment: {_NOT_ENV_SETTINGS[key]}")
+    try:
+        return make(config.env.name, reward=reward, **{**settings, **held_out})
+    except ConfigError as error:
+        if error.key is None:
+            raise ConfigError(f"env: {error}") from error
+        section = "env.eval" if error.key.split(".")[0] in held_out else "env"
+        raise ConfigError(f"{section}.{error.key}: {error}") from error
+
+
+# ---------------------------------------------------------------------- generators
+def build_engine_settings(config: Config, **changes: Any) -> dict[str, Any]:
+    """Keyword arguments of `HFGenerator`: those of the section `rollout`, overridden by `changes`.
 
     >>> from viewbox.configs.schema import parse
-    >>> config = parse({"model": {"name": "m"}, "env": {"name": "digits"}, "rollout": {"kv_bytes": "2GiB"}})
-    >>> found = engine_settings(config, temperature=0.0)
-    >>> found["model_name"], found["kv_bytes"], found["temperature"], found["top_p"]
-    ('m', 2147483648, 0.0, 1.0)
+    >>> config = parse({"model": {"name": "m"}, "env": {"name": "digits"}, "rollout": {"kv_cache_bytes": "2GiB"}})
+    >>> settings = build_engine_settings(config, slots=8)
+    >>> settings["model_name"], settings["kv_cache_bytes"], settings["slots"], settings["sampling"].temperature
+    ('m', 2147483648, 8, 1.0)
     """
-    section = config.rollout.model_dump(mode="json", exclude=set(OURS))
-    return {**section, "model_name": config.model.name or "tiny", **changes}
+    section = config.rollout
+    names = section.__class__.model_fields.keys() - type(section.sampling).model_fields.keys() - {"timeout"}
+    settings = section.model_dump(mode="json", include=names)
+    return {**settings, "sampling": section.sampling, "model_name": config.model.name or "tiny", **changes}
 
 
-def endpoint_settings(config: Config) -> dict[str, Any]:
-    """Keyword arguments of `OpenAIGenerator`: only what is given, the rest is the server's to choose.
+def build_endpoint_settings(config: Config) -> dict[str, Any]:
+    """Keyword arguments of `OpenAIGenerator`: only what the config sets; the server chooses the rest.
 
-    `top_p` and `stop` are fields of the interface; `top_k`, `min_p` and `repetition_penalty` are those that vLLM and
-    its kind add, which other servers may refuse. Raises `ConfigError` for what no server takes from a client.
+    Raises:
+        ConfigError: a setting of the local engine is set, which no server accepts from a client.
     """
-    section, given = config.rollout, config.rollout.model_fields_set
-    for name in LOCAL:
-        if name in given and getattr(section, name) is not None:
+    section = config.rollout
+    for name in ENGINE_ONLY:
+        if name in section.model_fields_set and getattr(section, name) is not None:
             raise ConfigError(
-                f"rollout.{name} = {getattr(section, name)}: is about a local model; with an endpoint its server "
-                "decides: leave it out"
+                f"rollout.{name} = {getattr(section, name)}: applies to a local model only; an endpoint's server "
+                "decides this itself: remove it"
             )
-    names = {"temperature": "temperature", "max_reply_tokens": "max_tokens"}
-    known = {ours: getattr(section, name) for name, ours in names.items() if name in given}
-    sampling = {name: getattr(section, name) for name in (*FILTERS, "stop") if name in given}
-    return known | {"sampling": {name: value for name, value in sampling.items() if value != []}}
+    settings: dict[str, Any] = {"sampling": section.sampling}
+    if "max_reply_tokens" in section.model_fields_set:
+        settings["max_tokens"] = section.max_reply_tokens
+    return settings
 
 
-def notes(config: Config) -> list[str]:
-    """What somebody who trains with these settings should know: filters change what is sampled, not its log-probs.
+def describe_filters(config: Config) -> list[str]:
+    """A warning for GRPO runs that filter what they sample: log-probs are those of the unfiltered distribution.
 
     >>> from viewbox.configs.schema import parse
-    >>> print(*notes(parse({"model": {"name": "m"}, "env": {"name": "digits"}, "rollout": {"top_p": 0.9}})))
-    rollout.top_p = 0.9: episodes are sampled from other probabilities than those of the loss, which know no filters
+    >>> print(*describe_filters(parse({"model": {"name": "m"}, "env": {"name": "digits"}, "rollout": {"top_p": 0.9}})))
+    rollout.top_p = 0.9: episodes are sampled from a filtered distribution, but the loss uses the unfiltered one
     """
     section = config.rollout
     fields = type(section).model_fields
-    given = {name: getattr(section, name) for name in FILTERS if getattr(section, name) != fields[name].default}
-    named = ", ".join(f"rollout.{name} = {value}" for name, value in given.items())
-    words = "episodes are sampled from other probabilities than those of the loss, which know no filters"
-    return [f"{named}: {words}"] if given and config.train.method == "grpo" else []
+    active = {name: getattr(section, name) for name in FILTERS if getattr(section, name) != fields[name].default}
+    if not active or config.train.method != "grpo":
+        return []
+    settings = ", ".join(f"rollout.{name} = {value}" for name, value in active.items())
+    return [f"{settings}: episodes are sampled from a filtered distribution, but the loss uses the unfiltered one"]

@@ -32,21 +32,21 @@ async def play_many(
     *,
     group: int = 1,
     concurrency: int = 64,
-    time_limit: float | None = None,
+    timeout: float | None = None,
     seed: int = 0,
     skip: Collection[tuple[int, int]] = (),
 ) -> AsyncIterator[Episode]:
     """Plays every task `group` times and yields episodes as they end.
 
     `episode.info` holds `index` (the task's place in `tasks`) and `sample` (0 … group−1). Every sample has its own
-    seed, drawn from `seed`, so group members differ and a run can be repeated. `time_limit` is in seconds an episode.
+    seed, drawn from `seed`, so group members differ and a run can be repeated. `timeout` is in seconds an episode.
     The (index, sample) pairs in `skip` are not played: those that an earlier session has stored. A plain function of
     the messages may stand for a generator, as in `env.play`.
     """
     player: Any = generator if hasattr(generator, "reply") else PolicyGenerator(generator)
     jobs = ((i, k, task) for i, task in enumerate(tasks) for k in range(group) if (i, k) not in skip)
     done: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue(2 * concurrency)  # a slow reader slows the play
-    workers = [asyncio.create_task(_work(env, jobs, player, group, time_limit, seed, done)) for _ in range(concurrency)]
+    workers = [asyncio.create_task(_work(env, jobs, player, group, timeout, seed, done)) for _ in range(concurrency)]
     running = len(workers)
     try:
         while running:
@@ -71,13 +71,13 @@ async def _work(
     jobs: Iterator[tuple[int, int, Task]],
     generator: Generator,
     group: int,
-    time_limit: float | None,
+    timeout: float | None,
     seed: int,
     done: asyncio.Queue,
 ) -> None:
     try:
         for i, k, task in jobs:
-            await done.put(await _episode(env, task, generator, (i, k, i * group + k), time_limit, seed))
+            await done.put(await _episode(env, task, generator, (i, k, i * group + k), timeout, seed))
         await done.put(None)
     except Exception as error:  # the generator's failure is everybody's: it ends the run
         await done.put(error)
@@ -97,13 +97,13 @@ async def _episode(
     task: Task,
     generator: Generator,
     place: tuple[int, int, int],
-    time_limit: float | None,
+    timeout: float | None,
     seed: int,
 ) -> Episode:
     index, sample, number = place
     own_seed = sample_seed(seed, number)
     info: dict[str, Any] = {"index": index, "sample": sample}
-    deadline = None if time_limit is None else asyncio.get_running_loop().time() + time_limit
+    deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
     conversation = Conversation(
         [],
         (),

@@ -6,8 +6,7 @@ from typing import Any
 from viewbox.configs.schema import GRPO_ONLY, Config, located
 from viewbox.errors import ConfigError, ViewboxError, describe_unknown
 from viewbox.records import Task
-from viewbox.rollouts.environments import make_envs
-from viewbox.rollouts.from_config import notes
+from viewbox.rollouts.from_config import build_envs, describe_filters
 from viewbox.training import check_model
 
 
@@ -23,7 +22,7 @@ def _check(config: Config) -> dict[str, Any]:
 
     _sections(config)
     policy = check_model.find(config.model)
-    env, held_out = make_envs(config, policy.view_settings if policy else {})
+    env, held_out = build_envs(config, policy.view_settings if policy else {})
     _reward_fields(config.reward, env, "reward")
     check_pictures(config.log, env)
     arguments = trainer_arguments(config, "runs")
@@ -49,7 +48,7 @@ def _check(config: Config) -> dict[str, Any]:
         "trainer": type(arguments).__name__,
         "notes": [
             *([f"{config.model.name}: a hub name; its files are checked when the run starts"] if hub else []),
-            *notes(config),
+            *describe_filters(config),
         ],
     }
 

@@ -16,8 +16,7 @@ from viewbox.envs.adapters.trl import TRLReward
 from viewbox.files import write_atomically
 from viewbox.rollouts.engine import loading
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
-from viewbox.rollouts.environments import make_envs
-from viewbox.rollouts.from_config import engine_settings, notes
+from viewbox.rollouts.from_config import build_engine_settings, build_envs, describe_filters
 from viewbox.rollouts.store import run_folder
 from viewbox.rollouts.store.writer import load
 from viewbox.training import curve, table, tracking
@@ -50,7 +49,7 @@ class Run:
             return model, processor
         assert section.tiny is not None
         multiple = 2 * section.tiny.patch
-        self.env, self.held_out = make_envs(self.config, {"coordinates": "per_mille", "pixel_multiple": multiple})
+        self.env, self.held_out = build_envs(self.config, {"coordinates": "per_mille", "pixel_multiple": multiple})
         corpus = trainer.corpus_of(self.env)
         return loading.build_tiny(section, corpus, self.env.max_pixels, self.config.train.seed)
 
@@ -109,20 +108,21 @@ class Run:
 
     def generation(self, **changes: Any) -> dict[str, Any]:
         """Keyword arguments of the generator."""
-        return engine_settings(self.config, **changes)
+        return build_engine_settings(self.config, **changes)
 
     def evaluate(self, *, oracle: bool = False) -> dict[str, Any]:
         """Held-out metrics of the model as it is now."""
         log_section = self.config.log
-        hot = self.config.rollout.temperature if log_section.eval_temperature is None else log_section.eval_temperature
-        generation = self.generation(temperature=hot)
+        sampling = self.config.rollout.sampling
+        if log_section.eval_temperature is not None:
+            sampling = sampling.model_copy(update={"temperature": log_section.eval_temperature})
         return evaluate(
             self.held_out,
             self.model,
             self.tokens,
             tasks=log_section.eval_tasks,
             seed=log_section.eval_seed,
-            generation=generation,
+            generation=self.generation(sampling=sampling),
             oracle=oracle,
         )[0]
 
@@ -131,7 +131,9 @@ class Run:
 
     def grpo(self) -> EpisodeGRPOTrainer:
         """The GRPO trainer of this run."""
-        for note in [*notes(self.config), *self.tokens.template.notes] if PartialState().is_main_process else ():
+        for note in (
+            [*describe_filters(self.config), *self.tokens.template.notes] if PartialState().is_main_process else ()
+        ):
             self.teller.tell(f"note: {note}")
         arguments = trainer_arguments(self.config, self.folder / "checkpoints")
         count = len(self.env.tasks)
@@ -151,7 +153,7 @@ class Run:
             callbacks=self._callbacks(every=1),
             env=self.env,
             generation=self.generation(),
-            time_limit=self.config.rollout.time_limit,
+            timeout=self.config.rollout.timeout,
             episodes=self.folder / "episodes",
             kept_episodes=self.config.log.episodes_per_step,
             importance_cap=self.config.train.importance_cap,

@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential_jitter
 
+from viewbox.configs.schema import SamplingParams
 from viewbox.envs.messages import ToolImages, to_wire, tool_calls_of, tools_text
 from viewbox.errors import ViewboxError
 from viewbox.frozen import thaw
@@ -33,6 +34,7 @@ LONGEST_ASKED = 300.0  # seconds that a server may ask for where an episode has 
 PATIENCE = 300.0  # seconds without a byte after which an attempt is given up: a whole reply may be in the making
 PASSING = frozenset({408, 409, 425, 429})  # and every 5xx
 UNUSABLE = frozenset({301, 302, 307, 308, 401, 403, 404, 405})  # before the first answer: it will never come
+SERVER_SAMPLING = SamplingParams()  # nothing set: the server chooses
 LENGTH = frozenset({"length", "max_tokens", "model_length"})
 
 
@@ -52,9 +54,9 @@ class OpenAIGenerator:
     """Replies from `POST <endpoint>/chat/completions`.
 
     `endpoint` is the base URL as clients of the interface take it (`http://127.0.0.1:8000/v1`; without a path, `/v1` is
-    added). `temperature` and `max_tokens` (of a reply) are left to the server where they are None. `sampling` (`top_p`,
-    `stop`, …) and `extra` are merged into every request; a value of None takes a field out (`seed`, where a server
-    refuses it). Where the environment's
+    added). Of `sampling`, only the fields that were set are sent; the server chooses the others, and `max_tokens` (of a
+    reply) if it is None. `extra` is merged into every request; a value of None removes a field (such as `seed`, if a
+    server refuses it). Where the environment's
     `reply_format` is "native", the tools are advertised in `tools`, but not on the last turn; else the system message
     teaches them and calls are read from the text. `tool_images` is explained in `viewbox.envs.messages`. Token counts
     are summed in `info["usage"]`, the failed attempts in `info["failed_attempts"]`.
@@ -66,9 +68,8 @@ class OpenAIGenerator:
         model: str,
         *,
         api_key: str | None = None,
-        temperature: float | None = None,
+        sampling: SamplingParams = SERVER_SAMPLING,
         max_tokens: int | None = None,
-        sampling: Mapping[str, Any] | None = None,
         tool_images: ToolImages = "user",
         extra: Mapping[str, Any] | None = None,
         attempts: int = ATTEMPTS,
@@ -76,11 +77,10 @@ class OpenAIGenerator:
         max_body: int = MAX_BODY,
     ) -> None:
         self.url, self.model = completions_url(endpoint), model
-        self.temperature, self.max_tokens = temperature, max_tokens
-        self.tool_images, self.extra = tool_images, {**(sampling or {}), **(extra or {})}
+        self.sampling, self.max_tokens = sampling, max_tokens
+        self.tool_images, self.extra = tool_images, dict(extra or {})
         self.attempts, self.first_pause, self.max_body = attempts, first_pause, max_body
-        hot = 1.0 if temperature is None else temperature  # the interface's own default
-        self.run_config = RunConfig(model_name=model, temperature=hot, max_tokens=max_tokens)
+        self.run_config = RunConfig(model_name=model, temperature=sampling.temperature, max_tokens=max_tokens)
         self._backoff = wait_exponential_jitter(initial=first_pause, max=LONGEST_PAUSE, jitter=first_pause)
         self._asking = 0  # requests under way
         self._tokens: int | None = None  # of all replies, where the server counts them
@@ -140,8 +140,11 @@ class OpenAIGenerator:
         """The body of a request for the conversation's next reply, as a dict. Raises `ImageError`."""
         messages = to_wire(conversation.shown(), tool_images=self.tool_images, text_calls=True)
         turn = len(conversation.messages)
-        body: dict[str, Any] = {"model": self.model, "messages": messages, "temperature": self.temperature}
-        body |= {"max_tokens": self.max_tokens, "seed": (conversation.seed * 31 + turn) % 2**31}
+        body: dict[str, Any] = {"model": self.model, "messages": messages, "max_tokens": self.max_tokens}
+        body["seed"] = (conversation.seed * 31 + turn) % 2**31
+        body |= self.sampling.model_dump(
+            mode="json", exclude_unset=True, exclude=None if self.sampling.stop else {"stop"}
+        )
         if conversation.reply_format != "native":
             messages[0]["content"] += tools_text(conversation.tools, conversation.reply_format, conversation.prompts)
         elif conversation.tools and not conversation.last_turn:

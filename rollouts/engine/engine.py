@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from viewbox.configs.schema import SamplingParams
 from viewbox.envs import concurrency
 from viewbox.errors import ImageError, ModelError
 from viewbox.records import RunConfig
@@ -26,17 +27,19 @@ from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.devices import sent
 from viewbox.rollouts.engine.kv_cache import SlotCache, bytes_per_token
 from viewbox.rollouts.engine.model_runner import Forwards, inference
-from viewbox.rollouts.engine.sampler import Sampling, uniform
+from viewbox.rollouts.engine.sampler import Sampler, uniform
 from viewbox.rollouts.engine.scheduler import Schedule
 from viewbox.rollouts.engine.sequence import Row, Stats
 from viewbox.rollouts.engine.vision_cache import Features
 from viewbox.rollouts.generator import Conversation, GeneratedReply, Load
 
+DEFAULT_SAMPLING = SamplingParams()
+
 
 class HFGenerator:
     """Replies from a local model.
 
-    `slots`: conversations in the cache; more may be in flight, those wait. `kv_bytes` bounds keys and values: where not
+    `slots`: conversations in the cache; more may be in flight, those wait. `kv_cache_bytes` bounds keys and values: if not
     all slots fit, fewer are used. `max_reply_tokens` bounds one reply, `max_completion_tokens` everything after the
     prompt, observations included. `stop`: strings that end a reply beside the end token. `features` may be shared by
     generators of one model. The other settings are explained in `Sampling`.
@@ -47,33 +50,29 @@ class HFGenerator:
         model: Any,
         tokens: ChatTokens,
         *,
+        sampling: SamplingParams = DEFAULT_SAMPLING,
         slots: int = 64,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        stop: Sequence[str] = (),
         max_reply_tokens: int = 512,
         max_completion_tokens: int = 4096,
         prefill_tokens: int = 16384,
-        kv_bytes: int | None = None,
-        patience: float = 5.0,
+        kv_cache_bytes: int | None = None,
+        tool_wait_timeout: float = 5.0,
         features: Features | None = None,
         model_name: str = "",
     ) -> None:
         self.model, self.tokens, self.slots = model, tokens, slots
-        self.sampling = Sampling(temperature, top_p, top_k, min_p, repetition_penalty)
-        self.stop = tuple(stop)
+        self.sampling, self.sampler = sampling, Sampler(sampling)
         self.max_reply_tokens, self.max_completion_tokens = max_reply_tokens, max_completion_tokens
-        self.prefill_tokens, self.kv_bytes, self.patience = prefill_tokens, kv_bytes, patience
+        self.prefill_tokens, self.kv_cache_bytes = prefill_tokens, kv_cache_bytes
         self.features = features or Features(model, tokens.family)
-        self.run_config = RunConfig(model_name=model_name, temperature=temperature, max_tokens=max_completion_tokens)
+        self.run_config = RunConfig(
+            model_name=model_name, temperature=sampling.temperature, max_tokens=max_completion_tokens
+        )
         self.stats = Stats()
         self._engine: asyncio.Task[None] | None = None
         self._failure: Exception | None = None  # the model's, which is everybody's
         self.speaking: list[Row] = []
-        self.schedule = Schedule(patience)
+        self.schedule = Schedule(tool_wait_timeout)
         self._new()
 
     def _new(self) -> None:
@@ -171,18 +170,18 @@ class HFGenerator:
         With a budget every slot has room for as many tokens as the longest of the `new` rows may become. A longer one
         waits until nobody is in the cache, which is then laid out again.
         """
-        if self.kv_bytes is None:
+        if self.kv_cache_bytes is None:
             return self.cache.taken < self.slots
         needed = [len(one.conversation.record.prompt_ids) + self.max_completion_tokens for one in (row, *new)]
         if needed[0] <= self.cache.room:
             return self.cache.taken < len(self.cache.held)
         if self.cache.taken:
             return False
-        most = self.kv_bytes // bytes_per_token(self.model)
+        most = self.kv_cache_bytes // bytes_per_token(self.model)
         if max(needed) > most - 1:
             raise ModelError(
-                f"rollout.kv_bytes = {self.kv_bytes}: one episode ({max(needed) - self.max_completion_tokens} tokens "
-                f"of prompt and at most {self.max_completion_tokens} after it) needs "
+                f"rollout.kv_cache_bytes = {self.kv_cache_bytes}: one episode "
+                f"({max(needed) - self.max_completion_tokens} tokens of prompt and at most {self.max_completion_tokens} after it) needs "
                 f"{(max(needed) + 1) * bytes_per_token(self.model)}; allowed: at least that, or fewer "
                 "rollout.max_completion_tokens"
             )
@@ -265,7 +264,7 @@ class HFGenerator:
 
     def _drawn(self, rows: Sequence[Row], logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         draws = sent([row.uniform[len(row.said)] for row in rows], logits.device)
-        return self.sampling.draw(logits, draws, self.tokens.never_sampled, self._seen(rows, logits))
+        return self.sampler.draw(logits, draws, self.tokens.never_sampled, self._seen(rows, logits))
 
     def _seen(self, rows: Sequence[Row], logits: torch.Tensor) -> torch.Tensor | None:
         """What stands in each conversation, (rows, vocabulary) bool, where a repetition penalty asks for it."""
@@ -278,10 +277,12 @@ class HFGenerator:
         return seen
 
     def _stops(self, row: Row) -> bool:
-        if not self.stop:
+        if not self.sampling.stop:
             return False
-        tail = self.tokens.decode(row.said[-4 * max(map(len, self.stop)) :])  # a character is at most four byte tokens
-        return any(stop in tail for stop in self.stop)
+        tail = self.tokens.decode(
+            row.said[-4 * max(map(len, self.sampling.stop)) :]
+        )  # a character is at most four byte tokens
+        return any(stop in tail for stop in self.sampling.stop)
 
     def _finish(self, row: Row, reason: str) -> None:
         future = self.schedule.answered(row)

@@ -3,16 +3,20 @@
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from viewbox.configs.schema import Config, ModelSection
 from viewbox.envs import model_profiles
+from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ModelError, describe_unknown
 from viewbox.rollouts.engine import tiny_model
 from viewbox.rollouts.engine.architectures import family_of
-from viewbox.rollouts.environments import make_envs
+from viewbox.rollouts.from_config import build_envs
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, ProcessorMixin
 
 PACKAGE = "package:"
 
@@ -77,12 +81,26 @@ def load_model(section: ModelSection) -> Any:
     return model.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))  # type: ignore[arg-type]
 
 
-def open_policy(config: Config) -> tuple[Any, Any, Any, Any]:
-    """(environment, held-out environment, model, processor) of a config whose model has a name."""
+class LoadedPolicy(NamedTuple):
+    """A model, its processor, and the environments that were set up for it."""
+
+    env: BaseMultiTurnEnv
+    held_out: BaseMultiTurnEnv
+    model: "PreTrainedModel"
+    processor: "ProcessorMixin"
+
+
+def open_policy(config: Config) -> LoadedPolicy:
+    """Loads the model of a config by `model.name`, and builds the environments for it.
+
+    Raises:
+        ModelError: the model cannot be loaded, or its architecture is not supported.
+        ConfigError: a setting of the environment is invalid.
+    """
     model_config, processor = load_processor(config.model)
-    env, held_out = make_envs(config, view_settings(model_config, processor))
+    env, held_out = build_envs(config, view_settings(model_config, processor))
     bound_pixels(processor, config.model.max_pixels or env.max_pixels)
-    return env, held_out, load_model(config.model), processor
+    return LoadedPolicy(env, held_out, load_model(config.model), processor)
 
 
 def build_tiny(section: ModelSection, corpus: Sequence[str], max_pixels: int, seed: int) -> tuple[Any, Any]:

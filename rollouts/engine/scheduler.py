@@ -2,7 +2,8 @@
 
 A row that got its reply is expected back a fixed number of decode steps later, neither earlier nor later, however fast
 its tool was. So tools run beside the decoding of other rows, and yet a run can be repeated bit for bit. Where somebody
-is not back in time the engine waits, but not for ever: after `patience` seconds a row is late, and nobody waits for it.
+is not back in time the engine waits, but not for ever: after `tool_wait_timeout` seconds a row
+is late, and nobody waits for it.
 """
 
 import asyncio
@@ -20,8 +21,8 @@ AWAY = 4  # … that is at least so many after its reply
 class Schedule:
     """The rows of an engine, by conversation."""
 
-    def __init__(self, patience: float) -> None:
-        self.patience = patience
+    def __init__(self, tool_wait_timeout: float) -> None:
+        self.tool_wait_timeout = tool_wait_timeout
         self.rows: dict[Conversation, Row] = {}
         self.step = 0
         self._leaving: list[Row] = []  # their slots become free when they were expected back
@@ -84,7 +85,7 @@ class Schedule:
                 await self._heard(None)
                 return
             self.step = max(self.step, min(awaited))
-        deadline = time.monotonic() + self.patience
+        deadline = time.monotonic() + self.tool_wait_timeout
         while missing := [row for row in self.rows.values() if row.due <= self.step and not (row.future or row.late)]:
             if not await self._heard(deadline - time.monotonic()):
                 for row in missing:

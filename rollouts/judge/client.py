@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from viewbox.configs.schema import SamplingParams
 from viewbox.errors import ConfigError
 from viewbox.records import Message
 from viewbox.rollouts.endpoint.client import EndpointError, OpenAIGenerator
@@ -78,7 +79,7 @@ class Asker:
             endpoint,
             model,
             api_key=os.environ.get(variable) if variable else None,
-            temperature=0.0,
+            sampling=SamplingParams(temperature=0.0),
             max_tokens=self._options["max_tokens"],
             extra={"seed": None, **self._options["extra"]},
             attempts=self._options["attempts"],

@@ -21,7 +21,7 @@ from viewbox.rollouts.store.writer import LINES
 COMMAND, EPISODES, RETRIED = "rollout.json", "episodes", "retried.jsonl"
 FAILED = frozenset({"error", "timeout", "cancelled"})
 # What a resumed command may change: how fast it plays, how much, and where the same model is served now.
-SPEED = ("slots", "time_limit", "prefill_tokens", "kv_bytes", "patience")
+SPEED = ("slots", "timeout", "prefill_tokens", "kv_cache_bytes", "tool_wait_timeout")
 FREE = frozenset({*(f"rollout.{name}" for name in SPEED), "command.tasks", "command.endpoint"})
 
 

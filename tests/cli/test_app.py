@@ -57,7 +57,7 @@ def test_overrides_and_options_reach_training(viewbox, tiny_folder):
 def test_a_dry_run_notes_that_the_loss_knows_no_filters(viewbox, tiny_folder):
     status, out, _ = viewbox("train", "quickstart", "--dry-run", f"model.name={tiny_folder}", "rollout.top_p=0.9")
     assert status == 0
-    assert "rollout.top_p = 0.9: episodes are sampled from other probabilities than those of the loss" in out
+    assert "rollout.top_p = 0.9: episodes are sampled from a filtered distribution" in out
 
 
 def test_an_unknown_option_of_train_is_refused(viewbox):

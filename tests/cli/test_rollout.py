@@ -217,14 +217,14 @@ def test_a_local_model_plays_without_an_endpoint(viewbox):
 def test_the_likeliest_token_alone_is_what_a_local_model_says_at_temperature_0(viewbox):
     given = ("--env", "digits", "--model", "package:tiny_viewer", "--tasks", 3, "--max-tokens", 20)
     one = ("--set", "places=4", "--set", "margin=0.25", "--set", "max_turns=2")
-    assert viewbox(*given, *one, "--top-k", 1, "--kv-bytes", "64MB", "--out", "filtered")[0] == 0
+    assert viewbox(*given, *one, "--top-k", 1, "--kv-cache-bytes", "64MB", "--out", "filtered")[0] == 0
     assert viewbox(*given, *one, "--temperature", 0, "--out", "greedy")[0] == 0
     said = [
         {e.info["index"]: e.tokens.completion_ids for e in load(f"{folder}/episodes", tokens=True)}
         for folder in ("filtered", "greedy")
     ]
     assert said[0] == said[1]
-    assert schema.load("filtered/config.yaml").rollout.kv_bytes == 64_000_000
+    assert schema.load("filtered/config.yaml").rollout.kv_cache_bytes == 64_000_000
 
 
 # ---------------------------------------------------------------------- going on
@@ -374,7 +374,7 @@ def test_against_a_server_that_does_everything_wrong_every_episode_is_stored_wit
     ]
     began = time.monotonic()
     with serving(lambda body, n: wrong[(n * 5) % len(wrong)]) as server:
-        code, out, _ = viewbox(*at(server, "--tasks", 30, "--out", "o", "--time-limit", 4))
+        code, out, _ = viewbox(*at(server, "--tasks", 30, "--out", "o", "--timeout", 4))
     assert code == 0
     assert time.monotonic() - began < 120
     assert places(Path("o")) == {(i, 0): 1 for i in range(30)}
@@ -423,13 +423,13 @@ def test_restricted_images_leave_for_this_machine_only(viewbox, monkeypatch, tmp
         (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--set", "noise"), "key.path=value"),
         (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--tasks", 0), "--tasks = 0"),
         (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--tasks", 10**6), "has 100000"),
-        (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--time-limit", 0), "rollout.time_limit"),
+        (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--timeout", 0), "rollout.timeout"),
         (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--held-out"), "env.eval"),
         (
-            ("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--kv-bytes", "2GB"),
-            "command line: rollout.kv_bytes = 2000000000: is about a local model; with an endpoint its server decides",
+            ("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--kv-cache-bytes", "2GB"),
+            "command line: rollout.kv_cache_bytes = 2000000000: applies to a local model only;",
         ),
-        (("--env", "digits", "--model", "m", "--kv-bytes", "much"), "text such as 2GiB or 500MB"),
+        (("--env", "digits", "--model", "m", "--kv-cache-bytes", "much"), "text such as 2GiB or 500MB"),
         (("--env", "digits", "--model", "m", "--top-p", 1.5), "command line: rollout.top_p = 1.5: allowed: a number"),
         (("--env", "digits", "--model", "m", "--stop", ""), "rollout.stop.0 = ''"),
         (("--env", "other", "--model", "m", "--config", "quickstart"), "the config's environment is digits"),

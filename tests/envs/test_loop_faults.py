@@ -133,7 +133,7 @@ def test_an_episode_over_its_time_limit_ends_as_timeout_though_its_tool_hangs():
 
     async def run():
         env = Scripted(tool_time_limit=None)
-        return [episode async for episode in play_many(env, tasks, policy, time_limit=2.0)]
+        return [episode async for episode in play_many(env, tasks, policy, timeout=2.0)]
 
     ends = {episode.task.id: episode.end_reason for episode in asyncio.run(run())}
     assert ends == {"hangs-0": "timeout", "sleeps-0": "timeout", "good-0": "answered", "raises-0": "answered"}

@@ -4,10 +4,12 @@ import inspect
 
 import pytest
 
-from viewbox.configs.schema import RolloutSection, parse
+from viewbox.configs.schema import RolloutSection, SamplingParams, parse
 from viewbox.errors import ConfigError
+from viewbox.rollouts.endpoint.client import OpenAIGenerator
 from viewbox.rollouts.engine.engine import HFGenerator
-from viewbox.rollouts.from_config import endpoint_settings, engine_settings, notes
+from viewbox.rollouts.from_config import build_endpoint_settings, build_engine_settings, describe_filters
+from viewbox.rollouts.generator import Conversation
 
 GIVEN = {
     "slots": 3,
@@ -20,9 +22,9 @@ GIVEN = {
     "max_reply_tokens": 20,
     "max_completion_tokens": 200,
     "prefill_tokens": 300,
-    "kv_bytes": "3MiB",
-    "patience": 2.5,
-    "time_limit": 60.0,
+    "kv_cache_bytes": "3MiB",
+    "tool_wait_timeout": 2.5,
+    "timeout": 60.0,
 }
 
 
@@ -32,23 +34,24 @@ def of(**rollout):
 
 def test_every_key_but_the_drivers_is_an_argument_of_the_engine():
     assert GIVEN.keys() == RolloutSection.model_fields.keys()
-    assert engine_settings(of()).keys() == RolloutSection.model_fields.keys() - {"time_limit"} | {"model_name"}
-    assert engine_settings(of()).keys() <= inspect.signature(HFGenerator).parameters.keys()
+    own = RolloutSection.model_fields.keys() - SamplingParams.model_fields.keys() - {"timeout"}
+    assert build_engine_settings(of()).keys() == own | {"sampling", "model_name"}
+    assert build_engine_settings(of()).keys() <= inspect.signature(HFGenerator).parameters.keys()
 
 
 def test_where_nothing_is_given_the_engine_has_its_own_defaults():
     defaults = {name: one.default for name, one in inspect.signature(HFGenerator).parameters.items()}
-    settings = engine_settings(of()) | {"stop": ()}
+    settings = build_engine_settings(of())
     assert {name: defaults[name] for name in settings} == settings | {"model_name": ""}
 
 
 def test_what_is_given_is_what_the_engine_has(qwen3):
-    made = HFGenerator(qwen3.model(), qwen3.tokens, **engine_settings(of(**GIVEN)))
+    made = HFGenerator(qwen3.model(), qwen3.tokens, **build_engine_settings(of(**GIVEN)))
     sampling = made.sampling
     assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (0.5, 0.9, 7, 0.05)
-    assert (sampling.repetition_penalty, made.stop, made.slots) == (1.1, ("</answer>",), 3)
+    assert (sampling.repetition_penalty, sampling.stop, made.slots) == (1.1, ("</answer>",), 3)
     assert (made.max_reply_tokens, made.max_completion_tokens, made.prefill_tokens) == (20, 200, 300)
-    assert (made.kv_bytes, made.patience, made.run_config.model_name) == (3 * 2**20, 2.5, "m")
+    assert (made.kv_cache_bytes, made.schedule.tool_wait_timeout, made.run_config.model_name) == (3 * 2**20, 2.5, "m")
 
 
 @pytest.mark.parametrize("temperature", [None, 0.0])
@@ -61,35 +64,47 @@ def test_training_and_held_out_evaluation_generate_with_the_section(temperature,
     run = module.Run.__new__(module.Run)
     run.config = config.model_copy(update={"log": config.log.model_copy(update={"eval_temperature": temperature})})
     run.held_out = run.model = run.tokens = None
-    assert run.generation() == engine_settings(config)
+    assert run.generation() == build_engine_settings(config)
     run.evaluate()
-    assert asked == engine_settings(config, temperature=0.5 if temperature is None else temperature)
+    assert asked["sampling"].temperature == (0.5 if temperature is None else temperature)
+    assert asked | {"sampling": config.rollout.sampling} == build_engine_settings(config)
+
+
+def settings_sent(**rollout):
+    """What an endpoint is asked for, the sampling settings as a dict."""
+    settings = build_endpoint_settings(of(**rollout))
+    return settings | {"sampling": settings["sampling"].model_dump(exclude_unset=True)}
 
 
 def test_an_endpoint_is_asked_for_nothing_that_is_not_given():
-    assert endpoint_settings(of()) == {"sampling": {}}
-    assert endpoint_settings(of(stop=[], kv_bytes=None, prefill_tokens=7)) == {"sampling": {}}
+    assert settings_sent() == {"sampling": {}}
+    assert settings_sent(stop=[], kv_cache_bytes=None, prefill_tokens=7) == {"sampling": {"stop": ()}}
+    url = "http://127.0.0.1:1"
+    request = OpenAIGenerator(url, "m", **build_endpoint_settings(of(stop=[]))).request(Conversation([], (), 0, 0))
+    assert request.keys() == {"model", "messages", "seed"}
 
 
 def test_an_endpoint_is_asked_for_what_is_given_even_where_it_is_the_default():
-    found = endpoint_settings(of(temperature=1.0, max_reply_tokens=9, top_p=1.0, top_k=0, stop=["x"]))
-    assert found == {"temperature": 1.0, "max_tokens": 9, "sampling": {"top_p": 1.0, "top_k": 0, "stop": ["x"]}}
+    sent = settings_sent(temperature=1.0, max_reply_tokens=9, top_p=1.0, top_k=0, stop=["x"])
+    assert sent == {"max_tokens": 9, "sampling": {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "stop": ("x",)}}
 
 
-@pytest.mark.parametrize("given", [{"kv_bytes": 4096}, {"patience": 1.0}])
+@pytest.mark.parametrize("given", [{"kv_cache_bytes": 4096}, {"tool_wait_timeout": 1.0}])
 def test_what_only_the_engine_has_is_refused_for_an_endpoint(given):
     (name,) = given
-    with pytest.raises(ConfigError, match=rf"rollout\.{name} = .*: is about a local model; .* leave it out"):
-        endpoint_settings(of(**given))
+    with pytest.raises(ConfigError, match=rf"rollout\.{name} = .*: applies to a local model only; .* remove it"):
+        build_endpoint_settings(of(**given))
 
 
 def test_who_trains_with_a_filter_is_told_once_what_it_does():
-    (note,) = notes(of(top_p=0.9, min_p=0.1))
-    assert note.startswith("rollout.top_p = 0.9, rollout.min_p = 0.1: episodes are sampled from other probabilities")
-    assert notes(of(top_p=1.0, temperature=0.7)) == []
+    (note,) = describe_filters(of(top_p=0.9, min_p=0.1))
+    assert note.startswith(
+        "rollout.top_p = 0.9, rollout.min_p = 0.1: episodes are sampled from a filtered distribution"
+    )
+    assert describe_filters(of(top_p=1.0, temperature=0.7)) == []
 
 
 def test_a_warm_start_is_told_nothing_of_filters():
     train = {"method": "sft", "episodes": "x"}
     config = parse({"model": {"name": "m"}, "env": {"name": "digits"}, "train": train, "rollout": {"top_k": 5}})
-    assert notes(config) == []
+    assert describe_filters(config) == []

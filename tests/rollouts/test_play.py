@@ -169,7 +169,7 @@ def test_a_view_the_models_image_processor_refuses_ends_that_episode_and_the_res
 
 def test_an_episode_over_its_time_limit_ends_as_timeout_and_the_rest_go_on(play):
     generator = Says(lambda c: 30.0 if c.index == 1 else viewer.answer(ENV, c.task))
-    episodes = play(ENV, tasks(4), generator, concurrency=2, time_limit=0.3)
+    episodes = play(ENV, tasks(4), generator, concurrency=2, timeout=0.3)
     assert [episode.end_reason for episode in episodes] == ["answered", "timeout", "answered", "answered"]
     assert episodes[1].truncated
     assert generator.inside == 0
@@ -276,7 +276,7 @@ def test_a_policy_whose_own_request_times_out_ends_the_run_instead_of_the_episod
         raise TimeoutError("the socket")
 
     with pytest.raises(TimeoutError, match="the socket"):
-        play(ENV, tasks(2), policy, time_limit=60.0)
+        play(ENV, tasks(2), policy, timeout=60.0)
 
 
 def test_a_policy_that_waits_for_something_cancelled_ends_the_run(play):
@@ -382,7 +382,7 @@ PLACES = ("reset", "reply", "ask", "wait", "stare", "on_answer")
 @pytest.mark.parametrize("where", PLACES)
 def test_the_time_limit_ends_an_episode_wherever_it_hangs(play, where):
     env, generator = hanging(where)
-    episodes = play(env, tasks(4), generator, concurrency=2, time_limit=0.3)
+    episodes = play(env, tasks(4), generator, concurrency=2, timeout=0.3)
     assert [episode.end_reason for episode in episodes] == ["answered", "timeout", "answered", "answered"]
     assert (episodes[1].truncated, episodes[1].terminated) == (True, False)
     assert generator.inside == 0
@@ -390,7 +390,7 @@ def test_the_time_limit_ends_an_episode_wherever_it_hangs(play, where):
 
 def test_every_episode_has_the_whole_time_limit_however_late_it_begins(play):
     generator = Says(lambda c: 0.25 if len(c.messages) == 2 else viewer.answer(ENV, c.task))
-    episodes = play(ENV, tasks(4), generator, concurrency=1, time_limit=0.9)  # 1 second in all
+    episodes = play(ENV, tasks(4), generator, concurrency=1, timeout=0.9)  # 1 second in all
     assert {episode.end_reason for episode in episodes} == {"answered"}
 
 

@@ -280,11 +280,11 @@ class Script:
     async def close(self): ...
 
 
-def run(env, script, tasks=TASKS, time_limit=None):
+def run(env, script, tasks=TASKS, timeout=None):
     """The episodes by index, all in flight at once."""
 
     async def gather():
-        episodes = play_many(env, tasks, script, concurrency=COUNT, time_limit=time_limit)
+        episodes = play_many(env, tasks, script, concurrency=COUNT, timeout=timeout)
         found = {episode.info["index"]: episode async for episode in episodes}
         return found, asyncio.all_tasks() - {asyncio.current_task()}
 
@@ -308,9 +308,9 @@ def clean():
 def faulty(clean):
     """Runs with the fault, holds every other episode against the clean run, and returns the faulty one."""
 
-    def play(*said, fault="", tasks=TASKS, time_limit=None, **settings):
+    def play(*said, fault="", tasks=TASKS, timeout=None, **settings):
         script = Script((*said, answer()))
-        episodes = run(Ward(fault=fault, **settings), script, tasks, time_limit)
+        episodes = run(Ward(fault=fault, **settings), script, tasks, timeout)
         records, shown = clean
         assert len(episodes) == COUNT
         for index in set(range(COUNT)) - {FAULTY}:
@@ -432,6 +432,6 @@ def test_an_image_that_cannot_be_opened_ends_that_episode_as_error(faulty, tmp_p
 
 
 def test_an_episode_that_is_cancelled_in_a_tool_when_its_time_is_up_ends_as_timeout(faulty):
-    episode = faulty(call("search", query="left"), call("muse", query="x"), tool_time_limit=None, time_limit=3.0)
+    episode = faulty(call("search", query="left"), call("muse", query="x"), tool_time_limit=None, timeout=3.0)
     assert (episode.end_reason, episode.truncated, episode.num_turns) == ("timeout", True, 2)
     assert "nothing is known of left" in episode.turns[2].content  # what was played is kept

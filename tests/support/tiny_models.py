@@ -18,6 +18,7 @@ from transformers.models.qwen2_5_vl.processing_qwen2_5_vl import Qwen2_5_VLProce
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
 
+from viewbox.configs.schema import SamplingParams
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.digits import Digits, viewer
 from viewbox.frozen import thaw
@@ -153,6 +154,8 @@ class Kit:
 
     def generator(self, model=None, **settings):
         given = {"slots": 4, "max_reply_tokens": 12, "max_completion_tokens": 600} | settings
+        drawing = {name: given.pop(name) for name in SamplingParams.model_fields.keys() & given.keys()}
+        given |= {"sampling": SamplingParams(**drawing)} if drawing else {}
         return HFGenerator(self.model() if model is None else model, self.tokens, **given)
 
 

@@ -18,6 +18,7 @@ import torch
 from accelerate.utils import send_to_device
 from trl.trainer.utils import nanstd
 
+from viewbox.configs.schema import SamplingParams
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, EpisodeTokens, Task
@@ -54,7 +55,7 @@ class EpisodeGRPOTrainer(Checkpoints, EpisodeLoss):
         *args: Any,
         env: BaseMultiTurnEnv,
         generation: dict[str, Any] | None = None,
-        time_limit: float | None = None,
+        timeout: float | None = None,
         episodes: Path | None = None,
         kept_episodes: int = 0,
         importance_cap: float | None = None,
@@ -69,10 +70,10 @@ class EpisodeGRPOTrainer(Checkpoints, EpisodeLoss):
         share = self.args.per_device_train_batch_size * self.args.steps_per_generation
         check_groups(resample, share, self.args.num_generations)
         self.importance_cap, self.resample = importance_cap, resample
-        self.env, self.time_limit = env, time_limit
+        self.env, self.timeout = env, timeout
         policy = self.accelerator.unwrap_model(self.model)
         self.tokens = ChatTokens(self.processing_class, policy.config, policy.generation_config)
-        self.generation = {"temperature": self.temperature, **(generation or {})}
+        self.generation = {"sampling": SamplingParams(temperature=self.temperature), **(generation or {})}
         self.writer = Writer(episodes) if episodes is not None and kept_episodes else None
         self.kept_episodes = kept_episodes
         # steps that are repeated after a resume give the same samples: each is stored once
@@ -179,7 +180,7 @@ class EpisodeGRPOTrainer(Checkpoints, EpisodeLoss):
         async def play() -> list[Episode]:
             generator = HFGenerator(model, self.tokens, features=self._features, **settings)
             seed = sample_seed(self.args.seed, first)
-            limits = {"concurrency": settings["slots"], "time_limit": self.time_limit}
+            limits = {"concurrency": settings["slots"], "timeout": self.timeout}
             found: list[Episode] = []
             async for episode in play_many(self.env, tasks, generator, seed=seed, **limits):
                 found.append(episode)

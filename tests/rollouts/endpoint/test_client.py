@@ -9,6 +9,7 @@ import pytest
 
 from tests.support import servers
 from tests.support.servers import says, scripted, serving, status
+from viewbox.configs.schema import SamplingParams
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.messages import tools_text
 from viewbox.errors import ConfigError
@@ -28,10 +29,10 @@ BROKEN_CALL = viewer.call(ENV, 2, 0.5, 0.5)
 def ask(play):
     """Plays the first task against a server that gives these answers, the last one for ever: (episodes, server)."""
 
-    def run(*answers, by=None, tasks=1, concurrency=4, time_limit=20.0, env=ENV, **settings):
+    def run(*answers, by=None, tasks=1, concurrency=4, timeout=20.0, env=ENV, **settings):
         with serving(by or scripted(*answers)) as server:
             generator = OpenAIGenerator(server.url, "m", **{"first_pause": 0.01} | settings)
-            return play(env, [TASK] * tasks, generator, concurrency=concurrency, time_limit=time_limit), server
+            return play(env, [TASK] * tasks, generator, concurrency=concurrency, timeout=timeout), server
 
     return run
 
@@ -43,7 +44,9 @@ def one(played):
 
 # ---------------------------------------------------------------------- what is sent
 def test_the_first_request_is_the_prompt_with_its_image_and_the_tools(ask):
-    episode, server = one(ask(says(RIGHT), max_tokens=77, temperature=0.5, extra={"top_p": 0.9}))
+    episode, server = one(
+        ask(says(RIGHT), max_tokens=77, sampling=SamplingParams(temperature=0.5), extra={"top_p": 0.9})
+    )
     (asked,) = server.asked
     state = ENV.reset(TASK, seed=0)
     assert asked["path"] == "/v1/chat/completions"
@@ -176,7 +179,7 @@ def test_the_listing_and_the_answers_are_what_qwens_template_makes_of_native_one
 
 
 def test_sampling_is_sent_and_extra_stands_over_it(ask):
-    _, server = one(ask(says(RIGHT), sampling={"top_k": 5, "stop": ["x"]}, extra={"top_k": 6, "seed": None}))
+    _, server = one(ask(says(RIGHT), sampling=SamplingParams(top_k=5, stop=["x"]), extra={"top_k": 6, "seed": None}))
     assert server.bodies[0].keys() == {"model", "messages", "tools", "top_k", "stop"}
     assert (server.bodies[0]["top_k"], server.bodies[0]["stop"]) == (6, ["x"])
 
@@ -285,7 +288,7 @@ def test_retry_after_is_waited_for(ask, asks):
 
 
 def test_a_pause_longer_than_the_time_left_is_shortened_so_that_one_more_attempt_is_made(ask):
-    episode, server = one(ask(status(429, Retry_After="3600"), says(RIGHT), time_limit=3.0))
+    episode, server = one(ask(status(429, Retry_After="3600"), says(RIGHT), timeout=3.0))
     assert episode.end_reason == "answered"
     assert len(server.asked) == 2
 
@@ -336,7 +339,7 @@ def test_an_endpoint_where_nobody_is_ends_the_run(play):
     with serving(scripted(says(""))) as server:
         url = server.url
     with pytest.raises(EndpointError, match=r"cannot be reached: no connection: .* \(after 4 attempts\)"):
-        play(ENV, [TASK] * 3, OpenAIGenerator(url, "m", first_pause=0.01), time_limit=20)
+        play(ENV, [TASK] * 3, OpenAIGenerator(url, "m", first_pause=0.01), timeout=20)
 
 
 def test_an_endpoint_that_dies_midway_costs_the_episodes_that_are_left(play):
@@ -345,7 +348,7 @@ def test_an_endpoint_that_dies_midway_costs_the_episodes_that_are_left(play):
 
         with serving(scripted(says(RIGHT))) as server:
             generator = OpenAIGenerator(server.url, "m", first_pause=0.01)
-            episodes = play_many(ENV, [TASK] * 12, generator, concurrency=1, time_limit=20)
+            episodes = play_many(ENV, [TASK] * 12, generator, concurrency=1, timeout=20)
             found = [await anext(episodes) for _ in range(5)]
         return found + [episode async for episode in episodes]
 
@@ -357,13 +360,13 @@ def test_an_endpoint_that_dies_midway_costs_the_episodes_that_are_left(play):
 
 def test_a_slow_drip_is_bounded_by_the_time_limit_of_the_episode(ask):
     began = time.monotonic()
-    episodes, _ = ask(by=lambda body, n: servers.drip if n == 0 else says(RIGHT), tasks=3, time_limit=2.0)
+    episodes, _ = ask(by=lambda body, n: servers.drip if n == 0 else says(RIGHT), tasks=3, timeout=2.0)
     assert sorted(episode.end_reason for episode in episodes) == ["answered", "answered", "timeout"]
     assert time.monotonic() - began < 15
 
 
 def test_a_timeout_names_what_it_was_waiting_for(ask):
-    episode, _ = one(ask(status(500, "boom"), time_limit=0.5, attempts=10_000))
+    episode, _ = one(ask(status(500, "boom"), timeout=0.5, attempts=10_000))
     assert episode.end_reason == "timeout"
     assert episode.info["last_failure"] == "HTTP 500: boom"
 
@@ -385,7 +388,7 @@ def test_against_a_server_that_does_everything_wrong_every_episode_ends_with_a_n
         says(RIGHT),
         says(RIGHT),
     ]
-    episodes, _ = ask(by=lambda body, n: wrong[(n * 5) % len(wrong)], tasks=40, concurrency=16, time_limit=5.0)
+    episodes, _ = ask(by=lambda body, n: wrong[(n * 5) % len(wrong)], tasks=40, concurrency=16, timeout=5.0)
     assert len(episodes) == 40
     assert {e.end_reason for e in episodes} <= {"answered", "error", "timeout", "malformed", "max_turns"}
     assert any(episode.end_reason == "answered" for episode in episodes)

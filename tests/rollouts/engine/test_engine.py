@@ -273,7 +273,7 @@ def test_a_budget_of_bytes_decides_how_many_are_in_the_cache(qwen3, play):
     model = qwen3.model()
     longest = max(len(e.tokens.prompt_ids) for e in play(env, chosen, qwen3.generator(model)))
     each = (longest + 600 + 1) * bytes_per_token(model)  # and a column for padding
-    narrow = qwen3.generator(model, slots=4, kv_bytes=2 * each + 10)
+    narrow = qwen3.generator(model, slots=4, kv_cache_bytes=2 * each + 10)
     most = []
     take = narrow.cache.take
     narrow.cache.take = lambda row: (take(row), most.append(narrow.cache.taken))
@@ -286,8 +286,10 @@ def test_a_budget_of_bytes_decides_how_many_are_in_the_cache(qwen3, play):
 
 def test_a_budget_that_is_too_small_for_one_episode_is_an_error_in_words(qwen3, play):
     env = Digits(max_turns=2)
-    with pytest.raises(ModelError, match=r"rollout\.kv_bytes = 1000: one episode .* needs \d+; allowed: at least that"):
-        play(env, [env.tasks[0]], qwen3.generator(kv_bytes=1000))
+    with pytest.raises(
+        ModelError, match=r"rollout\.kv_cache_bytes = 1000: one episode .* needs \d+; allowed: at least that"
+    ):
+        play(env, [env.tasks[0]], qwen3.generator(kv_cache_bytes=1000))
 
 
 def test_a_stop_string_ends_a_reply(qwen3, play):
@@ -315,7 +317,7 @@ def test_a_tool_that_hangs_holds_the_others_up_no_longer_than_the_engines_patien
         max_turns = 2
 
     env, call = Hangs(), '<tool_call>{"name": "hang", "arguments": {}}</tool_call>'
-    generator = qwen3.generator(patience=0.05, max_reply_tokens=4)
+    generator = qwen3.generator(tool_wait_timeout=0.05, max_reply_tokens=4)
     first = lambda conversation: call if conversation.index == 0 and len(conversation.messages) == 2 else None  # noqa: E731
     ended: list[int] = []
     for episode in play(env, [env.tasks[i] for i in range(3)], Forced(qwen3.tokens, first, generator)):

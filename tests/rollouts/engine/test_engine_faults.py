@@ -19,7 +19,7 @@ from viewbox.rollouts.generator import Conversation
 ENV = Digits()
 COUNT, GROUP, TURNS = 6, 2, 2  # conversations, those with the same prompt, replies of each
 LONG = 30.0  # seconds: whoever waits for so long waits for ever
-SETTINGS = {"slots": 4, "patience": 0.05, "max_reply_tokens": 12}
+SETTINGS = {"slots": 4, "tool_wait_timeout": 0.05, "max_reply_tokens": 12}
 
 
 class Talks:
@@ -206,7 +206,7 @@ def test_a_row_that_comes_back_late_says_what_it_would_have_said(talks, clean, a
             while made.generator.stats.steps < 12:  # the others go on meanwhile
                 await asyncio.sleep(0.001)
 
-    made = talks(slow, patience=0.01)
+    made = talks(slow, tool_wait_timeout=0.01)
     assert made.play() == [None] * COUNT
     assert_same(made, clean)
     again(made.generator)
@@ -216,14 +216,14 @@ def test_rows_that_all_come_back_late_are_taken_as_they_come(talks, clean):
     async def slow(index, turn):
         await asyncio.sleep(0.002 * index)
 
-    made = talks(slow, patience=0.0)
+    made = talks(slow, tool_wait_timeout=0.0)
     assert made.play() == [None] * COUNT
     assert_same(made, clean)
 
 
 @pytest.mark.parametrize("ticks", range(8))  # of the event loop, between the two
 def test_who_waits_for_the_slot_of_one_that_never_comes_back_gets_it_when_that_one_leaves(talks, ticks):
-    made = talks(slots=1, patience=0.01)
+    made = talks(slots=1, tool_wait_timeout=0.01)
     gone, waits, newcomer = made.conversations[:3]
     generator = made.generator
 
@@ -334,8 +334,8 @@ def test_whatever_the_schedule_nobody_waits_for_ever_and_nobody_elses_tokens_cha
             await asyncio.sleep(dice.random() / 20)
             made.tasks[number].cancel()
 
-    settings = {"slots": dice.randint(1, 6), "patience": dice.choice([0.0, 0.002, 1.0])}
-    made = talks(pause, kv_bytes=dice.choice([None, budget]), **settings)
+    settings = {"slots": dice.randint(1, 6), "tool_wait_timeout": dice.choice([0.0, 0.002, 1.0])}
+    made = talks(pause, kv_cache_bytes=dice.choice([None, budget]), **settings)
     found = made.play(cancel)
     cut = {number for number, one in enumerate(found) if isinstance(one, asyncio.CancelledError)}
     assert cut <= victims

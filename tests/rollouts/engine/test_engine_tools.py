@@ -62,7 +62,7 @@ def calling(qwen3, model, play):
         def script(conversation):
             return call if conversation.index == 2 and len(conversation.messages) == 4 else None
 
-        env, generator = Tools(), qwen3.generator(model, slots=4, patience=0.05)
+        env, generator = Tools(), qwen3.generator(model, slots=4, tool_wait_timeout=0.05)
         chosen = [env.tasks[i] for i in range(COUNT // GROUP)]
         episodes = play(env, chosen, Forced(qwen3.tokens, script, generator), group=GROUP, concurrency=COUNT)
         assert generator.cache.taken == 0
@@ -98,7 +98,7 @@ def test_a_tool_that_raises_or_hangs_changes_nothing_for_the_others(
 
 def test_a_model_that_emits_only_garbage_plays_every_episode_to_its_named_end(qwen3, play, mismatch_of):
     env, model = Digits(), qwen3.model(seed=3, ends=-50.0)
-    generator = qwen3.generator(model, slots=4, patience=0.05)
+    generator = qwen3.generator(model, slots=4, tool_wait_timeout=0.05)
     episodes = play(env, [env.tasks[i] for i in range(4)], generator, group=3, concurrency=12)
     assert len(episodes) == 12
     assert {episode.end_reason for episode in episodes} <= {"malformed", "max_turns"}
@@ -111,7 +111,7 @@ def test_a_model_that_emits_only_garbage_plays_every_episode_to_its_named_end(qw
 def test_episodes_whose_time_is_up_leave_no_slot_behind_and_the_engine_plays_on_as_a_new_one(qwen3, model, play):
     env = Digits()
     used, fresh = (qwen3.generator(model, slots=4) for _ in range(2))
-    episodes = play(env, [env.tasks[i] for i in range(6)], used, group=2, concurrency=8, time_limit=0.1)
+    episodes = play(env, [env.tasks[i] for i in range(6)], used, group=2, concurrency=8, timeout=0.1)
     assert "timeout" in {episode.end_reason for episode in episodes}
     assert used.cache.taken == 0
     assert not used.rows
