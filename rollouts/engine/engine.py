@@ -39,10 +39,9 @@ DEFAULT_SAMPLING = SamplingParams()
 class HFGenerator:
     """Replies from a local model.
 
-    `slots`: conversations in the cache; more may be in flight, those wait. `kv_cache_bytes` bounds keys and values: if not
-    all slots fit, fewer are used. `max_reply_tokens` bounds one reply, `max_completion_tokens` everything after the
-    prompt, observations included. `stop`: strings that end a reply beside the end token. `features` may be shared by
-    generators of one model. The other settings are explained in `Sampling`.
+    `slots`: conversations in the cache; more may be in flight, those wait. `kv_cache_bytes` bounds keys and values;
+    fewer slots are used if not all fit. `max_reply_tokens` bounds one reply, `max_completion_tokens` everything after
+    the prompt, observations included. `features` may be shared by generators of one model.
     """
 
     def __init__(
@@ -180,9 +179,9 @@ class HFGenerator:
         most = self.kv_cache_bytes // bytes_per_token(self.model)
         if max(needed) > most - 1:
             raise ModelError(
-                f"rollout.kv_cache_bytes = {self.kv_cache_bytes}: one episode "
-                f"({max(needed) - self.max_completion_tokens} tokens of prompt and at most {self.max_completion_tokens} after it) needs "
-                f"{(max(needed) + 1) * bytes_per_token(self.model)}; allowed: at least that, or fewer "
+                f"rollout.kv_cache_bytes = {self.kv_cache_bytes}: one episode needs "
+                f"{(max(needed) + 1) * bytes_per_token(self.model)} ({max(needed) - self.max_completion_tokens} tokens "
+                f"of prompt, at most {self.max_completion_tokens} after it); allowed: at least that, or a lower "
                 "rollout.max_completion_tokens"
             )
         self.cache.lay(min(self.slots, most // (max(needed) + 1)), max(needed))

@@ -128,7 +128,7 @@ def test_how_tokens_are_drawn_reaches_the_endpoint_as_far_as_it_is_given(viewbox
     (body,) = server.bodies
     drawn = body.keys() - {"model", "messages", "seed", "tools"}
     assert {name: body[name] for name in drawn} == {"min_p": 0.1, "top_k": 7, "top_p": 0.9, "stop": ["b", "c"]}
-    assert schema.load("o/config.yaml").rollout.stop == ["b", "c"]
+    assert schema.load("o/config.yaml").rollout.stop == ("b", "c")
 
 
 def test_an_extra_field_of_a_request_stands_over_an_option(viewbox):

@@ -120,7 +120,7 @@ def case(name, *words, lines=None, override=None, arguments=None, text=None):
 
 KEYS = [
     case("unknown section", "line 13: rollouts: unknown key", "did you mean 'rollout'?", lines={13: "rollouts:"}),
-    case("unknown key", "line 14: rollout.slot: unknown key 'slot'", "allowed: kv_cache_bytes, max", "did you mean 'slots'?",
+    case("unknown key", "line 14: rollout.slot: unknown key 'slot'", "allowed: kv_cache_bytes", "did you mean 'slots'?",
          lines={14: "  slot: 8"}),
     case("unknown key in model.tiny", "line 2: model.tiny.hiden", "did you mean 'hidden'?",
          lines={2: "  tiny: {hiden: 8}"}),
@@ -153,7 +153,7 @@ TYPES = [
          lines={14: "  slots: many"}),
     case("number out of range", "line 14: rollout.slots = 0", "of at least 1", lines={14: "  slots: 0"}),
     case("true for a number", "line 14: rollout.slots = True", "a whole number", lines={14: "  slots: yes"}),
-    case("number for a section", "line 13: rollout = 3", "a mapping with the keys slots",
+    case("number for a section", "line 13: rollout = 3", "a mapping with the keys temperature",
          lines={13: "rollout: 3", 14: "", 15: "", 16: ""}),
     case("one of a list", "line 18: train.method = 'gpro'", "'grpo' or 'sft'", "did you mean 'grpo'?",
          lines={18: "  method: gpro"}),

@@ -1,4 +1,4 @@
-"""Fixtures with real tiny models, for the tests of this folder."""
+"""Fixtures with real tiny models, for the tests of rollouts."""
 
 from tests.support.tiny_models import (  # noqa: F401  (fixtures)
     corpus,
