@@ -5,7 +5,7 @@
     episode = env.play(env.tasks[0], lambda messages: '{"label": "one", "bbox": [0, 0, 9, 9]}')
     episode.scores.components
 
-Names are imported when they are first used, so `import viewbox` loads neither torch nor numpy.
+A name is imported when it is first used: `import viewbox` loads neither torch nor numpy.
 """
 
 from importlib import import_module
@@ -13,29 +13,47 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_HOMES = {  # public name → the module that defines it; type checkers read the same table below
     "make": "viewbox.envs",
     "BaseMultiTurnEnv": "viewbox.envs.base",
     "Reply": "viewbox.envs.base",
     "StepResult": "viewbox.envs.base",
-    "ScriptedPolicy": "viewbox.rollouts.policies",
+    "Picture": "viewbox.envs.tools",
+    "Range": "viewbox.envs.tools",
+    "tool": "viewbox.envs.tools",
+    "ConfigError": "viewbox.errors",
+    "ImageError": "viewbox.errors",
+    "ModelError": "viewbox.errors",
+    "StoreError": "viewbox.errors",
+    "ToolError": "viewbox.errors",
+    "ViewboxError": "viewbox.errors",
+    "open_image": "viewbox.images.files",
+    "ImageRef": "viewbox.images.ref",
     "View": "viewbox.images.view",
     "Episode": "viewbox.records",
-    "ImageRef": "viewbox.images.ref",
+    "EpisodeTokens": "viewbox.records",
+    "Message": "viewbox.records",
+    "RunConfig": "viewbox.records",
     "Scores": "viewbox.records",
     "Task": "viewbox.records",
     "ToolCall": "viewbox.records",
     "ToolResult": "viewbox.records",
     "Turn": "viewbox.records",
+    "BrierReward": "viewbox.rewards",
     "CombinedReward": "viewbox.rewards",
     "ExactMatchReward": "viewbox.rewards",
+    "FormatReward": "viewbox.rewards",
     "IoUReward": "viewbox.rewards",
+    "LabelSetF1Reward": "viewbox.rewards",
+    "RankingReward": "viewbox.rewards",
     "TokenF1Reward": "viewbox.rewards",
+    "ToolUseReward": "viewbox.rewards",
+    "check_rewards": "viewbox.rewards",
     "play_many": "viewbox.rollouts.play",
+    "ScriptedPolicy": "viewbox.rollouts.policies",
     "summarize": "viewbox.rollouts.scoring.summary",
-    "load": "viewbox.rollouts.store.writer",
     "Writer": "viewbox.rollouts.store.writer",
-    "ViewboxError": "viewbox.errors",
+    "load": "viewbox.rollouts.store.writer",
 }
 __all__ = [*_HOMES, "__version__"]
 
@@ -44,11 +62,40 @@ if TYPE_CHECKING:
     from viewbox.envs.base import BaseMultiTurnEnv as BaseMultiTurnEnv
     from viewbox.envs.base import Reply as Reply
     from viewbox.envs.base import StepResult as StepResult
+    from viewbox.envs.tools import Picture as Picture
+    from viewbox.envs.tools import Range as Range
+    from viewbox.envs.tools import tool as tool
+    from viewbox.errors import ConfigError as ConfigError
+    from viewbox.errors import ImageError as ImageError
+    from viewbox.errors import ModelError as ModelError
+    from viewbox.errors import StoreError as StoreError
+    from viewbox.errors import ToolError as ToolError
+    from viewbox.errors import ViewboxError as ViewboxError
+    from viewbox.images.files import open_image as open_image
+    from viewbox.images.ref import ImageRef as ImageRef
     from viewbox.images.view import View as View
     from viewbox.records import Episode as Episode
+    from viewbox.records import EpisodeTokens as EpisodeTokens
+    from viewbox.records import Message as Message
+    from viewbox.records import RunConfig as RunConfig
+    from viewbox.records import Scores as Scores
     from viewbox.records import Task as Task
+    from viewbox.records import ToolCall as ToolCall
+    from viewbox.records import ToolResult as ToolResult
+    from viewbox.records import Turn as Turn
+    from viewbox.rewards import BrierReward as BrierReward
+    from viewbox.rewards import CombinedReward as CombinedReward
+    from viewbox.rewards import ExactMatchReward as ExactMatchReward
+    from viewbox.rewards import FormatReward as FormatReward
+    from viewbox.rewards import IoUReward as IoUReward
+    from viewbox.rewards import LabelSetF1Reward as LabelSetF1Reward
+    from viewbox.rewards import RankingReward as RankingReward
+    from viewbox.rewards import TokenF1Reward as TokenF1Reward
+    from viewbox.rewards import ToolUseReward as ToolUseReward
+    from viewbox.rewards import check_rewards as check_rewards
     from viewbox.rollouts.play import play_many as play_many
     from viewbox.rollouts.policies import ScriptedPolicy as ScriptedPolicy
+    from viewbox.rollouts.scoring.summary import summarize as summarize
     from viewbox.rollouts.store.writer import Writer as Writer
     from viewbox.rollouts.store.writer import load as load
 
