@@ -1,17 +1,29 @@
-"""What can be known about a run before any weights are loaded: whether its settings can be carried out."""
+"""Checks a run before any weights are loaded: do its settings, its tasks and its model go together?"""
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from viewbox.configs.schema import GRPO_ONLY, Config, located
-from viewbox.errors import ConfigError, ViewboxError, describe_unknown
+from viewbox.configs.schema import GRPO_ONLY, Config, ModelSection, TrainSection, located
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.errors import ConfigError, ModelError, ViewboxError, describe_unknown, suggest_nearest
 from viewbox.records import Task
 from viewbox.rollouts.from_config import build_envs, describe_filters
-from viewbox.training import check_model
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """A model in a folder, without its weights. `view_settings`: how it writes coordinates and cuts pixels."""
+
+    config: Any
+    processor: Any
+    view_settings: dict[str, Any]
 
 
 def check(config: Config) -> dict[str, Any]:
-    """What a run resolves to; raises the `ViewboxError` of the first setting that cannot be, with its line."""
+    """What a run resolves to; raises the `ViewboxError` of the first wrong setting, with its line."""
     with located(config):
         return _check(config)
 
@@ -20,26 +32,23 @@ def _check(config: Config) -> dict[str, Any]:
     from viewbox.training.tracking import check_pictures
     from viewbox.training.trainer_args import trainer_arguments
 
-    _sections(config)
-    policy = check_model.find(config.model)
-    env, held_out = build_envs(config, policy.view_settings if policy else {})
-    _reward_fields(config.reward, env, "reward")
+    _check_sections(config)
+    model = find_model(config.model)
+    env, held_out = build_envs(config, model.view_settings if model else {})
+    _check_reward_fields(config.reward, env, "reward")
     check_pictures(config.log, env)
     arguments = trainer_arguments(config, "runs")
     if config.model.tiny is not None and config.lora is None and getattr(arguments, "beta", 0.0) != 0:
-        raise ConfigError(f"train.beta = {arguments.beta}: model.tiny has no saved reference; allowed: 0, or with lora")
-    task = _first_task(env, "env")
-    if config.log.eval_tasks:
-        _first_task(held_out, "env.eval" if config.env.eval else "env")
-        if config.log.eval_tasks > len(held_out.tasks):
-            raise ConfigError(
-                f"log.eval_tasks = {config.log.eval_tasks}: more than the held-out tasks; "
-                f"allowed: at most {len(held_out.tasks)}"
-            )
-    _warm_start(config, env, task)
-    if policy is not None:
-        check_model.budget(policy, config, env, task)
-    hub = config.model.name is not None and policy is None
+        raise ConfigError(
+            f"train.beta = {arguments.beta}: model.tiny has no saved reference; allowed: 0, or with lora",
+            key="train.beta",
+        )
+    task = _open_first_task(env, "env")
+    _check_held_out(config, held_out)
+    _check_warm_start(config.train, env, task)
+    if model is not None:
+        _check_tokens(model, config, env, task)
+    on_hub = config.model.name is not None and model is None
     return {
         "environment": {
             name: getattr(env, name) for name in ("name", "max_turns", "tools", "coordinates", "max_pixels")
@@ -47,34 +56,41 @@ def _check(config: Config) -> dict[str, Any]:
         "reward": str(env.reward),
         "trainer": type(arguments).__name__,
         "notes": [
-            *([f"{config.model.name}: a hub name; its files are checked when the run starts"] if hub else []),
+            *([f"{config.model.name}: a hub name; its files are checked when the run starts"] if on_hub else []),
             *describe_filters(config),
         ],
     }
 
 
-def _sections(config: Config) -> None:
-    """Settings that contradict each other."""
+def _check_sections(config: Config) -> None:
+    """Raises if settings contradict each other."""
     rollout, train = config.rollout, config.train
     if rollout.temperature == 0 and train.method == "grpo":
-        raise ConfigError("rollout.temperature = 0: GRPO needs samples that differ; allowed: above 0")
+        raise ConfigError(
+            "rollout.temperature = 0: GRPO needs samples that differ; allowed: above 0", key="rollout.temperature"
+        )
     if rollout.max_reply_tokens > rollout.max_completion_tokens:
         raise ConfigError(
-            f"rollout.max_reply_tokens = {rollout.max_reply_tokens}: one reply would be longer than an episode; "
-            f"allowed: at most rollout.max_completion_tokens = {rollout.max_completion_tokens}"
+            f"rollout.max_reply_tokens = {rollout.max_reply_tokens}: a reply could be longer than an episode; "
+            f"allowed: at most rollout.max_completion_tokens = {rollout.max_completion_tokens}",
+            key="rollout.max_reply_tokens",
         )
     if train.method == "sft" and config.lora is not None:
-        raise ConfigError("lora: not with train.method = sft, which trains every weight; leave the section out")
-    for key in ("episodes", "demonstrations", "vision"):
-        if train.method != "sft" and getattr(train, key) is not None:
-            raise ConfigError(f"train.{key}: only with train.method = sft; given: {train.method}")
-    for key in GRPO_ONLY:
-        if train.method != "grpo" and key in train.model_fields_set:
-            raise ConfigError(f"train.{key}: only with train.method = grpo; given: {train.method}")
-    _trackers(config.log.report_to)
+        raise ConfigError(
+            "lora: not with train.method = sft, which trains every weight; leave the section out", key="lora"
+        )
+    for name in ("episodes", "demonstrations", "vision"):
+        if train.method != "sft" and getattr(train, name) is not None:
+            raise ConfigError(f"train.{name}: only with train.method = sft; given: {train.method}", key=f"train.{name}")
+    for name in GRPO_ONLY:
+        if train.method != "grpo" and name in train.model_fields_set:
+            raise ConfigError(
+                f"train.{name}: only with train.method = grpo; given: {train.method}", key=f"train.{name}"
+            )
+    _check_trackers(config.log.report_to)
 
 
-def _trackers(names: Sequence[str]) -> None:
+def _check_trackers(names: Sequence[str]) -> None:
     from transformers.integrations.integration_utils import (
         INTEGRATION_TO_CALLBACK,
         get_available_reporting_integrations,
@@ -82,70 +98,153 @@ def _trackers(names: Sequence[str]) -> None:
 
     for name in names:
         if name not in INTEGRATION_TO_CALLBACK:
-            raise ConfigError(f"log.report_to: {describe_unknown('tracker', name, INTEGRATION_TO_CALLBACK)}")
+            raise ConfigError(
+                f"log.report_to: {describe_unknown('tracker', name, INTEGRATION_TO_CALLBACK)}", key="log.report_to"
+            )
         installed = get_available_reporting_integrations()
         if name not in installed:
             raise ConfigError(
-                f"log.report_to = {name!r}: the package is not installed; allowed now: {', '.join(installed) or 'none'}"
+                f"log.report_to = {name!r}: the package is not installed; "
+                f"allowed now: {', '.join(installed) or 'none'}",
+                key="log.report_to",
             )
 
 
-def _first_task(env: Any, section: str) -> Task:
-    """The first task of an environment, opened as an episode opens it."""
-    tasks = env.tasks
+def _open_first_task(env: BaseMultiTurnEnv, section: str) -> Task:
+    """The first task of an environment, after an episode of it was opened."""
+    tasks: Any = env.tasks
     if not isinstance(tasks, Sequence):
-        raise ConfigError(f"{section}: {env.name}: its tasks are a {type(tasks).__name__}; allowed: a sequence")
+        raise ConfigError(
+            f"{section}: {env.name}: its tasks are a {type(tasks).__name__}; allowed: a sequence", key=section
+        )
     if not tasks:
-        raise ConfigError(f"{section}: {env.name}: has no tasks")
+        raise ConfigError(f"{section}: {env.name}: has no tasks", key=section)
     try:
-        task = tasks[0]
+        task: Task = tasks[0]
         env.reset(task, seed=0)
     except ViewboxError as error:
-        raise type(error)(f"{section}: {env.name}: the first task cannot be opened: {error}") from error
+        error.args = (f"{section}: {env.name}: the first task cannot be opened: {error}",)
+        error.key = section
+        raise
     return task
 
 
-def _reward_fields(spec: Any, env: Any, path: str) -> None:
-    """A reward that reads a field no answer can have would be 0 for ever."""
+def _check_held_out(config: Config, held_out: BaseMultiTurnEnv) -> None:
+    count = config.log.eval_tasks
+    if not count:
+        return
+    _open_first_task(held_out, "env.eval" if config.env.eval else "env")
+    if count > len(held_out.tasks):  # type: ignore[arg-type]
+        raise ConfigError(
+            f"log.eval_tasks = {count}: more than the held-out tasks; allowed: at most {len(held_out.tasks)}",  # type: ignore[arg-type]
+            key="log.eval_tasks",
+        )
+
+
+def _check_reward_fields(spec: Any, env: BaseMultiTurnEnv, path: str) -> None:
+    """Raises if a reward reads a field that no answer can have: it would always be 0."""
     if not isinstance(spec, dict) or not isinstance(env.answer_schema, dict):
         return
     known = env.answer_schema.get("properties", {})
     field = spec.get("field")
     if known and isinstance(field, str) and field.split(".")[0] not in known:
-        raise ConfigError(f"{path}.field: {describe_unknown(f'answer field of {env.name}', field, known)}")
+        key = f"{path}.field"
+        raise ConfigError(f"{key}: {describe_unknown(f'answer field of {env.name}', field, known)}", key=key)
     for name, part in (spec.get("components") or {}).items():
-        _reward_fields(part, env, f"{path}.components.{name}")
+        _check_reward_fields(part, env, f"{path}.components.{name}")
 
 
-def _warm_start(config: Config, env: Any, task: Task) -> None:
-    section = config.train
+def _check_warm_start(section: TrainSection, env: Any, task: Task) -> None:
     if section.episodes is not None:
-        _episodes(section.episodes)
+        _check_episodes(section.episodes)
     if section.demonstrations is not None:
-        key = "train.demonstrations.habits"
+        habits = section.demonstrations.habits
+        key = "train.demonstrations.habits" if habits else "train.demonstrations"
         try:
-            env.demonstration(task, 0, **section.demonstrations.habits)
-        except TypeError as error:
-            raise ConfigError(f"{key}: {error}") from error
-        except ConfigError as error:
-            raise ConfigError(f"{key if section.demonstrations.habits else 'train.demonstrations'}: {error}") from error
+            env.demonstration(task, 0, **habits)
+        except (TypeError, ConfigError) as error:
+            raise ConfigError(f"{key}: {error}", key=key) from error
     if section.vision is not None:
-        for key, field in (("label", section.vision.label), ("box", section.vision.box)):
+        for name, field in (("label", section.vision.label), ("box", section.vision.box)):
             if field not in task.reference:
-                raise ConfigError(f"train.vision.{key}: {describe_unknown('reference field', field, task.reference)}")
+                key = f"train.vision.{name}"
+                raise ConfigError(f"{key}: {describe_unknown('reference field', field, task.reference)}", key=key)
 
 
-def _episodes(folder: str) -> None:
+def _check_episodes(folder: str) -> None:
     from viewbox.rollouts.store.writer import load
 
+    key = "train.episodes"
     try:
         first = next(load(folder, tokens=True), None)
     except ViewboxError as error:
-        raise ConfigError(f"train.episodes: {error}") from error
+        raise ConfigError(f"{key}: {error}", key=key) from error
     if first is None:
-        raise ConfigError(f"train.episodes = {folder!r}: no episodes in it; allowed: a folder with saved episodes")
+        raise ConfigError(f"{key} = {folder!r}: no episodes in it; allowed: a folder with saved episodes", key=key)
     if first.tokens is None:
         raise ConfigError(
-            f"train.episodes = {folder!r}: its episodes have no tokens; allowed: those of a local model or of "
-            "train.demonstrations (an endpoint gives words only)"
+            f"{key} = {folder!r}: its episodes have no tokens; allowed: those of a local model or of "
+            "train.demonstrations (an endpoint returns text only)",
+            key=key,
+        )
+
+
+def find_model(section: ModelSection) -> LocalModel | None:
+    """The model of a folder; None for a hub name and for `model.tiny`. Raises `ConfigError` and `ModelError`."""
+    if section.name is None:
+        return None
+    from viewbox.rollouts.engine.architectures import FAMILIES
+    from viewbox.rollouts.engine.loading import load_processor, resolve, view_settings
+
+    path, key, given = Path(resolve(section.name)), "model.name", f"model.name = {section.name!r}"
+    if not path.exists():
+        if section.name.startswith(("/", ".", "~")) or section.name.count("/") > 1:
+            near = suggest_nearest(path, [str(folder) for folder in path.parent.glob("*/")])
+            raise ConfigError(f"{given}: no such folder{near}; allowed: a model's folder or a hub name", key=key)
+        return None
+    if not path.is_dir():
+        raise ConfigError(
+            f"{given}: a file; allowed: a folder with config.json, weights and processor, or a hub name", key=key
+        )
+    try:
+        model_type = json.loads((path / "config.json").read_text())["model_type"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        files = ", ".join(sorted(file.name for file in path.iterdir())[:8]) or "nothing"
+        reason = (
+            "has no config.json" if isinstance(error, FileNotFoundError) else f"config.json cannot be read ({error})"
+        )
+        raise ConfigError(
+            f"{given}: {reason}; allowed: a folder written by save_pretrained (found: {files})", key=key
+        ) from error
+    if model_type not in FAMILIES:
+        raise ModelError(f"{given}: {describe_unknown('model_type', str(model_type), FAMILIES)}", key=key)
+    config, processor = load_processor(section)
+    if not [*path.glob("*.safetensors"), *path.glob("*.bin")]:
+        raise ConfigError(f"{given}: the folder holds no weights; allowed: *.safetensors beside config.json", key=key)
+    return LocalModel(config, processor, view_settings(config, processor))
+
+
+def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task: Task) -> None:
+    """Raises `ConfigError` if an episode of the first task does not fit the model, or an image the episode."""
+    from viewbox.rollouts.engine.chat_tokens import ChatTokens
+    from viewbox.rollouts.engine.loading import bound_pixels
+
+    bound_pixels(model.processor, config.model.max_pixels or env.max_pixels)
+    tokens = ChatTokens(model.processor, model.config)
+    state = env.reset(task, seed=0)
+    prompt, images = tokens.opening(state.messages, state.tool_schemas, env.reply_format, env.prompts)
+    budget = config.rollout.max_completion_tokens
+    image = max((tokens.pixels(ref).tokens for ref in images), default=0)
+    if state.tool_schemas and image >= budget:
+        raise ConfigError(
+            f"env.max_pixels = {env.max_pixels}: an image shown by a tool takes {image} tokens and never fits an "
+            f"episode; allowed: fewer than rollout.max_completion_tokens = {budget}",
+            key="env.max_pixels",
+        )
+    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if context is not None and len(prompt) + budget > context:
+        raise ConfigError(
+            f"rollout.max_completion_tokens = {budget}: with a prompt of {len(prompt)} tokens an episode does not fit "
+            f"the model's context of {context}; allowed: at most {max(0, context - len(prompt))}",
+            key="rollout.max_completion_tokens",
         )

@@ -19,13 +19,11 @@ from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.from_config import build_engine_settings, build_envs, describe_filters
 from viewbox.rollouts.store import run_folder
 from viewbox.rollouts.store.writer import load
-from viewbox.training import curve, table, tracking
-from viewbox.training.alarms import Alarms
-from viewbox.training.card import write_card
+from viewbox.training import report, tracking
+from viewbox.training.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
 from viewbox.training.evaluate import evaluate
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
-from viewbox.training.interrupt import Interrupt
-from viewbox.training.progress import MetricsFile, Teller
+from viewbox.training.model_card import write_card
 from viewbox.training.resume import Place
 from viewbox.training.sft import trainer, vision_task
 from viewbox.training.trainer_args import trainer_arguments
@@ -39,8 +37,8 @@ class Run:
         self.model, self.processor = self._model()
         self.tokens = ChatTokens(self.processor, self.model.config, self.model.generation_config)
         self.started = time.monotonic()
-        self.teller = Teller()
-        self.alarms, self.interrupt = Alarms(self.teller.tell), Interrupt()
+        self.printer = ProgressPrinter()
+        self.alarms, self.interrupt = Alarms(self.printer.print_line), Interrupt()
 
     def _model(self) -> tuple[Any, Any]:
         section = self.config.model
@@ -55,7 +53,7 @@ class Run:
 
     def execute(self) -> dict[str, Any]:
         """Evaluate, train, evaluate, and write it all down; `stopped_at` in the summary: it was interrupted there."""
-        tracking.prepare(self.config.log, self.folder, self.teller.tell)
+        tracking.prepare(self.config.log, self.folder, self.printer.print_line)
         held_out = self._before()
         trained_from = time.monotonic()
         trainer = self.grpo() if self.config.train.method == "grpo" else self.sft()
@@ -65,12 +63,14 @@ class Run:
                 trainer.train(None if self.checkpoint is None else str(self.checkpoint))
         finally:
             self.interrupt.restore()
-            self.teller.close()
+            self.printer.close()
         trained = time.monotonic() - trained_from
         self.model = trainer.accelerator.unwrap_model(trainer.model)
         if self.interrupt.stopped:
             if trainer.is_world_process_zero():
-                self.teller.tell(f"stopped at step {trainer.state.global_step}; go on with --resume={self.folder}")
+                self.printer.print_line(
+                    f"stopped at step {trainer.state.global_step}; go on with --resume={self.folder}"
+                )
             return {"stopped_at": trainer.state.global_step}
         if not trainer.is_world_process_zero():
             return {}
@@ -80,13 +80,13 @@ class Run:
                 held_out["oracle_after"] = self.evaluate(oracle=True)
         tracking.send_held_out(held_out)
         summary: dict[str, Any] = {"name": self.folder.name, "seed": self.config.train.seed, "held_out": held_out}
-        summary["warnings"] = [f"step {step}: {words}" for step, words in self.alarms.raised]
+        summary["warnings"] = [f"step {step}: {words}" for step, words in self.alarms.fired]
         summary["seconds"] = {"training": trained, "all": time.monotonic() - self.started}
         self.save(summary)
         lines = run_folder.read_metrics(self.folder / "metrics.jsonl")
-        curve.draw_curve(self.folder, lines, summary)
+        report.draw_curve(self.folder, lines, summary)
         (self.folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
-        table.print_table(summary, self.folder)
+        report.print_table(summary, self.folder)
         return summary
 
     def _before(self) -> dict[str, dict[str, Any]]:
@@ -127,14 +127,14 @@ class Run:
         )[0]
 
     def _callbacks(self, every: int) -> list[Any]:
-        return [MetricsFile(self.folder / "metrics.jsonl", self.teller, every), self.alarms, self.interrupt]
+        return [MetricsFile(self.folder / "metrics.jsonl", self.printer, every), self.alarms, self.interrupt]
 
     def grpo(self) -> EpisodeGRPOTrainer:
         """The GRPO trainer of this run."""
         for note in (
             [*describe_filters(self.config), *self.tokens.template.notes] if PartialState().is_main_process else ()
         ):
-            self.teller.tell(f"note: {note}")
+            self.printer.print_line(f"note: {note}")
         arguments = trainer_arguments(self.config, self.folder / "checkpoints")
         count = len(self.env.tasks)
         lora = self.config.lora
@@ -160,7 +160,7 @@ class Run:
             resample=self.config.train.resample,
             micro_batch_tokens=self.config.train.micro_batch_tokens,
         )
-        trainer.on_episode = lambda done, total: self.teller.status(
+        trainer.on_episode = lambda done, total: self.printer.show_status(
             f"step {trainer.state.global_step + 1}/{trainer.state.max_steps}: {done} of {total} episodes played"
         )
         if self.config.log.send_images:

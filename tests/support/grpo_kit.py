@@ -6,8 +6,8 @@ from trl import GRPOConfig
 
 from viewbox.envs.adapters.trl import TRLReward
 from viewbox.rollouts.store.run_folder import read_metrics
+from viewbox.training.callbacks import MetricsFile, ProgressPrinter
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
-from viewbox.training.progress import MetricsFile, Teller
 
 GENERATION = {"slots": 8, "max_reply_tokens": 8, "max_completion_tokens": 400}
 
@@ -36,7 +36,7 @@ def make_trainer(kit, folder, env, *, cls=EpisodeGRPOTrainer, model=None, proces
         train_dataset=Dataset.from_dict({"prompt": [""] * count, "task": list(range(count))}),
         processing_class=kit.processor if processor is None else processor,
         peft_config=peft_config,
-        callbacks=[MetricsFile(folder / "metrics.jsonl", Teller())],
+        callbacks=[MetricsFile(folder / "metrics.jsonl", ProgressPrinter())],
         env=env,
         generation=GENERATION | (generation or {}),
         episodes=folder / "episodes",

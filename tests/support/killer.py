@@ -12,7 +12,7 @@ import torch
 from viewbox import train
 from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.store.writer import Writer
-from viewbox.training import progress
+from viewbox.training import callbacks
 
 
 def die(*_, **__):
@@ -38,7 +38,7 @@ def half_a_file(value, path, *_, **__):
 MOMENTS = {
     "generation": (HFGenerator, "_drawn", die),
     "an append": (Writer, "_write", half_a_line),
-    "a metrics line": (progress.MetricsFile, "on_log", half_of_the_metrics),
+    "a metrics line": (callbacks.MetricsFile, "on_log", half_of_the_metrics),
     "saving tensors": (torch, "save", half_a_file),
     "the rename": (os, "replace", die),
     "forgetting an old checkpoint": (shutil, "rmtree", die),

@@ -9,7 +9,7 @@ import yaml
 from PIL import Image
 
 from viewbox.rollouts.store import run_folder
-from viewbox.training import curve, progress
+from viewbox.training import callbacks, report
 
 STEP = {"reward": 0.5, "tools/rate": 0.25, "episodes/truncated": 0.0, "rewards/label/mean": 0.4, "end/answered": 1.0}
 
@@ -24,9 +24,9 @@ def metrics(tmp_path, told):
     """A metrics file whose trainer has logged what is given, one line a step."""
 
     def run(*logs, every=1, main=True):
-        callback = progress.MetricsFile(
+        callback = callbacks.MetricsFile(
             tmp_path / "metrics.jsonl",
-            SimpleNamespace(tell=told.append, status=lambda line: None, close=lambda: None),
+            SimpleNamespace(print_line=told.append, show_status=lambda line: None, close=lambda: None),
             every,
         )
         state = SimpleNamespace(global_step=0, max_steps=len(logs), is_world_process_zero=main)
@@ -91,7 +91,7 @@ HELD_OUT = {name: {"reward": value} for name, value in (("before", 0.1), ("after
 @pytest.mark.parametrize("summary", [{}, {"held_out": {}}, {"held_out": HELD_OUT}])
 @pytest.mark.parametrize("lines", [[STEP], [STEP, {**STEP, "reward": None}, {"loss": 1.0}, STEP]])
 def test_the_curve_is_a_picture_with_something_on_it(tmp_path, summary, lines):
-    curve.draw_curve(tmp_path, [{"step": i + 1, **line} for i, line in enumerate(lines)], summary)
+    report.draw_curve(tmp_path, [{"step": i + 1, **line} for i, line in enumerate(lines)], summary)
     with Image.open(tmp_path / "curve.png") as picture:
         assert picture.format == "PNG"
         assert picture.width > 800
@@ -99,11 +99,20 @@ def test_the_curve_is_a_picture_with_something_on_it(tmp_path, summary, lines):
 
 
 def test_without_a_single_step_there_is_no_curve(tmp_path):
-    curve.draw_curve(tmp_path, [{"step": 1, "train_runtime": 0.5}], {})
+    report.draw_curve(tmp_path, [{"step": 1, "train_runtime": 0.5}], {})
     assert not (tmp_path / "curve.png").exists()
 
 
 def test_the_curve_of_a_supervised_run_is_its_loss(tmp_path):
-    curve.draw_curve(tmp_path, [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}], {})
+    report.draw_curve(tmp_path, [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}], {})
     with Image.open(tmp_path / "curve.png") as picture:
         assert len(picture.convert("RGB").getcolors(2**24)) > 2
+
+
+def test_the_legends_stand_below_the_curves_and_hide_none_of_them(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr("matplotlib.pyplot.close", figures.append)
+    report.draw_curve(tmp_path, [{"step": 1, **STEP}, {"step": 2, **STEP}], {"held_out": HELD_OUT})
+    (figure,) = figures
+    for axis in figure.axes:
+        assert axis.get_legend().get_window_extent().y1 < axis.get_window_extent().y0

@@ -6,48 +6,48 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from viewbox.training.progress import MetricsFile, Teller, clock
+from viewbox.training.callbacks import MetricsFile, ProgressPrinter, format_duration
 
 
 @pytest.fixture
 def screen():
-    """(a teller, what it wrote) for a terminal or a file."""
+    """(a printer, what it wrote) for a terminal or a file."""
 
     def make(terminal):
         written = io.StringIO()
-        return Teller(Console(file=written, force_terminal=terminal, width=100)), written
+        return ProgressPrinter(Console(file=written, force_terminal=terminal, width=100)), written
 
     return make
 
 
 def test_a_file_gets_lines_only(screen):
-    teller, written = screen(False)
-    teller.status("3 of 8 episodes played")
-    teller.tell("step 1/2")
-    teller.close()
+    printer, written = screen(False)
+    printer.show_status("3 of 8 episodes played")
+    printer.print_line("step 1/2")
+    printer.close()
     assert written.getvalue() == "step 1/2\n"
 
 
 def test_a_terminal_also_gets_a_line_that_changes_and_goes(screen):
-    teller, written = screen(True)
-    teller.status("3 of 8 episodes played")
-    teller.status("4 of 8 episodes played")
-    teller.tell("step 1/2")
-    teller.close()
+    printer, written = screen(True)
+    printer.show_status("3 of 8 episodes played")
+    printer.show_status("4 of 8 episodes played")
+    printer.print_line("step 1/2")
+    printer.close()
     shown = written.getvalue()
     assert shown.index("3 of 8") < shown.index("4 of 8") < shown.index("step 1/2")
     assert "\x1b[2K" in shown  # lines are erased
 
 
 def test_square_brackets_are_text_and_not_markup(screen):
-    teller, written = screen(False)
-    teller.tell("changed: env.tools: ['zoom'] → [bold]")
+    printer, written = screen(False)
+    printer.print_line("changed: env.tools: ['zoom'] → [bold]")
     assert "['zoom'] → [bold]" in written.getvalue()
 
 
 def test_a_line_says_step_reward_tool_rate_speed_and_time_left(tmp_path, screen):
-    teller, written = screen(False)
-    metrics = MetricsFile(tmp_path / "metrics.jsonl", teller)
+    printer, written = screen(False)
+    metrics = MetricsFile(tmp_path / "metrics.jsonl", printer)
     state = SimpleNamespace(global_step=0, max_steps=100, is_world_process_zero=True)
     metrics.on_train_begin(None, state, None)
     state.global_step = 50
@@ -61,4 +61,4 @@ def test_a_line_says_step_reward_tool_rate_speed_and_time_left(tmp_path, screen)
 
 @pytest.mark.parametrize(("seconds", "read"), [(0, "0:00"), (61, "1:01"), (3661, "1:01:01"), (90000, "1 d 1:00:00")])
 def test_durations_are_written_as_people_read_them(seconds, read):
-    assert clock(seconds) == read
+    assert format_duration(seconds) == read

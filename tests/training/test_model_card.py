@@ -1,0 +1,107 @@
+"""The card of exported weights: the license is the base model's, and notices are about what was trained on."""
+
+import json
+
+import huggingface_hub
+import pytest
+import yaml
+from huggingface_hub.errors import LocalEntryNotFoundError
+
+from viewbox.configs import schema
+from viewbox.training.model_card import find_license, write_card
+
+OTHER = {"license": "other", "license_name": "qwen-research", "license_link": "https://example.org/LICENSE"}
+
+
+@pytest.fixture
+def base(tmp_path):
+    """A base model's folder with this text as its README.md (None: without)."""
+
+    def make(readme, config=None):
+        folder = tmp_path / "base"
+        folder.mkdir(exist_ok=True)
+        if readme is not None:
+            (folder / "README.md").write_text(readme)
+        if config is not None:
+            (folder / "config.json").write_text(json.dumps(config))
+        return str(folder)
+
+    return make
+
+
+@pytest.fixture
+def card(tmp_path):
+    """(front matter, body) of the card of weights trained from a model in an environment."""
+
+    def write(env="digits", **model):
+        config = schema.parse({"model": model, "env": {"name": env}})
+        write_card(tmp_path, config, {"held_out": {"after": {"reward": 0.5}}})
+        header, body = (tmp_path / "README.md").read_text().split("---\n")[1:3]
+        return yaml.safe_load(header), body
+
+    return write
+
+
+def front_matter(**entries):
+    return f"---\n{yaml.safe_dump(entries)}---\n# A model\n"
+
+
+@pytest.mark.parametrize("entries", [{"license": "mit"}, OTHER])
+def test_the_license_is_the_base_models_own(card, base, entries):
+    header, body = card(name=base(front_matter(**entries, tags=["x"])))
+    assert {key: value for key, value in header.items() if key.startswith("license")} == entries
+    assert "is not known" not in body
+    assert header["library_name"] == "transformers"
+
+
+def test_a_license_in_the_models_config_counts_if_its_card_has_none(card, base):
+    assert card(name=base("# no header\n", {"license": "mit"}))[0]["license"] == "mit"
+
+
+@pytest.mark.parametrize(
+    "readme",
+    [
+        None,
+        "",
+        "# no header\n",
+        "---\nlicense: [a]\n---\n",
+        "---\n{broken\n---\n",
+        "---\nlicense: mit\n",
+        "---\n- a\n---\n",
+    ],
+)
+def test_a_license_that_is_not_known_is_left_out_and_the_card_says_so(card, base, readme):
+    name = base(readme)
+    header, body = card(name=name)
+    assert not any(key.startswith("license") for key in header)
+    assert f"The license of the base model `{name}` is not known here." in body
+
+
+def test_the_shipped_model_and_one_built_from_nothing_are_apache_licensed(card):
+    assert card(name="package:tiny_viewer")[0]["license"] == "apache-2.0"
+    assert card(tiny={})[0]["license"] == "apache-2.0"
+
+
+def test_the_license_of_a_hub_model_is_read_from_its_card(card, base, monkeypatch):
+    readme = base(front_matter(**OTHER)) + "/README.md"
+    asked = []
+    monkeypatch.setattr(
+        huggingface_hub, "hf_hub_download", lambda *args, **given: asked.append((*args, given)) or readme
+    )
+    header, _ = card(name="Qwen/Qwen2.5-VL-3B-Instruct", revision="main")
+    assert asked == [("Qwen/Qwen2.5-VL-3B-Instruct", "README.md", {"revision": "main"})]
+    assert header["license_name"] == "qwen-research"
+    assert header["base_model"] == "Qwen/Qwen2.5-VL-3B-Instruct"
+
+
+def test_without_the_hub_its_license_is_not_known(monkeypatch):
+    def unreachable(*args, **given):
+        raise LocalEntryNotFoundError("no network")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", unreachable)
+    assert find_license(schema.ModelSection(name="Qwen/Qwen2.5-VL-3B-Instruct")) == {}
+
+
+@pytest.mark.parametrize(("env", "shown"), [("digits", True), ("package.module:Other", False)])
+def test_the_digits_are_credited_only_if_the_model_was_trained_on_them(card, env, shown):
+    assert ("Optical Recognition" in card(env, tiny={})[1]) == shown

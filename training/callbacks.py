@@ -1,0 +1,213 @@
+"""What watches a run: metrics.jsonl for programs, lines for the user, alarms, and Ctrl-C.
+
+Each is a callback of transformers' trainer. They change nothing but when the run stops.
+"""
+
+import json
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+from transformers import TrainerCallback
+
+ALARM_STEPS = 5  # logs an alarm averages over
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class ProgressPrinter:
+    """Prints lines that stay, and on a terminal one status line below them that changes."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False, soft_wrap=True)
+        self._live: Live | None = None
+
+    def print_line(self, line: str) -> None:
+        """Prints a line that stays."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def show_status(self, line: str) -> None:
+        """Replaces the status line; does nothing if the output is not a terminal."""
+        if not self.console.is_terminal:
+            return
+        if self._live is None:
+            self._live = Live(console=self.console, auto_refresh=False, transient=True)
+            self._live.start()
+        self._live.update(Text(line), refresh=True)
+
+    def close(self) -> None:
+        """Removes the status line."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+class MetricsFile(TrainerCallback):
+    """Appends every log of the trainer to metrics.jsonl, and prints a line every `every` steps."""
+
+    def __init__(self, path: Path, printer: ProgressPrinter, every: int = 1) -> None:
+        self.path, self.printer, self.every = path, printer, every
+        self.started = time.monotonic()
+        self.first_step = 0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.started, self.first_step = time.monotonic(), state.global_step
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.printer.close()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        if not state.is_world_process_zero or not logs:
+            return
+        with self.path.open("a") as file:
+            file.write(json.dumps({"step": state.global_step, **logs}) + "\n")
+        if "loss" in logs or "reward" in logs:
+            line = self._format_step(state, logs)
+            self.printer.show_status(line)
+            if state.global_step % self.every == 0 or state.global_step == state.max_steps:
+                self.printer.print_line(line)
+
+    def _format_step(self, state: Any, logs: Mapping[str, Any]) -> str:
+        done = state.global_step - self.first_step
+        left = (state.max_steps - state.global_step) * (time.monotonic() - self.started) / max(1, done)
+        parts = [f"step {state.global_step}/{state.max_steps}"]
+        for name, label in (("reward", "reward"), ("tools/rate", "tool rate"), ("episodes/truncated", "truncated")):
+            if logs.get(name) is not None:  # TRL logs None if a step has no value, e.g. if every sample was dropped
+                parts.append(f"{label} {logs[name]:.2f}")
+        if logs.get("time/episodes_per_second") is not None:
+            parts.append(f"{logs['time/episodes_per_second']:.1f} episodes/s")
+        if "reward" not in logs:
+            parts.append(f"loss {float(logs['loss']):.3f}")
+        return "  ".join([*parts, f"{format_duration(left)} left"])
+
+
+def format_duration(seconds: float) -> str:
+    """A duration as hours, minutes and seconds.
+
+    >>> format_duration(75), format_duration(3 * 86400 + 7200)
+    ('1:15', '3 d 2:00:00')
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    short = f"{hours}:{minutes:02d}:{rest:02d}" if hours or days else f"{minutes}:{rest:02d}"
+    return f"{days} d {short}" if days else short
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """Fires if the mean of `metric` over the last logs is below `low` or above `high`; `advice` says what may help."""
+
+    metric: str
+    message: str
+    advice: str
+    low: float = float("-inf")
+    high: float = float("inf")
+    only_after: float | None = None  # a mean the metric must have reached before: a collapse, not a slow start
+
+
+ALARMS = (
+    Alarm(
+        "tools/rate",
+        "tool use has collapsed: {value:.0%} of the episodes call a tool, down from {best:.0%}",
+        "is the tool worth its turn? compare rewards/*/mean of episodes with and without it; lower train.learning_rate",
+        low=0.05,
+        only_after=0.2,
+    ),
+    Alarm(
+        "frac_reward_zero_std",
+        "{value:.0%} of the groups have no variance in their rewards and teach nothing",
+        "tasks are too easy or too hard, or samples too similar: change env, raise rollout.temperature or "
+        "train.num_generations",
+        high=0.8,
+    ),
+    Alarm(
+        "episodes/truncated",
+        "{value:.0%} of the episodes are truncated (no answer)",
+        "see end/*: raise rollout.max_completion_tokens, rollout.max_reply_tokens or env.max_turns",
+        high=0.5,
+    ),
+)
+
+
+class Alarms(TrainerCallback):
+    """Prints a warning once if one of `ALARMS` fires; it can fire again after the metric has recovered.
+
+    `fired` holds (step, message) for the summary.
+    """
+
+    def __init__(self, print_line: Callable[[str], None]) -> None:
+        self.print_line = print_line
+        self.fired: list[tuple[int, str]] = []
+        self._recent = {alarm.metric: deque[float](maxlen=ALARM_STEPS) for alarm in ALARMS}
+        self._best: dict[str, float] = {}
+        self._active: set[str] = set()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        for alarm in ALARMS:
+            value = (logs or {}).get(alarm.metric)
+            if value is not None and state.is_world_process_zero:
+                self._update(alarm, value, state.global_step)
+
+    def _update(self, alarm: Alarm, value: float, step: int) -> None:
+        recent = self._recent[alarm.metric]
+        recent.append(value)
+        if len(recent) < ALARM_STEPS:
+            return
+        mean = sum(recent) / ALARM_STEPS
+        best = self._best[alarm.metric] = max(mean, self._best.get(alarm.metric, mean))
+        wrong = not alarm.low <= mean <= alarm.high and (alarm.only_after is None or best >= alarm.only_after)
+        if wrong and alarm.metric not in self._active:
+            message = alarm.message.format(value=mean, best=best)
+            self.fired.append((step, message))
+            self.print_line(f"warning: {message} (last {ALARM_STEPS} steps)\n  {alarm.advice}")
+        (self._active.add if wrong else self._active.discard)(alarm.metric)
+
+
+class Interrupt(TrainerCallback):
+    """Ctrl-C (or a cluster's SIGTERM) while training: finish the step, save a checkpoint, stop. Twice: stop at once.
+
+    `stopped` is true if training ended because of a signal.
+    """
+
+    def __init__(self) -> None:
+        self.requested = self.stopped = False
+        self._handlers: dict[int, Any] = {}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._handlers = {number: signal.signal(number, self._handle_signal) for number in SIGNALS}
+
+    def restore(self) -> None:
+        """Puts back the handlers that were set before training."""
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers = {}
+
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+        for each in SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        # straight to the file: a signal comes between any two instructions, and may interrupt a print
+        os.write(2, b"\nstopping after this step with a checkpoint; press again to stop at once\n")
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._is_requested_anywhere() and state.global_step < state.max_steps:
+            self.stopped = control.should_save = control.should_training_stop = True
+
+    def _is_requested_anywhere(self) -> bool:
+        """Every process must stop after the same step; otherwise the others would wait for it forever."""
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            return self.requested
+        on_gpu = torch.distributed.get_backend() == "nccl"
+        flag = torch.tensor(int(self.requested), device="cuda" if on_gpu else "cpu")
+        torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
+        return bool(flag)

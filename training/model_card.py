@@ -1,0 +1,141 @@
+"""A model card beside saved weights: what the model is, its license, its figures, and how to rebuild it.
+
+The license is that of the base model: fine-tuning does not change it. If it is not known, the card leaves it out and
+says so.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from viewbox.configs.schema import Config, ModelSection
+from viewbox.rollouts.store.run_folder import versions
+
+OWN_LICENSE = "apache-2.0"  # of a model built by viewbox from random weights
+_LICENSE_KEYS = ("license", "license_name", "license_link")
+_FIGURES = ("reward", "tools/rate", "replies/well_formed")
+_CARD = """---
+{front_matter}---
+
+# {title}
+
+A policy for the viewbox environment `{env}`, trained with `method: {method}` from {base}.
+
+## Held-out figures
+
+{figures}
+
+## Rebuild
+
+Save the config below as `run.yaml`, then run `viewbox train run.yaml`.
+
+```yaml
+{config}```
+
+Versions: {versions}.
+
+## Use and limits
+
+The model was trained on this one environment and does nothing else.{notices}
+"""
+_NO_LICENSE = """
+
+The license of the base model `{name}` is not known here. Its terms also hold for this model: add `license:` to the
+header of this card before you publish it."""
+_DIGITS = """
+
+The digits come from the UCI Optical Recognition of Handwritten Digits set (Alpaydin & Kaynak, CC BY 4.0)."""
+
+
+def write_card(folder: Path, config: Config, summary: Mapping[str, Any]) -> None:
+    """Writes README.md into a folder of weights."""
+    license_ = find_license(config.model)
+    front_matter = {
+        **license_,
+        "library_name": "transformers",
+        "pipeline_tag": "image-text-to-text",
+        "tags": ["viewbox", "reinforcement-learning", "vision-language-model"],
+    }
+    name = config.model.name
+    if name is not None and not name.startswith("package:") and not Path(name).expanduser().exists():
+        front_matter["base_model"] = name
+    notices = "" if license_ else _NO_LICENSE.format(name=name)
+    notices += _DIGITS if config.env.name == "digits" else ""
+    text = _CARD.format(
+        front_matter=yaml.safe_dump(front_matter, sort_keys=False),
+        title=folder.name,
+        env=config.env.name,
+        method=config.train.method,
+        base=f"`{name}`" if name else "random weights",
+        figures=_format_figures(summary["held_out"]) or "not measured",
+        config=yaml.safe_dump(config.model_dump(mode="json", exclude_none=True), sort_keys=False),
+        versions=", ".join(f"{package} {number}" for package, number in versions().items()),
+        notices=notices,
+    )
+    (folder / "README.md").write_text(text)
+
+
+def find_license(model: ModelSection) -> dict[str, str]:
+    """The license entries of the base model's card; empty if they are not known.
+
+    They are read from the model's folder, or from the card on the hub (cached where the hub cannot be reached).
+
+    >>> find_license(ModelSection(tiny={}))
+    {'license': 'apache-2.0'}
+    """
+    if model.name is None:
+        return {"license": OWN_LICENSE}
+    card = _find_card(model.name, model.revision)
+    entries = _read_front_matter(card) if card is not None else {}
+    if not isinstance(entries.get("license"), str) and card is not None:
+        entries = _read_json(card.with_name("config.json"))
+    return {key: entries[key] for key in _LICENSE_KEYS if isinstance(entries.get(key), str) and "license" in entries}
+
+
+def _find_card(name: str, revision: str | None) -> Path | None:
+    """README.md of a model's folder, whether it exists or not; of a hub model the one that is cached, or None."""
+    from viewbox.rollouts.engine.loading import resolve
+
+    folder = Path(resolve(name)).expanduser()
+    if folder.is_dir():
+        return folder / "README.md"
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(name, "README.md", revision=revision))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError):
+        return None
+
+
+def _read_front_matter(card: Path) -> dict[str, Any]:
+    """The YAML between the first two lines of dashes; empty if there is none or it is not a mapping."""
+    try:
+        before, _, rest = card.read_text(encoding="utf-8").partition("---\n")
+        header, closing, _ = rest.partition("\n---")
+        values = yaml.safe_load(header) if closing and not before.strip() else None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _format_figures(held_out: Mapping[str, Mapping[str, Any]]) -> str:
+    """A line for each evaluation: reward, its components, and the environment's own metrics."""
+    lines = []
+    for when, figures in held_out.items():
+        chosen = {
+            key: value for key, value in figures.items() if key in _FIGURES or key.startswith(("rewards/", "metrics/"))
+        }
+        lines.append(f"- {when}: " + ", ".join(f"{key} {value:.3f}" for key, value in chosen.items()))
+    return "\n".join(lines)

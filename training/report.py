@@ -1,0 +1,100 @@
+"""What a run reports at its end: curve.png, and a table of the held-out figures before and after."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from viewbox.rollouts.scoring.bootstrap import Interval
+
+_RATES = ("end/answered", "end/max_turns", "end/max_tokens", "frac_reward_zero_std")
+_COLUMNS = {"before": "before", "after": "after", "oracle": "oracle (before)", "oracle_after": "oracle (after)"}
+_ROWS = {"tools/rate": "tool rate", "episodes/turns": "turns", "replies/well_formed": "well-formed"}
+
+
+def draw_curve(folder: Path, lines: list[dict[str, Any]], summary: Mapping[str, Any]) -> None:
+    """Writes curve.png: rewards and rates over steps with the held-out figures; for a warm start, the loss.
+
+    `lines` are those of metrics.jsonl. Nothing is written if no step was logged.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    steps = [line for line in lines if "reward" in line]
+    losses = [(line["step"], line["loss"]) for line in lines if "loss" in line]
+    if steps:
+        figure = _draw_grpo(steps, summary.get("held_out", {}))
+    elif losses:
+        figure, axis = plt.subplots(figsize=(6, 4), constrained_layout=True)
+        axis.plot(*zip(*losses, strict=True), color="black")
+        axis.set(title="loss", xlabel="step")
+    else:
+        return
+    figure.savefig(folder / "curve.png", dpi=110)
+    plt.close(figure)
+
+
+def _draw_grpo(steps: list[dict[str, Any]], held_out: Mapping[str, Any]) -> Any:
+    from matplotlib import pyplot as plt
+
+    x = [line["step"] for line in steps]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 5), constrained_layout=True)
+    left.plot(x, [line["reward"] for line in steps], label="reward", color="black", linewidth=2)
+    for name in sorted(steps[0]):
+        if name.startswith("rewards/") and name.endswith("/mean"):
+            left.plot(x, [line.get(name, float("nan")) for line in steps], label=name.split("/")[1], alpha=0.7)
+    for when, at, marker in (("before", x[0], "o"), ("after", x[-1], "s")):
+        if when in held_out:
+            left.plot(at, held_out[when]["reward"], marker, color="tab:red", label=f"held-out reward, {when}")
+    if "oracle" in held_out:
+        left.axhline(held_out["oracle"]["reward"], color="tab:red", linestyle=":", label="oracle, before")
+    right.plot(x, [line["tools/rate"] for line in steps], label="episodes with a tool call", color="black", linewidth=2)
+    for name in _RATES:
+        right.plot(x, [line.get(name, float("nan")) for line in steps], label=name, alpha=0.7)
+    for axis, title in ((left, "reward"), (right, "what the policy does (rates)")):
+        axis.set(title=title, xlabel="step", ylim=(-0.02, 1.02))
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3, frameon=False)
+    return figure
+
+
+def print_table(summary: Mapping[str, Any], folder: Path) -> None:
+    """Prints the held-out figures before and after, beside the oracle's; nothing if none were measured."""
+    held_out = summary["held_out"]
+    if not held_out:
+        return
+    table = Table(title=f"held-out tasks, {summary['name']}")
+    columns = [name for name in _COLUMNS if name in held_out]
+    table.add_column("")
+    for name in columns:
+        table.add_column(_COLUMNS[name], justify="right")
+    components = {key: key.split("/")[1] for key in held_out[columns[0]] if key.startswith("rewards/")}
+    own = {
+        key: key.removeprefix("metrics/") for name in columns for key in held_out[name] if key.startswith("metrics/")
+    }
+    for key, title in ({"reward": "reward"} | components | own | _ROWS).items():
+        table.add_row(title, *(format_figure(held_out[name], key) for name in columns))
+    console = Console(width=120)
+    console.print(table)
+    if {"before", "after", "oracle"} <= set(held_out):
+        gain = held_out["after"]["reward"] - held_out["before"]["reward"]
+        gap = held_out["oracle"]["reward"] - held_out["before"]["reward"]
+        share = f", {100 * gain / gap:.0f} % of the gap to the oracle" if gap > 0 else ""
+        console.print(f"reward {gain:+.3f}{share}; training took {summary['seconds']['training']:.0f} s")
+    console.print(f"figures: {folder}/summary.json, {folder}/metrics.jsonl; picture: {folder}/curve.png")
+
+
+def format_figure(figures: Mapping[str, Any], key: str) -> str:
+    """A figure with its interval, if it has one.
+
+    >>> format_figure({"reward": 0.5, "intervals": {"reward": [0.4, 0.6]}}, "reward"), format_figure({}, "reward")
+    ('0.500 [0.400, 0.600]', '-')
+    """
+    if key not in figures:
+        return "-"
+    low, high = figures.get("intervals", {}).get(key, (None, None))
+    return Interval(figures[key], low, high, 0).shown()
