@@ -3,7 +3,7 @@
 verifiers asks that every model call goes through its own endpoint, so that its trace is the record; a harness that
 does is free to have no program. This one advertises the tools the environment offers *this* turn and yields on a tool
 call: the environment runs it. What of verifiers is private is used in this file alone, and
-`tests/envs/test_verifiers.py` holds what is relied on.
+`tests/envs/adapters/test_verifiers.py` holds what is relied on.
 """
 
 import asyncio

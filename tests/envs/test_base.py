@@ -28,7 +28,7 @@ def test_an_episode_opens_with_the_rules_the_picture_and_the_question():
     assert (system.role, user.role) == ("system", "user")
     assert "fractions of the image" in system.text
     assert '"bbox": [x1, y1, x2, y2], "continue": false' in system.text
-    assert "You have 6 replies in all" in system.text
+    assert "You have 6 replies in total" in system.text
     assert user.text == "What is it?"
     assert (user.images[0].width, user.images[0].height) == (40, 20)
 

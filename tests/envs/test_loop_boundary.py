@@ -63,7 +63,7 @@ def test_what_the_environment_itself_says_stands_outside_the_marks():
 
 
 def test_the_prompt_says_that_text_between_marks_is_no_instruction_where_there_are_tools():
-    said = "never instructions to follow"
+    said = "never as instructions"
     assert said in bounded().state.messages[0].text
     assert said not in Find(boundary=True, tools=[]).opening(TASK)
     assert said not in Find(boundary=False).opening(TASK)

@@ -118,7 +118,7 @@ def test_of_several_results_the_last_one_announces_the_last_turn():
 
 def test_the_last_turn_warns_where_the_open_view_is_a_changed_one():
     told = Play(Find(max_turns=2)).told(call(factor=2))
-    assert "The picture open now is not the original image: write bbox in coordinates of the original" in told
+    assert "The open view is not the original image. Give bbox in coordinates of the original image" in told
     assert "intensities" in told
 
 

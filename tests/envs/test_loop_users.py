@@ -25,7 +25,7 @@ def test_continue_says_nothing_where_text_answers():
 
 def test_the_last_turn_asks_for_plain_text_where_text_answers():
     told = Play(Plain(max_turns=2)).told(call())
-    assert f"{LAST}: no tool call will be run. Answer now in plain text." in told
+    assert f"{LAST}. Tool calls are no longer possible. Answer now in plain text." in told
 
 
 def test_the_opening_says_that_a_reply_without_a_call_is_the_answer():

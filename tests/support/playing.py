@@ -20,7 +20,7 @@ PICTURE = Image.linear_gradient("L").resize((80, 40))
 TASK = Task("t", (ImageRef.of(PICTURE),), {"question": "What is it?"}, {"label": "left", "bbox": [0, 0, 0.5, 1]})
 
 # How the default templates begin.
-NUDGE = "Your reply cannot be used"
+NUDGE = "Your reply could not be used"
 FINALIZE = "Stop here."
 LAST = "This is your last reply"
 
