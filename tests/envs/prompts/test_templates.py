@@ -51,7 +51,7 @@ def test_the_opening_states_what_there_is_and_nothing_else():
 
 def test_with_more_turns_than_one_the_opening_states_the_policy_of_turns():
     text = opening()
-    assert "You have 10 replies in total. In each reply, either call tools and wait for their results, or answer" in text
+    assert "You have 10 replies in total. In each reply, either call tools and wait for their results" in text
     assert 'With "continue": true, it is saved as your notes and you can go on' in text
     assert "call tools" not in opening(tools=False)
     assert "at most" not in text
