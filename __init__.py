@@ -52,8 +52,8 @@ _HOMES = {  # public name → the module that defines it; type checkers read the
     "play_many": "viewbox.rollouts.play",
     "ScriptedPolicy": "viewbox.rollouts.policies",
     "summarize": "viewbox.rollouts.scoring.summary",
-    "Writer": "viewbox.rollouts.store.writer",
-    "load": "viewbox.rollouts.store.writer",
+    "EpisodeWriter": "viewbox.rollouts.store.writer",
+    "load": "viewbox.rollouts.store.reader",
 }
 __all__ = [*_HOMES, "__version__"]
 
@@ -96,8 +96,8 @@ if TYPE_CHECKING:
     from viewbox.rollouts.play import play_many as play_many
     from viewbox.rollouts.policies import ScriptedPolicy as ScriptedPolicy
     from viewbox.rollouts.scoring.summary import summarize as summarize
-    from viewbox.rollouts.store.writer import Writer as Writer
-    from viewbox.rollouts.store.writer import load as load
+    from viewbox.rollouts.store.reader import load as load
+    from viewbox.rollouts.store.writer import EpisodeWriter as EpisodeWriter
 
 
 def __getattr__(name: str) -> Any:

@@ -107,7 +107,7 @@ def run(config: Config, name: str = "run", resume: str | None = None) -> dict[st
         if processes.is_main_process:
             try:
                 place = _place(config, name, resume)
-                stack.enter_context(run_folder.held(place.folder))
+                stack.enter_context(run_folder.lock_folder(place.folder))
                 _prepare(place, config)
                 shared = [place]
             except ViewboxError as error:
@@ -129,7 +129,7 @@ def _place(config: Config, name: str, resume: str | None) -> Any:
     found = find(parent, own_name, resume) if resume else None
     if resume and found is None:
         print(f"nothing to resume: no run {parent / own_name} yet; starting one", flush=True)
-    return found or Place(run_folder.create(parent, own_name), None)
+    return found or Place(run_folder.create_folder(parent, own_name), None)
 
 
 def _prepare(place: Any, config: Config) -> None:

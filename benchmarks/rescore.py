@@ -20,7 +20,8 @@ from pathlib import Path
 from viewbox.envs.digits import Digits, viewer
 from viewbox.records import Episode, EpisodeTokens, RunConfig
 from viewbox.rollouts.scoring.rescore import score
-from viewbox.rollouts.store.writer import LINES, TOKENS, Writer
+from viewbox.rollouts.store.reader import LINES, TOKENS
+from viewbox.rollouts.store.writer import EpisodeWriter
 
 PLAYED, GROUP = 50, 8  # different plays, of which the rest are copies; episodes a task
 
@@ -39,7 +40,7 @@ def build(folder: Path, count: int) -> None:
     played = [play(env, number) for number in range(PLAYED)]
     config = RunConfig("Qwen/Qwen3-VL-4B-Instruct", max_turns=6, versions={"viewbox": "0.1.0", "torch": "2.9.0"})
     tokens = EpisodeTokens(tuple(range(400)), tuple(range(200)), (1,) * 200, (-0.5,) * 200)
-    with Writer(folder) as writer:
+    with EpisodeWriter(folder) as writer:
         for number in range(count):
             one = played[number % PLAYED]
             task = replace(one.task, id=f"digits-train-{number // GROUP}")

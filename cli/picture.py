@@ -7,7 +7,7 @@ from PIL import Image, ImageDraw, ImageFont
 from viewbox.errors import StoreError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode
-from viewbox.rollouts.store.writer import load
+from viewbox.rollouts.store.reader import load
 
 SIDE, MARGIN, LINE = 288, 16, 15
 

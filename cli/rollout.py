@@ -30,7 +30,8 @@ from viewbox.rollouts.generator import Generator
 from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scoring.metrics import episode_metrics
 from viewbox.rollouts.store import rollout_folder, run_folder
-from viewbox.rollouts.store.writer import Writer, load
+from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.store.writer import EpisodeWriter
 
 TIMEOUT = 600.0  # default seconds of an episode against an endpoint
 CONCURRENCY = 16  # episodes at once against an endpoint; a local model has `rollout.slots`
@@ -186,10 +187,10 @@ def run(options: Options, tell: Callable[[str], None] = print) -> int:
         "extra": _extra(options),
     }
     folder = _folder(options, plan)
-    with run_folder.held(folder), logged_in(folder):
-        rollout_folder.begin(folder, plan.config.model_dump(mode="json", exclude_unset=True), command)
-        again = rollout_folder.set_failed_aside(folder) if options.retry_failed else 0
-        with Writer(folder / rollout_folder.EPISODES) as writer:
+    with run_folder.lock_folder(folder), logged_in(folder):
+        rollout_folder.start_rollout(folder, plan.config.model_dump(mode="json", exclude_unset=True), command)
+        again = rollout_folder.move_failed_episodes(folder) if options.retry_failed else 0
+        with EpisodeWriter(folder / rollout_folder.EPISODES) as writer:
             tell(f"folder: {folder}" + (f" ({writer.count} episodes are there)" if writer.count else ""))
             if again:
                 tell(f"{again} failed episodes are played again")
@@ -215,10 +216,10 @@ def _folder(options: Options, plan: Plan) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
     model = (plan.config.model.name or "").rstrip("/").rpartition("/")[2]
-    return run_folder.create(Path("runs"), re.sub(r"[^\w.-]+", "-", f"rollout-{plan.config.env.name}-{model}"))
+    return run_folder.create_folder(Path("runs"), re.sub(r"[^\w.-]+", "-", f"rollout-{plan.config.env.name}-{model}"))
 
 
-async def _play(options: Options, plan: Plan, folder: Path, writer: Writer, watch: Watch) -> None:
+async def _play(options: Options, plan: Plan, folder: Path, writer: EpisodeWriter, watch: Watch) -> None:
     there: set[tuple[int, int]] = set()
     for episode in load(folder / rollout_folder.EPISODES):
         there.add((episode.info["index"], episode.info["sample"]))

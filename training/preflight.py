@@ -172,7 +172,7 @@ def _check_warm_start(section: TrainSection, env: Any, task: Task) -> None:
 
 
 def _check_episodes(folder: str) -> None:
-    from viewbox.rollouts.store.writer import load
+    from viewbox.rollouts.store.reader import load
 
     key = "train.episodes"
     try:

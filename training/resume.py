@@ -36,7 +36,7 @@ def find(parent: Path, name: str, wanted: str) -> Place | None:
     one of its checkpoints. Raises `ConfigError` where a folder that was given is neither.
     """
     if wanted == LATEST:
-        folder = run_folder.latest(parent, name)
+        folder = run_folder.find_latest_folder(parent, name)
         return None if folder is None else _newest(folder)
     path = Path(wanted)
     if path.name.startswith("checkpoint-"):

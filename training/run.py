@@ -18,7 +18,7 @@ from viewbox.rollouts.engine import loading
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.from_config import build_engine_settings, build_envs, describe_filters
 from viewbox.rollouts.store import run_folder
-from viewbox.rollouts.store.writer import load
+from viewbox.rollouts.store.reader import load
 from viewbox.training import report, tracking
 from viewbox.training.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
 from viewbox.training.evaluate import evaluate

@@ -26,7 +26,7 @@ from viewbox.rollouts.scoring.parallel import in_order
 from viewbox.rollouts.scoring.reward_source import judge_of
 from viewbox.rollouts.scoring.summary import Tally
 from viewbox.rollouts.store import columns
-from viewbox.rollouts.store.reader import LINES, Loaded, load
+from viewbox.rollouts.store.reader import LINES, EpisodeReader, load
 
 TOTAL = ""  # the total's place among the components
 MOST_GROUPS = 100
@@ -122,7 +122,7 @@ def score(
     tally, others = _Tally(group_by), Tally(named_in(Path(run), episodes.folder), scores=False)
     written = datetime.now(UTC).isoformat(timespec="seconds")
     about = {"viewbox": __version__, "written": written, "reward": judge.about, "where": list(where)}
-    column = columns.Writer(episodes.folder, name, about, replace=replace) if write else None
+    column = columns.ScoreColumnWriter(episodes.folder, name, about, replace=replace) if write else None
     may_leave = leave_to_judge(judge.reward, Path(run), episodes.folder)
 
     def wanted() -> Iterator[tuple[int, int, Episode]]:
@@ -226,7 +226,7 @@ def _row(found: Mapping[str, Interval], part: str) -> Row:
     return Row(main.count if main else 0, stored, new, found.get(f"change/{part}"))
 
 
-def _nothing(episodes: Loaded, where: Sequence[str]) -> Exception:
+def _nothing(episodes: EpisodeReader, where: Sequence[str]) -> Exception:
     file = episodes.folder / LINES
     if where:
         return ConfigError(f"{file}: no episode meets --where {' and '.join(map(repr, where))}")

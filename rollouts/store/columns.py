@@ -1,11 +1,11 @@
-"""Scores given later, beside the stored ones: a file a column, a line an episode; `episodes.jsonl` is never touched.
+"""Columns of scores added after play: one file per column, one line per episode. `episodes.jsonl` is never changed.
 
     <episodes>/scores/<name>.jsonl
         {"viewbox": version, "written": time, "reward": …, "where": […]}
         {"line": 1, "crc": …, "task": "t1", "total": 0.5, "components": {"label": 1.0, "box": 0.0}}
 
-The lines stand in the order of the episodes. `crc` (CRC-32 of the episode's line) tells a column whose episodes have
-been rewritten since. A column is written to a draft and renamed when it is complete: a kill leaves no half of one.
+Lines are in the order of the episodes. `crc` is the CRC-32 of the episode's line: it detects episodes that were
+rewritten after they were scored. A column is renamed into place when complete, so a kill leaves no partial column.
 """
 
 import json
@@ -24,32 +24,30 @@ FOLDER = "scores"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
-def checksum(line: bytes) -> int:
-    """CRC-32 of an episode's line without what surrounds it."""
+def compute_checksum(line: bytes) -> int:
+    """CRC-32 of an episode's line, without surrounding whitespace."""
     return zlib.crc32(line.strip())
 
 
-def names(folder: Path) -> list[str]:
-    """The columns of a folder of episodes."""
+def list_columns(folder: Path) -> list[str]:
+    """The names of the score columns in a folder of episodes."""
     return sorted(path.stem for path in (folder / FOLDER).glob("*.jsonl"))
 
 
-def path_of(folder: Path, name: str) -> Path:
-    """The file of a column; raises `ConfigError` where `name` cannot be one."""
+def build_column_path(folder: Path, name: str) -> Path:
+    """The file of a column; raises `ConfigError` if `name` is not a valid column name."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{name!r} cannot name a column; allowed: letters, digits, '_', '-', '.' (not first)")
     return folder / FOLDER / f"{name}.jsonl"
 
 
-class Writer:
-    """A new column; it is in place when the block ends without an error, and not at all otherwise."""
+class ScoreColumnWriter:
+    """A new column. It appears when the `with` block ends without an error, and never otherwise."""
 
     def __init__(self, folder: Path, name: str, about: Mapping[str, Any], *, replace: bool = False) -> None:
-        self.path = path_of(folder, name)
+        self.path = build_column_path(folder, name)
         if self.path.exists() and not replace:
-            raise ConfigError(
-                f"{self.path}: there are scores of the name {name!r} already; give another --name, or --replace"
-            )
+            raise ConfigError(f"{self.path}: scores named {name!r} exist already; give another --name, or --replace")
         self._stack = ExitStack()
         try:
             self.path.parent.mkdir(exist_ok=True)
@@ -59,7 +57,7 @@ class Writer:
         self._write(about)
 
     def add(self, line: int, crc: int, task: str, scores: Scores) -> None:
-        """The scores of the episode in line `line`."""
+        """Append the scores of the episode in line `line`."""
         self._write(
             {"line": line, "crc": crc, "task": task, "total": scores.total, "components": dict(scores.components)}
         )
@@ -75,24 +73,26 @@ class Writer:
         self._stack.__exit__(*error)
 
 
-class Reader:
-    """A column, read along with the episodes."""
+class ScoreColumnReader:
+    """Reads a column in step with its episodes."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self.path = path_of(folder, name)
+        self.path = build_column_path(folder, name)
         if not self.path.is_file():
-            raise StoreError(f"{folder}: {describe_unknown('scores', name, names(folder))}")
+            raise StoreError(f"{folder}: {describe_unknown('scores', name, list_columns(folder))}")
         self._lines = self._read()
         self._next = next(self._lines, None)
 
-    def scores(self, line: int, crc: int) -> dict[str, Any] | None:
-        """The scores of the episode in line `line`, later than the last one asked for; None where there are none."""
+    def get_scores(self, line: int, crc: int) -> dict[str, Any] | None:
+        """The scores of the episode in line `line`, or None. Lines must be requested in ascending order."""
         while self._next is not None and self._next["line"] < line:
             self._next = next(self._lines, None)
         if self._next is None or self._next["line"] != line:
             return None
         if self._next["crc"] != crc:
-            raise StoreError(f"{self.path}: the episode in line {line} has changed since; score the run again")
+            raise StoreError(
+                f"{self.path}: the episode in line {line} changed after it was scored; score the run again"
+            )
         return {"total": self._next["total"], "components": self._next["components"]}
 
     def _read(self) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a run leaves on disk: config, versions, metrics.jsonl, curve.png, summary.json."""
+"""The folder of a run: config, versions, metrics.jsonl, curve.png, summary.json."""
 
 import glob
 import json
@@ -18,19 +18,19 @@ LATEST = "latest"  # the newest run of a name
 PACKAGES = ("viewbox", "torch", "transformers", "trl", "peft", "accelerate", "numpy", "pillow")
 
 
-def versions() -> dict[str, str]:
-    """The versions a result depends on."""
-    found = {"python": sys.version.split()[0]}
+def get_versions() -> dict[str, str]:
+    """The versions of Python and of every package that a result depends on."""
+    versions = {"python": sys.version.split()[0]}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
-def create(parent: Path, name: str) -> Path:
-    """A new folder `parent/name`, or `name-2`, `name-3` … where earlier runs stand."""
+def create_folder(parent: Path, name: str) -> Path:
+    """Create the folder `parent/name`; if it exists, `name-2`, `name-3` …"""
     number = 1
     while True:
         folder = parent / (name if number == 1 else f"{name}-{number}")
@@ -42,19 +42,19 @@ def create(parent: Path, name: str) -> Path:
             return folder
 
 
-def latest(parent: Path, name: str) -> Path | None:
-    """The newest of the folders that `create` made for `name`; None where there is none."""
-    found = {1: parent / name} if (parent / name).is_dir() else {}
+def find_latest_folder(parent: Path, name: str) -> Path | None:
+    """The newest folder that `create_folder` made for `name`, or None."""
+    folders = {1: parent / name} if (parent / name).is_dir() else {}
     for folder in parent.glob(f"{glob.escape(name)}-*"):
         number = folder.name.removeprefix(f"{name}-")
         if number.isdecimal() and folder.is_dir():
-            found[int(number)] = folder
-    return found[max(found)] if found else None
+            folders[int(number)] = folder
+    return folders[max(folders)] if folders else None
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Marks a run's folder as being written by this process; raises `ConfigError` where another one does."""
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Keep other processes from writing to a run's folder; raises `ConfigError` if one is already writing to it."""
     with ExitStack() as stack:
         try:
             stack.enter_context(lock_file(folder / ".lock"))
@@ -64,11 +64,11 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
-    """The resolved config and the versions."""
+    """Write the resolved config and the versions."""
     (folder / "config.yaml").write_text(yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
-    (folder / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
+    (folder / "versions.json").write_text(json.dumps(get_versions(), indent=2) + "\n")
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl."""
+    """Read the lines of a metrics.jsonl."""
     return [json.loads(line) for line in path.read_text().splitlines()]

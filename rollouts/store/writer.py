@@ -1,12 +1,13 @@
-"""Episodes on disk: one JSON line each, pictures by the hash of their pixels, tokens in a file beside the line.
+"""Episodes on disk: one JSON line each, images stored by the hash of their pixels, tokens in separate files.
 
-    <path>/episodes.jsonl            one episode a line; a picture is {hash, width, height, mode, uri: null}
+    <path>/episodes.jsonl            one episode per line; an image is {hash, width, height, mode, uri: null}
     <path>/images/<hash>.png         its pixels, stored once (.tif for the modes PNG cannot hold, such as "F")
-    <path>/tokens/<name>.npy         a row a token, the prompt's first: id (int32), mask (int8), logprob (float64)
-    <path>/scores/<name>.jsonl       scores given later by `viewbox score` (`columns.py`)
+    <path>/tokens/<name>.npy         one row per token, prompt first: id (int32), mask (int8), logprob (float64)
+    <path>/scores/<name>.jsonl       scores added later by `viewbox score` (`columns.py`)
 
-Pictures and tokens are in place before the line that names them is appended with one write, so whatever a `kill -9`
-leaves behind, every whole line can be read. The folder holds no absolute path and can be moved. `reading.py` reads it.
+Images and tokens are written before the line that refers to them, and the line is appended with a single write. After
+a `kill -9`, every complete line can therefore be read. The folder holds no absolute path and can be moved. `reader.py`
+reads it.
 """
 
 import io
@@ -25,23 +26,28 @@ from viewbox.errors import ImageError, StoreError
 from viewbox.files import try_lock, write_atomically
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens
-from viewbox.rollouts.store.reader import IMAGES, LINES, PNG_MODES, TOKENS, Loaded, image_name, is_json, load, ref_dicts
-
-__all__ = ["IMAGES", "LINES", "TOKENS", "Loaded", "Writer", "load"]
+from viewbox.rollouts.store.reader import IMAGES, LINES, PNG_MODES, TOKENS, build_image_name, is_json, iter_image_dicts
 
 _ROW = np.dtype([("id", "<i4"), ("mask", "i1"), ("logprob", "<f8")])
 
 
-class Writer:
-    """Appends episodes to the folder `path`, which is made where it does not exist; what is there already is kept.
+class EpisodeWriter:
+    """Appends episodes to a folder. Threads may share one writer.
 
-    May be shared by threads. With `fsync=True` an appended episode also survives a loss of power. `count` is the
-    number of episodes in the folder, those of earlier sessions included. Raises `StoreError`.
+    `count` is the number of episodes in the folder, including those of earlier sessions.
+
+    Args:
+        path: the folder; it is created if missing. Episodes already in it are kept.
+        fsync: make every appended episode survive a power failure, too.
+
+    Raises:
+        StoreError: the folder cannot be written.
 
     >>> import tempfile
     >>> from viewbox.records import Task
+    >>> from viewbox.rollouts.store.reader import load
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with Writer(folder) as writer:
+    ...     with EpisodeWriter(folder) as writer:
     ...         writer.append(Episode(Task("t1"), answer={"label": 3}))
     ...     [episode.answer for episode in load(folder)]
     [{'label': 3}]
@@ -58,36 +64,36 @@ class Writer:
             for folder in (IMAGES, TOKENS):
                 (self.path / folder).mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self.path / LINES, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-            self._tidy()
+            self._clean_up()
         except OSError as error:
             self.close()
-            raise StoreError(f"{self.path}: cannot be written as a folder of episodes ({error})") from error
+            raise StoreError(f"{self.path}: cannot write episodes to this folder ({error})") from error
 
     def append(self, episode: Episode) -> None:
-        """Stores one episode; on return it can be loaded. Raises `StoreError` where it cannot be, and adds no line."""
+        """Store one episode; once this returns, it can be loaded. If it raises `StoreError`, no line was added."""
         tokens = episode.tokens
         try:
-            for ref in (*_refs(episode), *(tokens.images if tokens else ())):
+            for ref in (*_iter_images(episode), *(tokens.images if tokens else ())):
                 self._store_image(ref)
             data = episode.to_dict()
-            for reference in ref_dicts(data):
+            for reference in iter_image_dicts(data):
                 reference["uri"] = None
             if tokens is not None:
                 name = f"{uuid.uuid4().hex}.npy"
-                write_atomically(self.path / TOKENS / name, _pack(tokens), sync=self.fsync)
+                write_atomically(self.path / TOKENS / name, _encode_tokens(tokens), sync=self.fsync)
                 data["stored_tokens"] = {
                     "file": name,
                     "prompt_length": len(tokens.prompt_ids),
                     "prompt_images": tokens.prompt_images,
                     "images": [{**ref.to_dict(), "uri": None} for ref in tokens.images],
                 }
-            line = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_native)
-            self._write(line.encode("utf-8", "surrogatepass") + b"\n")
+            line = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_to_plain_value)
+            self._append_line(line.encode("utf-8", "surrogatepass") + b"\n")
         except (OSError, ImageError, TypeError, ValueError) as error:
             raise StoreError(f"{self.path}: the episode of task {episode.task.id!r} was not stored: {error}") from error
 
     def close(self) -> None:
-        """Closes the file; closing twice is allowed."""
+        """Close the file. Closing twice is allowed."""
         with self._lock:
             if self._fd >= 0:
                 os.close(self._fd)
@@ -99,8 +105,8 @@ class Writer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _tidy(self) -> None:
-        """Counts the lines and, unless another process is writing here, clears up after one that was killed."""
+    def _clean_up(self) -> None:
+        """Count the lines; unless another process is writing here, also repair what a killed process left behind."""
         alone = try_lock(self._fd)
         end, last = 0, b""
         with open(self.path / LINES, "rb") as file:
@@ -108,7 +114,7 @@ class Writer:
                 end += len(last)
                 self.count += bool(last.strip())
         if alone and last and not last.endswith(b"\n"):
-            if is_json(last):  # only its newline is missing: a file edited by hand, say
+            if is_json(last):  # only its newline is missing, for example after an edit by hand
                 os.write(self._fd, b"\n")
             else:
                 os.ftruncate(self._fd, end - len(last))
@@ -117,25 +123,25 @@ class Writer:
             for folder in (IMAGES, TOKENS):
                 for leftover in (self.path / folder).glob("*.tmp"):
                     leftover.unlink(missing_ok=True)
-        try_lock(self._fd, shared=True)  # held until closed: tells the next writer that this one is alive
+        try_lock(self._fd, shared=True)  # until the file is closed: tells the next writer that this one is alive
 
     def _store_image(self, ref: ImageRef) -> None:
         if ref.hash in self._stored:
             return
-        path = self.path / IMAGES / image_name(ref.hash, ref.mode)
+        path = self.path / IMAGES / build_image_name(ref.hash, ref.mode)
         if not path.exists():
-            picture = ref.open()
-            if ImageRef.of(picture).hash != ref.hash:
-                raise ImageError(f"image {ref.uri or ref.hash[:12]}: its pixels are no longer those of its hash")
-            write_atomically(path, _encode(picture, ref.hash), sync=self.fsync)
+            image = ref.open()
+            if ImageRef.of(image).hash != ref.hash:
+                raise ImageError(f"image {ref.uri or ref.hash[:12]}: its pixels no longer match its hash")
+            write_atomically(path, _encode_image(image, ref.hash), sync=self.fsync)
         self._stored.add(ref.hash)
 
-    def _write(self, line: bytes) -> None:
+    def _append_line(self, line: bytes) -> None:
         with self._lock:
             if self._fd < 0:
                 raise ValueError("the writer is closed")
             written = os.write(self._fd, line)
-            if written != len(line):  # the disk is full: leave no torn line for the next append
+            if written != len(line):  # the disk is full: remove the partial line
                 os.ftruncate(self._fd, os.lseek(self._fd, 0, os.SEEK_CUR) - written)
                 raise OSError(f"only {written} of {len(line)} bytes could be written")
             if self.fsync:
@@ -143,19 +149,19 @@ class Writer:
             self.count += 1
 
 
-def _refs(episode: Episode) -> Iterator[ImageRef]:
+def _iter_images(episode: Episode) -> Iterator[ImageRef]:
     yield from episode.task.images
     for turn in episode.turns:
         yield from turn.images
         yield from (result.image for result in turn.tool_results if result.image is not None)
 
 
-def _encode(picture: Image.Image, digest: str) -> bytes:
-    """The pixels as a PNG or TIFF file, without the metadata of the file it came from."""
-    bare = picture.copy()
-    bare.info = {key: value for key, value in picture.info.items() if key == "transparency"}
+def _encode_image(image: Image.Image, digest: str) -> bytes:
+    """The pixels as a PNG or TIFF file, without the metadata of the original file."""
+    bare = image.copy()
+    bare.info = {key: value for key, value in image.info.items() if key == "transparency"}
     buffer = io.BytesIO()
-    if bare.mode == "P" and bare.palette is not None:  # a short palette would make Pillow cut the pixels to fewer bits
+    if bare.mode == "P" and bare.palette is not None:  # with a short palette, Pillow would store fewer bits per pixel
         kind = bare.palette.mode
         colors = bare.getpalette(kind) or []
         bare.putpalette(colors + [0] * (256 * len(kind) - len(colors)), kind)
@@ -164,13 +170,13 @@ def _encode(picture: Image.Image, digest: str) -> bytes:
     else:
         bare.save(buffer, format="TIFF")
     if bare.mode not in ("L", "RGB", "RGBA"):
-        with Image.open(buffer) as again:
-            if ImageRef.of(again).hash != digest:
-                raise ImageError(f"image {digest[:12]}: mode {bare.mode!r} cannot be stored without loss")
+        with Image.open(buffer) as decoded:
+            if ImageRef.of(decoded).hash != digest:
+                raise ImageError(f"image {digest[:12]}: mode {bare.mode!r} cannot be stored losslessly")
     return buffer.getvalue()
 
 
-def _pack(tokens: EpisodeTokens) -> bytes:
+def _encode_tokens(tokens: EpisodeTokens) -> bytes:
     prompt = len(tokens.prompt_ids)
     rows = np.zeros(prompt + len(tokens.completion_ids), dtype=_ROW)
     rows["id"] = tokens.prompt_ids + tokens.completion_ids
@@ -181,8 +187,8 @@ def _pack(tokens: EpisodeTokens) -> bytes:
     return buffer.getvalue()
 
 
-def _native(value: Any) -> Any:
-    """NumPy scalars and arrays as plain numbers and lists."""
+def _to_plain_value(value: Any) -> Any:
+    """Turn NumPy scalars and arrays into plain numbers and lists."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from viewbox.envs.digits import Digits, viewer
-from viewbox.rollouts.store.writer import Writer
+from viewbox.rollouts.store.writer import EpisodeWriter
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def episodes(tmp_path):
     """A folder with one episode that looked and was right."""
     env = Digits()
     replies = iter([viewer.gold_look(env, env.tasks[0]), viewer.answer(env, env.tasks[0])])
-    with Writer(tmp_path / "episodes") as writer:
+    with EpisodeWriter(tmp_path / "episodes") as writer:
         writer.append(env.play(env.tasks[0], lambda messages: next(replies)))
     return tmp_path / "episodes"
 

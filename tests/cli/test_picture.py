@@ -7,7 +7,7 @@ from PIL import Image
 from viewbox.cli.picture import LINE, MARGIN, SIDE, best, draw
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import StoreError
-from viewbox.rollouts.store.writer import Writer
+from viewbox.rollouts.store.writer import EpisodeWriter
 
 ENV = Digits()
 GREEN, RED = (0, 128, 0), (255, 0, 0)
@@ -73,7 +73,7 @@ def test_an_episode_without_an_answer_shows_the_gold_box_alone(tmp_path):
 
 
 def test_the_best_episodes_that_looked_come_first(tmp_path):
-    with Writer(tmp_path) as writer:
+    with EpisodeWriter(tmp_path) as writer:
         for episode in (wrong(0), right(1, looks=0), right(2), played(3, *["hm"] * 10)):
             writer.append(episode)
     assert [best(str(tmp_path), i).task.id for i in range(2)] == ["digits-train-2", "digits-train-0"]

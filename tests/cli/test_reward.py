@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from viewbox.envs.digits import Digits, viewer
-from viewbox.rollouts.store.writer import Writer
+from viewbox.rollouts.store.writer import EpisodeWriter
 
 YAML = """
 type: combined
@@ -30,7 +30,7 @@ def run(tmp_path):
     """A folder of two episodes: one answers at once and wrong, one looks once and is right."""
     env = Digits()
     folder = tmp_path / "run"
-    with Writer(folder) as writer:
+    with EpisodeWriter(folder) as writer:
         for number, replies in enumerate(([], [viewer.gold_look(env, env.tasks[1])])):
             task = env.tasks[number]
             wrong = "one" if task.reference["label"] == "zero" else "zero"

@@ -24,7 +24,7 @@ from viewbox.configs import schema
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ViewboxError
 from viewbox.rewards import build
-from viewbox.rollouts.store.writer import load
+from viewbox.rollouts.store.reader import load
 
 ENV = Digits()
 RIGHT = viewer.answer(ENV, ENV.tasks[0])
@@ -254,7 +254,7 @@ def test_a_folder_is_not_gone_on_with_under_other_settings(viewbox, more, words)
         viewbox(*at(server, "--tasks", 1, "--out", "o"))
         code, _, err = viewbox(*at(server, "--tasks", 1, "--out", "o", *more))
     assert code == 2
-    assert err == f"error: o: was started with {words}; give the same, or another --out\n"
+    assert err == f"error: o: was started with {words}; give the same value, or another --out\n"
 
 
 def test_a_folder_is_gone_on_with_in_more_slots(viewbox):

@@ -294,7 +294,7 @@ def workplace(tmp_path, tiny_folder, monkeypatch):
     (tmp_path / "torn.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     Image.new("L", (64, 64)).save(tmp_path / "fine.png")
     env = Digits()
-    with viewbox.Writer(tmp_path / "played") as writer:
+    with viewbox.EpisodeWriter(tmp_path / "played") as writer:
         writer.append(env.play(env.tasks[0], lambda messages: "{}"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

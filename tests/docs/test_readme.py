@@ -27,7 +27,7 @@ def test_the_authors_environment_runs_as_printed(tmp_path):
 def saved(tmp_path):
     """A folder in which `runs/quickstart-seed0` holds an episode, as the README has it."""
     env = viewbox.make("digits")
-    with viewbox.Writer(tmp_path / "runs" / "quickstart-seed0" / "episodes") as writer:
+    with viewbox.EpisodeWriter(tmp_path / "runs" / "quickstart-seed0" / "episodes") as writer:
         writer.append(env.play(env.tasks[0], lambda messages: '{"label": "one", "bbox": [0, 0, 1, 1]}'))
     return tmp_path
 

@@ -22,7 +22,8 @@ from viewbox.rewards import (
     build,
 )
 from viewbox.rollouts.scoring.rescore import score
-from viewbox.rollouts.store.writer import Writer, load
+from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.store.writer import EpisodeWriter
 
 YAML = """
 type: combined
@@ -112,7 +113,7 @@ def test_verifiers_gives_the_number_of_the_episode(episodes):
 
 
 def test_offline_scoring_gives_the_number_of_play_from_yaml_and_from_python(episodes, tmp_path):
-    with Writer(tmp_path / "run") as writer:
+    with EpisodeWriter(tmp_path / "run") as writer:
         for episode in episodes:
             writer.append(episode)
     (tmp_path / "reward.yaml").write_text(YAML)

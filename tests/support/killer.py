@@ -11,7 +11,7 @@ import torch
 
 from viewbox import train
 from viewbox.rollouts.engine.engine import HFGenerator
-from viewbox.rollouts.store.writer import Writer
+from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training import callbacks
 
 
@@ -37,7 +37,7 @@ def half_a_file(value, path, *_, **__):
 
 MOMENTS = {
     "generation": (HFGenerator, "_drawn", die),
-    "an append": (Writer, "_write", half_a_line),
+    "an append": (EpisodeWriter, "_append_line", half_a_line),
     "a metrics line": (callbacks.MetricsFile, "on_log", half_of_the_metrics),
     "saving tensors": (torch, "save", half_a_file),
     "the rename": (os, "replace", die),

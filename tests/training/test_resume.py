@@ -213,7 +213,7 @@ def test_what_cannot_be_resumed_is_refused_in_words(config, whole, given, words,
 def test_a_run_that_is_still_being_written_is_refused(config, whole, capsys):
     from viewbox.rollouts.store import run_folder
 
-    with run_folder.held(whole):
+    with run_folder.lock_folder(whole):
         run(config("whole"), "--resume", code=2)
     assert "another process" in capsys.readouterr().err
 

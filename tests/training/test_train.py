@@ -14,8 +14,8 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from viewbox import train
 from viewbox.configs import schema as configs
+from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import read_metrics
-from viewbox.rollouts.store.writer import load
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ("quickstart", "tiny_warmstart", "qwen3_vl_4b_lora", "qwen2_5_vl_3b")

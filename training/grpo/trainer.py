@@ -27,7 +27,8 @@ from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.engine.vision_cache import Features
 from viewbox.rollouts.play import play_many, sample_seed
 from viewbox.rollouts.scoring.metrics import episode_metrics
-from viewbox.rollouts.store.writer import Writer, load
+from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.checkpoints import Checkpoints
 from viewbox.training.grpo.batch import collate, mismatch
 from viewbox.training.grpo.dynamic_sampling import check_groups, other_tasks, resampled
@@ -74,7 +75,7 @@ class EpisodeGRPOTrainer(Checkpoints, EpisodeLoss):
         policy = self.accelerator.unwrap_model(self.model)
         self.tokens = ChatTokens(self.processing_class, policy.config, policy.generation_config)
         self.generation = {"sampling": SamplingParams(temperature=self.temperature), **(generation or {})}
-        self.writer = Writer(episodes) if episodes is not None and kept_episodes else None
+        self.writer = EpisodeWriter(episodes) if episodes is not None and kept_episodes else None
         self.kept_episodes = kept_episodes
         # steps that are repeated after a resume give the same samples: each is stored once
         self._stored = {e.info.get("number") for e in load(self.writer.path)} if self.writer else set()

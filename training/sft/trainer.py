@@ -20,7 +20,8 @@ from viewbox.rollouts.engine import tiny_model
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scripted import Forced
-from viewbox.rollouts.store.writer import Writer, load
+from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.checkpoints import Checkpoints
 from viewbox.training.evaluate import collect, script_of
 from viewbox.training.grpo.batch import collate, mismatch, model_inputs
@@ -140,13 +141,13 @@ def demonstrate(env: BaseMultiTurnEnv, tokens: ChatTokens, section: Demonstratio
     """Plays the environment's scripted viewer and saves its episodes with their tokens; only those not there yet."""
     generator = Forced(tokens, script_of(env, "demonstration", **section.habits))
 
-    async def play(writer: Writer) -> None:
+    async def play(writer: EpisodeWriter) -> None:
         tasks = env.tasks[: section.count]  # type: ignore[index]
         made = {(episode.info["index"], 0) for episode in load(folder)}
         async for episode in play_many(env, tasks, generator, seed=seed, skip=made):
             writer.append(episode)
 
-    with Writer(folder) as writer:
+    with EpisodeWriter(folder) as writer:
         asyncio.run(play(writer))
 
 

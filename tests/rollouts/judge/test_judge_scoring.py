@@ -15,7 +15,8 @@ from viewbox.records import Episode, Task
 from viewbox.rewards import build, guarded
 from viewbox.rollouts.scoring.metrics import episode_metrics
 from viewbox.rollouts.scoring.rescore import score
-from viewbox.rollouts.store.writer import Writer, load
+from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.store.writer import EpisodeWriter
 
 COUNT = 24
 
@@ -34,7 +35,7 @@ def made(number, environment=""):
 
 @pytest.fixture
 def store(tmp_path):
-    with Writer(tmp_path / "store") as writer:
+    with EpisodeWriter(tmp_path / "store") as writer:
         for number in range(COUNT):
             writer.append(made(number))
     return tmp_path / "store"
@@ -164,7 +165,7 @@ def run(tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump({"env": {"name": name.format(module=module)}}))
-        with Writer(tmp_path / "run" / "episodes") as writer:
+        with EpisodeWriter(tmp_path / "run" / "episodes") as writer:
             writer.append(made(0, environment="scans"))
         return tmp_path / "run"
 
@@ -200,7 +201,7 @@ def test_episodes_of_an_environment_that_cannot_be_found_stay(run):
 
 
 def test_without_a_config_the_environment_that_the_episode_names_decides(tmp_path):
-    with Writer(tmp_path / "store") as writer:
+    with EpisodeWriter(tmp_path / "store") as writer:
         writer.append(replace(made(0), environment="nobody_knows"))
     with pytest.raises(ConfigError, match="nobody_knows: this environment cannot be made"):
         score(tmp_path / "store", reward=judge_at(REMOTE), write=False)

@@ -25,7 +25,8 @@ from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task, Tur
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
 from viewbox.rollouts.scoring.bootstrap import Samples
 from viewbox.rollouts.scoring.rescore import score
-from viewbox.rollouts.store.writer import Writer, load
+from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.store.writer import EpisodeWriter
 
 SETTINGS = {"max_turns": 6, "canvas": 160}
 SPEC = {
@@ -61,7 +62,7 @@ def plays(env):
 
 
 def written(folder, *episodes):
-    with Writer(folder) as writer:
+    with EpisodeWriter(folder) as writer:
         for episode in episodes:
             writer.append(episode)
     return folder
@@ -272,7 +273,7 @@ def test_episodes_that_came_later_have_no_scores_in_the_column(store):
 
 def test_an_existing_column_is_kept_unless_it_is_to_be_replaced(store):
     score(store, reward=lambda answer, reference: 0.5, name="mine")
-    with pytest.raises(ConfigError, match=r"mine\.jsonl: there are scores of the name 'mine' already.*--replace"):
+    with pytest.raises(ConfigError, match=r"mine\.jsonl: scores named 'mine' exist already.*--replace"):
         score(store, reward=IoUReward("label"), name="mine")
     assert {one.total for one in scored(store, scores="mine")} == {0.5}
     score(store, reward=IoUReward("label"), name="mine", replace=True)
@@ -295,7 +296,7 @@ def test_a_column_of_episodes_that_were_rewritten_is_refused(store):
     score(store, reward=ExactMatchReward(), name="mine")
     lines = (store / "episodes.jsonl").read_text().splitlines(keepends=True)
     (store / "episodes.jsonl").write_text("".join(lines[1:]))
-    with pytest.raises(StoreError, match=r"mine\.jsonl: the episode in line 1 has changed since"):
+    with pytest.raises(StoreError, match=r"mine\.jsonl: the episode in line 1 changed after it was scored"):
         list(load(store, scores="mine", errors="skip"))
 
 

@@ -40,7 +40,7 @@ def metrics(tmp_path, told):
 
 
 def test_a_run_never_writes_into_the_folder_of_an_earlier_one(tmp_path):
-    folders = [run_folder.create(tmp_path / "runs", "name") for _ in range(3)]
+    folders = [run_folder.create_folder(tmp_path / "runs", "name") for _ in range(3)]
     assert [folder.name for folder in folders] == ["name", "name-2", "name-3"]
     assert all(folder.is_dir() for folder in folders)
 

@@ -20,7 +20,8 @@ from viewbox.errors import StoreError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
 from viewbox.rollouts.store import writer
-from viewbox.rollouts.store.writer import Writer, load
+from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.store.writer import EpisodeWriter
 
 
 def picture(seed=0, mode="RGB", size=(7, 5)):
@@ -59,7 +60,7 @@ def without_uris(item):
 
 
 def written(path, *episodes):
-    with Writer(path) as writer:
+    with EpisodeWriter(path) as writer:
         for item in episodes:
             writer.append(item)
     return path
@@ -137,7 +138,7 @@ def test_a_file_whose_pixels_have_changed_is_refused(tmp_path):
     source = tmp_path / "scan.png"
     picture(1).save(source)
     ref = replace(ImageRef.of(picture(0), uri=str(source)), pixels=None)
-    with pytest.raises(StoreError, match="no longer those of its hash"):
+    with pytest.raises(StoreError, match="no longer match its hash"):
         written(tmp_path / "store", Episode(Task("t", (ref,))))
 
 
@@ -174,7 +175,7 @@ def test_numpy_numbers_are_stored_as_numbers(tmp_path):
 
 
 def test_an_episode_that_is_not_json_is_refused_and_adds_no_line(tmp_path):
-    with Writer(tmp_path) as writer:
+    with EpisodeWriter(tmp_path) as writer:
         with pytest.raises(StoreError, match=r"task 'bad' was not stored"):
             writer.append(Episode(Task("bad"), info={"mean": float("nan")}))
         writer.append(episode("good"))
@@ -186,7 +187,7 @@ def test_an_episode_that_is_not_json_is_refused_and_adds_no_line(tmp_path):
 
 def test_a_later_session_adds_to_the_earlier_ones(tmp_path):
     written(tmp_path, episode("a"))
-    with Writer(tmp_path) as writer:
+    with EpisodeWriter(tmp_path) as writer:
         assert writer.count == 1
         writer.append(episode("b"))
         assert writer.count == 2
@@ -194,14 +195,14 @@ def test_a_later_session_adds_to_the_earlier_ones(tmp_path):
 
 
 def test_threads_share_a_writer(tmp_path):
-    with Writer(tmp_path) as writer, ThreadPoolExecutor(4) as pool:
+    with EpisodeWriter(tmp_path) as writer, ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: writer.append(episode(f"t{n}", seed=n % 3)), range(40)))
     assert writer.count == 40
     assert {item.task.id for item in load(tmp_path, tokens=True)} == {f"t{n}" for n in range(40)}
 
 
 def test_two_writers_share_a_folder(tmp_path):
-    with Writer(tmp_path) as one, Writer(tmp_path) as other:
+    with EpisodeWriter(tmp_path) as one, EpisodeWriter(tmp_path) as other:
         for n in range(5):
             one.append(episode(f"a{n}"))
             other.append(episode(f"b{n}"))
@@ -209,14 +210,14 @@ def test_two_writers_share_a_folder(tmp_path):
 
 
 def test_a_closed_writer_refuses_to_append(tmp_path):
-    writer = Writer(tmp_path)
+    writer = EpisodeWriter(tmp_path)
     writer.close()
     with pytest.raises(StoreError, match="closed"):
         writer.append(episode())
 
 
 def test_fsync_stores_the_same(tmp_path):
-    with Writer(tmp_path, fsync=True) as writer:
+    with EpisodeWriter(tmp_path, fsync=True) as writer:
         writer.append(episode())
     assert [item.task.id for item in load(tmp_path)] == ["t0"]
 
@@ -241,7 +242,7 @@ def test_a_last_line_that_lacks_only_its_newline_is_kept(tmp_path):
 def test_drafts_of_a_killed_process_are_cleared_away(tmp_path):
     draft = written(tmp_path, episode()) / "images" / "0.tmp"
     draft.write_bytes(b"half")
-    Writer(tmp_path).close()
+    EpisodeWriter(tmp_path).close()
     assert not draft.exists()
 
 
@@ -249,8 +250,8 @@ PLAY = """
 import sys
 from PIL import Image
 from viewbox.records import *
-from viewbox.rollouts.store.writer import Writer
-with Writer(sys.argv[1]) as writer:
+from viewbox.rollouts.store.writer import EpisodeWriter
+with EpisodeWriter(sys.argv[1]) as writer:
     for n in range(10**6):
         ref = ImageRef.of(Image.new("RGB", (32, 32), (n % 256, n // 256, 0)))
         tokens = EpisodeTokens((1,), (n,), (1,), (-0.5,), (ref,), 1)
@@ -287,7 +288,7 @@ def test_a_folder_without_episodes_is_named_with_what_is_expected(tmp_path):
 def test_a_path_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="file"):
-        Writer(tmp_path / "file")
+        EpisodeWriter(tmp_path / "file")
 
 
 @pytest.mark.parametrize(

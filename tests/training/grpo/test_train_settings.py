@@ -10,7 +10,7 @@ from tests.support.grpo_kit import batch_of, gradient, make_trainer, steps_of
 from viewbox.envs.base import Reply
 from viewbox.envs.digits import viewer
 from viewbox.envs.digits.canvas import LABELS
-from viewbox.rollouts.store.writer import load
+from viewbox.rollouts.store.reader import load
 from viewbox.training.grpo.batch import model_inputs
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
 

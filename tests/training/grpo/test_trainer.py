@@ -16,7 +16,7 @@ from viewbox.envs.base import Reply
 from viewbox.envs.digits import viewer
 from viewbox.envs.digits.canvas import LABELS
 from viewbox.errors import ConfigError
-from viewbox.rollouts.store.writer import load
+from viewbox.rollouts.store.reader import load
 from viewbox.training.grpo.micro_batches import micro_batches
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
 
