@@ -31,7 +31,7 @@ from viewbox.images.ref import ImageRef
 from viewbox.rollouts.engine import loading
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.engine import HFGenerator
-from viewbox.rollouts.engine.kv_cache import bytes_per_token
+from viewbox.rollouts.engine.kv_cache import compute_bytes_per_token
 
 BAR = 2.0  # times what padding alone does: plain forwards of batch 1 against batch N
 EXACT = 1e-5  # a mismatch that is none
@@ -145,7 +145,7 @@ def speed(report: Report, model: Any, tokens: ChatTokens, plan: Plan, slots: int
         play()  # kernels are chosen, memory is had, pictures are preprocessed
     for _ in range(repeats):
         for name, play in sides.items():
-            generator.features.clear()
+            generator.vision_cache.clear()
             if cuda:
                 torch.cuda.reset_peak_memory_stats(model.device)
             started = time.perf_counter()
@@ -162,12 +162,12 @@ def speed(report: Report, model: Any, tokens: ChatTokens, plan: Plan, slots: int
     report.line(
         "keys and values",
         {
-            "bytes a token": bytes_per_token(model),
-            "bytes copied a step": generator.cache.copied / generator.stats.steps,
+            "bytes a token": compute_bytes_per_token(model),
+            "bytes copied a step": generator.cache.bytes_copied / generator.stats.steps,
         },
     )
-    generator.features.clear()
-    clock = Clock(model, tokens.family.tower(model))
+    generator.vision_cache.clear()
+    clock = Clock(model, tokens.architecture.get_vision_tower(model))
     busy, steps = generator.stats.busy_seconds, generator.stats.steps
     engine(generator, plan)
     busy = generator.stats.busy_seconds - busy
@@ -190,7 +190,7 @@ def opened(given: argparse.Namespace) -> tuple[Any, ChatTokens, Plan]:
     _, processor = loading.load_processor(section)
     images = processor.image_processor
     unit = images.patch_size * images.merge_size
-    loading.bound_pixels(processor, (2 * FIRST * unit) ** 2)
+    loading.set_max_pixels(processor, (2 * FIRST * unit) ** 2)
     model = loading.load_model(section).to(given.device).eval()
     tokens = ChatTokens(processor, model.config, model.generation_config)
     tokens.never_sampled = tuple(sorted({*tokens.never_sampled, *tokens.stop_ids}))
@@ -233,7 +233,7 @@ def main() -> int:
     gc.collect()
     torch.cuda.empty_cache()  # vLLM needs the room
     try:
-        found = vllm_speed(loading.resolve(given.model), given.dtype, plan, given.slots)
+        found = vllm_speed(loading.resolve_model_path(given.model), given.dtype, plan, given.slots)
     except Exception as error:  # whatever it is, what was measured is to be told
         found = {"skipped": f"vllm failed: {type(error).__name__}: {error}"}
     if "seconds" in found:

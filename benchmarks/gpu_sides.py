@@ -20,7 +20,7 @@ from viewbox.images.ref import ImageRef
 from viewbox.records import EpisodeTokens, Message
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.engine import HFGenerator
-from viewbox.rollouts.engine.model_runner import inference
+from viewbox.rollouts.engine.model_runner import use_eval_mode
 from viewbox.rollouts.generator import Conversation
 from viewbox.rollouts.play import sample_seed
 from viewbox.training.grpo.batch import collate, model_inputs
@@ -95,13 +95,13 @@ def generated(
     width, device = max(map(len, rows)), model.device
     ids = torch.tensor([[tokens.pad_id] * (width - len(row)) + row for row in rows], device=device)
     mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=device)
-    pixels = [tokens.pixels(image) for talk in talks for image in talk.record.images]
+    pixels = [tokens.get_pixels(image) for talk in talks for image in talk.record.images]
     drawing = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
     found = model.generate(
         input_ids=ids,
         attention_mask=mask,
         mm_token_type_ids=(ids == tokens.image_id).int(),
-        **tokens.family.vision_inputs(pixels, device, model.dtype),
+        **tokens.architecture.build_vision_inputs(pixels, device, model.dtype),
         **({"do_sample": False} | drawing),
         repetition_penalty=1.0,
         max_new_tokens=count,
@@ -118,7 +118,7 @@ def per_turn(model: Any, tokens: ChatTokens, plan: Plan, slots: int) -> None:
         for turn in range(plan.turns):
             for talk in talks:
                 tokens.observe(talk, ROOM)
-            with inference(model):
+            with use_eval_mode(model):
                 said = generated(model, tokens, talks, plan.reply, 1.0)
             for talk, ids in zip(talks, said, strict=True):
                 talk.record.sampled(ids, [0.0] * len(ids))
@@ -201,7 +201,7 @@ def parity(model: Any, tokens: ChatTokens, plan: Plan, slots: int, temperature: 
     longer = (tokens.pad_id,) * (3 * max(len(one.prompt_ids) for one in episodes) // 2)
     wide = EpisodeTokens(longer, (tokens.pad_id,), (0,), (0.0,))  # makes padding of all others, and says nothing
     parts = [[wide, *episodes[i : i + BATCH]] for i in range(0, len(episodes), BATCH)]
-    with inference(model):
+    with use_eval_mode(model):
         alone = torch.cat([plain(model, tokens, [one], temperature) for one in episodes])
         together = torch.cat([plain(model, tokens, part, temperature) for part in parts])
     return {"engine": gap(torch.tensor(recorded), alone), "padding": gap(alone, together)}
@@ -216,7 +216,7 @@ def greedy(model: Any, tokens: ChatTokens, plan: Plan, slots: int) -> dict[str, 
     ):
         talk = plan.talk(index)
         tokens.observe(talk, ROOM)
-        with inference(model):
+        with use_eval_mode(model):
             (theirs,) = generated(model, tokens, [talk], plan.reply, 0.0)
             pairs = enumerate(zip(ours.completion_ids, theirs, strict=True))
             at = next((i for i, (one, other) in pairs if one != other), plan.reply)

@@ -1,55 +1,55 @@
 """The engine without one of the four things that make it fast, for the split of its gain in `rollouts.py`.
 
-Each is left out where the engine allows it, not by a setting: a prompt that differs from its first words is nobody
-else's; a row whose length is put back is computed again; a row may not start while others speak; a picture that comes
-under a new name is looked at again. Without all four it does the work of the per-turn loop.
+Each is removed by using the engine, not by a setting: a prompt whose first words differ is not shared; a sequence whose
+length is reset is computed again; a sequence may not start while others run; an image under a new name is encoded
+again. Without all four, the engine does the work of the per-turn loop.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from looks import Looks, ScriptedEngine, Stage
 
-from viewbox.rollouts.engine.scheduler import Schedule
-from viewbox.rollouts.engine.sequence import Row
-from viewbox.rollouts.engine.vision_cache import Features
+from viewbox.rollouts.engine.scheduler import Scheduler
+from viewbox.rollouts.engine.sequence import Sequence
+from viewbox.rollouts.engine.vision_cache import VisionCache
 from viewbox.rollouts.generator import Conversation, GeneratedReply
 
 
 class ForgetsTurns(ScriptedEngine):
-    """Nothing is kept in the cache from turn to turn: the whole conversation is prefilled for every reply."""
+    """Keeps no keys and values between turns: the whole conversation is prefilled for every reply."""
 
     async def reply(self, conversation: Conversation) -> GeneratedReply:
-        row = self.rows[conversation]
+        sequence = self.sequences[conversation]
         if conversation.record.completion_ids:
-            row.length, row.position, row.prompt, row.after_prompt = 0, 0, None, None
+            sequence.length, sequence.position, sequence.prompt, sequence.after_prompt = 0, 0, None, None
         return await super().reply(conversation)
 
 
-class Together(Schedule):
-    """Nobody starts before all are back."""
+class LockstepScheduler(Scheduler):
+    """Starts no sequence before all are back."""
 
-    def asking(self, speaking: Collection[Row]) -> list[Row]:
-        back = all(row.future is not None and row.due <= self.step for row in self.rows.values())
-        return super().asking(speaking) if back and not speaking else []
+    def get_waiting(self, running: Collection[Sequence]) -> list[Sequence]:
+        back = all(s.future is not None and s.due <= self.step for s in self.sequences.values())
+        return super().get_waiting(running) if back and not running else []
 
 
 class WaitsForAll(ScriptedEngine):
-    """Nobody starts before all have ended their turn; who has ended it is decoded as padding meanwhile."""
+    """Starts no turn before all have ended theirs; sequences that have ended it are decoded as padding meanwhile."""
 
-    def _new(self) -> None:
-        super()._new()
-        self.schedule, cache = Together(self.tool_wait_timeout), self.cache
-        cache.compact = lambda speaking: 1 + max(i for i, row in enumerate(cache.held) if row)  # type: ignore[method-assign]
+    def _create_cache(self) -> None:
+        super()._create_cache()
+        self.scheduler, cache = LockstepScheduler(self.scheduler.tool_wait_timeout), self.cache
+        cache.compact = lambda running: 1 + max(i for i, owner in enumerate(cache.owners) if owner)  # type: ignore[method-assign]
 
 
-class LooksAnew(Features):
-    """Every picture of every prefill goes through the vision tower, as often as it stands there."""
+class NoVisionCache(VisionCache):
+    """Encodes every image of every prefill, repeated images included."""
 
-    def of(self, images: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    def get_inputs(self, images: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         self.clear()
-        return super().of([(f"{i}-{name}", pixels) for i, (name, pixels) in enumerate(images)])
+        return super().get_inputs([(f"{i}-{name}", pixels) for i, (name, pixels) in enumerate(images)])
 
 
 class ForgetsAndWaits(ForgetsTurns, WaitsForAll):
@@ -58,14 +58,14 @@ class ForgetsAndWaits(ForgetsTurns, WaitsForAll):
 
 @dataclass(frozen=True)
 class Variant:
-    """An engine with something left out."""
+    """An engine without one of its parts."""
 
     kind: type[ScriptedEngine] = ScriptedEngine
-    features: type[Features] = Features
+    vision_cache: type[VisionCache] = VisionCache
     alone: bool = False  # no prompt is shared
 
     def generator(self, stage: Stage) -> ScriptedEngine:
-        return stage.engine(self.kind, features=self.features(stage.model, stage.tokens.family))
+        return stage.engine(self.kind, vision_cache=self.vision_cache(stage.model, stage.tokens.architecture))
 
     def env(self, stage: Stage) -> Looks:
         return Looks(stage.case, alone=self.alone)
@@ -76,6 +76,6 @@ VARIANTS = {
     "without_shared_prefill": Variant(alone=True),
     "without_kept_kv": Variant(ForgetsTurns),
     "waiting_for_all": Variant(WaitsForAll),
-    "without_vision_reuse": Variant(features=LooksAnew),
-    "without_all_four": Variant(ForgetsAndWaits, LooksAnew, alone=True),
+    "without_vision_reuse": Variant(vision_cache=NoVisionCache),
+    "without_all_four": Variant(ForgetsAndWaits, NoVisionCache, alone=True),
 }

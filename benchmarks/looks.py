@@ -116,9 +116,9 @@ class ScriptedEngine(HFGenerator):
         self.scripts = scripts
         super().__init__(*args, **kwargs)
 
-    def _drawn(self, rows: Any, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        ids, _ = super()._drawn(rows, logits)
-        said = [self._line(row.conversation)[len(row.said)] for row in rows]
+    def _draw(self, sequences: Any, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        ids, _ = super()._draw(sequences, logits)
+        said = [self._line(s.conversation)[len(s.output_ids)] for s in sequences]
         ids = torch.tensor(said, device=ids.device)
         return ids, torch.log_softmax(logits, dim=-1).gather(1, ids[:, None])[:, 0]
 
@@ -138,10 +138,12 @@ class Stage:
     env: Looks = field(init=False)
 
     def __post_init__(self) -> None:
-        tokenizer = tiny_model.tokenizer([QUESTION, CALL, "hello world"] * 10, 896)
+        tokenizer = tiny_model.build_tokenizer([QUESTION, CALL, "hello world"] * 10, 896)
         patches = max(self.case.side, self.case.tool_side) * 2
-        self.processor = tiny_model.processor(tokenizer, patch=PATCH, max_pixels=(patches * PATCH) ** 2)
-        self.model = tiny_model.model(tokenizer, hidden=128, layers=4, vision_layers=3, positions=patches**2).eval()
+        self.processor = tiny_model.build_processor(tokenizer, patch=PATCH, max_pixels=(patches * PATCH) ** 2)
+        self.model = tiny_model.build_model(
+            tokenizer, hidden=128, layers=4, vision_layers=3, positions=patches**2
+        ).eval()
         self.tokens = ChatTokens(self.processor, self.model.config)
         self.scripts = [script(self.tokens, i) for i in range(self.case.episodes)]
         self.env = Looks(self.case)

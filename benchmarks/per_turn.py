@@ -13,7 +13,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from viewbox.envs.base import Reply
 from viewbox.records import Message
-from viewbox.rollouts.engine.model_runner import inference
+from viewbox.rollouts.engine.model_runner import use_eval_mode
 from viewbox.rollouts.generator import Conversation
 from viewbox.rollouts.play import sample_seed
 
@@ -71,9 +71,9 @@ def _generate(stage: Stage, talks: list[Conversation], said: list[list[int]]) ->
     width = max(map(len, rows))
     ids = torch.tensor([[tokens.pad_id] * (width - len(row)) + row for row in rows])
     mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
-    pixels = [tokens.pixels(image) for talk in talks for image in talk.record.images]
-    inputs: dict[str, Any] = tokens.family.vision_inputs(pixels, "cpu", torch.float32)
-    with inference(stage.model):
+    pixels = [tokens.get_pixels(image) for talk in talks for image in talk.record.images]
+    inputs: dict[str, Any] = tokens.architecture.build_vision_inputs(pixels, "cpu", torch.float32)
+    with use_eval_mode(stage.model):
         stage.model.generate(
             input_ids=ids,
             attention_mask=mask,

@@ -52,7 +52,7 @@ def against_the_loop(case: Case, bar: float, repeats: int) -> dict[str, Any]:
     generator = stage.engine()
     seconds: dict[str, list[float]] = {"engine": [], "per_turn": []}
     for _ in range(repeats):
-        generator.features.clear()
+        generator.vision_cache.clear()
         spent, count = timed(partial(stage.play, generator))
         seconds["engine"].append(spent)
         spent, same = timed(partial(per_turn, stage))
@@ -91,15 +91,15 @@ def split(case: Case, repeats: int) -> dict[str, Any]:
 
 def floor(case: Case, repeats: int) -> dict[str, Any]:
     stage = Stage(case)
-    beside, tower = Beside(stage.model), Clock(stage.tokens.family.tower(stage.model))
+    beside, tower = Beside(stage.model), Clock(stage.tokens.architecture.get_vision_tower(stage.model))
     plain, doubled = stage.engine(), stage.engine(model=beside)
     for generator in (plain, doubled):  # caches grow
         stage.play(generator)
-    grown, before = plain.cache.copied, replace(plain.stats)
+    grown, before = plain.cache.bytes_copied, replace(plain.stats)
     beside.restart()
     tower.seconds = 0.0
     for _ in range(repeats):
-        plain.features.clear()
+        plain.vision_cache.clear()
         stage.play(plain)
         stage.play(doubled)  # its features are known
     spent = plain.stats.busy_seconds - before.busy_seconds
@@ -116,7 +116,7 @@ def floor(case: Case, repeats: int) -> dict[str, Any]:
         "over_floor_prefill": beside.ratio("prefill"),
         "over_floor_decode": beside.ratio("decode"),
         "seconds": {kind: dict(zip(("engine", "plain"), two, strict=True)) for kind, two in beside.seconds.items()},
-        "kv_bytes_copied_per_step": (plain.cache.copied - grown) / max(1, steps),
+        "kv_bytes_copied_per_step": (plain.cache.bytes_copied - grown) / max(1, steps),
         "kv_bytes_copied_per_step_while_it_grows": grown / max(1, before.steps),
         "steps": steps / repeats,
     }
@@ -130,7 +130,7 @@ def linear(case: Case, slots: int, repeats: int) -> dict[str, Any]:
     seconds: dict[int, list[float]] = {1: [], 2: []}
 
     def held() -> dict[str, float]:
-        return {"mb": process.memory_info().rss / 2**20, "columns": generator.cache.where.capacity}
+        return {"mb": process.memory_info().rss / 2**20, "columns": generator.cache.index.capacity}
 
     stage.play(generator, envs[1])  # pictures are opened, the cache grows
     for _ in range(repeats):

@@ -43,7 +43,7 @@ from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts.engine import tiny_model
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.engine import HFGenerator
-from viewbox.rollouts.engine.vision_cache import Features
+from viewbox.rollouts.engine.vision_cache import VisionCache
 from viewbox.rollouts.generator import Conversation
 from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scripted import Forced
@@ -136,13 +136,15 @@ def script(conversation: Conversation) -> str | None:
 def generator(env: Soak) -> HFGenerator:
     """The engine over a model whose replies are a few random tokens."""
     schemas = [json.dumps(thaw(schema)) for schema in env.tool_schemas]
-    tokenizer = tiny_model.tokenizer([env.opening(env.tasks[0]), *schemas, *map(call, env.tools)] * 20, 896)
-    processor = tiny_model.processor(tokenizer, patch=PATCH, max_pixels=SIDE * SIDE)
-    model = tiny_model.model(tokenizer, hidden=32, layers=2, vision_hidden=16, vision_layers=2, positions=16).eval()
+    tokenizer = tiny_model.build_tokenizer([env.opening(env.tasks[0]), *schemas, *map(call, env.tools)] * 20, 896)
+    processor = tiny_model.build_processor(tokenizer, patch=PATCH, max_pixels=SIDE * SIDE)
+    model = tiny_model.build_model(
+        tokenizer, hidden=32, layers=2, vision_hidden=16, vision_layers=2, positions=16
+    ).eval()
     tokens = ChatTokens(processor, model.config)
-    features = Features(model, tokens.family, kept=KEPT)
+    features = VisionCache(model, tokens.architecture, kept=KEPT)
     limits: dict[str, Any] = {"max_reply_tokens": 6, "max_completion_tokens": 400}
-    return HFGenerator(model, tokens, slots=SLOTS, tool_wait_timeout=0.02, features=features, **limits)
+    return HFGenerator(model, tokens, slots=SLOTS, tool_wait_timeout=0.02, vision_cache=features, **limits)
 
 
 async def rounds(env: Soak, engine: HFGenerator, count: int, ends: Counter[str]) -> AsyncIterator[Episode]:
@@ -193,14 +195,14 @@ async def soak(count: int) -> dict[str, Any]:
                 done,
                 memory[-1] / 2**20,
                 threading.active_count(),
-                engine.cache.taken,
+                engine.cache.num_used,
                 time.perf_counter() - started,
             )
             print("{:7d} episodes  {:8.1f} MB  {:3d} threads  {:3d} slots held  {:6.0f} s".format(*line), flush=True)
     await asyncio.sleep(2 * HANGS)  # the threads that hang, and the engine, end by themselves
     left = {
-        "slots": engine.cache.taken,
-        "conversations": len(engine.rows),
+        "slots": engine.cache.num_used,
+        "conversations": len(engine.sequences),
         "tasks": len(asyncio.all_tasks()) - 1,
         "threads": max(0, sum(thread.name == "viewbox" for thread in threading.enumerate()) - concurrency.CROWD),
     }
@@ -215,7 +217,7 @@ async def soak(count: int) -> dict[str, Any]:
         "untrimmed_growth": untrimmed[-1] / untrimmed[0] - 1,
         "bar": BAR,
         "left": left,
-        "images_through_the_tower": engine.features.images,
+        "images_through_the_tower": engine.vision_cache.num_encoded,
         "passed": growth <= BAR and not any(left.values()),
     }
 

@@ -145,9 +145,9 @@ def _with_model(options: Options, config: Config) -> Plan:
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     model_config, processor = loading.load_processor(config.model)
-    config, env = _environment(config, loading.view_settings(model_config, processor))
+    config, env = _environment(config, loading.get_view_settings(model_config, processor))
     tasks, rollout = _tasks(env, options.tasks), config.rollout
-    loading.bound_pixels(processor, config.model.max_pixels or env.max_pixels)
+    loading.set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
     model = loading.load_model(config.model)
     chat = ChatTokens(processor, model.config, model.generation_config)
     generator = HFGenerator(model, chat, **build_engine_settings(config))

@@ -267,7 +267,7 @@ def test_without_vision_reuse_every_picture_is_looked_at_as_often_as_it_is_prefi
         variant = engine.VARIANTS[name]
         generator = variant.generator(stage)
         episodes = stage.episodes(generator, variant.env(stage))
-        looked[name] = generator.features.images
+        looked[name] = generator.vision_cache.num_encoded
     pictures = [image.hash for episode in episodes for image in episode.tokens.images]
     assert looked["engine"] == len(set(pictures))
     assert looked["without_vision_reuse"] == len(pictures) - 2  # two prompts are shared

@@ -29,7 +29,7 @@ def figures():
 
 
 def test_the_weights_are_at_most_4_megabytes_with_a_card():
-    folder = Path(loading.resolve("package:tiny_viewer"))
+    folder = Path(loading.resolve_model_path("package:tiny_viewer"))
     assert (folder / "model.safetensors").stat().st_size <= 4_000_000
     assert "## Rebuild" in (folder / "README.md").read_text()
 
@@ -48,7 +48,7 @@ def test_it_reads_once_it_has_looked(figures):
 
 def test_an_unknown_shipped_model_is_named_with_the_nearest():
     with pytest.raises(ModelError, match="did you mean 'tiny_viewer'"):
-        loading.resolve("package:tiny_viewr")
+        loading.resolve_model_path("package:tiny_viewr")
 
 
 def test_the_quickstart_resolves_without_loading_weights(capsys):

@@ -193,7 +193,7 @@ def find_model(section: ModelSection) -> LocalModel | None:
     """The model of a folder; None for a hub name and for `model.tiny`. Raises `ConfigError` and `ModelError`."""
     if section.name is None:
         return None
-    from viewbox.rollouts.engine.architectures import FAMILIES
+    from viewbox.rollouts.engine.architectures import ARCHITECTURES
     from viewbox.rollouts.engine.loading import load_processor, resolve, view_settings
 
     path, key, given = Path(resolve(section.name)), "model.name", f"model.name = {section.name!r}"
@@ -216,8 +216,8 @@ def find_model(section: ModelSection) -> LocalModel | None:
         raise ConfigError(
             f"{given}: {reason}; allowed: a folder written by save_pretrained (found: {files})", key=key
         ) from error
-    if model_type not in FAMILIES:
-        raise ModelError(f"{given}: {describe_unknown('model_type', str(model_type), FAMILIES)}", key=key)
+    if model_type not in ARCHITECTURES:
+        raise ModelError(f"{given}: {describe_unknown('model_type', str(model_type), ARCHITECTURES)}", key=key)
     config, processor = load_processor(section)
     if not [*path.glob("*.safetensors"), *path.glob("*.bin")]:
         raise ConfigError(f"{given}: the folder holds no weights; allowed: *.safetensors beside config.json", key=key)
@@ -227,14 +227,14 @@ def find_model(section: ModelSection) -> LocalModel | None:
 def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task: Task) -> None:
     """Raises `ConfigError` if an episode of the first task does not fit the model, or an image the episode."""
     from viewbox.rollouts.engine.chat_tokens import ChatTokens
-    from viewbox.rollouts.engine.loading import bound_pixels
+    from viewbox.rollouts.engine.loading import set_max_pixels
 
-    bound_pixels(model.processor, config.model.max_pixels or env.max_pixels)
+    set_max_pixels(model.processor, config.model.max_pixels or env.max_pixels)
     tokens = ChatTokens(model.processor, model.config)
     state = env.reset(task, seed=0)
-    prompt, images = tokens.opening(state.messages, state.tool_schemas, env.reply_format, env.prompts)
+    prompt, images = tokens.encode_prompt(state.messages, state.tool_schemas, env.reply_format, env.prompts)
     budget = config.rollout.max_completion_tokens
-    image = max((tokens.pixels(ref).tokens for ref in images), default=0)
+    image = max((tokens.get_pixels(ref).tokens for ref in images), default=0)
     if state.tool_schemas and image >= budget:
         raise ConfigError(
             f"env.max_pixels = {env.max_pixels}: an image shown by a tool takes {image} tokens and never fits an "

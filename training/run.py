@@ -49,7 +49,7 @@ class Run:
         multiple = 2 * section.tiny.patch
         self.env, self.held_out = build_envs(self.config, {"coordinates": "per_mille", "pixel_multiple": multiple})
         corpus = trainer.corpus_of(self.env)
-        return loading.build_tiny(section, corpus, self.env.max_pixels, self.config.train.seed)
+        return loading.build_tiny_model(section, corpus, self.env.max_pixels, self.config.train.seed)
 
     def execute(self) -> dict[str, Any]:
         """Evaluate, train, evaluate, and write it all down; `stopped_at` in the summary: it was interrupted there."""

@@ -1,10 +1,10 @@
-"""Messages ↔ token ids, so that what was sampled is exactly what is trained on.
+"""Messages to token ids and back, so that training sees exactly the tokens that were sampled.
 
-The chat template is rendered once for the prompt and once for each observation, never for a policy's reply: the
-sampled ids stay as they are, and each turn's ids extend the last turn's. What stands between a reply's end token and
-the next reply is what the template writes there after a stand-in reply, so no newline is lost. A reply that ends
-otherwise (by another end token, a stop string, its length) is given the template's own end token: the whole then reads
-as if the template had rendered what was sampled.
+The chat template renders the prompt once and each observation once, never a policy's reply: the sampled ids stay as
+they are, and the ids of a turn extend those of the turn before. The text between a reply's end token and the next reply
+is what the template writes there after a stand-in reply, so no newline is lost. A reply that ends in another way
+(another end token, a stop string, its length) is followed by the template's own end token. The whole then reads as if
+the template had rendered what was sampled.
 """
 
 import re
@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cachetools import LRUCache
+from transformers import GenerationConfig, PretrainedConfig
 
 from viewbox.envs import model_profiles
 from viewbox.envs.messages import tools_text
@@ -20,116 +21,150 @@ from viewbox.envs.rules import ReplyFormat
 from viewbox.errors import ConfigError, ModelError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Message
-from viewbox.rollouts.engine.architectures import Family, Pixels, family_of
+from viewbox.rollouts.engine.architectures import Architecture, Pixels, get_architecture
 from viewbox.rollouts.engine.chat_template import ChatTemplate
-from viewbox.rollouts.engine.pixel_cache import PixelStore
+from viewbox.rollouts.engine.pixel_cache import PixelCache
 from viewbox.rollouts.generator import Conversation
 
 
 class ChatTokens:
-    """A processor's chat template, tokenizer and image processor behind three calls: opening, tail, decode.
+    """A processor's chat template, tokenizer and image processor.
 
-    `generation_config` is the model's, where there is one: it may name more tokens that end a reply.
+    Args:
+        processor: of a supported architecture.
+        model_config: the model's.
+        generation_config: the model's, if there is one; it may name more tokens that end a reply.
+
+    Raises:
+        ModelError: the architecture is not supported, or the chat template cannot be used.
     """
 
-    def __init__(self, processor: Any, model_config: Any, generation_config: Any = None) -> None:
+    def __init__(
+        self, processor: Any, model_config: PretrainedConfig, generation_config: GenerationConfig | None = None
+    ) -> None:
         self.processor = processor
         self.tokenizer = processor.tokenizer
-        self.family: Family = family_of(model_config)
+        self.architecture: Architecture = get_architecture(model_config)
         self.image_id: int = model_config.image_token_id
         eos = self.tokenizer.eos_token_id
         self.pad_id: int = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else eos
-        self.stop_ids: frozenset[int] = _ends(self.tokenizer, model_config, generation_config) | {eos, self.pad_id}
+        self.stop_ids: frozenset[int] = _find_end_ids(self.tokenizer, model_config, generation_config) | {
+            eos,
+            self.pad_id,
+        }
         names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
         self.never_sampled: tuple[int, ...] = tuple(
             sorted({getattr(model_config, name) for name in names if getattr(model_config, name, None) is not None})
         )
-        marks = self.tokenizer.convert_ids_to_tokens([*self.never_sampled, *self.stop_ids & _marks(self.tokenizer)])
-        control = {*self.tokenizer.all_special_tokens, *marks}
-        self._control = re.compile("|".join(map(re.escape, sorted(control))))
-        self.images = PixelStore(self.family, processor.image_processor)
-        self._openings: LRUCache[Any, tuple[list[int], list[ImageRef]]] = LRUCache(64)  # of the latest groups
-        ends = {self.tokenizer.decode([one]): one for one in [eos, *sorted(self.stop_ids - {eos, self.pad_id})]}
+        controls = [*self.never_sampled, *self.stop_ids & _get_control_ids(self.tokenizer)]
+        texts = {*self.tokenizer.all_special_tokens, *self.tokenizer.convert_ids_to_tokens(controls)}
+        self._control = re.compile("|".join(map(re.escape, sorted(texts))))
+        self.pixel_cache = PixelCache(self.architecture, processor.image_processor)
+        self._prompts: LRUCache[Any, tuple[list[int], list[ImageRef]]] = LRUCache(64)  # of the latest groups
+        ends = {self.tokenizer.decode([token]): token for token in [eos, *sorted(self.stop_ids - {eos, self.pad_id})]}
         self.template = ChatTemplate(
             processor,
             self.tokenizer.decode([self.image_id]),
             list(ends),
-            tool_images=model_profiles.of(self.family.model_type).tool_images == "tool",
+            tool_images=model_profiles.of(self.architecture.model_type).tool_images == "tool",
         )
         self.end_id: int = ends[self.template.end]
 
     # ------------------------------------------------------------------ messages
-    def _plain(self, text: str) -> str:
-        """`text` with no control token in it: a policy's words come back in errors, and rows hold anything."""
-        return self._control.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+    def _escape_control_tokens(self, text: str) -> str:
+        """`text` without control tokens: errors repeat a policy's words, and data may contain anything."""
+        return self._control.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
 
-    def _wire(self, message: Message) -> dict[str, Any]:
+    def _to_template_message(self, message: Message) -> dict[str, Any]:
         parts: list[dict[str, Any]] = [
-            {"type": "image"} if isinstance(part, ImageRef) else {"type": "text", "text": self._plain(part)}
+            {"type": "image"}
+            if isinstance(part, ImageRef)
+            else {"type": "text", "text": self._escape_control_tokens(part)}
             for part in message.content
         ]
         if message.role == "system":
-            return {"role": "system", "content": self._plain(message.text)}
+            return {"role": "system", "content": self._escape_control_tokens(message.text)}
         if message.role == "tool":
-            return self.template.result(parts)
+            return self.template.build_tool_result(parts)
         return {"role": message.role, "content": parts}
 
     def _encode(self, text: str, images: Sequence[ImageRef]) -> list[int]:
+        """The ids of a rendered text, each image placeholder repeated as often as its image has tokens."""
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        holes = ids.count(self.image_id)
-        if holes != len(images):
-            raise ModelError(f"the chat template left {holes} image placeholders for {len(images)} images")
-        counts = iter([self.pixels(image).tokens for image in images])
-        return [i for one in ids for i in ([one] * next(counts) if one == self.image_id else [one])]
+        placeholders = ids.count(self.image_id)
+        if placeholders != len(images):
+            raise ModelError(f"the chat template left {placeholders} image placeholders for {len(images)} images")
+        counts = iter([self.get_pixels(image).tokens for image in images])
+        return [i for token in ids for i in ([token] * next(counts) if token == self.image_id else [token])]
 
-    def opening(
+    def encode_prompt(
         self,
         messages: Sequence[Message],
-        tools: Sequence[Mapping],
+        tools: Sequence[Mapping[str, Any]],
         reply_format: ReplyFormat = "hermes",
         prompts: Prompts | None = None,
     ) -> tuple[list[int], list[ImageRef]]:
-        """The prompt: ids up to where the policy's first reply begins, and the images in it.
+        """The prompt of an episode.
 
-        The template shows the tools where it teaches that format; else the text of `prompts` stands in the system
-        message.
+        Args:
+            messages: those before the first reply.
+            tools: tool schemas. The template lists them if it teaches `reply_format`; otherwise `prompts` does, at the
+                end of the system message.
+            reply_format: how the policy is to write tool calls.
+            prompts: the environment's texts.
+
+        Returns:
+            The ids up to where the first reply begins, and the images among them.
         """
-        name = (tuple(messages), tuple(tools), reply_format, prompts)
-        if name in self._openings:  # a group's members begin alike
-            ids, images = self._openings[name]
+        key = (tuple(messages), tuple(tools), reply_format, prompts)
+        if key in self._prompts:  # the members of a group have the same prompt
+            ids, images = self._prompts[key]
             return [*ids], [*images]
-        wired = [self._wire(message) for message in messages]
+        rendered = [self._to_template_message(message) for message in messages]
         by_template = self.template.shows_tools and reply_format in ("hermes", "native")
         if not by_template:
-            wired[0]["content"] += tools_text(tools, reply_format, prompts)
+            rendered[0]["content"] += tools_text(tools, reply_format, prompts)
         images = [image for message in messages for image in message.images]
-        text = self.template.render(self.template.joined(wired), tools if by_template else None, prompt=True)
-        ids = self._encode(text, images)
-        self._openings[name] = [*ids], [*images]
+        merged = self.template.merge_user_messages(rendered)
+        ids = self._encode(self.template.render(merged, tools if by_template else None, prompt=True), images)
+        self._prompts[key] = [*ids], [*images]
         return ids, images
 
-    def tail(self, messages: Sequence[Message], *, ended: bool) -> tuple[list[int], list[ImageRef]]:
-        """What stands between a reply and the next one; `ended`: the reply's last id is the end token."""
-        text = self.template.after_reply([self._wire(message) for message in messages])
+    def encode_observation(self, messages: Sequence[Message], *, ended: bool) -> tuple[list[int], list[ImageRef]]:
+        """The tokens between a reply and the next one, and the images among them.
+
+        Args:
+            messages: the environment's, after the reply.
+            ended: whether the last id of the reply is the template's end token.
+        """
+        text = self.template.render_after_reply([self._to_template_message(message) for message in messages])
         images = [image for message in messages for image in message.images]
         return ([] if ended else [self.end_id]) + self._encode(text, images), images
 
     def observe(self, conversation: Conversation, max_completion_tokens: int) -> bool:
-        """Puts the environment's new messages into the conversation's record, whole or not at all.
+        """Appends the environment's new messages to the record of the conversation, all of them or none.
 
-        False where they would leave no room for a reply: the record is then as it was.
+        Returns:
+            False if they would leave no room for a reply; the record is then unchanged.
+
+        Raises:
+            ConfigError: the environment shortens the history, which tokens cannot follow.
+            ImageError: an image cannot be opened.
         """
         record = conversation.record
         new = conversation.messages[record.messages :]
         if not record.prompt_ids:
             if conversation.cut:
-                raise ConfigError("env.history: a model's tokens only ever grow; allowed here: full", key="env.history")
-            taught = (conversation.tools, conversation.reply_format, conversation.prompts)
-            record.prompt_ids, record.images = self.opening(new, *taught)
+                raise ConfigError(
+                    "env.history: a local model's tokens are never removed; allowed here: full", key="env.history"
+                )
+            record.prompt_ids, record.images = self.encode_prompt(
+                new, conversation.tools, conversation.reply_format, conversation.prompts
+            )
             record.prompt_images = len(record.images)
         else:
-            said = [message for message in new if message.role != "assistant"]
-            ids, images = self.tail(said, ended=record.completion_ids[-1] == self.end_id)
+            observed = [message for message in new if message.role != "assistant"]
+            ids, images = self.encode_observation(observed, ended=record.completion_ids[-1] == self.end_id)
             if len(record.completion_ids) + len(ids) >= max_completion_tokens:
                 return False
             record.observe(ids)
@@ -137,35 +172,36 @@ class ChatTokens:
         record.messages = len(conversation.messages)
         return True
 
+    # ------------------------------------------------------------------ replies
     def decode(self, ids: Sequence[int]) -> str:
-        """A reply's text, without its end token."""
+        """The text of a reply, without its end token."""
         kept = [i for i in ids if i not in self.stop_ids]
         return self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     def encode_reply(self, text: str) -> list[int]:
-        """A reply as a policy might have sampled it, end token included (for scripted policies)."""
+        """The ids of a scripted reply, with the end token, as a policy might have sampled them."""
         return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end_id]
 
     # ------------------------------------------------------------------ pixels
-    def pixels(self, image: ImageRef) -> Pixels:
-        """The image as the model's vision tower takes it. Raises `ImageError`. Any thread may ask."""
-        return self.images.of(image)
+    def get_pixels(self, image: ImageRef) -> Pixels:
+        """The image as the model's vision tower takes it. Any thread may call this. Raises `ImageError`."""
+        return self.pixel_cache.get(image)
 
 
-def _marks(tokenizer: Any) -> frozenset[int]:
-    """The tokens that stand for no text of their own: a tokenizer's special and added ones."""
+def _get_control_ids(tokenizer: Any) -> frozenset[int]:
+    """The tokens that do not stand for text: a tokenizer's special and added tokens."""
     return frozenset({*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder})
 
 
-def _ends(tokenizer: Any, model_config: Any, generation_config: Any) -> frozenset[int]:
-    """What else ends a reply: the ids of the generation config, and those of the model's config that are no words.
+def _find_end_ids(tokenizer: Any, model_config: Any, generation_config: Any) -> frozenset[int]:
+    """The end tokens of the generation config, and those of the model's config that are control tokens.
 
-    (A config that says nothing has its class's default, which may be any word of this model's vocabulary.)
+    (A model config without an end token has its class's default, which may be any word of this vocabulary.)
     """
 
-    def ids(config: Any) -> set[int]:
-        found = getattr(config, "eos_token_id", None)
-        return set() if found is None else {found} if isinstance(found, int) else set(found)
+    def get_ids(config: Any) -> set[int]:
+        ids = getattr(config, "eos_token_id", None)
+        return set() if ids is None else {ids} if isinstance(ids, int) else set(ids)
 
-    asked = ids(generation_config) | ids(model_config.get_text_config()) & _marks(tokenizer)
-    return frozenset(one for one in asked if 0 <= one < len(tokenizer))
+    ids = get_ids(generation_config) | get_ids(model_config.get_text_config()) & _get_control_ids(tokenizer)
+    return frozenset(i for i in ids if 0 <= i < len(tokenizer))

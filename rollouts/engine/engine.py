@@ -1,36 +1,35 @@
-"""A local HuggingFace VLM as a generator: continuous batching of multi-turn image episodes.
+"""A local HuggingFace vision-language model as a generator: continuous batching of multi-turn episodes with images.
 
-Every conversation owns a slot of one preallocated cache (`slots.py`) for as long as it lives. The engine goes from
-step to step; a step is at most one model forward (`forwards.py`): the *prefill* of rows whose observation is ready (a
-prompt that several rows share once, then its keys and values copied), or the *decoding* of one token for every row
-that speaks, whatever turn it is in. While rows decode, tools of other rows run in threads; who has ended makes room for
-who waits. What a forward costs: a prefill, its new tokens alone, padded to the longest of the part; a decode step, one
-token a row, attending to the columns of the longest row. Vision features are computed once an image (`features.py`).
-Log-probs are log_softmax(logits / T) of the sampled ids, before any filter (`sampling.py`).
+Each conversation owns a slot of one preallocated KV cache (`kv_cache.py`) until it ends; finished conversations free
+their slots for waiting ones. The engine works in steps. A step is at most one forward (`model_runner.py`): the
+*prefill* of sequences whose observation is ready (a prompt shared by several is computed once, then copied), or the
+*decoding* of one token for every running sequence, whatever its turn. Tools run in threads meanwhile. A prefill costs
+its new tokens, padded to the longest of the batch; a decode step costs one token a sequence, attending to the columns
+of the longest one. Image features are computed once an image (`vision_cache.py`).
 
-A run can be repeated bit for bit: when a row comes back from its tool is counted in decode steps (`schedule.py`).
+Runs are repeatable bit for bit: the time a sequence is away is counted in decode steps (`scheduler.py`). Log-probs are
+log_softmax(logits / T) of the sampled ids, before any filter (`sampler.py`).
 """
 
 import asyncio
 import math
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import torch
+from transformers import PreTrainedModel
 
 from viewbox.configs.schema import SamplingParams
 from viewbox.envs import concurrency
 from viewbox.errors import ImageError, ModelError
 from viewbox.records import RunConfig
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
-from viewbox.rollouts.engine.devices import sent
-from viewbox.rollouts.engine.kv_cache import SlotCache, bytes_per_token
-from viewbox.rollouts.engine.model_runner import Forwards, inference
-from viewbox.rollouts.engine.sampler import Sampler, uniform
-from viewbox.rollouts.engine.scheduler import Schedule
-from viewbox.rollouts.engine.sequence import Row, Stats
-from viewbox.rollouts.engine.vision_cache import Features
+from viewbox.rollouts.engine.kv_cache import KVCache, compute_bytes_per_token, to_device
+from viewbox.rollouts.engine.model_runner import ModelRunner, use_eval_mode
+from viewbox.rollouts.engine.sampler import Sampler, draw_uniform
+from viewbox.rollouts.engine.scheduler import Scheduler
+from viewbox.rollouts.engine.sequence import Sequence, Stats
+from viewbox.rollouts.engine.vision_cache import VisionCache
 from viewbox.rollouts.generator import Conversation, GeneratedReply, Load
 
 DEFAULT_SAMPLING = SamplingParams()
@@ -39,14 +38,23 @@ DEFAULT_SAMPLING = SamplingParams()
 class HFGenerator:
     """Replies from a local model.
 
-    `slots`: conversations in the cache; more may be in flight, those wait. `kv_cache_bytes` bounds keys and values;
-    fewer slots are used if not all fit. `max_reply_tokens` bounds one reply, `max_completion_tokens` everything after
-    the prompt, observations included. `features` may be shared by generators of one model.
+    Args:
+        model: a model of a supported architecture (`architectures.py`).
+        tokens: its chat template, tokenizer and image processor.
+        sampling: how tokens are drawn.
+        slots: conversations in the cache; others wait.
+        max_reply_tokens: limit of one reply.
+        max_completion_tokens: limit of everything after the prompt, observations included.
+        prefill_tokens: limit of one prefill forward, padding included.
+        kv_cache_bytes: limit of keys and values; fewer slots are used if they do not all fit.
+        tool_wait_timeout: seconds to wait for a conversation whose tool is late.
+        vision_cache: image features, if they are shared with other generators of the same model.
+        model_name: recorded in `run_config`.
     """
 
     def __init__(
         self,
-        model: Any,
+        model: PreTrainedModel,
         tokens: ChatTokens,
         *,
         sampling: SamplingParams = DEFAULT_SAMPLING,
@@ -56,235 +64,246 @@ class HFGenerator:
         prefill_tokens: int = 16384,
         kv_cache_bytes: int | None = None,
         tool_wait_timeout: float = 5.0,
-        features: Features | None = None,
+        vision_cache: VisionCache | None = None,
         model_name: str = "",
     ) -> None:
         self.model, self.tokens, self.slots = model, tokens, slots
         self.sampling, self.sampler = sampling, Sampler(sampling)
         self.max_reply_tokens, self.max_completion_tokens = max_reply_tokens, max_completion_tokens
         self.prefill_tokens, self.kv_cache_bytes = prefill_tokens, kv_cache_bytes
-        self.features = features or Features(model, tokens.family)
-        self.run_config = RunConfig(
-            model_name=model_name, temperature=sampling.temperature, max_tokens=max_completion_tokens
-        )
+        self.vision_cache = vision_cache or VisionCache(model, tokens.architecture)
+        self.run_config = RunConfig(model_name, sampling.temperature, max_tokens=max_completion_tokens)
         self.stats = Stats()
-        self._engine: asyncio.Task[None] | None = None
-        self._failure: Exception | None = None  # the model's, which is everybody's
-        self.speaking: list[Row] = []
-        self.schedule = Schedule(tool_wait_timeout)
-        self._new()
+        self.scheduler = Scheduler(tool_wait_timeout)
+        self.running: list[Sequence] = []
+        self._loop_task: asyncio.Task[None] | None = None
+        self._failure: Exception | None = None  # set when the model fails; ends every conversation
+        self._create_cache()
 
-    def _new(self) -> None:
-        """An empty cache."""
-        self.cache = SlotCache(self.model.config.get_text_config().num_hidden_layers, self.slots)
-        self.forwards = Forwards(self.model, self.tokens, self.features, self.cache, self.stats)
+    def _create_cache(self) -> None:
+        self.cache = KVCache(self.model.config.get_text_config().num_hidden_layers, self.slots)
+        self.runner = ModelRunner(self.model, self.tokens, self.vision_cache, self.cache, self.stats)
 
     @property
-    def rows(self) -> dict[Conversation, Row]:
-        """Who is in the engine."""
-        return self.schedule.rows
+    def sequences(self) -> dict[Conversation, Sequence]:
+        """The sequences in the engine, by conversation."""
+        return self.scheduler.sequences
 
     # ------------------------------------------------------------------ the Generator protocol
     def join(self, conversation: Conversation) -> None:
-        if self._engine is None or self._engine.done():
+        if self._loop_task is None or self._loop_task.done():
             self._failure = None
-            self.schedule.begin()
-            self._engine = asyncio.get_running_loop().create_task(self._run())
-        self.schedule.join(conversation)
+            self.scheduler.start()
+            self._loop_task = asyncio.get_running_loop().create_task(self._run_loop())
+        self.scheduler.join(conversation)
 
     def leave(self, conversation: Conversation) -> None:
-        self.schedule.leave(conversation)
+        self.scheduler.leave(conversation)
 
     async def reply(self, conversation: Conversation) -> GeneratedReply:
         for message in conversation.messages[conversation.record.messages :]:
             for image in message.images:
-                if image not in self.tokens.images:  # made ready beside the decoding of other rows
-                    await concurrency.run(self.tokens.pixels, image)
+                if image not in self.tokens.pixel_cache:  # preprocess it while other sequences decode
+                    await concurrency.run(self.tokens.get_pixels, image)
         if not self.tokens.observe(conversation, self.max_completion_tokens):
             return GeneratedReply("", "budget")
-        row = self.rows.get(conversation)
-        if row is None:
+        sequence = self.sequences.get(conversation)
+        if sequence is None:
             raise self._failure or ModelError("the engine was closed")
-        return await self.schedule.ask(row)
+        return await self.scheduler.request_reply(sequence)
 
     def now(self) -> Load:
-        waiting = sum(row.slot is None for row in self.rows.values())
-        return Load(self.cache.taken, len(self.cache.held), waiting, self.stats.tokens)
+        waiting = sum(sequence.slot is None for sequence in self.sequences.values())
+        return Load(self.cache.num_used, len(self.cache.owners), waiting, self.stats.tokens)
 
     async def close(self) -> None:
-        """Ends what is under way and gives the cache back; the generator may be used again."""
-        engine, self._engine = self._engine, None
-        if engine is not None and not engine.done():
-            engine.cancel()
-            await asyncio.gather(engine, return_exceptions=True)
-        self._rest()
-        self._new()
+        """Ends all conversations and frees the cache; the generator can be used again."""
+        task, self._loop_task = self._loop_task, None
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self._reset()
+        self._create_cache()
 
-    # ------------------------------------------------------------------ from step to step
-    async def _run(self) -> None:
+    # ------------------------------------------------------------------ steps
+    async def _run_loop(self) -> None:
         started = time.perf_counter()
         try:
-            with inference(self.model):
-                while self.rows:
-                    await self.schedule.expect(busy=bool(self.speaking or self._starting()))
-                    self._make_room()
-                    for part in self._parts(self._starting()):
-                        self._prefill(part)
+            with use_eval_mode(self.model):
+                while self.sequences:
+                    await self.scheduler.wait_for_due(busy=bool(self.running or self._admit()))
+                    self._free_finished()
+                    for batch in self._build_prefill_batches(self._admit()):
+                        self._prefill(batch)
                         await asyncio.sleep(0)
-                    if self.speaking:
-                        self.speaking = self._sampled(self.speaking, self.forwards.decode(self.speaking))
-                        self.schedule.step += 1
-                    await asyncio.sleep(0)  # tools, and who drives the episodes
+                    if self.running:
+                        self.running = self._sample(self.running, self.runner.decode(self.running))
+                        self.scheduler.step += 1
+                    await asyncio.sleep(0)  # lets tools and the driver of the episodes run
         except Exception as error:
             self._failure = error
         finally:
-            self._rest()
+            self._reset()
             self.stats.busy_seconds += time.perf_counter() - started
 
-    def _rest(self) -> None:
-        self.schedule.end(self._failure or ModelError("the engine was closed"))
-        self.speaking = []
-        self.cache.free()
+    def _reset(self) -> None:
+        self.scheduler.clear(self._failure or ModelError("the engine was closed"))
+        self.running = []
+        self.cache.free_all_slots()
 
-    def _make_room(self) -> None:
-        over = self.schedule.over(self.speaking)
-        for row in over:
-            self.cache.drop(row)
-        if over:
-            self.speaking = [row for row in self.speaking if not row.gone]
+    def _free_finished(self) -> None:
+        finished = self.scheduler.pop_finished(self.running)
+        for sequence in finished:
+            self.cache.free_slot(sequence)
+        if finished:
+            self.running = [sequence for sequence in self.running if not sequence.finished]
 
-    def _starting(self) -> list[Row]:
-        """Who is to be prefilled now. Who is new gets a slot, in the order of conversations: nobody is overtaken."""
-        asking = self.schedule.asking(self.speaking)
-        new = [row for row in asking if row.slot is None]
-        for row in new:
-            if not self._fits(row, new):
+    def _admit(self) -> list[Sequence]:
+        """The sequences to prefill now. New ones get a slot, in the order of conversations; none is overtaken."""
+        waiting = self.scheduler.get_waiting(self.running)
+        new = [sequence for sequence in waiting if sequence.slot is None]
+        for sequence in new:
+            if not self._has_room(sequence, new):
                 break
-            self.cache.take(row)
-        return [row for row in asking if row.slot is not None]
+            self.cache.take_slot(sequence)
+        return [sequence for sequence in waiting if sequence.slot is not None]
 
-    def _fits(self, row: Row, new: Sequence[Row]) -> bool:
-        """Whether a row may have a slot now; raises `ModelError` where one episode is too much for the budget.
+    def _has_room(self, sequence: Sequence, new: list[Sequence]) -> bool:
+        """Whether a sequence may take a slot now.
 
-        With a budget every slot has room for as many tokens as the longest of the `new` rows may become. A longer one
-        waits until nobody is in the cache, which is then laid out again.
+        With `kv_cache_bytes`, each slot has room for the longest that any of the `new` sequences may become. A longer
+        sequence waits until the cache is empty, which is then allocated anew.
+
+        Raises:
+            ModelError: the budget does not even hold one episode.
         """
         if self.kv_cache_bytes is None:
-            return self.cache.taken < self.slots
-        needed = [len(one.conversation.record.prompt_ids) + self.max_completion_tokens for one in (row, *new)]
-        if needed[0] <= self.cache.room:
-            return self.cache.taken < len(self.cache.held)
-        if self.cache.taken:
+            return self.cache.num_used < self.slots
+        lengths = [len(s.conversation.record.prompt_ids) + self.max_completion_tokens for s in (sequence, *new)]
+        if lengths[0] <= self.cache.max_len:
+            return self.cache.num_used < len(self.cache.owners)
+        if self.cache.num_used:
             return False
-        most = self.kv_cache_bytes // bytes_per_token(self.model)
-        if max(needed) > most - 1:
+        longest, bytes_per_token = max(lengths), compute_bytes_per_token(self.model)
+        capacity = self.kv_cache_bytes // bytes_per_token
+        if longest > capacity - 1:
             raise ModelError(
-                f"rollout.kv_cache_bytes = {self.kv_cache_bytes}: one episode needs "
-                f"{(max(needed) + 1) * bytes_per_token(self.model)} ({max(needed) - self.max_completion_tokens} tokens "
-                f"of prompt, at most {self.max_completion_tokens} after it); allowed: at least that, or a lower "
-                "rollout.max_completion_tokens"
+                f"rollout.kv_cache_bytes = {self.kv_cache_bytes}: one episode needs {(longest + 1) * bytes_per_token} "
+                f"({longest - self.max_completion_tokens} tokens of prompt, at most {self.max_completion_tokens} after "
+                "it); allowed: at least that, or a lower rollout.max_completion_tokens"
             )
-        self.cache.lay(min(self.slots, most // (max(needed) + 1)), max(needed))
+        self.cache.allocate(min(self.slots, capacity // (longest + 1)), longest)
         return True
 
-    def _parts(self, rows: Sequence[Row]) -> Iterator[list[list[Row]]]:
-        """Rows with the same prompt together, in parts that one forward takes."""
-        groups: dict[Any, list[Row]] = {}
-        for row in rows:
-            record = row.conversation.record
+    # ------------------------------------------------------------------ prefill
+    def _build_prefill_batches(self, sequences: list[Sequence]) -> Iterator[list[list[Sequence]]]:
+        """Groups sequences with the same prompt, and the groups into batches of at most `prefill_tokens`."""
+        groups: dict[object, list[Sequence]] = {}
+        for sequence in sequences:
+            record = sequence.conversation.record
             try:
-                row.images = self.forwards.images(row)
+                sequence.images = self.runner.collect_new_images(sequence)
             except ImageError as error:  # it was dropped from memory, and its file is gone
-                self.schedule.fail(row, error)
+                self.scheduler.fail(sequence, error)
                 continue
-            key: Any = id(row)
-            if row.length == 0 and not record.completion_ids:
-                key = row.prompt = (tuple(record.prompt_ids), tuple(image.hash for image in record.images))
-            groups.setdefault(key, []).append(row)
-        part: list[list[Row]] = []
-        for members in sorted(groups.values(), key=lambda members: len(members[0].new_tokens)):
-            if part and (len(part) + 1) * len(members[0].new_tokens) > self.prefill_tokens:
-                yield part
-                part = []
-            part.append(members)
-        if part:
-            yield part
+            key: object = id(sequence)
+            if sequence.length == 0 and not record.completion_ids:
+                key = sequence.prompt = (tuple(record.prompt_ids), tuple(image.hash for image in record.images))
+            groups.setdefault(key, []).append(sequence)
+        batch: list[list[Sequence]] = []
+        for group in sorted(groups.values(), key=lambda group: len(group[0].new_ids)):
+            if batch and (len(batch) + 1) * len(group[0].new_ids) > self.prefill_tokens:
+                yield batch
+                batch = []
+            batch.append(group)
+        if batch:
+            yield batch
 
-    def _prefill(self, part: list[list[Row]]) -> None:
-        """New tokens of one row of each group into the cache, copies to the others, and their first token."""
-        givers = [self._giver(members[0]) for members in part]
-        heads = [members[0] for members, giver in zip(part, givers, strict=True) if giver is None]
-        found = dict(zip(heads, self.forwards.prefill(heads), strict=True)) if heads else {}
-        rows, logits = [], []
-        for members, giver in zip(part, givers, strict=True):
-            first = giver or members[0]
-            if giver is None and first.prompt is not None and first.length == len(first.prompt[0]):
-                first.after_prompt = found[first], first.position
-            others = [row for row in members if row is not first]
-            for row in others:
-                row.length, row.position = len(first.prompt[0]), first.after_prompt[1]
-                row.after_prompt = first.after_prompt
+    def _prefill(self, batch: list[list[Sequence]]) -> None:
+        """Computes the new tokens of one sequence of each group, copies them to the others, samples the first token."""
+        sources = [self._find_same_prompt(group[0]) for group in batch]
+        computed = [group[0] for group, source in zip(batch, sources, strict=True) if source is None]
+        logits = dict(zip(computed, self.runner.prefill(computed), strict=True)) if computed else {}
+        sequences: list[Sequence] = []
+        rows: list[torch.Tensor] = []
+        for group, source in zip(batch, sources, strict=True):
+            first = source or group[0]
+            if source is None and first.prompt is not None and first.length == len(first.prompt[0]):
+                first.after_prompt = logits[first], first.position
+            others = [sequence for sequence in group if sequence is not first]
             if others:
-                self.cache.copy(first.place, [row.place for row in others], len(first.prompt[0]))
-            rows += members
-            logits += [found[first] if giver is None else first.after_prompt[0]] * len(members)
-        for row in rows:
-            said = len(row.conversation.record.completion_ids)
-            room = min(self.max_reply_tokens, self.max_completion_tokens - said)
-            row.said, row.logps, row.uniform = [], [], uniform(row.conversation.seed, said, room)
-        self.speaking += self._sampled(rows, torch.stack(logits))
+                assert first.prompt is not None
+                assert first.after_prompt is not None
+                length = len(first.prompt[0])
+                for sequence in others:
+                    sequence.length, sequence.position = length, first.after_prompt[1]
+                    sequence.after_prompt = first.after_prompt
+                self.cache.copy_prefix(first.held_slot, [sequence.held_slot for sequence in others], length)
+            sequences += group
+            rows += [logits[first] if source is None else first.after_prompt[0]] * len(group)  # type: ignore[index]
+        for sequence in sequences:
+            self._start_reply(sequence)
+        self.running += self._sample(sequences, torch.stack(rows))
 
-    def _giver(self, row: Row) -> Row | None:
-        """A row in the cache that begins with the prompt of this new one: it is copied, not computed again."""
-        if row.prompt is None or row.length:
+    def _find_same_prompt(self, sequence: Sequence) -> Sequence | None:
+        """A sequence in the cache with the same prompt as this new one, to copy it from."""
+        if sequence.prompt is None or sequence.length:
             return None
-        known = (other for other in self.cache.held if other is not None and other.after_prompt is not None)
-        return next((other for other in known if other.prompt == row.prompt), None)
+        owners = (owner for owner in self.cache.owners if owner is not None and owner.after_prompt is not None)
+        return next((owner for owner in owners if owner.prompt == sequence.prompt), None)
 
-    # ------------------------------------------------------------------ what is said
-    def _sampled(self, rows: Sequence[Row], logits: torch.Tensor) -> list[Row]:
-        """Draws a token for every row; the rows that go on."""
-        ids, logps = self._drawn(rows, logits)
-        self.stats.tokens += len(rows)
-        going = []
-        said = torch.stack([ids.double(), logps.double()]).tolist()  # the one time a step that waits for the device
-        for row, one, logp in zip(rows, map(int, said[0]), said[1], strict=True):
-            if math.isnan(logp):
-                raise ModelError(f"the model's logits are not numbers (after {len(row.said)} tokens of a reply)")
-            row.said.append(one)
-            row.logps.append(logp)
-            if one in self.tokens.stop_ids or self._stops(row):
-                self._finish(row, "stop")
-            elif len(row.said) >= len(row.uniform):
-                self._finish(row, "length")
+    def _start_reply(self, sequence: Sequence) -> None:
+        record = sequence.conversation.record
+        offset = len(record.completion_ids)
+        count = min(self.max_reply_tokens, self.max_completion_tokens - offset)
+        sequence.output_ids, sequence.logprobs = [], []
+        sequence.uniform = draw_uniform(sequence.conversation.seed, offset, count)
+
+    # ------------------------------------------------------------------ sampling
+    def _sample(self, sequences: list[Sequence], logits: torch.Tensor) -> list[Sequence]:
+        """Draws a token for every sequence; returns those whose reply continues."""
+        ids, logprobs = self._draw(sequences, logits)
+        self.stats.tokens += len(sequences)
+        continuing = []
+        drawn = torch.stack([ids.double(), logprobs.double()]).tolist()  # the only wait for the device in a step
+        for sequence, token, logprob in zip(sequences, map(int, drawn[0]), drawn[1], strict=True):
+            if math.isnan(logprob):
+                raise ModelError(f"the model's logits are NaN (after {len(sequence.output_ids)} tokens of a reply)")
+            sequence.output_ids.append(token)
+            sequence.logprobs.append(logprob)
+            if token in self.tokens.stop_ids or self._has_stop_string(sequence):
+                self._finish_reply(sequence, "stop")
+            elif len(sequence.output_ids) >= len(sequence.uniform):
+                self._finish_reply(sequence, "length")
             else:
-                going.append(row)
-        return going
+                continuing.append(sequence)
+        return continuing
 
-    def _drawn(self, rows: Sequence[Row], logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        draws = sent([row.uniform[len(row.said)] for row in rows], logits.device)
-        return self.sampler.draw(logits, draws, self.tokens.never_sampled, self._seen(rows, logits))
+    def _draw(self, sequences: list[Sequence], logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        uniform = to_device([sequence.uniform[len(sequence.output_ids)] for sequence in sequences], logits.device)
+        seen = self._mark_seen(sequences, logits)
+        return self.sampler.sample(logits, uniform, self.tokens.never_sampled, seen)
 
-    def _seen(self, rows: Sequence[Row], logits: torch.Tensor) -> torch.Tensor | None:
-        """What stands in each conversation, (rows, vocabulary) bool, where a repetition penalty asks for it."""
+    def _mark_seen(self, sequences: list[Sequence], logits: torch.Tensor) -> torch.Tensor | None:
+        """The tokens in each conversation, (sequences, vocabulary) bool; None without a repetition penalty."""
         if self.sampling.repetition_penalty == 1.0:
             return None
         seen = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
-        for i, row in enumerate(rows):
-            record = row.conversation.record
-            seen[i, torch.tensor([*record.prompt_ids, *record.completion_ids, *row.said], device=logits.device)] = True
+        for i, sequence in enumerate(sequences):
+            record = sequence.conversation.record
+            ids = [*record.prompt_ids, *record.completion_ids, *sequence.output_ids]
+            seen[i, torch.tensor(ids, device=logits.device)] = True
         return seen
 
-    def _stops(self, row: Row) -> bool:
+    def _has_stop_string(self, sequence: Sequence) -> bool:
         if not self.sampling.stop:
             return False
-        tail = self.tokens.decode(
-            row.said[-4 * max(map(len, self.sampling.stop)) :]
-        )  # a character is at most four byte tokens
+        longest = max(map(len, self.sampling.stop))
+        tail = self.tokens.decode(sequence.output_ids[-4 * longest :])  # a character is at most four byte tokens
         return any(stop in tail for stop in self.sampling.stop)
 
-    def _finish(self, row: Row, reason: str) -> None:
-        future = self.schedule.answered(row)
-        if future is not None:  # it was not given up while it spoke
-            row.conversation.record.sampled(row.said, row.logps)
-            future.set_result(GeneratedReply(self.tokens.decode(row.said), reason))
+    def _finish_reply(self, sequence: Sequence, reason: str) -> None:
+        future = self.scheduler.finish_reply(sequence)
+        if future is not None:  # the reply is still wanted
+            sequence.conversation.record.sampled(sequence.output_ids, sequence.logprobs)
+            future.set_result(GeneratedReply(self.tokens.decode(sequence.output_ids), reason))

@@ -1,176 +1,230 @@
 """Keys and values of many conversations in one preallocated cache.
 
-Every conversation owns a slot for as long as it lives, so its keys and values stay across turns. A decode step reads
-the first slots as they lie, a plain slice, and copies nothing; who is with a tool goes through it for nothing, until
-those are too many: then the rows that speak move together (`compact`), one copy of what the moving rows hold.
+Each conversation owns one slot until it ends, so its keys and values stay there across turns. A decode step reads the
+first slots as a plain slice, without a copy. Sequences that wait for a tool are still computed in that step (wasted);
+once they are too many, `compact` moves the running sequences together.
+
+Used of transformers, and checked by `tests/rollouts/engine/test_transformers_contract.py`:
+
+| name | what is relied on |
+| --- | --- |
+| `cache_utils.Cache(layers=…)` | calls `update` of the layer with the index of the attention layer |
+| `cache_utils.CacheLayerMixin` | the abstract methods that `KVCacheLayer` implements |
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from viewbox.rollouts.engine.devices import sent
-from viewbox.rollouts.engine.sequence import Row
+from viewbox.rollouts.engine.sequence import Sequence
 
-GROWTH = 128  # columns that are added at least
-WASTE = 0.25  # of the rows of a decode step may be there for nothing
+GROWTH = 128  # columns added at least when the cache grows
+MAX_WASTE = 0.25  # largest wasted share of a decode step
 
 
 @dataclass
-class Where:
-    """What the forward under way reads and writes; shared by all layers."""
+class CacheIndex:
+    """Which part of the cache the current forward writes and reads; shared by all layers."""
 
-    capacity: int = 0  # columns that are allocated
-    slots: Any = None  # (rows,) that are written
-    columns: Any = None  # (rows, width) that are written
-    shown: int = 0  # columns that are read
-    first: int | None = None  # how many slots are read, where they are the first ones
+    capacity: int = 0  # allocated columns
+    slots: Any = None  # (rows,) slots written
+    columns: Any = None  # (rows, width) columns written
+    num_read: int = 0  # columns read
+    first_slots: int | None = None  # if the slots are 0 … n - 1: n
 
 
-class SlotLayer(CacheLayerMixin):
-    """Keys and values of one layer, (slots, heads, capacity, head size); each row is written at its own columns."""
+class KVCacheLayer(CacheLayerMixin):
+    """Keys and values of one layer, (slots, heads, capacity, head size)."""
 
     keys: Any
     values: Any
 
-    def __init__(self, where: Where, slots: int) -> None:
+    def __init__(self, index: CacheIndex, slots: int) -> None:
         super().__init__()
-        self.where, self.slots = where, slots
+        self.index, self.slots = index, slots
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        shape = (self.slots, key_states.shape[1], self.where.capacity)
+        """Allocates the tensors, with the heads, head size and dtype of the first states."""
+        shape = (self.slots, key_states.shape[1], self.index.capacity)
         self.keys = key_states.new_zeros(*shape, key_states.shape[3])
         self.values = value_states.new_zeros(*shape, value_states.shape[3])
         self.is_initialized = True
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> tuple:
-        key_states = key_states.to(value_states.dtype)  # under autocast they come wider than attention takes them
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Writes the states of this forward; returns what attention reads.
+
+        Args:
+            key_states, value_states: (rows, heads, width, head size).
+
+        Returns:
+            Keys and values, each (rows, heads, `num_read`, head size).
+        """
+        key_states = key_states.to(value_states.dtype)  # autocast makes them wider than attention accepts
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        where = self.where
-        self.keys[where.slots[:, None], :, where.columns] = key_states.transpose(1, 2)
-        self.values[where.slots[:, None], :, where.columns] = value_states.transpose(1, 2)
-        if where.first is not None:
-            return self.keys[: where.first, :, : where.shown], self.values[: where.first, :, : where.shown]
-        return self.keys[where.slots, :, : where.shown], self.values[where.slots, :, : where.shown]
+        index = self.index
+        self.keys[index.slots[:, None], :, index.columns] = key_states.transpose(1, 2)
+        self.values[index.slots[:, None], :, index.columns] = value_states.transpose(1, 2)
+        if index.first_slots is not None:
+            first, read = index.first_slots, index.num_read
+            return self.keys[:first, :, :read], self.values[:first, :, :read]
+        return self.keys[index.slots, :, : index.num_read], self.values[index.slots, :, : index.num_read]
 
     def get_mask_sizes(self, query_length: Any) -> tuple[int, int]:
-        return self.where.shown, 0
+        return self.index.num_read, 0
 
     def get_seq_length(self) -> int:
-        return self.where.shown
+        return self.index.num_read
 
     def get_max_length(self) -> int:
-        return self.where.capacity
+        return self.index.capacity
 
     get_max_cache_shape = get_max_length
 
 
-class SlotCache(Cache):
-    """`SlotLayer`s that share one `Where`, and whose each slot is; `copied` counts the bytes that were moved about."""
+class KVCache(Cache):
+    """The cache of all layers, and which sequence owns each slot.
+
+    Args:
+        layers: attention layers of the language model.
+        slots: conversations held at once.
+    """
 
     def __init__(self, layers: int, slots: int) -> None:
-        self.where, self.copied = Where(), 0
-        self.held: list[Row | None] = [None] * slots
-        self.room = 0  # tokens a slot may come to hold, where that is bounded
-        super().__init__(layers=[SlotLayer(self.where, slots) for _ in range(layers)])
+        self.index = CacheIndex()
+        self.bytes_copied = 0  # within the cache, by `copy_prefix`, `compact` and growth
+        self.owners: list[Sequence | None] = [None] * slots
+        self.max_len = 0  # tokens a slot may hold; 0: no limit
+        super().__init__(layers=[KVCacheLayer(self.index, slots) for _ in range(layers)])
 
     # ------------------------------------------------------------------ slots
     @property
-    def taken(self) -> int:
-        """How many slots are somebody's."""
-        return len(self.held) - self.held.count(None)
+    def num_used(self) -> int:
+        """How many slots have an owner."""
+        return len(self.owners) - self.owners.count(None)
 
-    def take(self, row: Row) -> None:
-        """Gives a row the first free slot."""
-        row.slot = self.held.index(None)
-        self.held[row.slot] = row
+    def take_slot(self, sequence: Sequence) -> None:
+        """Gives a sequence the first free slot."""
+        sequence.slot = self.owners.index(None)
+        self.owners[sequence.slot] = sequence
 
-    def drop(self, row: Row) -> None:
-        """Takes a row's slot back."""
-        if row.slot is not None:
-            self.held[row.slot], row.slot = None, None
+    def free_slot(self, sequence: Sequence) -> None:
+        """Frees the slot of a sequence, if it has one."""
+        if sequence.slot is not None:
+            self.owners[sequence.slot], sequence.slot = None, None
 
-    def compact(self, speaking: Sequence[Row]) -> int:
-        """How many slots a decode step must read for these rows, which are moved together where they lie too wide."""
-        width = 1 + max(row.place for row in speaking)
-        if width - len(speaking) <= WASTE * width:
-            return width
-        holes = [slot for slot, row in enumerate(self.held[: len(speaking)]) if row is None or row not in speaking]
-        outside = sorted((row for row in speaking if row.place >= len(speaking)), key=lambda row: row.place)
-        places, length = {}, 0
-        for hole, row in zip(holes, outside, strict=True):
-            old, other = row.place, self.held[hole]
-            places[old], length = hole, max(length, row.length)
-            if other is not None:
-                places[hole], length, other.slot = old, max(length, other.length), old
-            self.held[hole], self.held[old], row.slot = row, other, hole
-        self._move(places, length)
-        return len(speaking)
+    def free_all_slots(self) -> None:
+        """Frees every slot; the allocated memory stays."""
+        self.owners = [None] * len(self.owners)
 
-    def free(self) -> None:
-        """No slot is anybody's any more."""
-        self.held = [None] * len(self.held)
+    def allocate(self, slots: int, max_len: int) -> None:
+        """Replaces the contents by empty slots; memory is taken when they are written.
 
-    def lay(self, slots: int, room: int) -> None:
-        """So many slots of so many tokens and a column for padding, all of them free and empty."""
-        self.held, self.room, self.where.capacity = [None] * slots, room, 0
+        Args:
+            slots: number of slots.
+            max_len: tokens a slot may hold; one more column takes the padding.
+        """
+        self.owners, self.max_len, self.index.capacity = [None] * slots, max_len, 0
         layers: list[Any] = self.layers  # type: ignore[assignment]
         for layer in layers:
             layer.slots, layer.is_initialized = slots, False
             layer.keys = layer.values = None
 
-    # ------------------------------------------------------------------ contents
-    def aim(self, slots: Sequence[int], filled: Sequence[int], width: int, shown: int, device: Any) -> torch.Tensor:
-        """Prepares a forward that writes `width` columns of each slot after those `filled`; returns (rows, width).
+    def compact(self, running: Collection[Sequence]) -> int:
+        """Moves the running sequences into the first slots if too much of a decode step would be wasted.
 
-        It reads the first `shown` columns of each. What lies beyond is padding: all of it goes to the last column.
+        Returns:
+            How many of the first slots a decode step must read.
         """
-        where = self.where
-        if shown >= where.capacity:
-            larger = max(shown + GROWTH, where.capacity + where.capacity // 2)
-            self._grow(min(larger, self.room + 1) if self.room else larger)
-        where.slots = sent(list(slots), device)
-        columns = sent(list(filled), device)[:, None] + torch.arange(width, device=device)
-        where.columns = columns.clamp_(max=where.capacity - 1)
-        where.shown = shown
-        where.first = len(slots) if list(slots) == list(range(len(slots))) else None
-        return where.columns
+        width = 1 + max(sequence.held_slot for sequence in running)
+        if width - len(running) <= MAX_WASTE * width:
+            return width
+        holes = [
+            slot for slot, owner in enumerate(self.owners[: len(running)]) if owner is None or owner not in running
+        ]
+        outside = [sequence for sequence in running if sequence.held_slot >= len(running)]
+        outside.sort(key=lambda sequence: sequence.held_slot)
+        targets: dict[int, int] = {}
+        length = 0
+        for hole, sequence in zip(holes, outside, strict=True):
+            old, other = sequence.held_slot, self.owners[hole]
+            targets[old], length = hole, max(length, sequence.length)
+            if other is not None:
+                targets[hole], length, other.slot = old, max(length, other.length), old
+            self.owners[hole], self.owners[old], sequence.slot = sequence, other, hole
+        self._move(targets, length)
+        return len(running)
 
-    def copy(self, source: int, targets: Sequence[int], length: int) -> None:
-        """The first `length` columns of one slot to others."""
-        for layer in self._filled():
-            for kept in (layer.keys, layer.values):
-                kept[list(targets), :, :length] = kept[source, :, :length]
-                self.copied += len(targets) * kept[source, :, :length].nbytes
+    # ------------------------------------------------------------------ contents
+    def prepare(
+        self, slots: Collection[int], lengths: Iterable[int], width: int, num_read: int, device: torch.device
+    ) -> torch.Tensor:
+        """Sets what the next forward writes and reads, and grows the cache if needed.
 
-    def _move(self, places: dict[int, int], length: int) -> None:
-        """The first `length` columns of the slots at `places`' keys go to those at its values, all at once."""
-        sources, targets = list(places), list(places.values())
-        for layer in self._filled() if places else ():
-            for kept in (layer.keys, layer.values):
-                moving = kept[sources, :, :length]
-                kept[targets, :, :length] = moving
-                self.copied += moving.nbytes
+        Args:
+            slots: the slot of each row of the forward.
+            lengths: tokens already in each of these slots; the forward writes after them.
+            width: columns written in each slot. Columns beyond the capacity are padding; all go to the last column.
+            num_read: columns read of each slot.
+            device: of the model.
+
+        Returns:
+            The columns written, (rows, width).
+        """
+        index = self.index
+        if num_read >= index.capacity:
+            larger = max(num_read + GROWTH, index.capacity + index.capacity // 2)
+            self._grow(min(larger, self.max_len + 1) if self.max_len else larger)
+        index.slots = to_device(list(slots), device)
+        columns = to_device(list(lengths), device)[:, None] + torch.arange(width, device=device)
+        index.columns = columns.clamp_(max=index.capacity - 1)
+        index.num_read = num_read
+        index.first_slots = len(slots) if list(slots) == list(range(len(slots))) else None
+        return index.columns
+
+    def copy_prefix(self, source: int, targets: Collection[int], length: int) -> None:
+        """Copies the first `length` columns of one slot to others."""
+        for layer in self._get_initialized_layers():
+            for states in (layer.keys, layer.values):
+                states[list(targets), :, :length] = states[source, :, :length]
+                self.bytes_copied += len(targets) * states[source, :, :length].nbytes
+
+    def _move(self, targets: dict[int, int], length: int) -> None:
+        """Copies the first `length` columns of each slot among the keys to the slot that is its value, all at once."""
+        sources, places = list(targets), list(targets.values())
+        for layer in self._get_initialized_layers() if targets else ():
+            for states in (layer.keys, layer.values):
+                moving = states[sources, :, :length]
+                states[places, :, :length] = moving
+                self.bytes_copied += moving.nbytes
 
     def _grow(self, capacity: int) -> None:
-        for layer in self._filled():
-            self.copied += layer.keys.nbytes + layer.values.nbytes
+        for layer in self._get_initialized_layers():
+            self.bytes_copied += layer.keys.nbytes + layer.values.nbytes
             layer.keys = torch.nn.functional.pad(layer.keys, (0, 0, 0, capacity - layer.keys.shape[2]))
             layer.values = torch.nn.functional.pad(layer.values, (0, 0, 0, capacity - layer.values.shape[2]))
-        self.where.capacity = capacity  # last: memory may run out, and the cache is used again
+        self.index.capacity = capacity  # last: if memory runs out, the cache can still be used
 
-    def _filled(self) -> list[Any]:
+    def _get_initialized_layers(self) -> list[Any]:
         layers: list[Any] = self.layers  # type: ignore[assignment]
         return [layer for layer in layers if layer.is_initialized]
 
 
-def bytes_per_token(model: Any) -> int:
+def compute_bytes_per_token(model: PreTrainedModel) -> int:
     """Bytes of keys and values that one token of one conversation takes."""
     config = model.config.get_text_config()
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     return 2 * config.num_hidden_layers * heads * head * model.dtype.itemsize
+
+
+def to_device(values: list[Any], device: torch.device) -> torch.Tensor:
+    """A tensor of Python numbers on a device; the copy to a GPU goes through pinned memory and does not block."""
+    tensor = torch.tensor(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

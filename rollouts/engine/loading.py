@@ -12,7 +12,7 @@ from viewbox.envs import model_profiles
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ModelError, describe_unknown
 from viewbox.rollouts.engine import tiny_model
-from viewbox.rollouts.engine.architectures import family_of
+from viewbox.rollouts.engine.architectures import get_architecture
 from viewbox.rollouts.from_config import build_envs
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 PACKAGE = "package:"
 
 
-def resolve(name: str) -> str:
+def resolve_model_path(name: str) -> str:
     """`package:NAME` as the folder it stands for; other names as they are.
 
-    >>> resolve("Qwen/Qwen3-VL-4B-Instruct")
+    >>> resolve_model_path("Qwen/Qwen3-VL-4B-Instruct")
     'Qwen/Qwen3-VL-4B-Instruct'
     """
     if not name.startswith(PACKAGE):
@@ -42,24 +42,24 @@ def load_processor(section: ModelSection) -> tuple[Any, Any]:
     from transformers import AutoConfig, AutoProcessor
 
     assert section.name is not None
-    name = resolve(section.name)
+    name = resolve_model_path(section.name)
     try:
         config = AutoConfig.from_pretrained(name, revision=section.revision)
         processor = AutoProcessor.from_pretrained(name, revision=section.revision)
     except (OSError, ValueError) as error:
         raise ModelError(f"model.name = {section.name!r}: cannot be loaded: {str(error).splitlines()[0]}") from error
-    family_of(config)
+    get_architecture(config)
     return config, processor
 
 
-def view_settings(config: Any, processor: Any) -> dict[str, Any]:
+def get_view_settings(config: Any, processor: Any) -> dict[str, Any]:
     """The environment settings that follow from a model: what it was trained to write, and its patch grid."""
     images = processor.image_processor
-    known = model_profiles.of(family_of(config).model_type).settings()
+    known = model_profiles.of(get_architecture(config).model_type).settings()
     return known | {"pixel_multiple": images.patch_size * images.merge_size}
 
 
-def bound_pixels(processor: Any, max_pixels: int) -> None:
+def set_max_pixels(processor: Any, max_pixels: int) -> None:
     """Lets the image processor pass views of up to `max_pixels` as they are."""
     images = processor.image_processor
     smallest = (images.patch_size * images.merge_size) ** 2
@@ -71,7 +71,7 @@ def load_model(section: ModelSection) -> Any:
     from transformers import AutoModelForImageTextToText
 
     assert section.name is not None
-    name = resolve(section.name)
+    name = resolve_model_path(section.name)
     try:
         model = AutoModelForImageTextToText.from_pretrained(
             name, revision=section.revision, dtype=section.dtype, attn_implementation=section.attention
@@ -98,18 +98,18 @@ def open_policy(config: Config) -> LoadedPolicy:
         ConfigError: a setting of the environment is invalid.
     """
     model_config, processor = load_processor(config.model)
-    env, held_out = build_envs(config, view_settings(model_config, processor))
-    bound_pixels(processor, config.model.max_pixels or env.max_pixels)
+    env, held_out = build_envs(config, get_view_settings(model_config, processor))
+    set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
     return LoadedPolicy(env, held_out, load_model(config.model), processor)
 
 
-def build_tiny(section: ModelSection, corpus: Sequence[str], max_pixels: int, seed: int) -> tuple[Any, Any]:
+def build_tiny_model(section: ModelSection, corpus: Sequence[str], max_pixels: int, seed: int) -> tuple[Any, Any]:
     """(model, processor) of a `model.tiny` section, its tokenizer trained on `corpus`."""
     sizes = section.tiny
     assert sizes is not None
-    tokenizer = tiny_model.tokenizer(corpus, sizes.vocab_size)
-    processor = tiny_model.processor(tokenizer, patch=sizes.patch, max_pixels=max_pixels)
-    model = tiny_model.model(
+    tokenizer = tiny_model.build_tokenizer(corpus, sizes.vocab_size)
+    processor = tiny_model.build_processor(tokenizer, patch=sizes.patch, max_pixels=max_pixels)
+    model = tiny_model.build_model(
         tokenizer,
         seed=seed,
         hidden=sizes.hidden,

@@ -1,141 +1,178 @@
-"""The model forwards of the engine: new tokens into the cache, and one token of every row that speaks.
+"""Runs the model for the engine: prefills of new tokens, and decode steps of one token for every running sequence.
 
-Positions and masks are explicit, so nothing depends on state that is left on the model, and none is left.
+Positions and masks are passed explicitly: no forward depends on state left on the model, and none is left there.
+
+Used of transformers, and checked by `tests/rollouts/engine/test_transformers_contract.py`:
+
+| name | what is relied on |
+| --- | --- |
+| `config._attn_implementation` | "sdpa" accepts a boolean mask; others need an additive one |
+| `module.gradient_checkpointing` | True drops the cache without a word, so it is off here |
+| `forward(logits_to_keep=…)` | a (rows, 1) tensor of indices selects one position of each row |
+| `forward(mm_token_type_ids=…)` | 1 where an image token stands |
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from operator import add
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
+from viewbox.rollouts.engine.architectures import Pixels
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
-from viewbox.rollouts.engine.devices import sent
-from viewbox.rollouts.engine.kv_cache import SlotCache
-from viewbox.rollouts.engine.sequence import Row, Stats
-from viewbox.rollouts.engine.vision_cache import Features
+from viewbox.rollouts.engine.kv_cache import KVCache, to_device
+from viewbox.rollouts.engine.sequence import Sequence, Stats
+from viewbox.rollouts.engine.vision_cache import VisionCache
 
 
-class Forwards:
-    """Forwards of one model over one cache; every method returns logits, (rows, vocabulary) float32."""
+class ModelRunner:
+    """Forwards of one model over one KV cache.
 
-    def __init__(self, model: Any, tokens: ChatTokens, features: Features, cache: SlotCache, stats: Stats) -> None:
-        self.model, self.tokens, self.features, self.cache, self.stats = model, tokens, features, cache, stats
+    Args:
+        model: a vision-language model of a supported architecture.
+        tokens: its tokenizer and image processor.
+        vision_cache: image features that were computed before.
+        cache: keys and values, written in place.
+        stats: counters, updated in place.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, tokens: ChatTokens, vision_cache: VisionCache, cache: KVCache, stats: Stats
+    ) -> None:
+        self.model, self.tokens, self.vision_cache, self.cache, self.stats = model, tokens, vision_cache, cache, stats
 
     @torch.no_grad()
-    def prefill(self, rows: Sequence[Row]) -> torch.Tensor:
-        """Each row's new tokens into its slot, padded to the longest; the logits after them."""
-        chunks = [row.new_tokens for row in rows]
-        lengths, width = [len(chunk) for chunk in chunks], max(map(len, chunks))
-        ids = torch.full((len(rows), width), self.tokens.pad_id)
-        positions = torch.zeros(3, len(rows), width, dtype=torch.long)
-        images = []
-        for i, (row, chunk) in enumerate(zip(rows, chunks, strict=True)):
-            images += row.images
+    def prefill(self, sequences: list[Sequence]) -> torch.Tensor:
+        """Computes the new tokens of each sequence, padded to the longest.
+
+        Returns:
+            The logits after each sequence's last token, (sequences, vocabulary) float32.
+        """
+        chunks = [sequence.new_ids for sequence in sequences]
+        widths, width = [len(chunk) for chunk in chunks], max(map(len, chunks))
+        ids = torch.full((len(sequences), width), self.tokens.pad_id)
+        positions = torch.zeros(3, len(sequences), width, dtype=torch.long)
+        images: list[tuple[str, Pixels]] = []
+        for i, (sequence, chunk) in enumerate(zip(sequences, chunks, strict=True)):
+            images += sequence.images
             ids[i, : len(chunk)] = torch.tensor(chunk)
-            grids = [pixels.grid for _, pixels in row.images]
-            stretch, row.position = self.tokens.family.positions(chunk, self.tokens.image_id, grids, row.position)
-            positions[:, i, : len(chunk)] = stretch
-        filled, device = [row.length for row in rows], self.model.device
+            grids = [pixels.grid for _, pixels in sequence.images]
+            chunk_positions, sequence.position = self.tokens.architecture.compute_positions(
+                chunk, self.tokens.image_id, grids, sequence.position
+            )
+            positions[:, i, : len(chunk)] = chunk_positions
+        lengths, device = [sequence.length for sequence in sequences], self.model.device
         started = time.perf_counter()
-        vision = self.features.of(images)
+        vision = self.vision_cache.get_inputs(images)
         self.stats.forward_seconds += time.perf_counter() - started
         if vision:
             vision["mm_token_type_ids"] = (ids == self.tokens.image_id).int().to(device)
-        slots, shown = [row.place for row in rows], max(map(add, filled, lengths))
-        found = self._forward(slots, filled, shown, ids.to(device), positions.to(device), lengths, vision)
-        for row, length in zip(rows, lengths, strict=True):
-            row.length += length
+        slots, num_read = [sequence.held_slot for sequence in sequences], max(map(add, lengths, widths))
+        logits = self._forward(slots, lengths, num_read, ids.to(device), positions.to(device), widths, vision)
+        for sequence, added in zip(sequences, widths, strict=True):
+            sequence.length += added
         self.stats.prefills += 1
-        self.stats.prefilled += sum(lengths)
-        return found
+        self.stats.prefilled += sum(widths)
+        return logits
 
     @torch.no_grad()
-    def decode(self, rows: Sequence[Row]) -> torch.Tensor:
-        """The last token each row said into its slot; the logits after it.
+    def decode(self, running: list[Sequence]) -> torch.Tensor:
+        """Computes the last token of every running sequence.
 
-        What is written for the rows in between, which do not speak now, is overwritten by what they get next.
+        Slots in between that belong to other sequences are computed too; what is written there is overwritten by their
+        next tokens.
+
+        Returns:
+            The logits after each sequence's last token, (sequences, vocabulary) float32.
         """
-        width, device = self.cache.compact(rows), self.model.device
+        width, device = self.cache.compact(running), self.model.device
         ids, positions = [self.tokens.pad_id] * width, [0] * width
-        filled = [0 if row is None else row.length for row in self.cache.held[:width]]
-        for row in rows:
-            ids[row.place], positions[row.place] = row.said[-1], row.position
-        shown = 1 + max(row.length for row in rows)
-        at = sent(positions, device)[None, :, None].expand(3, -1, -1)
-        new = sent(ids, device)[:, None]
-        logits = self._forward(range(width), filled, shown, new, at, [1] * width, {})
-        for row in rows:
-            row.position += 1
-            row.length += 1
+        lengths = [0 if owner is None else owner.length for owner in self.cache.owners[:width]]
+        for sequence in running:
+            ids[sequence.held_slot], positions[sequence.held_slot] = sequence.output_ids[-1], sequence.position
+        num_read = 1 + max(sequence.length for sequence in running)
+        position_ids = to_device(positions, device)[None, :, None].expand(3, -1, -1)
+        input_ids = to_device(ids, device)[:, None]
+        logits = self._forward(range(width), lengths, num_read, input_ids, position_ids, [1] * width, {})
+        for sequence in running:
+            sequence.position += 1
+            sequence.length += 1
         self.stats.steps += 1
-        places = [row.place for row in rows]
-        return logits if places == list(range(width)) else logits.index_select(0, sent(places, device))
+        slots = [sequence.held_slot for sequence in running]
+        return logits if slots == list(range(width)) else logits.index_select(0, to_device(slots, device))
 
-    def images(self, row: Row) -> list[Any]:
-        """(hash, pixels) of the images among a row's new tokens; raises `ImageError` where one cannot be opened."""
-        tokens = row.new_tokens.count(self.tokens.image_id)
-        found: list[Any] = []
-        for image in reversed(row.conversation.record.images):
+    def collect_new_images(self, sequence: Sequence) -> list[tuple[str, Pixels]]:
+        """The (hash, pixels) of the images among a sequence's new tokens.
+
+        Raises:
+            ImageError: an image cannot be opened.
+        """
+        tokens = sequence.new_ids.count(self.tokens.image_id)
+        images: list[tuple[str, Pixels]] = []
+        for image in reversed(sequence.conversation.record.images):
             if tokens <= 0:
                 break
-            found.append((image.hash, self.tokens.pixels(image)))
-            tokens -= found[-1][1].tokens
-        return found[::-1]
+            images.append((image.hash, self.tokens.get_pixels(image)))
+            tokens -= images[-1][1].tokens
+        return images[::-1]
 
     def _forward(
         self,
-        slots: Sequence[int],
-        filled: Sequence[int],
-        shown: int,
+        slots: Collection[int],
+        lengths: Iterable[int],
+        num_read: int,
         ids: torch.Tensor,
         positions: torch.Tensor,
-        lengths: Sequence[int],
+        widths: list[int],
         vision: dict[str, Any],
     ) -> torch.Tensor:
-        """One forward of `ids` (rows, width), of which `lengths` count; the logits at each row's last one."""
+        """One forward of `ids` (rows, width); the logits at each row's last token before its padding."""
         width, device = ids.shape[1], ids.device
-        columns = self.cache.aim(slots, filled, width, shown, device)
-        mask = torch.arange(shown, device=device)[None, None, None, :] <= columns[:, None, :, None]
-        mask = understood(self.model, mask)
-        last: Any = 1 if min(lengths) == width else sent(lengths, device)[:, None] - 1
+        columns = self.cache.prepare(slots, lengths, width, num_read, device)
+        mask = torch.arange(num_read, device=device)[None, None, None, :] <= columns[:, None, :, None]
+        mask = to_additive_mask(self.model, mask)
+        last: Any = 1 if min(widths) == width else to_device(widths, device)[:, None] - 1
         started = time.perf_counter()
-        out = self.model(
+        output = self.model(
             input_ids=ids,
             attention_mask=mask,
             position_ids=positions,
             past_key_values=self.cache,
             use_cache=True,
-            logits_to_keep=last,  # of each row one: logits of all would be (rows, width, vocabulary)
+            logits_to_keep=last,  # one position a row: all logits would be (rows, width, vocabulary)
             **vision,
         )
-        found = out.logits[:, 0].float()
+        logits = output.logits[:, 0].float()
         self.stats.forward_seconds += time.perf_counter() - started
-        return found
+        return logits
 
 
-def understood(model: Any, mask: torch.Tensor) -> torch.Tensor:
-    """A mask (…, queries, keys), True where a query may look, as the model's attention takes it."""
+def to_additive_mask(model: PreTrainedModel, mask: torch.Tensor) -> torch.Tensor:
+    """A boolean mask (…, queries, keys), True where a query attends, in the form the model's attention accepts.
+
+    "sdpa" takes it as it is; every other implementation gets 0 and the lowest number of the model's dtype.
+    """
     if model.config.get_text_config()._attn_implementation == "sdpa":
         return mask
-    lowest = torch.finfo(model.dtype).min  # an additive mask is understood by all
+    lowest = torch.finfo(model.dtype).min
     return torch.zeros(mask.shape, dtype=model.dtype, device=mask.device).masked_fill(~mask, lowest)
 
 
 @contextmanager
-def inference(model: Any) -> Iterator[None]:
-    """`eval()` without gradient checkpointing (which silently drops the cache), both as before afterward."""
-    modes = [(module, module.training) for module in model.modules()]  # parts may be frozen in eval mode
-    checkpointed = [m for m in model.modules() if getattr(m, "gradient_checkpointing", False)]
+def use_eval_mode(model: torch.nn.Module) -> Iterator[None]:
+    """`model.eval()` without gradient checkpointing; restores both afterward, for each module."""
+    modes = [(module, module.training) for module in model.modules()]  # some modules may be frozen in eval mode
+    checkpointed = [module for module in model.modules() if getattr(module, "gradient_checkpointing", False)]
     model.eval()
     for module in checkpointed:
-        module.gradient_checkpointing = False
+        module.gradient_checkpointing = False  # type: ignore[assignment]
     try:
         yield
     finally:
         for module in checkpointed:
-            module.gradient_checkpointing = True
+            module.gradient_checkpointing = True  # type: ignore[assignment]
         for module, training in modes:
             module.training = training

@@ -1,4 +1,4 @@
-"""Images as a vision tower takes them, each made once, in whatever thread asks first."""
+"""Preprocessed images, each made once, in the thread that asks first."""
 
 from threading import Lock
 from typing import Any
@@ -7,36 +7,45 @@ from cachetools import LRUCache
 
 from viewbox.errors import ImageError
 from viewbox.images.ref import ImageRef
-from viewbox.rollouts.engine.architectures import Family, Pixels
+from viewbox.rollouts.engine.architectures import Architecture, Pixels
 
-KEPT = 2**31  # bytes of pixels that are kept
-LEAST = 2**20  # bytes that each counts for at least: so no more than 2,048 images are kept
+MAX_BYTES = 2**31
+MIN_BYTES_EACH = 2**20  # every image counts for at least this much: at most 2,048 images are kept
 
 
-class PixelStore:
-    """Pixels by the hash of an image; the least recently used are dropped, and made again where they are needed."""
+class PixelCache:
+    """Pixels by the hash of the image; the least recently used are dropped, and made again when needed.
 
-    def __init__(self, family: Family, image_processor: Any) -> None:
-        self.family, self.image_processor = family, image_processor
-        self._kept: LRUCache[str, Pixels] = LRUCache(KEPT, getsizeof=lambda one: max(LEAST, one.values.nbytes))
+    Any thread may ask.
+    """
+
+    def __init__(self, architecture: Architecture, image_processor: Any) -> None:
+        self.architecture, self.image_processor = architecture, image_processor
+        self._pixels: LRUCache[str, Pixels] = LRUCache(
+            MAX_BYTES, getsizeof=lambda pixels: max(MIN_BYTES_EACH, pixels.values.nbytes)
+        )
         self._guard = Lock()
-        self._makers = [Lock() for _ in range(64)]  # of which an image always has the same
+        self._locks = [Lock() for _ in range(64)]  # an image always uses the same lock
 
     def __contains__(self, image: ImageRef) -> bool:
         with self._guard:
-            return image.hash in self._kept
+            return image.hash in self._pixels
 
-    def of(self, image: ImageRef) -> Pixels:
-        """The pixels of an image; raises `ImageError` where it cannot be opened or taken."""
-        with self._makers[int(image.hash[:8], 16) % len(self._makers)]:
+    def get(self, image: ImageRef) -> Pixels:
+        """The pixels of an image.
+
+        Raises:
+            ImageError: the image cannot be opened, or the image processor rejects it.
+        """
+        with self._locks[int(image.hash[:8], 16) % len(self._locks)]:
             with self._guard:
-                found = self._kept.get(image.hash)
-            if found is None:
+                pixels = self._pixels.get(image.hash)
+            if pixels is None:
                 try:
-                    found = self.family.pixels(self.image_processor, image.open())
-                except (ValueError, OSError) as error:  # a strip too thin for the image processor, for one
+                    pixels = self.architecture.preprocess(self.image_processor, image.open())
+                except (ValueError, OSError) as error:  # for example, a strip too thin for the image processor
                     raise ImageError(f"image {image.hash[:12]} ({image.width}x{image.height}): {error}") from error
-                if found.values.nbytes <= KEPT:
+                if pixels.values.nbytes <= MAX_BYTES:
                     with self._guard:
-                        self._kept[image.hash] = found
-        return found
+                        self._pixels[image.hash] = pixels
+        return pixels

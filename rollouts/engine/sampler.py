@@ -1,69 +1,81 @@
-"""One token for every row at once, and how likely the model found it.
+"""Draws one token for every sequence of a batch, and returns its log-prob.
 
-Log-probs are those of the model at the temperature, log_softmax(logits / T), before any filter or penalty: what a
-trainer's own forward gives. Every sample has its own random numbers, fixed by its seed and by how much it has said.
+Log-probs are the model's own at the temperature, log_softmax(logits / T), before any filter or penalty: the same as in
+the trainer's forward. Each reply has its own random numbers, fixed by its seed and its place in the episode.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 
 from viewbox.configs.schema import SamplingParams
-from viewbox.rollouts.engine.devices import sent
+from viewbox.rollouts.engine.kv_cache import to_device
 
 
 class Sampler:
-    """Draws one token for each sequence of a batch, as `params` say."""
+    """Draws tokens as `params` say."""
 
     def __init__(self, params: SamplingParams) -> None:
         self.params = params
 
-    def draw(
-        self, logits: torch.Tensor, uniform: torch.Tensor, never: Sequence[int], seen: torch.Tensor | None = None
+    def sample(
+        self, logits: torch.Tensor, uniform: torch.Tensor, banned: Sequence[int], seen: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(ids, log-probs), each (rows,), of logits (rows, vocabulary) float32 and `uniform` (rows,) in [0, 1).
+        """Draws a token for each row.
 
-        Token ids in `never` are never drawn; `seen` (rows, vocabulary) bool marks what the penalty is for.
+        Args:
+            logits: (rows, vocabulary) float32.
+            uniform: (rows,) random numbers in [0, 1).
+            banned: token ids that are never drawn.
+            seen: (rows, vocabulary) bool, the tokens that the repetition penalty applies to.
+
+        Returns:
+            The ids and their log-probs, each (rows,).
         """
-        heat = self.params.temperature or 1.0
-        logp = torch.log_softmax(logits / heat, dim=-1)
-        if self.params.repetition_penalty != 1.0 and seen is not None:
-            punished = torch.where(
-                logits > 0, logits / self.params.repetition_penalty, logits * self.params.repetition_penalty
-            )
-            allowed = torch.log_softmax(torch.where(seen, punished, logits) / heat, dim=-1)
+        params = self.params
+        temperature = params.temperature or 1.0
+        logprobs = torch.log_softmax(logits / temperature, dim=-1)
+        if params.repetition_penalty != 1.0 and seen is not None:
+            penalized = torch.where(logits > 0, logits / params.repetition_penalty, logits * params.repetition_penalty)
+            allowed = torch.log_softmax(torch.where(seen, penalized, logits) / temperature, dim=-1)
         else:
-            allowed = logp.clone()
-        allowed.index_fill_(1, sent(list(never), logits.device).long(), -torch.inf)
-        greedy = self.params.temperature == 0
-        ids = allowed.argmax(dim=-1) if greedy else _inverted(self._filtered(allowed), uniform)
-        return ids, logp.gather(1, ids[:, None])[:, 0]
+            allowed = logprobs.clone()
+        allowed.index_fill_(1, to_device(list(banned), logits.device).long(), -torch.inf)
+        greedy = params.temperature == 0
+        ids = allowed.argmax(dim=-1) if greedy else _invert_cdf(self._filter(allowed), uniform)
+        return ids, logprobs.gather(1, ids[:, None])[:, 0]
 
-    def _filtered(self, logp: torch.Tensor) -> torch.Tensor:
-        """Log-probs with what the filters leave out at -inf: top-k, then top-p, then min-p."""
-        if 0 < self.params.top_k < logp.shape[1]:
-            least = logp.topk(self.params.top_k, dim=-1).values[:, -1:]
-            logp = logp.masked_fill(logp < least, -torch.inf)
-        if self.params.top_p < 1:
-            ordered, places = logp.sort(dim=-1, descending=True)
-            share = ordered.softmax(dim=-1)
-            beyond = share.cumsum(dim=-1) - share >= self.params.top_p  # the likeliest is always kept
-            logp = logp.masked_fill(beyond.scatter(1, places, beyond), -torch.inf)
-        if self.params.min_p > 0:
-            bar = logp.max(dim=-1, keepdim=True).values + float(np.log(self.params.min_p))
-            logp = logp.masked_fill(logp < bar, -torch.inf)
-        return logp
+    def _filter(self, logprobs: torch.Tensor) -> torch.Tensor:
+        """Sets the log-probs of filtered tokens to -inf: top-k, then top-p, then min-p."""
+        params = self.params
+        if 0 < params.top_k < logprobs.shape[1]:
+            least = logprobs.topk(params.top_k, dim=-1).values[:, -1:]
+            logprobs = logprobs.masked_fill(logprobs < least, -torch.inf)
+        if params.top_p < 1:
+            ordered, places = logprobs.sort(dim=-1, descending=True)
+            probs = ordered.softmax(dim=-1)
+            beyond = probs.cumsum(dim=-1) - probs >= params.top_p  # the most likely token always stays
+            logprobs = logprobs.masked_fill(beyond.scatter(1, places, beyond), -torch.inf)
+        if params.min_p > 0:
+            threshold = logprobs.max(dim=-1, keepdim=True).values + float(np.log(params.min_p))
+            logprobs = logprobs.masked_fill(logprobs < threshold, -torch.inf)
+        return logprobs
 
 
-def _inverted(logp: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """The ids where the cumulative distribution passes `uniform`; what is at -inf is never one of them."""
-    cumulative = logp.double().softmax(dim=-1).cumsum(dim=-1)
+def _invert_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """The ids at which the cumulative distribution passes `uniform`; tokens at -inf are never drawn."""
+    cumulative = logprobs.double().softmax(dim=-1).cumsum(dim=-1)
     target = uniform[:, None] * cumulative[:, -1:] * (1 - 1e-9)
-    return torch.searchsorted(cumulative, target, right=True)[:, 0].clamp(max=logp.shape[1] - 1)
+    return torch.searchsorted(cumulative, target, right=True)[:, 0].clamp(max=logprobs.shape[1] - 1)
 
 
-def uniform(seed: int, said: int, count: int) -> Any:
-    """(count,) random numbers of the reply that begins after `said` tokens: fixed by the sample, not by its batch."""
-    return np.random.default_rng([seed, said]).random(count)
+def draw_uniform(seed: int, offset: int, count: int) -> np.ndarray:
+    """The random numbers of one reply, (count,) in [0, 1): fixed by the episode, whatever batch it is in.
+
+    Args:
+        seed: of the episode.
+        offset: tokens of the episode's completion before the reply.
+        count: tokens the reply may have.
+    """
+    return np.random.default_rng([seed, offset]).random(count)

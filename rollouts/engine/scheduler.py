@@ -1,9 +1,9 @@
-"""Who is in the engine, and when each is expected back: a clock that counts decode steps, not seconds.
+"""Decides which sequences run next, with a clock that counts decode steps instead of seconds.
 
-A row that got its reply is expected back a fixed number of decode steps later, neither earlier nor later, however fast
-its tool was. So tools run beside the decoding of other rows, and yet a run can be repeated bit for bit. Where somebody
-is not back in time the engine waits, but not for ever: after `tool_wait_timeout` seconds a row
-is late, and nobody waits for it.
+A sequence that got its reply is expected back a fixed number of decode steps later, however fast its tool was. Tools
+therefore run while other sequences decode, and a run can still be repeated bit for bit. If a sequence is not back when
+it is due, the engine waits for it, but at most `tool_wait_timeout` seconds: then the sequence is late, and the engine
+decodes on without it.
 """
 
 import asyncio
@@ -11,104 +11,116 @@ import heapq
 import time
 from collections.abc import Collection
 
-from viewbox.rollouts.engine.sequence import Row
+from viewbox.rollouts.engine.sequence import Sequence
 from viewbox.rollouts.generator import Conversation, GeneratedReply
 
-LOOK = 4  # a row comes back at the first multiple of so many decode steps …
-AWAY = 4  # … that is at least so many after its reply
+STEP_GRID = 4  # a sequence returns at a multiple of this many decode steps …
+MIN_STEPS_AWAY = 4  # … and at least this many after its reply
 
 
-class Schedule:
-    """The rows of an engine, by conversation."""
+class Scheduler:
+    """The sequences of an engine, by conversation.
+
+    Args:
+        tool_wait_timeout: seconds to wait for a sequence that is due.
+    """
 
     def __init__(self, tool_wait_timeout: float) -> None:
         self.tool_wait_timeout = tool_wait_timeout
-        self.rows: dict[Conversation, Row] = {}
+        self.sequences: dict[Conversation, Sequence] = {}
         self.step = 0
-        self._leaving: list[Row] = []  # their slots become free when they were expected back
-        self._places: list[int] = []  # when those who left were expected: who comes next is expected then
-        self.begin()
+        self._leaving: list[Sequence] = []  # finished; their slots become free at the step they were due
+        self._vacancies: list[int] = []  # due steps of finished sequences; the next to join takes the earliest
+        self.start()
 
-    def begin(self) -> None:
-        """Before the first row of an event loop comes."""
-        self._news = asyncio.Event()
+    def start(self) -> None:
+        """Binds the scheduler to the running event loop, before the first sequence joins."""
+        self._changed = asyncio.Event()
 
+    # ------------------------------------------------------------------ sequences come and go
     def join(self, conversation: Conversation) -> None:
-        since = heapq.heappop(self._places) if self._places else self.step
-        self.rows[conversation] = Row(conversation, self.back(since))
-        self._news.set()
+        """Adds a sequence for a conversation."""
+        since = heapq.heappop(self._vacancies) if self._vacancies else self.step
+        self.sequences[conversation] = Sequence(conversation, self.compute_due_step(since))
+        self._changed.set()
 
     def leave(self, conversation: Conversation) -> None:
-        row = self.rows.pop(conversation, None)
-        if row is None:  # the engine has failed, or was closed
+        """Marks the sequence of a conversation as finished."""
+        sequence = self.sequences.pop(conversation, None)
+        if sequence is None:  # the engine has failed, or was closed
             return
-        row.gone = True
-        heapq.heappush(self._places, row.due)
-        self._leaving.append(row)
-        self._news.set()
+        sequence.finished = True
+        heapq.heappush(self._vacancies, sequence.due)
+        self._leaving.append(sequence)
+        self._changed.set()
 
-    def ask(self, row: Row) -> "asyncio.Future[GeneratedReply]":
-        """The row wants a reply."""
-        if row.late:  # nobody waits for it any more
-            row.due, row.late = self.back(self.step), False
-        row.future = asyncio.get_running_loop().create_future()
-        self._news.set()
-        return row.future
+    def request_reply(self, sequence: Sequence) -> "asyncio.Future[GeneratedReply]":
+        """Marks the sequence as waiting; returns the future of its reply."""
+        if sequence.late:  # the engine does not wait for it: it gets a new due step
+            sequence.due, sequence.late = self.compute_due_step(self.step), False
+        sequence.future = asyncio.get_running_loop().create_future()
+        self._changed.set()
+        return sequence.future
 
-    def answered(self, row: Row) -> "asyncio.Future[GeneratedReply] | None":
-        """The row speaks no more; the future of who listens, if anybody still does."""
-        row.due = self.back(self.step)
-        future, row.future = row.future, None
+    def finish_reply(self, sequence: Sequence) -> "asyncio.Future[GeneratedReply] | None":
+        """Ends the current reply and sends the sequence away; returns the pending future, if any."""
+        sequence.due = self.compute_due_step(self.step)
+        future, sequence.future = sequence.future, None
         return None if future is None or future.done() else future
 
-    def back(self, step: int) -> int:
-        """The step at which a row that leaves the engine at `step` is expected back."""
-        return -(-(step + AWAY) // LOOK) * LOOK
+    def fail(self, sequence: Sequence, error: Exception) -> None:
+        """Ends the current reply of one sequence with an error."""
+        future = self.finish_reply(sequence)
+        if future is not None:
+            future.set_exception(error)
 
-    def asking(self, speaking: Collection[Row]) -> list[Row]:
-        """Who wants a reply now and does not speak, in the order of conversations."""
-        found = [row for row in self.rows.values() if row.future and row.due <= self.step and row not in speaking]
-        return sorted(found, key=lambda row: row.conversation.index)
+    def clear(self, error: Exception) -> None:
+        """Removes all sequences; pending replies end with `error`."""
+        for sequence in self.sequences.values():
+            self.fail(sequence, error)
+        self.sequences, self.step, self._leaving, self._vacancies = {}, 0, [], []
 
-    def over(self, speaking: Collection[Row]) -> list[Row]:
-        """Who has left, from the step on where it was expected."""
-        found = [row for row in self._leaving if row.due <= self.step or row in speaking]
-        self._leaving = [row for row in self._leaving if row not in found]
-        return found
+    # ------------------------------------------------------------------ the clock of decode steps
+    def compute_due_step(self, step: int) -> int:
+        """The step at which a sequence that leaves the engine at `step` is expected back."""
+        return -(-(step + MIN_STEPS_AWAY) // STEP_GRID) * STEP_GRID
 
-    async def expect(self, busy: bool) -> None:
-        """Waits for the rows that are due now; where there is nothing to do, for the next to be due."""
+    def get_waiting(self, running: Collection[Sequence]) -> list[Sequence]:
+        """The sequences that are due, want a reply and are not running, ordered by conversation."""
+        waiting = [s for s in self.sequences.values() if s.future and s.due <= self.step and s not in running]
+        return sorted(waiting, key=lambda sequence: sequence.conversation.index)
+
+    def pop_finished(self, running: Collection[Sequence]) -> list[Sequence]:
+        """Removes and returns the finished sequences whose due step has come, or that are still running."""
+        finished = [sequence for sequence in self._leaving if sequence.due <= self.step or sequence in running]
+        self._leaving = [sequence for sequence in self._leaving if sequence not in finished]
+        return finished
+
+    async def wait_for_due(self, busy: bool) -> None:
+        """Waits until every due sequence is back, or late.
+
+        Args:
+            busy: False if the engine has nothing to compute; then the clock moves on to the next due step.
+        """
         if not busy:
-            away = [*self._leaving, *(row for row in self.rows.values() if row.due > self.step or not row.future)]
-            awaited = [row.due for row in away if row.gone or not row.late]
-            if not awaited:  # all of them late: whoever comes first
-                await self._heard(None)
+            away = [*self._leaving, *(s for s in self.sequences.values() if s.due > self.step or not s.future)]
+            due_steps = [sequence.due for sequence in away if sequence.finished or not sequence.late]
+            if not due_steps:  # all are late: continue with the first that comes
+                await self._wait_for_change(None)
                 return
-            self.step = max(self.step, min(awaited))
+            self.step = max(self.step, min(due_steps))
         deadline = time.monotonic() + self.tool_wait_timeout
-        while missing := [row for row in self.rows.values() if row.due <= self.step and not (row.future or row.late)]:
-            if not await self._heard(deadline - time.monotonic()):
-                for row in missing:
-                    row.late = True
+        while missing := [s for s in self.sequences.values() if s.due <= self.step and not (s.future or s.late)]:
+            if not await self._wait_for_change(deadline - time.monotonic()):
+                for sequence in missing:
+                    sequence.late = True
 
-    async def _heard(self, timeout: float | None) -> bool:
-        """Whether a row came or left within `timeout` seconds."""
-        self._news.clear()
+    async def _wait_for_change(self, timeout: float | None) -> bool:
+        """Whether a sequence joined, left or asked for a reply within `timeout` seconds (None: no limit)."""
+        self._changed.clear()
         try:
             async with asyncio.timeout(timeout):  # `wait_for` of Python 3.11 may swallow a cancellation
-                await self._news.wait()
+                await self._changed.wait()
         except TimeoutError:
             return False
         return True
-
-    def end(self, why: Exception) -> None:
-        """Nobody is in the engine; who waits there for a reply is told why."""
-        for row in self.rows.values():
-            self.fail(row, why)
-        self.rows, self.step, self._leaving, self._places = {}, 0, [], []
-
-    def fail(self, row: Row, why: Exception) -> None:
-        """Who waits for this row's reply is told why there is none."""
-        future = self.answered(row)
-        if future is not None:
-            future.set_exception(why)

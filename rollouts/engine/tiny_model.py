@@ -17,7 +17,7 @@ SPECIAL = [
 ADDED = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
 
 
-def tokenizer(corpus: Iterable[str], vocab_size: int = 896) -> Any:
+def build_tokenizer(corpus: Iterable[str], vocab_size: int = 896) -> Any:
     """Byte-level BPE over `corpus`; digits stay single, and merges may run across spaces and punctuation.
 
     That keeps boilerplate (JSON punctuation, tool schemas) to few tokens, so most of a reply's tokens mean something.
@@ -48,7 +48,7 @@ def tokenizer(corpus: Iterable[str], vocab_size: int = 896) -> Any:
     )
 
 
-def processor(tok: Any, *, patch: int = 8, max_pixels: int = 64 * 64) -> Any:
+def build_processor(tok: Any, *, patch: int = 8, max_pixels: int = 64 * 64) -> Any:
     """The Qwen3-VL processor around `tok`, for views of at most `max_pixels`."""
     import trl
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
@@ -65,7 +65,7 @@ def processor(tok: Any, *, patch: int = 8, max_pixels: int = 64 * 64) -> Any:
     )
 
 
-def model(
+def build_model(
     tok: Any,
     *,
     seed: int = 0,

@@ -1,64 +1,80 @@
-"""What the vision tower makes of an image, computed once while its weights stay as they are.
+"""Features of the vision tower, computed once for each image while the tower's weights do not change.
 
-A group's members look at one prompt image, and at equal pictures when they use tools alike. Features are kept up to a
-number of bytes, the least recently used going first, and dropped as soon as a weight of the tower changes.
+The members of a group share the prompt image, and often the views their tools return. Features are kept up to a number
+of bytes (least recently used first out) and dropped as soon as a weight of the tower changes.
+
+Used of torch, and checked by `tests/rollouts/engine/test_transformers_contract.py`:
+
+| name | what is relied on |
+| --- | --- |
+| `Tensor._version` | counts in-place changes, an optimizer's step included |
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import torch
 from cachetools import LRUCache
+from transformers import PreTrainedModel
 
-from viewbox.rollouts.engine.architectures import Family, Pixels
+from viewbox.rollouts.engine.architectures import Architecture, Pixels
 
 Key = TypeVar("Key")
-KEPT = 2**28  # bytes of features
-MOST_PATCHES = 65_536  # of one forward of the tower
+MAX_BYTES = 2**28  # of features
+MAX_PATCHES = 65_536  # in one forward of the tower
 
 
-class Features:
-    """The features of images by the hash of their pixels, for the forwards of one model."""
+class VisionCache:
+    """Image features of one model, by the hash of the image.
 
-    def __init__(self, model: Any, family: Family, kept: int = KEPT) -> None:
-        self.model, self.family = model, family
-        self.images = 0  # that went through the tower
-        self._kept: LRUCache[str, Any] = LRUCache(kept, getsizeof=family.feature_bytes)
+    Args:
+        model: whose vision tower is used.
+        architecture: the model's.
+        max_bytes: size of the kept features.
+    """
+
+    def __init__(self, model: PreTrainedModel, architecture: Architecture, max_bytes: int = MAX_BYTES) -> None:
+        self.model, self.architecture = model, architecture
+        self.num_encoded = 0  # images that went through the tower
+        self._features: LRUCache[str, Any] = LRUCache(max_bytes, getsizeof=architecture.count_feature_bytes)
         self._weights: Any = None
 
     @torch.no_grad()
-    def of(self, images: Sequence[tuple[str, Pixels]]) -> dict[str, Any]:
-        """The model's keyword arguments for these images (hash, pixels), in order; nothing for none."""
+    def get_inputs(self, images: Iterable[tuple[str, Pixels]]) -> dict[str, Any]:
+        """The model's keyword arguments for these (hash, pixels), in order; {} for no images."""
+        images = list(images)
         if not images:
             return {}
-        weights = [(id(weight), weight._version) for weight in self.family.tower(self.model).parameters()]
+        tower = self.architecture.get_vision_tower(self.model)
+        weights = [(id(weight), weight._version) for weight in tower.parameters()]
         if weights != self._weights:
-            self._kept.clear()
+            self._features.clear()
             self._weights = weights
-        found = {name: self._kept[name] for name, _ in images if name in self._kept}
-        missing = {name: pixels for name, pixels in images if name not in found}
-        for part in in_parts(missing):
-            made = self.family.features(self.model, [missing[name] for name in part])
-            self.images += len(part)
-            for name, one in zip(part, made, strict=True):
-                found[name] = one
-                if self.family.feature_bytes(one) <= self._kept.maxsize:
-                    self._kept[name] = one
-        return self.family.feature_inputs([found[name] for name, _ in images])
+        features = {name: self._features[name] for name, _ in images if name in self._features}
+        missing = {name: pixels for name, pixels in images if name not in features}
+        for batch in split_into_batches(missing):
+            encoded = self.architecture.encode_images(self.model, [missing[name] for name in batch])
+            self.num_encoded += len(batch)
+            for name, image in zip(batch, encoded, strict=True):
+                features[name] = image
+                if self.architecture.count_feature_bytes(image) <= self._features.maxsize:
+                    self._features[name] = image
+        return self.architecture.build_feature_inputs([features[name] for name, _ in images])
 
     def clear(self) -> None:
-        self._kept.clear()
+        """Drops all features."""
+        self._features.clear()
 
 
-def in_parts(images: dict[Key, Pixels]) -> list[list[Key]]:
-    """The images in batches that the tower takes at once."""
-    parts: list[list[Key]] = []
-    room = 0
+def split_into_batches(images: dict[Key, Pixels]) -> list[list[Key]]:
+    """Splits images into batches of at most `MAX_PATCHES`, in order; a larger image gets a batch of its own."""
+    batches: list[list[Key]] = []
+    left = 0
     for name, pixels in images.items():
         patches = len(pixels.values)
-        if not parts or patches > room:
-            parts.append([])
-            room = MOST_PATCHES
-        parts[-1].append(name)
-        room -= patches
-    return parts
+        if not batches or patches > left:
+            batches.append([])
+            left = MAX_PATCHES
+        batches[-1].append(name)
+        left -= patches
+    return batches

@@ -51,7 +51,7 @@ def test_what_is_given_is_what_the_engine_has(qwen3):
     assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (0.5, 0.9, 7, 0.05)
     assert (sampling.repetition_penalty, sampling.stop, made.slots) == (1.1, ("</answer>",), 3)
     assert (made.max_reply_tokens, made.max_completion_tokens, made.prefill_tokens) == (20, 200, 300)
-    assert (made.kv_cache_bytes, made.schedule.tool_wait_timeout, made.run_config.model_name) == (3 * 2**20, 2.5, "m")
+    assert (made.kv_cache_bytes, made.scheduler.tool_wait_timeout, made.run_config.model_name) == (3 * 2**20, 2.5, "m")
 
 
 @pytest.mark.parametrize("temperature", [None, 0.0])

@@ -188,7 +188,7 @@ def test_a_failure_inside_the_model_ends_the_run_and_is_raised(play, qwen3):
     generator = qwen3.generator(model)
     with pytest.raises(RuntimeError, match="out of memory"):
         play(ENV, tasks(6), generator)
-    assert generator.cache.taken == 0
+    assert generator.cache.num_used == 0
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])  # episodes taken before closing
@@ -210,9 +210,9 @@ def test_closing_early_leaves_no_task_behind_and_no_slot_taken(qwen3, after):
     found, left = asyncio.run(some())
     assert len(found) == after
     assert not left
-    assert generator.cache.taken == 0
-    assert not generator.rows
-    assert not generator.speaking
+    assert generator.cache.num_used == 0
+    assert not generator.sequences
+    assert not generator.running
 
 
 def test_after_closing_early_the_same_generator_plays_as_a_new_one(qwen3, play):

@@ -134,7 +134,7 @@ class Kit:
         hidden, layers = 96, 2
         if self.name == "qwen3_vl":
             sizes = {"vision_hidden": 32, "vision_layers": 3}
-            model = tiny_model.model(self.tokenizer, seed=seed, hidden=hidden, layers=layers, **sizes)
+            model = tiny_model.build_model(self.tokenizer, seed=seed, hidden=hidden, layers=layers, **sizes)
         else:
             model = _qwen2_5_vl(self.tokenizer, seed, hidden, layers)
             model.generation_config.eos_token_id = model.config.get_text_config().eos_token_id
@@ -175,8 +175,8 @@ def kits(corpus):
 
     @cache
     def kit(name):
-        tok = tiny_model.tokenizer(corpus, 480)
-        return Kit(name, tiny_model.processor(tok) if name == "qwen3_vl" else _qwen2_5_processor(tok))
+        tok = tiny_model.build_tokenizer(corpus, 480)
+        return Kit(name, tiny_model.build_processor(tok) if name == "qwen3_vl" else _qwen2_5_processor(tok))
 
     return kit
 

@@ -264,7 +264,7 @@ def test_every_shipped_config_passes_a_dry_run_that_loads_no_weights(name, tiny_
         raise AssertionError("weights were loaded")
 
     monkeypatch.setattr("viewbox.rollouts.engine.loading.load_model", never)
-    monkeypatch.setattr("viewbox.rollouts.engine.loading.build_tiny", never)
+    monkeypatch.setattr("viewbox.rollouts.engine.loading.build_tiny_model", never)
     overrides = [] if configs.load(name).model.tiny else [f"model.name={tiny_folder}"]
     assert train.main([name, *overrides, "--dry-run"]) == 0
     said = json.loads(capsys.readouterr().out)

@@ -12,7 +12,10 @@ from viewbox.rollouts.engine.chat_tokens import ChatTokens
 def mismatch(episode: EpisodeTokens, tokens: ChatTokens) -> str | None:
     """Why an episode cannot be trained on: its image placeholders are not its images' features. None: it can."""
     ids = (*episode.prompt_ids, *episode.completion_ids)
-    placeholders, features = ids.count(tokens.image_id), sum(tokens.pixels(image).tokens for image in episode.images)
+    placeholders, features = (
+        ids.count(tokens.image_id),
+        sum(tokens.get_pixels(image).tokens for image in episode.images),
+    )
     if placeholders == features:
         return None
     return f"{placeholders} image tokens for {features} image features ({len(episode.images)} images)"
@@ -50,9 +53,9 @@ def collate(episodes: Sequence[EpisodeTokens], tokens: ChatTokens, device: Any =
             out["image_keys"][i, k] = int(image.hash[:15], 16)
     out = {name: value.to(device) for name, value in out.items()}
     out["mm_token_type_ids"] = (torch.cat([out["prompt_ids"], out["completion_ids"]], 1) == tokens.image_id).int()
-    pixels = [tokens.pixels(image) for episode in episodes for image in episode.images]
+    pixels = [tokens.get_pixels(image) for episode in episodes for image in episode.images]
     if pixels:
-        out |= tokens.family.vision_inputs(pixels, device, torch.float32)
+        out |= tokens.architecture.build_vision_inputs(pixels, device, torch.float32)
         out["num_images"] = [len(episode.images) for episode in episodes]
     return out
 

@@ -19,9 +19,9 @@ import torch
 from torch.utils.checkpoint import checkpoint
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from viewbox.rollouts.engine.architectures import Family, Pixels
-from viewbox.rollouts.engine.model_runner import understood
-from viewbox.rollouts.engine.vision_cache import in_parts
+from viewbox.rollouts.engine.architectures import Architecture, Pixels
+from viewbox.rollouts.engine.model_runner import to_additive_mask
+from viewbox.rollouts.engine.vision_cache import split_into_batches
 
 WASTE = 0.1  # of the tokens of a part may be padding
 LOGITS = 2**26  # that are held at once: of more, each part is computed again for its gradient
@@ -79,8 +79,10 @@ class Kept(CacheLayerMixin):
 class Scorer:
     """Scores the episodes of a batch (`collate`) with one model, `whole`, which no wrapper of processes is around."""
 
-    def __init__(self, whole: Any, family: Family, image_id: int, pad_id: int, temperature: float = 1.0) -> None:
-        self.whole, self.family, self.image_id, self.pad_id = whole, family, image_id, pad_id
+    def __init__(
+        self, whole: Any, architecture: Architecture, image_id: int, pad_id: int, temperature: float = 1.0
+    ) -> None:
+        self.whole, self.architecture, self.image_id, self.pad_id = whole, architecture, image_id, pad_id
         self.temperature = temperature
         base = whole.get_base_model() if hasattr(whole, "get_base_model") else whole
         self.backbone, self.head = base.model, base.get_output_embeddings()
@@ -117,12 +119,12 @@ class Scorer:
             image.key: Pixels(one, image.grid, self._tokens(image)) for image, one in zip(flat, values, strict=True)
         }
         found: dict[int, Any] = {}
-        for part in in_parts(pixels):
-            found |= zip(part, self.family.features(self.whole, [pixels[key] for key in part]), strict=True)
+        for part in split_into_batches(pixels):
+            found |= zip(part, self.architecture.encode_images(self.whole, [pixels[key] for key in part]), strict=True)
         return found
 
     def _tokens(self, image: Image) -> int:
-        return math.prod(image.grid) // self.family.merge**2
+        return math.prod(image.grid) // self.architecture.merge**2
 
     def _rows(self, batch: dict[str, Any], images: Sequence[list[Image]], shared: bool) -> tuple[list[Row], list[Row]]:
         """A row for each episode, and the prompts that they share."""
@@ -144,7 +146,9 @@ class Scorer:
 
     def _row(self, ids: list[int], images: Sequence[Image], start: int) -> tuple[Row, int]:
         """A row whose first position is `start`, and the position after it."""
-        positions, after = self.family.positions(ids, self.image_id, [image.grid for image in images], start)
+        positions, after = self.architecture.compute_positions(
+            ids, self.image_id, [image.grid for image in images], start
+        )
         return Row(ids, positions, [image.key for image in images]), after
 
     def _ids(self, batch: dict[str, Any]) -> list[list[list[int]]]:
@@ -172,7 +176,7 @@ class Scorer:
         given: dict[str, Any] = {"input_ids": ids, "position_ids": positions.to(self.device)}
         images = [features[key] for row in rows for key in row.images]
         if images:
-            given |= self.family.feature_inputs(images)
+            given |= self.architecture.build_feature_inputs(images)
             given["mm_token_type_ids"] = (ids == self.image_id).int()
         return given
 
@@ -181,7 +185,7 @@ class Scorer:
         kept = Cache(layers=[Kept() for _ in range(self.whole.config.get_text_config().num_hidden_layers)])
         given = self._padded(prompts, features)
         mask = _causal(given["input_ids"])[None, None]
-        self.backbone(**given, attention_mask=understood(self.whole, mask), past_key_values=kept, use_cache=False)
+        self.backbone(**given, attention_mask=to_additive_mask(self.whole, mask), past_key_values=kept, use_cache=False)
         return kept
 
     def _scored(
@@ -205,7 +209,7 @@ class Scorer:
             columns = torch.arange(kept.get_seq_length(), device=self.device)
             before = columns[None, None, None, :] < lengths.to(self.device)[:, None, None, None]
             mask = torch.cat([before.expand(-1, -1, ids.shape[1], -1), mask], dim=-1)
-        given |= {"attention_mask": understood(self.whole, mask), "past_key_values": kept, "use_cache": False}
+        given |= {"attention_mask": to_additive_mask(self.whole, mask), "past_key_values": kept, "use_cache": False}
         hidden = self.backbone(**given).last_hidden_state
         at = [(i, row.first + place, place) for i, row in enumerate(rows) for place in row.sampled]
         row, column, place = torch.tensor(at, dtype=torch.long, device=self.device).view(-1, 3).unbind(1)

@@ -38,7 +38,7 @@ class EpisodeLoss(GRPOTrainer):
     def _log_probs(self, model: Any, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probs, entropies), each (B, C), of a batch under `model`."""
         whole = self.accelerator.unwrap_model(model)
-        scorer = Scorer(whole, self.tokens.family, self.tokens.image_id, self.tokens.pad_id, self.temperature)
+        scorer = Scorer(whole, self.tokens.architecture, self.tokens.image_id, self.tokens.pad_id, self.temperature)
         with self.accelerator.autocast():
             return scorer(batch) if model is whole else model(scorer=partial(scorer, batch))
 

@@ -24,7 +24,7 @@ from viewbox.errors import ConfigError
 from viewbox.records import Episode, EpisodeTokens, Task
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.engine import HFGenerator
-from viewbox.rollouts.engine.vision_cache import Features
+from viewbox.rollouts.engine.vision_cache import VisionCache
 from viewbox.rollouts.play import play_many, sample_seed
 from viewbox.rollouts.scoring.metrics import episode_metrics
 from viewbox.rollouts.store.reader import load
@@ -82,7 +82,7 @@ class EpisodeGRPOTrainer(Checkpoints, EpisodeLoss):
         self.latest: list[Episode] = []  # what was kept of the last batch
         self.on_episode: Callable[[int, int], None] = lambda done, total: None
         self._played = 0  # sample numbers given so far, over all processes: every one is a seed
-        self._features = Features(self.accelerator.unwrap_model(self.model), self.tokens.family)
+        self._features = VisionCache(self.accelerator.unwrap_model(self.model), self.tokens.architecture)
 
     def own_state(self) -> dict[str, Any]:
         every = self.args.steps_per_generation * self.num_iterations
@@ -179,7 +179,7 @@ class EpisodeGRPOTrainer(Checkpoints, EpisodeLoss):
         settings["slots"] = min(settings["slots"], len(tasks))
 
         async def play() -> list[Episode]:
-            generator = HFGenerator(model, self.tokens, features=self._features, **settings)
+            generator = HFGenerator(model, self.tokens, vision_cache=self._features, **settings)
             seed = sample_seed(self.args.seed, first)
             limits = {"concurrency": settings["slots"], "timeout": self.timeout}
             found: list[Episode] = []

@@ -153,9 +153,10 @@ def demonstrate(env: BaseMultiTurnEnv, tokens: ChatTokens, section: Demonstratio
 
 def corpus_of(env: BaseMultiTurnEnv, count: int = 200) -> list[str]:
     """What a tokenizer for this environment should know: prompts and scripted conversations as text."""
-    bootstrap = tiny_model.tokenizer([""], 280)
+    bootstrap = tiny_model.build_tokenizer([""], 280)
     tokens = ChatTokens(
-        tiny_model.processor(bootstrap), tiny_model.model(bootstrap, hidden=16, layers=1, vision_layers=2).config
+        tiny_model.build_processor(bootstrap),
+        tiny_model.build_model(bootstrap, hidden=16, layers=1, vision_layers=2).config,
     )
     generator = Forced(tokens, script_of(env, "demonstration"), max_completion_tokens=100_000)
     episodes = collect(env, env.tasks[:count], generator, slots=16, seed=0)  # type: ignore[index]

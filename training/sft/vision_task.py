@@ -84,7 +84,7 @@ class VisionTask(torch.nn.Module):
         grids = vision["image_grid_thw"]
         features = model.model.visual(vision["pixel_values"].float(), grid_thw=grids).pooler_output
         features = torch.cat(list(features)) if isinstance(features, list | tuple) else features
-        merge = self.tokens.family.merge
+        merge = self.tokens.architecture.merge
         parts = features.split((grids.prod(dim=1) // merge**2).tolist())
         means = torch.stack([part.mean(dim=0) for part in parts])
         device = means.device

@@ -53,7 +53,7 @@ def bundled(name):
 
 def tail(tokens, *messages):
     """What is put between a reply and the next one, every run of placeholders as one."""
-    ids, _ = tokens.tail(messages or [Message("tool", ("zoomed", PICTURE))], ended=True)
+    ids, _ = tokens.encode_observation(messages or [Message("tool", ("zoomed", PICTURE))], ended=True)
     text = tokens.tokenizer.decode(ids)
     while "<|image_pad|><|image_pad|>" in text:
         text = text.replace("<|image_pad|><|image_pad|>", "<|image_pad|>")
@@ -76,7 +76,7 @@ def test_a_template_that_lists_tools_and_drops_the_system_message_is_not_asked_t
 def test_a_template_that_refuses_tools_is_given_the_text_of_the_prompts(asked):
     tokens = asked(refuse("tools") + chatml())
     env = Digits()
-    ids, _ = tokens.opening(env.reset(env.tasks[0], seed=0).messages, env.tool_schemas)
+    ids, _ = tokens.encode_prompt(env.reset(env.tasks[0], seed=0).messages, env.tool_schemas)
     assert '"name": "zoom"' in tokens.tokenizer.decode(ids)
 
 
@@ -135,7 +135,7 @@ def test_a_template_that_begins_only_the_last_reply_with_empty_thinking_keeps_it
 def test_the_tail_of_a_thinking_template_is_the_result_and_the_beginning_of_a_thought(asked, name):
     tokens = asked(bundled(name))
     assert tail(tokens) == f"\n<|im_start|>user\n{RESULT}{TURN}<think>\n"
-    assert any("writes anew what stands before earlier replies" in note for note in tokens.template.notes)
+    assert any("changes the text before earlier replies" in note for note in tokens.template.notes)
 
 
 @pytest.mark.parametrize("name", ["qwen3_vl", "qwen2_5_vl", "qwen3_5_nothink_training"])
@@ -168,11 +168,11 @@ def test_the_end_token_is_the_one_the_template_writes_where_the_tokenizer_names_
         (chatml().replace(SHOWN, SHOWN * 2), r"writes 2 of <\|image_pad\|> for one image in a user message"),
         (
             chatml(before=refuse("m.role == 'tool' or (m.role == 'user' and loop.index0 > 1)")),
-            "shows the image of a tool's result in no message",
+            "drops the image of a tool result",
         ),
         (
             chatml(message=MESSAGE + "{% if m.role == 'user' %}{{ 'round ' ~ loop.index }}{% endif %}"),
-            "what the chat template writes after a reply depends on the turns before it; allowed: the same always",
+            "the text the chat template writes after a reply depends on earlier turns; allowed: always the same text",
         ),
     ],
 )

@@ -14,8 +14,8 @@ from viewbox.envs.tools import Outcome, Tool
 from viewbox.errors import ModelError
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
-from viewbox.rollouts.engine.engine import inference
-from viewbox.rollouts.engine.kv_cache import bytes_per_token
+from viewbox.rollouts.engine.kv_cache import compute_bytes_per_token
+from viewbox.rollouts.engine.model_runner import use_eval_mode
 from viewbox.rollouts.scripted import Forced
 from viewbox.training.grpo.batch import collate, model_inputs
 
@@ -94,7 +94,7 @@ def test_the_state_of_the_model_comes_back_after_a_failure_too(qwen3):
     seen = []
 
     def fail():
-        with inference(model):
+        with use_eval_mode(model):
             seen.append((model.training, model.is_gradient_checkpointing))
             raise RuntimeError("out of memory")
 
@@ -257,13 +257,13 @@ def test_an_image_goes_through_the_vision_tower_once_while_its_weights_stay(qwen
     generator = qwen3.generator(model, max_reply_tokens=4)
     chosen = [env.tasks[i] for i in range(3)]
     first = play(env, chosen, generator, group=2)
-    assert generator.features.images == 3
+    assert generator.vision_cache.num_encoded == 3
     play(env, chosen, generator, group=2)
-    assert generator.features.images == 3
+    assert generator.vision_cache.num_encoded == 3
     with torch.no_grad():
         model.model.visual.patch_embed.proj.weight.mul_(1.5)
     changed = play(env, chosen, generator, group=2)
-    assert generator.features.images == 6
+    assert generator.vision_cache.num_encoded == 6
     assert [e.tokens.logprobs for e in first] != [e.tokens.logprobs for e in changed]
 
 
@@ -272,11 +272,11 @@ def test_a_budget_of_bytes_decides_how_many_are_in_the_cache(qwen3, play):
     chosen = [env.tasks[i] for i in range(4)]
     model = qwen3.model()
     longest = max(len(e.tokens.prompt_ids) for e in play(env, chosen, qwen3.generator(model)))
-    each = (longest + 600 + 1) * bytes_per_token(model)  # and a column for padding
+    each = (longest + 600 + 1) * compute_bytes_per_token(model)  # and a column for padding
     narrow = qwen3.generator(model, slots=4, kv_cache_bytes=2 * each + 10)
     most = []
-    take = narrow.cache.take
-    narrow.cache.take = lambda row: (take(row), most.append(narrow.cache.taken))
+    take = narrow.cache.take_slot
+    narrow.cache.take_slot = lambda row: (take(row), most.append(narrow.cache.num_used))
     wide = qwen3.generator(model, slots=4)
     one, other = (play(env, chosen, generator) for generator in (narrow, wide))
     assert [e.tokens.completion_ids for e in one] == [e.tokens.completion_ids for e in other]

@@ -13,7 +13,7 @@ import pytest
 from viewbox.envs.digits import Digits
 from viewbox.errors import ModelError
 from viewbox.records import Message
-from viewbox.rollouts.engine.kv_cache import bytes_per_token
+from viewbox.rollouts.engine.kv_cache import compute_bytes_per_token
 from viewbox.rollouts.generator import Conversation
 
 ENV = Digits()
@@ -66,9 +66,9 @@ class Talks:
 
 
 def assert_empty(generator):
-    assert generator.cache.taken == 0
-    assert not generator.rows
-    assert not generator.speaking
+    assert generator.cache.num_used == 0
+    assert not generator.sequences
+    assert not generator.running
 
 
 def assert_same(found, expected, but=()):
@@ -122,11 +122,11 @@ def again(talks, clean):
 
 # ---------------------------------------------------------------------- an episode that is cancelled
 def speaks(generator, row, width):
-    return row in generator.speaking and len(row.said) == 3
+    return row in generator.running and len(row.output_ids) == 3
 
 
 def waits_for_a_slot(generator, row, width):
-    return row.future is not None and row.slot is None and len(generator.speaking) > 2
+    return row.future is not None and row.slot is None and len(generator.running) > 2
 
 
 def is_prefilled(generator, row, width):
@@ -134,7 +134,7 @@ def is_prefilled(generator, row, width):
 
 
 def is_away(generator, row, width):
-    return row.future is None and row.slot is not None and row not in generator.speaking
+    return row.future is None and row.slot is not None and row not in generator.running
 
 
 def speaks_later(generator, row, width):
@@ -152,7 +152,7 @@ def test_an_episode_that_is_cancelled_changes_nothing_for_the_others(talks, clea
     made, cut = talks(tool), []
 
     def cancel(width):
-        row = made.generator.rows.get(made.conversations[who])
+        row = made.generator.sequences.get(made.conversations[who])
         if row is not None and not cut and moment(made.generator, row, width):
             cut.append(row)
             made.tasks[who].cancel()
@@ -232,7 +232,7 @@ def test_who_waits_for_the_slot_of_one_that_never_comes_back_gets_it_when_that_o
         await generator.reply(gone)  # and never again
         generator.join(waits)
         said = asyncio.create_task(generator.reply(waits))
-        while not generator.rows[gone].late:
+        while not generator.sequences[gone].late:
             await asyncio.sleep(0.001)
         generator.join(newcomer)
         await asyncio.sleep(0.001)
@@ -272,7 +272,7 @@ def test_logits_that_are_no_numbers_are_an_error_in_words(qwen3, talks):
     broken = qwen3.model(bias={5: float("nan")})
     made = talks()
     made.generator = qwen3.generator(broken, **SETTINGS)
-    assert all(isinstance(one, ModelError) and "not numbers" in str(one) for one in made.play())
+    assert all(isinstance(one, ModelError) and "NaN" in str(one) for one in made.play())
 
 
 # ---------------------------------------------------------------------- closing while under way
@@ -324,7 +324,7 @@ def test_whatever_the_schedule_nobody_waits_for_ever_and_nobody_elses_tokens_cha
     dice = random.Random(seed)
     victims = set(dice.sample(range(COUNT), dice.randrange(COUNT)))
     prompt = max(len(one.record.prompt_ids) for one in clean.conversations)
-    budget = 2 * (prompt + 600) * bytes_per_token(model) + 10  # for two in the cache
+    budget = 2 * (prompt + 600) * compute_bytes_per_token(model) + 10  # for two in the cache
 
     async def pause(index, turn):
         await asyncio.sleep(dice.choice([0, 0, 0.001, 0.005, 0.02]))

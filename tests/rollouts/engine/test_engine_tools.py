@@ -65,8 +65,8 @@ def calling(qwen3, model, play):
         env, generator = Tools(), qwen3.generator(model, slots=4, tool_wait_timeout=0.05)
         chosen = [env.tasks[i] for i in range(COUNT // GROUP)]
         episodes = play(env, chosen, Forced(qwen3.tokens, script, generator), group=GROUP, concurrency=COUNT)
-        assert generator.cache.taken == 0
-        assert not generator.rows
+        assert generator.cache.num_used == 0
+        assert not generator.sequences
         return episodes
 
     return run
@@ -104,8 +104,8 @@ def test_a_model_that_emits_only_garbage_plays_every_episode_to_its_named_end(qw
     assert {episode.end_reason for episode in episodes} <= {"malformed", "max_turns"}
     assert all(episode.answer is None and sum(episode.tokens.mask) >= 12 * 2 for episode in episodes)
     assert mismatch_of(model, qwen3, episodes) <= 1e-5
-    assert generator.cache.taken == 0
-    assert not generator.rows
+    assert generator.cache.num_used == 0
+    assert not generator.sequences
 
 
 def test_episodes_whose_time_is_up_leave_no_slot_behind_and_the_engine_plays_on_as_a_new_one(qwen3, model, play):
@@ -113,7 +113,7 @@ def test_episodes_whose_time_is_up_leave_no_slot_behind_and_the_engine_plays_on_
     used, fresh = (qwen3.generator(model, slots=4) for _ in range(2))
     episodes = play(env, [env.tasks[i] for i in range(6)], used, group=2, concurrency=8, timeout=0.1)
     assert "timeout" in {episode.end_reason for episode in episodes}
-    assert used.cache.taken == 0
-    assert not used.rows
+    assert used.cache.num_used == 0
+    assert not used.sequences
     before, after = (play(env, [env.tasks[i] for i in range(3)], generator) for generator in (fresh, used))
     assert [e.tokens.completion_ids for e in before] == [e.tokens.completion_ids for e in after]

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viewbox.rollouts.engine.kv_cache import SlotCache
-from viewbox.rollouts.engine.sequence import Row
+from viewbox.rollouts.engine.kv_cache import KVCache
+from viewbox.rollouts.engine.sequence import Sequence
 
 LAYERS, SLOTS, HEADS, SIZE = 2, 6, 2, 3
 
@@ -17,12 +17,12 @@ class Model:
     """Puts numbers that are never the same into a cache, and remembers what each row must find."""
 
     def __init__(self):
-        self.cache, self.rows, self.kept, self.next = SlotCache(LAYERS, SLOTS), [], {}, 0.0
+        self.cache, self.rows, self.kept, self.next = KVCache(LAYERS, SLOTS), [], {}, 0.0
 
     def write(self, rows, slots, width, lengths):
         """One forward: `width` columns a slot, of which `lengths` count for the rows (None: nobody's)."""
         filled = [0 if row is None else row.length for row in rows]
-        self.cache.aim(slots, filled, width, max(filled) + width, torch.device("cpu"))
+        self.cache.prepare(slots, filled, width, max(filled) + width, torch.device("cpu"))
         count = len(slots) * HEADS * width * SIZE
         given = self.next + torch.arange(count, dtype=torch.float64).reshape(len(slots), HEADS, width, SIZE)
         self.next += count
@@ -34,41 +34,41 @@ class Model:
                 row.length += length
 
     def join(self):
-        row = Row(None, 0)
-        self.cache.take(row)
+        row = Sequence(None, 0)
+        self.cache.take_slot(row)
         self.rows.append(row)
         self.kept[row] = torch.zeros(HEADS, 0, SIZE, dtype=torch.float64)
 
     def leave(self, row):
-        self.cache.drop(row)
+        self.cache.free_slot(row)
         self.rows.remove(row)
 
     def prefill(self, rows, lengths):
-        self.write(rows, [row.place for row in rows], max(lengths), lengths)
+        self.write(rows, [row.held_slot for row in rows], max(lengths), lengths)
 
     def decode(self, rows):
         """A step as the engine does it: who lies in between goes through it for nothing."""
         width = self.cache.compact(rows)
-        held = self.cache.held[:width]
+        held = self.cache.owners[:width]
         self.write(held, range(width), 1, [int(row in rows) for row in held])
         return width
 
     def copy(self, source, targets):
-        self.cache.copy(source.place, [row.place for row in targets], source.length)
+        self.cache.copy_prefix(source.held_slot, [row.held_slot for row in targets], source.length)
         for row in targets:
             row.length, self.kept[row] = source.length, self.kept[source]
 
     def check(self):
-        assert self.cache.taken == len(self.rows)
-        assert [row for row in self.cache.held if row is not None and self.cache.held[row.place] is row] == [
-            row for row in self.cache.held if row is not None
+        assert self.cache.num_used == len(self.rows)
+        assert [row for row in self.cache.owners if row is not None and self.cache.owners[row.held_slot] is row] == [
+            row for row in self.cache.owners if row is not None
         ]
-        assert {id(row) for row in self.cache.held if row is not None} == {id(row) for row in self.rows}
+        assert {id(row) for row in self.cache.owners if row is not None} == {id(row) for row in self.rows}
         for row in self.rows if self.next else ():
             for number in range(LAYERS):
                 layer, expected = self.cache.layers[number], self.kept[row] + number / 4
-                assert torch.equal(layer.keys[row.place, :, : row.length], expected)
-                assert torch.equal(layer.values[row.place, :, : row.length], -expected)
+                assert torch.equal(layer.keys[row.held_slot, :, : row.length], expected)
+                assert torch.equal(layer.values[row.held_slot, :, : row.length], -expected)
 
 
 def play(dice, steps):
@@ -113,7 +113,7 @@ def test_rows_that_lie_far_apart_are_moved_together_and_a_step_reads_no_more_tha
         made.join()
     made.prefill(made.rows, [5] * SLOTS)
     assert made.decode([made.rows[0], made.rows[5]]) == 2
-    assert made.cache.copied > 0
+    assert made.cache.bytes_copied > 0
     made.check()
 
 
@@ -123,7 +123,7 @@ def test_rows_that_lie_together_are_read_as_they_lie():
         made.join()
     made.prefill(made.rows, [5] * 4)
     assert made.decode([made.rows[0], made.rows[2], made.rows[3]]) == 4  # one of four for nothing: no copy
-    assert made.cache.copied == 0
+    assert made.cache.bytes_copied == 0
 
 
 def test_a_row_that_has_left_may_be_dropped_again():
@@ -132,7 +132,7 @@ def test_a_row_that_has_left_may_be_dropped_again():
     (row,) = made.rows
     made.leave(row)
     made.join()
-    made.cache.drop(row)
+    made.cache.free_slot(row)
     made.check()
 
 

@@ -27,7 +27,7 @@ def drawn(sampler, never=(), seen=None):
     uniform = (torch.arange(DRAWS) + 0.5) / DRAWS
     many = LOGITS[:1].expand(DRAWS, -1)
     seen = None if seen is None else seen[:1].expand(DRAWS, -1)
-    ids, _ = sampler.draw(many.clone(), uniform, never, seen)
+    ids, _ = sampler.sample(many.clone(), uniform, never, seen)
     return torch.bincount(ids, minlength=LOGITS.shape[1]) / DRAWS
 
 
@@ -56,14 +56,14 @@ def test_a_repetition_penalty_is_that_of_transformers():
 @pytest.mark.parametrize("settings", [{"top_k": 2}, {"top_p": 0.1}, {"min_p": 0.9}, {"repetition_penalty": 2.0}])
 def test_log_probs_are_the_models_own_before_any_filter(settings):
     seen = torch.ones(LOGITS.shape, dtype=torch.bool)
-    ids, logps = sampler(temperature=0.7, **settings).draw(LOGITS.clone(), torch.full((3,), 0.3), (), seen)
+    ids, logps = sampler(temperature=0.7, **settings).sample(LOGITS.clone(), torch.full((3,), 0.3), (), seen)
     expected = torch.log_softmax(LOGITS / 0.7, dim=-1).gather(1, ids[:, None])[:, 0]
     assert torch.equal(logps, expected)
 
 
 def test_greedy_takes_the_likeliest_that_is_allowed():
     best = LOGITS.argmax(dim=-1)
-    ids, _ = sampler(temperature=0).draw(LOGITS.clone(), torch.zeros(3), [int(best[0])])
+    ids, _ = sampler(temperature=0).sample(LOGITS.clone(), torch.zeros(3), [int(best[0])])
     assert ids[0] == LOGITS[0].index_fill(0, best[:1], -torch.inf).argmax()
 
 
@@ -71,7 +71,7 @@ def test_what_is_never_drawn_is_not_drawn_though_it_were_certain():
     logits = torch.zeros(1, 10)
     logits[0, 4] = 500
     for uniform in (0.0, 0.5, 1 - 1e-9):
-        ids, _ = sampler().draw(logits.clone(), torch.tensor([uniform], dtype=torch.float64), [4])
+        ids, _ = sampler().sample(logits.clone(), torch.tensor([uniform], dtype=torch.float64), [4])
         assert ids[0] != 4
 
 

@@ -32,7 +32,7 @@ def test_pictures_stand_in_the_order_of_their_placeholders(kit, played):
     batch = collate(episodes, kit.tokens)
     assert batch["num_images"] == [len(episode.images) for episode in episodes]
     assert len(set(batch["num_images"])) > 1
-    pixels = [kit.tokens.pixels(image) for episode in episodes for image in episode.images]
+    pixels = [kit.tokens.get_pixels(image) for episode in episodes for image in episode.images]
     assert batch["image_grid_thw"].tolist() == [list(one.grid) for one in pixels]
     assert torch.equal(batch["pixel_values"], torch.cat([one.values for one in pixels]))
     features = batch["image_grid_thw"].prod(dim=1) // 4
@@ -73,8 +73,8 @@ def test_an_episode_that_ended_before_its_first_reply_can_be_collated(qwen3, pla
 
 def test_a_missing_picture_or_a_missing_placeholder_is_a_mismatch_in_words(kit, played):
     tokens = max((episode.tokens for episode in played(kit)[1]), key=lambda tokens: len(tokens.images))
-    last = kit.tokens.pixels(tokens.images[-1]).tokens
-    all_ = sum(kit.tokens.pixels(image).tokens for image in tokens.images)
+    last = kit.tokens.get_pixels(tokens.images[-1]).tokens
+    all_ = sum(kit.tokens.get_pixels(image).tokens for image in tokens.images)
     assert mismatch(tokens, kit.tokens) is None
     lost = mismatch(replace(tokens, images=tokens.images[:-1]), kit.tokens)
     assert lost == f"{all_} image tokens for {all_ - last} image features ({len(tokens.images) - 1} images)"

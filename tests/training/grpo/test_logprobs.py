@@ -14,7 +14,7 @@ TEMPERATURE = 0.7
 @pytest.fixture
 def scored():
     def score(model, kit, batch):
-        return Scorer(model, kit.tokens.family, kit.tokens.image_id, kit.tokens.pad_id, TEMPERATURE)(batch)
+        return Scorer(model, kit.tokens.architecture, kit.tokens.image_id, kit.tokens.pad_id, TEMPERATURE)(batch)
 
     return score
 
