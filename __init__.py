@@ -18,8 +18,13 @@ _HOMES = {  # public name → the module that defines it; type checkers read the
     "BaseMultiTurnEnv": "viewbox.envs.base",
     "Reply": "viewbox.envs.base",
     "StepResult": "viewbox.envs.base",
+    "Box": "viewbox.envs.tools",
+    "Hidden": "viewbox.envs.tools",
     "Picture": "viewbox.envs.tools",
+    "Point": "viewbox.envs.tools",
     "Range": "viewbox.envs.tools",
+    "Tool": "viewbox.envs.tools",
+    "ToolOutput": "viewbox.envs.tools",
     "tool": "viewbox.envs.tools",
     "ConfigError": "viewbox.errors",
     "ImageError": "viewbox.errors",
@@ -62,8 +67,13 @@ if TYPE_CHECKING:
     from viewbox.envs.base import BaseMultiTurnEnv as BaseMultiTurnEnv
     from viewbox.envs.base import Reply as Reply
     from viewbox.envs.base import StepResult as StepResult
+    from viewbox.envs.tools import Box as Box
+    from viewbox.envs.tools import Hidden as Hidden
     from viewbox.envs.tools import Picture as Picture
+    from viewbox.envs.tools import Point as Point
     from viewbox.envs.tools import Range as Range
+    from viewbox.envs.tools import Tool as Tool
+    from viewbox.envs.tools import ToolOutput as ToolOutput
     from viewbox.envs.tools import tool as tool
     from viewbox.errors import ConfigError as ConfigError
     from viewbox.errors import ImageError as ImageError

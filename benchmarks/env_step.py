@@ -31,7 +31,7 @@ from PIL import Image
 from pydantic import BaseModel
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.tools import Outcome, Tool
+from viewbox.envs.tools import ToolOutput
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
 from viewbox.records import Episode, Message, Task
@@ -43,9 +43,9 @@ KB_AN_EPISODE = 50
 SIDE = 512
 
 
-def tick(view: View) -> Outcome:
+def tick(view: View) -> ToolOutput:
     """Does nothing."""
-    return Outcome(None, "ticked", {"n": 1})
+    return ToolOutput("ticked", {"n": 1})
 
 
 async def search(query: str) -> str:
@@ -67,8 +67,7 @@ class Bench(BaseMultiTurnEnv):
     name = "bench"
     answer: ClassVar = Finding
     boxes = ("bbox",)
-    own_tools: ClassVar = (Tool.of(tick), Tool.of(search), Tool.of(look_up))
-    tools = ("zoom", "crop", "adjust_contrast", "reset", "tick", "search", "look_up")
+    tools = ("zoom", "crop", "adjust_contrast", "reset", tick, search, look_up)
     max_turns = 10
 
     def default_reward(self) -> ExactMatchReward:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.tools import Outcome, Tool
+from viewbox.envs.tools import ToolOutput
 from viewbox.images.view import View
 from viewbox.records import Episode, Task
 from viewbox.rewards import ExactMatchReward
@@ -50,17 +50,16 @@ class Looks(BaseMultiTurnEnv):
     """A picture, and a tool that shows another. `alone`: no two episodes have the same prompt, from its first words."""
 
     name = "looks"
-    tools = ("look",)
     max_turns = 6
     boundary = False
 
     def __init__(self, case: Case, alone: bool = False) -> None:
-        def look(view: View) -> Outcome:
+        def look(view: View) -> ToolOutput:
             """Shows a part of the picture."""
-            return Outcome(None, "looked", {}, image=picture(int(view.source.pixels[0, 0]), case.tool_side))
+            return ToolOutput("looked", image=picture(int(view.source.pixels[0, 0]), case.tool_side))
 
-        self.__dict__.update(_case=case, _alone=alone, own_tools=(Tool.of(look),))
-        super().__init__(max_pixels=(case.side * 2 * PATCH) ** 2)
+        self.__dict__.update(_case=case, _alone=alone)
+        super().__init__(tools=(look,), max_pixels=(case.side * 2 * PATCH) ** 2)
 
     @property
     def group(self) -> int:

@@ -35,7 +35,7 @@ from pydantic import BaseModel
 
 from viewbox.envs import concurrency
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.tools import Outcome, Tool
+from viewbox.envs.tools import ToolOutput
 from viewbox.frozen import thaw
 from viewbox.images.view import View
 from viewbox.records import Episode, Task
@@ -59,20 +59,20 @@ SHORT = 0.4  # seconds an episode may take in the rounds where that is too littl
 KEPT = 2**17  # bytes of vision features: less than those of all pictures
 
 
-def look(view: View) -> Outcome:
+def look(view: View) -> ToolOutput:
     """Shows another picture."""
-    return Outcome(None, "looked", image=255 - view.source.pixels[::2])
+    return ToolOutput("looked", image=255 - view.source.pixels[::2])
 
 
-def trip(view: View) -> Outcome:
+def trip(view: View) -> ToolOutput:
     """Raises."""
     raise KeyError("no such row")
 
 
-def stare(view: View) -> Outcome:
+def stare(view: View) -> ToolOutput:
     """Hangs in a thread."""
     time.sleep(HANGS)
-    return Outcome(None, "too late")
+    return ToolOutput("too late")
 
 
 async def muse(query: str) -> str:
@@ -109,8 +109,7 @@ class Soak(BaseMultiTurnEnv):
 
     name = "soak"
     answer = Seen
-    own_tools = (Tool.of(look), Tool.of(trip), Tool.of(stare), Tool.of(muse))
-    tools = ("look", "trip", "stare", "muse")
+    tools = (look, trip, stare, muse)
     tool_time_limit = LIMIT
     max_turns = 3
     max_pixels = SIDE * SIDE

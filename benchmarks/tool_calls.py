@@ -16,7 +16,7 @@ import numpy as np
 
 from viewbox.envs import concurrency
 from viewbox.envs.sanitize import boundary, clean, wrapped
-from viewbox.envs.tools import Picture, Tool, answer
+from viewbox.envs.tools import Picture, Tool, call_stateless
 from viewbox.images.view import View
 
 CALLS, ROUNDS = 2000, 7
@@ -51,15 +51,17 @@ async def all_at_once(call: Callable[[], Awaitable[object]]) -> float:
 
 async def calls() -> dict[str, float]:
     view = View.of(np.zeros((64, 64), np.uint8))
-    plain, awaited = Tool.of(quiet), Tool.of(quiet_too)
+    plain, awaited = Tool.from_function(quiet), Tool.from_function(quiet_too)
     named = {"image": "image_1"}
     return {
         "run_us": await one_after_the_other(lambda: concurrency.run(int, limit=60)),
         "to_thread_us": await one_after_the_other(lambda: asyncio.to_thread(int)),
         "run_at_once_us": await all_at_once(lambda: concurrency.run(int, limit=60)),
-        "answer_us": await one_after_the_other(lambda: answer(plain, named, pictures=lambda name: view, limit=60)),
+        "answer_us": await one_after_the_other(
+            lambda: call_stateless(plain, named, find_picture=lambda name: view, timeout=60)
+        ),
         "answer_async_us": await one_after_the_other(
-            lambda: answer(awaited, named, pictures=lambda name: view, limit=60)
+            lambda: call_stateless(awaited, named, find_picture=lambda name: view, timeout=60)
         ),
     }
 

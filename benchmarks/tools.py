@@ -133,7 +133,7 @@ class Ours:
         self.view = self.overview = replace(self.overview)  # nothing is kept from the last call
         self.view.values()  # what a view that has been shown keeps
         if row.before is not None:
-            self.view, _ = tools.call(row.before[0], self.view, row.before[1])
+            self.view, _ = tools.call_stateful(row.before[0], self.view, row.before[1])
         self.view.values()  # what a view that has been shown keeps
 
     async def run(self, row: Row) -> None:
@@ -141,13 +141,13 @@ class Ours:
 
     def _plain(self, row: Row) -> None:
         """What `tools.call` does up to the pixels, before they are named and encoded."""
-        tool = tools.get(row.tool)
-        outcome = tool.run(self.view, **tool.arguments(row.arguments, "unit", self.view.size))
+        tool = tools.get_tool(row.tool)
+        outcome = tool.function(self.view, **tool.check_arguments(row.arguments, "unit", self.view.size))
         if outcome.view is not None:
             outcome.view.shown()
 
     def _encoded(self, row: Row) -> None:
-        _, result = tools.call(row.tool, self.view, row.arguments)
+        _, result = tools.call_stateful(row.tool, self.view, row.arguments)
         assert result.error is None, result.error
         assert result.text
         result.data_url()

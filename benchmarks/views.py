@@ -88,7 +88,7 @@ def chain(view: View, seed: int, length: int = LENGTH) -> list[Step]:
     for _ in range(20 * length):
         name = draw.choice(names)
         arguments = DRAWS[name](draw)
-        after, result = tools.call(name, view, arguments)
+        after, result = tools.call_stateful(name, view, arguments)
         if result.error is None and after is not view:
             view = after
             steps.append((name, arguments))
@@ -102,7 +102,7 @@ def play(view: View, steps: list[Step]) -> list[float]:
     spent = []
     for name, arguments in steps:
         started = time.perf_counter()
-        view, result = tools.call(name, view, arguments)
+        view, result = tools.call_stateful(name, view, arguments)
         spent.append(1000 * (time.perf_counter() - started))
         assert result.error is None, result.error
     return spent

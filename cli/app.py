@@ -196,21 +196,24 @@ def tools(
 @tools_app.command("try")
 def try_tools(
     image: Annotated[str, typer.Argument(help="a picture, DICOM, NIfTI or .npy file, or a folder of slices")],
-    calls: Annotated[list[str], typer.Argument(help="TOOL name=value … TOOL name=value …", metavar="CALLS...")],
-    out: Annotated[str, typer.Option(help="the picture to write: what is shown last")] = "view.png",
+    calls: Annotated[
+        list[str] | None, typer.Argument(help="TOOL name=value … TOOL name=value …", metavar="[CALLS]...")
+    ] = None,
+    out: Annotated[str, typer.Option(help="file for the picture that is shown last")] = "view.png",
     max_pixels: Annotated[int, typer.Option(min=256, help="largest view, width x height")] = 512 * 512,
     coordinates: Annotated[Frame, typer.Option(help="how points and boxes are written")] = "unit",
 ) -> None:
     """Apply tools to an image: `viewbox tools try scan.dcm zoom factor=2 crop box=0.1,0.1,0.5,0.5`.
 
-    Prints what a model would read after each call. Ends with 2 at the first call that fails; nothing is written then.
+    Prints what a model would read after each call. Stops with status 2 at the first failed call and writes nothing.
+    Without a call, shows the image as it is first seen.
     """
-    from viewbox.cli.tools import run
+    from viewbox.cli.tools import try_calls
 
-    steps = run(image, calls, out=out, coordinates=coordinates, max_pixels=max_pixels)
-    for step in steps:
-        typer.echo(step.text)
-    if steps and steps[-1].error is not None:
+    results = try_calls(image, calls or [], out=out, coordinates=coordinates, max_pixels=max_pixels)
+    for result in results:
+        typer.echo(result.text)
+    if results[-1].error is not None:
         raise typer.Exit(2)
     typer.echo(out)
 
@@ -222,9 +225,9 @@ def sheet(
 ) -> None:
     """Draw every tool on one image."""
     from viewbox.cli.docs.tool_sheet import draw, example
-    from viewbox.cli.tools import save
+    from viewbox.cli.tools import save_picture
 
-    save(draw(image or example()), out)
+    save_picture(draw(image or example()), out)
     typer.echo(out)
 
 
@@ -259,9 +262,9 @@ def try_reward(
 def reward_sheet(out: Annotated[str, typer.Option(help="the PNG to write")] = "rewards.png") -> None:
     """Draw every reward on an example."""
     from viewbox.cli.docs.reward_sheet import draw
-    from viewbox.cli.tools import save
+    from viewbox.cli.tools import save_picture
 
-    save(draw(), out)
+    save_picture(draw(), out)
     typer.echo(out)
 
 

@@ -17,16 +17,16 @@ from weakref import WeakValueDictionary
 import numpy as np
 from cachetools import LRUCache, cached
 from PIL import Image
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
-from viewbox.envs import answers, concurrency, history, loop, settings, tools
+from viewbox.envs import answers, concurrency, history, loop, settings
 from viewbox.envs.parsing.reply import Shape
 from viewbox.envs.prompts import templates
 from viewbox.envs.prompts.templates import Prompts
 from viewbox.envs.rules import Rules
 from viewbox.envs.state import EpisodeState, Reply, StepResult
 from viewbox.envs.task_images import Images, opened
-from viewbox.envs.tools import Tool
+from viewbox.envs.tools import TOOLS, Tool, collect_tools, to_tool_names
 from viewbox.errors import ConfigError, ToolError, describe_unknown
 from viewbox.frozen import FrozenDict
 from viewbox.images.coordinates import Coordinates, needs_size, unit_name
@@ -54,9 +54,11 @@ class BaseMultiTurnEnv(Rules):
     boxes: ClassVar[tuple[str, ...]] = ()  # answer fields that hold a box, in the frame of the (first) original image
     view_field: ClassVar[str | None] = None  # the answer's field that names the view its boxes were seen in, by number
     metrics: ClassVar[Mapping[str, Metric]] = {}  # of many episodes together, by name: what a paper would report
-    own_tools: ClassVar[tuple[Tool, ...]] = ()  # beside viewbox's, which they win over where names are equal
 
-    tools: Annotated[tuple[str, ...], Field(description="names of the tools the model may call")] = (
+    # A class may also list functions and `Tool`s here; an instance holds their names. They win over built-in tools.
+    tools: Annotated[
+        tuple[str, ...], BeforeValidator(to_tool_names), Field(description="names of the tools the model may call")
+    ] = (
         "zoom",
         "crop",
         "adjust_contrast",
@@ -84,7 +86,10 @@ class BaseMultiTurnEnv(Rules):
         if self.max_turns > MAX_TURNS_CEILING:
             warnings.warn(f"max_turns = {self.max_turns}: clamped to {MAX_TURNS_CEILING}", stacklevel=2)
             self.__dict__["max_turns"] = MAX_TURNS_CEILING
-        self.__dict__["_toolbox"] = {**tools.TOOLS, **{one.name: one for one in self.own_tools}}
+        listed = [*(vars(cls).get("tools", ()) for cls in reversed(type(self).__mro__)), given.get("tools", ())]
+        self.__dict__["_toolbox"] = TOOLS | {
+            name: item for items in listed for name, item in collect_tools(items).items()
+        }
         for name in self.tools:
             if name not in self._toolbox:  # type: ignore[attr-defined]
                 raise ConfigError(f"{self.name}: {describe_unknown('tool', name, self._toolbox)}", key="tools")  # type: ignore[attr-defined]
@@ -228,7 +233,7 @@ class BaseMultiTurnEnv(Rules):
     def _schemas(self, names: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
         if self.max_turns == 1:
             return ()
-        one = {name: self.tool(name).schema(self.coordinates, max_calls=self.limit(name)) for name in names}
+        one = {name: self.tool(name).build_schema(self.coordinates, max_calls=self.limit(name)) for name in names}
         return tuple(FrozenDict(schema) for schema in one.values())
 
     def opening(self, task: Task) -> str:

@@ -13,7 +13,7 @@ from viewbox.envs.parsing.reply import ParsedCall
 from viewbox.envs.sanitize import clean
 from viewbox.envs.settings import replace
 from viewbox.envs.state import EpisodeState
-from viewbox.envs.tools.results import too_long
+from viewbox.envs.tools.results import build_timeout_result
 from viewbox.errors import ImageError, ToolError, describe_unknown
 from viewbox.images.source import Source
 from viewbox.images.view import View
@@ -38,7 +38,7 @@ async def run_calls(env: "BaseMultiTurnEnv", state: EpisodeState, calls: Sequenc
         for place, (parsed, error) in enumerate(zip(calls, errors, strict=True)):
             if error is not None:
                 results[place] = ToolResult(parsed.call.name or "tool_call", error=error)
-            elif env.tool(parsed.call.name).viewer:
+            elif env.tool(parsed.call.name).stateful:
                 viewer.append(place)
             elif len(ran) == 1:  # most replies: it needs no task of its own
                 await _free(env, state, parsed, place, before, hidden[place], results)
@@ -63,7 +63,7 @@ def _refusal(env: "BaseMultiTurnEnv", state: EpisodeState, parsed: ParsedCall, p
     if parsed.error is not None:
         return parsed.error
     if place >= env.calls_per_reply:
-        return f"not run: at most {tools.times(env.calls_per_reply)} in one reply"
+        return f"not run: at most {tools.format_calls(env.calls_per_reply)} in one reply"
     if name not in state.tools:
         return describe_unknown("tool", name, state.tools)
     used_up = _used_up(env, state, name)
@@ -75,13 +75,13 @@ def _refusal(env: "BaseMultiTurnEnv", state: EpisodeState, parsed: ParsedCall, p
 def _used_up(env: "BaseMultiTurnEnv", state: EpisodeState, name: str) -> str | None:
     """Why a tool may not be called any more, in words; None where it may."""
     if env.total_calls is not None and state.calls.total() >= env.total_calls:
-        return f"no tool may be called any more: {tools.times(env.total_calls)} were allowed in all; give the answer"
+        return f"Tool budget used up ({tools.format_calls(env.total_calls)}). Give your final answer now."
     limit = env.limit(name)
     if limit is None or state.calls[name] < limit:
         return None
     left = [one for one in state.tools if (most := env.limit(one)) is None or state.calls[one] < most]
     others = f"still allowed: {', '.join(left)}" if left else "give the answer"
-    return f"{name} may not be called any more: {tools.times(limit)} were allowed; {others}"
+    return f"{name} may not be called any more: {tools.format_calls(limit)} were allowed; {others}"
 
 
 def _hidden(env: "BaseMultiTurnEnv", state: EpisodeState, name: str) -> Mapping[str, Any]:
@@ -98,10 +98,10 @@ async def _viewer(
     given = {"coordinates": env.coordinates, "hidden": hidden}
     try:
         view, result = await concurrency.run(
-            tools.call, env.tool(name), state.view, parsed.call.arguments, limit=env.tool_time_limit, **given
+            tools.call_stateful, env.tool(name), state.view, parsed.call.arguments, limit=env.tool_time_limit, **given
         )
     except TimeoutError:
-        return too_long(name, env.tool_time_limit)
+        return build_timeout_result(name, env.tool_time_limit)
     if result.success:
         state.view = view
     return result
@@ -122,13 +122,13 @@ async def _free(
     def picture(reference: str) -> View:
         return named(reference, state.images, before, env)
 
-    results[place] = await tools.answer(
+    results[place] = await tools.call_stateless(
         env.tool(name),
         parsed.call.arguments,
-        pictures=picture,
+        find_picture=picture,
         hidden=hidden,
         coordinates=env.coordinates,
-        limit=env.tool_time_limit,
+        timeout=env.tool_time_limit,
         max_pixels=env.max_pixels,
         multiple=env.pixel_multiple,
     )
@@ -156,7 +156,7 @@ def _numbered(env: "BaseMultiTurnEnv", state: EpisodeState, result: ToolResult, 
         return result
     number = len(state.views) if env.numbers_views(state.tools) else None
     if view is not None:
-        told = tools.located(result, view, env.coordinates, number)
+        told = tools.add_shown_box(result, view, env.coordinates, number)
         if told is not result:
             state.views.append(view)
         return told

@@ -41,7 +41,7 @@ def test_every_registered_tool_is_timed_or_known_to_have_no_counterpart():
 def test_the_arguments_of_a_row_are_accepted(row):
     view = View.of(TIMED.picture(64))
     for name, arguments in filter(None, (row.before, (row.tool, row.arguments))):
-        view, result = tools.call(name, view, arguments)
+        view, result = tools.call_stateful(name, view, arguments)
         assert result.error is None
 
 
@@ -69,10 +69,8 @@ def test_every_tool_that_changes_the_view_is_drawn_in_chains():
     view = View.of(VIEWS.picture(64))
     reading = {row.tool for row in TIMED.ROWS} - set(VIEWS.DRAWS)
     for row in (row for row in TIMED.ROWS if row.tool in reading):
-        assert (
-            tools.get(row.tool).run(view, **tools.get(row.tool).arguments(row.arguments, "unit", view.size)).view
-            is None
-        )
+        tool = tools.get_tool(row.tool)
+        assert tool.function(view, **tool.check_arguments(row.arguments, "unit", view.size)).view is None
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -84,7 +82,7 @@ def test_a_chain_of_a_seed_plays_on_a_small_image(seed):
 
 
 def test_a_chain_mixes_geometry_and_intensity():
-    families = {tools.get(name).family for name, _ in VIEWS.chain(View.of(VIEWS.picture(128)), 0)}
+    families = {tools.get_tool(name).family for name, _ in VIEWS.chain(View.of(VIEWS.picture(128)), 0)}
     assert {"geometry", "intensity"} <= families
 
 
@@ -100,7 +98,7 @@ def test_what_is_drawn_is_within_the_ranges_of_the_tools():
     for name in set(VIEWS.DRAWS) & set(tools.TOOLS):
         for _ in range(20):
             given = VIEWS.DRAWS[name](draw)
-            assert set(tools.get(name).arguments(given, "unit", view.size)) == set(given)
+            assert set(tools.get_tool(name).check_arguments(given, "unit", view.size)) == set(given)
 
 
 def test_every_kind_of_step_that_is_timed_is_what_its_name_says():

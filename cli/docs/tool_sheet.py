@@ -13,8 +13,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from viewbox.cli.docs import tools_page
 from viewbox.cli.tools import Call
-from viewbox.envs.tools.apply import Applied, chain, view_of
-from viewbox.envs.tools.tool import Tool
+from viewbox.envs.tools import Tool
+from viewbox.envs.tools.apply import apply_tools, open_view
 from viewbox.images.source import Source
 from viewbox.images.view import View
 
@@ -63,22 +63,22 @@ def example() -> str:
 
 def cells(image: str | Source) -> list[Cell]:
     """A cell for every tool that applies, family by family; the image itself, untouched, is the first of them."""
-    start = view_of(image)
+    start = open_view(image)
     source = start.source
     about = f"{source.width}x{source.height} pixels, {source.pixels.dtype}{f', {source.unit}' if source.unit else ''}"
     families = tools_page.families()
     if source.volume is None:
         families.pop("volumes", None)  # there is no slice to choose
-    found = [_cell(one, start) for members in families.values() for one in members if one.viewer]
+    found = [_cell(one, start) for members in families.values() for one in members if one.stateful]
     return [Cell("the image", "", "", start.render(), about), *found]
 
 
 def _cell(one: Tool, start: View) -> Cell:
     given = dict(EXAMPLES.get(one.name, {}))
     before = [BEFORE] if one.name in ("undo", "reset") else []
-    step: Applied = chain(start, [*before, (one.name, given)], hidden={"images": [start.source]})[-1]
+    _, result = apply_tools(start, [*before, (one.name, given)], hidden={"images": [start.source]})[-1]
     arguments = " ".join(f"{name}={_written(value)}" for name, value in given.items())
-    return Cell(one.name, arguments, one.family, step.image, step.text)
+    return Cell(one.name, arguments, one.family, None if result.image is None else result.image.open(), result.text)
 
 
 def _written(value: Any) -> str:

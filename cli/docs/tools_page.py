@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from viewbox.envs.tools.arguments import between
-from viewbox.envs.tools.tool import TOOLS, Tool, times
+from viewbox.envs.tools import TOOLS, Tool, format_calls
+from viewbox.envs.tools.arguments import describe_range
 from viewbox.images.coordinates import Coordinates, unit_name
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ at their native depth. Every result says which box of the open image is shown (`
 
 An environment limits calls by `max_calls: {zoom: 3}` and `total_calls: 8`; `tools_of(task)` switches tools off for a
 task. `viewbox tools try IMAGE zoom factor=2 crop box=0.1,0.1,0.5,0.5` tries them from the shell, and
-`viewbox.envs.tools.apply("zoom", image, factor=2)` from Python."""
+`viewbox.envs.tools.apply_tool("zoom", image, factor=2)` from Python."""
 
 PACKAGE = "viewbox.envs.tools.builtin."
 ORDER = ("geometry", "windows", "intensity", "filters", "symmetry", "analysis", "volumes")  # then any other
@@ -39,7 +39,7 @@ def families() -> dict[str, list[Tool]]:
     """The tools that viewbox brings, by family, in the order they are written."""
     found: dict[str, list[Tool]] = {family: [] for family in ORDER}
     for one in TOOLS.values():
-        if one.run.__module__.startswith(PACKAGE):
+        if one.function.__module__.startswith(PACKAGE):
             found.setdefault(one.family, []).append(one)
     return {family: members for family, members in found.items() if members}
 
@@ -55,7 +55,7 @@ def markdown() -> str:
     for family, members in families().items():
         parts += [f"## {family.capitalize()}", about(family)]
         for one in members:
-            limit = "" if one.max_calls is None else f" At most {times(one.max_calls)} in an episode."
+            limit = "" if one.max_calls is None else f" At most {format_calls(one.max_calls)} in an episode."
             parts += [f"### `{one.name}`", one.description + limit, _arguments(one)]
     return "\n\n".join(parts) + "\n"
 
@@ -87,7 +87,7 @@ def takes(spec: Mapping[str, Any], coordinates: Coordinates | None = None) -> st
         *others, last = map(str, spec["enum"])
         return f"{', '.join(others)} or {last}" if others else last
     words = {"number": "a number", "integer": "a whole number", "boolean": "true or false", "string": "text"}
-    return ", ".join(part for part in (words[spec["type"]], between(spec)) if part)
+    return ", ".join(part for part in (words[spec["type"]], describe_range(spec)) if part)
 
 
 def _default(one: Tool, name: str) -> str:

@@ -1,35 +1,41 @@
-"""The viewer's tools, one family a file; importing this package registers them all. Others are made by an author."""
+"""The viewer's tools, and how an author declares more of them.
 
-from viewbox.envs.tools.apply import Applied, apply, chain, located
-from viewbox.envs.tools.arguments import Stated
+`tool` registers a function, `Tool` describes one, `ToolOutput` is what it returns; `call_stateful` and `call_stateless`
+run it, `apply_tool` runs it outside an episode. Importing this package registers the built-in tools.
+"""
+
+from viewbox.envs.tools.apply import apply_tool, apply_tools, open_view
+from viewbox.envs.tools.arguments import Box, Hidden, Picture, Point, Range
 from viewbox.envs.tools.builtin import analysis, filters, geometry, intensity, symmetry, volumes, windows
-from viewbox.envs.tools.calling import Found, answer
-from viewbox.envs.tools.tool import TOOLS, Box, Hidden, Outcome, Picture, Point, Range, Tool, call, get, times, tool
+from viewbox.envs.tools.calling import call_stateful, call_stateless
+from viewbox.envs.tools.results import ToolOutput, ViewFractions, add_shown_box
+from viewbox.envs.tools.tool import TOOLS, Tool, collect_tools, format_calls, get_tool, to_tool_names, tool
 
 __all__ = [
     "TOOLS",
-    "Applied",
     "Box",
-    "Found",
     "Hidden",
-    "Outcome",
     "Picture",
     "Point",
     "Range",
-    "Stated",
     "Tool",
+    "ToolOutput",
+    "ViewFractions",
+    "add_shown_box",
     "analysis",
-    "answer",
-    "apply",
-    "call",
-    "chain",
+    "apply_tool",
+    "apply_tools",
+    "call_stateful",
+    "call_stateless",
+    "collect_tools",
     "filters",
+    "format_calls",
     "geometry",
-    "get",
+    "get_tool",
     "intensity",
-    "located",
+    "open_view",
     "symmetry",
-    "times",
+    "to_tool_names",
     "tool",
     "volumes",
     "windows",

@@ -1,38 +1,26 @@
-"""Tools outside an episode: one call, or a chain of them, on whatever holds an image.
+"""Tools outside an episode: one call, or a chain of calls, on any image.
 
-For notebooks, tests and the command line; what is read and seen is what a model in an episode reads and sees.
+For notebooks, tests and the command line. The results are exactly what a model in an episode reads and sees.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from viewbox.envs.tools.tool import call
-from viewbox.images.coordinates import Coordinates, from_unit
+from viewbox.envs.tools.calling import MAX_PIXELS, call_stateful
+from viewbox.envs.tools.results import add_shown_box
+from viewbox.images.coordinates import Coordinates
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.records import ToolResult
 
 Openable = str | Path | Image.Image | np.ndarray | Source | View
-MAX_PIXELS = 512 * 512
 
 
-@dataclass(frozen=True)
-class Applied:
-    """What a call gave: the view after it (the one before, where it failed), and what the model sees and reads."""
-
-    view: View
-    image: Image.Image | None  # None: there is nothing to see, as after an error
-    text: str
-    facts: Mapping[str, Any]
-    error: str | None
-
-
-def apply(
+def apply_tool(
     name: str,
     image: Openable,
     /,
@@ -41,69 +29,47 @@ def apply(
     max_pixels: int = MAX_PIXELS,
     hidden: Mapping[str, Any] | None = None,
     **arguments: Any,
-) -> Applied:
-    """One tool on one image: a path (any file that viewbox opens), a PIL image, an array, a `Source` or a `View`.
+) -> tuple[View, ToolResult]:
+    """Calls one stateful tool on an image; returns the view after the call and the result.
 
-    `max_pixels` is the budget of a view of anything but a `View`; `hidden` are arguments the environment gives. What is
-    wrong with the call is in `.error`, in words; raises `ImageError` for an image that cannot be opened.
+    `image` is a path (any file that viewbox opens), a PIL image, an array, a `Source` or a `View`. `max_pixels` bounds
+    the view unless `image` is a `View`. `hidden` are arguments that the environment would fill in. What is wrong with
+    the call is in `result.error`. Raises `ImageError` if the image cannot be opened.
 
-    >>> result = apply("crop", Image.new("L", (100, 100)), box=[0.1, 0.1, 0.6, 0.6])
-    >>> result.image.size, result.facts["area_percentage"]
+    >>> view, result = apply_tool("crop", Image.new("L", (100, 100)), box=[0.1, 0.1, 0.6, 0.6])
+    >>> result.image.open().size, result.facts["area_percentage"]
     ((50, 50), 25.0)
     >>> result.text
     'cropped (original_size: [100, 100], new_size: [50, 50], area_percentage: 25.0, shows: [0.1, 0.1, 0.6, 0.6])'
     """
-    return _step(name, view_of(image, max_pixels), arguments, coordinates, hidden)
+    calls = [(name, arguments)]
+    return apply_tools(image, calls, coordinates=coordinates, max_pixels=max_pixels, hidden=hidden)[0]
 
 
-def _step(
-    name: str,
-    view: View,
-    arguments: Mapping[str, Any],
-    coordinates: Coordinates,
-    hidden: Mapping[str, Any] | None = None,
-) -> Applied:
-    after, result = call(name, view, arguments, coordinates=coordinates, hidden=hidden)
-    picture = None if result.image is None else result.image.open()
-    return Applied(after, picture, located(result, after, coordinates).text, result.facts, result.error)
-
-
-def chain(
+def apply_tools(
     image: Openable,
     calls: Iterable[tuple[str, Mapping[str, Any]]],
     *,
     coordinates: Coordinates = "unit",
     max_pixels: int = MAX_PIXELS,
     hidden: Mapping[str, Any] | None = None,
-) -> list[Applied]:
-    """Calls one after the other, each on the view that the one before left; the first that fails is the last.
+) -> list[tuple[View, ToolResult]]:
+    """Calls stateful tools in order, each on the view that the one before left; stops after the first error.
 
-    >>> steps = chain(Image.new("L", (80, 40)), [("zoom", {"factor": 2}), ("crop", {"box": [0, 0, 1, 1]})])
-    >>> [step.view.size for step in steps]
+    >>> steps = apply_tools(Image.new("L", (80, 40)), [("zoom", {"factor": 2}), ("crop", {"box": [0, 0, 1, 1]})])
+    >>> [view.size for view, result in steps]
     [(80, 40), (40, 20)]
     """
-    view = view_of(image, max_pixels)
-    steps: list[Applied] = []
+    view = open_view(image, max_pixels)
+    steps: list[tuple[View, ToolResult]] = []
     for name, arguments in calls:
-        steps.append(_step(name, view, arguments, coordinates, hidden))
-        if steps[-1].error is not None:
+        view, result = call_stateful(name, view, arguments, coordinates=coordinates, hidden=hidden)
+        steps.append((view, add_shown_box(result, view, coordinates)))
+        if result.error is not None:
             break
-        view = steps[-1].view
     return steps
 
 
-def view_of(image: Openable, max_pixels: int = MAX_PIXELS) -> View:
-    """The overview of an image however it is given; a `View` as it is."""
+def open_view(image: Openable, max_pixels: int = MAX_PIXELS) -> View:
+    """The overview of an image; a `View` is returned as it is."""
     return image if isinstance(image, View) else View.of(Source.of(image), max_pixels=max_pixels)
-
-
-def located(result: ToolResult, view: View, coordinates: Coordinates, number: int | None = None) -> ToolResult:
-    """A result that also says which box of the open image its picture shows and, where views are numbered, its number.
-
-    A picture that is not of the view (a sheet of many slices) has no such box: it stays as it is.
-    """
-    if result.image is None or (result.image.width, result.image.height) != view.size:
-        return result
-    shows = from_unit(view.window, coordinates, view.reset().size)
-    facts = {**result.facts, "shows": shows} | ({} if number is None else {"view": number})
-    return replace(result, facts=facts)

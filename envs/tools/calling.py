@@ -1,169 +1,193 @@
-"""Tools beside the viewer's: searches, specialists, whatever is asked of a picture or of the world, not of the view.
+"""The one place that runs tools, stateful and stateless.
+
+Nothing that a tool does can raise here: whatever goes wrong becomes the `error` of that call's `ToolResult`.
 
     @tool
-    async def find_nodules(image: Picture, at_least: Annotated[float, Range(0, 1)] = 0.5) -> Found:
+    async def find_nodules(image: Picture, at_least: Annotated[float, Range(0, 1)] = 0.5) -> ToolOutput:
         "Nodules in a chest X-ray, with a box each."
 
-They run at the same time as the other calls of a reply: an `async def` on the event loop, a `def` in a thread. Pictures
-come by reference: the model writes "view_3", the function is given the `View` (what is shown, and through `.source`
-the native pixels).
+A stateless tool runs at the same time as the other calls of a reply: an `async def` on the event loop, a `def` in a
+thread. The model names a picture ("view_3"), and the function receives the `View` (its `.source` holds the native
+pixels).
 """
 
 import asyncio
-import inspect
+import json
 import logging
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from PIL import Image
-
 from viewbox.envs import concurrency
-from viewbox.envs.tools.results import GO_ON, shown_picture, stated_facts, storable, too_long
-from viewbox.envs.tools.tool import Tool, failure, mapping, own
+from viewbox.envs.tools.results import (
+    ToolOutput,
+    build_failure,
+    build_timeout_result,
+    read_output,
+    render_image,
+    to_plain_facts,
+    to_storable_text,
+)
+from viewbox.envs.tools.tool import Tool, get_tool
 from viewbox.errors import ToolError
 from viewbox.images.coordinates import Coordinates
-from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.records import ToolResult
 
-__all__ = ["Found", "answer"]
-
 log = logging.getLogger("viewbox.envs")
 
-GRACE = 1.0  # seconds in which a tool that was told to stop may tidy up; then it is left to itself
-BUDGET = 512 * 512  # pixels
+GRACE = 1.0  # seconds that a cancelled tool has to clean up; after that it is abandoned
+MAX_PIXELS = 512 * 512
 
 
-@dataclass(frozen=True)
-class Found:
-    """What a free tool found: words, numbers and, perhaps, a picture to show (never a path).
+# ---------------------------------------------------------------------- stateful tools
+def call_stateful(
+    tool: str | Tool,
+    view: View,
+    arguments: Mapping[str, Any] | str,
+    *,
+    coordinates: Coordinates = "unit",
+    hidden: Mapping[str, Any] | None = None,
+) -> tuple[View, ToolResult]:
+    """Runs a stateful tool, given by itself or by its registered name, on a view.
 
-    A point or box among the facts is a `Stated`, in fractions of the first picture the tool was given: the model is
-    told it in its own coordinates.
+    Returns the view after the call and the result; after an error that is the old view. `arguments` come from the
+    model, `hidden` from the environment: the tool receives those that it declares.
+
+    >>> from PIL import Image
+    >>> view, result = call_stateful("zoom", View.of(Image.new("L", (64, 64))), {"factor": 9})
+    >>> result.error
+    'zoom: factor = 9: out of range; allowed: 0.5 to 4'
     """
+    name = tool if isinstance(tool, str) else tool.name
+    try:
+        tool = get_tool(tool) if isinstance(tool, str) else tool
+        if not tool.stateful:
+            raise ToolError(f"{name} is a stateless tool: it does not work on a view, and is called in episodes only")
+        checked = tool.check_arguments(parse_arguments(name, arguments), coordinates, view.size)
+        output = read_output(tool, tool.function(view, **checked, **_select_hidden(tool, hidden)))
+        image = output.image if output.view is None else output.view
+        shown = None if image is None else render_image(image, name)
+        facts = to_plain_facts(output.facts, coordinates, view.size)
+        return output.view or view, ToolResult(name, _describe_output(output), image=shown, facts=facts)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise
+        return view, build_failure(name, error)
 
-    text: str = ""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    image: Image.Image | np.ndarray | Source | View | None = None
 
-
-async def answer(
+# ---------------------------------------------------------------------- stateless tools
+async def call_stateless(
     tool: Tool,
     arguments: Mapping[str, Any] | str,
     *,
-    pictures: Callable[[str], View],
+    find_picture: Callable[[str], View],
     hidden: Mapping[str, Any] | None = None,
     coordinates: Coordinates = "unit",
-    limit: float | None = None,
-    max_pixels: int = BUDGET,
+    timeout: float | None = None,
+    max_pixels: int = MAX_PIXELS,
     multiple: int = 1,
 ) -> ToolResult:
-    """Runs a free tool. Whatever goes wrong is in the result's `error`; only a cancellation raises.
+    """Runs a stateless tool; only a cancellation raises.
 
-    Arguments are checked before anything runs. `pictures` finds a picture by the name the model wrote and raises
-    `ToolError` in words; it is called in a thread. After `limit` seconds the call is given up: a coroutine is
-    cancelled, a thread abandoned. A picture that is returned is shown at most `max_pixels` large.
+    Arguments are checked before anything runs. `find_picture` returns a picture by the name that the model wrote, or
+    raises `ToolError`; it is called in a thread. After `timeout` seconds the call ends: a coroutine is cancelled, a
+    thread is abandoned. A returned image is shown with at most `max_pixels` pixels and sides that are multiples of
+    `multiple`.
 
+    >>> import numpy as np
     >>> from viewbox.envs.tools.arguments import Picture
     >>> def mean(image: Picture) -> dict:
     ...     "The mean gray value."
     ...     return {"mean": image.gray().mean()}
-    >>> gray = View.of(np.full((2, 2), 7, np.uint8))
-    >>> asyncio.run(answer(Tool.of(mean), {"image": "view_0"}, pictures={"view_0": gray}.__getitem__)).text
+    >>> views = {"view_0": View.of(np.full((2, 2), 7, np.uint8))}
+    >>> call = call_stateless(Tool.from_function(mean), {"image": "view_0"}, find_picture=views.__getitem__)
+    >>> asyncio.run(call).text
     'found (mean: 7.0)'
     """
-    call = _Call(tool, arguments, pictures, hidden, coordinates, max_pixels, multiple)
+    call = _StatelessCall(tool, arguments, find_picture, hidden, coordinates, max_pixels, multiple)
     try:
-        if tool.awaited:
-            return await call.on_the_loop(limit)
-        return await concurrency.run(call.in_a_thread, limit=limit)
+        if tool.is_async:
+            return await call.run_on_loop(timeout)
+        return await concurrency.run(call.run_in_thread, limit=timeout)
     except concurrency.TookTooLong:
-        log.warning("tool %s took longer than %s s", tool.name, limit)
-        return too_long(tool.name, limit)
+        log.warning("tool %s took longer than %s s", tool.name, timeout)
+        return build_timeout_result(tool.name, timeout)
     except concurrency.Foreign as error:
-        return failure(tool.name, error.__cause__ or error)
+        return build_failure(tool.name, error.__cause__ or error)
     except Exception as error:
-        return failure(tool.name, error)
+        return build_failure(tool.name, error)
 
 
 @dataclass(frozen=True)
-class _Call:
+class _StatelessCall:
     tool: Tool
     arguments: Mapping[str, Any] | str
-    pictures: Callable[[str], View]
+    find_picture: Callable[[str], View]
     hidden: Mapping[str, Any] | None
     coordinates: Coordinates
     max_pixels: int
     multiple: int
 
-    def in_a_thread(self) -> ToolResult:
-        given = self.prepared()
-        return self.result(given, self.tool.run(**given))
+    def run_in_thread(self) -> ToolResult:
+        checked = self.check_arguments()
+        return self.build_result(checked, self.tool.function(**checked))
 
-    async def on_the_loop(self, limit: float | None) -> ToolResult:
-        """Pictures in a thread all the same: opening one, or scaling it, takes a while."""
-        given = await concurrency.run(self.prepared, limit=limit) if self.tool.takes_pictures else self.prepared()
-        said = await _within(limit, self.tool, given)
-        if isinstance(said, Found) and said.image is not None:
-            return await concurrency.run(self.result, given, said, limit=limit)
-        return self.result(given, said)
+    async def run_on_loop(self, timeout: float | None) -> ToolResult:
+        """Runs a coroutine function. Pictures are opened and drawn in a thread: that may take a while."""
+        if self.tool.takes_pictures:
+            checked = await concurrency.run(self.check_arguments, limit=timeout)
+        else:
+            checked = self.check_arguments()
+        returned = await _await_within(timeout, self.tool, checked)
+        if isinstance(returned, ToolOutput) and returned.image is not None:
+            return await concurrency.run(self.build_result, checked, returned, limit=timeout)
+        return self.build_result(checked, returned)
 
-    def prepared(self) -> dict[str, Any]:
-        """What the function is given."""
-        if self.tool.viewer:
-            raise ToolError(f"{self.tool.name} is a viewer's tool: it works on the view, not beside it")
-        given = mapping(self.tool.name, self.arguments)
-        return self.tool.arguments(given, self.coordinates, None, self.pictures) | own(self.tool, self.hidden)
+    def check_arguments(self) -> dict[str, Any]:
+        """What the function is called with."""
+        if self.tool.stateful:
+            raise ToolError(f"{self.tool.name} is a stateful tool: it works on the view, not beside it")
+        arguments = parse_arguments(self.tool.name, self.arguments)
+        checked = self.tool.check_arguments(arguments, self.coordinates, None, self.find_picture)
+        return checked | _select_hidden(self.tool, self.hidden)
 
-    def result(self, given: Mapping[str, Any], said: Any) -> ToolResult:
-        """What the function returned, as a record."""
-        name, found = self.tool.name, _found(self.tool.name, said)
+    def build_result(self, checked: Mapping[str, Any], returned: Any) -> ToolResult:
+        """What the function returned, as a record. Its facts refer to the first picture of the call."""
+        name, output = self.tool.name, read_output(self.tool, returned)
         kinds = {key: spec.get("x-kind") for key, spec in self.tool.parameters.items()}
-        seen = [given[key] for key, kind in kinds.items() if kind == "picture" and key in given]
-        facts = stated_facts(found.facts, self.coordinates, seen[0].size if seen else (1, 1))
-        picture = None if found.image is None else shown_picture(found.image, name, self.max_pixels, self.multiple)
-        words = storable(found.text) or ("found" if facts else "done")
-        return ToolResult(name, words, image=picture, facts=facts)
+        pictures = [checked[key] for key, kind in kinds.items() if kind == "picture" and key in checked]
+        facts = to_plain_facts(output.facts, self.coordinates, pictures[0].size if pictures else (1, 1))
+        shown = None if output.image is None else render_image(output.image, name, self.max_pixels, self.multiple)
+        return ToolResult(name, _describe_output(output), image=shown, facts=facts)
 
 
-def _found(name: str, said: Any) -> Found:
-    """What a function returned as `Found`; raises `ToolError` for what is none of the things it may return."""
-    if inspect.iscoroutine(said):
-        said.close()  # nobody will await it
-    found = Found(said) if isinstance(said, str) else Found(facts=said) if isinstance(said, Mapping) else said
-    if isinstance(found, Found) and isinstance(found.text, str) and isinstance(found.facts, Mapping):
-        return found
-    log.error("tool %s returned %s; allowed: a string, a mapping of facts, Found(text, facts, image)", name, type(said))
-    raise ToolError(f"{name} returned nothing that can be read ({type(said).__name__}); {GO_ON}")
-
-
-async def _within(limit: float | None, tool: Tool, given: Mapping[str, Any]) -> Any:
+async def _await_within(timeout: float | None, tool: Tool, checked: Mapping[str, Any]) -> Any:
     """What the coroutine function returns; raises what it raises, and `TookTooLong`.
 
-    It runs in a task of its own, so that one which takes no notice of a cancellation holds nobody up.
+    It runs in its own task, so that a tool which ignores its cancellation does not hold up the others.
     """
-    task = asyncio.create_task(_outcome(tool, given))
+    task = asyncio.create_task(_capture_outcome(tool, checked))
     try:
-        await asyncio.wait({task}, timeout=limit)
+        await asyncio.wait({task}, timeout=timeout)
         if not task.done():
             raise concurrency.TookTooLong
     finally:
         if not task.done():
             task.cancel()
             if not (await asyncio.wait({task}, timeout=GRACE))[0]:
-                log.warning("tool %s goes on although it was told to stop", tool.name)
-    said, error = task.result()
+                log.warning("tool %s ignores its cancellation and is still running", tool.name)
+    returned, error = task.result()
     if error is not None:
         raise error
-    return said
+    return returned
 
 
-async def _outcome(tool: Tool, given: Mapping[str, Any]) -> tuple[Any, Exception | None]:
-    """What the tool returned or raised: an exception that is none of an event loop's business ends no loop."""
+async def _capture_outcome(tool: Tool, checked: Mapping[str, Any]) -> tuple[Any, Exception | None]:
+    """What the tool returned or raised: no exception of a tool, `SystemExit` included, stops the event loop."""
     try:
-        return await tool.run(**given), None
+        return await tool.function(**checked), None
     except KeyboardInterrupt:
         raise
     except Exception as error:
@@ -173,3 +197,24 @@ async def _outcome(tool: Tool, given: Mapping[str, Any]) -> tuple[Any, Exception
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
         return None, concurrency.foreign(error)
+
+
+# ---------------------------------------------------------------------- both
+def parse_arguments(name: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any]:
+    """The arguments of a call, which some models write as a string of JSON; raises `ToolError`."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except (ValueError, RecursionError) as error:
+            raise ToolError(f"{name}: the arguments are not JSON: {error}") from error
+    if not isinstance(arguments, Mapping):
+        raise ToolError(f"{name}: the arguments must be a JSON object")
+    return arguments
+
+
+def _select_hidden(tool: Tool, hidden: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {key: value for key, value in (hidden or {}).items() if key in tool.hidden}
+
+
+def _describe_output(output: ToolOutput) -> str:
+    return to_storable_text(output.text) or ("found" if output.facts else "done")

@@ -1,18 +1,20 @@
-"""What a tool returned, as a record can hold it: facts that JSON can say, text that UTF-8 can, pictures one can show.
+"""What a tool returns (`ToolOutput`), and how it becomes a `ToolResult` that can be stored and shown.
 
 An author's tool may return anything. What a program would choke on later (a NaN in an episode's JSON, a gigabyte of
-values, a picture of no pixels) is put right here or refused in words, where only that call is harmed.
+values, an image without pixels) is corrected or refused here, where it harms only that call.
 """
 
+import inspect
+import logging
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from PIL import Image
 
-from viewbox.envs.tools.arguments import Stated
 from viewbox.errors import ImageError, ToolError
 from viewbox.images.coordinates import Coordinates, from_unit
 from viewbox.images.ref import ImageRef
@@ -20,65 +22,118 @@ from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.records import ToolResult
 
-MOST_VALUES: Final = 100_000  # numbers and words in the facts of one call
-LONGEST: Final = 65_536  # characters of one of them
-DEEPEST: Final = 8
-LARGEST_BITS: Final = 1024  # of a whole number
-GO_ON: Final = "call it otherwise or go on without"  # how an error ends that is not the model's
+if TYPE_CHECKING:
+    from viewbox.envs.tools.tool import Tool
+
+log = logging.getLogger("viewbox.envs")
+
+MAX_VALUES: Final = 100_000  # numbers and strings in the facts of one call
+MAX_CHARACTERS: Final = 65_536  # of one string
+MAX_DEPTH: Final = 8
+MAX_BITS: Final = 1024  # of an integer
+ADVICE: Final = "Try different arguments, or continue without this tool."  # after an error that is not the model's
 
 
-def stated_facts(facts: Mapping[str, Any], coordinates: Coordinates, size: tuple[int, int]) -> dict[str, Any]:
-    """Facts with points and boxes (`Stated`) in the environment's coordinates, and nothing but JSON's own types.
+class ViewFractions(tuple[float, ...]):
+    """A point or box among a tool's facts, in fractions of the view; the model reads it in its own coordinates."""
 
-    >>> stated_facts({"p": np.float32(0.5), "worst": float("nan"), "at": [Stated((0.5, 0.25))]}, "pixel", (64, 64))
+
+@dataclass(frozen=True)
+class ToolOutput:
+    """What a tool returns.
+
+    text: what the tool did or found, in words.
+    facts: numbers and strings by name. Points and boxes are `ViewFractions`: of the current view for a stateful tool,
+        of the first picture of the call for a stateless one.
+    image: a picture to show, never a path. It does not change the view.
+    view: the new view; only a stateful tool returns one, and it is then shown in place of `image`.
+    """
+
+    text: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    image: Image.Image | np.ndarray | Source | View | None = None
+    view: View | None = None
+
+
+def read_output(tool: "Tool", returned: Any) -> ToolOutput:
+    """What a tool's function returned, as a `ToolOutput`; raises `ToolError` if no tool may return it.
+
+    A string is the text, a mapping the facts.
+    """
+    if inspect.iscoroutine(returned):
+        returned.close()  # otherwise Python warns that it was never awaited
+    if isinstance(returned, str):
+        return ToolOutput(returned)
+    if isinstance(returned, Mapping):
+        return ToolOutput(facts=returned)
+    if isinstance(returned, ToolOutput):
+        may_change_view = returned.view is None or (tool.stateful and isinstance(returned.view, View))
+        if may_change_view and isinstance(returned.text, str) and isinstance(returned.facts, Mapping):
+            return returned
+    kind = "ToolOutput(text, facts, image, view)" if tool.stateful else "ToolOutput(text, facts, image)"
+    log.error("tool %s returned %.80r; allowed: a string, a mapping of facts, %s", tool.name, returned, kind)
+    raise ToolError(f"{tool.name} returned nothing that can be read ({type(returned).__name__}). {ADVICE}")
+
+
+def to_plain_facts(facts: Mapping[str, Any], coordinates: Coordinates, size: tuple[int, int]) -> dict[str, Any]:
+    """Facts in JSON's own types, with points and boxes (`ViewFractions`) in the environment's coordinates.
+
+    >>> facts = {"p": np.float32(0.5), "worst": float("nan"), "at": [ViewFractions((0.5, 0.25))]}
+    >>> to_plain_facts(facts, "pixel", (64, 64))
     {'p': 0.5, 'worst': 'nan', 'at': ((32, 16),)}
     """
-    return _Plain(coordinates, size).mapping(facts, 0)
+    return _FactReader(coordinates, size).read_mapping(facts, 0)
 
 
-class _Plain:
-    """One call's facts as JSON can hold them: so many values, so deep, and no more."""
+class _FactReader:
+    """Turns the facts of one call into JSON's types, up to a number of values and a depth."""
 
     def __init__(self, coordinates: Coordinates, size: tuple[int, int]) -> None:
         self.coordinates, self.size = coordinates, size
-        self.rest = MOST_VALUES
+        self.values_left = MAX_VALUES
 
-    def mapping(self, facts: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-        pairs = islice(facts.items(), self.rest + 1)
-        return {storable(str(key)[:LONGEST]): self.value(value, depth + 1) for key, value in pairs}
+    def read_mapping(self, facts: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        pairs = islice(facts.items(), self.values_left + 1)
+        return {to_storable_text(str(key)[:MAX_CHARACTERS]): self.read_value(value, depth + 1) for key, value in pairs}
 
-    def value(self, value: Any, depth: int) -> Any:
-        self.rest -= 1
-        if self.rest < 0 or depth > DEEPEST:
+    def read_value(self, value: Any, depth: int) -> Any:
+        self.values_left -= 1
+        if self.values_left < 0 or depth > MAX_DEPTH:
             return "…"
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
-            return storable(value[:LONGEST])
+            return to_storable_text(value[:MAX_CHARACTERS])
         if isinstance(value, int):
-            return value if value.bit_length() <= LARGEST_BITS else f"a number of {value.bit_length()} bits"
+            return value if value.bit_length() <= MAX_BITS else f"a number of {value.bit_length()} bits"
         if isinstance(value, float):
             return value if math.isfinite(value) else str(value)
-        if isinstance(value, Stated):
+        if isinstance(value, ViewFractions):
             return from_unit(value, self.coordinates, self.size)
-        return self._other(value, depth)
+        return self._read_other(value, depth)
 
-    def _other(self, value: Any, depth: int) -> Any:
+    def _read_other(self, value: Any, depth: int) -> Any:
         if isinstance(value, np.ndarray):
-            return f"array of shape {value.shape}" if value.size > self.rest else self.value(value.tolist(), depth)
+            return (
+                f"array of shape {value.shape}"
+                if value.size > self.values_left
+                else self.read_value(value.tolist(), depth)
+            )
         if isinstance(value, np.generic):
-            return self.value(value.item(), depth + 1)
+            return self.read_value(value.item(), depth + 1)
         if isinstance(value, Mapping):
-            return self.mapping(value, depth)
+            return self.read_mapping(value, depth)
         if isinstance(value, list | tuple):
-            return tuple(self.value(item, depth + 1) for item in islice(value, self.rest + 1))
+            return tuple(self.read_value(item, depth + 1) for item in islice(value, self.values_left + 1))
         if isinstance(value, set | frozenset):  # in an order that is the same in every process
-            return tuple(sorted((self.value(item, depth + 1) for item in islice(value, self.rest + 1)), key=str))
-        return storable(str(value)[:LONGEST])
+            return tuple(
+                sorted((self.read_value(item, depth + 1) for item in islice(value, self.values_left + 1)), key=str)
+            )
+        return to_storable_text(str(value)[:MAX_CHARACTERS])
 
 
-def storable(text: str) -> str:
-    """The text, with a question mark for every half of a surrogate pair: those no file can hold."""
+def to_storable_text(text: str) -> str:
+    """The text, with a question mark for each half of a surrogate pair, which no file can hold."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -86,11 +141,11 @@ def storable(text: str) -> str:
     return text
 
 
-def shown_picture(image: Any, name: str, max_pixels: int | None = None, multiple: int = 1) -> ImageRef:
-    """The picture a tool gave, mode L or RGB, at most `max_pixels` large; raises `ToolError` where it cannot be shown.
+def render_image(image: Any, name: str, max_pixels: int | None = None, multiple: int = 1) -> ImageRef:
+    """The image that the tool `name` returned, in mode L or RGB; raises `ToolError` if it cannot be shown.
 
-    Allowed are a Pillow image, an array as `Source` takes it, a `Source`, a `View`. A path is not: a tool's words do
-    not choose the files that are opened.
+    `image` is a Pillow image, an array as `Source` takes it, a `Source` or a `View`. A path is refused: the text of a
+    tool must not choose which files are opened. `max_pixels` and `multiple` bound the size as they do for a view.
     """
     try:
         if isinstance(image, View):
@@ -101,19 +156,19 @@ def shown_picture(image: Any, name: str, max_pixels: int | None = None, multiple
                 return drawn
             image = drawn.open()
         if not isinstance(image, Image.Image | np.ndarray | Source):
-            raise ImageError(f"{type(image).__name__} is no image")
-        if not isinstance(image, Source) and _as_it_is(image, max_pixels, multiple):
+            raise ImageError(f"{type(image).__name__} is not an image")
+        if not isinstance(image, Source) and _is_ready_to_show(image, max_pixels, multiple):
             return ImageRef.of(image)
         source = Source.of(image)
         if max_pixels is None:
             return ImageRef.of(source.to_uint8(source.pixels))
         return View.of(source, max_pixels=max_pixels, multiple=multiple).picture()
     except ImageError as error:
-        raise ToolError(f"{name} gave a picture that cannot be shown ({error}); {GO_ON}") from error
+        raise ToolError(f"{name} returned an image that cannot be shown ({error}). {ADVICE}") from error
 
 
-def _as_it_is(image: Image.Image | np.ndarray, max_pixels: int | None, multiple: int) -> bool:
-    """Whether a picture needs neither another depth nor another size."""
+def _is_ready_to_show(image: "Image.Image | np.ndarray", max_pixels: int | None, multiple: int) -> bool:
+    """Whether an image already has a depth and a size in which it can be shown."""
     if isinstance(image, Image.Image):
         width, height, plain = *image.size, image.mode in ("L", "RGB")
     else:
@@ -123,6 +178,29 @@ def _as_it_is(image: Image.Image | np.ndarray, max_pixels: int | None, multiple:
     return plain and width > 0 < height and fits and width % multiple == 0 == height % multiple
 
 
-def too_long(name: str, limit: float | None) -> ToolResult:
-    """What the model is told of a call that ran longer than `limit` seconds."""
-    return ToolResult(name, error=f"{name} took longer than {limit or 0:g} seconds and was given up; {GO_ON}")
+def build_failure(name: str, error: BaseException) -> ToolResult:
+    """A failed call as the model reads it: a `ToolError` in full, of any other exception only its kind."""
+    if isinstance(error, ToolError):
+        return ToolResult(name, error=to_storable_text(str(error)))
+    if isinstance(error, ImageError):  # its message names the file, which the model must not learn
+        log.warning("tool %s: %s", name, error)
+        return ToolResult(name, error=f"{name}: the image cannot be opened")
+    log.error("tool %s failed", name, exc_info=error)  # a bug in a tool costs its call, not the episode
+    return ToolResult(name, error=f"{name} failed ({type(error).__name__}). {ADVICE}")
+
+
+def build_timeout_result(name: str, timeout: float | None) -> ToolResult:
+    """What the model reads of a call that ran longer than `timeout` seconds."""
+    return ToolResult(name, error=f"{name} took longer than {timeout or 0:g} seconds and was stopped. {ADVICE}")
+
+
+def add_shown_box(result: ToolResult, view: View, coordinates: Coordinates, number: int | None = None) -> ToolResult:
+    """The result with the box of the open image that its picture shows and, if views are numbered, its number.
+
+    A picture that is not of the view (a sheet of many slices) has no such box: the result is returned unchanged.
+    """
+    if result.image is None or (result.image.width, result.image.height) != view.size:
+        return result
+    shows = from_unit(view.window, coordinates, view.reset().size)
+    facts = {**result.facts, "shows": shows} | ({} if number is None else {"view": number})
+    return replace(result, facts=facts)

@@ -1,60 +1,33 @@
-"""Tools as the model sees them: a name, a docstring, a JSON Schema; and the one place that runs them.
+"""Tools as the model sees them: a name, a description and a JSON Schema; and the registry that holds them.
 
-A tool is a small function of (view, arguments). Its schema comes from its type hints (see `parameters.py`), so a range
-is written once and enforced centrally. Points and boxes are declared as such and arrive as fractions of the current
-view, whatever convention the environment speaks. Arguments marked `Hidden` are the environment's to give: the model is
-not told of them, and cannot give them.
+A tool is a small function. Its schema comes from its type hints (`arguments.py`), so a range is written once and
+enforced in one place. Points and boxes arrive as fractions of the current view, whatever coordinates the environment
+uses. Arguments marked `Hidden` are filled in by the environment: the model neither sees nor sets them.
 
-A tool whose first argument is `view` is a *viewer's* tool: it looks at, or changes, the view that the calls before it
-left. Any other is *free*: it runs beside the rest, on pictures the model names (see `free.py`).
+A tool whose first argument is `view` is stateful: it reads or changes the view that the calls before it left. Any
+other tool is stateless: it runs beside the others, on pictures that the model names. `calling.py` runs both kinds.
 """
 
 import inspect
-import json
-import logging
 import re
-import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_type_hints, overload
-
-import numpy as np
-from PIL import Image
+from typing import Any, TypeVar, get_type_hints, overload
 
 from viewbox.envs.tools.arguments import (
-    Box,
-    Hidden,
-    Picture,
-    Point,
-    Range,
-    checked,
+    build_parameter,
+    check_value,
+    describe_parameter,
     is_hidden,
+    is_null_text,
     is_picture,
-    parameter,
-    stated,
 )
-from viewbox.envs.tools.results import GO_ON, shown_picture, stated_facts, storable
-from viewbox.errors import ImageError, ToolError, describe_unknown
+from viewbox.errors import ConfigError, ToolError, describe_unknown
 from viewbox.images.coordinates import Coordinates
 from viewbox.images.view import View
-from viewbox.records import ToolResult
 
-__all__ = ["TOOLS", "Box", "Hidden", "Outcome", "Picture", "Point", "Range", "Tool", "call", "get", "tool"]
-
-log = logging.getLogger("viewbox.envs")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a viewer's tool returns: the new view (None: it only reads) and the numbers it found."""
-
-    view: View | None
-    description: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    image: Image.Image | np.ndarray | None = None  # of a tool that only reads: what to show without changing the view
-
-
-Function = Callable[..., Any]
+ToolFunction = Callable[..., Any]
+F = TypeVar("F", bound=ToolFunction)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")  # what endpoints allow
 
 
@@ -63,250 +36,226 @@ class Tool:
     """A tool: its function and what the model is told about it."""
 
     name: str
-    run: Function
+    function: ToolFunction
     description: str
-    parameters: Mapping[str, Mapping[str, Any]]  # JSON Schema of each, with "x-kind" on points and boxes
+    parameters: Mapping[str, Mapping[str, Any]]  # JSON Schema of each, with "x-kind" on points, boxes and pictures
     required: tuple[str, ...]
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # of those that are not required
-    hidden: tuple[str, ...] = ()  # arguments that the environment gives
-    max_calls: int | None = None  # in an episode, where the environment says nothing else
-    viewer: bool = True  # works on the episode's view; otherwise it is free, beside the others
-    awaited: bool = False  # `run` is a coroutine function: it stays on the event loop, and must not block there
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # of the arguments that are not required
+    hidden: tuple[str, ...] = ()  # arguments that the environment fills in
+    max_calls: int | None = None  # per episode, unless the environment sets its own limit
+    stateful: bool = True  # works on the episode's view; a stateless tool runs beside the others
+    is_async: bool = False  # `function` is a coroutine function: it runs on the event loop and must not block
 
     @classmethod
-    def of(
+    def from_function(
         cls,
-        function: Function,
+        function: ToolFunction,
         name: str | None = None,
         description: str | None = None,
         max_calls: int | None = None,
     ) -> "Tool":
-        """A function, method or object with `__call__` as a tool that is not registered; names by default its own.
+        """Makes a tool of a function, a method or an object with `__call__`, without registering it.
 
-        One object, or two of one class, can so be offered under two names. Raises `TypeError` for what no schema can
-        say.
+        `name` and `description` default to the function's name and docstring. With other names, one function makes
+        several tools. Raises `TypeError` if an argument has a type that no schema can express.
 
         >>> def count(image: Picture, what: str) -> str:
         ...     "Counts what is in a picture."
-        >>> Tool.of(count, "count_nodules").schema()["function"]["parameters"]["required"]
+        >>> Tool.from_function(count, "count_nodules").build_schema()["function"]["parameters"]["required"]
         ['image', 'what']
         """
-        return _read(function, name, description, max_calls)
+        made = _read_signature(function, name, description, max_calls)
+        _check_declaration(made)
+        return made
 
     @property
     def takes_pictures(self) -> bool:
-        """Whether the model names pictures to it."""
+        """Whether the model names pictures in a call."""
         return any(spec.get("x-kind") == "picture" for spec in self.parameters.values())
 
     @property
     def family(self) -> str:
-        """The module it is written in: geometry, intensity, …"""
-        return self.run.__module__.rpartition(".")[2]
+        """The module that defines the function: geometry, intensity, …"""
+        return self.function.__module__.rpartition(".")[2]
 
-    def schema(self, coordinates: Coordinates = "unit", *, max_calls: int | None = None) -> dict[str, Any]:
-        """The tool in the OpenAI function format: points and boxes in `coordinates`, a limit in the description."""
-        properties = {name: stated(spec, coordinates) for name, spec in self.parameters.items()}
+    def build_schema(self, coordinates: Coordinates = "unit", *, max_calls: int | None = None) -> dict[str, Any]:
+        """The tool in the OpenAI function format; points and boxes in `coordinates`, the limit in the description."""
+        properties = {name: describe_parameter(spec, coordinates) for name, spec in self.parameters.items()}
         parameters = {"type": "object", "properties": properties, "required": list(self.required)}
-        words = self.description if max_calls is None else f"{self.description} At most {times(max_calls)}."
-        return {"type": "function", "function": {"name": self.name, "description": words, "parameters": parameters}}
+        limit = "" if max_calls is None else f" At most {format_calls(max_calls)}."
+        function = {"name": self.name, "description": self.description + limit, "parameters": parameters}
+        return {"type": "function", "function": function}
 
-    def arguments(
+    def check_arguments(
         self,
-        given: Mapping[str, Any],
+        arguments: Mapping[str, Any],
         coordinates: Coordinates,
         size: tuple[int, int] | None,
-        pictures: Callable[[str], View] | None = None,
+        find_picture: Callable[[str], View] | None = None,
     ) -> dict[str, Any]:
-        """Checked arguments, points and boxes as fractions of the view; raises `ToolError` naming the argument.
+        """The arguments as the function takes them, points and boxes as fractions; raises `ToolError`.
 
-        `size` (width, height) is of the view in pixels; of a free tool it is None: points and boxes are then of the
-        first picture it is given, which `pictures` finds by name.
+        `size` (width, height) is the size of the view in pixels. It is None for a stateless tool: its points and boxes
+        refer to the first picture of the call, which `find_picture` returns by name.
         """
-        for name in given:
+        for name in arguments:
             if name not in self.parameters:
                 raise ToolError(describe_unknown(f"argument of {self.name}", str(name)[:80], self.parameters))
-        found: dict[str, Any] = {}
+        checked: dict[str, Any] = {}
         for name, spec in sorted(self.parameters.items(), key=lambda item: item[1].get("x-kind") != "picture"):
-            if given.get(name) is not None:
-                what = f"{self.name}: {name}"
-                found[name] = checked(given[name], spec, what, coordinates, size or (1, 1))
-                if spec.get("x-kind") == "picture":
-                    found[name] = _picture(found[name], what, pictures)
-                    size = size or found[name].size
-            elif name in self.required:
-                raise ToolError(f"{self.name}: argument {name!r} is missing")
-        return found
+            value, label = arguments.get(name), f"{self.name}: {name}"
+            if name in self.required:
+                if value is None:
+                    raise ToolError(f"{self.name}: argument {name!r} is missing")
+            elif value is None or is_null_text(value, spec):
+                continue
+            checked[name] = check_value(value, spec, label, coordinates, size or (1, 1))
+            if spec.get("x-kind") == "picture":
+                checked[name] = _find_picture(checked[name], label, find_picture)
+                size = size or checked[name].size
+        return checked
 
 
-def _picture(name: str, what: str, pictures: Callable[[str], View] | None) -> View:
+def _find_picture(name: str, label: str, find_picture: Callable[[str], View] | None) -> View:
     try:
-        if pictures is None:
+        if find_picture is None:
             raise ToolError(f"there is no picture {name[:40]!r}; allowed: none")
-        return pictures(name)
+        return find_picture(name)
     except ToolError as error:
-        raise ToolError(f"{what}: {error}") from error
+        raise ToolError(f"{label}: {error}") from error
 
 
-def times(limit: int) -> str:
+def format_calls(count: int) -> str:
     """A number of calls in words.
 
-    >>> times(1), times(3)
+    >>> format_calls(1), format_calls(3)
     ('1 call', '3 calls')
     """
-    return f"{limit} call{'' if limit == 1 else 's'}"
+    return f"{count} call{'' if count == 1 else 's'}"
 
 
+# ---------------------------------------------------------------------- the registry
 TOOLS: dict[str, Tool] = {}
 
 
 @overload
-def tool(function: Function, /) -> Function: ...
+def tool(function: F, /) -> F: ...
 @overload
-def tool(*, max_calls: int | None = None) -> Callable[[Function], Function]: ...
-def tool(function: Function | None = None, /, *, max_calls: int | None = None) -> Any:
-    """Registers a function under its own name; its docstring is what the model reads.
+def tool(*, max_calls: int | None = None) -> Callable[[F], F]: ...
+def tool(function: ToolFunction | None = None, /, *, max_calls: int | None = None) -> Any:
+    """Registers a function as a tool under its own name; its docstring is what the model reads.
 
-    With `view` as its first argument it is a viewer's tool and returns an `Outcome`; without, it is a free one (`def`
-    or `async def`) and returns a string, a mapping of facts, or `Found`.
+    With `view` as its first argument the tool is stateful; otherwise it is stateless, and may be `async def`. Either
+    kind returns a `ToolOutput`, a string, or a mapping of facts.
 
-    What an argument is may be said in its hint (`Annotated[int, Range(1, 5), "how often"]`) or in the docstring, on a
-    line of its own (`times: how often`). `@tool(max_calls=3)` limits the calls in an episode.
+    The meaning of an argument stands in its hint (`Annotated[int, Range(1, 5), "how often"]`) or on its own line of the
+    docstring (`times: how often`). `@tool(max_calls=3)` limits the calls per episode.
     """
 
-    def register(function: Function) -> Function:
-        TOOLS[function.__name__] = Tool.of(function, max_calls=max_calls)
+    def register(function: ToolFunction) -> ToolFunction:
+        made = Tool.from_function(function, max_calls=max_calls)
+        TOOLS[made.name] = made
         return function
 
     return register if function is None else register(function)
 
 
-def _read(function: Function, name: str | None, description: str | None, max_calls: int | None) -> Tool:
-    name = name or str(getattr(function, "__name__", ""))
-    if not _NAME.fullmatch(name):
-        raise TypeError(f"{function!r:.80}: {name!r} is no name of a tool; allowed: letters, digits, _ and -")
-    spoken = function if inspect.isroutine(function) else type(function).__call__
-    hints = get_type_hints(spoken, include_extras=True)
-    arguments = list(inspect.signature(function).parameters.values())
-    viewer = bool(arguments) and arguments[0].name == "view" and not is_picture(hints.get("view"))
-    arguments = arguments[1:] if viewer else arguments
-    for item in arguments:
-        if item.name not in hints:
-            raise TypeError(f"{name}: argument {item.name!r} has no type hint (a viewer's tool begins with `view`)")
-    shown = [item for item in arguments if not is_hidden(hints[item.name])]
-    words, notes = _docstring(spoken, {item.name for item in shown})
-    specs = {item.name: parameter(hints[item.name]) for item in shown}
-    for argument, note in notes.items():
-        specs[argument]["description"] = note
-    empty = inspect.Parameter.empty
-    made = Tool(
-        name,
-        function,
-        words if description is None else description,
-        specs,
-        tuple(item.name for item in shown if item.default is empty),
-        {item.name: item.default for item in shown if item.default is not empty},
-        tuple(item.name for item in arguments if item not in shown),
-        max_calls,
-        viewer,
-        inspect.iscoroutinefunction(spoken),
-    )
-    _check(made)
-    return made
-
-
-def _check(made: Tool) -> None:
-    """Raises `TypeError` for a tool that could not be called as it is declared."""
-    kinds = {name: spec.get("x-kind") for name, spec in made.parameters.items()}
-    pictures = [name for name, kind in kinds.items() if kind == "picture"]
-    if made.viewer and made.awaited:
-        raise TypeError(f"{made.name}: a viewer's tool is a plain function: its calls run in order, in a thread")
-    if made.viewer and pictures:
-        raise TypeError(f"{made.name}: {pictures[0]!r} is a Picture, but a viewer's tool works on the view")
-    if not made.viewer and not pictures and any(kinds.values()):
-        raise TypeError(f"{made.name}: a Point or Box needs a Picture that it is of")
-    if any(made.defaults.get(name) is not None for name in pictures):
-        raise TypeError(f"{made.name}: a Picture has no default but None")
-
-
-def _docstring(function: Function, names: Collection[str]) -> tuple[str, dict[str, str]]:
-    """The words on one line, and what the lines that begin with `name:` say about arguments."""
-    words, notes = [], {}
-    for line in (inspect.getdoc(function) or "").splitlines():
-        name, colon, note = line.strip().partition(": ")
-        if colon and name in names:
-            notes[name] = note.strip()
-        else:
-            words.append(line)
-    return re.sub(r"\s+", " ", " ".join(words)).strip(), notes
-
-
-def get(name: str) -> Tool:
-    """The tool of that name; raises `ToolError` with the nearest one."""
+def get_tool(name: str) -> Tool:
+    """The registered tool of that name; raises `ToolError` with the nearest name."""
     if name not in TOOLS:
         raise ToolError(describe_unknown("tool", name, TOOLS))
     return TOOLS[name]
 
 
-def call(
-    tool: str | Tool,
-    view: View,
-    arguments: Mapping[str, Any] | str,
-    *,
-    coordinates: Coordinates = "unit",
-    hidden: Mapping[str, Any] | None = None,
-) -> tuple[View, ToolResult]:
-    """Runs a viewer's tool (or the one of that name) on a view. Whatever goes wrong is in the result's `error`.
+def collect_tools(listed: Iterable[Any]) -> dict[str, Tool]:
+    """The tools among `listed`, by name; entries that are names are left out.
 
-    The view is then the old one. `arguments` are the model's, `hidden` the environment's: of those the tool is given
-    the ones it declares.
-
-    >>> view, result = call("zoom", View.of(Image.new("L", (64, 64))), {"factor": 9})
-    >>> result.error
-    'zoom: factor = 9: out of range; allowed: 0.5 to 4'
+    An entry is a name, a function or a `Tool`, as in the setting `tools` of an environment. A function that `@tool`
+    registered keeps its limit. Raises `ConfigError` if two different tools have one name.
     """
-    name = tool if isinstance(tool, str) else tool.name
-    try:
-        known = get(name) if isinstance(tool, str) else tool
-        if not known.viewer:
-            raise ToolError(f"{name} is no viewer's tool: it does not work on a view, and is called in an episode only")
-        checked_ = known.arguments(mapping(name, arguments), coordinates, view.size)
-        outcome = known.run(view, **checked_, **own(known, hidden))
-        if not isinstance(outcome, Outcome):
-            raise ToolError(f"{name} returned nothing that can be shown ({type(outcome).__name__}); {GO_ON}")
-        after = outcome.view or view
-        shown = outcome.image if outcome.view is None else after
-        picture = None if shown is None else shown_picture(shown, name)
-        facts = stated_facts(outcome.facts, coordinates, view.size)
-        return after, ToolResult(name, storable(outcome.description), image=picture, facts=facts)
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            raise
-        return view, failure(name, error)
+    tools: dict[str, Tool] = {}
+    for item in listed:
+        if isinstance(item, str):
+            continue
+        made = _to_tool(item)
+        if tools.setdefault(made.name, made).function != made.function:
+            raise ConfigError(f"tools: two different tools are named {made.name!r}", key="tools")
+    return tools
 
 
-def mapping(name: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any]:
-    """The arguments of a call, which some models write as a string of JSON; raises `ToolError`."""
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments or "{}")
-        except (ValueError, RecursionError) as error:
-            raise ToolError(f"{name}: the arguments are not JSON: {error}") from error
-    if not isinstance(arguments, Mapping):
-        raise ToolError(f"{name}: the arguments must be a JSON object")
-    return arguments
+def to_tool_names(listed: Any) -> Any:
+    """`listed` with every function and `Tool` replaced by its name, for a setting that holds names.
+
+    Anything but a list or tuple is returned unchanged: the setting's own check refuses it.
+    """
+    if not isinstance(listed, list | tuple):
+        return listed
+    return [_to_tool(item).name if isinstance(item, Tool) or callable(item) else item for item in listed]
 
 
-def own(tool: Tool, hidden: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Of the environment's arguments, those the tool declares."""
-    return {key: value for key, value in (hidden or {}).items() if key in tool.hidden}
+def _to_tool(item: Any) -> Tool:
+    if isinstance(item, Tool):
+        return item
+    registered = TOOLS.get(str(getattr(item, "__name__", "")))
+    return registered if registered is not None and registered.function is item else Tool.from_function(item)
 
 
-def failure(name: str, error: BaseException) -> ToolResult:
-    """A failed call as the model reads it: a `ToolError` in full, of anything else only its kind."""
-    if isinstance(error, ToolError):
-        return ToolResult(name, error=storable(str(error)))
-    if isinstance(error, ImageError):  # it names the file, which may say more than the model is to know
-        log.warning("tool %s: %s", name, error)
-        return ToolResult(name, error=f"{name}: the image cannot be opened")
-    log.error("tool %s failed", name, exc_info=error)  # a bug in a tool costs its call, not the episode
-    return ToolResult(name, error=f"{name} failed ({type(error).__name__}); {GO_ON}")
+# ---------------------------------------------------------------------- reading a declaration
+def _read_signature(function: ToolFunction, name: str | None, description: str | None, max_calls: int | None) -> Tool:
+    name = name or str(getattr(function, "__name__", ""))
+    if not _NAME.fullmatch(name):
+        raise TypeError(f"{function!r:.80}: {name!r} is not a tool name; allowed: letters, digits, _ and -")
+    documented = function if inspect.isroutine(function) else type(function).__call__
+    hints = get_type_hints(documented, include_extras=True)
+    arguments = list(inspect.signature(function).parameters.values())
+    stateful = bool(arguments) and arguments[0].name == "view" and not is_picture(hints.get("view"))
+    arguments = arguments[1:] if stateful else arguments
+    for argument in arguments:
+        if argument.name not in hints:
+            raise TypeError(
+                f"{name}: argument {argument.name!r} has no type hint (a stateful tool takes `view` as its first)"
+            )
+    visible = [argument for argument in arguments if not is_hidden(hints[argument.name])]
+    text, notes = _split_docstring(documented, {argument.name for argument in visible})
+    parameters = {argument.name: build_parameter(hints[argument.name]) for argument in visible}
+    for argument_name, note in notes.items():
+        parameters[argument_name]["description"] = note
+    empty = inspect.Parameter.empty
+    return Tool(
+        name,
+        function,
+        text if description is None else description,
+        parameters,
+        required=tuple(argument.name for argument in visible if argument.default is empty),
+        defaults={argument.name: argument.default for argument in visible if argument.default is not empty},
+        hidden=tuple(argument.name for argument in arguments if argument not in visible),
+        max_calls=max_calls,
+        stateful=stateful,
+        is_async=inspect.iscoroutinefunction(documented),
+    )
+
+
+def _check_declaration(made: Tool) -> None:
+    """Raises `TypeError` for a tool that could not be called as it is declared."""
+    kinds = {name: spec.get("x-kind") for name, spec in made.parameters.items()}
+    pictures = [name for name, kind in kinds.items() if kind == "picture"]
+    if made.stateful and made.is_async:
+        raise TypeError(f"{made.name}: a stateful tool is a plain function: its calls run in order, in a thread")
+    if made.stateful and pictures:
+        raise TypeError(f"{made.name}: {pictures[0]!r} is a Picture, but a stateful tool works on the view")
+    if not made.stateful and not pictures and any(kinds.values()):
+        raise TypeError(f"{made.name}: a Point or Box needs a Picture to refer to")
+    if any(made.defaults.get(name) is not None for name in pictures):
+        raise TypeError(f"{made.name}: the only default of a Picture is None")
+
+
+def _split_docstring(function: ToolFunction, names: Collection[str]) -> tuple[str, dict[str, str]]:
+    """The description on one line, and the notes on arguments: the lines that begin with `name:`."""
+    text, notes = [], {}
+    for line in (inspect.getdoc(function) or "").splitlines():
+        name, colon, note = line.strip().partition(": ")
+        if colon and name in names:
+            notes[name] = note.strip()
+        else:
+            text.append(line)
+    return re.sub(r"\s+", " ", " ".join(text)).strip(), notes

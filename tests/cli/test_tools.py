@@ -45,10 +45,10 @@ def test_markdown_may_be_asked_for_on_a_terminal(viewbox, monkeypatch):
 def test_a_chain_prints_what_a_model_reads_and_writes_what_it_sees(viewbox, scan, tmp_path):
     out = tmp_path / "out.png"
     status, said, _ = viewbox("tools", "try", scan, "zoom", "factor=2", "crop", "box=0,0,0.5,1", "--out", out)
-    steps = tools.chain(scan, [("zoom", {"factor": 2}), ("crop", {"box": [0, 0, 0.5, 1]})])
+    steps = tools.apply_tools(scan, [("zoom", {"factor": 2}), ("crop", {"box": [0, 0, 0.5, 1]})])
     assert status == 0
-    assert said.splitlines() == [steps[0].text, steps[1].text, str(out)]
-    assert (np.asarray(Image.open(out)) == np.asarray(steps[1].image)).all()
+    assert said.splitlines() == [steps[0][1].text, steps[1][1].text, str(out)]
+    assert (np.asarray(Image.open(out)) == np.asarray(steps[1][1].image.open())).all()
 
 
 def test_the_budget_and_the_coordinates_may_be_chosen(viewbox, scan, tmp_path):
@@ -118,18 +118,29 @@ def test_a_picture_that_cannot_be_written_ends_with_2_in_words(viewbox, scan, tm
     ],
 )
 def test_values_are_json_lists_or_text(words, value):
-    ((_, arguments),) = trial.parse(words.split())
+    ((_, arguments),) = trial.parse_calls(words.split())
     assert list(arguments.values()) == [value]
 
 
 def test_text_may_hold_what_separates_names_and_values():
-    assert trial.parse(["annotate_region", "label=a=b"]) == [("annotate_region", {"label": "a=b"})]
+    assert trial.parse_calls(["annotate_region", "label=a=b"]) == [("annotate_region", {"label": "a=b"})]
+
+
+def test_without_a_call_the_image_is_shown_as_it_is_first_seen(viewbox, scan, tmp_path):
+    out = tmp_path / "out.png"
+    status, said, err = viewbox("tools", "try", scan, "--out", out, "--max-pixels", 5000)
+    assert (status, err) == (0, "")
+    assert said.splitlines() == [
+        f"the image (size: [100, 50], original_size: [200, 100], values: uint8, range: [0, {PIXELS.max()}])",
+        str(out),
+    ]
+    assert Image.open(out).size == (100, 50)
 
 
 def test_a_chain_may_be_empty():
-    assert trial.parse([]) == []
+    assert trial.parse_calls([]) == []
     with pytest.raises(ConfigError):
-        trial.parse(["=3"])
+        trial.parse_calls(["=3"])
 
 
 # ---- the contact sheet

@@ -96,8 +96,7 @@ def test_specialists_of_one_reply_run_at_the_same_time():
         return "met"
 
     class Meeting(STUB.ChestXrayStub):
-        own_tools = (STUB.Tool.of(first, "first"), STUB.Tool.of(first, "second"))
-        tools = ("first", "second")
+        tools = (first, STUB.Tool.from_function(first, "second"))
 
     found = results(call("first", image="image_1"), call("second", image="image_1"), env=Meeting())
     assert [result.text for result in found] == ["met", "met"]
@@ -183,7 +182,7 @@ def test_arguments_are_checked_before_a_specialist_runs():
 
 def test_a_failure_comes_back_as_that_calls_result_and_the_others_run():
     broken, fine = results(call("generate", image="image_1"), call("report", image="image_1"))
-    assert broken.error == "generate failed (RuntimeError); call it otherwise or go on without"
+    assert broken.error == "generate failed (RuntimeError). Try different arguments, or continue without this tool."
     assert fine.text == "Dense opacity."
 
 
@@ -215,12 +214,14 @@ def test_a_specialist_that_hangs_is_given_up():
         await asyncio.Event().wait()
 
     class Hanging(STUB.ChestXrayStub):
-        own_tools = (*STUB.ChestXrayStub.own_tools, STUB.Tool.of(hang))
-        tools = ("hang", "report")
+        tools = (hang, "report")
         tool_time_limit = 0.1
 
     hung, fine = results(call("hang", image="image_1"), call("report", image="image_1"), env=Hanging())
-    assert hung.error == "hang took longer than 0.1 seconds and was given up; call it otherwise or go on without"
+    assert (
+        hung.error
+        == "hang took longer than 0.1 seconds and was stopped. Try different arguments, or continue without this tool."
+    )
     assert fine.success
 
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from viewbox.envs.base import BaseMultiTurnEnv, Reply
 from viewbox.envs.messages import to_wire
-from viewbox.envs.tools import Found, Picture, Tool
+from viewbox.envs.tools import Picture, ToolOutput
 from viewbox.images.ref import ImageRef
 from viewbox.records import Message, Task, ToolCall
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
@@ -33,12 +33,12 @@ async def search(query: str) -> dict:
     return {"words": {f"{query} {name}" for name in ("one", "two", "three", "four", "five")}}
 
 
-def outline(image: Picture) -> Found:
+def outline(image: Picture) -> ToolOutput:
     """Draws on a picture, some time."""
     asyncio.run(asyncio.sleep(CHANCE.random() / 50))
     pixels = image.gray().copy()
     pixels[:2] = 255
-    return Found("drawn", {"mean": float(image.gray().mean())}, pixels)
+    return ToolOutput("drawn", {"mean": float(image.gray().mean())}, pixels)
 
 
 class Finding(BaseModel):
@@ -52,8 +52,7 @@ class Ward(BaseMultiTurnEnv):
     answer: ClassVar = Finding
     boxes = ("bbox",)
     view_field = "view"
-    own_tools: ClassVar = (Tool.of(search), Tool.of(outline))
-    tools: tuple[str, ...] = ("zoom", "crop", "invert", "get_intensity_stats", "undo", "reset", "search", "outline")
+    tools = ("zoom", "crop", "invert", "get_intensity_stats", "undo", "reset", search, outline)
     max_turns = 12
 
     def default_reward(self):

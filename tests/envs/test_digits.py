@@ -7,7 +7,7 @@ import pytest
 
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.digits.canvas import LABELS, canvas, digits
-from viewbox.envs.tools import call
+from viewbox.envs.tools import call_stateful
 from viewbox.errors import ConfigError
 from viewbox.records import Task
 
@@ -116,7 +116,7 @@ def test_the_gold_look_shows_the_whole_digit_at_native_resolution_or_better():
         task = ENV.tasks[number]
         state = ENV.reset(task, seed=0)
         factor_four = json.loads(viewer.gold_look(ENV, task).removeprefix("<tool_call>").removesuffix("</tool_call>"))
-        view, result = call("zoom", state.view, factor_four["arguments"], coordinates=ENV.coordinates)
+        view, result = call_stateful("zoom", state.view, factor_four["arguments"], coordinates=ENV.coordinates)
         assert result.success
         u1, v1, u2, v2 = view.from_original(task.reference["bbox"])
         assert min(u1, v1) >= 0

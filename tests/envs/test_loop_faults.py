@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.playing import TASK, Find, answer, call
-from viewbox.envs.tools import Outcome, Tool
+from viewbox.envs.tools import ToolOutput
 from viewbox.images.ref import ImageRef
 from viewbox.records import Task
 from viewbox.rollouts.play import play_many
@@ -23,15 +23,15 @@ def gate():
     GATE.set()
 
 
-def raises(view) -> Outcome:
+def raises(view) -> ToolOutput:
     """Raises."""
     raise RuntimeError("no")
 
 
-def hangs(view) -> Outcome:
+def hangs(view) -> ToolOutput:
     """Hangs."""
     GATE.wait()
-    return Outcome(view.zoom(4), "late")
+    return ToolOutput("late", view=view.zoom(4))
 
 
 async def sleeps() -> str:
@@ -45,17 +45,16 @@ def floods() -> str:
     return "x" * 3_000_000
 
 
-def breaks(view) -> Outcome:
+def breaks(view) -> ToolOutput:
     """A broken image."""
-    return Outcome(None, "here", image=np.zeros((3, 0), np.uint8))
+    return ToolOutput("here", image=np.zeros((3, 0), np.uint8))
 
 
 FAULTS = (raises, hangs, sleeps, floods, breaks)
 
 
 class Faulty(Find):
-    own_tools = tuple(Tool.of(one) for one in FAULTS)
-    tools = (*(one.__name__ for one in FAULTS), "zoom", "reset")
+    tools = (*FAULTS, "zoom", "reset")
     tool_time_limit = 1.0
 
 

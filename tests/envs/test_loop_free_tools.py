@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.playing import Find, Play, ask, call, with_tools
-from viewbox.envs.tools import Found, Hidden, Outcome, Picture, Tool
+from viewbox.envs.tools import Hidden, Picture, Tool, ToolOutput
 from viewbox.images.view import View
 
 # ---- tools beside the viewer's
@@ -20,9 +20,9 @@ def shade(image: Picture) -> dict:
     return {"mean": float(np.asarray(image.gray()).mean())}
 
 
-def paint(image: Picture) -> Found:
+def paint(image: Picture) -> ToolOutput:
     """A picture painted over."""
-    return Found("painted", {"side": 8}, image=np.full((8, 8), 200, np.uint8))
+    return ToolOutput("painted", {"side": 8}, image=np.full((8, 8), 200, np.uint8))
 
 
 def test_a_free_tool_answers_in_words_and_leaves_the_view():
@@ -52,10 +52,10 @@ def test_free_tools_run_beside_each_other_and_beside_the_viewers():
         meeting.wait()
         return f"met {number}"
 
-    def look(view) -> Outcome:
+    def look(view) -> ToolOutput:
         """Waits for the others."""
         meeting.wait()
-        return Outcome(None, "met 2")
+        return ToolOutput("met 2")
 
     said = Play(with_tools(meet, look)).say(call("meet", number=0) + call("meet", number=1) + call("look")).messages
     assert [m.text for m in said] == ["met 0", "met 1", "met 2"]
@@ -79,20 +79,20 @@ def test_coroutine_tools_run_beside_each_other():
 def test_a_viewers_tools_never_run_beside_each_other():
     inside, most = [], []
 
-    def look(view) -> Outcome:
+    def look(view) -> ToolOutput:
         """Counts who is inside."""
         inside.append(1)
         most.append(len(inside))
         time.sleep(0.01)
         inside.pop()
-        return Outcome(None, "seen")
+        return ToolOutput("seen")
 
     Play(with_tools(look)).say(call("look") * 5)
     assert most == [1] * 5
 
 
 def test_the_same_tool_twice_under_two_names():
-    play = Play(with_tools(Tool.of(ask, "ask_first"), Tool.of(ask, "ask_second", "Another.")))
+    play = Play(with_tools(Tool.from_function(ask, "ask_first"), Tool.from_function(ask, "ask_second", "Another.")))
     told = play.told(call("ask_first", question="a") + call("ask_second", question="b"))
     assert told == "you asked a\nyou asked b"
     assert [schema["function"]["description"] for schema in play.state.tool_schemas][1] == "Another."
@@ -174,8 +174,7 @@ def test_a_free_tool_is_given_what_the_environment_hides_and_the_model_never_see
         return f"{word} in a file of {len(secret)} letters"
 
     class Own(Find):
-        own_tools = (Tool.of(lookup),)
-        tools = ("lookup",)
+        tools = (lookup,)
 
         def hidden_arguments(self, task, tool):
             return {"secret": "/data/gold"} if tool == "lookup" else {}

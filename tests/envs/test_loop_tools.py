@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.playing import TASK, Find, Play, answer, ask, call, played, with_tools
 from viewbox.envs.base import Reply
-from viewbox.envs.tools import Outcome
+from viewbox.envs.tools import ToolOutput
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, Task, ToolCall
 
@@ -123,13 +123,13 @@ def test_a_call_that_is_not_run_does_not_count_toward_limits():
 
 def test_calls_of_a_tool_and_of_all_tools_are_limited_by_settings():
     assert "zoom may not be called any more: 1 call" in Play(Find(max_calls={"zoom": 1})).told(call() + call())
-    assert "no tool may be called any more: 1 call" in Play(Find(total_calls=1)).told(call() + call("reset"))
+    assert "Tool budget used up (1 call)." in Play(Find(total_calls=1)).told(call() + call("reset"))
 
 
 # ---- faults: each costs its call, and only that
 
 
-def raises(view) -> Outcome:
+def raises(view) -> ToolOutput:
     """Raises."""
     raise RuntimeError("/secret/path")
 
@@ -139,9 +139,9 @@ async def raises_later() -> str:
     raise SystemExit("/secret/path")
 
 
-def shows_nothing(view) -> Outcome:
+def shows_nothing(view) -> ToolOutput:
     """A broken image."""
-    return Outcome(None, "here", image=np.zeros((0, 5), np.uint8))
+    return ToolOutput("here", image=np.zeros((0, 5), np.uint8))
 
 
 def says_nothing() -> str:
@@ -169,10 +169,10 @@ def gate():
 
 @pytest.mark.parametrize("kind", ["viewer", "thread", "coroutine"])
 def test_a_call_that_hangs_is_given_up_after_the_time_limit_and_the_others_still_run(kind, gate):
-    def viewer(view) -> Outcome:
+    def viewer(view) -> ToolOutput:
         """Hangs."""
         gate.wait()
-        return Outcome(view.zoom(4), "late")
+        return ToolOutput("late", view=view.zoom(4))
 
     def thread() -> str:
         """Hangs."""

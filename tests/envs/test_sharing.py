@@ -128,7 +128,7 @@ def test_episodes_that_look_at_the_same_place_share_the_pixels_of_the_view(path)
 def test_views_of_deeper_images_keep_their_own_values_and_share_the_picture():
     source = Source.of(noise().astype(np.uint16) * 17)
     one, other = View.of(source), View.of(source)
-    (after, first), (_, second) = (tools.call("zoom", view, {"factor": 2}) for view in (one, other))
+    (after, first), (_, second) = (tools.call_stateful("zoom", view, {"factor": 2}) for view in (one, other))
     assert first.image is second.image
     assert after.values().dtype == np.uint16
 

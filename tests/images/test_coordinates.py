@@ -4,7 +4,7 @@ import pytest
 from PIL import Image
 
 from viewbox import make
-from viewbox.envs.tools import call
+from viewbox.envs.tools import call_stateful
 from viewbox.errors import ToolError
 from viewbox.images.coordinates import from_unit, to_unit, unit_name
 from viewbox.images.view import View
@@ -40,7 +40,8 @@ def test_gaze_writes_fractions_and_says_what_it_takes():
 def test_a_tool_takes_both_and_its_schema_sets_no_limit():
     view = View.of(Image.new("L", SIZE))
     windows = {
-        call("crop", view, {"box": box}, coordinates="gaze")[0].window for box in ([0.25, 0, 0.5, 1], [50, 0, 100, 100])
+        call_stateful("crop", view, {"box": box}, coordinates="gaze")[0].window
+        for box in ([0.25, 0, 0.5, 1], [50, 0, 100, 100])
     }
     assert windows == {(0.25, 0.0, 0.5, 1.0)}
     env = make("digits", coordinates="gaze", tools=("crop",))

@@ -10,7 +10,7 @@ import pydicom
 import pytest
 from pydicom.data import get_testdata_file
 
-from viewbox.envs.tools.tool import call
+from viewbox.envs.tools import call_stateful
 from viewbox.errors import ImageError
 from viewbox.images.files import open_image
 from viewbox.images.source import Source
@@ -271,20 +271,20 @@ def frames():
 
 
 def test_select_slice_shows_the_slice_and_says_which():
-    after, result = call("select_slice", view(), {"index": 2, "plane": "sagittal"})
+    after, result = call_stateful("select_slice", view(), {"index": 2, "plane": "sagittal"})
     assert np.array_equal(after.source.pixels, open_image(nifti()).volume.slice(2, "sagittal").pixels)
     assert dict(result.facts) == {"plane": "sagittal", "index": 2, "slices": 6, "size": (8, 10)}
 
 
 def test_select_slice_drops_earlier_changes_and_undo_brings_them_back():
     before = view().zoom(2).rotate()
-    after, _ = call("select_slice", before, {"index": 4})
+    after, _ = call_stateful("select_slice", before, {"index": 4})
     assert after.window == (0, 0, 1, 1)
     assert after.undo() is before
 
 
 def test_select_slice_counts_frames():
-    after, result = call("select_slice", frames(), {"index": 2})
+    after, result = call_stateful("select_slice", frames(), {"index": 2})
     assert after.source.volume.index == 2
     assert dict(result.facts) == {"index": 2, "slices": 3, "size": (30, 20)}
 
@@ -301,7 +301,7 @@ def test_select_slice_counts_frames():
 )
 def test_a_slice_that_is_not_there_is_told_what_is(given, words):
     before = view()
-    after, result = call("select_slice", before, given)
+    after, result = call_stateful("select_slice", before, given)
     assert after is before
     assert words in result.error
 
@@ -309,18 +309,18 @@ def test_a_slice_that_is_not_there_is_told_what_is(given, words):
 def test_frames_have_no_other_planes():
     assert (
         "unknown plane 'coronal'; allowed: axial"
-        in call("select_slice", frames(), {"index": 0, "plane": "coronal"})[1].error
+        in call_stateful("select_slice", frames(), {"index": 0, "plane": "coronal"})[1].error
     )
 
 
 @pytest.mark.parametrize(("tool", "given"), [("select_slice", {"index": 0}), ("list_slices", {})])
 def test_a_single_picture_has_no_slices(tool, given):
-    _, result = call(tool, View.of(np.zeros((9, 9), np.uint8)), given)
+    _, result = call_stateful(tool, View.of(np.zeros((9, 9), np.uint8)), given)
     assert result.error == f"{tool}: this image is a single picture, not a volume"
 
 
 def test_list_slices_tells_how_many_which_and_how_far_apart():
-    after, result = call("list_slices", view(), {})
+    after, result = call_stateful("list_slices", view(), {})
     assert dict(result.facts) == {
         "axial": 10, "axial_mm_apart": 3.0, "coronal": 8, "coronal_mm_apart": 2.0, "sagittal": 6,
         "sagittal_mm_apart": 1.0, "shown": "axial 5",
@@ -330,4 +330,4 @@ def test_list_slices_tells_how_many_which_and_how_far_apart():
 
 
 def test_list_slices_of_frames_gives_no_distance():
-    assert dict(call("list_slices", frames(), {})[1].facts) == {"frames": 3, "shown": "frame 0"}
+    assert dict(call_stateful("list_slices", frames(), {})[1].facts) == {"frames": 3, "shown": "frame 0"}

@@ -10,7 +10,7 @@ from PIL import Image
 
 from viewbox.envs.base import Reply
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.tools import Outcome, Tool
+from viewbox.envs.tools import ToolOutput
 from viewbox.errors import ModelError
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
@@ -334,7 +334,7 @@ def wait(question: str) -> str:
     block()
 
 
-def stare(view: View) -> Outcome:
+def stare(view: View) -> ToolOutput:
     """Never sees anything."""
     block()
 
@@ -346,8 +346,7 @@ CALL = {name: f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_
 class Hangs(Digits):
     """Hangs on the task with index 1, wherever `where` says; in a tool where that is the name of one."""
 
-    own_tools = (Tool.of(ask), Tool.of(wait), Tool.of(stare))
-    tools: tuple[str, ...] = (*Digits.tools, "ask", "wait", "stare")
+    tools = (*Digits.tools, ask, wait, stare)
     where: str = "reset"
 
     def _hangs(self, where, task):

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.messages import to_wire
-from viewbox.envs.tools import Found, Outcome, Picture, Tool
+from viewbox.envs.tools import Picture, Tool, ToolOutput
 from viewbox.errors import ToolError
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
@@ -53,7 +53,7 @@ def mean(image: Picture) -> dict:
     return {"mean": float(image.gray().mean())}
 
 
-def trip(view: View) -> Outcome:
+def trip(view: View) -> ToolOutput:
     """Raises."""
     raise KeyError("no such row")
 
@@ -68,7 +68,7 @@ def fall(query: str) -> str:
     raise KeyError("no such row")
 
 
-def leave(view: View) -> Outcome:
+def leave(view: View) -> ToolOutput:
     """Wants to end the program."""
     sys.exit(3)
 
@@ -78,7 +78,7 @@ async def cancel(query: str) -> str:
     raise asyncio.CancelledError
 
 
-def stare(view: View) -> Outcome:
+def stare(view: View) -> ToolOutput:
     """Hangs."""
     OVER.wait()
 
@@ -93,9 +93,9 @@ def doze(query: str) -> str:
     OVER.wait()
 
 
-def shout(view: View) -> Outcome:
+def shout(view: View) -> ToolOutput:
     """Says 100 MB."""
-    return Outcome(None, "x" * (100 * MB))
+    return ToolOutput("x" * (100 * MB))
 
 
 async def recite(query: str) -> str:
@@ -113,19 +113,19 @@ def complain(query: str) -> str:
     raise ToolError("x" * (100 * MB))
 
 
-def smear(view: View) -> Outcome:
+def smear(view: View) -> ToolOutput:
     """A picture of no pixels."""
-    return Outcome(None, "smeared", image=np.zeros((0, 5), np.uint8))
+    return ToolOutput("smeared", image=np.zeros((0, 5), np.uint8))
 
 
-def paint(query: str) -> Found:
+def paint(query: str) -> ToolOutput:
     """A picture that is none."""
-    return Found("painted", image=np.zeros((2, 3, 4, 5)))
+    return ToolOutput("painted", image=np.zeros((2, 3, 4, 5)))
 
 
-def point_to(query: str) -> Found:
+def point_to(query: str) -> ToolOutput:
     """A path for a picture."""
-    return Found("there", image="/etc/hostname")
+    return ToolOutput("there", image="/etc/hostname")
 
 
 BAD = (
@@ -146,7 +146,7 @@ BAD = (
     point_to,
 )
 
-OWN = {tool.__name__: Tool.of(tool) for tool in (search, mean, *BAD)}
+OWN = {tool.__name__: Tool.from_function(tool) for tool in (search, mean, *BAD)}
 
 
 def call(name, **arguments):
@@ -154,7 +154,7 @@ def call(name, **arguments):
 
 
 def bad(name):
-    return call(name, **({} if OWN[name].viewer else {"query": "x"}))
+    return call(name, **({} if OWN[name].stateful else {"query": "x"}))
 
 
 def answer(label="left", **fields):
@@ -173,8 +173,7 @@ class Ward(BaseMultiTurnEnv):
 
     name = "ward"
     answer: ClassVar = Finding
-    own_tools: ClassVar = tuple(OWN.values())
-    tools: tuple[str, ...] = ("zoom", "invert", "reset", *OWN)
+    tools = ("zoom", "invert", "reset", *OWN.values())
     tool_time_limit: float | None = LIMIT
     fault: str = ""
 

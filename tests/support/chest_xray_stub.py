@@ -7,12 +7,12 @@ models do; each is a few lines on pixel statistics, so every number can be worke
 
 import asyncio
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.tools import Box, Found, Picture, Range, Stated, Tool
+from viewbox.envs.tools import Box, Picture, Range, Tool, ToolOutput, ViewFractions
 from viewbox.images.ref import ImageRef
 from viewbox.records import Task
 from viewbox.rewards import TokenF1Reward
@@ -41,15 +41,15 @@ class Classifier:
         return {"opacity": round(min(1.0, 10 * share), 3), "no_finding": round(max(0.0, 1 - 10 * share), 3)}
 
 
-def segment(image: Picture, at_least: Annotated[int, Range(1, 255), "gray value"] = 128) -> Found:
+def segment(image: Picture, at_least: Annotated[int, Range(1, 255), "gray value"] = 128) -> ToolOutput:
     """Colors what is dense in a chest X-ray."""
     gray = image.gray()
     mask = gray >= at_least
     overlay = np.stack([np.where(mask, 255, gray), gray, gray], axis=2).astype(np.uint8)
-    return Found("dense regions are red", {"area_percent": 100 * mask.mean()}, overlay)
+    return ToolOutput("dense regions are red", {"area_percent": 100 * mask.mean()}, overlay)
 
 
-def ground(image: Picture, phrase: str, within: Box | None = None) -> Found:
+def ground(image: Picture, phrase: str, within: Box | None = None) -> ToolOutput:
     """The box of what a phrase names.
 
     within: only look here
@@ -63,10 +63,10 @@ def ground(image: Picture, phrase: str, within: Box | None = None) -> Found:
         gray = inside
     rows, columns = np.nonzero(gray >= 128)
     if rows.size == 0:
-        return Found(f"no {phrase} found")
+        return ToolOutput(f"no {phrase} found")
     height, width = gray.shape
     box = (columns.min() / width, rows.min() / height, (columns.max() + 1) / width, (rows.max() + 1) / height)
-    return Found(phrase, {"box": Stated(box)})
+    return ToolOutput(phrase, {"box": ViewFractions(box)})
 
 
 async def ask(image: Picture, question: str) -> str:
@@ -81,7 +81,7 @@ async def report(image: Picture) -> str:
     return "Dense opacity." if image.gray().max() >= 128 else "Clear lungs."
 
 
-def generate(image: Picture) -> Found:
+def generate(image: Picture) -> ToolOutput:
     """Draws the X-ray as it would be after treatment."""
     raise RuntimeError("CUDA out of memory on /data/patients/17")
 
@@ -90,17 +90,17 @@ class ChestXrayStub(BaseMultiTurnEnv):
     """Text answers, specialists beside a viewer's zoom, a user who answers one question."""
 
     name = "chest_xray_stub"
-    own_tools: ClassVar = (
-        Tool.of(Classifier(dense=200), "classify_dense", "Probability of each finding; knows dense opacities."),
-        Tool.of(Classifier(dense=30), "classify_faint", "Probability of each finding; knows faint opacities."),
-        Tool.of(segment),
-        Tool.of(ground),
-        Tool.of(ask, "ask_image"),
-        Tool.of(report, max_calls=1),
-        Tool.of(generate),
-    )
     max_turns = 8
-    tools = ("classify_dense", "classify_faint", "segment", "ground", "ask_image", "report", "generate", "zoom")
+    tools = (
+        Tool.from_function(Classifier(dense=200), "classify_dense", "Probability of each finding (dense opacities)."),
+        Tool.from_function(Classifier(dense=30), "classify_faint", "Probability of each finding (faint opacities)."),
+        segment,
+        ground,
+        Tool.from_function(ask, "ask_image"),
+        Tool.from_function(report, max_calls=1),
+        generate,
+        "zoom",
+    )
     max_pixels = 128 * 96
 
     @property

@@ -10,7 +10,6 @@ from PIL import Image
 from pydantic import BaseModel
 
 from viewbox.envs.base import BaseMultiTurnEnv, Reply
-from viewbox.envs.tools import Tool
 from viewbox.images.ref import ImageRef
 from viewbox.records import Message, Task
 from viewbox.rewards import ExactMatchReward
@@ -94,12 +93,7 @@ async def ask(question: str) -> str:
 
 def with_tools(*functions, **settings):
     """An environment that offers these tools beside zoom and reset."""
-    made = tuple(one if isinstance(one, Tool) else Tool.of(one) for one in functions)
-
-    class Own(Find):
-        own_tools = made
-
-    return Own(tools=[one.name for one in made] + ["zoom", "reset"], **settings)
+    return Find(tools=[*functions, "zoom", "reset"], **settings)
 
 
 def elsewhere_and_here(script: str, folder, hash_seed: int) -> tuple[str, str]:

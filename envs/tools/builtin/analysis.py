@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from viewbox.envs.tools.arguments import Stated
+from viewbox.envs.tools.arguments import Box, Point, Range
 from viewbox.envs.tools.builtin.drawing import gridded, outlined
-from viewbox.envs.tools.tool import Box, Outcome, Point, Range, tool
+from viewbox.envs.tools.results import ToolOutput, ViewFractions
+from viewbox.envs.tools.tool import tool
 from viewbox.errors import ToolError
 from viewbox.images.statistics import describe, luminance
 from viewbox.images.view import WHOLE, View
@@ -33,7 +34,7 @@ def _unit(view: View) -> dict[str, Any]:
 
 
 @tool
-def get_intensity_stats(view: View, box: Box | None = None) -> Outcome:
+def get_intensity_stats(view: View, box: Box | None = None) -> ToolOutput:
     """Mean, standard deviation, lowest, highest, median and histogram (10 equal bins, lowest to highest) of the
     original pixel values in a box of the current view, or in all of it; filters do not count, colors as luminance."""
     left, top, right, bottom = view.pixels_in(WHOLE if box is None else _checked("get_intensity_stats", box))
@@ -41,11 +42,11 @@ def get_intensity_stats(view: View, box: Box | None = None) -> Outcome:
         raise ToolError("get_intensity_stats: no pixel of the image has its center in there; take a larger region")
     numbers = describe(view.source.pixels[top:bottom, left:right])
     width, height = (bottom - top, right - left) if view.turned else (right - left, bottom - top)
-    return Outcome(None, "intensities", {**numbers, "size": [width, height], **_unit(view)})
+    return ToolOutput("intensities", {**numbers, "size": [width, height], **_unit(view)})
 
 
 @tool
-def intensity_profile(view: View, point1: Point, point2: Point) -> Outcome:
+def intensity_profile(view: View, point1: Point, point2: Point) -> ToolOutput:
     """Original pixel values along the line from one point of the current view to another, ends included."""
     (x1, y1), (x2, y2) = view.pixel(point1), view.pixel(point2)
     count = max(abs(x2 - x1), abs(y2 - y1)) + 1
@@ -64,11 +65,11 @@ def intensity_profile(view: View, point1: Point, point2: Point) -> Outcome:
         "max": float(values.max()),
         "pixel_points": [[x1, y1], [x2, y2]],
     }
-    return Outcome(None, words, {**facts, **_unit(view)})
+    return ToolOutput(words, {**facts, **_unit(view)})
 
 
 @tool
-def measure(view: View, point1: Point, point2: Point) -> Outcome:
+def measure(view: View, point1: Point, point2: Point) -> ToolOutput:
     """Distance between two points of the current view: in pixels of the original, and in millimeters where known."""
     (x1, y1), (x2, y2) = view.pixel(point1), view.pixel(point2)
     facts: dict[str, Any] = {"distance_pixels": math.hypot(x2 - x1, y2 - y1)}
@@ -76,11 +77,11 @@ def measure(view: View, point1: Point, point2: Point) -> Outcome:
     if spacing is not None:
         facts["distance_mm"] = math.hypot((x2 - x1) * spacing[0], (y2 - y1) * spacing[1])
     words = "measured" if spacing is not None else "measured; the size of a pixel in millimeters is not known"
-    return Outcome(None, words, {**facts, "pixel_points": [[x1, y1], [x2, y2]]})
+    return ToolOutput(words, {**facts, "pixel_points": [[x1, y1], [x2, y2]]})
 
 
 @tool
-def annotate_region(view: View, box: Box, color: Color = "red", label: str = "") -> Outcome:
+def annotate_region(view: View, box: Box, color: Color = "red", label: str = "") -> ToolOutput:
     """Show the current view with a box outlined and labeled; the view itself stays as it is."""
     x1, y1, x2, y2 = _checked("annotate_region", box)
     label = " ".join(label.split())
@@ -90,12 +91,12 @@ def annotate_region(view: View, box: Box, color: Color = "red", label: str = "")
     left, top = min(int(x1 * width), width - 1), min(int(y1 * height), height - 1)
     right, bottom = max(left + 1, math.ceil(x2 * width - 1e-6)), max(top + 1, math.ceil(y2 * height - 1e-6))
     picture = outlined(view.shown(), (left, top, right, bottom), color, label)
-    return Outcome(None, "outlined", {"box": Stated(box), "color": color, "label": label}, picture)
+    return ToolOutput("outlined", {"box": ViewFractions(box), "color": color, "label": label}, picture)
 
 
 @tool
-def show_grid(view: View, divisions: Annotated[int, Range(2, 8)] = 4) -> Outcome:
+def show_grid(view: View, divisions: Annotated[int, Range(2, 8)] = 4) -> ToolOutput:
     """Show the current view under a grid of labeled cells: letters from left to right, numbers from top to bottom."""
     labels = [f"{chr(ord('A') + column)}{row + 1}" for row in range(divisions) for column in range(divisions)]
     picture = gridded(view.shown(), divisions, labels)
-    return Outcome(None, "grid shown", {"divisions": divisions, "cell_labels": labels}, picture)
+    return ToolOutput("grid shown", {"divisions": divisions, "cell_labels": labels}, picture)

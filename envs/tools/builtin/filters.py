@@ -13,8 +13,10 @@ from typing import Annotated, ClassVar, Literal
 import cv2
 import numpy as np
 
+from viewbox.envs.tools.arguments import Range
 from viewbox.envs.tools.builtin.intensity import gray
-from viewbox.envs.tools.tool import Outcome, Range, tool
+from viewbox.envs.tools.results import ToolOutput
+from viewbox.envs.tools.tool import tool
 from viewbox.images.view import View
 
 STRIP = 64  # rows that edges are found in at a time: floats of a whole grid would not fit the cache
@@ -42,9 +44,11 @@ class Sharpness:
 
 
 @tool
-def adjust_sharpness(view: View, factor: Annotated[float, Range(0.1, 3)]) -> Outcome:
+def adjust_sharpness(view: View, factor: Annotated[float, Range(0.1, 3)]) -> ToolOutput:
     """Sharpen (factor above 1) or soften the current view."""
-    return Outcome(view.then(Sharpness(factor)), "sharpness adjusted", {"factor": factor, "size": list(view.size)})
+    return ToolOutput(
+        "sharpness adjusted", {"factor": factor, "size": list(view.size)}, view=view.then(Sharpness(factor))
+    )
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,9 @@ class Blur:
 
 
 @tool
-def denoise(view: View, sigma: Annotated[float, Range(0.5, 5)] = 1.0) -> Outcome:
+def denoise(view: View, sigma: Annotated[float, Range(0.5, 5)] = 1.0) -> ToolOutput:
     """Smooth noise away with a Gaussian of sigma pixels."""
-    return Outcome(view.then(Blur(sigma)), "denoised", {"sigma": sigma, "size": list(view.size)})
+    return ToolOutput("denoised", {"sigma": sigma, "size": list(view.size)}, view=view.then(Blur(sigma)))
 
 
 # ---- local contrast
@@ -93,11 +97,11 @@ class LocalContrast:
 @tool
 def adaptive_equalize(
     view: View, clip_limit: Annotated[float, Range(1, 4)] = 2.0, tile_size: Annotated[int, Range(2, 32)] = 8
-) -> Outcome:
+) -> ToolOutput:
     """Raise local contrast (CLAHE): clip_limit bounds it, tile_size is how many tiles lie along each side.
     Drops color."""
     facts = {"clip_limit": clip_limit, "tile_size": tile_size, "size": list(view.size)}
-    return Outcome(view.then(LocalContrast(clip_limit, tile_size)), "local contrast equalized", facts)
+    return ToolOutput("local contrast equalized", facts, view=view.then(LocalContrast(clip_limit, tile_size)))
 
 
 # ---- edges
@@ -148,11 +152,11 @@ def strengths(pixels: np.ndarray, method: str) -> Iterator[tuple[int, np.ndarray
 
 
 @tool
-def detect_edges(view: View, method: Literal["sobel", "laplacian"] = "sobel") -> Outcome:
+def detect_edges(view: View, method: Literal["sobel", "laplacian"] = "sobel") -> ToolOutput:
     """Show edges bright on black, the strongest white. Drops color."""
     pixels = not_magnified(gray(view.shown()), view)
     top = max(cv2.norm(strength, cv2.NORM_INF) for _, strength in strengths(pixels, method))
-    return Outcome(view.then(Edges(method, top)), "edges shown", {"method": method, "size": list(view.size)})
+    return ToolOutput("edges shown", {"method": method, "size": list(view.size)}, view=view.then(Edges(method, top)))
 
 
 # ---- shapes
@@ -186,9 +190,9 @@ def morphological(
     operation: Literal["erode", "dilate", "open", "close"],
     iterations: Annotated[int, Range(1, 5)] = 1,
     threshold_value: Annotated[int, Range(0, 255)] | None = None,
-) -> Outcome:
+) -> ToolOutput:
     """Shrink (erode) or grow (dilate) what is bright, remove bright specks (open) or fill dark gaps (close), with a 3x3
     square. threshold_value first makes brighter pixels white and the rest black. Drops color."""
     chosen = {} if threshold_value is None else {"threshold_value": threshold_value}
     facts = {"operation": operation, "iterations": iterations, **chosen, "size": list(view.size)}
-    return Outcome(view.then(Morphology(operation, iterations, threshold_value)), "morphology applied", facts)
+    return ToolOutput("morphology applied", facts, view=view.then(Morphology(operation, iterations, threshold_value)))

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from viewbox.envs.tools.tool import Box, Hidden, Outcome, Point, Range, tool
+from viewbox.envs.tools.arguments import Box, Hidden, Point, Range
+from viewbox.envs.tools.results import ToolOutput
+from viewbox.envs.tools.tool import tool
 from viewbox.errors import ToolError
 from viewbox.images.source import Source
 from viewbox.images.view import WHOLE, View
@@ -17,7 +19,7 @@ def _size(view: View) -> list[int]:
 
 
 @tool
-def zoom(view: View, factor: Annotated[float, Range(0.5, 4)] = 2.0, center: Point | None = None) -> Outcome:
+def zoom(view: View, factor: Annotated[float, Range(0.5, 4)] = 2.0, center: Point | None = None) -> ToolOutput:
     """Zoom in (factor above 1) or out (factor below 1) around a point of the current view."""
     closer = view.zoom(factor, center or (0.5, 0.5))
     x1, y1, x2, y2 = closer.window
@@ -25,11 +27,11 @@ def zoom(view: View, factor: Annotated[float, Range(0.5, 4)] = 2.0, center: Poin
     if factor > 1 and longer < SMALLEST_ZOOM:
         raise ToolError("zoom: maximum zoom reached: the view would show less than one pixel of the image")
     facts = {"factor": factor, "original_size": _size(view), "new_size": _size(closer)}
-    return Outcome(closer, "zoomed", facts)
+    return ToolOutput("zoomed", facts, view=closer)
 
 
 @tool
-def crop(view: View, box: Box) -> Outcome:
+def crop(view: View, box: Box) -> ToolOutput:
     """Show only a box of the current view."""
     x1, y1, x2, y2 = box
     if x1 >= x2 or y1 >= y2:
@@ -43,31 +45,31 @@ def crop(view: View, box: Box) -> Outcome:
     part = view.crop(box)
     share = 100 * (x2 - x1) * (y2 - y1)
     facts = {"original_size": _size(view), "new_size": _size(part), "area_percentage": share}
-    return Outcome(part, "cropped", facts)
+    return ToolOutput("cropped", facts, view=part)
 
 
 @tool
-def rotate(view: View, clockwise: bool = True) -> Outcome:
+def rotate(view: View, clockwise: bool = True) -> ToolOutput:
     """Turn the view by 90 degrees."""
     turned = view.rotate(clockwise)
     facts = {"clockwise": clockwise, "original_size": _size(view), "new_size": _size(turned)}
-    return Outcome(turned, "rotated", facts)
+    return ToolOutput("rotated", facts, view=turned)
 
 
 @tool
-def flip_horizontal(view: View) -> Outcome:
+def flip_horizontal(view: View) -> ToolOutput:
     """Mirror the view: left and right are swapped."""
     after = view.flip_horizontal()
     facts = {"size": _size(after), "laterality": _against_original(after, 0)}
-    return Outcome(after, f"mirrored left to right; {_warning(after)}", facts)
+    return ToolOutput(f"mirrored left to right; {_warning(after)}", facts, view=after)
 
 
 @tool
-def flip_vertical(view: View) -> Outcome:
+def flip_vertical(view: View) -> ToolOutput:
     """Mirror the view: up and down are swapped."""
     after = view.flip_vertical()
     facts = {"size": _size(after), "orientation": _against_original(after, 1)}
-    return Outcome(after, f"mirrored top to bottom; {_warning(after)}", facts)
+    return ToolOutput(f"mirrored top to bottom; {_warning(after)}", facts, view=after)
 
 
 def _against_original(view: View, axis: int) -> str:
@@ -83,13 +85,13 @@ def _warning(view: View) -> str:
 
 
 @tool
-def undo(view: View) -> Outcome:
+def undo(view: View) -> ToolOutput:
     """Take back the last change of the view."""
     if view.parent is None:
         raise ToolError("undo: there is nothing to take back: this is the first view")
     before = view.undo()
     other = "" if before.source is view.source else " of the image before"
-    return Outcome(before, f"one step back: {_what(before)}{other}", {"size": _size(before)})
+    return ToolOutput(f"one step back: {_what(before)}{other}", {"size": _size(before)}, view=before)
 
 
 def _what(view: View) -> str:
@@ -107,7 +109,7 @@ def _what(view: View) -> str:
 @tool
 def open_image(
     view: View, index: Annotated[int, Range(0, float("inf"))], images: Hidden[Sequence[Source]] = ()
-) -> Outcome:
+) -> ToolOutput:
     """Show another image of this task.
 
     index: number of the image, from 0
@@ -117,11 +119,11 @@ def open_image(
     if index >= len(images):
         raise ToolError(f"open_image: index = {index}: out of range; allowed: 0 to {len(images) - 1}")
     opened = view.show(images[index])
-    return Outcome(opened, "opened", {"index": index, "images": len(images), "size": _size(opened)})
+    return ToolOutput("opened", {"index": index, "images": len(images), "size": _size(opened)}, view=opened)
 
 
 @tool
-def reset(view: View) -> Outcome:
+def reset(view: View) -> ToolOutput:
     """Go back to the whole original image; drops every change."""
     whole = view.reset()
-    return Outcome(whole, "back to the original", {"size": _size(whole)})
+    return ToolOutput("back to the original", {"size": _size(whole)}, view=whole)

@@ -11,7 +11,9 @@ from typing import Annotated
 import cv2
 import numpy as np
 
-from viewbox.envs.tools.tool import Outcome, Range, tool
+from viewbox.envs.tools.arguments import Range
+from viewbox.envs.tools.results import ToolOutput
+from viewbox.envs.tools.tool import tool
 from viewbox.images.view import View
 
 
@@ -46,26 +48,26 @@ LEVELS = np.arange(256, dtype=np.float32)
 
 
 @tool
-def adjust_contrast(view: View, factor: Annotated[float, Range(0.5, 3)]) -> Outcome:
+def adjust_contrast(view: View, factor: Annotated[float, Range(0.5, 3)]) -> ToolOutput:
     """Raise (factor above 1) or lower the contrast of the current view."""
     mean = int(cv2.mean(view.gray())[0] + 0.5)  # as Pillow's ImageEnhance.Contrast
     stretched = Table.of("adjust_contrast", mean + np.float32(factor) * (LEVELS - mean))
-    return Outcome(view.then(stretched), "contrast adjusted", {"factor": factor, "size": list(view.size)})
+    return ToolOutput("contrast adjusted", {"factor": factor, "size": list(view.size)}, view=view.then(stretched))
 
 
 @tool
-def adjust_brightness(view: View, factor: Annotated[float, Range(0.5, 2)]) -> Outcome:
+def adjust_brightness(view: View, factor: Annotated[float, Range(0.5, 2)]) -> ToolOutput:
     """Make the current view brighter (factor above 1) or darker."""
     scaled = Table.of("adjust_brightness", np.float32(factor) * LEVELS)  # as Pillow's ImageEnhance.Brightness
-    return Outcome(view.then(scaled), "brightness adjusted", {"factor": factor, "size": list(view.size)})
+    return ToolOutput("brightness adjusted", {"factor": factor, "size": list(view.size)}, view=view.then(scaled))
 
 
 @tool
-def equalize_histogram(view: View) -> Outcome:
+def equalize_histogram(view: View) -> ToolOutput:
     """Spread the gray levels of the current view evenly over black to white. Drops color."""
     levels = equalized(view.gray())
     table = Table.of("equalize_histogram", levels, grays=True)
-    return Outcome(view.then(table), "histogram equalized", {"size": list(view.size)})
+    return ToolOutput("histogram equalized", {"size": list(view.size)}, view=view.then(table))
 
 
 def equalized(pixels: np.ndarray) -> np.ndarray:
@@ -86,6 +88,8 @@ def equalized(pixels: np.ndarray) -> np.ndarray:
 
 
 @tool
-def invert(view: View) -> Outcome:
+def invert(view: View) -> ToolOutput:
     """Exchange black and white. Drops color."""
-    return Outcome(view.then(Table.of("invert", 255 - LEVELS, grays=True)), "inverted", {"size": list(view.size)})
+    return ToolOutput(
+        "inverted", {"size": list(view.size)}, view=view.then(Table.of("invert", 255 - LEVELS, grays=True))
+    )

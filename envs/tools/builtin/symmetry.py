@@ -8,7 +8,8 @@ import cv2
 import numpy as np
 
 from viewbox.envs.tools.builtin.intensity import gray
-from viewbox.envs.tools.tool import Outcome, tool
+from viewbox.envs.tools.results import ToolOutput
+from viewbox.envs.tools.tool import tool
 from viewbox.errors import ToolError
 from viewbox.images.view import View
 
@@ -64,7 +65,7 @@ class Difference:
 
 
 @tool
-def symmetry_diff(view: View) -> Outcome:
+def symmetry_diff(view: View) -> ToolOutput:
     """Show how the left half differs from the right half of the current view: equal is black. Drops color."""
     if any(isinstance(item, Difference) for item in view.operations):  # each would double what a zoom has to render
         raise ToolError("symmetry_diff: the picture is already a difference with a mirror image; undo or reset first")
@@ -72,4 +73,6 @@ def symmetry_diff(view: View) -> Outcome:
     axis = int(view.turned)
     center = (view.window[axis] + view.window[axis + 2]) / 2
     top = int(cv2.absdiff(pixels, cv2.flip(pixels, 1)).max())
-    return Outcome(view.then(Difference(axis, center, top)), "mirror difference shown", {"size": list(view.size)})
+    return ToolOutput(
+        "mirror difference shown", {"size": list(view.size)}, view=view.then(Difference(axis, center, top))
+    )

@@ -2,14 +2,15 @@
 
 from typing import Any
 
-from viewbox.envs.tools.tool import Outcome, tool
+from viewbox.envs.tools.results import ToolOutput
+from viewbox.envs.tools.tool import tool
 from viewbox.errors import ImageError, ToolError
 from viewbox.images.view import View
 from viewbox.images.volume import Plane, Volume
 
 
 @tool
-def select_slice(view: View, index: int, plane: Plane = "axial") -> Outcome:
+def select_slice(view: View, index: int, plane: Plane = "axial") -> ToolOutput:
     """Show slice `index` (from 0) of the volume. It is shown whole: zoom and every other change are dropped."""
     volume = _volume(view, "select_slice")
     try:
@@ -20,11 +21,11 @@ def select_slice(view: View, index: int, plane: Plane = "axial") -> Outcome:
     facts: dict[str, Any] = {"index": index, "slices": volume.count(plane), "size": list(other.size)}
     if volume.planes:
         facts = {"plane": plane, **facts}
-    return Outcome(other, "slice shown; earlier changes are dropped", facts)
+    return ToolOutput("slice shown; earlier changes are dropped", facts, view=other)
 
 
 @tool
-def list_slices(view: View) -> Outcome:
+def list_slices(view: View) -> ToolOutput:
     """How many slices the volume has in each plane, which one is shown, and how far apart they are."""
     volume = _volume(view, "list_slices")
     facts: dict[str, Any] = {}
@@ -35,7 +36,7 @@ def list_slices(view: View) -> Outcome:
         if distance is not None:
             facts[f"{name}_mm_apart"] = distance
     facts["shown"] = f"{volume.plane} {volume.index}" if volume.planes else f"frame {volume.index}"
-    return Outcome(None, "slices are numbered from 0", facts)
+    return ToolOutput("slices are numbered from 0", facts)
 
 
 def _volume(view: View, name: str) -> Volume:

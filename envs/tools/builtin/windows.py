@@ -11,8 +11,10 @@ from typing import Annotated, Literal, get_args
 import cv2
 import numpy as np
 
+from viewbox.envs.tools.arguments import Range
 from viewbox.envs.tools.builtin.intensity import gray
-from viewbox.envs.tools.tool import Outcome, Range, tool
+from viewbox.envs.tools.results import ToolOutput
+from viewbox.envs.tools.tool import tool
 from viewbox.errors import ToolError
 from viewbox.images.source import stretch
 from viewbox.images.view import View
@@ -72,7 +74,7 @@ class Window:
 
 
 @tool
-def threshold(view: View, lower: Annotated[int, Range(0, 254)], upper: Annotated[int, Range(1, 255)]) -> Outcome:
+def threshold(view: View, lower: Annotated[int, Range(0, 254)], upper: Annotated[int, Range(1, 255)]) -> ToolOutput:
     """Stretch lower to upper over black to white and clip the rest; 0 is the darkest shown, 255 the brightest.
     upper - lower must be at least 50. Drops color."""
     if upper - lower < NARROWEST:
@@ -84,7 +86,7 @@ def threshold(view: View, lower: Annotated[int, Range(0, 254)], upper: Annotated
         black, white = view.source.display
         low, high = (black + value / 255 * (white - black) for value in (low, high))
         facts |= {"values": [low, high], "unit": _unit(view, native)}
-    return Outcome(view.then(Window("threshold", low, high, native)), "thresholded", facts)
+    return ToolOutput("thresholded", facts, view=view.then(Window("threshold", low, high, native)))
 
 
 @tool
@@ -93,7 +95,7 @@ def window_level(
     preset: Preset | None = None,
     center: float | None = None,
     width: Annotated[float, Range(NARROWEST, float("inf"))] | None = None,
-) -> Outcome:
+) -> ToolOutput:
     """Show center - width/2 as black and center + width/2 as white, in the image's own values; or a preset, which wins
     over both. ct_ presets are for Hounsfield units, the others for gray levels 0 to 255. Replaces an earlier window.
     Drops color."""
@@ -115,7 +117,7 @@ def window_level(
     shown = replace(base.then(Window("window_level", low, high, native)), parent=view)
     named = {} if preset is None else {"preset": preset}
     facts = {"center": center, "width": width, **named, "unit": unit, "size": list(view.size)}
-    return Outcome(shown, "windowed", facts)
+    return ToolOutput("windowed", facts, view=shown)
 
 
 def _without_window(view: View) -> View:

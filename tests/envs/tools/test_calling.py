@@ -12,7 +12,18 @@ from PIL import Image
 from viewbox.cli import tools as trial
 from viewbox.cli.docs.tools_page import listing
 from viewbox.envs import tools
-from viewbox.envs.tools import TOOLS, Box, Found, Hidden, Outcome, Picture, Point, Range, Stated, Tool, answer
+from viewbox.envs.tools import (
+    TOOLS,
+    Box,
+    Hidden,
+    Picture,
+    Point,
+    Range,
+    Tool,
+    ToolOutput,
+    ViewFractions,
+    call_stateless,
+)
 from viewbox.errors import ConfigError, ImageError, ToolError
 from viewbox.images.source import Source
 from viewbox.images.view import View
@@ -31,12 +42,12 @@ def pictures(name):
 
 def said(function, arguments=None, **how):
     """The result of one call of a function as a tool."""
-    made = function if isinstance(function, Tool) else Tool.of(function)
-    return asyncio.run(answer(made, {} if arguments is None else arguments, pictures=pictures, **how))
+    made = function if isinstance(function, Tool) else Tool.from_function(function)
+    return asyncio.run(call_stateless(made, {} if arguments is None else arguments, find_picture=pictures, **how))
 
 
 def properties(made, coordinates="unit"):
-    return made.schema(coordinates)["function"]["parameters"]["properties"]
+    return made.build_schema(coordinates)["function"]["parameters"]["properties"]
 
 
 def mean(image: Picture) -> dict:
@@ -44,16 +55,16 @@ def mean(image: Picture) -> dict:
     return {"mean": image.values().mean()}
 
 
-async def find(image: Picture, box: Box | None = None, what: Literal["nodule", "tube"] = "nodule") -> Found:
+async def find(image: Picture, box: Box | None = None, what: Literal["nodule", "tube"] = "nodule") -> ToolOutput:
     """Finds things in a picture."""
-    return Found(f"a {what}", {"box": Stated(box or (0, 0, 0.5, 1))}, image.render())
+    return ToolOutput(f"a {what}", {"box": ViewFractions(box or (0, 0, 0.5, 1))}, image.render())
 
 
 # ---- what is a free tool
 
 
 def test_a_tool_whose_first_argument_is_the_view_is_a_viewers_tool():
-    def look(view: View, closer: bool = True) -> Outcome:
+    def look(view: View, closer: bool = True) -> ToolOutput:
         """Looks."""
 
     def ask(words: str, view: int) -> str:
@@ -62,11 +73,11 @@ def test_a_tool_whose_first_argument_is_the_view_is_a_viewers_tool():
     def now() -> str:
         """Tells the time."""
 
-    assert [Tool.of(function).viewer for function in (look, ask, now)] == [True, False, False]
+    assert [Tool.from_function(function).stateful for function in (look, ask, now)] == [True, False, False]
 
 
 def test_every_tool_that_viewbox_brings_is_still_a_viewers_tool_on_the_view():
-    assert {name for name, one in TOOLS.items() if not one.viewer} == set()
+    assert {name for name, one in TOOLS.items() if not one.stateful} == set()
 
 
 def test_a_picture_called_view_is_a_picture():
@@ -84,7 +95,7 @@ def test_a_free_tool_is_registered_like_any_other():
         async def search(words: str) -> str:
             """Searches."""
 
-        assert (TOOLS["search"].viewer, TOOLS["search"].awaited, TOOLS["search"].max_calls) == (False, True, 2)
+        assert (TOOLS["search"].stateful, TOOLS["search"].is_async, TOOLS["search"].max_calls) == (False, True, 2)
     finally:
         del TOOLS["search"]
 
@@ -93,7 +104,7 @@ def test_a_free_tool_is_registered_like_any_other():
 
 
 def test_a_tool_can_be_made_without_the_registry_and_named():
-    made = Tool.of(mean, "brightness", "How bright a picture is.", max_calls=3)
+    made = Tool.from_function(mean, "brightness", "How bright a picture is.", max_calls=3)
     assert (made.name, made.description, made.max_calls) == ("brightness", "How bright a picture is.", 3)
     assert "brightness" not in TOOLS
     assert "mean" not in TOOLS
@@ -115,8 +126,11 @@ class Specialist:
 
 
 def test_one_class_is_offered_twice_under_two_names():
-    first, second = Tool.of(Specialist("chexpert"), "chexpert"), Tool.of(Specialist("mimic"), "mimic")
-    assert first.schema()["function"]["description"] == "Classifies a picture."
+    first, second = (
+        Tool.from_function(Specialist("chexpert"), "chexpert"),
+        Tool.from_function(Specialist("mimic"), "mimic"),
+    )
+    assert first.build_schema()["function"]["description"] == "Classifies a picture."
     assert list(properties(second)) == ["image", "at_least"]
     assert said(first, {"image": "image_1"}).text == "chexpert at 0.5"
     assert said(second, {"image": "image_1", "at_least": 1}).text == "mimic at 1.0"
@@ -128,35 +142,35 @@ def test_a_method_is_a_tool():
 
 @pytest.mark.parametrize("name", [None, "two words", "", "1st", "x" * 65])
 def test_an_object_without_a_usable_name_is_the_authors_error(name):
-    with pytest.raises(TypeError, match="is no name of a tool"):
-        Tool.of(Specialist("a"), name)
+    with pytest.raises(TypeError, match="is not a tool name"):
+        Tool.from_function(Specialist("a"), name)
 
 
 def test_declarations_that_could_not_be_called_are_the_authors_error():
-    async def awaited(view: View) -> Outcome: ...
-    def both(view: View, other: Picture) -> Outcome: ...
+    async def awaited(view: View) -> ToolOutput: ...
+    def both(view: View, other: Picture) -> ToolOutput: ...
     def boxless(box: Box) -> str: ...
     def pointless(where: Point | None = None) -> str: ...
     def defaulted(image: Picture = "image_1") -> str: ...
     def unhinted(words) -> str: ...
 
     for function, words in {
-        awaited: "a viewer's tool is a plain function",
-        both: "'other' is a Picture, but a viewer's tool works on the view",
-        boxless: "needs a Picture that it is of",
-        pointless: "needs a Picture that it is of",
-        defaulted: "a Picture has no default but None",
+        awaited: "a stateful tool is a plain function",
+        both: "'other' is a Picture, but a stateful tool works on the view",
+        boxless: "needs a Picture to refer to",
+        pointless: "needs a Picture to refer to",
+        defaulted: "the only default of a Picture is None",
         unhinted: "argument 'words' has no type hint",
     }.items():
         with pytest.raises(TypeError, match=words):
-            Tool.of(function)
+            Tool.from_function(function)
 
 
 # ---- what the model is told
 
 
 def test_a_picture_is_a_string_that_says_how_pictures_are_named():
-    spec = properties(Tool.of(mean))["image"]
+    spec = properties(Tool.from_function(mean))["image"]
     assert spec["type"] == "string"
     assert "image_1" in spec["description"]
     assert "view_3" in spec["description"]
@@ -167,13 +181,13 @@ def test_the_note_of_a_picture_stands_before_how_it_is_written():
     def compare(image: Picture, prior: Annotated[Picture | None, "an older study"] = None) -> str:
         """Compares."""
 
-    made = Tool.of(compare)
+    made = Tool.from_function(compare)
     assert properties(made)["prior"]["description"].startswith("an older study: a picture by name")
     assert made.required == ("image",)
 
 
 def test_a_listing_says_that_a_picture_is_named():
-    assert listing([Tool.of(mean)]) == "mean(image: a picture by name): The mean gray value of a picture."
+    assert listing([Tool.from_function(mean)]) == "mean(image: a picture by name): The mean gray value of a picture."
 
 
 # ---- arguments
@@ -235,7 +249,7 @@ def test_what_only_the_environment_gives_is_given_and_not_told():
         """Looks."""
         return f"{words} {len(images)} {path}"
 
-    assert list(properties(Tool.of(secret))) == ["words"]
+    assert list(properties(Tool.from_function(secret))) == ["words"]
     hidden = {"images": [1, 2], "path": "/data", "other": 0}
     assert said(secret, {"words": "in"}, hidden=hidden).text == "in 2 /data"
     assert said(secret, {"words": "in", "path": "/etc"}, hidden=hidden).error.startswith("unknown argument of secret")
@@ -283,9 +297,9 @@ def test_words_facts_and_a_picture_come_together():
     ids=["mask", "heat map", "palette", "transparent", "source", "view"],
 )
 def test_a_picture_of_any_kind_is_shown_in_eight_bits(picture):
-    def draw() -> Found:
+    def draw() -> ToolOutput:
         """Draws."""
-        return Found(image=picture)
+        return ToolOutput(image=picture)
 
     shown = said(draw).image
     assert (shown.width, shown.height) == (8, 6)
@@ -293,9 +307,9 @@ def test_a_picture_of_any_kind_is_shown_in_eight_bits(picture):
 
 
 def test_a_picture_is_no_larger_than_the_budget_and_on_the_models_grid():
-    def draw() -> Found:
+    def draw() -> ToolOutput:
         """Draws."""
-        return Found(image=np.zeros((3000, 2000, 3), np.uint8))
+        return ToolOutput(image=np.zeros((3000, 2000, 3), np.uint8))
 
     shown = said(draw, max_pixels=100 * 100, multiple=28).image
     assert shown.width * shown.height <= 100 * 100
@@ -303,9 +317,9 @@ def test_a_picture_is_no_larger_than_the_budget_and_on_the_models_grid():
 
 
 def test_a_view_of_another_budget_is_no_larger_than_this_one():
-    def draw() -> Found:
+    def draw() -> ToolOutput:
         """Draws."""
-        return Found(image=View.of(np.zeros((300, 200), np.uint8)))
+        return ToolOutput(image=View.of(np.zeros((300, 200), np.uint8)))
 
     shown = said(draw, max_pixels=100 * 100).image
     assert shown.width * shown.height <= 100 * 100
@@ -323,7 +337,7 @@ def test_coroutines_run_at_the_same_time():
         return name
 
     async def play():
-        calls = [answer(Tool.of(wait), {"name": name}, pictures=pictures) for name in "abc"]
+        calls = [call_stateless(Tool.from_function(wait), {"name": name}, find_picture=pictures) for name in "abc"]
         return [result.text for result in await asyncio.wait_for(asyncio.gather(*calls), 30)]
 
     assert asyncio.run(play()) == ["a", "b", "c"]
@@ -338,7 +352,7 @@ def test_plain_functions_run_at_the_same_time_in_threads():
         return name
 
     async def play():
-        calls = [answer(Tool.of(wait), {"name": name}, pictures=pictures) for name in "abc"]
+        calls = [call_stateless(Tool.from_function(wait), {"name": name}, find_picture=pictures) for name in "abc"]
         return [result.text for result in await asyncio.gather(*calls)]
 
     assert asyncio.run(play()) == ["a", "b", "c"]
@@ -352,7 +366,7 @@ def test_pictures_are_looked_up_away_from_the_event_loop(function):
         where.append(threading.get_ident())
         return GRAY
 
-    asyncio.run(answer(Tool.of(function), {"image": "image_1"}, pictures=found))
+    asyncio.run(call_stateless(Tool.from_function(function), {"image": "image_1"}, find_picture=found))
     assert where
     assert threading.get_ident() not in where
 
@@ -361,7 +375,7 @@ def test_an_image_that_cannot_be_opened_is_not_named_to_the_model():
     def missing(name):
         raise ImageError("/data/patient_17/scan.dcm: no such file")
 
-    result = asyncio.run(answer(Tool.of(mean), {"image": "image_1"}, pictures=missing))
+    result = asyncio.run(call_stateless(Tool.from_function(mean), {"image": "image_1"}, find_picture=missing))
     assert result.error == "mean: the image cannot be opened"
 
 
@@ -369,26 +383,26 @@ def test_an_image_that_cannot_be_opened_is_not_named_to_the_model():
 
 
 def test_a_free_tool_is_refused_on_a_view_in_words():
-    view, result = tools.call(Tool.of(mean), GRAY, {"image": "image_1"})
+    view, result = tools.call_stateful(Tool.from_function(mean), GRAY, {"image": "image_1"})
     assert view is GRAY
-    assert result.error == "mean is no viewer's tool: it does not work on a view, and is called in an episode only"
+    assert result.error == "mean is a stateless tool: it does not work on a view, and is called in episodes only"
 
 
 def test_a_viewers_tool_is_refused_beside_the_view_in_words():
-    assert said(TOOLS["zoom"], {"factor": 2}).error == "zoom is a viewer's tool: it works on the view, not beside it"
+    assert said(TOOLS["zoom"], {"factor": 2}).error == "zoom is a stateful tool: it works on the view, not beside it"
 
 
-def test_a_viewers_tool_may_be_called_as_an_object():
-    after, result = tools.call(TOOLS["zoom"], GRAY, {"factor": 2})
+def test_a_stateful_tool_may_be_called_as_an_object():
+    after, result = tools.call_stateful(TOOLS["zoom"], GRAY, {"factor": 2})
     assert result.success
     assert after.window == (0.25, 0.25, 0.75, 0.75)
 
 
-def test_the_command_line_refuses_a_free_tool_in_words():
-    TOOLS["mean"] = Tool.of(mean)
+def test_the_command_line_refuses_a_stateless_tool_in_words():
+    TOOLS["mean"] = Tool.from_function(mean)
     try:
-        with pytest.raises(ConfigError, match="mean does not work on a view: it is called in an episode only"):
-            trial.parse(["zoom", "mean", "image=image_1"])
-        assert "mean is no viewer's tool" in tools.apply("mean", GRAY, image="image_1").error
+        with pytest.raises(ConfigError, match="mean does not work on a view: it can only be called in an episode"):
+            trial.parse_calls(["zoom", "mean", "image=image_1"])
+        assert "mean is a stateless tool" in tools.apply_tool("mean", GRAY, image="image_1")[1].error
     finally:
         del TOOLS["mean"]

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from viewbox.envs import concurrency
-from viewbox.envs.tools import Found, Outcome, Picture, Stated, Tool, answer, call, calling
+from viewbox.envs.tools import Picture, Tool, ToolOutput, ViewFractions, call_stateful, call_stateless, calling
 from viewbox.errors import ToolError
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
@@ -19,7 +19,7 @@ from viewbox.records import Episode as Record
 from viewbox.records import Task, ToolResult, Turn
 
 VIEW = View.of(np.zeros((20, 40), np.uint8))
-GO_ON = "call it otherwise or go on without"
+ADVICE = "Try different arguments, or continue without this tool."
 
 
 class Strange(BaseException):
@@ -43,13 +43,13 @@ RAISED = [
     TimeoutError("the server did not answer"),
     RecursionError(),
 ]
-KINDS = ["viewer", "thread", "coroutine"]
+KINDS = ["stateful", "thread", "coroutine"]
 
 
 def tool_of(kind, body):
     """A tool called `probe` of one of the three kinds that does `body()`."""
 
-    def viewer(view: View) -> Outcome:
+    def stateful(view: View) -> ToolOutput:
         """Probes."""
         return body()
 
@@ -61,22 +61,22 @@ def tool_of(kind, body):
         """Probes."""
         return body()
 
-    return Tool.of({"viewer": viewer, "thread": thread, "coroutine": coroutine}[kind], "probe")
+    return Tool.from_function({"stateful": stateful, "thread": thread, "coroutine": coroutine}[kind], "probe")
 
 
 async def run(made, limit=None, arguments=None):
     """One call as the loop makes it."""
-    if made.viewer:
-        return (await concurrency.run(call, made, VIEW, arguments or {}, limit=limit))[1]
-    return await answer(made, arguments or {}, pictures=lambda name: VIEW, limit=limit)
+    if made.stateful:
+        return (await concurrency.run(call_stateful, made, VIEW, arguments or {}, limit=limit))[1]
+    return await call_stateless(made, arguments or {}, find_picture=lambda name: VIEW, timeout=limit)
 
 
 def result_of(kind, body, limit=None):
     return asyncio.run(asyncio.wait_for(run(tool_of(kind, body), limit), 60))
 
 
-def with_image(kind, image):
-    return Outcome(None, "drawn", image=image) if kind == "viewer" else Found("drawn", image=image)
+def with_image(image):
+    return ToolOutput("drawn", image=image)
 
 
 def stored(result: ToolResult) -> str:
@@ -96,15 +96,15 @@ def test_whatever_a_tool_raises_is_an_error_that_names_it_and_tells_nothing_else
     name = type(error).__name__
     if kind == "coroutine" and isinstance(error, StopIteration):
         name = "RuntimeError"  # Python's own doing
-    assert result_of(kind, body).error == f"probe failed ({name}); {GO_ON}"
+    assert result_of(kind, body).error == f"probe failed ({name}). {ADVICE}"
 
 
 def test_a_keyboard_interrupt_of_a_tools_own_thread_is_an_error_like_any_other():
     def body():
         raise KeyboardInterrupt
 
-    for kind in ("viewer", "thread"):
-        assert result_of(kind, body).error == f"probe failed (KeyboardInterrupt); {GO_ON}"
+    for kind in ("stateful", "thread"):
+        assert result_of(kind, body).error == f"probe failed (KeyboardInterrupt). {ADVICE}"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -135,7 +135,7 @@ def gate():
 
 def test_a_thread_that_hangs_is_given_up_after_the_limit(gate):
     assert result_of("thread", gate.wait, limit=0.05).error == (
-        f"probe took longer than 0.05 seconds and was given up; {GO_ON}"
+        f"probe took longer than 0.05 seconds and was stopped. {ADVICE}"
     )
 
 
@@ -150,11 +150,11 @@ def test_a_coroutine_that_hangs_is_cancelled_after_the_limit():
             ended.append("tidied up")
 
     async def play():
-        result = await run(Tool.of(probe), limit=0.05)
+        result = await run(Tool.from_function(probe), limit=0.05)
         return result, len(asyncio.all_tasks())
 
     result, tasks = asyncio.run(play())
-    assert result.error == f"probe took longer than 0.05 seconds and was given up; {GO_ON}"
+    assert result.error == f"probe took longer than 0.05 seconds and was stopped. {ADVICE}"
     assert ended == ["tidied up"]
     assert tasks == 1
 
@@ -172,7 +172,7 @@ def test_a_coroutine_that_takes_no_notice_of_its_cancellation_holds_nobody_up(mo
                 continue
 
     async def play():
-        result = await run(Tool.of(probe), limit=0.05)
+        result = await run(Tool.from_function(probe), limit=0.05)
         release.append("now it may end")
         return result
 
@@ -186,7 +186,9 @@ def test_a_tool_whose_picture_takes_too_long_to_open_is_given_up(gate):
     def slow(name):
         gate.wait()
 
-    result = asyncio.run(answer(Tool.of(probe), {"image": "image_1"}, pictures=slow, limit=0.05))
+    result = asyncio.run(
+        call_stateless(Tool.from_function(probe), {"image": "image_1"}, find_picture=slow, timeout=0.05)
+    )
     assert "took longer than 0.05 seconds" in result.error
 
 
@@ -206,7 +208,7 @@ def test_a_call_that_is_cancelled_is_cancelled_and_leaves_no_task(kind, gate):
 
     async def play():
         before = asyncio.all_tasks()
-        task = asyncio.create_task(run(Tool.of({"thread": thread, "coroutine": coroutine}[kind]), limit=60))
+        task = asyncio.create_task(run(Tool.from_function({"thread": thread, "coroutine": coroutine}[kind]), limit=60))
         while not started.is_set():
             await asyncio.sleep(0.001)
         task.cancel()
@@ -220,13 +222,11 @@ def test_a_call_that_is_cancelled_is_cancelled_and_leaves_no_task(kind, gate):
 # ---- tools that say or show what cannot be used
 
 
-@pytest.mark.parametrize("kind", ["thread", "coroutine"])
-@pytest.mark.parametrize(
-    "returned", [None, 3, b"bytes", ["a", "b"], Outcome(None, "of the other kind"), Found(text=3), Found(facts=[1])]
-)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("returned", [None, 3, b"bytes", ["a", "b"], View, ToolOutput(text=3), ToolOutput(facts=[1])])
 def test_what_is_neither_words_nor_facts_is_an_error(kind, returned):
     error = result_of(kind, lambda: returned).error
-    assert error == f"probe returned nothing that can be read ({type(returned).__name__}); {GO_ON}"
+    assert error == f"probe returned nothing that can be read ({type(returned).__name__}). {ADVICE}"
 
 
 def test_a_coroutine_that_a_plain_function_returns_is_closed_and_an_error():
@@ -238,9 +238,19 @@ def test_a_coroutine_that_a_plain_function_returns_is_closed_and_an_error():
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
 
-@pytest.mark.parametrize("returned", [None, "words", Found("of the other kind"), View])
-def test_a_viewers_tool_that_returns_no_outcome_is_an_error(returned):
-    assert "probe returned nothing that can be shown" in result_of("viewer", lambda: returned).error
+@pytest.mark.parametrize("returned", ["words", {"count": 2}, ToolOutput("words", {"count": 2})])
+def test_tools_of_every_kind_return_text_facts_or_both(returned):
+    results = [result_of(kind, lambda: returned) for kind in KINDS]
+    assert len({(result.description, result.facts) for result in results}) == 1
+    assert all(result.success for result in results)
+
+
+@pytest.mark.parametrize(("kind", "view"), [("stateful", "no view"), ("thread", VIEW), ("coroutine", VIEW)])
+def test_only_a_stateful_tool_returns_a_view(kind, view):
+    assert (
+        "returned nothing that can be read (ToolOutput)" in result_of(kind, lambda: ToolOutput("new", view=view)).error
+    )
+    assert result_of("stateful", lambda: ToolOutput("new", view=VIEW)).success
 
 
 BROKEN = {
@@ -264,32 +274,32 @@ BROKEN = {
 @pytest.mark.parametrize("image", BROKEN.values(), ids=BROKEN)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_picture_that_cannot_be_shown_is_an_error_that_says_why(kind, image):
-    result = result_of(kind, lambda: with_image(kind, image))
-    assert result.error.startswith("probe gave a picture that cannot be shown (")
-    assert result.error.endswith(f"); {GO_ON}")
+    result = result_of(kind, lambda: with_image(image))
+    assert result.error.startswith("probe returned an image that cannot be shown (")
+    assert result.error.endswith(f"). {ADVICE}")
     assert result.image is None
 
 
 def test_a_path_is_never_opened_for_a_tool(tmp_path):
     Image.new("L", (4, 4)).save(tmp_path / "a.png")
-    assert "str is no image" in result_of("thread", lambda: Found(image=str(tmp_path / "a.png"))).error
+    assert "str is not an image" in result_of("thread", lambda: ToolOutput(image=str(tmp_path / "a.png"))).error
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_picture_of_another_depth_is_shown_all_the_same(kind):
     image = np.array([[0.0, np.nan], [0.5, 1.0]])
-    shown = result_of(kind, lambda: with_image(kind, image)).image
+    shown = result_of(kind, lambda: with_image(image)).image
     assert np.asarray(shown.open()).shape == (2, 2)
 
 
 def test_an_operation_that_breaks_the_view_leaves_the_old_one():
-    def probe(view: View) -> Outcome:
+    def probe(view: View) -> ToolOutput:
         """Breaks the view."""
-        return Outcome(view.then(lambda pixels, before: np.zeros((0, 0), np.uint8)), "broken")
+        return ToolOutput("broken", view=view.then(lambda pixels, before: np.zeros((0, 0), np.uint8)))
 
-    after, result = call(Tool.of(probe), VIEW, {})
+    after, result = call_stateful(Tool.from_function(probe), VIEW, {})
     assert after is VIEW
-    assert "probe gave a picture that cannot be shown" in result.error
+    assert "probe returned an image that cannot be shown" in result.error
 
 
 # ---- tools that say too much, or what no file can hold
@@ -323,7 +333,7 @@ ODD = {
     "not a number": (float("nan"), "nan"),
     "infinity": (np.float64("inf"), "inf"),
     "set": ({"b", "a", "c"}, ("a", "b", "c")),
-    "box": ([Stated((0, 0, 0.5, 1))], ((0.0, 0.0, 0.5, 1.0),)),
+    "box": ([ViewFractions((0, 0, 0.5, 1))], ((0.0, 0.0, 0.5, 1.0),)),
     "huge number": (10**5000, "a number of 16610 bits"),
     "surrogate": ("a\ud800b", "a?b"),
     "object": (complex(1, 2), "(1+2j)"),
@@ -335,7 +345,7 @@ ODD = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_facts_are_kept_as_json_can_hold_them(kind, given, kept):
     facts = {"fact": given}
-    result = result_of(kind, lambda: Outcome(None, "read", facts) if kind == "viewer" else facts)
+    result = result_of(kind, lambda: ToolOutput("read", facts) if kind == "stateful" else facts)
     assert result.facts["fact"] == kept
     again = Record.from_json(stored(result)).turns[0].tool_results[0]
     assert again.facts == result.facts
@@ -345,7 +355,7 @@ def test_facts_are_kept_as_json_can_hold_them(kind, given, kept):
 @pytest.mark.parametrize("kind", KINDS)
 def test_half_a_surrogate_pair_in_words_does_not_spoil_the_record(kind):
     words = "a\ud800b"
-    result = result_of(kind, lambda: Outcome(None, words) if kind == "viewer" else words)
+    result = result_of(kind, lambda: ToolOutput(words) if kind == "stateful" else words)
     assert result.text == "a?b"
     stored(result).encode()
 
@@ -366,18 +376,18 @@ def test_the_other_calls_of_a_reply_still_run(gate):
         """Hangs."""
         await asyncio.Event().wait()
 
-    def broken() -> Found:
+    def broken() -> ToolOutput:
         """Draws nothing."""
-        return Found(image=np.zeros((0, 0)))
+        return ToolOutput(image=np.zeros((0, 0)))
 
     async def good(n: int) -> str:
         """Works."""
         await asyncio.sleep(0)
         return f"good {n}"
 
-    def good_too(image: Picture) -> Found:
+    def good_too(image: Picture) -> ToolOutput:
         """Works."""
-        return Found("good too", image=image.render())
+        return ToolOutput("good too", image=image.render())
 
     async def play():
         asked = [
@@ -388,7 +398,7 @@ def test_the_other_calls_of_a_reply_still_run(gate):
             (broken, {}),
             (good_too, {"image": "image_1"}),
         ]
-        return await asyncio.gather(*[run(Tool.of(function), 0.2, given) for function, given in asked])
+        return await asyncio.gather(*[run(Tool.from_function(function), 0.2, given) for function, given in asked])
 
     results = asyncio.run(asyncio.wait_for(play(), 60))
     assert [result.success for result in results] == [False, False, True, False, False, True]
@@ -404,7 +414,7 @@ def test_fifty_calls_at_once_are_all_answered():
         return f"{1 // (n % 7)} {n}"
 
     async def play():
-        made = Tool.of(slow)
+        made = Tool.from_function(slow)
         return await asyncio.gather(*[run(made, 30, {"n": n}) for n in range(50)])
 
     results = asyncio.run(play())

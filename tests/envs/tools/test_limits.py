@@ -10,7 +10,7 @@ from PIL import Image
 from pydantic import BaseModel
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.tools.tool import TOOLS, Hidden, Outcome, tool
+from viewbox.envs.tools import TOOLS, Hidden, Picture, Tool, ToolOutput, tool
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
 from viewbox.images.volume import Volume
@@ -108,9 +108,7 @@ def test_a_call_that_failed_counts():
 def test_the_total_limits_all_tools_together():
     play = Play(Find(total_calls=2))
     assert "error" not in play.told(call(), call("reset"))
-    assert play.told(call("reset")) == (
-        "error: no tool may be called any more: 2 calls were allowed in all; give the answer"
-    )
+    assert play.told(call("reset")) == "error: Tool budget used up (2 calls). Give your final answer now."
 
 
 def test_a_limit_of_none_at_all_is_a_limit():
@@ -128,7 +126,7 @@ def test_limits_are_told_before_the_first_call():
     described = {one["function"]["name"]: one["function"]["description"] for one in state.tool_schemas}
     assert described["zoom"].endswith(" At most 2 calls.")
     assert "At most" not in described["crop"]
-    assert "At most 5 tool calls in all." in state.messages[0].text
+    assert "You may make at most 5 tool calls in total." in state.messages[0].text
 
 
 def test_an_environment_without_limits_says_nothing_of_them():
@@ -138,9 +136,9 @@ def test_an_environment_without_limits_says_nothing_of_them():
 
 def test_the_limit_a_tool_brings_holds_unless_the_environment_says_another(scratch):
     @tool(max_calls=1)
-    def costly(view) -> Outcome:
+    def costly(view) -> ToolOutput:
         """Costs much."""
-        return Outcome(None, "paid")
+        return ToolOutput("paid")
 
     assert "any more" in Play(Find(tools=["costly"])).told(call("costly"), call("costly"))
     assert "any more" not in Play(Find(tools=["costly"], max_calls={"costly": 2})).told(call("costly"), call("costly"))
@@ -224,9 +222,9 @@ def test_the_driver_offers_a_conversation_the_tools_of_its_task():
 
 def test_what_the_environment_fills_in_reaches_the_tool_and_not_the_prompt(scratch):
     @tool
-    def look_up(view, word: str, path: Hidden[str]) -> Outcome:
+    def look_up(view, word: str, path: Hidden[str]) -> ToolOutput:
         """Looks a word up."""
-        return Outcome(None, f"{word} in {path}")
+        return ToolOutput(f"{word} in {path}")
 
     class Filled(Find):
         def hidden_arguments(self, task, tool):
@@ -244,7 +242,7 @@ def test_what_the_environment_fills_in_reaches_the_tool_and_not_the_prompt(scrat
 def test_the_model_is_told_how_many_images_there_are():
     env = Find(tools=["zoom", "open_image"])
     assert env.reset(TWO, seed=0).messages[1].text == (
-        "There are 2 images, numbered from 0; this is image 0. Boxes in the answer are of image 0.\nWhere?"
+        "There are 2 images, numbered from 0. This is image 0. Boxes in your answer refer to image 0.\nWhere?"
     )
     assert env.reset(TASK, seed=0).messages[1].text == "Where?"
 
@@ -311,9 +309,9 @@ def test_every_picture_says_its_view_number():
 
 def test_a_tool_that_shows_nothing_takes_no_number(scratch):
     @tool
-    def look(view) -> Outcome:
+    def look(view) -> ToolOutput:
         """Reads."""
-        return Outcome(None, "read")
+        return ToolOutput("read")
 
     play = Play(FindInView(tools=["zoom", "look"]))
     assert play.told(call("look")) == "read"
@@ -343,9 +341,9 @@ def test_pixels_are_those_of_the_view_that_is_named():
 
 def test_a_box_seen_in_a_turned_and_mirrored_view_is_upright_in_the_original(scratch):
     @tool
-    def turn(view) -> Outcome:
+    def turn(view) -> ToolOutput:
         """Turns and mirrors."""
-        return Outcome(view.rotate().flip_horizontal(), "turned")
+        return ToolOutput("turned", view=view.rotate().flip_horizontal())
 
     play = Play(FindInView(tools=["zoom", "turn"]))
     play.told(call(factor=2), call("turn"), json.dumps({"bbox": [0.1, 0.2, 0.3, 0.8], "view": 2}))
@@ -408,3 +406,55 @@ def test_a_box_in_another_plane_has_no_place_in_the_original():
     play = Play(Slices(tools=["select_slice"]))
     said = play.told(call("select_slice", index=3, plane="coronal"), json.dumps({"bbox": [0, 0, 1, 1], "view": 1}))
     assert "view 1 shows another image" in said
+
+
+# ---- functions beside names
+
+
+def count(image: Picture) -> str:
+    """Counts."""
+    return f"{image.size[0]} columns"
+
+
+def glance(view) -> str:
+    """Reads."""
+    return "looked"
+
+
+class Mixed(Find):
+    tools = (count, "zoom", Tool.from_function(glance, "look", max_calls=1))
+
+
+def test_functions_stand_in_tools_beside_names():
+    env = Mixed()
+    assert env.tools == ("count", "zoom", "look")
+    assert [schema["function"]["name"] for schema in env.tool_schemas] == ["count", "zoom", "look"]
+    assert Play(env).told(call("count", image="image_1") + call("look")) == "80 columns\nlooked"
+    assert {"count", "look"}.isdisjoint(TOOLS)
+
+
+def test_a_run_names_the_functions_of_its_environment_and_a_program_gives_others():
+    assert Mixed(tools=["look"]).tools == ("look",)
+    assert Find(tools=["reset", count]).tools == ("reset", "count")
+    with pytest.raises(ConfigError, match="unknown tool 'count'"):
+        Find(tools=["count"])
+
+
+def test_a_registered_function_keeps_the_limit_of_its_registration(scratch):
+    @tool(max_calls=1)
+    def costly(view) -> str:
+        """Costs much."""
+        return "paid"
+
+    assert Find(tools=[costly]).limit("costly") == 1
+
+
+def test_two_tools_of_one_name_are_refused():
+    with pytest.raises(ConfigError, match="two different tools are named 'count'"):
+        Find(tools=[count, Tool.from_function(glance, "count")])
+
+
+@pytest.mark.parametrize("given", ["zoom", 3, [3], None])
+def test_what_lists_no_tools_is_refused_with_the_setting(given):
+    with pytest.raises(ConfigError, match="tools"):
+        Find(tools=given)

@@ -12,7 +12,7 @@ from PIL import Image
 
 from viewbox.cli.docs import tools_page
 from viewbox.envs import tools
-from viewbox.envs.tools.tool import TOOLS, Box, Hidden, Outcome, Point, Range, call, tool
+from viewbox.envs.tools import TOOLS, Box, Hidden, Point, Range, ToolOutput, call_stateful, tool
 from viewbox.errors import ImageError
 from viewbox.images.view import View
 
@@ -29,7 +29,7 @@ def scratch():
 
 
 def properties(name, coordinates="unit"):
-    return TOOLS[name].schema(coordinates)["function"]["parameters"]["properties"]
+    return TOOLS[name].build_schema(coordinates)["function"]["parameters"]["properties"]
 
 
 # ---- what an argument is
@@ -37,7 +37,7 @@ def properties(name, coordinates="unit"):
 
 def test_a_plain_string_in_a_hint_is_the_note_of_an_argument():
     @tool
-    def blur(view: View, sigma: Annotated[float, Range(0.5, 5), "width in pixels"]) -> Outcome:
+    def blur(view: View, sigma: Annotated[float, Range(0.5, 5), "width in pixels"]) -> ToolOutput:
         """Blurs."""
 
     assert properties("blur")["sigma"] == {
@@ -50,7 +50,7 @@ def test_a_plain_string_in_a_hint_is_the_note_of_an_argument():
 
 def test_a_line_of_the_docstring_is_the_note_of_an_argument_and_not_of_the_tool():
     @tool
-    def blur(view: View, sigma: float, mode: str = "fast") -> Outcome:
+    def blur(view: View, sigma: float, mode: str = "fast") -> ToolOutput:
         """Blurs. Note: it is slow.
 
         sigma: width in pixels
@@ -67,7 +67,7 @@ def test_a_line_of_the_docstring_is_the_note_of_an_argument_and_not_of_the_tool(
 )
 def test_the_note_of_a_box_stands_before_how_it_is_written(coordinates, unit):
     @tool
-    def mark(view: View, box: Annotated[Box, "around the lesion"]) -> Outcome:
+    def mark(view: View, box: Annotated[Box, "around the lesion"]) -> ToolOutput:
         """Marks."""
 
     assert properties("mark", coordinates)["box"]["description"] == (
@@ -77,43 +77,43 @@ def test_the_note_of_a_box_stands_before_how_it_is_written(coordinates, unit):
 
 def test_an_open_range_is_open_in_the_schema_and_in_words():
     @tool
-    def pick(view: View, index: Annotated[int, Range(0, math.inf)]) -> Outcome:
+    def pick(view: View, index: Annotated[int, Range(0, math.inf)]) -> ToolOutput:
         """Picks."""
 
     assert properties("pick")["index"] == {"type": "integer", "minimum": 0}
-    assert call("pick", VIEW, {"index": -1})[1].error == "pick: index = -1: out of range; allowed: at least 0"
+    assert call_stateful("pick", VIEW, {"index": -1})[1].error == "pick: index = -1: out of range; allowed: at least 0"
 
 
 def test_a_wrong_type_is_told_the_range_too():
     @tool
-    def pick(view: View, index: Annotated[int, Range(0, 9)]) -> Outcome:
+    def pick(view: View, index: Annotated[int, Range(0, 9)]) -> ToolOutput:
         """Picks."""
 
-    assert call("pick", VIEW, {"index": "two"})[1].error == (
+    assert call_stateful("pick", VIEW, {"index": "two"})[1].error == (
         'pick: index = "two": must be of type integer; allowed: 0 to 9'
     )
 
 
 def test_a_choice_that_is_nearly_right_is_told_the_nearest():
     @tool
-    def edges(view: View, method: Literal["sobel", "laplacian"] = "sobel") -> Outcome:
+    def edges(view: View, method: Literal["sobel", "laplacian"] = "sobel") -> ToolOutput:
         """Finds edges."""
 
-    assert call("edges", VIEW, {"method": "lapacian"})[1].error.endswith("(did you mean 'laplacian'?)")
+    assert call_stateful("edges", VIEW, {"method": "lapacian"})[1].error.endswith("(did you mean 'laplacian'?)")
 
 
 def test_a_hint_that_no_schema_can_say_is_the_authors_error():
-    with pytest.raises(TypeError, match="is no type of an argument; allowed: float, int"):
+    with pytest.raises(TypeError, match="cannot be the type of an argument; allowed: float, int"):
 
         @tool
-        def pick(view: View, index: complex) -> Outcome:
+        def pick(view: View, index: complex) -> ToolOutput:
             """Picks."""
 
 
 @pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
 @pytest.mark.parametrize("name", sorted(TOOLS))
 def test_every_tool_has_a_valid_schema_in_every_convention(name, coordinates):
-    schema = json.loads(json.dumps(TOOLS[name].schema(coordinates), allow_nan=False))
+    schema = json.loads(json.dumps(TOOLS[name].build_schema(coordinates), allow_nan=False))
     Draft202012Validator.check_schema(schema["function"]["parameters"])
     assert schema["function"]["description"].endswith(".")
 
@@ -130,7 +130,7 @@ def test_the_default_of_an_argument_is_one_that_may_be_given(name):
 
 
 def test_the_tools_a_model_was_trained_on_are_still_told_in_the_same_words():
-    assert [TOOLS[name].schema() for name in ("zoom", "reset")] == [
+    assert [TOOLS[name].build_schema() for name in ("zoom", "reset")] == [
         {
             "type": "function",
             "function": {
@@ -169,30 +169,30 @@ def test_the_tools_a_model_was_trained_on_are_still_told_in_the_same_words():
 @pytest.fixture
 def secret():
     @tool
-    def secret(view: View, where: str, images: Hidden[Sequence[str]], path: Annotated[str, "hidden"]) -> Outcome:
+    def secret(view: View, where: str, images: Hidden[Sequence[str]], path: Annotated[str, "hidden"]) -> ToolOutput:
         """Looks."""
-        return Outcome(None, f"{where} {path}", {"count": len(images)})
+        return ToolOutput(f"{where} {path}", {"count": len(images)})
 
 
 def test_a_hidden_argument_is_not_in_the_schema(secret):
     assert list(properties("secret")) == ["where"]
     assert TOOLS["secret"].required == ("where",)
-    assert "path" not in json.dumps(TOOLS["secret"].schema())
+    assert "path" not in json.dumps(TOOLS["secret"].build_schema())
 
 
 def test_a_hidden_argument_is_given_by_the_environment(secret):
-    _, result = call("secret", VIEW, {"where": "in"}, hidden={"images": [1, 2], "path": "/data", "other": 3})
+    _, result = call_stateful("secret", VIEW, {"where": "in"}, hidden={"images": [1, 2], "path": "/data", "other": 3})
     assert result.text == "in /data (count: 2)"
 
 
 def test_a_hidden_argument_is_refused_from_the_model_without_a_word_on_it(secret):
-    _, result = call("secret", VIEW, {"where": "in", "path": "/etc"}, hidden={"images": [], "path": "/data"})
+    _, result = call_stateful("secret", VIEW, {"where": "in", "path": "/etc"}, hidden={"images": [], "path": "/data"})
     assert result.error == "unknown argument of secret 'path'; allowed: where"
 
 
 def test_a_hidden_argument_that_the_environment_forgot_costs_the_call_only(secret):
-    result = call("secret", VIEW, {"where": "in"})[1]
-    assert result.error == "secret failed (TypeError); call it otherwise or go on without"
+    result = call_stateful("secret", VIEW, {"where": "in"})[1]
+    assert result.error == "secret failed (TypeError). Try different arguments, or continue without this tool."
 
 
 # ---- limits
@@ -200,20 +200,20 @@ def test_a_hidden_argument_that_the_environment_forgot_costs_the_call_only(secre
 
 def test_a_tool_may_bring_its_own_limit_of_calls_and_the_schema_says_it():
     @tool(max_calls=1)
-    def costly(view: View) -> Outcome:
+    def costly(view: View) -> ToolOutput:
         """Costs much."""
 
     assert TOOLS["costly"].max_calls == 1
-    assert TOOLS["costly"].schema(max_calls=1)["function"]["description"] == "Costs much. At most 1 call."
-    assert TOOLS["costly"].schema(max_calls=3)["function"]["description"] == "Costs much. At most 3 calls."
+    assert TOOLS["costly"].build_schema(max_calls=1)["function"]["description"] == "Costs much. At most 1 call."
+    assert TOOLS["costly"].build_schema(max_calls=3)["function"]["description"] == "Costs much. At most 3 calls."
 
 
 # ---- outside an episode
 
 
 def test_apply_gives_the_picture_and_what_a_model_would_read():
-    done = tools.apply("zoom", Image.new("RGB", (64, 32)), factor=2)
-    assert (done.image.size, done.image.mode, done.error) == ((64, 32), "RGB", None)
+    _, done = tools.apply_tool("zoom", Image.new("RGB", (64, 32)), factor=2)
+    assert (done.image.open().size, done.image.open().mode, done.error) == ((64, 32), "RGB", None)
     assert (
         done.text
         == "zoomed (factor: 2.0, original_size: [64, 32], new_size: [64, 32], shows: [0.25, 0.25, 0.75, 0.75])"
@@ -221,35 +221,35 @@ def test_apply_gives_the_picture_and_what_a_model_would_read():
 
 
 def test_apply_tells_what_is_wrong_and_shows_nothing():
-    done = tools.apply("zoom", VIEW, factor=9)
+    after, done = tools.apply_tool("zoom", VIEW, factor=9)
     assert done.image is None
     assert done.text == f"error: {done.error}"
-    assert done.view is VIEW
+    assert after is VIEW
 
 
 def test_apply_reads_coordinates_as_they_are_declared():
-    done = tools.apply("crop", VIEW, coordinates="pixel", box=[50, 50, 150, 100])
-    assert done.view.window == pytest.approx((0.25, 0.5, 0.75, 1))
+    after, done = tools.apply_tool("crop", VIEW, coordinates="pixel", box=[50, 50, 150, 100])
+    assert after.window == pytest.approx((0.25, 0.5, 0.75, 1))
     assert done.text.endswith("shows: [50, 50, 150, 100])")
 
 
 def test_apply_opens_a_file(tmp_path):
     Image.new("L", (40, 20)).save(tmp_path / "a.png")
-    assert tools.apply("zoom", tmp_path / "a.png", max_pixels=200).image.size == (20, 10)
-    assert tools.apply("zoom", str(tmp_path / "a.png")).image.size == (40, 20)
+    assert tools.apply_tool("zoom", tmp_path / "a.png", max_pixels=200)[1].image.open().size == (20, 10)
+    assert tools.apply_tool("zoom", str(tmp_path / "a.png"))[1].image.open().size == (40, 20)
     with pytest.raises(ImageError, match=r"b\.png"):
-        tools.apply("zoom", tmp_path / "b.png")
+        tools.apply_tool("zoom", tmp_path / "b.png")
 
 
 def test_a_chain_goes_on_from_the_view_before():
-    steps = tools.chain(VIEW, [("crop", {"box": [0.5, 0, 1, 1]}), ("crop", {"box": [0.5, 0, 1, 1]})])
-    assert steps[-1].view.window == (0.75, 0, 1, 1)
+    steps = tools.apply_tools(VIEW, [("crop", {"box": [0.5, 0, 1, 1]}), ("crop", {"box": [0.5, 0, 1, 1]})])
+    assert steps[-1][0].window == (0.75, 0, 1, 1)
 
 
 def test_a_chain_ends_at_the_first_call_that_fails():
-    steps = tools.chain(VIEW, [("crop", {"box": [0.5, 0, 1, 1]}), ("zoom", {"factor": 9}), ("zoom", {})])
-    assert [step.error is None for step in steps] == [True, False]
-    assert steps[-1].view is steps[0].view
+    steps = tools.apply_tools(VIEW, [("crop", {"box": [0.5, 0, 1, 1]}), ("zoom", {"factor": 9}), ("zoom", {})])
+    assert [result.success for _, result in steps] == [True, False]
+    assert steps[-1][0] is steps[0][0]
 
 
 # ---- listings
@@ -267,7 +267,7 @@ def test_a_listing_has_a_line_for_every_tool_with_ranges_and_defaults():
 
 def test_a_tool_of_your_own_is_not_in_the_reference():
     @tool
-    def mine(view: View, at: Point) -> Outcome:
+    def mine(view: View, at: Point) -> ToolOutput:
         """Mine."""
 
     assert "mine" not in tools_page.markdown()

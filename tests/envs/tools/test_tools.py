@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from PIL import Image, ImageEnhance
 
 from viewbox.envs import tools
-from viewbox.envs.tools.tool import TOOLS, Outcome, Point, Range, call, tool
+from viewbox.envs.tools import TOOLS, Point, Range, ToolOutput, call_stateful, tool
 from viewbox.errors import ToolError
 from viewbox.images.coordinates import from_unit, limits, to_unit
 from viewbox.images.source import Source
@@ -28,7 +28,7 @@ def view(**options):
 
 def error(name, arguments, **options):
     before = view()
-    after, result = call(name, before, arguments, **options)
+    after, result = call_stateful(name, before, arguments, **options)
     assert after is before
     assert not result.success
     assert result.image is None
@@ -53,7 +53,11 @@ def test_a_missing_argument_is_named():
 
 
 def test_an_argument_with_a_default_may_be_left_out_or_null():
-    assert call("zoom", view(), {})[0] == call("zoom", view(), {"factor": None, "center": None})[0] == view().zoom(2)
+    assert (
+        call_stateful("zoom", view(), {})[0]
+        == call_stateful("zoom", view(), {"factor": None, "center": None})[0]
+        == view().zoom(2)
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,7 +72,7 @@ def test_a_number_out_of_range_is_told_the_range(name, given, allowed):
 
 @pytest.mark.parametrize("factor", [0.5, 4])
 def test_the_ends_of_a_range_are_allowed(factor):
-    assert call("zoom", view(), {"factor": factor})[1].success
+    assert call_stateful("zoom", view(), {"factor": factor})[1].success
 
 
 @pytest.mark.parametrize("given", [True, "2", [2], {"x": 2}])
@@ -90,7 +94,7 @@ def test_what_is_not_a_box_is_refused(given):
 
 
 def test_an_integer_passes_for_a_number():
-    assert call("zoom", view(), {"factor": 3})[1].facts["factor"] == 3.0
+    assert call_stateful("zoom", view(), {"factor": 3})[1].facts["factor"] == 3.0
 
 
 @pytest.fixture
@@ -105,11 +109,11 @@ def scratch():
 @pytest.mark.parametrize(("given", "taken"), [(2, 2), (2.0, 2), (2.5, None), (True, None), ("2", None)])
 def test_only_a_lossless_number_passes_for_an_integer(scratch, given, taken):
     @tool
-    def tiles(view: View, n: int) -> Outcome:
+    def tiles(view: View, n: int) -> ToolOutput:
         """Tiles."""
-        return Outcome(None, "tiled", {"n": n, "type": type(n).__name__})
+        return ToolOutput("tiled", {"n": n, "type": type(n).__name__})
 
-    _, result = call("tiles", view(), {"n": given})
+    _, result = call_stateful("tiles", view(), {"n": given})
     if taken is None:
         assert "must be of type integer" in result.error
     else:
@@ -117,8 +121,8 @@ def test_only_a_lossless_number_passes_for_an_integer(scratch, given, taken):
 
 
 def test_arguments_may_be_a_string_of_json():
-    assert call("zoom", view(), '{"factor": 3}')[0] == view().zoom(3)
-    assert call("reset", view(), "")[1].success
+    assert call_stateful("zoom", view(), '{"factor": 3}')[0] == view().zoom(3)
+    assert call_stateful("reset", view(), "")[1].success
 
 
 @pytest.mark.parametrize("given", ["{", "[" * 100_000, "[2]", "null", "2"])
@@ -128,21 +132,23 @@ def test_arguments_that_are_no_json_object_are_refused_in_words(given):
 
 def test_a_tool_that_breaks_costs_its_call_only(scratch):
     @tool
-    def broken(view: View) -> Outcome:
+    def broken(view: View) -> ToolOutput:
         """Fails."""
         raise RuntimeError("secret path")
 
-    assert error("broken", {}) == "broken failed (RuntimeError); call it otherwise or go on without"
+    assert (
+        error("broken", {}) == "broken failed (RuntimeError). Try different arguments, or continue without this tool."
+    )
 
 
 def test_a_tool_that_only_reads_leaves_the_view_and_shows_no_image(scratch):
     @tool
-    def look(view: View) -> Outcome:
+    def look(view: View) -> ToolOutput:
         """Reads."""
-        return Outcome(None, "read", {"mean": 3.5})
+        return ToolOutput("read", {"mean": 3.5})
 
     before = view().zoom(2)
-    after, result = call("look", before, {})
+    after, result = call_stateful("look", before, {})
     assert after is before
     assert (result.image, result.text) == (None, "read (mean: 3.5)")
 
@@ -153,7 +159,7 @@ def test_a_tool_that_only_reads_leaves_the_view_and_shows_no_image(scratch):
 @pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
 @pytest.mark.parametrize("name", FIRST)
 def test_a_schema_is_valid_json_schema_in_the_function_format(name, coordinates):
-    schema = json.loads(json.dumps(TOOLS[name].schema(coordinates)))
+    schema = json.loads(json.dumps(TOOLS[name].build_schema(coordinates)))
     assert schema["type"] == "function"
     assert schema["function"]["name"] == name
     assert schema["function"]["description"]
@@ -162,21 +168,21 @@ def test_a_schema_is_valid_json_schema_in_the_function_format(name, coordinates)
 
 
 def test_a_schema_states_ranges_and_what_is_required():
-    parameters = TOOLS["adjust_contrast"].schema()["function"]["parameters"]
+    parameters = TOOLS["adjust_contrast"].build_schema()["function"]["parameters"]
     assert parameters["required"] == ["factor"]
     assert parameters["properties"]["factor"] == {"type": "number", "minimum": 0.5, "maximum": 3}
 
 
 @pytest.mark.parametrize(("coordinates", "top"), [("unit", 1), ("per_mille", 1000), ("pixel", None)])
 def test_a_schema_states_the_coordinates(coordinates, top):
-    box = TOOLS["crop"].schema(coordinates)["function"]["parameters"]["properties"]["box"]
+    box = TOOLS["crop"].build_schema(coordinates)["function"]["parameters"]["properties"]["box"]
     assert box["items"].get("maximum") == top
     assert {"unit": "fractions", "per_mille": "thousandths", "pixel": "pixels"}[coordinates] in box["description"]
 
 
 def test_a_description_is_the_docstring_on_one_line(scratch):
     @tool
-    def wide(view: View) -> Outcome:
+    def wide(view: View) -> ToolOutput:
         """Two
         lines."""
 
@@ -187,10 +193,10 @@ def test_hints_become_a_schema_with_ranges_choices_and_optional_values(scratch):
     @tool
     def all_kinds(
         view: View, n: Annotated[int, Range(1, 5)], how: Literal["a", "b"], at: Point | None = None, flag: bool = True
-    ) -> Outcome:
+    ) -> ToolOutput:
         """All kinds."""
 
-    parameters = TOOLS["all_kinds"].schema()["function"]["parameters"]
+    parameters = TOOLS["all_kinds"].build_schema()["function"]["parameters"]
     assert parameters["required"] == ["n", "how"]
     assert parameters["properties"]["n"] == {"type": "integer", "minimum": 1, "maximum": 5}
     assert parameters["properties"]["how"] == {"type": "string", "enum": ["a", "b"]}
@@ -200,7 +206,7 @@ def test_hints_become_a_schema_with_ranges_choices_and_optional_values(scratch):
 
 def test_a_choice_that_is_not_offered_is_told_the_choices(scratch):
     @tool
-    def choose(view: View, how: Literal["sobel", "laplacian"]) -> Outcome:
+    def choose(view: View, how: Literal["sobel", "laplacian"]) -> ToolOutput:
         """Chooses."""
 
     assert error("choose", {"how": "canny"}).endswith("allowed: sobel, laplacian")
@@ -214,7 +220,7 @@ def test_a_choice_that_is_not_offered_is_told_the_choices(scratch):
     [("unit", [0.25, 0.5, 0.75, 1]), ("per_mille", [250, 500, 750, 1000]), ("pixel", [50, 50, 150, 100])],
 )
 def test_one_box_in_three_conventions_is_one_view(coordinates, box):
-    after, _ = call("crop", view(), {"box": box}, coordinates=coordinates)
+    after, _ = call_stateful("crop", view(), {"box": box}, coordinates=coordinates)
     assert after.window == pytest.approx((0.25, 0.5, 0.75, 1))
 
 
@@ -233,9 +239,9 @@ def test_a_point_out_of_range_is_told_the_range(coordinates, center, words):
 
 
 def test_pixels_are_those_of_the_current_view():
-    closer, _ = call("zoom", view(max_pixels=5000), {"factor": 2})
+    closer, _ = call_stateful("zoom", view(max_pixels=5000), {"factor": 2})
     assert closer.size == (100, 50)
-    part, _ = call("crop", closer, {"box": [0, 0, 50, 50]}, coordinates="pixel")
+    part, _ = call_stateful("crop", closer, {"box": [0, 0, 50, 50]}, coordinates="pixel")
     assert part.window == pytest.approx((0.25, 0.25, 0.5, 0.75))
 
 
@@ -255,7 +261,7 @@ def test_a_written_point_is_read_back_within_its_rounding(point, coordinates, si
 
 
 def test_a_zoom_looks_closer_and_tells_its_sizes():
-    after, result = call("zoom", view(), {"factor": 4, "center": [0, 0]})
+    after, result = call_stateful("zoom", view(), {"factor": 4, "center": [0, 0]})
     assert after.window == (0, 0, 0.25, 0.25)
     assert result.facts == {"factor": 4.0, "original_size": (200, 100), "new_size": (200, 100)}
     assert result.image.open().size == (200, 100)
@@ -264,15 +270,15 @@ def test_a_zoom_looks_closer_and_tells_its_sizes():
 def test_a_zoom_stops_where_there_is_nothing_more_to_see():
     now, result = view(), None
     for _ in range(20):
-        now, result = call("zoom", now, {"factor": 4})
+        now, result = call_stateful("zoom", now, {"factor": 4})
         if not result.success:
             break
     assert "maximum zoom reached" in result.error
-    assert call("zoom", now, {"factor": 0.5})[1].success
+    assert call_stateful("zoom", now, {"factor": 0.5})[1].success
 
 
 def test_a_crop_gives_the_native_pixels_of_its_box():
-    _, result = call("crop", view(), {"box": [0.25, 0.5, 0.75, 1]})
+    _, result = call_stateful("crop", view(), {"box": [0.25, 0.5, 0.75, 1]})
     assert (np.asarray(result.image.open()) == NOISE[50:100, 50:150]).all()
     assert result.facts["area_percentage"] == 25.0
 
@@ -284,7 +290,7 @@ def test_a_reversed_or_empty_box_is_refused(box):
 
 @pytest.mark.parametrize("x", [0, 0.3, 0.6, 0.65, 0.9])
 def test_a_crop_of_ten_pixels_is_allowed_wherever_it_stands(x):
-    assert call("crop", View.of(Image.new("L", (100, 100))), {"box": [x, x, x + 0.1, x + 0.1]})[1].success
+    assert call_stateful("crop", View.of(Image.new("L", (100, 100))), {"box": [x, x, x + 0.1, x + 0.1]})[1].success
 
 
 def test_a_crop_of_less_than_ten_pixels_is_refused_with_the_limit():
@@ -294,8 +300,8 @@ def test_a_crop_of_less_than_ten_pixels_is_refused_with_the_limit():
 def test_reset_shows_the_original_again():
     now = view()
     for name, arguments in [("crop", {"box": [0, 0, 0.5, 0.5]}), ("adjust_contrast", {"factor": 2}), ("zoom", {})]:
-        now, _ = call(name, now, arguments)
-    now, result = call("reset", now, {})
+        now, _ = call_stateful(name, now, arguments)
+    now, result = call_stateful("reset", now, {})
     assert now == view()
     assert (np.asarray(result.image.open()) == NOISE).all()
 
@@ -304,7 +310,7 @@ def test_reset_shows_the_original_again():
 @pytest.mark.parametrize("factor", [0.5, 1, 1.7, 3])
 def test_contrast_is_that_of_pillow(mode, factor):
     picture = Image.fromarray(NOISE // 2 + 30).convert(mode)
-    ours = np.asarray(tools.apply("adjust_contrast", picture, factor=factor).image, dtype=int)
+    ours = np.asarray(tools.apply_tool("adjust_contrast", picture, factor=factor)[1].image.open(), dtype=int)
     theirs = np.asarray(ImageEnhance.Contrast(picture).enhance(factor), dtype=int)
     assert ours.shape == theirs.shape
     assert abs(ours - theirs).max() <= 1
@@ -313,19 +319,19 @@ def test_contrast_is_that_of_pillow(mode, factor):
 def test_contrast_keeps_its_reference_level_when_the_viewer_looks_closer():
     half = np.zeros((64, 64), np.uint8)
     half[:, 32:] = 100
-    changed, _ = call("adjust_contrast", View.of(half), {"factor": 2})
-    _, result = call("crop", changed, {"box": [0.6, 0, 1, 1]})
+    changed, _ = call_stateful("adjust_contrast", View.of(half), {"factor": 2})
+    _, result = call_stateful("crop", changed, {"box": [0.6, 0, 1, 1]})
     assert set(np.unique(np.asarray(result.image.open()))) == {150}
 
 
 def test_contrast_leaves_the_coordinates():
     before = view().zoom(2)
-    assert call("adjust_contrast", before, {"factor": 2})[0].matrix == before.matrix
+    assert call_stateful("adjust_contrast", before, {"factor": 2})[0].matrix == before.matrix
 
 
 def test_apply_takes_arrays_images_sources_and_views():
     given = (NOISE, Image.fromarray(NOISE), SOURCE, view())
-    assert len({tools.apply("zoom", one, factor=2).image.tobytes() for one in given}) == 1
+    assert len({tools.apply_tool("zoom", one, factor=2)[1].image.open().tobytes() for one in given}) == 1
 
 
 def test_to_unit_raises_for_nan():

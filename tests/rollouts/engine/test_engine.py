@@ -10,7 +10,7 @@ from peft import LoraConfig, get_peft_model
 from PIL import Image
 
 from viewbox.envs.digits import Digits
-from viewbox.envs.tools import Outcome, Tool
+from viewbox.envs.tools import ToolOutput
 from viewbox.errors import ModelError
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
@@ -305,14 +305,13 @@ def test_a_stop_string_ends_a_reply(qwen3, play):
 
 
 def test_a_tool_that_hangs_holds_the_others_up_no_longer_than_the_engines_patience(qwen3, play):
-    def hang(view: View) -> Outcome:
+    def hang(view: View) -> ToolOutput:
         """Hangs."""
         time.sleep(30)
-        return Outcome(None, "never")
+        return ToolOutput("never")
 
     class Hangs(Digits):
-        own_tools = (Tool.of(hang),)
-        tools = ("hang",)
+        tools = (hang,)
         tool_time_limit = 2.0
         max_turns = 2
 

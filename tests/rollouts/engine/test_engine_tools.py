@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from viewbox.envs.digits import Digits
-from viewbox.envs.tools import Outcome, Tool
+from viewbox.envs.tools import ToolOutput
 from viewbox.images.view import View
 from viewbox.rollouts.scripted import Forced
 
@@ -20,20 +20,20 @@ def _no_thread_hangs_on():
     OVER.set()
 
 
-def glance(view: View) -> Outcome:
+def glance(view: View) -> ToolOutput:
     """Sees nothing."""
-    return Outcome(None, "nothing")
+    return ToolOutput("nothing")
 
 
-def trip(view: View) -> Outcome:
+def trip(view: View) -> ToolOutput:
     """Raises."""
     raise KeyError("no such row")
 
 
-def stare(view: View) -> Outcome:
+def stare(view: View) -> ToolOutput:
     """Hangs."""
     OVER.wait()
-    return Outcome(None, "too late")
+    return ToolOutput("too late")
 
 
 async def muse(query: str) -> str:
@@ -43,8 +43,7 @@ async def muse(query: str) -> str:
 
 
 class Tools(Digits):
-    own_tools = (Tool.of(glance), Tool.of(trip), Tool.of(stare), Tool.of(muse))
-    tools = ("glance", "trip", "stare", "muse")
+    tools = (glance, trip, stare, muse)
     tool_time_limit = 0.3
     max_turns = 3
 

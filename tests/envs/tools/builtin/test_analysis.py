@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from viewbox.envs.tools import call
+from viewbox.envs.tools import call_stateful
 from viewbox.envs.tools.builtin.analysis import LONGEST_PROFILE
 from viewbox.envs.tools.builtin.drawing import COLORS
 from viewbox.images.source import Source
@@ -22,7 +22,7 @@ ALL = [GRAY, CT, DEEP, FLOAT, np.full((9, 9), 7, np.uint8), np.array([[-5]], np.
 
 def read(name, image, arguments=None, **options):
     view = image if isinstance(image, View) else View.of(image)
-    after, result = call(name, view, arguments or {}, **options)
+    after, result = call_stateful(name, view, arguments or {}, **options)
     assert result.error is None, result.error
     assert after is view
     return result
@@ -77,7 +77,7 @@ def test_statistics_name_hounsfield_units_and_only_those():
 
 
 def test_statistics_do_not_count_filters():
-    changed, _ = call("adjust_contrast", View.of(DEEP), {"factor": 3})
+    changed, _ = call_stateful("adjust_contrast", View.of(DEEP), {"factor": 3})
     assert facts("get_intensity_stats", changed) == facts("get_intensity_stats", DEEP)
 
 
@@ -90,12 +90,12 @@ def test_statistics_of_colors_are_of_their_luminance():
 
 @pytest.mark.parametrize("box", [[0.101, 0.1, 0.104, 0.9], [0.5, 0.5, 0.501, 0.501]])
 def test_statistics_of_no_pixel_are_refused_in_words(box):
-    assert "no pixel of the image" in call("get_intensity_stats", View.of(GRAY), {"box": box})[1].error
+    assert "no pixel of the image" in call_stateful("get_intensity_stats", View.of(GRAY), {"box": box})[1].error
 
 
 @pytest.mark.parametrize("name", ["get_intensity_stats", "annotate_region"])
 def test_a_reversed_box_is_refused(name):
-    assert "x1 < x2 and y1 < y2" in call(name, View.of(GRAY), {"box": [0.5, 0, 0.5, 1]})[1].error
+    assert "x1 < x2 and y1 < y2" in call_stateful(name, View.of(GRAY), {"box": [0.5, 0, 0.5, 1]})[1].error
 
 
 # ---- profiles
@@ -216,7 +216,7 @@ def test_a_label_is_drawn_above_its_box_or_inside_at_the_edge(top):
 
 
 def test_a_label_that_is_too_long_is_refused_with_the_limit():
-    result = call("annotate_region", View.of(GRAY), {"box": [0, 0, 1, 1], "label": "x" * 41})[1]
+    result = call_stateful("annotate_region", View.of(GRAY), {"box": [0, 0, 1, 1], "label": "x" * 41})[1]
     assert "label has 41 characters; allowed: at most 40" in result.error
 
 

@@ -7,7 +7,7 @@ from PIL import Image, ImageEnhance
 from scipy import ndimage
 from skimage.filters import gaussian
 
-from viewbox.envs.tools.tool import call
+from viewbox.envs.tools import call_stateful
 from viewbox.images.view import View
 
 COLOR = cv2.GaussianBlur(np.random.default_rng(0).integers(0, 256, (70, 110, 3), dtype=np.uint8), (0, 0), 1)
@@ -15,7 +15,7 @@ GRAY = np.ascontiguousarray(COLOR[..., 0])
 
 
 def after(image, name, **arguments):
-    view, result = call(name, image if isinstance(image, View) else View.of(image), arguments)
+    view, result = call_stateful(name, image if isinstance(image, View) else View.of(image), arguments)
     assert result.success, result.error
     return view
 
@@ -158,7 +158,7 @@ def test_edges_of_a_larger_picture_are_found_in_its_finer_detail_after_a_zoom():
 
 
 def test_edges_of_an_unknown_method_are_refused_with_the_methods():
-    assert "allowed: sobel, laplacian" in call("detect_edges", View.of(GRAY), {"method": "canny"})[1].error
+    assert "allowed: sobel, laplacian" in call_stateful("detect_edges", View.of(GRAY), {"method": "canny"})[1].error
 
 
 # ---- shapes
@@ -206,5 +206,5 @@ def test_a_threshold_of_the_brightest_level_leaves_black():
 
 
 def test_a_threshold_that_is_not_given_is_not_stated():
-    result = call("morphological", View.of(GRAY), {"operation": "erode"})[1]
+    result = call_stateful("morphological", View.of(GRAY), {"operation": "erode"})[1]
     assert result.facts == {"operation": "erode", "iterations": 1, "size": (110, 70)}

@@ -11,7 +11,7 @@ from PIL import Image
 from scipy import ndimage
 
 from viewbox.envs import tools
-from viewbox.envs.tools import call
+from viewbox.envs.tools import call_stateful
 from viewbox.errors import ToolError
 from viewbox.images.resample import sample
 from viewbox.images.source import Source
@@ -40,7 +40,7 @@ def step(rng, now):
     elif name == "rotate":
         arguments = {"clockwise": rng.random() < 0.5}
     try:
-        return tools.get(name).run(now, **arguments).view
+        return tools.get_tool(name).function(now, **arguments).view
     except ToolError:
         return now
 
@@ -243,10 +243,10 @@ def test_zooms_and_crops_of_a_turned_view_are_those_of_the_turned_picture():
 
 
 def test_rotate_tells_the_sizes_before_and_after():
-    after, result = call("rotate", view(), {})
+    after, result = call_stateful("rotate", view(), {})
     assert result.facts == {"clockwise": True, "original_size": (64, 48), "new_size": (48, 64)}
     assert (np.asarray(result.image.open()) == np.rot90(NOISE, -1)).all()
-    assert call("rotate", after, {"clockwise": False})[0] == view()
+    assert call_stateful("rotate", after, {"clockwise": False})[0] == view()
 
 
 @pytest.mark.parametrize(
@@ -254,48 +254,48 @@ def test_rotate_tells_the_sizes_before_and_after():
     [("flip_horizontal", "laterality", np.fliplr), ("flip_vertical", "orientation", np.flipud)],
 )
 def test_a_mirrored_view_says_so_and_warns(name, what, turn):
-    after, result = call(name, view(), {})
+    after, result = call_stateful(name, view(), {})
     assert result.facts == {"size": (64, 48), what: "reversed"}
     assert "careful: this is a mirror image" in result.text
     assert (np.asarray(result.image.open()) == turn(NOISE)).all()
-    _, again = call(name, after, {})
+    _, again = call_stateful(name, after, {})
     assert again.facts[what] == "as in the original"
     assert "no longer a mirror image" in again.text
 
 
 def test_a_view_mirrored_both_ways_is_turned_and_no_mirror_image():
     now = view().flip_horizontal()
-    _, result = call("flip_vertical", now, {})
+    _, result = call_stateful("flip_vertical", now, {})
     assert "no longer a mirror image" in result.text
     assert result.facts["orientation"] == "reversed"
 
 
 def test_undo_says_what_is_shown():
-    now, _ = call("adjust_contrast", view().rotate(), {"factor": 2})
-    now, _ = call("zoom", now, {})
-    now, result = call("undo", now, {})
+    now, _ = call_stateful("adjust_contrast", view().rotate(), {"factor": 2})
+    now, _ = call_stateful("zoom", now, {})
+    now, result = call_stateful("undo", now, {})
     assert result.text == "one step back: the whole image, turned, intensities changed (size: [48, 64])"
-    now, result = call("undo", now.undo(), {})
+    now, result = call_stateful("undo", now.undo(), {})
     assert result.text == "one step back: the whole image (size: [64, 48])"
 
 
 def test_undo_of_the_first_view_is_refused():
-    assert "nothing to take back" in call("undo", view(), {})[1].error
+    assert "nothing to take back" in call_stateful("undo", view(), {})[1].error
 
 
 def test_another_image_of_the_task_is_opened():
     images = [SOURCE, Source.of(np.zeros((10, 20), np.uint8))]
-    after, result = call("open_image", view().zoom(2), {"index": 1}, hidden={"images": images})
+    after, result = call_stateful("open_image", view().zoom(2), {"index": 1}, hidden={"images": images})
     assert after.source is images[1]
     assert result.facts == {"index": 1, "images": 2, "size": (20, 10)}
-    assert "of the image before" in call("undo", after, {})[1].text
+    assert "of the image before" in call_stateful("undo", after, {})[1].text
 
 
 @pytest.mark.parametrize("index", [2, 10**30, -1])
 def test_an_image_that_is_not_there_is_refused(index):
-    result = call("open_image", view(), {"index": index}, hidden={"images": [SOURCE, SOURCE]})[1]
+    result = call_stateful("open_image", view(), {"index": index}, hidden={"images": [SOURCE, SOURCE]})[1]
     assert "out of range; allowed:" in result.error
 
 
 def test_without_other_images_open_image_says_so():
-    assert "no other image" in call("open_image", view(), {"index": 0})[1].error
+    assert "no other image" in call_stateful("open_image", view(), {"index": 0})[1].error

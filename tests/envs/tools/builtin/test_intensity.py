@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance, ImageOps
 from skimage.exposure import equalize_hist
 
-from viewbox.envs.tools.tool import TOOLS, call
+from viewbox.envs.tools import TOOLS, call_stateful
 from viewbox.images.view import View
 
 COLOR = np.random.default_rng(0).integers(20, 200, (60, 90, 3), dtype=np.uint8)
@@ -41,7 +41,7 @@ POINTWISE = {"adjust_contrast", "adjust_brightness", "threshold", "window_level"
 def after(image, *calls):
     view = image if isinstance(image, View) else View.of(image)
     for name, arguments in calls:
-        view, result = call(name, view, arguments)
+        view, result = call_stateful(name, view, arguments)
         assert result.success, result.error
     return view
 
@@ -123,7 +123,7 @@ def test_color_is_kept_or_dropped_as_the_table_says(name, arguments):
 
 @pytest.mark.parametrize(("name", "arguments"), CALLS)
 def test_a_result_states_its_arguments_and_the_size(name, arguments):
-    _, result = call(name, View.of(GRAY), arguments)
+    _, result = call_stateful(name, View.of(GRAY), arguments)
     assert result.facts.items() >= {**arguments, "size": (90, 60)}.items()
 
 
@@ -208,7 +208,7 @@ RANGES = [
 @pytest.mark.parametrize(("name", "argument", "low", "high", "others"), RANGES)
 def test_a_number_out_of_range_is_told_the_range(name, argument, low, high, others):
     for value in (low - 1, high + 1):
-        said = call(name, View.of(GRAY), {**others, argument: value})[1].error
+        said = call_stateful(name, View.of(GRAY), {**others, argument: value})[1].error
         assert f"{name}: {argument} = {value}" in said
         assert f"allowed: {low:g} to {high:g}" in said
 
@@ -218,7 +218,7 @@ def test_the_ends_of_a_range_are_allowed(name, argument, low, high, others):
     if name == "threshold":  # which has a least width as well
         low, high = (0, 205) if argument == "lower" else (50, 255)
     for value in (low, high):
-        assert call(name, View.of(GRAY), {**others, argument: value})[1].success
+        assert call_stateful(name, View.of(GRAY), {**others, argument: value})[1].success
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -240,7 +240,7 @@ def test_any_chain_of_tools_gives_8_bits_of_the_size_it_says(chain, size, kind):
     values = np.random.default_rng(size).integers(0, 256, (*size, 3) if kind == "color" else size)
     view = View.of(values.astype(kind if "t" in kind else "uint8"), max_pixels=2000)
     for name, arguments in chain:
-        view, result = call(name, view, arguments)
+        view, result = call_stateful(name, view, arguments)
         assert result.success or any(words in result.error for words in REFUSALS), result.error
         picture = view.shown()
         assert picture.dtype == np.uint8

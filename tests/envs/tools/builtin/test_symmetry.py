@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from viewbox.envs.tools.tool import call
+from viewbox.envs.tools import call_stateful
 from viewbox.images.view import View
 
 NOISE = np.random.default_rng(0).integers(0, 256, (80, 120), dtype=np.uint8)
@@ -18,7 +18,7 @@ def reference(pixels):
 
 def after(view, *calls):
     for name, arguments in calls:
-        view, result = call(name, view, arguments)
+        view, result = call_stateful(name, view, arguments)
         assert result.success, result.error
     return view
 
@@ -125,6 +125,6 @@ def test_operations_before_are_applied_to_both_sides():
 
 def test_a_difference_of_a_difference_is_refused_with_the_way_out():
     view = differed(View.of(NOISE)).crop((0, 0, 0.4, 1))
-    said = call("symmetry_diff", view, {})[1].error
+    said = call_stateful("symmetry_diff", view, {})[1].error
     assert said.endswith("already a difference with a mirror image; undo or reset first")
-    assert call("symmetry_diff", view.undo().undo(), {})[1].success
+    assert call_stateful("symmetry_diff", view.undo().undo(), {})[1].success

@@ -6,8 +6,8 @@ import pytest
 from pydicom.data import get_testdata_file
 from pydicom.pixels import apply_windowing
 
+from viewbox.envs.tools import call_stateful
 from viewbox.envs.tools.builtin.windows import PRESETS
-from viewbox.envs.tools.tool import call
 from viewbox.images.files import open_image
 from viewbox.images.source import Source
 from viewbox.images.view import View
@@ -37,13 +37,13 @@ def windowed(values, low, high):
 
 
 def done(name, view, **arguments):
-    view, result = call(name, view, arguments)
+    view, result = call_stateful(name, view, arguments)
     assert result.success, result.error
     return view, result
 
 
 def refused(name, view, **arguments):
-    now, result = call(name, view, arguments)
+    now, result = call_stateful(name, view, arguments)
     assert now is view
     return result.error
 
@@ -118,8 +118,8 @@ def test_a_ct_preset_is_refused_with_the_reason_where_there_are_no_hounsfield_un
 def test_a_ct_preset_is_refused_once_the_picture_is_8_bit(ct, first):
     view, _ = done(first, ct)
     assert f"the picture is 8-bit since {first}; undo or reset first" in refused("window_level", view, preset="ct_bone")
-    assert call("window_level", view.undo(), {"preset": "ct_bone"})[1].success
-    assert call("window_level", view.reset(), {"preset": "ct_bone"})[1].success
+    assert call_stateful("window_level", view.undo(), {"preset": "ct_bone"})[1].success
+    assert call_stateful("window_level", view.reset(), {"preset": "ct_bone"})[1].success
 
 
 def test_a_window_takes_the_place_of_the_one_before(ct):
@@ -157,7 +157,7 @@ def test_half_a_window_is_refused(arguments):
 
 def test_a_window_of_less_than_fifty_is_refused(ct):
     assert "width = 49.9: out of range; allowed: at least 50" in refused("window_level", ct, center=40, width=49.9)
-    assert call("window_level", ct, {"center": 40, "width": 50})[1].success
+    assert call_stateful("window_level", ct, {"center": 40, "width": 50})[1].success
 
 
 def test_an_unknown_preset_is_told_the_presets(ct):
@@ -199,4 +199,4 @@ def test_a_threshold_that_is_too_narrow_is_refused(lower, upper):
 
 
 def test_a_threshold_of_exactly_fifty_is_allowed():
-    assert call("threshold", View.of(RAMP), {"lower": 100, "upper": 150})[1].success
+    assert call_stateful("threshold", View.of(RAMP), {"lower": 100, "upper": 150})[1].success
