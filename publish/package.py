@@ -60,11 +60,11 @@ def publish(
         raise ConfigError(f"--version {version!r}; allowed: a release such as 0.1.0, 1.2, 1.0rc1 or 1.0.post1")
     if found.env.restricted:
         raise ConfigError(f"{found.env.name}: its data are restricted: they must not be published")
-    findings = [preflight.playable(found.env)]
+    findings = [preflight.check_playable(found.env)]
     with tempfile.TemporaryDirectory(prefix="viewbox-publish-") as temporary:
         staged = Path(temporary)
         _write(staged, found, name, module, version, license, chosen)
-        findings.append(preflight.usable(staged, module, name))
+        findings.append(preflight.check_package(staged, module, name))
         for cache in staged.rglob("__pycache__"):
             shutil.rmtree(cache)
         about = {"id": name, "version": version, "environment": environment, "viewbox": __version__}

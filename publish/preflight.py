@@ -1,22 +1,26 @@
-"""What is tried before a published environment is written: that it can be played, and that its package can be used."""
+"""Checks before a published environment is written: it can be played, and its package can be used elsewhere."""
 
 import json
 import math
 import subprocess
 import sys
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
-from viewbox.records import Episode, Message, Task
+from viewbox.records import Episode, Message, Scores, Task
+from viewbox.rewards import IoUReward
 
-FIRST = 3  # tasks that are tried
+NUM_TASKS = 3  # tasks that are tried
+# The least mean score of the right answer in a component. Rounding a small box to whole pixels costs much of its IoU,
+# so boxes only need to be hits.
+MIN_GOLD_SCORE, MIN_GOLD_IOU = 0.9, 0.5
 
-# Loads the copies that came along, not what is installed here, then the package as verifiers does.
-USE = """
+# Imports the vendored copies, not the installed packages, and then the package as verifiers does.
+USE_PACKAGE = """
 import importlib, sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -32,17 +36,24 @@ for copy in sorted(copies, key=lambda path: path.name != "viewbox"):
 import verifiers.v1 as vf
 from viewbox.envs.adapters.verifiers import ViewboxTasksetConfig
 
-found, package = vf.environment_class(name), importlib.import_module(module)
-assert found is package.ViewboxEnv, f"in verifiers {name!r} is {found}"
+env_class, package = vf.environment_class(name), importlib.import_module(module)
+assert env_class is package.ViewboxEnv, f"verifiers resolves {name!r} to {env_class}"
 taskset = getattr(package, package.__all__[0])(ViewboxTasksetConfig(id=name))
 data = next(iter(taskset)).data
 data.env().reset(data.task(), seed=0)
 """
 
 
-def playable(env: BaseMultiTurnEnv) -> str:
-    """Opens the first tasks and scores the right answer and none; a line about it, or `ConfigError`."""
-    tasks = list(islice(iter(env.tasks), FIRST))
+def check_playable(env: BaseMultiTurnEnv) -> str:
+    """Open the first tasks, and score the right answer and a missing answer.
+
+    Returns:
+        What was tried, in one line.
+
+    Raises:
+        ConfigError: there are no tasks, a task cannot be opened, or the right answer is not scored as right.
+    """
+    tasks = list(islice(iter(env.tasks), NUM_TASKS))
     if not tasks:
         raise ConfigError(f"{env.name}: there are no tasks to publish")
     for task in tasks:
@@ -50,41 +61,61 @@ def playable(env: BaseMultiTurnEnv) -> str:
             env.reset(task, seed=0)
         except Exception as error:
             raise ConfigError(f"{env.name}: task {task.id} cannot be opened: {error}") from error
-    gold = [_gold(env, task) for task in tasks]
-    none = [env.score(Episode(task, end_reason="max_turns", truncated=True)).total for task in tasks]
-    many = len(env.tasks) if isinstance(env.tasks, Sized) else "many"
-    if None in gold:
-        return f"{many} tasks; the first {len(tasks)} open; no answer scores {_mean(none):.2f}"
-    right = _mean([score or 0.0 for score in gold])
-    if not right > _mean(none):
-        raise ConfigError(f"{env.name}: the right answer scores {right:.2f}, no answer at all {_mean(none):.2f}")
-    return f"{many} tasks; the first {len(tasks)} open; the right answer scores {right:.2f}, none {_mean(none):.2f}"
+    none = _mean([env.score(Episode(task, end_reason="max_turns", truncated=True)).total for task in tasks])
+    count = f"{len(env.tasks)} tasks" if isinstance(env.tasks, Sized) else "many tasks"
+    opened = f"{count}; the first {len(tasks)} open"
+    scores = [_score_gold_answer(env, task) for task in tasks]
+    if None in scores:
+        return f"{opened}; no answer scores {none:.2f}"
+    gold = [score for score in scores if score is not None]
+    right = _mean([score.total for score in gold])
+    low = _describe_low_components(env, gold)
+    if not right > none:
+        raise ConfigError(f"{env.name}: the right answer scores {right:.2f}, no answer at all {none:.2f}")
+    if low:
+        raise ConfigError(
+            f"{env.name}: the right answer (`gold_answer`) scores {right:.2f}, because of {low}. Check what "
+            "`gold_answer` returns, and the coordinates of the answer and the reference"
+        )
+    return f"{opened}; the right answer scores {right:.2f}, none {none:.2f}"
 
 
-def usable(root: Path, module: str, name: str) -> str:
-    """Imports the written package in a process of its own, as verifiers does, and opens a task."""
+def check_package(root: Path, module: str, name: str) -> str:
+    """Import the written package in a new process, as verifiers does, and open a task; raises `ConfigError`."""
     if find_spec("verifiers") is None:
         return "not tried in verifiers, which is not installed here"
-    command = [sys.executable, "-c", USE, str(root), module, name]
-    tried = subprocess.run(command, capture_output=True, text=True, cwd=root, check=False)
-    if tried.returncode:
-        raise ConfigError(f"the package that was written cannot be used:\n{tried.stderr.strip()[-2000:]}")
+    command = [sys.executable, "-c", USE_PACKAGE, str(root), module, name]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=root, check=False)
+    if done.returncode:
+        raise ConfigError(f"the package that was written cannot be used:\n{done.stderr.strip()[-2000:]}")
     return "verifiers finds the package and opens its first task, with only what the package holds"
 
 
-def _gold(env: BaseMultiTurnEnv, task: Task) -> float | None:
-    """The score of a play that looks where the oracle looks and gives the right answer, where the author states one."""
-    right = getattr(env, "gold_answer", None)
-    if right is None:
+def _score_gold_answer(env: BaseMultiTurnEnv, task: Task) -> Scores | None:
+    """The scores of an episode with the oracle's looks and the right answer; None if the author states no answer."""
+    gold_answer = getattr(env, "gold_answer", None)
+    if gold_answer is None:
         return None
-    replies = [*env.oracle(task), json.dumps(right(task))]
+    replies = [*env.oracle(task), json.dumps(gold_answer(task))]
 
     def policy(messages: list[Message]) -> str:
         return replies.pop(0) if replies else ""
 
-    scores = env.play(task, policy).scores
-    return scores.total if scores else None
+    return env.play(task, policy).scores
 
 
-def _mean(values: list[float]) -> float:
+def _describe_low_components(env: BaseMultiTurnEnv, scores: Sequence[Scores]) -> str:
+    """The components in which the right answer scores too low; those that read the whole episode do not count."""
+    low = []
+    for name, part in env.reward.components.items():
+        values = [value for score in scores if (value := score.components.get(name)) is not None]
+        if not values or part.weight <= 0 or hasattr(part.reward, "of_episode"):
+            continue
+        mean, least = _mean(values), MIN_GOLD_IOU if isinstance(part.reward, IoUReward) else MIN_GOLD_SCORE
+        if mean < least:
+            low.append(f"{name} {mean:.2f} (allowed: at least {least})")
+    return ", ".join(low)
+
+
+def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)

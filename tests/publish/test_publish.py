@@ -55,7 +55,7 @@ def dots(imports="", level="self.level", gold="str(self.level)"):
 @pytest.fixture
 def unchecked(monkeypatch):
     """Leaves out the trial in a process of its own, which takes seconds."""
-    monkeypatch.setattr("viewbox.publish.preflight.usable", lambda *given: "not tried")
+    monkeypatch.setattr("viewbox.publish.preflight.check_package", lambda *given: "not tried")
 
 
 def run_clean(arguments, path, cwd):
@@ -229,6 +229,10 @@ def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(viewbox, unche
         (dots().replace("range(2)", "range(0)"), "there are no tasks"),
         (dots(level="self.nothing"), "task dot-0 cannot be opened"),
         (dots(gold="'wrong'"), "the right answer scores 0.00, no answer at all 0.00"),
+        (
+            dots(gold="str(self.level) if task.id == 'dot-0' else 'dim'"),
+            r"the right answer \(`gold_answer`\) scores 0.50, because of exact_match 0.50 \(allowed: at least 0.9\)",
+        ),
         (dots("import shapes"), "imports 'shapes'"),
         (dots().replace("    level:", "    restricted = True\n    level:"), "must not be published"),
     ],
