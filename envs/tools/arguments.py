@@ -173,12 +173,18 @@ def _is_finite(value: Any) -> bool:
         return False
 
 
+def _suggest_choice(value: str, choices: list[str]) -> str:
+    """The nearest choice, to end an error with; "mri_t2" is near "t2" although most of its letters differ."""
+    ending = next((choice for choice in choices if value.endswith(f"_{choice}")), None)
+    return suggest_nearest(value, choices) or (f" (did you mean {ending!r}?)" if ending else "")
+
+
 def _describe_problem(problem: ValidationError, spec: Mapping[str, Any], value: Any) -> str:
     if problem.validator in ("minimum", "maximum"):
         return f"out of range; allowed: {describe_range(spec)}"
     if "enum" in spec:
         choices = [str(choice) for choice in spec["enum"]]
-        return f"allowed: {', '.join(choices)}{suggest_nearest(value, choices)}"
+        return f"allowed: {', '.join(choices)}{_suggest_choice(str(value), choices)}"
     if spec.get("x-kind") in ("point", "box"):
         return f"a {spec['x-kind']} is {2 if spec['x-kind'] == 'point' else 4} numbers"
     allowed = describe_range(spec)

@@ -23,11 +23,8 @@ NARROWEST = 50  # the least width of a window and of a threshold
 
 Preset = Literal[
     "brain",
-    "mri_brain",
     "flair",
-    "mri_flair",
     "t2",
-    "mri_t2",
     "stroke",
     "posterior_fossa",
     "ct_brain",
@@ -41,11 +38,8 @@ Preset = Literal[
 # (center, width): of Hounsfield units where the name begins with ct_, else of the displayed picture's 0–255
 PRESETS: dict[str, tuple[float, float]] = {
     "brain": (128.0, 230.0),
-    "mri_brain": (128.0, 230.0),
     "flair": (110.0, 200.0),
-    "mri_flair": (110.0, 200.0),
     "t2": (140.0, 220.0),
-    "mri_t2": (140.0, 220.0),
     "stroke": (100.0, 180.0),
     "posterior_fossa": (120.0, 210.0),
     "ct_brain": (40.0, 80.0),

@@ -272,3 +272,22 @@ def test_a_tool_of_your_own_is_not_in_the_reference():
 
     assert "mine" not in tools_page.markdown()
     assert "mine" in tools_page.listing(TOOLS.values())
+
+
+# ---- arguments that a model leaves out in its own way
+
+
+@pytest.mark.parametrize("value", [None, "null", "None", " none "])
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [("get_intensity_stats", "box"), ("zoom", "center"), ("zoom", "factor"), ("window_level", "width")],
+)
+def test_null_as_text_leaves_an_optional_argument_out(name, argument, value):
+    assert TOOLS[name].check_arguments({argument: value}, "unit", (64, 64)) == {}
+
+
+def test_null_as_text_is_refused_where_a_value_is_needed_and_kept_where_text_is():
+    assert "a box is 4 numbers" in call_stateful("crop", VIEW, {"box": "null"})[1].error
+    given = {"box": [0, 0, 1, 1], "label": "none"}
+    assert TOOLS["annotate_region"].check_arguments(given, "unit", (64, 64))["label"] == "none"
+    assert "preset" not in TOOLS["window_level"].check_arguments({"preset": "null"}, "unit", (64, 64))

@@ -88,9 +88,25 @@ def test_statistics_of_colors_are_of_their_luminance():
     assert found["max"] == pytest.approx((pixels[:, :50] @ [0.299, 0.587, 0.114]).max(), abs=1)
 
 
-@pytest.mark.parametrize("box", [[0.101, 0.1, 0.104, 0.9], [0.5, 0.5, 0.501, 0.501]])
-def test_statistics_of_no_pixel_are_refused_in_words(box):
-    assert "no pixel of the image" in call_stateful("get_intensity_stats", View.of(GRAY), {"box": box})[1].error
+@pytest.mark.parametrize(
+    ("box", "column", "rows", "size"),
+    [
+        ([0.101, 0.1, 0.104, 0.9], 10, slice(6, 54), (1, 48)),  # within one column, between its edge and its center
+        ([0.5, 0.5, 0.501, 0.501], 50, slice(30, 31), (1, 1)),
+        ([0.999, 0.999, 1, 1], 99, slice(59, 60), (1, 1)),
+    ],
+)
+def test_statistics_of_a_box_smaller_than_a_pixel_are_of_the_pixel_it_lies_in(box, column, rows, size):
+    found = facts("get_intensity_stats", GRAY, box=box)
+    assert found["size"] == size
+    assert found["mean"] == pytest.approx(GRAY[rows, column].mean())
+
+
+def test_the_pixel_of_a_small_box_is_found_in_a_turned_view():
+    view = View.of(GRAY).rotate().zoom(2)
+    box = view.box_from_original((0.501, 0.501, 0.504, 0.504))
+    found = read("get_intensity_stats", view, {"box": list(box)}).facts
+    assert (found["size"], found["mean"]) == ((1, 1), GRAY[30, 50])
 
 
 @pytest.mark.parametrize("name", ["get_intensity_stats", "annotate_region"])
@@ -128,7 +144,7 @@ def test_a_long_profile_is_told_in_part_but_counted_whole():
     assert result.facts["mean"] == pytest.approx(DEEP[0].mean())
     assert result.facts["std"] == pytest.approx(DEEP[0].std())
     assert (result.facts["min"], result.facts["max"]) == (DEEP[0].min(), DEEP[0].max())
-    assert f"{LONGEST_PROFILE} of the samples" in result.text
+    assert f"{LONGEST_PROFILE} evenly spaced samples" in result.text
 
 
 def test_a_profile_in_a_turned_and_mirrored_view_is_of_what_is_seen_there():
@@ -151,7 +167,15 @@ def test_a_profile_of_colors_is_of_their_luminance():
 # ---- distances
 
 
-def test_a_distance_is_between_the_pixels_a_profile_runs_between():
+def test_a_distance_is_between_the_points_and_not_between_the_centers_of_their_pixels():
+    diagonal = facts("measure", np.zeros((12, 16), np.uint8), point1=[0, 0], point2=[1, 1])
+    assert diagonal["distance_pixels"] == pytest.approx(20)
+    assert diagonal["pixel_points"] == ((0, 0), (16, 12))
+    source = Source.of(np.zeros((12, 16), np.int16), spacing=(0.5, 0.5))
+    assert facts("measure", source, point1=[0, 0], point2=[1, 1])["distance_mm"] == pytest.approx(10)
+
+
+def test_a_distance_and_a_profile_run_between_the_same_points():
     points = {"point1": [0.1, 0.1], "point2": [0.4, 0.75]}
     found, profile = facts("measure", GRAY, **points), facts("intensity_profile", GRAY, **points)
     assert found["pixel_points"] == profile["pixel_points"] == ((10, 6), (40, 45))
@@ -176,7 +200,7 @@ def test_a_distance_is_the_same_however_the_view_is_turned_and_zoomed():
     for view in (overview, overview.zoom(1.3), overview.rotate(), overview.rotate(False).flip_vertical().zoom(1.2)):
         u1, v1, u2, v2 = view.from_original(ends)
         found = facts("measure", view, point1=[u1, v1], point2=[u2, v2])
-        assert found["pixel_points"] == ((32, 24), (60, 30))
+        assert found["pixel_points"] == pytest.approx(np.array([(32.5, 24.48), (60.5, 30.48)]))
         assert found["distance_mm"] == pytest.approx(math.hypot(14, 12))
 
 

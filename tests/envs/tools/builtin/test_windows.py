@@ -111,7 +111,16 @@ def test_a_preset_wins_over_center_and_width(ct):
 def test_a_ct_preset_is_refused_with_the_reason_where_there_are_no_hounsfield_units(preset, pixels):
     said = refused("window_level", View.of(pixels), preset=preset)
     assert f"preset '{preset}' is for Hounsfield units, and this image has none" in said
-    assert said.endswith("allowed: brain, mri_brain, flair, mri_flair, t2, mri_t2, stroke, posterior_fossa")
+    assert said.endswith("allowed: brain, flair, t2, stroke, posterior_fossa")
+
+
+@pytest.mark.parametrize("kept", ["brain", "flair", "t2"])
+def test_a_preset_has_one_name_and_the_old_one_is_answered_with_it(kept):
+    assert f"(did you mean '{kept}'?)" in refused("window_level", View.of(RAMP), preset=f"mri_{kept}")
+
+
+def test_no_two_presets_are_equal():
+    assert len(set(PRESETS.values())) == len(PRESETS)
 
 
 @pytest.mark.parametrize("first", ["equalize_histogram", "invert"])
