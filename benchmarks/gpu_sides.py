@@ -23,7 +23,7 @@ from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.engine.model_runner import use_eval_mode
 from viewbox.rollouts.generator import Conversation
 from viewbox.rollouts.play import sample_seed
-from viewbox.training.grpo.batch import collate, model_inputs
+from viewbox.training.grpo.batch import build_model_inputs, collate
 
 GROUP, FIRST, LATER = 8, 12, 8  # members of a group; sides of the first picture and of later ones, in image tokens
 BATCH = 8  # episodes of a padded forward
@@ -166,7 +166,7 @@ def vllm_speed(name: str, dtype: str, plan: Plan, slots: int) -> dict[str, Any]:
 def plain(model: Any, tokens: ChatTokens, episodes: Sequence[EpisodeTokens], temperature: float) -> torch.Tensor:
     """Log-probs of the sampled tokens by one plain forward of these episodes, padded."""
     batch = collate(episodes, tokens, model.device)
-    inputs = model_inputs(batch)
+    inputs = build_model_inputs(batch)
     if "pixel_values" in inputs:
         inputs["pixel_values"] = inputs["pixel_values"].to(model.dtype)
     logits = model(**inputs, use_cache=False, logits_to_keep=batch["completion_ids"].shape[1] + 1).logits[:, :-1]

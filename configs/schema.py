@@ -21,7 +21,7 @@ from viewbox.configs.yaml_reader import Document
 from viewbox.errors import ConfigError, ViewboxError, describe_unknown
 
 Method = Literal["grpo", "sft"]
-GRPO_ONLY = ("importance_cap", "resample", "micro_batch_tokens")  # keys of `train`
+GRPO_ONLY = ("importance_sampling_cap", "dynamic_sampling_rounds", "micro_batch_tokens")  # keys of `train`
 # strict: `true` is not the number 1, and "7" is text
 Count = Annotated[int, Field(ge=1, strict=True)]
 Width = Annotated[int, Field(ge=16, strict=True)]
@@ -172,12 +172,12 @@ class TrainSection(BaseModel):
     informative_weight: Annotated[float, Field(ge=1, strict=True)] = Field(
         default=12.0, description="sft: of each JSON value in a reply"
     )
-    importance_cap: Annotated[float, Field(ge=1, strict=True)] | None = Field(
+    importance_sampling_cap: Annotated[float, Field(ge=1, strict=True)] | None = Field(
         default=2.0,
         description="grpo, where several updates follow a generation: greatest weight of a token on whose "
         "probability trainer and engine differ (truncated importance sampling); null: no correction",
     )
-    resample: Natural = Field(
+    dynamic_sampling_rounds: Natural = Field(
         default=0, description="grpo: rounds in which groups whose rewards are all the same give way to other tasks"
     )
     micro_batch_tokens: Count | None = Field(
@@ -192,8 +192,8 @@ class TrainSection(BaseModel):
     def _as_it_is_read(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         """Keys that the method has not are left out; a null that is not the default stays, whatever is excluded."""
         written = handler(self)
-        if self.importance_cap is None:
-            written["importance_cap"] = None
+        if self.importance_sampling_cap is None:
+            written["importance_sampling_cap"] = None
         return {name: value for name, value in written.items() if self.method == "grpo" or name not in GRPO_ONLY}
 
 

@@ -17,6 +17,8 @@ from viewbox.errors import describe_unknown, suggest_nearest
 # Old key -> new key, of any section, reward or environment. `rollout.old` renames the key of that section only; the new
 # name is written with its section if it moved to another.
 RENAMED: dict[str, str] = {
+    "importance_cap": "importance_sampling_cap",
+    "resample": "dynamic_sampling_rounds",
     "rollout.kv_bytes": "kv_cache_bytes",
     "rollout.patience": "tool_wait_timeout",
     "rollout.time_limit": "timeout",

@@ -18,6 +18,16 @@ from transformers import TrainerCallback, TrainerState
 from viewbox.errors import ConfigError
 from viewbox.files import sync_to_disk
 
+# Every private name of transformers' `Trainer` that is used, all of them in this file. `training/grpo/trainer.py` has
+# those of TRL. `tests/training/grpo/test_private_names.py` is the contract test.
+PRIVATE_NAMES = {
+    "_save_checkpoint": "extended: writes to a draft folder, adds our state, renames",
+    "_get_output_dir": "overridden while a checkpoint is written: the draft folder",
+    "_load_from_checkpoint": "called: the weights of a run that has ended",
+    "_tr_loss": "saved and restored: the sum of losses not logged yet",
+    "_globalstep_last_logged": "saved and restored: when they were last logged",
+}
+
 _NAME = re.compile(r"checkpoint-(\d+)")
 DRAFT = ".draft"
 

@@ -156,8 +156,8 @@ class Run:
             timeout=self.config.rollout.timeout,
             episodes=self.folder / "episodes",
             kept_episodes=self.config.log.episodes_per_step,
-            importance_cap=self.config.train.importance_cap,
-            resample=self.config.train.resample,
+            importance_sampling_cap=self.config.train.importance_sampling_cap,
+            dynamic_sampling_rounds=self.config.train.dynamic_sampling_rounds,
             micro_batch_tokens=self.config.train.micro_batch_tokens,
         )
         trainer.on_episode = lambda done, total: self.printer.show_status(

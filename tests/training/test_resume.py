@@ -124,7 +124,7 @@ def whole(uninterrupted, tmp_path):
         {},
         {"logging_steps": 4},
         {"num_iterations": 2, "save_steps": 1},
-        {"resample": 2, "num_generations": 2, "save_steps": 1},
+        {"dynamic_sampling_rounds": 2, "num_generations": 2, "save_steps": 1},
         {
             "gradient_accumulation_steps": 2,
             "per_device_train_batch_size": 4,
@@ -137,8 +137,8 @@ def whole(uninterrupted, tmp_path):
 def test_a_resumed_run_logs_and_learns_what_an_uninterrupted_one_does(config, settings, capsys):
     keep = {"save_total_limit": None}
     reference = run(config("reference", train={**settings, **keep}))
-    if "resample" in settings:
-        assert sum(line["resample/groups"] > 0 for line in metrics(reference)) > 2
+    if "dynamic_sampling_rounds" in settings:
+        assert sum(line["dynamic_sampling/groups"] > 0 for line in metrics(reference)) > 2
     path = config("stopped", train={**settings, **keep})
     folder = run(path)
     for step in (1, 2, 3, 4):

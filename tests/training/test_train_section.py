@@ -6,11 +6,11 @@ import yaml
 from viewbox.configs import schema as configs
 from viewbox.configs.schema import GRPO_ONLY
 from viewbox.errors import ConfigError
-from viewbox.training.grpo.dynamic_sampling import other_tasks, resampled, without_spread
+from viewbox.training.grpo.dynamic_sampling import draw_other_tasks, find_uniform_groups, replace_uniform_groups
 from viewbox.training.preflight import check
 from viewbox.training.trainer_args import trainer_arguments
 
-GIVEN = {"importance_cap": 3.0, "resample": 2, "micro_batch_tokens": 4096}
+GIVEN = {"importance_sampling_cap": 3.0, "dynamic_sampling_rounds": 2, "micro_batch_tokens": 4096}
 SFT = {"method": "sft", "demonstrations": {"count": 5}}
 
 
@@ -25,12 +25,12 @@ def written_and_read(config):
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
     [
-        ("importance_cap", 0.5, "a number of at least 1 or null"),
-        ("importance_cap", True, "a number of at least 1 or null"),
-        ("importance_cap", "2", "a number of at least 1 or null"),
-        ("resample", -1, "a whole number of at least 0"),
-        ("resample", 1.5, "a whole number of at least 0"),
-        ("resample", None, "a whole number of at least 0"),
+        ("importance_sampling_cap", 0.5, "a number of at least 1 or null"),
+        ("importance_sampling_cap", True, "a number of at least 1 or null"),
+        ("importance_sampling_cap", "2", "a number of at least 1 or null"),
+        ("dynamic_sampling_rounds", -1, "a whole number of at least 0"),
+        ("dynamic_sampling_rounds", 1.5, "a whole number of at least 0"),
+        ("dynamic_sampling_rounds", None, "a whole number of at least 0"),
         ("micro_batch_tokens", 0, "a whole number of at least 1 or null"),
         ("micro_batch_tokens", 1e4, "a whole number of at least 1 or null"),
     ],
@@ -43,7 +43,19 @@ def test_a_value_out_of_range_is_refused_with_what_is_allowed(key, value, allowe
 
 def test_the_defaults_cap_at_two_and_play_no_further_rounds():
     section = parsed().train
-    assert (section.importance_cap, section.resample, section.micro_batch_tokens) == (2.0, 0, None)
+    assert (section.importance_sampling_cap, section.dynamic_sampling_rounds, section.micro_batch_tokens) == (
+        2.0,
+        0,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("importance_cap", "importance_sampling_cap"), ("resample", "dynamic_sampling_rounds")]
+)
+def test_their_old_names_are_refused_with_the_new_ones(old, new):
+    with pytest.raises(ConfigError, match=rf"train\.{old}: unknown key '{old}'; it is now '{new}'"):
+        trainer_arguments(parsed(**{old: 1}), "out")
 
 
 def test_they_are_no_arguments_of_trl():
@@ -51,7 +63,7 @@ def test_they_are_no_arguments_of_trl():
     assert trainer_arguments(parsed(**GIVEN), "out").num_generations == 8
 
 
-@pytest.mark.parametrize("given", [GIVEN, {"importance_cap": None}, {}], ids=["numbers", "null", "defaults"])
+@pytest.mark.parametrize("given", [GIVEN, {"importance_sampling_cap": None}, {}], ids=["numbers", "null", "defaults"])
 def test_a_written_config_says_the_same_again(given):
     config = parsed(**given)
     again = written_and_read(config).train
@@ -82,8 +94,8 @@ def test_vllms_own_correction_is_refused_in_words(key):
 def test_parts_of_groups_on_a_process_cannot_be_resampled(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError) as caught:
-        trainer_arguments(parsed(num_generations=4, per_device_train_batch_size=2, resample=1), "out")
-    assert "train.resample = 1: a process plays 2 episodes" in str(caught.value)
+        trainer_arguments(parsed(num_generations=4, per_device_train_batch_size=2, dynamic_sampling_rounds=1), "out")
+    assert "train.dynamic_sampling_rounds = 1: a process plays 2 episodes" in str(caught.value)
     assert "train.num_generations = 4; allowed: 0, or a multiple of 4 episodes" in str(caught.value)
 
 
@@ -99,21 +111,21 @@ def test_micro_batches_refuse_a_loss_that_looks_at_a_whole_batch(key, value):
 
 # ---------------------------------------------------------------------- how groups give way, by itself
 def test_rewards_that_differ_by_rounding_only_have_no_spread():
-    assert without_spread([0.1 + 0.2, 0.3, 0.3, 0.4], group=2) == [0]
+    assert find_uniform_groups([0.1 + 0.2, 0.3, 0.3, 0.4], group=2) == [0]
 
 
 def test_a_group_with_one_usable_sample_has_no_spread():
-    assert without_spread([None, None, None, 1.0, 0.0, 1.0], group=3) == [0]
+    assert find_uniform_groups([None, None, None, 1.0, 0.0, 1.0], group=3) == [0]
 
 
 def test_other_tasks_are_drawn_in_another_order_by_another_seed():
-    drawn = [other_tasks(range(1000), {0, 1}, 50, seed) for seed in (0, 1)]
+    drawn = [draw_other_tasks(range(1000), {0, 1}, 50, seed) for seed in (0, 1)]
     assert drawn[0] != drawn[1]
     assert all(len(set(one)) == 50 and not {0, 1} & set(one) for one in drawn)
 
 
 def test_a_task_that_stands_in_several_rows_is_drawn_once():
-    assert sorted(other_tasks([0, 1, 1, 2, 2, 2], {0}, 6, seed=0)) == [1, 2]
+    assert sorted(draw_other_tasks([0, 1, 1, 2, 2, 2], {0}, 6, seed=0)) == [1, 2]
 
 
 def test_a_round_plays_only_as_many_groups_as_there_are_tasks_left():
@@ -124,7 +136,7 @@ def test_a_round_plays_only_as_many_groups_as_there_are_tasks_left():
         return [(task, 0.0) for task in tasks]
 
     batch = [(task, 0.0) for task in (0, 0, 1, 1, 2, 2)]
-    kept, replaced = resampled(batch, 2, 9, [7, 8, 9, 10], lambda one: one[1], play)
+    kept, replaced = replace_uniform_groups(batch, 2, 9, [7, 8, 9, 10], lambda one: one[1], play)
     assert rounds == [[7, 7, 8, 8, 9, 9], [10, 10]]
     assert [task for task, _ in kept] == [10, 10, 8, 8, 9, 9]
     assert replaced == 4
@@ -132,14 +144,14 @@ def test_a_round_plays_only_as_many_groups_as_there_are_tasks_left():
 
 def test_a_group_with_spread_keeps_its_place():
     batch = [("a", 0.0), ("a", 0.0), ("b", 0.0), ("b", 1.0)]
-    kept, replaced = resampled(batch, 2, 3, [5], lambda one: one[1], lambda tasks: [(5, 0.0), (5, 1.0)])
+    kept, replaced = replace_uniform_groups(batch, 2, 3, [5], lambda one: one[1], lambda tasks: [(5, 0.0), (5, 1.0)])
     assert kept == [(5, 0.0), (5, 1.0), ("b", 0.0), ("b", 1.0)]
     assert replaced == 1
 
 
 def test_no_more_rounds_are_played_than_asked_for():
     rounds = []
-    resampled(
+    replace_uniform_groups(
         [(0, 0.0)] * 2, 2, 3, range(1, 99), lambda one: one[1], lambda tasks: rounds.append(tasks) or [(1, 0.0)] * 2
     )
     assert rounds == [[1, 1], [2, 2], [3, 3]]

@@ -1,4 +1,4 @@
-"""Episodes' tokens as tensors for a loss: prompts padded left, completions right, pixels in the model's own layout."""
+"""The tokens of episodes as tensors: prompts padded left, completions right, pixels in the model's own layout."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,8 +9,8 @@ from viewbox.records import EpisodeTokens
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 
-def mismatch(episode: EpisodeTokens, tokens: ChatTokens) -> str | None:
-    """Why an episode cannot be trained on: its image placeholders are not its images' features. None: it can."""
+def describe_mismatch(episode: EpisodeTokens, tokens: ChatTokens) -> str | None:
+    """Why an episode cannot be trained on: its image tokens do not fit its images. None if they do."""
     ids = (*episode.prompt_ids, *episode.completion_ids)
     placeholders, features = (
         ids.count(tokens.image_id),
@@ -22,12 +22,15 @@ def mismatch(episode: EpisodeTokens, tokens: ChatTokens) -> str | None:
 
 
 def collate(episodes: Sequence[EpisodeTokens], tokens: ChatTokens, device: Any = "cpu") -> dict[str, Any]:
-    """A batch of B episodes.
+    """A batch of B episodes as tensors, under the names that TRL's loss reads.
 
-    `prompt_ids`, `prompt_mask` (B, P) padded left; `completion_ids`, `completion_mask`, `tool_mask`, `logprobs` (B, C)
-    padded right (`tool_mask` is 1 on sampled tokens); `mm_token_type_ids` (B, P + C) is 1 on image tokens;
-    `pixel_values`, `image_grid_thw` of all images in order, and `num_images` a sample. No pixel entry where the batch
-    holds no image at all. `image_keys` (B, most images) int64 padded right: equal pictures have equal keys.
+    Returns:
+        prompt_ids, prompt_mask: (B, P), padded left.
+        completion_ids, completion_mask, tool_mask, logprobs: (B, C), padded right. `tool_mask` is 1 on sampled tokens.
+        mm_token_type_ids: (B, P + C), 1 on image tokens.
+        pixel_values, image_grid_thw, num_images: of all images in order, and how many an episode has; absent if the
+            batch has no image.
+        image_keys: (B, most images of an episode) int64, padded right; equal images have equal keys.
     """
     prompt = max(len(episode.prompt_ids) for episode in episodes)
     completion = max(1, *(len(episode.completion_ids) for episode in episodes))
@@ -60,8 +63,8 @@ def collate(episodes: Sequence[EpisodeTokens], tokens: ChatTokens, device: Any =
     return out
 
 
-def model_inputs(batch: dict[str, Any]) -> dict[str, Any]:
-    """The keyword arguments of the model's forward for a collated batch."""
+def build_model_inputs(batch: dict[str, Any]) -> dict[str, Any]:
+    """The keyword arguments of the model's forward pass for a collated batch."""
     vision = ("pixel_values", "image_grid_thw", "mm_token_type_ids") if "pixel_values" in batch else ()
     return {
         "input_ids": torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),

@@ -1,35 +1,37 @@
-"""Truncated importance sampling: tokens the engine drew, learnt by the trainer.
+"""Truncated importance sampling: the engine samples the tokens, the trainer learns from them.
 
-Other kernels and precisions give the same token slightly different probabilities. Where a batch serves several
-updates, the clipped loss starts from the trainer's own log-probs before the first of them (`old`), and every token's
-loss is weighted by min(exp(old − engine), cap): the expectation is the trainer's, the variance bounded (Yao et al.
-2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training"; what TRL does for vLLM). Where update
-and generation share the weights there is one forward only, the loss's own, and no ratio is applied.
+Engine and trainer compute with other kernels and precisions, so their probabilities of a token differ slightly. If a
+batch serves several updates, the clipped loss starts from the trainer's own log-probs before the first one (`old`), and
+each token's loss is weighted by min(exp(old − engine), cap). The cap bounds the variance (Yao et al. 2025, "Your
+Efficient RL Framework Secretly Brings You Off-Policy RL Training"; TRL does the same for vLLM). If a batch serves one
+update only, no ratio is applied and the loss's own forward pass is the only one.
 """
 
 from typing import Any
 
 import torch
 
-FAR = 20.0  # |log ratio| beyond which only "far" matters: keeps every figure finite
+LARGEST_LOG_RATIO = 20.0  # keeps every logged figure finite
 
 
-def importance_ratio(old: torch.Tensor, engine: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def compute_importance_ratio(old: torch.Tensor, engine: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """exp(old − engine) where `mask` is 1, and 1 elsewhere; all (B, T), natural logs at the sampling temperature.
 
-    >>> importance_ratio(torch.tensor([[0.0, -1.0]]), torch.tensor([[-0.5, -9.0]]), torch.tensor([[1, 0]]))
+    >>> compute_importance_ratio(torch.tensor([[0.0, -1.0]]), torch.tensor([[-0.5, -9.0]]), torch.tensor([[1, 0]]))
     tensor([[1.6487, 1.0000]])
     """
-    return torch.where(mask.bool(), old - engine, 0.0).clamp(-FAR, FAR).exp()
+    return torch.where(mask.bool(), old - engine, 0.0).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO).exp()
 
 
-def weighted(advantages: torch.Tensor, ratio: torch.Tensor, cap: float, loss_type: str) -> dict[str, torch.Tensor]:
-    """The entries of a batch through which TRL 1.16's loss weights every token by min(ratio, cap).
+def weight_advantages(
+    advantages: torch.Tensor, ratio: torch.Tensor, cap: float, loss_type: str
+) -> dict[str, torch.Tensor]:
+    """The entries of a batch that make TRL 1.16's loss weight every token by min(ratio, cap).
 
-    Its losses are linear in a non-negative factor of the advantage, and take advantages of (B, T). `vespo` is not: it
-    has an entry of its own for the ratio.
+    The losses are linear in the advantage and accept advantages of (B, T). The exception is `vespo`, which reads the
+    ratio from an entry of its own.
 
-    >>> weighted(torch.tensor([-2.0]), torch.tensor([[0.5, 3.0]]), 2.0, "dapo")
+    >>> weight_advantages(torch.tensor([-2.0]), torch.tensor([[0.5, 3.0]]), 2.0, "dapo")
     {'advantages': tensor([[-1., -4.]])}
     """
     weights = ratio.clamp(max=cap)
@@ -38,10 +40,10 @@ def weighted(advantages: torch.Tensor, ratio: torch.Tensor, cap: float, loss_typ
     return {"advantages": advantages[:, None] * weights}
 
 
-def figures(ratio: torch.Tensor, mask: torch.Tensor, accelerator: Any) -> dict[str, float]:
-    """Mean, least and greatest ratio of all processes' masked tokens, before the cap; 1 where there is none."""
-    found = ratio[mask.bool()]
-    if not len(found):
-        found = ratio.new_ones(1)
-    mean, least, most = accelerator.gather(torch.stack([found.mean(), found.min(), found.max()])).view(-1, 3).T
+def summarize_ratio(ratio: torch.Tensor, mask: torch.Tensor, accelerator: Any) -> dict[str, float]:
+    """Mean, smallest and largest ratio of the masked tokens of all processes, before the cap; 1 without any token."""
+    values = ratio[mask.bool()]
+    if not len(values):
+        values = ratio.new_ones(1)
+    mean, least, most = accelerator.gather(torch.stack([values.mean(), values.min(), values.max()])).view(-1, 3).T
     return {"mean": mean.mean().item(), "min": least.min().item(), "max": most.max().item()}

@@ -1,12 +1,10 @@
-"""Log-probs of a batch of episodes for a loss, with what episodes share computed once.
+"""Log-probs of a batch of episodes, with the prompts and images they share computed once.
 
-Members of a group have one prompt: all of it but its last token goes through the model once, and its keys and values
-serve every member, gradients included (as Prefix Grouper does, arXiv 2506.05433). Every distinct image goes through
-the vision tower once. What remains, replies and observations, goes in parts of similar length, so that little of it is
-padding. Only sampled tokens go through the output layer, as many at a time as memory allows. The numbers and gradients
-are those of a plain forward of each episode alone (tested).
-
-Gradient checkpointing drops keys and values: prompts are then computed for every member.
+Episodes of a group have the same prompt. All of it but its last token goes through the model once, and its keys and
+values serve the whole group, gradients included (as in Prefix Grouper, arXiv 2506.05433). Every distinct image goes
+through the vision tower once. The rest, replies and observations, goes in parts of similar length, which keeps padding
+low. Only sampled tokens go through the output layer. The numbers and gradients are those of a plain forward pass of
+each episode alone (tested). Gradient checkpointing drops keys and values; prompts are then not shared.
 """
 
 import math
@@ -23,36 +21,36 @@ from viewbox.rollouts.engine.architectures import Architecture, Pixels
 from viewbox.rollouts.engine.model_runner import to_additive_mask
 from viewbox.rollouts.engine.vision_cache import split_into_batches
 
-WASTE = 0.1  # of the tokens of a part may be padding
-LOGITS = 2**26  # that are held at once: of more, each part is computed again for its gradient
+MAX_PADDING = 0.1  # largest share of padding in the tokens of a part
+MAX_LOGITS = 2**26  # logits held at once; if there are more, each part is computed again for its gradient
 
 
-class Image(NamedTuple):
-    """An image of a batch: equal ones have equal keys; `grid` (t, h, w) in patches."""
+class BatchImage(NamedTuple):
+    """An image of a batch. Equal images have equal keys; `grid` is (t, h, w) in patches."""
 
     key: int
     grid: tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Row:
-    """What of an episode goes through the model by itself; `sampled` are places in its completion."""
+class Segment:
+    """Tokens that go through the model as one row: an episode after its shared prompt, or such a prompt."""
 
     ids: list[int]
     positions: torch.Tensor  # (3, len(ids))
-    images: list[int]
-    sampled: list[int] = field(default_factory=list)
+    images: list[int]  # their keys
+    sampled: list[int] = field(default_factory=list)  # places of the sampled tokens in the completion
     first: int = 0  # where the completion begins in `ids`
-    prompt: int = -1  # the shared prompt before it
+    prompt: int = -1  # the number of the shared prompt before it; -1: none
 
 
-class Kept(CacheLayerMixin):
-    """Keys and values of one layer: those of the prompts are kept, and put before those of the rows that follow."""
+class PromptLayer(CacheLayerMixin):
+    """Keys and values of one layer: the first forward pass stores those of the prompts, the later ones read them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.prompts: tuple[torch.Tensor, torch.Tensor] | None = None
-        self.rows: Any = None  # which prompt each row follows
+        self.prompt_of_row: Any = None  # (rows,): the number of the prompt before each row
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         self.prompts = key_states, value_states
@@ -61,7 +59,7 @@ class Kept(CacheLayerMixin):
         if self.prompts is None:
             self.lazy_initialization(key_states, value_states)
             return key_states, value_states
-        keys, values = (kept[self.rows] for kept in self.prompts)
+        keys, values = (stored[self.prompt_of_row] for stored in self.prompts)
         return torch.cat([keys, key_states], dim=2), torch.cat([values, value_states], dim=2)
 
     def get_mask_sizes(self, query_length: Any) -> tuple[int, int]:
@@ -76,8 +74,15 @@ class Kept(CacheLayerMixin):
     get_max_cache_shape = get_max_length
 
 
-class Scorer:
-    """Scores the episodes of a batch (`collate`) with one model, `whole`, which no wrapper of processes is around."""
+class EpisodeLogProbs:
+    """Computes the log-probs of a batch (`collate`) under a model.
+
+    Args:
+        whole: the model itself, without a wrapper such as DDP's.
+        architecture: what is particular to its kind of model.
+        image_id, pad_id: the tokens that stand for an image and for padding.
+        temperature: at which the episodes were sampled.
+    """
 
     def __init__(
         self, whole: Any, architecture: Architecture, image_id: int, pad_id: int, temperature: float = 1.0
@@ -89,175 +94,182 @@ class Scorer:
         self.device = whole.device
 
     def __call__(self, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
-        """(log-probs, entropies), each (B, C), of the tokens that were sampled; 0 on all others."""
-        images = self._images(batch)
-        features = self._features(batch, images)
+        """(log-probs, entropies), each (B, C), of the sampled tokens; 0 on all others."""
+        images = self._read_images(batch)
+        features = self._compute_features(batch, images)
         checkpointed = any(getattr(module, "gradient_checkpointing", False) for module in self.whole.modules())
-        rows, prompts = self._rows(batch, images, shared=not checkpointed)
-        kept = self._prompts(prompts, features) if prompts else None
+        rows, prompts = self._build_segments(batch, images, shared=not checkpointed)
+        cache = self._compute_prompts(prompts, features) if prompts else None
         width = batch["completion_ids"].shape[1]
-        parts = list(_parts([len(row.ids) for row in rows]))
-        found = [self._scored([rows[k] for k in part], prompts, kept, features, width) for part in parts]
+        parts = list(_split_by_length([len(row.ids) for row in rows]))
+        results = [self._compute_part([rows[k] for k in part], prompts, cache, features, width) for part in parts]
         order = torch.tensor([k for part in parts for k in part], device=self.device).argsort()
-        logps, entropies = (torch.cat(one)[order] for one in zip(*found, strict=True))
+        logps, entropies = (torch.cat(values)[order] for values in zip(*results, strict=True))
         return logps, entropies
 
-    def _images(self, batch: dict[str, Any]) -> list[list[Image]]:
+    def _read_images(self, batch: dict[str, Any]) -> list[list[BatchImage]]:
         """Each episode's images, in order."""
         counts = batch.get("num_images") or [0] * len(batch["prompt_ids"])
         grids = iter(batch["image_grid_thw"].tolist() if sum(counts) else ())
         keys = batch["image_keys"].tolist()
-        return [[Image(key, tuple(next(grids))) for key in row[:n]] for row, n in zip(keys, counts, strict=True)]
+        return [[BatchImage(key, tuple(next(grids))) for key in row[:n]] for row, n in zip(keys, counts, strict=True)]
 
-    def _features(self, batch: dict[str, Any], images: Sequence[Sequence[Image]]) -> dict[int, Any]:
-        """What the vision tower makes of each distinct image, by its key."""
+    def _compute_features(self, batch: dict[str, Any], images: Sequence[Sequence[BatchImage]]) -> dict[int, Any]:
+        """The vision features of each distinct image, by its key."""
         flat = [image for row in images for image in row]
         if not flat:
             return {}
         values = batch["pixel_values"].split([math.prod(image.grid) for image in flat])
         pixels = {
-            image.key: Pixels(one, image.grid, self._tokens(image)) for image, one in zip(flat, values, strict=True)
+            image.key: Pixels(value, image.grid, self._count_tokens(image))
+            for image, value in zip(flat, values, strict=True)
         }
-        found: dict[int, Any] = {}
+        features: dict[int, Any] = {}
         for part in split_into_batches(pixels):
-            found |= zip(part, self.architecture.encode_images(self.whole, [pixels[key] for key in part]), strict=True)
-        return found
+            features |= zip(
+                part, self.architecture.encode_images(self.whole, [pixels[key] for key in part]), strict=True
+            )
+        return features
 
-    def _tokens(self, image: Image) -> int:
+    def _count_tokens(self, image: BatchImage) -> int:
         return math.prod(image.grid) // self.architecture.merge**2
 
-    def _rows(self, batch: dict[str, Any], images: Sequence[list[Image]], shared: bool) -> tuple[list[Row], list[Row]]:
-        """A row for each episode, and the prompts that they share."""
-        rows: list[Row] = []
-        prompts: dict[Any, tuple[int, Row, int]] = {}
-        for prompt, said, sampled, seen in zip(*self._ids(batch), images, strict=True):
+    def _build_segments(
+        self, batch: dict[str, Any], images: Sequence[list[BatchImage]], shared: bool
+    ) -> tuple[list[Segment], list[Segment]]:
+        """A segment for each episode, and the prompts that they share."""
+        rows: list[Segment] = []
+        prompts: dict[Any, tuple[int, Segment, int]] = {}
+        for prompt, completion, sampled, shown in zip(*self._unpad(batch), images, strict=True):
             if not shared or len(prompt) < 2:
-                whole, _ = self._row(prompt + said, seen, 0)
+                whole, _ = self._build_segment(prompt + completion, shown, 0)
                 rows.append(replace(whole, sampled=sampled, first=len(prompt)))
                 continue
-            before = self._images_in(prompt, seen)
-            name = (tuple(prompt), *seen[:before])
+            before = self._count_prompt_images(prompt, shown)
+            name = (tuple(prompt), *shown[:before])
             if name not in prompts:
-                prompts[name] = len(prompts), *self._row(prompt[:-1], seen[:before], 0)
+                prompts[name] = len(prompts), *self._build_segment(prompt[:-1], shown[:before], 0)
             number, _, after = prompts[name]
-            row, _ = self._row(prompt[-1:] + said, seen[before:], after)
+            row, _ = self._build_segment(prompt[-1:] + completion, shown[before:], after)
             rows.append(replace(row, sampled=sampled, first=1, prompt=number))
         return rows, [row for _, row, _ in prompts.values()]
 
-    def _row(self, ids: list[int], images: Sequence[Image], start: int) -> tuple[Row, int]:
-        """A row whose first position is `start`, and the position after it."""
+    def _build_segment(self, ids: list[int], images: Sequence[BatchImage], start: int) -> tuple[Segment, int]:
+        """A segment whose first position is `start`, and the position after it."""
         positions, after = self.architecture.compute_positions(
             ids, self.image_id, [image.grid for image in images], start
         )
-        return Row(ids, positions, [image.key for image in images]), after
+        return Segment(ids, positions, [image.key for image in images]), after
 
-    def _ids(self, batch: dict[str, Any]) -> list[list[list[int]]]:
-        """Prompts and completions without padding, and the places in completions that were sampled."""
-        found = []
+    def _unpad(self, batch: dict[str, Any]) -> list[list[list[int]]]:
+        """Prompts and completions without padding, and the places of sampled tokens in completions."""
+        unpadded = []
         for name in ("prompt", "completion"):
             masks, ids = batch[f"{name}_mask"].tolist(), batch[f"{name}_ids"].tolist()
-            found.append([[i for i, m in zip(*pair, strict=True) if m] for pair in zip(ids, masks, strict=True)])
+            unpadded.append([[i for i, m in zip(*pair, strict=True) if m] for pair in zip(ids, masks, strict=True)])
         sampled = (batch["completion_mask"] * batch["tool_mask"]).tolist()
-        return [*found, [[place for place, one in enumerate(row) if one] for row in sampled]]
+        return [*unpadded, [[place for place, bit in enumerate(row) if bit] for row in sampled]]
 
-    def _images_in(self, prompt: list[int], images: Sequence[Image]) -> int:
-        """How many of an episode's images are in its prompt."""
+    def _count_prompt_images(self, prompt: list[int], images: Sequence[BatchImage]) -> int:
+        """The number of an episode's images that are in its prompt."""
         left, count = prompt.count(self.image_id), 0
         while left > 0:
-            left, count = left - self._tokens(images[count]), count + 1
+            left, count = left - self._count_tokens(images[count]), count + 1
         return count
 
-    def _padded(self, rows: Sequence[Row], features: dict[int, Any]) -> dict[str, Any]:
-        """The model's keyword arguments for rows padded right, without mask and cache."""
+    def _pad(self, rows: Sequence[Segment], features: dict[int, Any]) -> dict[str, Any]:
+        """The model's keyword arguments for rows that are padded right, without mask and cache."""
         width = max(len(row.ids) for row in rows)
         ids = torch.tensor([row.ids + [self.pad_id] * (width - len(row.ids)) for row in rows], device=self.device)
         pad = torch.nn.functional.pad
         positions = torch.stack([pad(row.positions, (0, width - len(row.ids))) for row in rows], dim=1)
-        given: dict[str, Any] = {"input_ids": ids, "position_ids": positions.to(self.device)}
+        inputs: dict[str, Any] = {"input_ids": ids, "position_ids": positions.to(self.device)}
         images = [features[key] for row in rows for key in row.images]
         if images:
-            given |= self.architecture.build_feature_inputs(images)
-            given["mm_token_type_ids"] = (ids == self.image_id).int()
-        return given
+            inputs |= self.architecture.build_feature_inputs(images)
+            inputs["mm_token_type_ids"] = (ids == self.image_id).int()
+        return inputs
 
-    def _prompts(self, prompts: Sequence[Row], features: dict[int, Any]) -> Cache:
-        """The prompts through the model; their keys and values."""
-        kept = Cache(layers=[Kept() for _ in range(self.whole.config.get_text_config().num_hidden_layers)])
-        given = self._padded(prompts, features)
-        mask = _causal(given["input_ids"])[None, None]
-        self.backbone(**given, attention_mask=to_additive_mask(self.whole, mask), past_key_values=kept, use_cache=False)
-        return kept
+    def _compute_prompts(self, prompts: Sequence[Segment], features: dict[int, Any]) -> Cache:
+        """The keys and values of the prompts, after one forward pass."""
+        cache = Cache(layers=[PromptLayer() for _ in range(self.whole.config.get_text_config().num_hidden_layers)])
+        inputs = self._pad(prompts, features)
+        mask = _build_causal_mask(inputs["input_ids"])[None, None]
+        self.backbone(
+            **inputs, attention_mask=to_additive_mask(self.whole, mask), past_key_values=cache, use_cache=False
+        )
+        return cache
 
-    def _scored(
+    def _compute_part(
         self,
-        rows: Sequence[Row],
-        prompts: Sequence[Row],
-        kept: Cache | None,
+        rows: Sequence[Segment],
+        prompts: Sequence[Segment],
+        cache: Cache | None,
         features: dict[int, Any],
         width: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(log-probs, entropies), each (rows, width), after one forward of rows of similar length."""
-        given = self._padded(rows, features)
-        ids = given["input_ids"]
-        mask = _causal(ids).expand(len(rows), 1, -1, -1)
-        if kept is not None:
-            following = torch.tensor([row.prompt for row in rows], device=self.device)
+        """(log-probs, entropies), each (rows, width), after one forward pass of rows of similar length."""
+        inputs = self._pad(rows, features)
+        ids = inputs["input_ids"]
+        mask = _build_causal_mask(ids).expand(len(rows), 1, -1, -1)
+        if cache is not None:
+            prompt_of_row = torch.tensor([row.prompt for row in rows], device=self.device)
             lengths = torch.tensor([len(prompts[row.prompt].ids) if row.prompt >= 0 else 0 for row in rows])
-            layers: list[Any] = kept.layers  # type: ignore[assignment]
+            layers: list[Any] = cache.layers  # type: ignore[assignment]
             for layer in layers:
-                layer.rows = following
-            columns = torch.arange(kept.get_seq_length(), device=self.device)
+                layer.prompt_of_row = prompt_of_row
+            columns = torch.arange(cache.get_seq_length(), device=self.device)
             before = columns[None, None, None, :] < lengths.to(self.device)[:, None, None, None]
             mask = torch.cat([before.expand(-1, -1, ids.shape[1], -1), mask], dim=-1)
-        given |= {"attention_mask": to_additive_mask(self.whole, mask), "past_key_values": kept, "use_cache": False}
-        hidden = self.backbone(**given).last_hidden_state
+        inputs |= {"attention_mask": to_additive_mask(self.whole, mask), "past_key_values": cache, "use_cache": False}
+        hidden = self.backbone(**inputs).last_hidden_state
         at = [(i, row.first + place, place) for i, row in enumerate(rows) for place in row.sampled]
         row, column, place = torch.tensor(at, dtype=torch.long, device=self.device).view(-1, 3).unbind(1)
         empty = torch.zeros(len(rows), width, device=self.device)
-        logps, entropies = self._said(hidden[row, column - 1], ids[row, column])
+        logps, entropies = self._compute_token_log_probs(hidden[row, column - 1], ids[row, column])
         return empty.index_put((row, place), logps), empty.index_put((row, place), entropies)
 
-    def _said(self, hidden: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _compute_token_log_probs(self, hidden: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probs of `ids`, entropies), each (tokens,), after the states `hidden` (tokens, width)."""
 
-        def said(hidden: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        def compute(hidden: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             logp = torch.log_softmax(self.head(hidden).float() / self.temperature, dim=-1)
             return logp.gather(1, ids[:, None])[:, 0], -(logp.exp() * logp).sum(dim=-1)
 
-        most = max(1, LOGITS // self.whole.config.get_text_config().vocab_size)
+        most = max(1, MAX_LOGITS // self.whole.config.get_text_config().vocab_size)
         if len(ids) <= most:
-            return said(hidden, ids)
+            return compute(hidden, ids)
         parts = zip(hidden.split(most), ids.split(most), strict=True)
-        logps, entropies = zip(*(checkpoint(said, *part, use_reentrant=False) for part in parts), strict=True)
+        logps, entropies = zip(*(checkpoint(compute, *part, use_reentrant=False) for part in parts), strict=True)
         return torch.cat(logps), torch.cat(entropies)
 
 
-def takes_scorers(model: Any) -> None:
-    """Lets `model(scorer=…)` be what a `Scorer` bound to a batch gives.
+def add_compute_argument(model: Any) -> None:
+    """Makes `model(compute=function)` return `function()`.
 
-    A model that is spread over processes must be asked through its wrapper, and once a batch: the wrapper then sees
-    every weight that was used, however many forwards that took.
+    DDP must be called once a batch, through its wrapper: it then sees every weight that was used, however many forward
+    passes `function` makes.
     """
     forward = model.forward
 
     @wraps(forward)
-    def asked(*args: Any, scorer: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
-        return forward(*args, **kwargs) if scorer is None else scorer()
+    def call(*args: Any, compute: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs) if compute is None else compute()
 
-    model.forward = asked
+    model.forward = call
 
 
-def _causal(ids: torch.Tensor) -> torch.Tensor:
-    """(width, width) bool: what each column of (rows, width) ids may look at."""
+def _build_causal_mask(ids: torch.Tensor) -> torch.Tensor:
+    """(width, width) bool: the columns that each column of (rows, width) ids may attend to."""
     return torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool, device=ids.device).tril()
 
 
-def _parts(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Rows of similar length together, the longest first."""
+def _split_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """The numbers of the rows in each part: rows of similar length, the longest first."""
     part: list[int] = []
     held = 0
     for k in sorted(range(len(lengths)), key=lambda k: -lengths[k]):
-        if part and held + lengths[k] < (1 - WASTE) * (len(part) + 1) * lengths[part[0]]:
+        if part and held + lengths[k] < (1 - MAX_PADDING) * (len(part) + 1) * lengths[part[0]]:
             yield part
             part, held = [], 0
         part.append(k)

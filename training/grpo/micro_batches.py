@@ -1,4 +1,7 @@
-"""A batch of episodes in parts that a budget of tokens bounds, however long its episodes are."""
+"""Splits a batch of episodes into micro-batches by tokens, which bounds the memory of a step.
+
+The loss and the gradient stay those of the whole batch, since every part is weighted by its share.
+"""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -11,26 +14,28 @@ from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_b
 from viewbox.errors import ConfigError
 
 
-def check_sums(tokens: int | None, arguments: Any) -> None:
-    """Raises `ConfigError` where the loss that a `GRPOConfig` asks for is no sum over micro-batches."""
+def check_additive_loss(tokens: int | None, arguments: Any) -> None:
+    """Raises `ConfigError` if the loss of a `GRPOConfig` is not a sum over micro-batches."""
     if tokens is None:
         return
-    given = {"entropy_coef": 0.0, "use_adaptive_entropy": False, "top_entropy_quantile": 1.0}
-    for name, neutral in given.items():
+    neutral_values = {"entropy_coef": 0.0, "use_adaptive_entropy": False, "top_entropy_quantile": 1.0}
+    for name, neutral in neutral_values.items():
         if getattr(arguments, name) != neutral:
             raise ConfigError(
                 f"train.micro_batch_tokens = {tokens}: train.{name} = {getattr(arguments, name)} looks at a whole "
-                f"batch at once; allowed with it: {neutral}, or leave train.micro_batch_tokens out"
+                f"batch at once; allowed with it: {neutral}, or leave train.micro_batch_tokens out",
+                key="train.micro_batch_tokens",
             )
 
 
-def micro_batches(
+def split_by_tokens(
     batch: dict[str, Any], tokens: int, gather: Callable[[torch.Tensor], torch.Tensor] = lambda table: table
 ) -> list[list[int]]:
-    """The episodes of a batch in parts of at most so many tokens, a shared prompt counted once in each.
+    """The numbers of the episodes in each part; a part holds at most `tokens` tokens, a shared prompt counted once.
 
-    Members of a group stay together where they can; an episode that is longer goes by itself. `gather` stacks a tensor
-    of every process: all of them cut after equally many episodes, since they meet in every part.
+    Episodes of a group stay together if they fit. An episode longer than `tokens` is a part by itself. `gather` stacks
+    a tensor of every process: all processes cut after the same number of episodes, because they synchronize in every
+    part.
     """
     prompts, completions = batch["prompt_mask"].sum(1).tolist(), batch["completion_mask"].sum(1).tolist()
     pictures = batch["image_keys"][:, :1].tolist()
@@ -39,14 +44,14 @@ def micro_batches(
     group = [groups[name] for name in names]
     order = sorted(range(len(names)), key=lambda k: (group[k], -completions[k]))
     table = torch.tensor([[group[k], prompts[k], completions[k]] for k in order], device=batch["prompt_ids"].device)
-    ends = _cuts(gather(table).view(-1, len(order), 3).tolist(), tokens)
+    ends = _find_cuts(gather(table).view(-1, len(order), 3).tolist(), tokens)
     return [order[start:end] for start, end in pairwise([0, *ends])]
 
 
-def _cuts(tables: list[list[list[int]]], tokens: int) -> list[int]:
-    """Where parts end, so that no process has more than so many tokens in one; rows are group, prompt, completion.
+def _find_cuts(tables: list[list[list[int]]], tokens: int) -> list[int]:
+    """Where parts end such that no process has more than `tokens` in one; rows are (group, prompt, completion).
 
-    >>> _cuts([[[0, 10, 5], [0, 10, 5], [1, 10, 5]], [[0, 10, 1], [0, 10, 1], [0, 10, 1]]], 25)
+    >>> _find_cuts([[[0, 10, 5], [0, 10, 5], [1, 10, 5]], [[0, 10, 1], [0, 10, 1], [0, 10, 1]]], 25)
     [2, 3]
     """
     ends, held, last = [], [0] * len(tables), [-1] * len(tables)
@@ -59,8 +64,8 @@ def _cuts(tables: list[list[list[int]]], tokens: int) -> list[int]:
     return [*ends, len(tables[0])]
 
 
-def chosen(batch: dict[str, Any], part: Sequence[int]) -> dict[str, Any]:
-    """Some episodes of a batch, in that order."""
+def select(batch: dict[str, Any], part: Sequence[int]) -> dict[str, Any]:
+    """The episodes of a batch with these numbers, in that order."""
     count = len(batch["prompt_ids"])
     samples: dict[str, Any] = dict(split_pixel_values_by_grid(batch))
     for name, value in samples.items():
@@ -69,3 +74,13 @@ def chosen(batch: dict[str, Any], part: Sequence[int]) -> dict[str, Any]:
         elif isinstance(value, torch.Tensor) and value.ndim and len(value) == count:
             samples[name] = value[list(part)]
     return dict(unsplit_pixel_values_by_grid(samples))
+
+
+def compute_share(batch: dict[str, Any], part: Sequence[int], loss_type: str) -> float:
+    """The weight of a part's loss in the batch's, which depends on what TRL's loss types take the mean over."""
+    if loss_type in ("dapo", "cispo", "vespo"):  # sums over tokens, divided by the number in the whole batch
+        return 1.0
+    if loss_type == "bnpo":
+        sampled = (batch["completion_mask"] * batch["tool_mask"]).sum(1)
+        return (sampled[list(part)].sum() / sampled.sum().clamp(min=1)).item()
+    return len(part) / len(batch["prompt_ids"])

@@ -1,22 +1,30 @@
-"""GRPO on episodes: TRL's loss, our batch.
+"""GRPO on episodes: TRL's loss, optimizer and logging, our episodes and forward pass.
 
-TRL 1.16's trainer can only put images into prompts or into its own tool loop, and drops the pixels of a whole batch
-when one sample mismatches. So this subclass owns `_generate_and_score_completions`, a private method: the episodes are
-played by the driver, and the tensors are built from the tokens that were sampled. TRL keeps the loss, the optimizer,
-the reference model, checkpoints and logging. `tests/rollouts/test_grpo.py` is the contract test for the pinned minor.
+TRL asks for a batch by `_generate_and_score_completions`. Its own version can put images only into prompts or into its
+own tool loop, and drops the pixels of a whole batch if one sample does not fit. Here a batch is made in five stages:
+
+    sample_tasks          which tasks this process plays
+    play_episodes         the engine plays them; dynamic sampling replaces groups that teach nothing
+    score_episodes        one reward an episode
+    compute_advantages    each reward relative to its group (`advantages.py`)
+    build_loss_tensors    sampled tokens, masks and pixels, as TRL's loss reads them (`batch.py`)
+
+`compute_loss` then learns from it: the log-probs are computed by `logprobs.py`, the loss by TRL.
 """
 
 import asyncio
 import logging
+import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import send_to_device
-from trl.trainer.utils import nanstd
+from trl import GRPOTrainer
 
 from viewbox.configs.schema import SamplingParams
 from viewbox.envs.base import BaseMultiTurnEnv
@@ -30,59 +38,85 @@ from viewbox.rollouts.scoring.metrics import episode_metrics
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.checkpoints import Checkpoints
-from viewbox.training.grpo.batch import collate, mismatch
-from viewbox.training.grpo.dynamic_sampling import check_groups, other_tasks, resampled
-from viewbox.training.grpo.importance_sampling import figures, importance_ratio, weighted
-from viewbox.training.grpo.loss import EpisodeLoss
+from viewbox.training.grpo.advantages import group_advantages, summarize_rewards
+from viewbox.training.grpo.batch import collate, describe_mismatch
+from viewbox.training.grpo.dynamic_sampling import check_whole_groups, draw_other_tasks, replace_uniform_groups
+from viewbox.training.grpo.importance_sampling import compute_importance_ratio, summarize_ratio, weight_advantages
+from viewbox.training.grpo.logprobs import EpisodeLogProbs, add_compute_argument
+from viewbox.training.grpo.micro_batches import check_additive_loss, compute_share, select, split_by_tokens
+
+# Every private name of TRL 1.16 that is used, all of them in this file. `training/checkpoints.py` has those of
+# transformers. `tests/training/grpo/test_private_names.py` is the contract test.
+PRIVATE_NAMES = {
+    "_generate_and_score_completions": "overridden: the five stages",
+    "_get_per_token_logps_and_entropies": "overridden: our forward pass gives the log-probs of the loss",
+    "_compute_loss": "extended: measures how far the log-probs are from the engine's",
+    "_set_signature_columns_if_needed": "overridden: a row of the dataset holds a task's index",
+    "_signature_columns": "set by it",
+    "_metrics": "written: lists of values that TRL averages and logs",
+    "_step": "saved and restored: batches used so far",
+    "_buffered_inputs": "saved and restored: a batch that still serves updates",
+}
 
 log = logging.getLogger("viewbox.train")
 
 
-class EpisodeGRPOTrainer(Checkpoints, EpisodeLoss):
+class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     """`GRPOTrainer` whose completions are whole episodes of an environment.
 
-    Dataset rows hold `task`, an index into `env.tasks`. `generation` are keyword arguments of `HFGenerator`.
-    The first `kept_episodes` of every step are appended to the store at `episodes`. `importance_cap`: see
-    `correction.py`; None takes the engine's log-probs for the trainer's own, without a forward. `resample`: see
-    `resampling.py`.
+    Args:
+        env: the environment; `task` in a row of the dataset is an index into its tasks.
+        generation: keyword arguments of `HFGenerator`.
+        timeout: seconds an episode may take.
+        episodes: a folder to which the first `kept_episodes` of every step are appended.
+        importance_sampling_cap: see `importance_sampling.py`. None takes the engine's log-probs for the trainer's own,
+            without a forward pass.
+        dynamic_sampling_rounds: see `dynamic_sampling.py`.
+        micro_batch_tokens: see `micro_batches.py`. None: one forward and backward pass a batch.
     """
 
     model: Any
     args: Any
     train_dataset: Any
+    _current_batch: dict[str, Any] | None = None  # the batch whose loss TRL computes
+    _current_logps: torch.Tensor | None = None
 
     def __init__(
         self,
         *args: Any,
         env: BaseMultiTurnEnv,
-        generation: dict[str, Any] | None = None,
+        generation: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         episodes: Path | None = None,
         kept_episodes: int = 0,
-        importance_cap: float | None = None,
-        resample: int = 0,
+        importance_sampling_cap: float | None = None,
+        dynamic_sampling_rounds: int = 0,
+        micro_batch_tokens: int | None = None,
         **kwargs: Any,
     ) -> None:
         if getattr(kwargs.get("args"), "use_vllm", False):
-            raise ConfigError("train.use_vllm: episodes are generated by viewbox; allowed: false")
+            raise ConfigError("train.use_vllm: episodes are generated by viewbox; allowed: false", key="train.use_vllm")
         super().__init__(*args, **kwargs)
         if self.is_fsdp_enabled or getattr(self, "is_deepspeed_enabled", False):
             raise ConfigError("FSDP and DeepSpeed are not supported yet; launch with DDP or on one device")
-        share = self.args.per_device_train_batch_size * self.args.steps_per_generation
-        check_groups(resample, share, self.args.num_generations)
-        self.importance_cap, self.resample = importance_cap, resample
+        check_additive_loss(micro_batch_tokens, self.args)
+        batch_size = self.args.per_device_train_batch_size * self.args.steps_per_generation
+        check_whole_groups(dynamic_sampling_rounds, batch_size, self.args.num_generations)
+        self.importance_sampling_cap, self.dynamic_sampling_rounds = importance_sampling_cap, dynamic_sampling_rounds
+        self.micro_batch_tokens = micro_batch_tokens
         self.env, self.timeout = env, timeout
         policy = self.accelerator.unwrap_model(self.model)
         self.tokens = ChatTokens(self.processing_class, policy.config, policy.generation_config)
         self.generation = {"sampling": SamplingParams(temperature=self.temperature), **(generation or {})}
         self.writer = EpisodeWriter(episodes) if episodes is not None and kept_episodes else None
         self.kept_episodes = kept_episodes
-        # steps that are repeated after a resume give the same samples: each is stored once
+        # steps that are repeated after a resume play the same episodes: each is stored once
         self._stored = {e.info.get("number") for e in load(self.writer.path)} if self.writer else set()
         self.latest: list[Episode] = []  # what was kept of the last batch
         self.on_episode: Callable[[int, int], None] = lambda done, total: None
-        self._played = 0  # sample numbers given so far, over all processes: every one is a seed
-        self._features = VisionCache(self.accelerator.unwrap_model(self.model), self.tokens.architecture)
+        self._played = 0  # sample numbers used so far by all processes; each is a seed
+        self._vision_cache = VisionCache(policy, self.tokens.architecture)
+        add_compute_argument(self.model)
 
     def own_state(self) -> dict[str, Any]:
         every = self.args.steps_per_generation * self.num_iterations
@@ -102,163 +136,263 @@ class EpisodeGRPOTrainer(Checkpoints, EpisodeLoss):
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns: Any = ["task", "prompt"]
 
-    # ------------------------------------------------------------------ the batch
+    # ------------------------------------------------------------------ a batch, in five stages
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         mode = "train" if self.model.training else "eval"
-        group = (self.num_generations if mode == "train" else self.num_generations_eval) or 1
+        group_size = (self.num_generations if mode == "train" else self.num_generations_eval) or 1
         started = time.perf_counter()
-        episodes = self._play(self._tasks(row["task"] for row in inputs))
-        replaced = 0
-        if self.resample and mode == "train":
-            episodes, replaced = self._resampled(episodes, inputs, group)
-        played = len(episodes) + replaced * group
+        tasks = self.sample_tasks(inputs)
+        episodes = self.play_episodes(tasks, group_size, mode)
         generated = time.perf_counter()
-        problems = [self._unusable(episode) for episode in episodes]
-        usable = torch.tensor([problem is None for problem in problems], device=self.accelerator.device)
-        for episode, problem in zip(episodes, problems, strict=True):
+        rewards = self.score_episodes(episodes)
+        advantages = self.compute_advantages(rewards, group_size, mode)
+        batch = self.build_loss_tensors(episodes, rewards, advantages)
+        self._store_episodes(episodes, mode)
+        self._log_episodes(episodes, rewards, mode)
+        self._log_mean(mode, "time/generation", generated - started)
+        self._log_mean(mode, "time/scoring", time.perf_counter() - generated)
+        return batch | self.compute_fixed_logps(batch, mode)
+
+    def sample_tasks(self, inputs: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Stage 1: the tasks of this process's episodes, by index; TRL's sampler repeats each for its group."""
+        return [row["task"] for row in inputs]
+
+    def play_episodes(self, tasks: Sequence[int], group_size: int, mode: str) -> list[Episode]:
+        """Stage 2: an episode for each task; groups that teach nothing may be replaced by groups of other tasks."""
+        started = time.perf_counter()
+        episodes, replaced = self._play_tasks(self._get_tasks(tasks)), 0
+        if self.dynamic_sampling_rounds and mode == "train":
+            episodes, replaced = self._replace_uniform_groups(episodes, tasks, group_size)
+        played, processes = len(episodes) + replaced * group_size, self.accelerator.num_processes
+        seconds = time.perf_counter() - started
+        self._log_mean(mode, "time/episodes_per_second", played * processes / seconds)
+        self._log_mean(mode, "episodes/played", played, processes)
+        if self.dynamic_sampling_rounds and mode == "train":
+            self._log_mean(mode, "dynamic_sampling/groups", replaced, processes)
+        return episodes
+
+    def score_episodes(self, episodes: Sequence[Episode]) -> torch.Tensor:
+        """Stage 3: (B,) rewards; NaN for an episode that cannot be trained on, which is dropped with a warning."""
+        for episode in episodes:
+            problem = self._describe_problem(episode)
             if problem is not None:
                 log.warning("task %s: dropped from training: %s", episode.task.id, problem)
-        advantages = self._advantages(episodes, usable, group, mode)
-        kept = [e.tokens if ok else self._stand_in() for e, ok in zip(episodes, usable.tolist(), strict=True)]
-        batch = collate([tokens for tokens in kept if tokens is not None], self.tokens, self.accelerator.device)
-        trained = usable.clone()
-        if self.mask_truncated_completions:
-            trained &= torch.tensor([not episode.truncated for episode in episodes], device=trained.device)
-        batch["tool_mask"] *= trained[:, None]
-        self.latest = episodes[: self.kept_episodes]
-        if self.writer is not None and mode == "train" and self.accelerator.is_main_process:
-            for episode in self.latest:
-                if episode.info["number"] not in self._stored:
-                    self.writer.append(episode)
-        self._log_episodes(episodes, usable, mode)
-        scored = time.perf_counter()
-        self._log_mean(mode, "time/generation", generated - started)
-        processes = self.accelerator.num_processes
-        self._log_mean(mode, "time/episodes_per_second", played * processes / (generated - started))
-        self._log_mean(mode, "episodes/played", played, processes)
-        if self.resample and mode == "train":
-            self._log_mean(mode, "resample/groups", replaced, processes)
-        self._log_mean(mode, "time/scoring", scored - generated)
-        return self._output(batch, advantages, mode)
+        rewards = [self._get_reward(episode) for episode in episodes]
+        values = [math.nan if reward is None else reward for reward in rewards]
+        return torch.tensor(values, device=self.accelerator.device)
 
-    def _tasks(self, indices: Iterable[int]) -> list[Task]:
+    def compute_advantages(self, rewards: torch.Tensor, group_size: int, mode: str) -> torch.Tensor:
+        """Stage 4: (B,) group-relative advantages; a group may be spread over processes."""
+        everyone = self.accelerator.gather(rewards)
+        for name, value in summarize_rewards(everyone, group_size).items():
+            self._log_value(mode, name, value)
+        first = self.accelerator.process_index * len(rewards)
+        return group_advantages(everyone, group_size, self.scale_rewards)[first : first + len(rewards)]
+
+    def build_loss_tensors(
+        self, episodes: Sequence[Episode], rewards: torch.Tensor, advantages: torch.Tensor
+    ) -> dict[str, Any]:
+        """Stage 5: what TRL's loss reads. Dropped and masked episodes keep their place but train nothing."""
+        usable = ~rewards.isnan()
+        kept = [e.tokens if ok else self._build_stand_in() for e, ok in zip(episodes, usable.tolist(), strict=True)]
+        batch = collate([tokens for tokens in kept if tokens is not None], self.tokens, self.accelerator.device)
+        if self.mask_truncated_completions:
+            usable &= torch.tensor([not episode.truncated for episode in episodes], device=usable.device)
+        batch["tool_mask"] *= usable[:, None]
+        batch["advantages"] = advantages
+        batch["num_items_in_batch"] = self.accelerator.gather(_get_sampled(batch).sum()).sum()
+        batch["sampling_per_token_logps"] = batch.pop("logprobs")
+        return batch
+
+    def compute_fixed_logps(self, batch: dict[str, Any], mode: str) -> dict[str, torch.Tensor]:
+        """Log-probs that stay fixed while a batch is learned: before its first update, and of the reference model."""
+        fixed: dict[str, torch.Tensor] = {}
+        reused = self.args.gradient_accumulation_steps % (self.args.steps_per_generation * self.num_iterations)
+        if mode == "train" and reused:
+            fixed |= self._compute_old_logps(batch)
+        if self.beta != 0.0:
+            fixed["ref_per_token_logps"] = self._compute_reference_logps(batch, mode)
+        return fixed
+
+    # ------------------------------------------------------------------ playing
+    def _get_tasks(self, indices: Sequence[int]) -> list[Task]:
         return [self.env.tasks[index] for index in indices]  # type: ignore[index]
 
-    def _resampled(
-        self, episodes: list[Episode], inputs: list[dict[str, Any]], group: int
-    ) -> tuple[list[Episode], int]:
-        """The batch with groups without spread replaced, and how many were played for that by this process.
+    def _play_tasks(self, tasks: Sequence[Task], seeds: int | None = None) -> list[Episode]:
+        """An episode for each task, in order, each with its own seed.
 
-        Processes draw from one shuffle in turn and know nothing of each other's rounds: each round has its own sample
-        numbers, played or not.
+        `seeds` are reserved for this process (default: one for each task), whether they are used or not.
         """
-        process, processes, share = self.accelerator.process_index, self.accelerator.num_processes, len(inputs)
-        taken = self.accelerator.gather(torch.tensor([row["task"] for row in inputs], device=self.accelerator.device))
-        most = self.resample * processes * share // group
-        seed = sample_seed(self.args.seed, self._played)
-        others = other_tasks(self.train_dataset["task"], taken.tolist(), most, seed)[process::processes]
-        after = self._played + self.resample * processes * share
-        found = resampled(
-            episodes, group, self.resample, others, self._reward, lambda tasks: self._play(self._tasks(tasks), share)
-        )
-        self._played = after
-        return found
-
-    def _reward(self, episode: Episode) -> float | None:
-        if self._unusable(episode) is not None:
-            return None
-        return episode.scores.total if episode.scores else 0.0
-
-    def _play(self, tasks: Sequence[Task], share: int | None = None) -> list[Episode]:
-        """One episode a task, in order, each with its own seed; `share`: how many seeds are set aside a process."""
         model = self.accelerator.unwrap_model(self.model)
-        share = len(tasks) if share is None else share
-        first = self._played + self.accelerator.process_index * share
-        self._played += share * self.accelerator.num_processes
+        seeds = len(tasks) if seeds is None else seeds
+        first = self._played + self.accelerator.process_index * seeds
+        self._played += seeds * self.accelerator.num_processes
         settings = {"slots": len(tasks), **self.generation}
         settings["slots"] = min(settings["slots"], len(tasks))
 
         async def play() -> list[Episode]:
-            generator = HFGenerator(model, self.tokens, vision_cache=self._features, **settings)
+            generator = HFGenerator(model, self.tokens, vision_cache=self._vision_cache, **settings)
             seed = sample_seed(self.args.seed, first)
             limits = {"concurrency": settings["slots"], "timeout": self.timeout}
-            found: list[Episode] = []
+            episodes: list[Episode] = []
             async for episode in play_many(self.env, tasks, generator, seed=seed, **limits):
-                found.append(episode)
-                self.on_episode(len(found), len(tasks))
-            where = {"step": self.state.global_step + 1}
-            found = [replace(e, info={**e.info, **where, "number": first + e.info["index"]}) for e in found]
-            return sorted(found, key=lambda episode: episode.info["index"])
+                episodes.append(episode)
+                self.on_episode(len(episodes), len(tasks))
+            step = {"step": self.state.global_step + 1}
+            episodes = [replace(e, info={**e.info, **step, "number": first + e.info["index"]}) for e in episodes]
+            return sorted(episodes, key=lambda episode: episode.info["index"])
 
-        with self.accelerator.autocast():  # the precision of the loss's own forward
+        with self.accelerator.autocast():  # the precision of the loss's own forward pass
             return asyncio.run(play())
 
-    def _unusable(self, episode: Episode) -> str | None:
+    def _replace_uniform_groups(
+        self, episodes: list[Episode], tasks: Sequence[int], group_size: int
+    ) -> tuple[list[Episode], int]:
+        """The batch with its uniform groups replaced, and how many groups this process played for that.
+
+        Processes take turns in drawing from one shuffle and know nothing of each other's rounds: each round has its own
+        sample numbers, played or not.
+        """
+        process, processes, share = self.accelerator.process_index, self.accelerator.num_processes, len(tasks)
+        taken = self.accelerator.gather(torch.tensor(tasks, device=self.accelerator.device))
+        rounds = self.dynamic_sampling_rounds
+        seed = sample_seed(self.args.seed, self._played)
+        others = draw_other_tasks(
+            self.train_dataset["task"], taken.tolist(), rounds * processes * share // group_size, seed
+        )
+        after = self._played + rounds * processes * share
+        result = replace_uniform_groups(
+            episodes,
+            group_size,
+            rounds,
+            others[process::processes],
+            self._get_reward,
+            lambda drawn: self._play_tasks(self._get_tasks(drawn), share),
+        )
+        self._played = after
+        return result
+
+    def _get_reward(self, episode: Episode) -> float | None:
+        if self._describe_problem(episode) is not None:
+            return None
+        return episode.scores.total if episode.scores else 0.0
+
+    def _describe_problem(self, episode: Episode) -> str | None:
+        """Why an episode cannot be trained on; None if it can."""
         if episode.tokens is None or not episode.tokens.completion_ids:
             return f"it has no tokens (end: {episode.end_reason})"
-        return mismatch(episode.tokens, self.tokens)
+        return describe_mismatch(episode.tokens, self.tokens)
 
-    def _stand_in(self) -> EpisodeTokens:
-        """What takes the place of a dropped sample: no image, and nothing to learn."""
+    def _build_stand_in(self) -> EpisodeTokens:
+        """Takes the place of a dropped episode: no image, and nothing to learn."""
         end = (self.tokens.end_id,)
         return EpisodeTokens(end, end, (0,), (0.0,))
 
-    def _advantages(self, episodes: Sequence[Episode], usable: torch.Tensor, group: int, mode: str) -> torch.Tensor:
-        """Group-relative advantages of this process's samples; dropped samples count for nothing."""
-        rewards = torch.tensor(
-            [episode.scores.total if episode.scores else 0.0 for episode in episodes], device=usable.device
-        )
-        rewards = self.accelerator.gather(rewards.masked_fill(~usable, torch.nan))
-        grouped = rewards.view(-1, group)
-        mean = torch.nanmean(grouped, dim=1, keepdim=True)
-        std = nanstd(grouped, dim=1, keepdim=True) if group > 1 else torch.zeros_like(mean)
-        spread = {"group": std, "batch": nanstd(rewards).expand_as(std) if len(rewards) > 1 else std}
-        advantages = grouped - mean
-        if self.scale_rewards in spread:
-            advantages = advantages / (spread[self.scale_rewards] + 1e-4)
-        self._log_value(mode, "reward", torch.nanmean(rewards).item())
-        self._log_value(mode, "reward_std", nanstd(rewards).item())
-        self._log_value(mode, "frac_reward_zero_std", (torch.nan_to_num(std) < 1e-6).float().mean().item())
-        local = slice(
-            self.accelerator.process_index * len(episodes), (self.accelerator.process_index + 1) * len(episodes)
-        )
-        return torch.nan_to_num(advantages, nan=0.0).flatten()[local]
+    def _store_episodes(self, episodes: Sequence[Episode], mode: str) -> None:
+        self.latest = list(episodes[: self.kept_episodes])
+        if self.writer is not None and mode == "train" and self.accelerator.is_main_process:
+            for episode in self.latest:
+                if episode.info["number"] not in self._stored:
+                    self.writer.append(episode)
 
-    def _output(self, batch: dict[str, Any], advantages: torch.Tensor, mode: str) -> dict[str, Any]:
-        """What TRL's loss reads."""
-        output = {name: value for name, value in batch.items() if name != "logprobs"}
-        output["advantages"] = advantages
-        sampled = (batch["completion_mask"] * batch["tool_mask"]).sum()
-        output["num_items_in_batch"] = self.accelerator.gather(sampled).sum()
-        output["sampling_per_token_logps"] = batch["logprobs"]
-        reused = self.args.gradient_accumulation_steps % (self.args.steps_per_generation * self.num_iterations)
-        if mode == "train" and reused:
-            output |= self._old(batch, advantages)
-        if self.beta != 0.0:
-            output["ref_per_token_logps"] = self._reference_logps(batch, mode)
-        return output
-
-    def _old(self, batch: dict[str, Any], advantages: torch.Tensor) -> dict[str, torch.Tensor]:
-        """What a batch that serves several updates carries: the log-probs before the first, and the correction."""
-        if self.importance_cap is None:
-            return {"old_per_token_logps": batch["logprobs"]}  # the engine's equal a full forward (tested)
-        old = self._logps(self.model, batch, "train")
-        mask = batch["completion_mask"] * batch["tool_mask"]
-        ratio = importance_ratio(old, batch["logprobs"], mask)
-        for name, value in figures(ratio, mask, self.accelerator).items():
+    # ------------------------------------------------------------------ log-probs
+    def _compute_old_logps(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """For a batch that serves several updates: the log-probs before the first, and advantages weighted by them."""
+        engine = batch["sampling_per_token_logps"]
+        if self.importance_sampling_cap is None:
+            return {"old_per_token_logps": engine}  # the engine's equal a full forward pass (tested)
+        old = self._compute_logps(self.model, batch, "train")
+        ratio = compute_importance_ratio(old, engine, _get_sampled(batch))
+        for name, value in summarize_ratio(ratio, _get_sampled(batch), self.accelerator).items():
             self._log_value("train", f"sampling/importance_ratio/{name}", value)
-        return {"old_per_token_logps": old, **weighted(advantages, ratio, self.importance_cap, self.loss_type)}
+        weighted = weight_advantages(batch["advantages"], ratio, self.importance_sampling_cap, self.loss_type)
+        return {"old_per_token_logps": old, **weighted}
 
-    def _reference_logps(self, batch: dict[str, Any], mode: str) -> torch.Tensor:
+    def _compute_reference_logps(self, batch: dict[str, Any], mode: str) -> torch.Tensor:
         if self.ref_model is not None:
-            return self._logps(self.ref_model, batch, mode)
+            return self._compute_logps(self.ref_model, batch, mode)
         with self.accelerator.unwrap_model(self.model).disable_adapter():
-            return self._logps(self.model, batch, mode)
+            return self._compute_logps(self.model, batch, mode)
+
+    @torch.no_grad()
+    def _compute_logps(self, model: Any, batch: dict[str, Any], mode: str) -> torch.Tensor:
+        """(B, C) log-probs of a whole batch under a model, computed in parts."""
+        size = self.args.per_device_train_batch_size if mode == "train" else self.args.per_device_eval_batch_size
+        count = len(batch["prompt_ids"])
+        parts = [list(range(count))[start : start + size] for start in range(0, count, size)]
+        if self.micro_batch_tokens is not None:
+            parts = split_by_tokens(batch, self.micro_batch_tokens)
+        whole = self.accelerator.unwrap_model(model)
+        logps = torch.cat([self._compute_log_probs(whole, select(batch, part))[0] for part in parts])
+        return logps[torch.tensor([k for part in parts for k in part], device=logps.device).argsort()]
+
+    def _compute_log_probs(self, model: Any, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """(log-probs, entropies), each (B, C), of a batch under `model`."""
+        whole = self.accelerator.unwrap_model(model)
+        log_probs = EpisodeLogProbs(
+            whole, self.tokens.architecture, self.tokens.image_id, self.tokens.pad_id, self.temperature
+        )
+        with self.accelerator.autocast():
+            return log_probs(batch) if model is whole else model(compute=partial(log_probs, batch))
+
+    def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple:
+        """What TRL's loss asks for, of the batch whose loss it computes."""
+        assert self._current_batch is not None
+        logps, entropies = self._compute_log_probs(model, self._current_batch)
+        self._current_logps = logps.detach()
+        return logps, entropies, None
+
+    # ------------------------------------------------------------------ the loss
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        """The loss of a batch; with `micro_batch_tokens`, all its parts but the last are also propagated back here."""
+        if self.micro_batch_tokens is None or not torch.is_grad_enabled():
+            return self._compute_loss(model, inputs)
+        *parts, last = split_by_tokens(inputs, self.micro_batch_tokens, self.accelerator.gather)
+        earlier = torch.zeros((), device=self.accelerator.device)
+        for part in parts:
+            with self.accelerator.no_sync(model):
+                loss = self._compute_part_loss(model, inputs, part)
+                self.accelerator.backward(loss)
+            earlier += loss.detach()
+        return self._compute_part_loss(model, inputs, last) + earlier
+
+    def _compute_part_loss(self, model: Any, inputs: dict[str, Any], part: Sequence[int]) -> torch.Tensor:
+        return self._compute_loss(model, select(inputs, part)) * compute_share(inputs, part, self.loss_type)
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        started = time.perf_counter()
+        self._current_batch = inputs
+        loss = super()._compute_loss(model, inputs)
+        self._current_batch = None
+        mode = "train" if self.model.training else "eval"
+        assert self._current_logps is not None
+        gap = (self._current_logps - inputs["sampling_per_token_logps"]).abs()[_get_sampled(inputs).bool()]
+        self._current_logps = None
+        self._log_mean(mode, "sampling/logp_difference/mean", gap.mean().item())
+        self._log_mean(mode, "sampling/logp_difference/max", gap.max().item() if len(gap) else math.nan)
+        self._log_mean(mode, "time/loss_forward", time.perf_counter() - started)
+        return loss
 
     # ------------------------------------------------------------------ metrics
-    def _log_episodes(self, episodes: Sequence[Episode], usable: torch.Tensor, mode: str) -> None:
+    def _log_episodes(self, episodes: Sequence[Episode], rewards: torch.Tensor, mode: str) -> None:
         """Every component, end reason and rate of the batch, averaged over processes."""
         for name, value in episode_metrics(episodes, self.env.reward).items():
             if name != "reward":
                 self._log_mean(mode, name, value)
-        self._log_mean(mode, "episodes/dropped", float((~usable).sum()))
+        self._log_mean(mode, "episodes/dropped", float(rewards.isnan().sum()))
+
+    def _log_value(self, mode: str, name: str, value: float) -> None:
+        self._metrics[mode][name].append(value)
+
+    def _log_mean(self, mode: str, name: str, value: float, times: int = 1) -> None:
+        """Logs the mean over processes. All of them must call it; a process without a value gives NaN."""
+        mean = self.accelerator.gather(torch.tensor([float(value)], device=self.accelerator.device)).nanmean().item()
+        if not math.isnan(mean):
+            self._log_value(mode, name, mean * times)
+
+
+def _get_sampled(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """(B, C): 1 on the tokens the policy sampled and is trained on."""
+    return batch["completion_mask"] * batch["tool_mask"]

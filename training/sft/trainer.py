@@ -24,7 +24,7 @@ from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.checkpoints import Checkpoints
 from viewbox.training.evaluate import collect, script_of
-from viewbox.training.grpo.batch import collate, mismatch, model_inputs
+from viewbox.training.grpo.batch import build_model_inputs, collate, describe_mismatch
 from viewbox.training.sft.vision_task import VisionTask
 
 _VALUE = re.compile(r'[:\[,]\s*("(?:[^"\\]|\\.)*"(?!\s*:)|-?\d+(?:\.\d+)?)')
@@ -86,7 +86,7 @@ def sft_loss(model: Any, batches: Sequence[dict[str, Any]]) -> torch.Tensor:
     losses = []
     for batch in batches:
         targets = batch["completion_ids"]
-        logits = model(**model_inputs(batch), logits_to_keep=targets.shape[1] + 1).logits[:, :-1].float()
+        logits = model(**build_model_inputs(batch), logits_to_keep=targets.shape[1] + 1).logits[:, :-1].float()
         loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
         losses.append((loss * batch["weights"]).sum() / total)
     return torch.stack(losses).sum()
@@ -131,7 +131,7 @@ class SFTTrainer(Checkpoints, Trainer):
 
 def usable(episodes: Iterable[Episode], tokens: ChatTokens) -> list[EpisodeTokens]:
     """The token sides that can be trained on; raises `StoreError` where none can."""
-    found = [e.tokens for e in episodes if e.tokens is not None and mismatch(e.tokens, tokens) is None]
+    found = [e.tokens for e in episodes if e.tokens is not None and describe_mismatch(e.tokens, tokens) is None]
     if not found:
         raise StoreError("none of the episodes has tokens that fit this model's tokenizer and image processor")
     return found

@@ -24,7 +24,7 @@ from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.engine.loading import load_processor
 from viewbox.rollouts.generator import Conversation
 from viewbox.rollouts.scripted import Forced
-from viewbox.training.grpo.batch import mismatch
+from viewbox.training.grpo.batch import describe_mismatch
 
 ENV = Digits(max_turns=7)
 LOOK = viewer.call(ENV, 2, 0.4, 0.6)
@@ -150,7 +150,7 @@ def test_an_observation_that_does_not_fit_is_rolled_back_whole(kit, play):
     assert (episode.end_reason, episode.truncated, episode.terminated) == ("max_tokens", True, False)
     assert list(episode.tokens.completion_ids) == reply
     assert len(episode.tokens.images) == episode.tokens.prompt_images == 1
-    assert mismatch(episode.tokens, kit.tokens) is None
+    assert describe_mismatch(episode.tokens, kit.tokens) is None
     one_more = run(fits + 1)  # room for the observation and one token
     assert len(one_more.tokens.completion_ids) == fits + 1
     assert one_more.tokens.mask[-2:] == (0, 1)
@@ -165,7 +165,7 @@ def test_there_are_as_many_placeholders_as_image_features(kit, played):
         assert all(one.values.shape[0] == 4 * one.tokens for one in sizes)
         assert (tokens.prompt_ids + tokens.completion_ids).count(kit.tokens.image_id) == sum(o.tokens for o in sizes)
         assert tokens.prompt_ids.count(kit.tokens.image_id) == sum(o.tokens for o in sizes[: tokens.prompt_images])
-        assert mismatch(tokens, kit.tokens) is None
+        assert describe_mismatch(tokens, kit.tokens) is None
 
 
 # ---------------------------------------------------------------------- how replies end
@@ -358,7 +358,7 @@ def test_a_policy_that_spells_out_an_image_token_is_answered_like_any_other(kit,
     (episode,) = play(Digits(max_turns=3), [ENV.tasks[0]], generator)
     assert episode.end_reason == "max_turns"
     assert "unknown tool '< |image_pad|>'" in generator.kept[0].messages[3].text
-    assert mismatch(episode.tokens, tokens) is None
+    assert describe_mismatch(episode.tokens, tokens) is None
 
 
 def test_a_picture_the_image_processor_refuses_is_an_image_error_and_leaves_the_record_alone(kit):

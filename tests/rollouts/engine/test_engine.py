@@ -17,7 +17,7 @@ from viewbox.images.view import View
 from viewbox.rollouts.engine.kv_cache import compute_bytes_per_token
 from viewbox.rollouts.engine.model_runner import use_eval_mode
 from viewbox.rollouts.scripted import Forced
-from viewbox.training.grpo.batch import collate, model_inputs
+from viewbox.training.grpo.batch import build_model_inputs, collate
 
 TOLERANCE = 1e-5  # fp32
 
@@ -111,7 +111,7 @@ def test_log_probs_are_those_of_one_forward_of_the_collated_batch(kit, played):
     assert (batch["prompt_mask"][:, 0] == 0).any()  # padded left
     assert (batch["completion_mask"][:, -1] == 0).any()  # and right
     with torch.no_grad():
-        logits = model(**model_inputs(batch), use_cache=False).logits[:, batch["prompt_ids"].shape[1] - 1 : -1]
+        logits = model(**build_model_inputs(batch), use_cache=False).logits[:, batch["prompt_ids"].shape[1] - 1 : -1]
     logps = torch.log_softmax(logits.float(), dim=-1).gather(2, batch["completion_ids"][:, :, None])[:, :, 0]
     sampled = batch["tool_mask"].bool() & (batch["logprobs"] != 0)
     assert (logps - batch["logprobs"])[sampled].abs().max() <= TOLERANCE

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from viewbox.records import EpisodeTokens
-from viewbox.training.grpo.batch import collate, mismatch, model_inputs
+from viewbox.training.grpo.batch import build_model_inputs, collate, describe_mismatch
 
 
 def test_prompts_are_padded_left_and_completions_right_and_nothing_is_lost(kit, played):
@@ -47,8 +47,8 @@ def test_a_batch_without_pictures_has_no_pixel_entries(kit, play, words):
     episodes = [episode.tokens for episode in play(words, words.tasks[:3], kit.generator(model))]
     batch = collate(episodes, kit.tokens)
     assert not {"pixel_values", "image_grid_thw", "num_images"} & set(batch)
-    assert set(model_inputs(batch)) == {"input_ids", "attention_mask"}
-    assert model(**model_inputs(batch)).logits.isfinite().all()
+    assert set(build_model_inputs(batch)) == {"input_ids", "attention_mask"}
+    assert model(**build_model_inputs(batch)).logits.isfinite().all()
 
 
 def test_samples_with_and_without_pictures_share_a_batch(kit, played, play, words):
@@ -57,8 +57,8 @@ def test_samples_with_and_without_pictures_share_a_batch(kit, played, play, word
     batch = collate([unseen[0].tokens, shown[0].tokens], kit.tokens)
     assert batch["num_images"] == [0, len(shown[0].tokens.images)]
     with torch.no_grad():
-        both = model(**model_inputs(batch)).logits[0, -batch["completion_ids"].shape[1] - 1]
-        alone = model(**model_inputs(collate([unseen[0].tokens], kit.tokens))).logits
+        both = model(**build_model_inputs(batch)).logits[0, -batch["completion_ids"].shape[1] - 1]
+        alone = model(**build_model_inputs(collate([unseen[0].tokens], kit.tokens))).logits
     length = len(unseen[0].tokens.prompt_ids)
     torch.testing.assert_close(both, alone[0, length - 1], atol=1e-5, rtol=0)
 
@@ -75,9 +75,9 @@ def test_a_missing_picture_or_a_missing_placeholder_is_a_mismatch_in_words(kit, 
     tokens = max((episode.tokens for episode in played(kit)[1]), key=lambda tokens: len(tokens.images))
     last = kit.tokens.get_pixels(tokens.images[-1]).tokens
     all_ = sum(kit.tokens.get_pixels(image).tokens for image in tokens.images)
-    assert mismatch(tokens, kit.tokens) is None
-    lost = mismatch(replace(tokens, images=tokens.images[:-1]), kit.tokens)
+    assert describe_mismatch(tokens, kit.tokens) is None
+    lost = describe_mismatch(replace(tokens, images=tokens.images[:-1]), kit.tokens)
     assert lost == f"{all_} image tokens for {all_ - last} image features ({len(tokens.images) - 1} images)"
     cut = tokens.prompt_ids.index(kit.tokens.image_id)
     short = replace(tokens, prompt_ids=tokens.prompt_ids[:cut] + tokens.prompt_ids[cut + 1 :])
-    assert mismatch(short, kit.tokens).startswith(f"{all_ - 1} image tokens for {all_} image features")
+    assert describe_mismatch(short, kit.tokens).startswith(f"{all_ - 1} image tokens for {all_} image features")

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from viewbox.training.grpo import logprobs
-from viewbox.training.grpo.batch import collate, model_inputs
-from viewbox.training.grpo.logprobs import Scorer, _parts
-from viewbox.training.grpo.micro_batches import _cuts, chosen, micro_batches
+from viewbox.training.grpo.batch import build_model_inputs, collate
+from viewbox.training.grpo.logprobs import EpisodeLogProbs, _split_by_length
+from viewbox.training.grpo.micro_batches import _find_cuts, select, split_by_tokens
 
 TEMPERATURE = 0.7
 
@@ -14,7 +14,9 @@ TEMPERATURE = 0.7
 @pytest.fixture
 def scored():
     def score(model, kit, batch):
-        return Scorer(model, kit.tokens.architecture, kit.tokens.image_id, kit.tokens.pad_id, TEMPERATURE)(batch)
+        return EpisodeLogProbs(model, kit.tokens.architecture, kit.tokens.image_id, kit.tokens.pad_id, TEMPERATURE)(
+            batch
+        )
 
     return score
 
@@ -27,11 +29,13 @@ def batch(kit, mixed):
 
 def plain(model, batch):
     """(log-probs, entropies) of one padded forward of whole episodes."""
-    logits = model(**model_inputs(batch), use_cache=False).logits[:, batch["prompt_ids"].shape[1] - 1 : -1].float()
+    logits = (
+        model(**build_model_inputs(batch), use_cache=False).logits[:, batch["prompt_ids"].shape[1] - 1 : -1].float()
+    )
     logp = torch.log_softmax(logits / TEMPERATURE, dim=-1)
     mask = batch["completion_mask"] * batch["tool_mask"]
-    chosen_ = logp.gather(2, batch["completion_ids"][:, :, None])[:, :, 0]
-    return chosen_ * mask, -(logp.exp() * logp).sum(-1) * mask
+    chosen = logp.gather(2, batch["completion_ids"][:, :, None])[:, :, 0]
+    return chosen * mask, -(logp.exp() * logp).sum(-1) * mask
 
 
 def gradient(model, logps, entropies):
@@ -103,7 +107,7 @@ def test_more_logits_than_are_held_at_once_give_the_same_numbers_and_gradients(k
     model = kit.model()
     expected = scored(model, kit, batch)
     whole = gradient(model, *expected)
-    monkeypatch.setattr(logprobs, "LOGITS", 5 * len(kit.tokenizer))
+    monkeypatch.setattr(logprobs, "MAX_LOGITS", 5 * len(kit.tokenizer))
     found = scored(model, kit, batch)
     torch.testing.assert_close(found[0], expected[0], atol=1e-6, rtol=1e-6)
     assert (gradient(model, *found) - whole).norm() / whole.norm() < 1e-5
@@ -125,9 +129,9 @@ def test_a_batch_without_pictures_is_scored(kit, scored, play, words):
         torch.testing.assert_close(scored(model, kit, batch)[0], plain(model, batch)[0], atol=1e-5, rtol=1e-5)
 
 
-def test_parts_hold_rows_of_similar_length_and_every_row_once():
+def test_split_by_length_hold_rows_of_similar_length_and_every_row_once():
     lengths = [20, 200, 21, 190, 60, 22, 58]
-    parts = list(_parts(lengths))
+    parts = list(_split_by_length(lengths))
     assert sorted(k for part in parts for k in part) == list(range(7))
     for part in parts:
         widest = max(lengths[k] for k in part)
@@ -140,7 +144,7 @@ def test_micro_batches_keep_to_the_budget_and_count_a_shared_prompt_once(qwen3, 
     batch = collate([episode.tokens for episode in episodes], qwen3.tokens)
     prompts, completions = batch["prompt_mask"].sum(1).tolist(), batch["completion_mask"].sum(1).tolist()
     budget = max(prompts) + 4 * max(completions)
-    parts = micro_batches(batch, budget)
+    parts = split_by_tokens(batch, budget)
     assert sorted(k for part in parts for k in part) == list(range(12))
     for part in parts:
         distinct = {tuple(batch["prompt_ids"][k].tolist()): prompts[k] for k in part}
@@ -151,20 +155,20 @@ def test_micro_batches_keep_to_the_budget_and_count_a_shared_prompt_once(qwen3, 
 
 def test_an_episode_longer_than_the_budget_goes_by_itself(qwen3, mixed):
     batch = collate([e.tokens for e in mixed(qwen3.generator(), tasks=2, group=2)], qwen3.tokens)
-    assert sorted(micro_batches(batch, 1)) == [[0], [1], [2], [3]]
+    assert sorted(split_by_tokens(batch, 1)) == [[0], [1], [2], [3]]
 
 
 def test_processes_cut_after_equally_many_episodes():
     short, long = [[0, 10, 5]] * 6, [[0, 10, 5], [1, 10, 5], [2, 10, 30], [2, 10, 5], [3, 10, 5], [3, 10, 5]]
-    assert _cuts([short], 45) == [6]
-    assert _cuts([long], 45) == [2, 4, 6]
-    assert _cuts([short, long], 45) == [2, 4, 6]
+    assert _find_cuts([short], 45) == [6]
+    assert _find_cuts([long], 45) == [2, 4, 6]
+    assert _find_cuts([short, long], 45) == [2, 4, 6]
 
 
-def test_chosen_episodes_keep_their_own_pictures(qwen3, mixed, scored):
+def test_chosenepisodes_keep_their_own_pictures(qwen3, mixed, scored):
     model = qwen3.model()
     batch = collate([e.tokens for e in mixed(qwen3.generator(), tasks=2, group=3)], qwen3.tokens)
     with torch.no_grad():
         whole = scored(model, qwen3, batch)[0]
-        some = scored(model, qwen3, chosen(batch, [4, 1]))[0]
+        some = scored(model, qwen3, select(batch, [4, 1]))[0]
     torch.testing.assert_close(some, whole[[4, 1]], atol=1e-5, rtol=1e-5)

@@ -11,7 +11,7 @@ from viewbox.envs.base import Reply
 from viewbox.envs.digits import viewer
 from viewbox.envs.digits.canvas import LABELS
 from viewbox.rollouts.store.reader import load
-from viewbox.training.grpo.batch import model_inputs
+from viewbox.training.grpo.batch import build_model_inputs
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
 
 CAP = 2.0
@@ -25,8 +25,8 @@ class Lying(EpisodeGRPOTrainer):
 
     lies = LIES
 
-    def _play(self, *args):
-        return [replace(e, tokens=self._falsified(e.tokens)) for e in super()._play(*args)]
+    def _play_tasks(self, *args):
+        return [replace(e, tokens=self._falsified(e.tokens)) for e in super()._play_tasks(*args)]
 
     def _falsified(self, tokens):
         known = zip(tokens.logprobs, tokens.mask, cycle(self.lies))
@@ -60,7 +60,7 @@ def guessing(strips):
 @pytest.fixture
 def trainer(qwen3, tmp_path):
     def make(env, cls=EpisodeGRPOTrainer, own=None, **given):
-        own = {"kept_episodes": 8, "importance_cap": CAP} | (own or {})
+        own = {"kept_episodes": 8, "importance_sampling_cap": CAP} | (own or {})
         return make_trainer(qwen3, tmp_path, env, cls=cls, own=own, **given)
 
     return make
@@ -89,7 +89,7 @@ def test_of_a_true_engine_the_ratio_is_one_and_changes_nothing(trainer, guessing
     found = {name: values[0] for name, values in one._metrics["train"].items() if "importance_ratio" in name}
     assert set(found) == {f"sampling/importance_ratio/{name}" for name in ("mean", "min", "max")}
     assert all(value == pytest.approx(1, abs=1e-5) for value in found.values())
-    plain = batch_of(trainer(guessing(), own={"importance_cap": None}, **REUSED))
+    plain = batch_of(trainer(guessing(), own={"importance_sampling_cap": None}, **REUSED))
     torch.testing.assert_close(inputs["advantages"], plain["advantages"][:, None].expand(inputs["advantages"].shape))
 
 
@@ -114,11 +114,11 @@ def test_the_ratios_logged_are_those_before_the_cap(trainer, guessing):
 def test_the_gradient_is_that_of_the_loss_weighted_by_the_capped_ratio(trainer, guessing):
     one = trainer(guessing(), Lying, **REUSED)
     inputs = batch_of(one)
-    plain = batch_of(trainer(guessing(), own={"importance_cap": None}, **REUSED))
+    plain = batch_of(trainer(guessing(), own={"importance_sampling_cap": None}, **REUSED))
     found = gradient(one, one._compute_loss(one.model, inputs))
 
     width = inputs["completion_ids"].shape[1]
-    logits = one.model(**model_inputs(inputs)).logits[:, -width - 1 : -1].float()
+    logits = one.model(**build_model_inputs(inputs)).logits[:, -width - 1 : -1].float()
     logps = logits.log_softmax(-1).gather(2, inputs["completion_ids"][..., None])[..., 0]
     gain = plain["advantages"][:, None] * weights_of(inputs) * (logps - logps.detach()).exp()
     mask = sampled(inputs)
@@ -142,7 +142,7 @@ def test_every_loss_is_weighted_as_trl_weights_it_under_vllm(trainer, guessing, 
     found = one._compute_loss(one.model, inputs)
     found_gradient = gradient(one, found)
 
-    advantages = batch_of(trainer(guessing(), own={"importance_cap": None}, **REUSED))["advantages"]
+    advantages = batch_of(trainer(guessing(), own={"importance_sampling_cap": None}, **REUSED))["advantages"]
     one.use_vllm = one.vllm_importance_sampling_correction = True
     as_vllm = {**inputs, "advantages": advantages, "importance_sampling_ratio": weights_of(inputs)}
     expected = one._compute_loss(one.model, as_vllm)
@@ -194,8 +194,8 @@ def test_a_batch_without_an_update_inside_is_not_corrected(trainer, guessing, gi
 
 
 def test_without_a_cap_nothing_is_corrected_and_no_forward_spent(trainer, guessing):
-    one = trainer(guessing(), Lying, own={"importance_cap": None}, **REUSED)
-    one._logps = None  # cannot be called
+    one = trainer(guessing(), Lying, own={"importance_sampling_cap": None}, **REUSED)
+    one._compute_logps = None  # cannot be called
     inputs = batch_of(one)
     assert inputs["advantages"].shape == (8,)
     assert torch.equal(inputs["old_per_token_logps"], inputs["sampling_per_token_logps"])
@@ -218,7 +218,7 @@ def test_a_masked_episode_has_no_part_in_the_gradient(trainer, guessing):
 
 
 def test_a_masked_episode_still_counts_in_its_groups_mean(trainer, guessing):
-    given = {"generation": {"max_completion_tokens": 120}, "own": {"importance_cap": None}}
+    given = {"generation": {"max_completion_tokens": 120}, "own": {"importance_sampling_cap": None}}
     masked, plain = (batch_of(trainer(guessing(), mask_truncated_completions=yes, **given)) for yes in (True, False))
     assert torch.equal(masked["advantages"], plain["advantages"])
 
@@ -230,7 +230,7 @@ def numbers(one):
 
 def test_groups_without_spread_are_replaced_until_none_is_left(trainer, guessing):
     env = guessing(telling=3)  # tasks 0, 3, 6 and 9 of 12
-    one = trainer(env, own={"resample": 8})
+    one = trainer(env, own={"dynamic_sampling_rounds": 8})
     inputs = batch_of(one)
     kept = numbers(one)
     assert kept[:4] == [0] * 4
@@ -239,8 +239,8 @@ def test_groups_without_spread_are_replaced_until_none_is_left(trainer, guessing
     assert inputs["advantages"].view(2, 4).std(dim=1).min() > 0.1
     found = one._metrics["train"]
     assert found["frac_reward_zero_std"] == [0.0]
-    assert found["resample/groups"][0] >= 1
-    assert found["episodes/played"] == [8 + 4 * found["resample/groups"][0]]
+    assert found["dynamic_sampling/groups"][0] >= 1
+    assert found["episodes/played"] == [8 + 4 * found["dynamic_sampling/groups"][0]]
 
 
 def test_without_the_setting_they_stay(trainer, guessing):
@@ -249,14 +249,14 @@ def test_without_the_setting_they_stay(trainer, guessing):
     assert numbers(one) == [0] * 4 + [1] * 4
     assert (inputs["advantages"][4:] == 0).all()
     assert one._metrics["train"]["episodes/played"] == [8]
-    assert "resample/groups" not in one._metrics["train"]
+    assert "dynamic_sampling/groups" not in one._metrics["train"]
 
 
 class Recording(EpisodeGRPOTrainer):
     """Keeps the tasks and seeds of every round."""
 
-    def _play(self, tasks, *args):
-        episodes = super()._play(tasks, *args)
+    def _play_tasks(self, tasks, *args):
+        episodes = super()._play_tasks(tasks, *args)
         self.rounds = [*getattr(self, "rounds", []), episodes]
         return episodes
 
@@ -266,24 +266,24 @@ class Recording(EpisodeGRPOTrainer):
 
 
 def test_the_rounds_are_bounded_and_what_then_has_no_spread_stays(trainer, guessing):
-    one = trainer(guessing(telling=0), Recording, own={"resample": 2})
+    one = trainer(guessing(telling=0), Recording, own={"dynamic_sampling_rounds": 2})
     inputs = batch_of(one)
     assert [len(play) for play in one.plays] == [8, 8, 8]
     assert [episode.info["number"] for episode in one.latest] == [number for *_, number in one.plays[-1]]
     assert (inputs["advantages"] == 0).all()
-    assert one._metrics["train"]["resample/groups"] == [4]
+    assert one._metrics["train"]["dynamic_sampling/groups"] == [4]
     assert one._metrics["train"]["episodes/played"] == [24]
 
 
 def test_every_task_is_drawn_once_and_none_of_the_batch(trainer, guessing):
-    one = trainer(guessing(telling=0), Recording, own={"resample": 9})
+    one = trainer(guessing(telling=0), Recording, own={"dynamic_sampling_rounds": 9})
     batch_of(one)
     drawn = [task for play in one.plays for task, *_ in play[::4]]
     assert len(drawn) == len(set(drawn)) == 12  # all there are: five rounds more, then nothing is left to draw
 
 
 def test_every_sample_has_its_own_seed_over_rounds_and_steps(trainer, guessing):
-    one = trainer(guessing(telling=0), Recording, own={"resample": 2})
+    one = trainer(guessing(telling=0), Recording, own={"dynamic_sampling_rounds": 2})
     batch_of(one)
     batch_of(one)
     _, seeds, places = zip(*[sample for play in one.plays for sample in play], strict=True)
@@ -291,7 +291,7 @@ def test_every_sample_has_its_own_seed_over_rounds_and_steps(trainer, guessing):
 
 
 def test_the_rounds_are_the_same_again_from_the_same_seed_and_step(trainer, guessing):
-    one, again = (trainer(guessing(telling=5), Recording, own={"resample": 3}) for _ in range(2))
+    one, again = (trainer(guessing(telling=5), Recording, own={"dynamic_sampling_rounds": 3}) for _ in range(2))
     for _ in range(2):
         batch_of(one)
     again._played = 4 * 8  # as a checkpoint after the first step says
@@ -303,14 +303,16 @@ def test_the_rounds_are_the_same_again_from_the_same_seed_and_step(trainer, gues
 def test_a_step_sets_aside_the_seeds_of_its_rounds_whether_they_are_played_or_not(trainer, guessing):
     given = {}
     for telling in (0, 1):
-        one = trainer(guessing(telling=telling), Recording, own={"resample": 2})
+        one = trainer(guessing(telling=telling), Recording, own={"dynamic_sampling_rounds": 2})
         batch_of(one)
         given[len(one.plays)] = one._played
     assert given == {3: 24, 1: 24}
 
 
 def test_another_seed_draws_other_tasks(trainer, guessing):
-    one, other = (trainer(guessing(telling=0), Recording, own={"resample": 2}, seed=seed) for seed in (0, 1))
+    one, other = (
+        trainer(guessing(telling=0), Recording, own={"dynamic_sampling_rounds": 2}, seed=seed) for seed in (0, 1)
+    )
     batch_of(one)
     batch_of(other)
     drawn = [[task for play in each.plays[1:] for task, *_ in play[::4]] for each in (one, other)]
@@ -319,27 +321,27 @@ def test_another_seed_draws_other_tasks(trainer, guessing):
 
 def test_a_group_of_samples_that_cannot_be_used_is_replaced(trainer, guessing):
     class Damaged(Recording):
-        def _unusable(self, episode):
-            return "for the test" if episode.task.metadata["seed"] == 1 else super()._unusable(episode)
+        def _describe_problem(self, episode):
+            return "for the test" if episode.task.metadata["seed"] == 1 else super()._describe_problem(episode)
 
-    one = trainer(guessing(), Damaged, own={"resample": 1})
+    one = trainer(guessing(), Damaged, own={"dynamic_sampling_rounds": 1})
     batch_of(one)
     assert 1 not in numbers(one)
     assert one._metrics["train"]["episodes/dropped"] == [0.0]
 
 
 def test_evaluation_is_never_resampled(trainer, guessing):
-    one = trainer(guessing(telling=0), Recording, own={"resample": 2})
+    one = trainer(guessing(telling=0), Recording, own={"dynamic_sampling_rounds": 2})
     one.model.eval()
     one._generate_and_score_completions([{"task": i, "prompt": ""} for i in (0, 1) for _ in range(4)])
     assert len(one.plays) == 1
 
 
 def test_a_run_trains_on_the_replacements_keeps_them_and_counts_the_rest(trained, guessing, tmp_path):
-    lines = trained(guessing(telling=2), own={"resample": 6}, max_steps=4)
+    lines = trained(guessing(telling=2), own={"dynamic_sampling_rounds": 6}, max_steps=4)
     assert [line["frac_reward_zero_std"] for line in lines] == [0.0] * 4
-    assert sum(line["resample/groups"] for line in lines) > 0
-    assert all(line["episodes/played"] == 8 + 4 * line["resample/groups"] for line in lines)
+    assert sum(line["dynamic_sampling/groups"] for line in lines) > 0
+    assert all(line["episodes/played"] == 8 + 4 * line["dynamic_sampling/groups"] for line in lines)
     assert all(line["reward"] < 1 for line in lines)
     assert all(line["grad_norm"] > 0 for line in lines)
     kept = list(load(tmp_path / "episodes"))

@@ -17,7 +17,7 @@ from viewbox.envs.digits import viewer
 from viewbox.envs.digits.canvas import LABELS
 from viewbox.errors import ConfigError
 from viewbox.rollouts.store.reader import load
-from viewbox.training.grpo.micro_batches import micro_batches
+from viewbox.training.grpo.micro_batches import split_by_tokens
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
 
 PARITY = 1e-5
@@ -29,8 +29,8 @@ class Damaged(EpisodeGRPOTrainer):
 
     lost = ()
 
-    def _play(self, tasks):
-        episodes = super()._play(tasks)
+    def _play_tasks(self, tasks):
+        episodes = super()._play_tasks(tasks)
         for i in self.lost:
             tokens = episodes[i].tokens
             episodes[i] = replace(episodes[i], tokens=replace(tokens, images=tokens.images[:-1]))
@@ -201,7 +201,7 @@ def test_micro_batches_by_tokens_give_the_gradient_and_the_loss_of_the_whole_bat
     inputs = batch_of(one)
     whole, loss = of_loss(one, inputs), one._compute_loss(one.model, inputs)
     one.micro_batch_tokens = 200
-    assert len(micro_batches(inputs, 200)) > 3
+    assert len(split_by_tokens(inputs, 200)) > 3
     one.model.zero_grad()
     told = one.compute_loss(one.model, inputs)
     told.backward()
@@ -224,8 +224,8 @@ def test_a_micro_batch_in_which_nothing_is_trained_tells_no_mismatch_and_hides_n
 def test_advantages_are_the_rewards_relative_to_their_own_group(trainer, looking):
     one = trainer(looking())
     episodes = []
-    play = one._play
-    one._play = lambda tasks: episodes.extend(play(tasks)) or list(episodes)
+    play = one._play_tasks
+    one._play_tasks = lambda tasks: episodes.extend(play(tasks)) or list(episodes)
     inputs = batch_of(one)
     rewards = torch.tensor([episode.scores.total for episode in episodes]).view(2, 4)
     expected = (rewards - rewards.mean(dim=1, keepdim=True)) / (rewards.std(dim=1, keepdim=True) + 1e-4)
@@ -324,8 +324,8 @@ def test_the_group_of_a_dropped_sample_is_compared_without_it(trainer, looking):
     one = trainer(looking(), cls=Damaged)
     one.lost = (0,)
     episodes = []
-    play = one._play
-    one._play = lambda tasks: episodes.extend(play(tasks)) or list(episodes)
+    play = one._play_tasks
+    one._play_tasks = lambda tasks: episodes.extend(play(tasks)) or list(episodes)
     inputs = batch_of(one)
     rewards = torch.tensor([episode.scores.total for episode in episodes])[1:4]
     torch.testing.assert_close(inputs["advantages"][1:4], (rewards - rewards.mean()) / (rewards.std() + 1e-4))
@@ -349,8 +349,8 @@ def test_masking_truncated_completions_masks_those_and_no_others(trainer, lookin
     batches = {}
     for masked in (False, True):
         one = trainer(looking(), generation=generation, mask_truncated_completions=masked)
-        play = one._play
-        one._play = lambda tasks, play=play: episodes.extend(play(tasks)) or episodes[-8:]
+        play = one._play_tasks
+        one._play_tasks = lambda tasks, play=play: episodes.extend(play(tasks)) or episodes[-8:]
         batches[masked] = batch_of(one)
     cut = torch.tensor([episode.truncated for episode in episodes[:8]])
     assert 0 < cut.sum() < 8
@@ -373,7 +373,7 @@ def test_the_first_episodes_of_every_step_are_saved_with_their_tokens(trained, l
 def test_no_two_episodes_of_a_run_share_a_seed(trainer, looking):
     one = trainer(looking())
     tasks = [one.env.tasks[0]] * 8
-    seeds = [episode.run_config.seed for _ in range(3) for episode in one._play(tasks)]
+    seeds = [episode.run_config.seed for _ in range(3) for episode in one._play_tasks(tasks)]
     assert len(set(seeds)) == 24
 
 

@@ -34,8 +34,8 @@ class Thirds(Digits):
 class Recording(EpisodeGRPOTrainer):
     rounds = ()
 
-    def _play(self, *args):
-        episodes = super()._play(*args)
+    def _play_tasks(self, *args):
+        episodes = super()._play_tasks(*args)
         self.rounds = (*self.rounds, [(e.task.metadata["seed"], e.info["number"]) for e in episodes])
         return episodes
 
@@ -53,7 +53,7 @@ trainer = Recording(
     processing_class=AutoProcessor.from_pretrained(folder),
     env=env,
     generation={"slots": 8, "max_reply_tokens": 3, "max_completion_tokens": 200},
-    resample=3,
+    dynamic_sampling_rounds=3,
 )
 trainer.train()
 line = trainer.state.log_history[0]
@@ -93,4 +93,4 @@ def test_processes_resample_their_own_groups_with_tasks_and_seeds_of_their_own(l
 def test_parts_of_groups_are_refused_at_the_start(launched):
     found, said = launched(2)
     assert not found
-    assert "ConfigError: train.resample = 3: a process plays 2 episodes" in said
+    assert "ConfigError: train.dynamic_sampling_rounds = 3: a process plays 2 episodes" in said

@@ -1,0 +1,79 @@
+"""The contract with the pinned TRL and transformers: every private name that is used is listed, and exists there."""
+
+import ast
+import inspect
+import re
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from transformers import Trainer
+from trl import GRPOTrainer
+
+from viewbox.training import checkpoints
+from viewbox.training.grpo import trainer
+from viewbox.training.sft import trainer as sft
+
+TRAINING = Path(checkpoints.__file__).parent
+TABLES = {trainer: (trainer.PRIVATE_NAMES, GRPOTrainer), checkpoints: (checkpoints.PRIVATE_NAMES, Trainer)}
+OURS = (trainer.EpisodeGRPOTrainer, checkpoints.Checkpoints, sft.SFTTrainer)
+
+
+def exists(owner, name):
+    """Whether a class or one of its bases defines or assigns a name."""
+    assigned = re.compile(rf"\bself\.{name}\b[^\n]*=(?!=)")
+    return hasattr(owner, name) or any(assigned.search(inspect.getsource(base)) for base in owner.__mro__[:-1])
+
+
+def defined_by_us():
+    """The private names that classes of ours define: methods, annotated attributes, and what methods assign."""
+    names = set()
+    for path in TRAINING.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                names.add(node.name)
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                names.add(node.target.id)
+            elif isinstance(node, ast.Assign):
+                targets = [leaf for target in node.targets for leaf in ast.walk(target)]
+                names |= {leaf.attr for leaf in targets if isinstance(leaf, ast.Attribute)}
+    return names
+
+
+@pytest.mark.parametrize(("package", "minor"), [("trl", "1.16."), ("transformers", "5.23.")])
+def test_the_tables_are_about_the_pinned_minor_version(package, minor):
+    assert metadata.version(package).startswith(minor)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(owner, name) for table, owner in TABLES.values() for name in table], ids=lambda one: str(one)
+)
+def test_every_private_name_in_a_table_exists_in_the_library(owner, name):
+    assert exists(owner, name)
+
+
+def test_every_private_name_that_is_used_is_in_a_table():
+    listed = {name for table, _ in TABLES.values() for name in table}
+    used = {}
+    for path in TRAINING.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr) and exists(GRPOTrainer, node.attr):
+                used.setdefault(node.attr, path.name)
+    assert {name: file for name, file in used.items() if name not in listed} == {}
+    assert used
+
+
+def test_no_name_of_ours_hides_a_private_name_of_the_libraries():
+    listed = {name for table, _ in TABLES.values() for name in table}
+    private = {name for name in defined_by_us() if name.startswith("_") and not name.startswith("__")}
+    assert {name for name in private if exists(GRPOTrainer, name)} <= listed
+
+
+@pytest.mark.parametrize("module", TABLES, ids=lambda module: module.__name__)
+def test_each_library_is_reached_into_from_one_file(module):
+    table, _ = TABLES[module]
+    others = [path for path in TRAINING.rglob("*.py") if path != Path(module.__file__)]
+    shared = {"_compute_loss"} if module is checkpoints else set()
+    for path in others:
+        used = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+        assert not used & (set(table) - shared), path

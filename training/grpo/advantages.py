@@ -1,0 +1,53 @@
+"""Group-relative advantages: an episode is compared with the other episodes of its task (GRPO, arXiv 2402.03300)."""
+
+import torch
+from trl.trainer.utils import nanstd
+
+SMALLEST_SPREAD = 1e-6  # a group whose rewards deviate less teaches nothing
+_EPSILON = 1e-4  # added to the deviation, as TRL does
+
+
+def group_advantages(rewards: torch.Tensor, group_size: int, scale: str) -> torch.Tensor:
+    """The advantage of every episode: its reward minus the mean of its group, scaled.
+
+    Args:
+        rewards: (groups x group_size,); NaN marks an episode that cannot be trained on. It gets an advantage of 0 and
+            does not count in its group.
+        group_size: episodes of one task, which stand next to each other.
+        scale: what the difference is divided by. "group": the standard deviation of the group, "batch": that of all
+            rewards, "none": nothing (arXiv 2503.20783).
+
+    >>> group_advantages(torch.tensor([1.0, 0.0, 0.5, 0.5]), group_size=2, scale="none")
+    tensor([ 0.5000, -0.5000,  0.0000,  0.0000])
+    >>> group_advantages(torch.tensor([0.0, 2.0, torch.nan, 4.0]), group_size=4, scale="group")
+    tensor([-1.0000,  0.0000,  0.0000,  1.0000])
+    """
+    grouped = rewards.view(-1, group_size)
+    advantages = grouped - torch.nanmean(grouped, dim=1, keepdim=True)
+    deviation = _compute_group_deviation(grouped)
+    if scale == "batch" and len(rewards) > 1:
+        deviation = nanstd(rewards).expand_as(deviation)
+    if scale in ("group", "batch"):
+        advantages = advantages / (deviation + _EPSILON)
+    return torch.nan_to_num(advantages, nan=0.0).flatten()
+
+
+def summarize_rewards(rewards: torch.Tensor, group_size: int) -> dict[str, float]:
+    """Mean and standard deviation of the rewards, and the share of groups whose rewards are all the same.
+
+    >>> summarize_rewards(torch.tensor([1.0, 0.0, 0.5, 0.5]), group_size=2)["frac_reward_zero_std"]
+    0.5
+    """
+    deviation = torch.nan_to_num(_compute_group_deviation(rewards.view(-1, group_size)))
+    return {
+        "reward": torch.nanmean(rewards).item(),
+        "reward_std": nanstd(rewards).item(),
+        "frac_reward_zero_std": (deviation < SMALLEST_SPREAD).float().mean().item(),
+    }
+
+
+def _compute_group_deviation(grouped: torch.Tensor) -> torch.Tensor:
+    """(groups, 1): the standard deviation of each row without its NaNs; 0 for groups of one."""
+    if grouped.shape[1] == 1:
+        return torch.zeros_like(grouped)
+    return nanstd(grouped, dim=1, keepdim=True)
