@@ -194,9 +194,9 @@ def find_model(section: ModelSection) -> LocalModel | None:
     if section.name is None:
         return None
     from viewbox.rollouts.engine.architectures import ARCHITECTURES
-    from viewbox.rollouts.engine.loading import load_processor, resolve, view_settings
+    from viewbox.rollouts.engine.loading import get_view_settings, load_processor, resolve_model_path
 
-    path, key, given = Path(resolve(section.name)), "model.name", f"model.name = {section.name!r}"
+    path, key, given = Path(resolve_model_path(section.name)), "model.name", f"model.name = {section.name!r}"
     if not path.exists():
         if section.name.startswith(("/", ".", "~")) or section.name.count("/") > 1:
             near = suggest_nearest(path, [str(folder) for folder in path.parent.glob("*/")])
@@ -221,7 +221,7 @@ def find_model(section: ModelSection) -> LocalModel | None:
     config, processor = load_processor(section)
     if not [*path.glob("*.safetensors"), *path.glob("*.bin")]:
         raise ConfigError(f"{given}: the folder holds no weights; allowed: *.safetensors beside config.json", key=key)
-    return LocalModel(config, processor, view_settings(config, processor))
+    return LocalModel(config, processor, get_view_settings(config, processor))
 
 
 def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task: Task) -> None:

@@ -103,12 +103,12 @@ class Digits(BaseMultiTurnEnv):
         return {"label": task.reference["label"], "bbox": list(box), "continue": False}
 
     def oracle(self, task: Task) -> tuple[str, ...]:
-        from viewbox.envs.digits.stateful import gold_look
+        from viewbox.envs.digits.viewer import gold_look
 
         return (gold_look(self, task),)
 
     def demonstration(self, task: Task, seed: int, **habits: float) -> list[str]:
-        from viewbox.envs.digits.stateful import Habits, demonstration
+        from viewbox.envs.digits.viewer import Habits, demonstration
 
         for name in habits:
             if name not in Habits.__dataclass_fields__:

@@ -487,9 +487,10 @@ def _healthy(port, process, log):
 
 @pytest.mark.parametrize("how", ["tool", "user"])
 def test_the_shipped_model_behind_transformers_serve_plays(viewbox, transformers_serve, how):
-    from viewbox.rollouts.engine.loading import resolve
+    from viewbox.rollouts.engine.loading import resolve_model_path
 
-    given = ("--endpoint", transformers_serve, "--model", resolve("package:tiny_viewer"), "--config", "quickstart")
+    model = resolve_model_path("package:tiny_viewer")
+    given = ("--endpoint", transformers_serve, "--model", model, "--config", "quickstart")
     code, out, err = viewbox(*given, "--held-out", "--tasks", 6, "--out", "o", "--tool-images", how)
     assert code == 0, out + err
     episodes = list(load("o/episodes"))
