@@ -1,4 +1,4 @@
-"""A policy from a config: a folder, a hub name, one shipped with viewbox, or a small one built from nothing."""
+"""Models and processors of a config: from a folder, from the hub, shipped with viewbox, or built from scratch."""
 
 from collections.abc import Sequence
 from importlib import resources
@@ -16,13 +16,38 @@ from viewbox.rollouts.engine.architectures import get_architecture
 from viewbox.rollouts.from_config import build_envs
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, ProcessorMixin
+    from transformers import PretrainedConfig, PreTrainedModel
 
 PACKAGE = "package:"
 
 
+class LoadedPolicy(NamedTuple):
+    """A model with its processor, and the environments built for it."""
+
+    env: BaseMultiTurnEnv
+    held_out: BaseMultiTurnEnv
+    model: "PreTrainedModel"
+    processor: Any
+
+
+def open_policy(config: Config) -> LoadedPolicy:
+    """Loads the model that `model.name` names, and builds the environments for it.
+
+    Raises:
+        ModelError: the model cannot be loaded, or its architecture is not supported.
+        ConfigError: a setting of the environment is invalid.
+    """
+    model_config, processor = load_processor(config.model)
+    env, held_out = build_envs(config, get_view_settings(model_config, processor))
+    set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
+    return LoadedPolicy(env, held_out, load_model(config.model), processor)
+
+
 def resolve_model_path(name: str) -> str:
-    """`package:NAME` as the folder it stands for; other names as they are.
+    """The folder of a shipped model, `package:NAME`; other names are returned unchanged.
+
+    Raises:
+        ModelError: no shipped model has this name.
 
     >>> resolve_model_path("Qwen/Qwen3-VL-4B-Instruct")
     'Qwen/Qwen3-VL-4B-Instruct'
@@ -32,13 +57,17 @@ def resolve_model_path(name: str) -> str:
     shipped = Path(str(resources.files("viewbox.assets")))
     folder = shipped / name.removeprefix(PACKAGE)
     if not (folder / "config.json").is_file():
-        names = [one.parent.name for one in shipped.glob("*/config.json")]
+        names = [path.parent.name for path in shipped.glob("*/config.json")]
         raise ModelError(f"model.name: {describe_unknown('shipped model', folder.name, names)}")
     return str(folder)
 
 
-def load_processor(section: ModelSection) -> tuple[Any, Any]:
-    """(model config, processor) of a named model, without its weights."""
+def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
+    """The (model config, processor) of a named model, without its weights.
+
+    Raises:
+        ModelError: they cannot be loaded, or the architecture is not supported.
+    """
     from transformers import AutoConfig, AutoProcessor
 
     assert section.name is not None
@@ -52,22 +81,12 @@ def load_processor(section: ModelSection) -> tuple[Any, Any]:
     return config, processor
 
 
-def get_view_settings(config: Any, processor: Any) -> dict[str, Any]:
-    """The environment settings that follow from a model: what it was trained to write, and its patch grid."""
-    images = processor.image_processor
-    known = model_profiles.of(get_architecture(config).model_type).settings()
-    return known | {"pixel_multiple": images.patch_size * images.merge_size}
+def load_model(section: ModelSection) -> "PreTrainedModel":
+    """The weights of a named model, on the GPU if there is one.
 
-
-def set_max_pixels(processor: Any, max_pixels: int) -> None:
-    """Lets the image processor pass views of up to `max_pixels` as they are."""
-    images = processor.image_processor
-    smallest = (images.patch_size * images.merge_size) ** 2
-    images.size = {"shortest_edge": smallest, "longest_edge": max(smallest, max_pixels)}
-
-
-def load_model(section: ModelSection) -> Any:
-    """The weights of a named model, on the GPU where there is one."""
+    Raises:
+        ModelError: they cannot be loaded.
+    """
     from transformers import AutoModelForImageTextToText
 
     assert section.name is not None
@@ -81,30 +100,17 @@ def load_model(section: ModelSection) -> Any:
     return model.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))  # type: ignore[arg-type]
 
 
-class LoadedPolicy(NamedTuple):
-    """A model, its processor, and the environments that were set up for it."""
+def build_tiny_model(
+    section: ModelSection, corpus: Sequence[str], max_pixels: int, seed: int
+) -> "tuple[PreTrainedModel, Any]":
+    """The (model, processor) of a section with `model.tiny`.
 
-    env: BaseMultiTurnEnv
-    held_out: BaseMultiTurnEnv
-    model: "PreTrainedModel"
-    processor: "ProcessorMixin"
-
-
-def open_policy(config: Config) -> LoadedPolicy:
-    """Loads the model of a config by `model.name`, and builds the environments for it.
-
-    Raises:
-        ModelError: the model cannot be loaded, or its architecture is not supported.
-        ConfigError: a setting of the environment is invalid.
+    Args:
+        section: the sizes.
+        corpus: texts that the tokenizer is trained on.
+        max_pixels: largest view, in pixels.
+        seed: of the random weights.
     """
-    model_config, processor = load_processor(config.model)
-    env, held_out = build_envs(config, get_view_settings(model_config, processor))
-    set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
-    return LoadedPolicy(env, held_out, load_model(config.model), processor)
-
-
-def build_tiny_model(section: ModelSection, corpus: Sequence[str], max_pixels: int, seed: int) -> tuple[Any, Any]:
-    """(model, processor) of a `model.tiny` section, its tokenizer trained on `corpus`."""
     sizes = section.tiny
     assert sizes is not None
     tokenizer = tiny_model.build_tokenizer(corpus, sizes.vocab_size)
@@ -120,3 +126,17 @@ def build_tiny_model(section: ModelSection, corpus: Sequence[str], max_pixels: i
         positions=max_pixels // sizes.patch**2,
     )
     return model, processor
+
+
+def get_view_settings(config: "PretrainedConfig", processor: Any) -> dict[str, Any]:
+    """The environment settings that follow from a model: the conventions it was trained on, and its patch grid."""
+    images = processor.image_processor
+    profile = model_profiles.of(get_architecture(config).model_type).settings()
+    return profile | {"pixel_multiple": images.patch_size * images.merge_size}
+
+
+def set_max_pixels(processor: Any, max_pixels: int) -> None:
+    """Makes the image processor accept views of up to `max_pixels` without resizing them."""
+    images = processor.image_processor
+    smallest = (images.patch_size * images.merge_size) ** 2
+    images.size = {"shortest_edge": smallest, "longest_edge": max(smallest, max_pixels)}

@@ -1,7 +1,7 @@
-"""A Qwen3-VL-family model of about a million parameters with a tokenizer trained on the spot.
+"""A Qwen3-VL of about a million random weights, with a tokenizer trained on the spot.
 
-For the quickstart, for tests, and for anyone who wants to see a whole run on a laptop: the architecture, the processor
-and the chat template are the real ones, only the sizes differ.
+For the quickstart, for tests, and for whole runs on a laptop. The architecture, the processor and the chat template are
+those of Qwen3-VL; only the sizes differ.
 """
 
 from collections.abc import Iterable
@@ -18,9 +18,14 @@ ADDED = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
 
 
 def build_tokenizer(corpus: Iterable[str], vocab_size: int = 896) -> Any:
-    """Byte-level BPE over `corpus`; digits stay single, and merges may run across spaces and punctuation.
+    """Trains a byte-level BPE tokenizer.
 
-    That keeps boilerplate (JSON punctuation, tool schemas) to few tokens, so most of a reply's tokens mean something.
+    Digits stay single tokens. Merges may cross spaces and punctuation, so that boilerplate (JSON punctuation, tool
+    schemas) takes few tokens and most tokens of a reply carry meaning.
+
+    Args:
+        corpus: texts to train on.
+        vocab_size: tokens, the special ones included.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -49,7 +54,13 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int = 896) -> Any:
 
 
 def build_processor(tok: Any, *, patch: int = 8, max_pixels: int = 64 * 64) -> Any:
-    """The Qwen3-VL processor around `tok`, for views of at most `max_pixels`."""
+    """Builds the Qwen3-VL processor around a tokenizer.
+
+    Args:
+        tok: a tokenizer of `build_tokenizer`; gets the chat template.
+        patch: side of a patch, in pixels.
+        max_pixels: largest view that is not resized.
+    """
     import trl
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
     from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
@@ -77,11 +88,20 @@ def build_model(
     vision_layers: int = 4,
     positions: int = 64,
 ) -> Any:
-    """A randomly initialized Qwen3-VL of the given sizes; `positions` is the vision tower's learned grid."""
+    """Builds a randomly initialized Qwen3-VL.
+
+    Args:
+        tok: a tokenizer of `build_tokenizer`.
+        seed: of the weights.
+        hidden, layers, heads: sizes of the language model.
+        patch: side of a patch, in pixels.
+        vision_hidden, vision_layers: sizes of the vision tower.
+        positions: learned positions of the vision tower.
+    """
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
     ids = {name: tok.convert_tokens_to_ids(name) for name in SPECIAL}
-    spread = hidden**-0.5  # the usual 0.02 suits widths in the thousands; here it would stall learning
+    spread = hidden**-0.5  # the usual 0.02 is for widths in the thousands; at this size it would stall learning
     head = hidden // heads
     sections = [head // 2 - 2 * (head // 6), head // 6, head // 6]
     config = Qwen3VLConfig(  # type: ignore[call-arg]
@@ -127,8 +147,8 @@ def build_model(
         tie_word_embeddings=True,
     )
     torch.manual_seed(seed)
-    made = Qwen3VLForConditionalGeneration(config)
-    made.generation_config.eos_token_id = ids["<|im_end|>"]
-    made.generation_config.pad_token_id = ids["<|endoftext|>"]
-    made.generation_config.do_sample, made.generation_config.top_k = True, 0  # other servers play it as it was trained
-    return made
+    model = Qwen3VLForConditionalGeneration(config)
+    model.generation_config.eos_token_id = ids["<|im_end|>"]
+    model.generation_config.pad_token_id = ids["<|endoftext|>"]
+    model.generation_config.do_sample, model.generation_config.top_k = True, 0  # other servers then sample as in training
+    return model

@@ -1,0 +1,65 @@
+"""What the engine uses of transformers and torch beside their documented API: a new version that changes it fails here."""
+
+import inspect
+
+import pytest
+import torch
+from transformers import Qwen2_5_VLForConditionalGeneration, Qwen3VLForConditionalGeneration
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from viewbox.rollouts.engine.architectures import BaseModelOutputWithDeepstackFeatures
+from viewbox.rollouts.engine.kv_cache import KVCache, KVCacheLayer
+
+MODELS = (Qwen3VLForConditionalGeneration, Qwen2_5_VLForConditionalGeneration)
+
+
+def test_a_cache_layer_implements_every_abstract_method():
+    assert CacheLayerMixin.__abstractmethods__ <= vars(KVCacheLayer).keys() | {"is_compileable"}
+    assert not KVCacheLayer.__abstractmethods__
+    assert "layers" in inspect.signature(Cache.__init__).parameters
+
+
+def test_the_cache_passes_states_on_to_the_layer_of_their_index():
+    cache, called = KVCache(layers=3, slots=1), []
+    for number, layer in enumerate(cache.layers):
+        layer.update = lambda keys, values, *rest, number=number: called.append(number) or (keys, values)
+    states = torch.zeros(1, 1, 1, 1)
+    cache.update(states, states, 2)
+    assert called == [2]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_forward_takes_known_features_token_types_and_positions_to_keep(model):
+    names = inspect.signature(model.forward).parameters
+    assert {"mm_token_type_ids", "logits_to_keep"} <= names.keys()
+    assert "mm_encoder_outputs" in names or any(p.kind is p.VAR_KEYWORD for p in names.values())
+
+
+def test_features_have_the_fields_of_both_architectures(kit):
+    model, picture = kit.model(), torch.zeros(16, kit.model().model.visual.patch_embed.proj.weight[0].numel())
+    output = model.get_image_features(picture, torch.tensor([[1, 4, 4]]), return_dict=True)
+    assert [tokens.shape[0] for tokens in output.pooler_output] == [4]
+    deep = getattr(output, "deepstack_features", None) or []
+    assert len(deep) == (1 if kit.name == "qwen3_vl" else 0)
+    assert {"pooler_output", "deepstack_features"} <= BaseModelOutputWithDeepstackFeatures.__dataclass_fields__.keys()
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_a_config_says_which_attention_is_used(kit, attention):
+    model = kit.model()
+    model.set_attn_implementation(attention)
+    assert model.config.get_text_config()._attn_implementation == attention
+
+
+def test_gradient_checkpointing_is_a_flag_of_modules(kit):
+    model = kit.model()
+    model.gradient_checkpointing_enable()
+    assert any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
+
+
+def test_the_version_of_a_weight_counts_the_steps_of_an_optimizer():
+    weight = torch.nn.Parameter(torch.ones(2))
+    before = weight._version
+    weight.grad = torch.ones(2)
+    torch.optim.SGD([weight], lr=0.1).step()
+    assert weight._version > before
