@@ -112,8 +112,8 @@ def _with_endpoint(options: Options, config: Config) -> Plan:
     assert options.endpoint is not None
     name = config.model.name
     assert name is not None
-    url = http.completions_url(options.endpoint)
-    defaults = {"reply_format": "hermes"} | http.view_settings(name)
+    url = http.build_completions_url(options.endpoint)
+    defaults = {"reply_format": "hermes"} | http.get_view_settings(name)
     if options.native_tools:
         defaults["reply_format"] = "native"
     config, env = _environment(config, defaults)
@@ -182,7 +182,7 @@ def run(options: Options, tell: Callable[[str], None] = print) -> int:
     started = time.monotonic()
     plan = prepare(options)
     command = {
-        "endpoint": options.endpoint and http.completions_url(options.endpoint),
+        "endpoint": options.endpoint and http.build_completions_url(options.endpoint),
         **{name: getattr(options, name) for name in ("tasks", "group", "seed", "tool_images", "native_tools")},
         "extra": _extra(options),
     }

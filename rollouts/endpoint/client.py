@@ -1,9 +1,10 @@
 """Any OpenAI-compatible endpoint as a generator, over httpx.
 
-Endpoints refuse, stall, break off and send nonsense. What may pass is tried again, with growing pauses or after the
-pause the server asks for; what does not pass ends that episode alone, as `error` with the server's words. Only an
-endpoint that cannot be used at all (nobody there, the key refused, the model unknown) ends the run. Bodies are read up
-to a limit and the episode's time limit bounds everything. The key goes into one header and is cut out of every message.
+Endpoints refuse, stall, disconnect and send malformed bodies. Failures that may pass are retried, with growing pauses
+or after the pause the server asks for. Other failures end that episode alone, as `error` with the server's message.
+Only an endpoint that cannot be used at all (unreachable, key refused, model unknown) ends the run. Bodies are read up
+to a limit, and the timeout of the episode bounds everything. The API key is sent in one header only, and removed from
+every message.
 """
 
 import asyncio
@@ -21,45 +22,70 @@ from viewbox.envs.messages import ToolImages, to_wire, tool_calls_of, tools_text
 from viewbox.errors import ViewboxError
 from viewbox.frozen import thaw
 from viewbox.records import RunConfig, ToolCall
-from viewbox.rollouts.endpoint.http import checked_key, completions_url, finite, is_loopback, retry_after, words_of
+from viewbox.rollouts.endpoint.http import (
+    build_completions_url,
+    check_api_key,
+    extract_error_message,
+    is_loopback,
+    parse_finite,
+    parse_retry_after,
+)
 from viewbox.rollouts.generator import Conversation, GeneratedReply, Load, ReplyError
 
-MAX_BODY = 16 * 2**20  # bytes of one reply's body
-MAX_WORDS = 300  # characters of a server's message that are kept
+MAX_BODY = 16 * 2**20  # bytes of the body of a reply
+MAX_MESSAGE = 300  # characters kept of a server's message
 MAX_CALLS = 256  # tool calls in one reply
-ATTEMPTS = 8  # of one reply; the pauses between them add up to about a minute
-ATTEMPTS_ABSENT = 4  # while nobody has ever answered, or since a whole round of attempts met nobody
-LONGEST_PAUSE = 30.0  # seconds, unless the server asks for more
-LONGEST_ASKED = 300.0  # seconds that a server may ask for where an episode has no time limit
-PATIENCE = 300.0  # seconds without a byte after which an attempt is given up: a whole reply may be in the making
-PASSING = frozenset({408, 409, 425, 429})  # and every 5xx
-UNUSABLE = frozenset({301, 302, 307, 308, 401, 403, 404, 405})  # before the first answer: it will never come
-SERVER_SAMPLING = SamplingParams()  # nothing set: the server chooses
-LENGTH = frozenset({"length", "max_tokens", "model_length"})
+MAX_ATTEMPTS = 8  # for one reply; the pauses between them add up to about a minute
+MAX_ATTEMPTS_UNREACHABLE = 4  # while the endpoint has never answered, or since a whole round of attempts failed
+MAX_PAUSE = 30.0  # seconds, unless the server asks for more
+MAX_PAUSE_WITHOUT_TIMEOUT = 300.0  # seconds a server may ask for if the episode has no timeout
+CONNECT_TIMEOUT = 30.0  # seconds; also for writing the request
+READ_TIMEOUT = 300.0  # seconds without a byte, after which an attempt fails; a long reply may be in progress
+RETRIED_STATUS = frozenset({408, 409, 425, 429})  # and every 5xx
+UNUSABLE_STATUS = frozenset({301, 302, 307, 308, 401, 403, 404, 405})  # before the first reply these end the run
+LENGTH_REASONS = frozenset({"length", "max_tokens", "model_length"})
+SERVER_SAMPLING = SamplingParams()  # no field is set, so the server's defaults apply
 
 
 class EndpointError(ViewboxError):
-    """An endpoint that cannot be used at all; ends the run."""
+    """The endpoint cannot be used at all; ends the run."""
 
 
-class _Trouble(Exception):
-    """A failure that may pass. `after`: seconds the server asks to wait; `absent`: nobody could be reached."""
+class _RetryableError(Exception):
+    """A failure that may pass.
 
-    def __init__(self, words: str, *, after: float | None = None, absent: bool = False) -> None:
-        super().__init__(words)
-        self.after, self.absent = after, absent
+    Args:
+        message: what failed.
+        retry_after: seconds the server asks to wait.
+        unreachable: whether no connection could be made.
+    """
+
+    def __init__(self, message: str, *, retry_after: float | None = None, unreachable: bool = False) -> None:
+        super().__init__(message)
+        self.retry_after, self.unreachable = retry_after, unreachable
 
 
 class OpenAIGenerator:
     """Replies from `POST <endpoint>/chat/completions`.
 
-    `endpoint` is the base URL as clients of the interface take it (`http://127.0.0.1:8000/v1`; without a path, `/v1` is
-    added). Of `sampling`, only the fields that were set are sent; the server chooses the others, and `max_tokens` (of a
-    reply) if it is None. `extra` is merged into every request; a value of None removes a field (such as `seed`, if a
-    server refuses it). Where the environment's
-    `reply_format` is "native", the tools are advertised in `tools`, but not on the last turn; else the system message
-    teaches them and calls are read from the text. `tool_images` is explained in `viewbox.envs.messages`. Token counts
-    are summed in `info["usage"]`, the failed attempts in `info["failed_attempts"]`.
+    If the environment's `reply_format` is "native", tool schemas are sent in the field `tools`, except on the last
+    turn. Otherwise the system message teaches them, and calls are parsed from the text. Token counts are summed in
+    `conversation.info["usage"]`, failed attempts in `info["failed_attempts"]`.
+
+    Args:
+        endpoint: base URL, such as `http://127.0.0.1:8000/v1`; without a path, `/v1` is added.
+        model: its name at the endpoint.
+        api_key: sent as a bearer token.
+        sampling: only the fields that were set are sent; the server chooses the others.
+        max_tokens: limit of one reply; None: the server's.
+        tool_images: which message carries the image of a tool result (see `viewbox.envs.messages`).
+        extra: fields merged into every request; None removes a field (such as `seed`, if a server refuses it).
+        attempts: tries for one reply.
+        first_pause: seconds before the second try.
+        max_body: limit of a reply's body, in bytes.
+
+    Raises:
+        ConfigError: the endpoint is not a URL, or the key cannot be sent.
     """
 
     def __init__(
@@ -72,30 +98,30 @@ class OpenAIGenerator:
         max_tokens: int | None = None,
         tool_images: ToolImages = "user",
         extra: Mapping[str, Any] | None = None,
-        attempts: int = ATTEMPTS,
+        attempts: int = MAX_ATTEMPTS,
         first_pause: float = 0.5,
         max_body: int = MAX_BODY,
     ) -> None:
-        self.url, self.model = completions_url(endpoint), model
+        self.url, self.model = build_completions_url(endpoint), model
         self.sampling, self.max_tokens = sampling, max_tokens
         self.tool_images, self.extra = tool_images, dict(extra or {})
         self.attempts, self.first_pause, self.max_body = attempts, first_pause, max_body
         self.run_config = RunConfig(model_name=model, temperature=sampling.temperature, max_tokens=max_tokens)
-        self._backoff = wait_exponential_jitter(initial=first_pause, max=LONGEST_PAUSE, jitter=first_pause)
-        self._asking = 0  # requests under way
-        self._tokens: int | None = None  # of all replies, where the server counts them
-        self._answered = False  # a reply has been had
-        self._reached = False  # somebody has spoken HTTP
-        self._absent = True  # nobody has, or not since a whole round of attempts met nobody
-        self._key = checked_key(api_key)
-        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}  # no bomb inside a small body
+        self._backoff = wait_exponential_jitter(initial=first_pause, max=MAX_PAUSE, jitter=first_pause)
+        self._in_flight = 0  # requests
+        self._tokens: int | None = None  # of all replies, if the server counts them
+        self._has_replied = False
+        self._has_connected = False
+        self._unreachable = True  # never connected, or not since a whole round of attempts failed
+        self._key = check_api_key(api_key)
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}  # no decompression bombs
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         self._client = httpx.AsyncClient(
             headers=headers,
-            timeout=httpx.Timeout(30.0, read=PATIENCE, pool=None),
+            timeout=httpx.Timeout(CONNECT_TIMEOUT, read=READ_TIMEOUT, pool=None),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
-            trust_env=not is_loopback(endpoint),  # what is meant for this machine takes no proxy
+            trust_env=not is_loopback(endpoint),  # requests to this machine use no proxy
         )
 
     # ------------------------------------------------------------------ the Generator protocol
@@ -107,44 +133,47 @@ class OpenAIGenerator:
         await self._client.aclose()
 
     def now(self) -> Load:
-        return Load(self._asking, tokens=self._tokens)
+        return Load(self._in_flight, tokens=self._tokens)
 
     async def reply(self, conversation: Conversation) -> GeneratedReply:
-        request = await asyncio.to_thread(self.request, conversation)
+        request = await asyncio.to_thread(self.build_request, conversation)
 
-        def pause(state: RetryCallState) -> float:
-            return self._pause(state, conversation.deadline)
+        def get_pause(state: RetryCallState) -> float:
+            return self._compute_pause(state, conversation.deadline)
 
-        def note(state: RetryCallState) -> None:
+        def record_failure(state: RetryCallState) -> None:
             conversation.info["failed_attempts"] = conversation.info.get("failed_attempts", 0) + 1
-            conversation.info["last_failure"] = str(_trouble_of(state))  # names what a timeout was waiting for
+            conversation.info["last_failure"] = str(_get_failure(state))  # shown if the episode then times out
 
         retrying = AsyncRetrying(
-            retry=retry_if_exception_type(_Trouble), stop=self._enough, wait=pause, before_sleep=note, reraise=True
+            retry=retry_if_exception_type(_RetryableError),
+            stop=self._should_stop,
+            wait=get_pause,
+            before_sleep=record_failure,
+            reraise=True,
         )
         try:
             async for attempt in retrying:
                 number = attempt.retry_state.attempt_number
                 with attempt:
-                    body = await asyncio.to_thread(_encoded, request, number)
-                    message, finish_reason, usage = await self._ask(body)
-        except _Trouble as trouble:
-            raise self._given_up(trouble, number) from None
-        self._answered = True
-        said = _count(conversation.info, usage)
-        self._tokens = self._tokens if said is None else (self._tokens or 0) + said
-        calls = _with_ids(tool_calls_of(message), conversation)
-        return GeneratedReply(_text(message.get("content")), finish_reason, calls)
+                    body = await asyncio.to_thread(_encode_request, request, number)
+                    message, finish_reason, usage = await self._send(body)
+        except _RetryableError as failure:
+            raise self._build_final_error(failure, number) from None
+        self._has_replied = True
+        count = _add_usage(conversation.info, usage)
+        self._tokens = self._tokens if count is None else (self._tokens or 0) + count
+        calls = _assign_call_ids(tool_calls_of(message), conversation)
+        return GeneratedReply(_extract_text(message.get("content")), finish_reason, calls)
 
-    def request(self, conversation: Conversation) -> dict[str, Any]:
-        """The body of a request for the conversation's next reply, as a dict. Raises `ImageError`."""
+    def build_request(self, conversation: Conversation) -> dict[str, Any]:
+        """The request for the next reply of a conversation. Raises `ImageError`."""
         messages = to_wire(conversation.shown(), tool_images=self.tool_images, text_calls=True)
         turn = len(conversation.messages)
         body: dict[str, Any] = {"model": self.model, "messages": messages, "max_tokens": self.max_tokens}
         body["seed"] = (conversation.seed * 31 + turn) % 2**31
-        body |= self.sampling.model_dump(
-            mode="json", exclude_unset=True, exclude=None if self.sampling.stop else {"stop"}
-        )
+        sampling = self.sampling.model_dump(mode="json", exclude_unset=True)
+        body |= {name: value for name, value in sampling.items() if value != []}
         if conversation.reply_format != "native":
             messages[0]["content"] += tools_text(conversation.tools, conversation.reply_format, conversation.prompts)
         elif conversation.tools and not conversation.last_turn:
@@ -152,25 +181,26 @@ class OpenAIGenerator:
         return {key: value for key, value in (body | self.extra).items() if value is not None}
 
     # ------------------------------------------------------------------ one attempt
-    async def _ask(self, body: bytes) -> tuple[Mapping[str, Any], str, Any]:
-        """(assistant message, finish reason, usage) of one request; raises `_Trouble` for what may pass."""
-        self._asking += 1
+    async def _send(self, body: bytes) -> tuple[Mapping[str, Any], str, Any]:
+        """The (assistant message, finish reason, usage) that a request returns; raises `_RetryableError`."""
+        self._in_flight += 1
         try:
             async with self._client.stream("POST", self.url, content=body) as response:
-                self._reached, self._absent = True, False
-                received = await self._read(response)
+                self._has_connected, self._unreachable = True, False
+                received = await self._read_body(response)
         except httpx.TransportError as error:
-            nobody = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-            words = self._clean(str(error)) or type(error).__name__
-            raise _Trouble(f"no connection: {words}" if nobody else f"cut off: {words}", absent=nobody) from None
+            unreachable = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            reason = self._clean(str(error)) or type(error).__name__
+            message = f"no connection: {reason}" if unreachable else f"disconnected: {reason}"
+            raise _RetryableError(message, unreachable=unreachable) from None
         finally:
-            self._asking -= 1
+            self._in_flight -= 1
         if not response.is_success:
-            raise self._refused(response, received)
-        return self._read_reply(received)
+            raise self._to_error(response, received)
+        return self._parse_reply(received)
 
-    async def _read(self, response: httpx.Response) -> bytes:
-        """The body, never more of it than allowed."""
+    async def _read_body(self, response: httpx.Response) -> bytes:
+        """The body, at most as much as allowed; raises `ReplyError` for a longer reply."""
         limit = self.max_body if response.is_success else min(self.max_body, 64 * 1024)
         received = bytearray()
         async for chunk in response.aiter_raw(64 * 1024):
@@ -181,108 +211,110 @@ class OpenAIGenerator:
                 break
         return bytes(received[:limit])
 
-    def _read_reply(self, received: bytes) -> tuple[Mapping[str, Any], str, Any]:
-        said = self._clean(words_of(received[:4096]))
+    def _parse_reply(self, received: bytes) -> tuple[Mapping[str, Any], str, Any]:
+        """The (assistant message, finish reason, usage) in a body."""
+        excerpt = self._clean(extract_error_message(received[:4096]))
         try:
-            data = json.loads(received, parse_constant=finite, parse_float=finite)
+            data = json.loads(received, parse_constant=parse_finite, parse_float=parse_finite)
         except (ValueError, RecursionError):
-            raise _Trouble(f"the reply is not JSON: {said!r}") from None
+            raise _RetryableError(f"the reply is not JSON: {excerpt!r}") from None
         choices = data.get("choices") if isinstance(data, dict) else None
         choice = choices[0] if isinstance(choices, list) and choices else None
         message = choice.get("message") if isinstance(choice, dict) else None
         if not isinstance(message, dict):
-            raise _Trouble(f"the reply has no choices: {said}")
+            raise _RetryableError(f"the reply has no choices: {excerpt}")
         content, calls = message.get("content"), message.get("tool_calls")
         if not isinstance(content, str | list | None) or (isinstance(calls, list) and len(calls) > MAX_CALLS):
-            raise _Trouble(f"the reply has no usable message: {said}")
-        given = choice.get("finish_reason")  # type: ignore[union-attr]
-        reason = "length" if given in LENGTH else "tool_calls" if tool_calls_of(message) else "stop"
-        return message, reason, data.get("usage")
+            raise _RetryableError(f"the reply has no usable message: {excerpt}")
+        reason = choice.get("finish_reason")  # type: ignore[union-attr]
+        finish_reason = "length" if reason in LENGTH_REASONS else "tool_calls" if tool_calls_of(message) else "stop"
+        return message, finish_reason, data.get("usage")
 
-    def _refused(self, response: httpx.Response, received: bytes) -> Exception:
-        """What a status other than 2xx means."""
+    def _to_error(self, response: httpx.Response, received: bytes) -> Exception:
+        """The error for a status other than 2xx."""
         status = response.status_code
-        words = f"HTTP {status}: {self._clean(words_of(received)) or response.reason_phrase}"
-        if status in PASSING or status >= 500:
-            return _Trouble(words, after=retry_after(response.headers.get("retry-after")))
+        message = f"HTTP {status}: {self._clean(extract_error_message(received)) or response.reason_phrase}"
+        if status in RETRIED_STATUS or status >= 500:
+            return _RetryableError(message, retry_after=parse_retry_after(response.headers.get("retry-after")))
         if response.is_redirect:
-            words += f" (it points to {self._clean(response.headers['location'])}; redirects are not followed)"
-        if status in UNUSABLE and not self._answered:
-            return EndpointError(f"{self.url}, model {self.model!r}: {words}")
-        return ReplyError(words)
+            message += f" (it points to {self._clean(response.headers['location'])}; redirects are not followed)"
+        if status in UNUSABLE_STATUS and not self._has_replied:
+            return EndpointError(f"{self.url}, model {self.model!r}: {message}")
+        return ReplyError(message)
 
     # ------------------------------------------------------------------ between attempts
-    def _enough(self, state: RetryCallState) -> bool:
-        absent = self._absent and _trouble_of(state).absent
-        return state.attempt_number >= (min(ATTEMPTS_ABSENT, self.attempts) if absent else self.attempts)
+    def _should_stop(self, state: RetryCallState) -> bool:
+        unreachable = self._unreachable and _get_failure(state).unreachable
+        return state.attempt_number >= (min(MAX_ATTEMPTS_UNREACHABLE, self.attempts) if unreachable else self.attempts)
 
-    def _pause(self, state: RetryCallState, deadline: float | None) -> float:
-        """Seconds until the next attempt. A pause longer than the time left is halved, so that one more is made."""
-        wait = self._backoff(state)
-        after = _trouble_of(state).after
-        if after is not None:
-            wait = max(wait, after + random.uniform(0, self.first_pause))
+    def _compute_pause(self, state: RetryCallState, deadline: float | None) -> float:
+        """Seconds until the next attempt. A pause longer than the time left is cut to half of it, for one more try."""
+        pause = self._backoff(state)
+        retry_after = _get_failure(state).retry_after
+        if retry_after is not None:
+            pause = max(pause, retry_after + random.uniform(0, self.first_pause))
         if deadline is None:
-            return min(wait, LONGEST_ASKED)
+            return min(pause, MAX_PAUSE_WITHOUT_TIMEOUT)
         left = deadline - asyncio.get_running_loop().time()
-        return wait if wait < left else max(0.0, left / 2)
+        return pause if pause < left else max(0.0, left / 2)
 
-    def _given_up(self, trouble: _Trouble, attempts: int) -> ViewboxError:
-        words = f"{trouble} (after {attempts} attempts)"
-        if trouble.absent and not self._reached:
-            return EndpointError(f"{self.url} cannot be reached: {words}")
-        self._absent = trouble.absent
-        return ReplyError(words)
+    def _build_final_error(self, failure: _RetryableError, attempts: int) -> ViewboxError:
+        message = f"{failure} (after {attempts} attempts)"
+        if failure.unreachable and not self._has_connected:
+            return EndpointError(f"{self.url} cannot be reached: {message}")
+        self._unreachable = failure.unreachable
+        return ReplyError(message)
 
-    def _clean(self, words: str) -> str:
-        """Somebody else's words on one short line, without the key."""
-        line = " ".join(words.replace(self._key or "\0", "***").split())
-        return line if len(line) <= MAX_WORDS else line[:MAX_WORDS] + "…"
+    def _clean(self, message: str) -> str:
+        """A server's message on one short line, without the key."""
+        line = " ".join(message.replace(self._key or "\0", "***").split())
+        return line if len(line) <= MAX_MESSAGE else line[:MAX_MESSAGE] + "…"
 
 
-def _encoded(request: Mapping[str, Any], attempt: int) -> bytes:
-    """The request as JSON. Every attempt has its own seed: a reply that breaks a server would break it again."""
+def _encode_request(request: Mapping[str, Any], attempt: int) -> bytes:
+    """The request as JSON. Each attempt has its own seed: the same reply would break the server again."""
     if attempt > 1 and isinstance(request.get("seed"), int):
         request = {**request, "seed": (request["seed"] + attempt - 1) % 2**31}
     return json.dumps(request).encode()
 
 
-def _trouble_of(state: RetryCallState) -> _Trouble:
-    trouble = state.outcome.exception() if state.outcome else None
-    assert isinstance(trouble, _Trouble)
-    return trouble
+def _get_failure(state: RetryCallState) -> _RetryableError:
+    failure = state.outcome.exception() if state.outcome else None
+    assert isinstance(failure, _RetryableError)
+    return failure
 
 
-def _text(content: Any) -> str:
-    """A message's text: a string, a list of parts, or nothing."""
+def _extract_text(content: Any) -> str:
+    """The text of a message's content: a string, a list of parts, or None."""
     if isinstance(content, list):
         texts = (part.get("text") for part in content if isinstance(part, dict))
         return "".join(text for text in texts if isinstance(text, str))
     return content or ""
 
 
-def _with_ids(calls: tuple[ToolCall, ...], conversation: Conversation) -> tuple[ToolCall, ...]:
-    """The calls, each with an id of its own in the conversation: missing and repeated ones are made up.
+def _assign_call_ids(calls: tuple[ToolCall, ...], conversation: Conversation) -> tuple[ToolCall, ...]:
+    """The calls, each with an id that is unique in the conversation; missing and repeated ids are replaced.
 
-    Made-up ids are nine letters and digits, which every server takes; `call_0` is what calls in the text are named.
+    New ids are nine letters and digits, which every server accepts. `call_0`, `call_1`, … are the ids of calls parsed
+    from text, so they are replaced too.
     """
     taken = {call.id for message in conversation.messages for call in message.tool_calls}
-    found = []
+    unique = []
     for number, call in enumerate(calls):
         if call.id in taken or re.fullmatch(r"call_\d{1,3}", call.id):
             call = ToolCall(f"t{len(conversation.messages):05}{number:03}", call.name, call.arguments)
         taken.add(call.id)
-        found.append(call)
-    return tuple(found)
+        unique.append(call)
+    return tuple(unique)
 
 
-def _count(info: dict[str, Any], usage: Any) -> int | None:
-    """Adds a reply's token counts to those of the episode; returns how many tokens the reply has, where it is known."""
+def _add_usage(info: dict[str, Any], usage: Any) -> int | None:
+    """Adds a reply's token counts to those of the episode; returns the reply's tokens, if the server counts them."""
     if not isinstance(usage, dict):
         return None
     total = info.setdefault("usage", {"prompt_tokens": 0, "completion_tokens": 0})
     for name in total:
         if isinstance(usage.get(name), int):
             total[name] += usage[name]
-    said = usage.get("completion_tokens")
-    return said if isinstance(said, int) else None
+    count = usage.get("completion_tokens")
+    return count if isinstance(count, int) else None

@@ -1,4 +1,4 @@
-"""What is known about an endpoint before it is asked (its address, the key, what its model writes), and its words."""
+"""What needs no request to an endpoint: its URL, the API key, error bodies, the settings that its model implies."""
 
 import json
 import math
@@ -14,20 +14,23 @@ from viewbox.envs import model_profiles
 from viewbox.errors import ConfigError
 
 
-def view_settings(model: str) -> dict[str, Any]:
-    """The environment settings that follow from a model's name; none where the name says nothing.
+def get_view_settings(model: str) -> dict[str, Any]:
+    """The environment settings that follow from a model's name; {} if the name is unknown.
 
-    >>> view_settings("Qwen/Qwen2.5-VL-7B-Instruct"), view_settings("gpt-x")
+    >>> get_view_settings("Qwen/Qwen2.5-VL-7B-Instruct"), get_view_settings("gpt-x")
     ({'coordinates': 'pixel', 'pixel_multiple': 28, 'reply_format': 'hermes'}, {})
     """
     kind = model_profiles.type_of(model)
     return {} if kind is None else model_profiles.of(kind).settings()
 
 
-def completions_url(endpoint: str) -> str:
-    """The address that requests go to; raises `ConfigError` where `endpoint` is none.
+def build_completions_url(endpoint: str) -> str:
+    """The URL that requests are sent to.
 
-    >>> completions_url("http://127.0.0.1:8000"), completions_url("https://host/api/v1/")
+    Raises:
+        ConfigError: `endpoint` is not an http(s) URL, or carries a key or a query.
+
+    >>> build_completions_url("http://127.0.0.1:8000"), build_completions_url("https://host/api/v1/")
     ('http://127.0.0.1:8000/v1/chat/completions', 'https://host/api/v1/chat/completions')
     """
     try:
@@ -35,7 +38,9 @@ def completions_url(endpoint: str) -> str:
     except httpx.InvalidURL as error:
         raise ConfigError(f"endpoint: {error}") from None
     if url.userinfo or url.query or url.fragment:
-        raise ConfigError("endpoint: allowed is http(s)://host[:port][/path]; a key belongs into the environment")
+        raise ConfigError(
+            "endpoint: allowed is http(s)://host[:port][/path]; pass an API key in an environment variable"
+        )
     if url.scheme not in ("http", "https") or not url.host:
         raise ConfigError(f"endpoint {endpoint!r}: allowed is http(s)://host[:port][/path]")
     path = url.path.rstrip("/") or "/v1"
@@ -43,7 +48,7 @@ def completions_url(endpoint: str) -> str:
 
 
 def is_loopback(endpoint: str) -> bool:
-    """Whether the endpoint is this machine.
+    """Whether the endpoint is on this machine.
 
     >>> is_loopback("http://127.0.0.1:8000/v1"), is_loopback("http://[::1]/"), is_loopback("http://localhost.org")
     (True, True, False)
@@ -55,10 +60,10 @@ def is_loopback(endpoint: str) -> bool:
         return False
 
 
-def retry_after(header: str | None) -> float | None:
-    """The seconds a `Retry-After` header asks for, given as a number or as an HTTP date (RFC 9110, 10.2.3).
+def parse_retry_after(header: str | None) -> float | None:
+    """The seconds a `Retry-After` header asks for, as a number or an HTTP date (RFC 9110, section 10.2.3).
 
-    >>> retry_after("2"), retry_after("Thu, 01 Jan 1970 00:00:00 GMT"), retry_after("soon")
+    >>> parse_retry_after("2"), parse_retry_after("Thu, 01 Jan 1970 00:00:00 GMT"), parse_retry_after("soon")
     (2.0, 0.0, None)
     """
     if header is None:
@@ -73,34 +78,38 @@ def retry_after(header: str | None) -> float | None:
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
-def words_of(received: bytes) -> str:
-    """The message in an error's body, wherever servers put it; else the body.
+def extract_error_message(body: bytes) -> str:
+    """The message in the body of an error, under any of the usual keys; otherwise the body.
 
-    >>> words_of(b'{"error": {"message": "full"}}'), words_of(b"Bad Gateway")
+    >>> extract_error_message(b'{"error": {"message": "full"}}'), extract_error_message(b"Bad Gateway")
     ('full', 'Bad Gateway')
     """
-    text = received.decode("utf-8", "replace")
+    text = body.decode("utf-8", "replace")
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return text
     for key in ("error", "detail", "message"):
-        if isinstance(found, dict) and found.get(key):
-            found = found[key]
-    return found if isinstance(found, str) else text
+        if isinstance(value, dict) and value.get(key):
+            value = value[key]
+    return value if isinstance(value, str) else text
 
 
-def finite(text: str) -> float:
-    """A number of a reply's JSON; raises `ValueError` for NaN and the infinities, which JSON does not have."""
+def parse_finite(text: str) -> float:
+    """A number of a JSON body. Raises `ValueError` for NaN and infinities, which JSON does not allow."""
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text} is no JSON number")
+        raise ValueError(f"{text} is not a JSON number")
     return value
 
 
-def checked_key(key: str | None) -> str | None:
-    """A key fit for a header, None where there is none; raises `ConfigError` (which does not show it)."""
+def check_api_key(key: str | None) -> str | None:
+    """The key without surrounding spaces; None if it is empty.
+
+    Raises:
+        ConfigError: no HTTP header can carry it; the message does not contain the key.
+    """
     key = (key or "").strip()
     if not re.fullmatch(r"[!-~]*", key):
-        raise ConfigError("the API key holds characters that no HTTP header can carry")
+        raise ConfigError("the API key contains characters that an HTTP header cannot carry; allowed: printable ASCII")
     return key or None

@@ -150,5 +150,8 @@ def build_model(
     model = Qwen3VLForConditionalGeneration(config)
     model.generation_config.eos_token_id = ids["<|im_end|>"]
     model.generation_config.pad_token_id = ids["<|endoftext|>"]
-    model.generation_config.do_sample, model.generation_config.top_k = True, 0  # other servers then sample as in training
+    model.generation_config.do_sample, model.generation_config.top_k = (
+        True,
+        0,
+    )  # other servers then sample as in training
     return model

@@ -21,7 +21,7 @@ from viewbox.configs.schema import SamplingParams
 from viewbox.errors import ConfigError
 from viewbox.records import Message
 from viewbox.rollouts.endpoint.client import EndpointError, OpenAIGenerator
-from viewbox.rollouts.endpoint.http import completions_url
+from viewbox.rollouts.endpoint.http import build_completions_url
 from viewbox.rollouts.generator import Conversation
 from viewbox.rollouts.judge import background
 from viewbox.rollouts.judge.cache import ReplyCache
@@ -63,7 +63,7 @@ class Asker:
             "extra": dict(extra or {}),
         }
         self.concurrency, self.time_limit = concurrency, time_limit
-        completions_url(endpoint)
+        build_completions_url(endpoint)
         if api_key_env is not None and not os.environ.get(api_key_env):
             raise ConfigError(f"judge: api_key_env is {api_key_env!r}, but no such environment variable is set")
         self._begin()
@@ -154,7 +154,7 @@ class Asker:
 
     def _key(self, conversation: Conversation) -> str:
         """The hash of everything that is sent, and where."""
-        sent = [self._generator.url, self._generator.request(conversation)]
+        sent = [self._generator.url, self._generator.build_request(conversation)]
         return hashlib.sha256(json.dumps(sent, sort_keys=True).encode()).hexdigest()
 
     # ------------------------------------------------------------------ counting

@@ -80,7 +80,9 @@ def test_an_endpoint_is_asked_for_nothing_that_is_not_given():
     assert settings_sent() == {"sampling": {}}
     assert settings_sent(stop=[], kv_cache_bytes=None, prefill_tokens=7) == {"sampling": {"stop": ()}}
     url = "http://127.0.0.1:1"
-    request = OpenAIGenerator(url, "m", **build_endpoint_settings(of(stop=[]))).request(Conversation([], (), 0, 0))
+    request = OpenAIGenerator(url, "m", **build_endpoint_settings(of(stop=[]))).build_request(
+        Conversation([], (), 0, 0)
+    )
     assert request.keys() == {"model", "messages", "seed"}
 
 

@@ -172,7 +172,7 @@ def test_the_listing_and_the_answers_are_what_qwens_template_makes_of_native_one
     talk = [Message("system", ("S",)), Message("user", ("Q",)), Message("assistant", (BROKEN_CALL,)), *both]
 
     endpoint = OpenAIGenerator("http://127.0.0.1:1", "m")
-    listed = endpoint.request(Conversation(talk, tools, seed=0, index=0, reply_format="hermes"))["messages"]
+    listed = endpoint.build_request(Conversation(talk, tools, seed=0, index=0, reply_format="hermes"))["messages"]
     native = [{"role": m.role, "content": m.text} for m in talk]
     render = qwen3.tokens.template.render
     assert render(listed, prompt=True) == render(native, tools, prompt=True)

@@ -1,4 +1,4 @@
-"""What the engine uses of transformers and torch beside their documented API: a new version that changes it fails here."""
+"""The undocumented API of transformers and torch that the engine uses: a new version that changes it fails here."""
 
 import inspect
 

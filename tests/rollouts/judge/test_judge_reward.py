@@ -413,7 +413,7 @@ def test_a_forked_child_judges(served):
     ("settings", "words"),
     [
         ({"endpoint": "nowhere"}, "allowed is http"),
-        ({"endpoint": "http://me:secret@host/v1"}, "a key belongs into the environment"),
+        ({"endpoint": "http://me:secret@host/v1"}, "pass an API key in an environment variable"),
         ({"concurrency": 0}, "concurrency is 0"),
         ({"attempts": 1.5}, "attempts is 1.5"),
         ({"time_limit": float("inf")}, "time_limit is inf"),
