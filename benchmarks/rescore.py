@@ -19,7 +19,7 @@ from pathlib import Path
 
 from viewbox.envs.digits import Digits, viewer
 from viewbox.records import Episode, EpisodeTokens, RunConfig
-from viewbox.rollouts.scoring.rescore import score
+from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.reader import LINES, TOKENS
 from viewbox.rollouts.store.writer import EpisodeWriter
 
@@ -66,7 +66,7 @@ def main() -> None:
     count, rounds = ([int(given) for given in sys.argv[1:]] + [10_000, 3][len(sys.argv) - 1 :])[:2]
     ways: dict[str, Callable[[Path], object]] = {
         "json.loads": parse,
-        "score": lambda folder: score(folder, replace=True),
+        "score": lambda folder: score_run(folder, replace=True),
         "command": command,
     }
     wall: dict[str, list[float]] = {name: [] for name in ways}

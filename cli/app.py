@@ -151,7 +151,7 @@ def score(
     import json
 
     from viewbox.cli import score
-    from viewbox.rollouts.scoring.rescore import score as rescore
+    from viewbox.rollouts.scoring.rescore import score_run as rescore
 
     report = rescore(
         run,

@@ -16,8 +16,8 @@ from viewbox.envs.parsing.strict_json import given_twice
 from viewbox.errors import ConfigError
 from viewbox.records import Episode
 from viewbox.rewards.workbench import Row, Trial, tried
-from viewbox.rollouts.scoring.data_policy import leave_to_judge
-from viewbox.rollouts.scoring.reward_source import judge_of
+from viewbox.rollouts.scoring.data_policy import build_sharing_check
+from viewbox.rollouts.scoring.reward_source import find_reward
 from viewbox.rollouts.store.reader import load
 
 _ALLOWED = "allowed: a JSON object, or @file.json"
@@ -31,7 +31,7 @@ def run(reward: str, *, answer: str | None = None, reference: str | None = None,
     from 0; its answer and reference are those of the episode unless they are given as well. Raises `ConfigError` and
     `StoreError`.
     """
-    judge = judge_of(reward, Path("."), Path("."))
+    judge = find_reward(reward, Path("."), Path("."))
     if episode is not None:
         played = _saved(episode, judge.reward)
         if answer is not None:
@@ -131,5 +131,5 @@ def _saved(given: str, reward: Any) -> Episode:
         count = sum(1 for _ in load(run, errors="skip"))
         allowed = f"allowed: 0 to {count - 1}" if count else "none can be tried"
         raise ConfigError(f"--episode {given!r}: {run} holds {count} episodes that can be read; {allowed}")
-    leave_to_judge(reward, Path(run), episodes.folder)(found)
+    build_sharing_check(reward, Path(run), episodes.folder)(found)
     return found

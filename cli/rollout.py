@@ -28,7 +28,7 @@ from viewbox.rollouts.endpoint import http
 from viewbox.rollouts.from_config import build_endpoint_settings, build_engine_settings, build_envs
 from viewbox.rollouts.generator import Generator
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.scoring.metrics import episode_metrics
+from viewbox.rollouts.scoring.metrics import compute_episode_metrics
 from viewbox.rollouts.store import rollout_folder, run_folder
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
@@ -252,7 +252,7 @@ def summarize(folder: Path, plan: Plan, seconds: float) -> dict[str, Any]:
         "environment": plan.env.name,
         "model": plan.config.model.name,
         "episodes": len(episodes),
-        "metrics": episode_metrics(episodes, plan.env.reward),
+        "metrics": compute_episode_metrics(episodes, plan.env.reward),
         "errors": errors_of(episodes),
         "tokens": {name: sum(one.get(name, 0) for one in usage) for name in ("prompt_tokens", "completion_tokens")},
         "seconds": seconds,

@@ -7,13 +7,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval
-from viewbox.rollouts.scoring.rescore import Report, Row
+from viewbox.rollouts.scoring.rescore import ScoreChange, ScoreReport
 
 _NAMED = 5  # unreadable lines that are named
 _HEADINGS = ("episodes", "stored", "new", "change")
 
 
-def print_report(report: Report) -> None:
+def print_report(report: ScoreReport) -> None:
     """The report in words."""
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"{escape(report.run)}: {report.episodes} episodes of {report.tasks} tasks", *_where(report))
@@ -29,24 +29,24 @@ def print_report(report: Report) -> None:
     _print(console, [("", "value"), *_metrics(report)])
 
 
-def _where(report: Report) -> list[str]:
+def _where(report: ScoreReport) -> list[str]:
     return [escape(f"where {' and '.join(report.where)}")] if report.where else []
 
 
-def _metrics(report: Report) -> Iterable[tuple[str, str]]:
+def _metrics(report: ScoreReport) -> Iterable[tuple[str, str]]:
     """What the environment declares first; end reasons that did not occur are left out."""
     for name in sorted(report.metrics, key=lambda name: not name.startswith("metrics/")):
         if report.metrics[name].mean or not name.startswith("end/"):
             drawn = f" ({report.fewer[name]} draws)" if name in report.fewer else ""
-            yield name.removeprefix("metrics/"), report.metrics[name].shown() + drawn
+            yield name.removeprefix("metrics/"), report.metrics[name].format() + drawn
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: ScoreChange) -> tuple[str, ...]:
     return str(row.episodes), _shown(row.stored), _shown(row.new), _shown(row.change, sign="+")
 
 
 def _shown(interval: Interval | None, sign: str = "") -> str:
-    return "-" if interval is None else interval.shown(sign)
+    return "-" if interval is None else interval.format(sign)
 
 
 def _print(console: Console, lines: Sequence[tuple[str, ...]]) -> None:
@@ -64,7 +64,7 @@ def _print(console: Console, lines: Sequence[tuple[str, ...]]) -> None:
         print("  ".join(cells).rstrip())
 
 
-def _notes(report: Report) -> Iterable[str]:
+def _notes(report: ScoreReport) -> Iterable[str]:
     if report.resamples:
         yield (
             f"in brackets: {100 * CONFIDENCE:.0f} % percentile intervals, {report.resamples} bootstrap draws over "

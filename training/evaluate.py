@@ -11,7 +11,7 @@ from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.generator import Conversation, Generator
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.scoring.metrics import episode_metrics
+from viewbox.rollouts.scoring.metrics import compute_episode_metrics
 from viewbox.rollouts.scoring.summary import summarize
 from viewbox.rollouts.scripted import Forced, Script
 
@@ -62,8 +62,8 @@ def evaluate(
 ) -> tuple[dict[str, Any], list[Episode]]:
     """(figures, episodes) on the first `tasks` held-out tasks; with `oracle`, its looks are forced.
 
-    The figures are floats under the names of `episode_metrics`, the environment's own under `metrics/…`, and under
-    `intervals` a [low, high] for each of them.
+    The figures are floats under the names of `compute_episode_metrics`, the environment's own under `metrics/…`, and
+    under `intervals` a [low, high] for each of them.
     """
     generator: Generator = HFGenerator(model, tokens, **generation)
     if oracle:
@@ -78,5 +78,5 @@ def figures_of(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[str, 
     summary = summarize(episodes, env)
     for problem in summary.problems:
         log.warning("%s", problem)
-    own = {name: value for name, value in summary.values().items() if name.startswith("metrics/")}
-    return {**episode_metrics(episodes, env.reward), **own, "intervals": summary.intervals()}
+    own = {name: value for name, value in summary.get_means().items() if name.startswith("metrics/")}
+    return {**compute_episode_metrics(episodes, env.reward), **own, "intervals": summary.get_intervals()}

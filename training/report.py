@@ -97,4 +97,4 @@ def format_figure(figures: Mapping[str, Any], key: str) -> str:
     if key not in figures:
         return "-"
     low, high = figures.get("intervals", {}).get(key, (None, None))
-    return Interval(figures[key], low, high, 0).shown()
+    return Interval(figures[key], low, high, 0).format()

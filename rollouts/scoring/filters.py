@@ -1,12 +1,12 @@
-"""Which episodes: `field op value`, the filter of `viewbox score --where`.
+"""Filters of episodes, `field op value`, as `viewbox score --where` takes them.
 
     end_reason=answered    answer.label=one|seven    task.metadata.seed>=100    flags=salvaged    scores.total<0.5
     run_config.model_name~qwen.*4b    num_turns>2    tools_used=zoom    answer=null
 
 A field is a dotted path into the episode's JSON, or `num_turns`, `tool_call_count`, `tools_used`. `=` and `!=` compare
-with any of the values between `|` (`==` is `=`, for values that begin with one); `>`, `>=`, `<`, `<=` compare numbers;
-`~` searches a regular expression without case. Of a list, any item will do. What an episode does not have is `null`,
-and is neither greater nor less.
+with each of the values between `|` (write `==` if the value itself begins with `=`). `>`, `>=`, `<`, `<=` compare
+numbers. `~` searches for a regular expression and ignores case. A list matches if any of its items does. A missing
+field is `null`, which is neither greater nor less than any number.
 """
 
 import json
@@ -27,18 +27,19 @@ _PROPERTIES = ("num_turns", "tool_call_count", "tools_used")
 _INNER: dict[str, type[Record]] = {"task": Task, "scores": Scores, "run_config": RunConfig}
 
 
-def _names(record: type[Record]) -> list[str]:
+def _list_fields(record: type[Record]) -> list[str]:
     return [item.name for item in fields(record) if not item.metadata.get("beside")]  # type: ignore[arg-type]
 
 
-def where(text: str) -> Callable[[Episode], bool]:
-    """Whether an episode meets one condition; raises `ConfigError` where the text is not one.
+def parse_filter(text: str) -> Callable[[Episode], bool]:
+    """Parse a condition into a function that tells if an episode meets it; raises `ConfigError`.
 
     >>> from viewbox.records import Task
     >>> episode = Episode(Task("t1", metadata={"seed": 3}), answer={"label": "one"}, flags={"salvaged"})
-    >>> [where(text)(episode) for text in ("answer.label=one|two", "task.metadata.seed > 3", "flags!=x", "task.id~^T")]
+    >>> texts = ("answer.label=one|two", "task.metadata.seed > 3", "flags!=x", "task.id~^T")
+    >>> [parse_filter(text)(episode) for text in texts]
     [True, False, True, True]
-    >>> where("task.idd=t1")
+    >>> parse_filter("task.idd=t1")
     Traceback (most recent call last):
     viewbox.errors.ConfigError: --where 'task.idd=t1': unknown field of task 'idd'; allowed: id, images, metadata, \
 prompt, reference (did you mean 'id'?)
@@ -46,33 +47,33 @@ prompt, reference (did you mean 'id'?)
     form = _FORM.fullmatch(text)
     if form is None:
         raise ConfigError(
-            f"--where {text!r}: allowed: field op value, with op one of = != > >= < <= ~ (such as end_reason=answered)"
+            f"--where {text!r}: allowed: field op value, with one of = != > >= < <= ~ (such as end_reason=answered)"
         )
     field, op, value = form.groups()
     try:
         check_field(field)
-        test = _test(op, value)
+        test = _build_test(op, value)
     except ConfigError as error:
         raise ConfigError(f"--where {text!r}: {error}") from error
-    return lambda episode: test(value_of(episode, field))
+    return lambda episode: test(get_field(episode, field))
 
 
 def check_field(field: str) -> None:
-    """Raises `ConfigError` where no episode can have the field."""
+    """Raise `ConfigError` if no episode can have the field."""
     first, _, rest = field.partition(".")
-    names = [*_names(Episode), *_PROPERTIES]
+    names = [*_list_fields(Episode), *_PROPERTIES]
     if first not in names:
         raise ConfigError(describe_unknown("field", first, names))
     second = rest.partition(".")[0]
-    if second and first in _INNER and second not in _names(_INNER[first]):
-        raise ConfigError(describe_unknown(f"field of {first}", second, _names(_INNER[first])))
+    if second and first in _INNER and second not in _list_fields(_INNER[first]):
+        raise ConfigError(describe_unknown(f"field of {first}", second, _list_fields(_INNER[first])))
 
 
-def value_of(episode: Episode, field: str) -> Any:
-    """What an episode has at a dotted path; None where it has nothing. Keys may hold dots themselves.
+def get_field(episode: Episode, field: str) -> Any:
+    """The value at a dotted path, or None. Keys may contain dots.
 
     >>> from viewbox.records import Task
-    >>> value_of(Episode(Task("t1", metadata={"boxes": [[0, 1]]})), "task.metadata.boxes.0")
+    >>> get_field(Episode(Task("t1", metadata={"boxes": [[0, 1]]})), "task.metadata.boxes.0")
     (0, 1)
     """
     value: Any = episode
@@ -84,7 +85,7 @@ def value_of(episode: Episode, field: str) -> Any:
             value = value.get(part)
         elif isinstance(value, tuple):
             value = value[int(part)] if part.isdecimal() and int(part) < len(value) else None
-        elif isinstance(value, Record) and (part in _PROPERTIES or part in _names(type(value))):
+        elif isinstance(value, Record) and (part in _PROPERTIES or part in _list_fields(type(value))):
             value = getattr(value, part)
             value = value() if callable(value) else value
         else:
@@ -92,46 +93,46 @@ def value_of(episode: Episode, field: str) -> Any:
     return value
 
 
-def words(value: Any) -> str:
-    """A value as a filter writes it: text as it is, everything else as JSON."""
+def format_value(value: Any) -> str:
+    """Write a value as in a filter: text as it is, everything else as JSON."""
     return value if isinstance(value, str) else json.dumps(thaw(value), ensure_ascii=False)
 
 
-def _test(op: str, value: str) -> Callable[[Any], bool]:
+def _build_test(op: str, operand: str) -> Callable[[Any], bool]:
     if op == "~":
         try:
-            search = re.compile(value, re.IGNORECASE).search
+            search = re.compile(operand, re.IGNORECASE).search
         except re.error as error:
-            raise ConfigError(f"{value!r} is not a regular expression: {error}") from error
-        return lambda found: any(search(words(item)) is not None for item in _items(found))
+            raise ConfigError(f"{operand!r} is not a regular expression: {error}") from error
+        return lambda value: any(search(format_value(item)) is not None for item in _list_items(value))
     if op in _ORDER:
-        limit = _number(value)
+        limit = _parse_number(operand)
         if limit is None:
-            raise ConfigError(f"{op} compares numbers; given {value!r}")
+            raise ConfigError(f"{op} compares numbers; given {operand!r}")
         compare = _ORDER[op]
-        return lambda found: any(_is_number(item) and compare(item, limit) for item in _items(found))
-    allowed = [(text.strip(), _number(text)) for text in value.split("|")]
+        return lambda value: any(_is_number(item) and compare(item, limit) for item in _list_items(value))
+    allowed = [(text.strip(), _parse_number(text)) for text in operand.split("|")]
 
-    def equal(found: Any) -> bool:
-        return any(_equals(item, text, number) for item in _items(found) for text, number in allowed)
+    def is_equal(value: Any) -> bool:
+        return any(_is_equal(item, text, number) for item in _list_items(value) for text, number in allowed)
 
-    return (lambda found: not equal(found)) if op == "!=" else equal
-
-
-def _items(found: Any) -> list[Any]:
-    """The items of a list or set; any other value by itself, and so is an empty list."""
-    return list(found) if isinstance(found, tuple | frozenset | set) and found else [found]
+    return (lambda value: not is_equal(value)) if op == "!=" else is_equal
 
 
-def _equals(item: Any, text: str, number: float | None) -> bool:
-    return words(item) == text or (number is not None and _is_number(item) and item == number)
+def _list_items(value: Any) -> list[Any]:
+    """The items of a list or set. Any other value, and an empty list, counts as one item."""
+    return list(value) if isinstance(value, tuple | frozenset | set) and value else [value]
+
+
+def _is_equal(item: Any, text: str, number: float | None) -> bool:
+    return format_value(item) == text or (number is not None and _is_number(item) and item == number)
 
 
 def _is_number(item: Any) -> bool:
     return isinstance(item, int | float) and not isinstance(item, bool)
 
 
-def _number(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     try:
         number = float(text)
     except ValueError:

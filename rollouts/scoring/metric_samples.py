@@ -1,7 +1,7 @@
-"""What is kept of episodes for the metrics of their environment, and how often it is drawn from.
+"""The samples of an environment's metrics, and their bootstrap.
 
-viewbox's own metrics keep a few numbers of a pair of answer and reference; of a plain function of pairs the pairs are
-kept. A metric that costs much a drawing (average precision of very many boxes, a plain function) is drawn less often.
+viewbox's own metrics keep a few numbers of each pair of answer and reference; a plain function of pairs keeps the
+pairs. An expensive metric (average precision of very many boxes, a plain function) gets fewer bootstrap draws.
 """
 
 from array import array
@@ -12,24 +12,24 @@ import numpy as np
 
 from viewbox.errors import ConfigError
 from viewbox.rewards.metrics.base import Counted, Metric, Prepared, Repeated, Sums, by_group, ratio
-from viewbox.rollouts.scoring.bootstrap import Interval, ends
+from viewbox.rollouts.scoring.bootstrap import Interval, compute_interval
 
-FEWEST = 200  # drawings of a metric, however much one costs
-MOST_NUMBERS = 25_000_000  # that may be touched by all of them: about half a second
+MIN_DRAWS = 200  # of a metric, however expensive
+MAX_NUMBERS = 25_000_000  # processed by all draws of a metric: about half a second
 
 
 class EnvironmentMetrics:
-    """The metrics of episodes: those of a mapping, of an environment or its name, or of the one each episode names."""
+    """The metrics of episodes: from a mapping, an environment or its name; else those of each episode's environment."""
 
     def __init__(self, source: Any = None) -> None:
         self.source = source
-        self.problems: dict[str, str] = {}  # by environment that cannot be made
-        self._found: dict[str, Mapping[str, Metric]] = {}
+        self.problems: dict[str, str] = {}  # by the environment that cannot be created
+        self._by_name: dict[str, Mapping[str, Metric]] = {}
 
-    def of(self, environment: str) -> Mapping[str, Metric]:
-        """The metrics of an episode that names this environment.
+    def get_metrics(self, environment: str) -> Mapping[str, Metric]:
+        """The metrics of an episode of this environment.
 
-        >>> EnvironmentMetrics().of("nowhere"), EnvironmentMetrics({}).of("nowhere")
+        >>> EnvironmentMetrics().get_metrics("nowhere"), EnvironmentMetrics({}).get_metrics("nowhere")
         ({}, {})
         """
         if isinstance(self.source, Mapping):
@@ -37,11 +37,11 @@ class EnvironmentMetrics:
         if self.source is not None and not isinstance(self.source, str):
             return getattr(self.source, "metrics", {})
         name = self.source or environment
-        if name not in self._found:
-            self._found[name] = self._made(name) if name else {}
-        return self._found[name]
+        if name not in self._by_name:
+            self._by_name[name] = self._make_metrics(name) if name else {}
+        return self._by_name[name]
 
-    def _made(self, name: str) -> Mapping[str, Metric]:
+    def _make_metrics(self, name: str) -> Mapping[str, Metric]:
         from viewbox.envs import make
 
         try:
@@ -51,8 +51,8 @@ class EnvironmentMetrics:
             return {}
 
 
-class Kept:
-    """One metric, and what it needs of each episode."""
+class MetricSamples:
+    """A metric, and its rows: what it needs of each episode."""
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
@@ -64,7 +64,7 @@ class Kept:
         return len(self._rows)
 
     def add(self, episode: int, answer: Any, reference: Mapping[str, Any]) -> None:
-        """The pair of the episode of this number; an error is raised later, when figures are asked for."""
+        """Add the answer and reference of episode number `episode`. An error is raised later, by `prepare`."""
         if self._error is not None:
             return
         try:
@@ -75,8 +75,15 @@ class Kept:
             self._episodes.append(episode)
             self._rows.append(row)
 
-    def prepared(self, ranks: np.ndarray, tasks: np.ndarray) -> Prepared:
-        """Ready to be drawn from, in the order of `ranks`; `tasks` is each episode's task. Raises what `row` raised."""
+    def prepare(self, ranks: np.ndarray, tasks: np.ndarray) -> Prepared:
+        """Prepare the rows for the bootstrap.
+
+        Args:
+            ranks: the order of the rows, (episodes,).
+            tasks: the number of each episode's task, (episodes,).
+
+        Raises what the metric raised in `add`.
+        """
         if self._error is not None:
             raise self._error
         episodes = np.array(self._episodes, int)
@@ -89,31 +96,31 @@ class Kept:
         )
 
 
-class Drawn:
-    """A metric's figures as they are, and in every drawing. Raises what the metric raises."""
+class MetricBootstrap:
+    """A metric's figures of all episodes, and of every bootstrap draw. Raises what the metric raises."""
 
     def __init__(self, prepared: Prepared, tasks: int) -> None:
         self.prepared, self.tasks = prepared, tasks
         self.values = prepared.at(np.ones((1, tasks)))[0]
-        self._drawn = np.empty((0, len(self.values)))
-        self.most = max(FEWEST, MOST_NUMBERS // max(1, prepared.effort))  # drawings that are worth their time
+        self._draws = np.empty((0, len(self.values)))
+        self.max_draws = max(MIN_DRAWS, MAX_NUMBERS // max(1, prepared.effort))
 
-    def draw(self, drawings: Iterable[np.ndarray]) -> None:
-        """The figures of these drawings (`bootstrap.drawings`); a single task gives no interval."""
+    def draw(self, draws: Iterable[np.ndarray]) -> None:
+        """Compute the figures of `draws` (`bootstrap.draw_tasks`); a single task gives no interval."""
         if self.tasks > 1:
-            self._drawn = np.concatenate([self._drawn, *map(self.prepared.at, drawings)])
+            self._draws = np.concatenate([self._draws, *map(self.prepared.at, draws)])
 
-    def figures(self, prefix: str, count: int) -> dict[str, Interval]:
-        """Every figure that is defined, over `count` episodes, by its whole name."""
+    def compute_figures(self, prefix: str, count: int) -> dict[str, Interval]:
+        """Every defined figure, over `count` episodes, by its full name."""
         return {
-            prefix + name: Interval(float(value), *ends(column), count)
-            for name, value, column in zip(self.prepared.names, self.values, self._drawn.T, strict=True)
+            prefix + name: Interval(float(value), *compute_interval(column), count)
+            for name, value, column in zip(self.prepared.names, self.values, self._draws.T, strict=True)
             if not np.isnan(value)
         }
 
 
 class WellFormed(Counted):
-    """The share of replies that were not malformed, of "pairs" that count both."""
+    """The share of replies that were not malformed. Its "answer" holds the counts of one episode."""
 
     name = "well_formed"
 

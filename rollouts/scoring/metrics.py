@@ -1,4 +1,4 @@
-"""Rates and means over episodes: what training logs at every step, and what `summary.py` adds intervals to."""
+"""Rates and means over episodes. Training logs them at every step; `summary.py` adds intervals."""
 
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -11,36 +11,36 @@ RATES = ("tools/rate", "tools/calls", "episodes/turns", "episodes/malformed", "e
 NAMES = ("reward", *RATES, *(f"end/{reason}" for reason in END_REASONS))
 
 
-def episode_metrics(episodes: Sequence[Episode], reward: Any = None) -> dict[str, float]:
-    """Means over `episodes`, under the same names whatever happened in them.
+def compute_episode_metrics(episodes: Sequence[Episode], reward: Any = None) -> dict[str, float]:
+    """Compute means over `episodes`. The names do not depend on the episodes.
 
-    `reward` and `rewards/<component>/mean` (in [0, 1]); `tools/rate` (episodes with a call), `tools/calls` (of an
-    episode); `episodes/turns`, `episodes/malformed` and `episodes/truncated` (rates);
-    `replies/well_formed` (share of replies);
-    `tokens/sampled` (an episode); `end/<reason>` (rates).
+    `reward` and `rewards/<component>/mean` are in [0, 1]. `tools/rate` is the share of episodes with a tool call,
+    `tools/calls` the calls per episode. `episodes/turns` is the turns per episode; `episodes/malformed`,
+    `episodes/truncated` and `end/<reason>` are shares of episodes; `replies/well_formed` is a share of replies;
+    `tokens/sampled` is the tokens per episode.
 
     >>> from viewbox.records import Scores, Task
-    >>> found = episode_metrics([Episode(Task("a"), scores=Scores(0.5, {"label": 1.0}))])
-    >>> found["reward"], found["rewards/label/mean"], found["end/answered"]
+    >>> metrics = compute_episode_metrics([Episode(Task("a"), scores=Scores(0.5, {"label": 1.0}))])
+    >>> metrics["reward"], metrics["rewards/label/mean"], metrics["end/answered"]
     (0.5, 1.0, 1.0)
     """
     count = max(1, len(episodes))
-    values = [episode_values(episode) for episode in episodes]
+    values = [get_episode_values(episode) for episode in episodes]
     replies = max(1, sum(e.num_turns for e in episodes))
-    found = {
-        **{name: sum(one[name] or 0.0 for one in values) / count for name in NAMES},
+    metrics = {
+        **{name: sum(row[name] or 0.0 for row in values) / count for name in NAMES},
         "replies/well_formed": 1 - sum(e.info.get("malformed", 0) for e in episodes) / replies,
-        **take_counts(reward),  # of a judge: judge/calls, judge/cached, judge/unreachable, judge/unreadable
+        **take_counts(reward),  # an LLM judge: judge/calls, judge/cached, judge/unreachable, judge/unreadable
     }
-    for name in list(getattr(reward, "components", {})) or _components(episodes):
-        scored = [one.get(f"rewards/{name}/mean") for one in values]
+    for name in list(getattr(reward, "components", {})) or _list_components(episodes):
+        scored = [row.get(f"rewards/{name}/mean") for row in values]
         applying = [value for value in scored if value is not None]
-        found[f"rewards/{name}/mean"] = sum(applying) / len(applying) if applying else 0.0
-    return found
+        metrics[f"rewards/{name}/mean"] = sum(applying) / len(applying) if applying else 0.0
+    return metrics
 
 
-def episode_values(episode: Episode) -> dict[str, float | None]:
-    """What one episode adds to each mean, by `NAMES` and the components of its scores; None where it does not apply."""
+def get_episode_values(episode: Episode) -> dict[str, float | None]:
+    """The values of one episode, by `NAMES` and the components of its scores; None if one does not apply."""
     scores = episode.scores
     return {
         "reward": scores.total if scores else None,
@@ -55,5 +55,5 @@ def episode_values(episode: Episode) -> dict[str, float | None]:
     }
 
 
-def _components(episodes: Sequence[Episode]) -> list[str]:
+def _list_components(episodes: Sequence[Episode]) -> list[str]:
     return sorted({name for e in episodes if e.scores for name in e.scores.components})

@@ -1,4 +1,4 @@
-"""A function over many things at once, its results in their order: for scoring with rewards that wait."""
+"""An ordered parallel map over threads, for rewards that wait for a network."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -10,16 +10,16 @@ from typing import TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-AHEAD = 2  # times the threads: so many results are waited for or kept
+AHEAD = 2  # pending results per thread
 
 
-def in_order(function: Callable[[T], R], items: Iterable[T], *, threads: int) -> Iterator[R]:
-    """`map(function, items)` in that many threads; with one, it is just that.
+def map_in_order(function: Callable[[T], R], items: Iterable[T], *, threads: int) -> Iterator[R]:
+    """Like `map(function, items)`, but in `threads` threads; results come in the order of `items`.
 
-    `items` is read in the caller's thread and only as far ahead as needed. The first exception, in the order of
-    `items`, is raised. The threads are daemons, so that an interrupted program need not wait for them.
+    `items` is read in the caller's thread, and only as far ahead as needed. The first exception, in the order of
+    `items`, is raised. The threads are daemons: an interrupted program does not wait for them.
 
-    >>> list(in_order(str, range(5), threads=3))
+    >>> list(map_in_order(str, range(5), threads=3))
     ['0', '1', '2', '3', '4']
     """
     if threads < 2:
@@ -27,7 +27,7 @@ def in_order(function: Callable[[T], R], items: Iterable[T], *, threads: int) ->
         return
     jobs: SimpleQueue[tuple[Future[R], T] | None] = SimpleQueue()
     for _ in range(threads):
-        Thread(target=_work, args=(function, jobs), daemon=True, name="viewbox-scoring").start()
+        Thread(target=_run_jobs, args=(function, jobs), daemon=True, name="viewbox-scoring").start()
     waiting: deque[Future[R]] = deque()
     try:
         for item in items:
@@ -45,12 +45,12 @@ def in_order(function: Callable[[T], R], items: Iterable[T], *, threads: int) ->
             jobs.put(None)
 
 
-def _work(function: Callable[[T], R], jobs: "SimpleQueue[tuple[Future[R], T] | None]") -> None:
+def _run_jobs(function: Callable[[T], R], jobs: "SimpleQueue[tuple[Future[R], T] | None]") -> None:
     while (job := jobs.get()) is not None:
         future, item = job
         if not future.set_running_or_notify_cancel():
             continue
         try:
             future.set_result(function(item))
-        except BaseException as error:  # raised where the result is read
+        except BaseException as error:  # the caller raises it
             future.set_exception(error)

@@ -1,10 +1,10 @@
-"""Offline scoring: saved episodes judged again, with the reward of their environment or one written today.
+"""Scores saved episodes again, with the reward of their environment or with a new one.
 
-    report = score("runs/mine", reward="reward.yaml", where=["end_reason=answered"])
+    report = score_run("runs/mine", reward="reward.yaml", where=["end_reason=answered"])
     report.total.change.mean
 
-Needs no model and no torch. Episodes are read one at a time and only their numbers are kept; token files are not
-opened. The new scores go into a column beside the stored ones (`columns.py`), never over them.
+Needs no model and no torch. Episodes are read one at a time, and only their numbers are kept; token files are not
+opened. The new scores become a column beside the stored ones (`columns.py`), which are never changed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from viewbox import __version__
 from viewbox.errors import ConfigError, StoreError
@@ -20,21 +20,21 @@ from viewbox.records import Episode, Scores
 from viewbox.rewards.combined import refusals
 from viewbox.rewards.remote import take_counts, threads_for
 from viewbox.rollouts.scoring import filters
-from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval, Samples
-from viewbox.rollouts.scoring.data_policy import leave_to_judge, named_in
-from viewbox.rollouts.scoring.parallel import in_order
-from viewbox.rollouts.scoring.reward_source import judge_of
-from viewbox.rollouts.scoring.summary import Tally
-from viewbox.rollouts.store import columns
+from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval, TaskSamples
+from viewbox.rollouts.scoring.data_policy import build_sharing_check, read_environment_name
+from viewbox.rollouts.scoring.parallel import map_in_order
+from viewbox.rollouts.scoring.reward_source import find_reward
+from viewbox.rollouts.scoring.summary import EpisodeTally
+from viewbox.rollouts.store.columns import ScoreColumnWriter
 from viewbox.rollouts.store.reader import LINES, EpisodeReader, load
 
-TOTAL = ""  # the total's place among the components
-MOST_GROUPS = 100
+TOTAL = ""  # the name under which the total stands among the components
+MAX_GROUPS = 100
 
 
 @dataclass(frozen=True)
-class Row:
-    """One component, or the total: over `episodes` it applies to, as stored, as scored now, and the paired change."""
+class ScoreChange:
+    """A component, or the total, over the `episodes` it applies to: as stored, as scored now, and the paired change."""
 
     episodes: int
     stored: Interval | None
@@ -43,18 +43,18 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Group:
-    """The total of the episodes that have one value of the field asked for."""
+class EpisodeGroup:
+    """The total of the episodes with one value of the field given as `group_by`."""
 
     value: str
     episodes: int
     tasks: int
-    total: Row
+    total: ScoreChange
 
 
 @dataclass(frozen=True)
-class Failure:
-    """The first thing a reward did wrong."""
+class RewardFailure:
+    """The first failure of a reward: the episode's line and task, and the error."""
 
     line: int
     task: str
@@ -62,8 +62,8 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Report:
-    """What scoring found. `column` is the file written, if any; `unreadable` says by line why (of the first 100)."""
+class ScoreReport:
+    """The result of `score_run`. `column` is the file written, if any; `unreadable` gives reasons by line number."""
 
     run: str
     file: str
@@ -75,25 +75,33 @@ class Report:
     tasks: int
     resamples: int
     seed: int
-    total: Row
-    components: dict[str, Row]
-    groups: tuple[Group, ...] = ()
+    total: ScoreChange
+    components: dict[str, ScoreChange]
+    groups: tuple[EpisodeGroup, ...] = ()
     group_by: str | None = None
     skipped: int = 0
     unreadable: dict[int, str] = field(default_factory=dict)
     failures: int = 0
-    first_failure: Failure | None = None
-    counts: dict[str, float] = field(default_factory=dict)  # what the reward counted: `judge/calls`, …
-    metrics: dict[str, Interval] = field(default_factory=dict)  # rates, and what the environment declares
-    fewer: dict[str, int] = field(default_factory=dict)  # drawings of the metrics that have fewer than `resamples`
-    problems: tuple[str, ...] = ()  # why there are no metrics of an environment, or not all
+    first_failure: RewardFailure | None = None
+    counts: dict[str, float] = field(default_factory=dict)  # counted by the reward: `judge/calls`, …
+    metrics: dict[str, Interval] = field(default_factory=dict)  # rates, and the environment's own metrics
+    fewer: dict[str, int] = field(default_factory=dict)  # draws of the metrics that have fewer than `resamples`
+    problems: tuple[str, ...] = ()  # why metrics of an environment are missing
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The report as JSON values, for `--json`."""
         return {**asdict(self), "confidence": CONFIDENCE, "viewbox": __version__}
 
 
-def score(
+class _ScoredEpisode(NamedTuple):
+    line: int
+    crc: int
+    episode: Episode
+    scores: Scores
+    problems: list[str]
+
+
+def score_run(
     run: str | Path,
     *,
     reward: Any = None,
@@ -104,89 +112,100 @@ def score(
     write: bool = True,
     resamples: int = 1000,
     seed: int = 0,
-) -> Report:
-    """Scores the episodes in `run` (a run folder, or a folder of episodes) that meet every condition of `where`.
+) -> ScoreReport:
+    """Score saved episodes again. A reward that raises counts 0 for that episode and is reported.
 
-    `reward` is a reward object, a function of (answer, reference), a YAML file, an import path, or None: the
-    environment's own. A reward that raises counts 0 for that episode and is reported. With `write` the scores become
-    the column `name` (default: the reward's name), which `load(run, scores=name)` reads; an existing one is replaced
-    with `replace` only. Intervals are of `resamples` bootstrap draws over tasks (`bootstrap.py`); 0: none.
-    Raises `ConfigError` and `StoreError`; a line that cannot be read is skipped and reported.
+    Args:
+        run: a run folder, or a folder of episodes. A line that cannot be read is skipped and reported.
+        reward: a reward object, a function of (answer, reference), a YAML file, an import path, or None for the
+            environment's own.
+        where: filters (`filters.py`); only episodes that meet all of them are scored.
+        group_by: a field; the total is also reported for each of its values.
+        name: the name of the new column, which `load(run, scores=name)` reads. Default: the reward's name.
+        replace: replace an existing column of that name.
+        write: store the scores as a column.
+        resamples: bootstrap draws over tasks for the intervals (`bootstrap.py`); 0: no intervals.
+        seed: of the bootstrap.
+
+    Raises:
+        ConfigError: an argument is not allowed, or no episode meets the filters.
+        StoreError: there are no episodes.
     """
-    conditions = [filters.where(text) for text in where]
+    conditions = [filters.parse_filter(text) for text in where]
     if group_by is not None:
         filters.check_field(group_by)
     episodes = load(run, errors="skip")
-    judge = judge_of(reward, Path(run), episodes.folder)
-    name = judge.name if name is None else name
-    tally, others = _Tally(group_by), Tally(named_in(Path(run), episodes.folder), scores=False)
+    source = find_reward(reward, Path(run), episodes.folder)
+    name = source.name if name is None else name
+    collector = _ScoreCollector(group_by)
+    tally = EpisodeTally(read_environment_name(Path(run), episodes.folder), scores=False)
     written = datetime.now(UTC).isoformat(timespec="seconds")
-    about = {"viewbox": __version__, "written": written, "reward": judge.about, "where": list(where)}
-    column = columns.ScoreColumnWriter(episodes.folder, name, about, replace=replace) if write else None
-    may_leave = leave_to_judge(judge.reward, Path(run), episodes.folder)
+    about = {"viewbox": __version__, "written": written, "reward": source.about, "where": list(where)}
+    column = ScoreColumnWriter(episodes.folder, name, about, replace=replace) if write else None
+    check_sharing = build_sharing_check(source.reward, Path(run), episodes.folder)
 
-    def wanted() -> Iterator[tuple[int, int, Episode]]:
+    def select_episodes() -> Iterator[tuple[int, int, Episode]]:
         for episode in episodes:
             if all(condition(episode) for condition in conditions):
-                may_leave(episode)
+                check_sharing(episode)
                 yield episodes.line, episodes.crc, episode
 
-    def judged(found: tuple[int, int, Episode]) -> tuple[int, int, Episode, Scores, list[str]]:
-        with refusals() as refused:
-            return *found, judge.score(found[2]), refused
+    def score_episode(selected: tuple[int, int, Episode]) -> _ScoredEpisode:
+        with refusals() as problems:
+            return _ScoredEpisode(*selected, source.score(selected[2]), problems)
 
-    take_counts(judge.reward)  # those of earlier scoring are not of this
+    take_counts(source.reward)  # discard the counts of earlier scoring
     with column or nullcontext():
-        for line, crc, episode, scores, refused in in_order(judged, wanted(), threads=threads_for(judge.reward)):
-            if refused:
-                tally.fail(line, episode.task.id, refused[0])
-            tally.add(episode, scores)
-            others.add(episode)
+        for scored in map_in_order(score_episode, select_episodes(), threads=threads_for(source.reward)):
+            if scored.problems:
+                collector.add_failure(scored.line, scored.episode.task.id, scored.problems[0])
+            collector.add(scored.episode, scored.scores)
+            tally.add(scored.episode)
             if column is not None:
-                column.add(line, crc, episode.task.id, scores)
-        if not tally.all.rows:
-            raise _nothing(episodes, where)
-    total, components = tally.rows(tally.all, resamples, seed)
-    summary = others.summary(resamples, seed=seed)
-    return Report(
+                column.add(scored.line, scored.crc, scored.episode.task.id, scored.scores)
+        if not collector.samples.rows:
+            raise _explain_empty(episodes, where)
+    total, components = collector.compare_scores(collector.samples, resamples, seed)
+    summary = tally.summarize(resamples, seed=seed)
+    return ScoreReport(
         run=str(run),
         file=str(episodes.folder / LINES),
         name=name,
-        reward=judge.about,
+        reward=source.about,
         where=tuple(where),
         column=None if column is None else str(column.path),
-        episodes=tally.all.rows,
-        tasks=tally.all.tasks,
+        episodes=collector.samples.rows,
+        tasks=collector.samples.tasks,
         resamples=resamples,
         seed=seed,
         total=total,
         components=components,
-        groups=tally.group_rows(resamples, seed),
+        groups=collector.compare_groups(resamples, seed),
         group_by=group_by,
         skipped=episodes.skipped,
         unreadable=episodes.unreadable,
-        failures=tally.failures,
-        first_failure=tally.first_failure,
-        counts=take_counts(judge.reward),
+        failures=collector.failures,
+        first_failure=collector.first_failure,
+        counts=take_counts(source.reward),
         metrics=summary.figures,
         fewer=summary.fewer,
         problems=summary.problems,
     )
 
 
-class _Tally:
-    """The numbers of the episodes scored so far, in all and by group."""
+class _ScoreCollector:
+    """Collects the stored and new scores of episodes, of all and by group."""
 
     def __init__(self, group_by: str | None) -> None:
         self.group_by = group_by
-        self.all = Samples()
-        self.groups: dict[str, Samples] = {}
+        self.samples = TaskSamples()
+        self.groups: dict[str, TaskSamples] = {}
         self.failures = 0
-        self.first_failure: Failure | None = None
+        self.first_failure: RewardFailure | None = None
 
-    def fail(self, line: int, task: str, error: str) -> None:
+    def add_failure(self, line: int, task: str, error: str) -> None:
         self.failures += 1
-        self.first_failure = self.first_failure or Failure(line, task, error)
+        self.first_failure = self.first_failure or RewardFailure(line, task, error)
 
     def add(self, episode: Episode, scores: Scores) -> None:
         values = {f"new/{part}": value for part, value in ((TOTAL, scores.total), *scores.components.items())}
@@ -194,42 +213,45 @@ class _Tally:
         if stored is not None:
             values[f"stored/{TOTAL}"] = stored.total
             values |= {f"stored/{part}": value for part, value in stored.components.items()}
-        self.all.add(episode.task.id, values)
+        self.samples.add(episode.task.id, values)
         if self.group_by is not None:
-            group = filters.words(filters.value_of(episode, self.group_by))
-            if group not in self.groups and len(self.groups) == MOST_GROUPS:
-                raise ConfigError(f"--group-by {self.group_by}: more than {MOST_GROUPS} values; choose another field")
+            group = filters.format_value(filters.get_field(episode, self.group_by))
+            if group not in self.groups and len(self.groups) == MAX_GROUPS:
+                raise ConfigError(f"--group-by {self.group_by}: more than {MAX_GROUPS} values; choose another field")
             totals = {key: values[key] for key in (f"new/{TOTAL}", f"stored/{TOTAL}") if key in values}
-            self.groups.setdefault(group, Samples()).add(episode.task.id, totals)
+            self.groups.setdefault(group, TaskSamples()).add(episode.task.id, totals)
 
-    def rows(self, samples: Samples, resamples: int, seed: int) -> tuple[Row, dict[str, Row]]:
-        """The total and every component, those scored now first."""
-        names = samples.names()
+    def compare_scores(
+        self, samples: TaskSamples, resamples: int, seed: int
+    ) -> tuple[ScoreChange, dict[str, ScoreChange]]:
+        """The total and every component; components of the new scores come first."""
+        names = samples.get_names()
         parts = list(dict.fromkeys(key.partition("/")[2] for key in sorted(names, key=lambda key: key[:3] != "new")))
         both = [part for part in parts if {f"new/{part}", f"stored/{part}"} <= set(names)]
-        found = samples.intervals(
+        intervals = samples.compute_intervals(
             resamples, seed=seed, differences={f"change/{part}": (f"new/{part}", f"stored/{part}") for part in both}
         )
-        rows = {part: _row(found, part) for part in parts}
-        return rows.pop(TOTAL), rows
+        changes = {part: _build_change(intervals, part) for part in parts}
+        return changes.pop(TOTAL), changes
 
-    def group_rows(self, resamples: int, seed: int) -> tuple[Group, ...]:
+    def compare_groups(self, resamples: int, seed: int) -> tuple[EpisodeGroup, ...]:
         return tuple(
-            Group(value, samples.rows, samples.tasks, self.rows(samples, resamples, seed)[0])
+            EpisodeGroup(value, samples.rows, samples.tasks, self.compare_scores(samples, resamples, seed)[0])
             for value, samples in sorted(self.groups.items())
         )
 
 
-def _row(found: Mapping[str, Interval], part: str) -> Row:
-    new, stored = found.get(f"new/{part}"), found.get(f"stored/{part}")
+def _build_change(intervals: Mapping[str, Interval], part: str) -> ScoreChange:
+    new, stored = intervals.get(f"new/{part}"), intervals.get(f"stored/{part}")
     main = new or stored
-    return Row(main.count if main else 0, stored, new, found.get(f"change/{part}"))
+    return ScoreChange(main.count if main else 0, stored, new, intervals.get(f"change/{part}"))
 
 
-def _nothing(episodes: EpisodeReader, where: Sequence[str]) -> Exception:
+def _explain_empty(episodes: EpisodeReader, where: Sequence[str]) -> ConfigError | StoreError:
+    """The error if no episode was scored."""
     file = episodes.folder / LINES
     if where:
         return ConfigError(f"{file}: no episode meets --where {' and '.join(map(repr, where))}")
-    why = next((f"; line {line}: {why}" for line, why in episodes.unreadable.items()), "")
-    lost = f" ({episodes.skipped} lines cannot be read{why})" if episodes.skipped else ""
+    reason = next((f"; line {line}: {reason}" for line, reason in episodes.unreadable.items()), "")
+    lost = f" ({episodes.skipped} lines cannot be read{reason})" if episodes.skipped else ""
     return StoreError(f"{file}: holds no episodes{lost}")

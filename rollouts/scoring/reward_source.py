@@ -1,6 +1,6 @@
-"""With which reward saved episodes are judged: one that is given, or their environment's own. No model is needed.
+"""Finds the reward for saved episodes: the one that is given, or the environment's own. Needs no model.
 
-Whatever is chosen, the number is the one the environment gives while it plays (`BaseMultiTurnEnv.score`).
+Either way, the scores equal those that the environment gives during play (`BaseMultiTurnEnv.score`).
 """
 
 from collections.abc import Callable, Mapping
@@ -9,19 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from viewbox.configs import yaml_reader
+from viewbox.envs import make
+from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, Scores
 from viewbox.rewards import build, guarded
 from viewbox.rewards.imported import imported
+from viewbox.rollouts.store.run_folder import read_config
 
 OWN = "own"
 
 
 @dataclass(frozen=True)
-class Judge:
-    """`score` gives an episode's scores; `name` is short, and `about` says for the record what the reward is.
+class RewardSource:
+    """A reward for saved episodes.
 
-    `reward` is what `score` asks; None where every episode's environment has its own.
+    `score` gives an episode's scores; `name` is short; `about` describes the reward in the header of a score column.
+    `reward` is the reward itself, or None if each episode is scored by its own environment.
     """
 
     name: str
@@ -30,80 +34,83 @@ class Judge:
     reward: Any = None
 
 
-def judge_of(reward: Any, run: Path, folder: Path) -> Judge:
-    """The judge for a reward: an object or function, a YAML file, an import path, or None for the environment's own.
+def find_reward(reward: Any, run: Path, folder: Path) -> RewardSource:
+    """Find the reward that scores the episodes of a run.
 
-    `run` is what the user named and `folder` the folder of episodes in it. Raises `ConfigError`.
+    Args:
+        reward: an object or function, a YAML file, an import path, or None for the environment's own.
+        run: what the user named.
+        folder: the folder of episodes in it.
 
-    >>> judge = judge_of("viewbox.rewards:ExactMatchReward", Path("."), Path("."))
-    >>> judge.name, judge.about
+    Raises:
+        ConfigError: the reward or the environment cannot be made.
+
+    >>> source = find_reward("viewbox.rewards:ExactMatchReward", Path("."), Path("."))
+    >>> source.name, source.about
     ('exact_match', 'viewbox.rewards:ExactMatchReward')
     """
     if reward is None:
-        return _own(run, folder)
+        return _find_own_reward(run, folder)
     if not isinstance(reward, str | Path):
-        return _judge(reward, repr(reward)[:1000])
+        return _build_source(reward, repr(reward)[:1000])
     if str(reward).endswith((".yaml", ".yml")):
-        spec = _spec(Path(reward))
-        return _judge(build(spec), spec, Path(reward).stem)
+        spec = _read_spec(Path(reward))
+        return _build_source(build(spec), spec, Path(reward).stem)
     if ":" in str(reward):
-        return _judge(imported(str(reward)), str(reward))
+        return _build_source(imported(str(reward)), str(reward))
     raise ConfigError(
         f"reward {str(reward)!r}: allowed: a file reward.yaml, package.module:name or path/to/file.py:name"
     )
 
 
-def _judge(reward: Any, about: Any, name: str = "") -> Judge:
+def _build_source(reward: Any, about: Any, name: str = "") -> RewardSource:
     combined = guarded(reward)
 
     def score(episode: Episode) -> Scores:
         total, parts = combined.score(episode.answer, episode.task.reference, episode)
         return Scores(0.0 if total is None else total, parts)
 
-    return Judge(name or combined.name, about, score, combined)
+    return RewardSource(name or combined.name, about, score, combined)
 
 
-def _spec(path: Path) -> Any:
-    """The reward in a file that holds nothing else, or in the section `reward` of a whole config."""
+def _read_spec(path: Path) -> Any:
+    """The reward in a file: all of it, or the section `reward` of a whole config."""
     values = yaml_reader.read(path).values
     if isinstance(values, Mapping) and "type" not in values and values.get("reward") is not None:
         return values["reward"]
     if isinstance(values, Mapping) and "env" in values:
-        raise ConfigError(f"{path}: has no section `reward`; without --reward the environment's own is used")
+        raise ConfigError(f"{path}: has no section `reward`; leave out --reward to use the environment's own")
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{path}: holds no reward; allowed: a mapping with `type`, or a config with `reward`")
+        raise ConfigError(f"{path}: does not hold a reward; allowed: a mapping with `type`, or a config with `reward`")
     return values
 
 
-def _own(run: Path, folder: Path) -> Judge:
-    """The run's reward, else that of its environment with the run's settings, else of the one the episodes name."""
-    path = next((path for path in (run / "config.yaml", folder.parent / "config.yaml") if path.is_file()), None)
-    config = yaml_reader.read(path).values if path else None
-    if isinstance(config, Mapping) and config.get("reward") is not None:
+def _find_own_reward(run: Path, folder: Path) -> RewardSource:
+    """The reward in the run's config, else that of its environment there, else those of the episodes' environments."""
+    path, config = read_config(run, folder)
+    if config.get("reward") is not None:
         try:
-            return _judge(build(config["reward"]), config["reward"], OWN)
+            return _build_source(build(config["reward"]), config["reward"], OWN)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
-    env = config.get("env") if isinstance(config, Mapping) else None
-    if isinstance(env, Mapping) and "name" in env:
-        settings = {key: value for key, value in env.items() if key not in ("name", "eval")}
-        made_env = _environment(env["name"], settings, str(path))
-        return Judge(OWN, {"environment": dict(env)}, made_env.score, made_env.reward)
-    made: dict[str, Any] = {}
+    section = config.get("env")
+    if isinstance(section, Mapping) and "name" in section:
+        settings = {key: value for key, value in section.items() if key not in ("name", "eval")}
+        env = _make_environment(section["name"], settings, str(path))
+        return RewardSource(OWN, {"environment": dict(section)}, env.score, env.reward)
+    environments: dict[str, BaseMultiTurnEnv] = {}
 
     def score(episode: Episode) -> Scores:
         name = episode.environment
-        if name not in made:
-            made[name] = _environment(name, {}, f"the episode of task {episode.task.id!r}")
-        return made[name].score(episode)
+        if name not in environments:
+            environments[name] = _make_environment(name, {}, f"the episode of task {episode.task.id!r}")
+        return environments[name].score(episode)
 
-    return Judge(OWN, {"environment": "as the episodes name it"}, score)
+    return RewardSource(OWN, {"environment": "as the episodes name it"}, score)
 
 
-def _environment(name: str, settings: Mapping[str, Any], source: str) -> Any:
-    from viewbox import make
-
+def _make_environment(name: str, settings: Mapping[str, Any], origin: str) -> BaseMultiTurnEnv:
     try:
         return make(name, **settings)
     except ConfigError as error:
-        raise ConfigError(f"{source}: {error}; or give the reward with --reward") from error
+        raise ConfigError(f"{origin}: {error}; or give the reward with --reward") from error

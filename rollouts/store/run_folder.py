@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from viewbox.configs import yaml_reader
 from viewbox.errors import ConfigError
 from viewbox.files import lock_file
 
@@ -67,6 +68,21 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     """Write the resolved config and the versions."""
     (folder / "config.yaml").write_text(yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
     (folder / "versions.json").write_text(json.dumps(get_versions(), indent=2) + "\n")
+
+
+def read_config(run: Path, episodes: Path) -> tuple[Path | None, Mapping[str, Any]]:
+    """The config.yaml of a run and its values; (None, {}) if there is none.
+
+    Args:
+        run: what the user named: the run's folder, or its folder of episodes.
+        episodes: the folder of its episodes.
+    """
+    for folder in (run, episodes.parent):
+        path = folder / "config.yaml"
+        if path.is_file():
+            values = yaml_reader.read(path).values
+            return path, values if isinstance(values, Mapping) else {}
+    return None, {}
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

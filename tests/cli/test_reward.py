@@ -207,7 +207,7 @@ def test_a_number_beyond_the_episodes_says_how_many_there_are(viewbox, reward, r
     ("text", "problem"),
     [
         ("{type: iuo}", "unknown reward 'iuo'"),
-        ("[1, 2]", "holds no reward"),
+        ("[1, 2]", "does not hold a reward"),
         ("type: combined\ncomponents: {a: {type: exact_match, weight: 1, needs: {b: 1}}}", "unknown component 'b'"),
     ],
 )

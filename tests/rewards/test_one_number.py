@@ -21,7 +21,7 @@ from viewbox.rewards import (
     ToolUseReward,
     build,
 )
-from viewbox.rollouts.scoring.rescore import score
+from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 
@@ -118,7 +118,7 @@ def test_offline_scoring_gives_the_number_of_play_from_yaml_and_from_python(epis
             writer.append(episode)
     (tmp_path / "reward.yaml").write_text(YAML)
     for reward, name in ((PYTHON, "python"), (str(tmp_path / "reward.yaml"), "yaml")):
-        score(tmp_path / "run", reward=reward, name=name, resamples=0)
+        score_run(tmp_path / "run", reward=reward, name=name, resamples=0)
         again = [episode.scores for episode in load(tmp_path / "run", scores=name)]
         assert again == [episode.scores for episode in episodes]
 

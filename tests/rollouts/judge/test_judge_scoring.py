@@ -13,8 +13,8 @@ from viewbox.cli import app as cli
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, Task
 from viewbox.rewards import build, guarded
-from viewbox.rollouts.scoring.metrics import episode_metrics
-from viewbox.rollouts.scoring.rescore import score
+from viewbox.rollouts.scoring.metrics import compute_episode_metrics
+from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 
@@ -52,7 +52,7 @@ def totals(folder, name):
 
 def test_every_episode_gets_its_own_score_in_its_own_line(store):
     with serving(by_its_number) as server:
-        report = score(store, reward=judge_at(server.url), name="judged", resamples=0)
+        report = score_run(store, reward=judge_at(server.url), name="judged", resamples=0)
     assert totals(store, "judged") == [number / 100 for number in range(COUNT)]
     assert report.total.new.count == COUNT
 
@@ -65,7 +65,7 @@ def test_as_many_episodes_are_judged_at_once_as_the_judge_allows(store):
         status(200, says('{"score": 1}'))(handler)
 
     with serving(scripted(waiting)) as server:
-        report = score(store, reward=judge_at(server.url, concurrency=4), write=False, resamples=0)
+        report = score_run(store, reward=judge_at(server.url, concurrency=4), write=False, resamples=0)
     assert report.total.new.mean == 1.0
     assert report.counts["judge/unreachable"] == 0
 
@@ -77,7 +77,7 @@ def test_the_report_counts_what_the_judge_did(store):
     with serving(third_fails) as server:
         judge = judge_at(server.url)
         judge(made(0).answer, made(0).task.reference)  # of an earlier scoring
-        report = score(store, reward=judge, write=False, resamples=0)
+        report = score_run(store, reward=judge, write=False, resamples=0)
     assert report.counts == {
         "judge/calls": 24.0,
         "judge/cached": 0.0,
@@ -89,10 +89,10 @@ def test_the_report_counts_what_the_judge_did(store):
 def test_scoring_again_asks_nothing(store, tmp_path):
     with serving(by_its_number) as server:
         judge = judge_at(server.url, cache=str(tmp_path / "kept"))
-        score(store, reward=judge, name="first", resamples=0)
+        score_run(store, reward=judge, name="first", resamples=0)
         asked = len(server.asked)
         again = judge_at(server.url, cache=str(tmp_path / "kept"))
-        report = score(store, reward=again, name="second", resamples=0)
+        report = score_run(store, reward=again, name="second", resamples=0)
         assert len(server.asked) == asked == COUNT
     assert totals(store, "first") == totals(store, "second")
     assert report.counts["judge/cached"] == COUNT
@@ -101,7 +101,7 @@ def test_scoring_again_asks_nothing(store, tmp_path):
 def test_offline_the_number_is_that_of_the_reward_called_directly(store):
     with serving(by_its_number) as server:
         judge = judge_at(server.url)
-        score(store, reward=judge, name="judged", resamples=0)
+        score_run(store, reward=judge, name="judged", resamples=0)
         direct = [guarded(judge).score(one.answer, one.task.reference, one)[0] for one in load(store)]
     assert totals(store, "judged") == direct
 
@@ -126,7 +126,7 @@ def test_a_reward_that_raises_in_a_thread_is_reported_with_its_line(store):
                 raise ValueError("broken")
             return 1.0
 
-    report = score(store, reward=Breaks(), write=False, resamples=0)
+    report = score_run(store, reward=Breaks(), write=False, resamples=0)
     assert report.failures == 1
     assert (report.first_failure.line, report.first_failure.task) == (6, "t5")
 
@@ -135,8 +135,8 @@ def test_metrics_of_episodes_show_what_the_judge_did_since_they_were_last_asked_
     with serving(by_its_number) as server:
         judge = guarded(judge_at(server.url))
         judge.score(made(1).answer, made(1).task.reference)
-        assert episode_metrics([made(1)], judge)["judge/calls"] == 1.0
-        assert episode_metrics([made(1)], judge)["judge/calls"] == 0.0
+        assert compute_episode_metrics([made(1)], judge)["judge/calls"] == 1.0
+        assert compute_episode_metrics([made(1)], judge)["judge/calls"] == 0.0
 
 
 # ---------------------------------------------------------------------- data that must stay
@@ -174,34 +174,34 @@ def run(tmp_path, monkeypatch):
 
 def test_episodes_of_a_restricted_environment_are_shown_to_no_judge_elsewhere(run):
     with pytest.raises(ConfigError, match="its data are restricted and do not leave this machine"):
-        score(run(True), reward=judge_at(REMOTE), write=False)
+        score_run(run(True), reward=judge_at(REMOTE), write=False)
 
 
 def test_nothing_is_written_when_they_are_refused(run):
     folder = run(True)
     before = [path for path in folder.rglob("*") if path.is_file()]
     with pytest.raises(ConfigError):
-        score(folder, reward=judge_at(REMOTE), name="judged")
+        score_run(folder, reward=judge_at(REMOTE), name="judged")
     assert [path for path in folder.rglob("*") if path.is_file()] == before
 
 
 def test_a_judge_on_this_machine_may_see_them(run):
     with serving(by_its_number) as server:
-        assert score(run(True), reward=judge_at(server.url), write=False, resamples=0).counts["judge/calls"] == 1
+        assert score_run(run(True), reward=judge_at(server.url), write=False, resamples=0).counts["judge/calls"] == 1
 
 
 def test_those_of_an_open_environment_may_be_sent(run):
-    report = score(run(False), reward=judge_at(REMOTE, time_limit=5), write=False, resamples=0)
+    report = score_run(run(False), reward=judge_at(REMOTE, time_limit=5), write=False, resamples=0)
     assert report.counts["judge/calls"] == 1
 
 
 def test_episodes_of_an_environment_that_cannot_be_found_stay(run):
     with pytest.raises(ConfigError, match="gone:Scans: this environment cannot be made"):
-        score(run(True, name="gone:Scans"), reward=judge_at(REMOTE), write=False)
+        score_run(run(True, name="gone:Scans"), reward=judge_at(REMOTE), write=False)
 
 
 def test_without_a_config_the_environment_that_the_episode_names_decides(tmp_path):
     with EpisodeWriter(tmp_path / "store") as writer:
         writer.append(replace(made(0), environment="nobody_knows"))
     with pytest.raises(ConfigError, match="nobody_knows: this environment cannot be made"):
-        score(tmp_path / "store", reward=judge_at(REMOTE), write=False)
+        score_run(tmp_path / "store", reward=judge_at(REMOTE), write=False)

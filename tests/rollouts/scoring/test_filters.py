@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
-from viewbox.rollouts.scoring.filters import value_of, where
+from viewbox.rollouts.scoring.filters import get_field, parse_filter
 
 EPISODE = Episode(
     Task("t1", metadata={"seed": 3, "site": {"name": "Süd|West"}, "boxes": [[0, 1], [2, 3]], "empty": []}),
@@ -60,7 +60,7 @@ NO_ANSWER = Episode(Task("t2"), end_reason="malformed", truncated=True)
     ],
 )
 def test_what_an_episode_has_is_found(text):
-    assert where(text)(EPISODE)
+    assert parse_filter(text)(EPISODE)
 
 
 @pytest.mark.parametrize(
@@ -81,27 +81,27 @@ def test_what_an_episode_has_is_found(text):
     ],
 )
 def test_what_an_episode_has_not_is_not_found(text):
-    assert not where(text)(EPISODE)
+    assert not parse_filter(text)(EPISODE)
 
 
 def test_a_missing_answer_is_null_and_neither_greater_nor_less():
-    assert where("answer=null")(NO_ANSWER)
-    assert where("answer.label=null")(NO_ANSWER)
-    assert not where("answer.size_mm>0")(NO_ANSWER)
-    assert not where("answer.size_mm<=0")(NO_ANSWER)
-    assert where("scores.total=null")(NO_ANSWER)
+    assert parse_filter("answer=null")(NO_ANSWER)
+    assert parse_filter("answer.label=null")(NO_ANSWER)
+    assert not parse_filter("answer.size_mm>0")(NO_ANSWER)
+    assert not parse_filter("answer.size_mm<=0")(NO_ANSWER)
+    assert parse_filter("scores.total=null")(NO_ANSWER)
 
 
 @given(st.text(st.characters(exclude_characters="|", exclude_categories=["Cs"]), max_size=20))
 def test_any_text_is_found_by_itself(text):
     episode = Episode(Task("t", metadata={"x": text}))
-    assert where(f"task.metadata.x=={text}")(episode) == (text == text.strip())
+    assert parse_filter(f"task.metadata.x=={text}")(episode) == (text == text.strip())
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False))
 def test_numbers_are_compared_as_numbers(value, limit):
     episode = Episode(Task("t", metadata={"x": value}))
-    found = {op: where(f"task.metadata.x{op}{limit!r}")(episode) for op in (">", ">=", "<", "<=", "=", "!=")}
+    found = {op: parse_filter(f"task.metadata.x{op}{limit!r}")(episode) for op in (">", ">=", "<", "<=", "=", "!=")}
     assert found == {
         ">": value > limit,
         ">=": value >= limit,
@@ -115,7 +115,7 @@ def test_numbers_are_compared_as_numbers(value, limit):
 @given(st.text(max_size=30))
 def test_any_text_is_a_filter_or_a_config_error(text):
     try:
-        condition = where(text)
+        condition = parse_filter(text)
     except ConfigError:
         return
     assert condition(EPISODE) in (True, False)
@@ -129,7 +129,7 @@ def test_any_text_is_a_filter_or_a_config_error(text):
         ("task.metdata.seed=1", "unknown field of task 'metdata'.*did you mean 'metadata'"),
         ("scores.totl>1", "unknown field of scores 'totl'; allowed: components, total"),
         ("tokens.mask=1", "unknown field 'tokens'"),
-        ("end_reason", "allowed: field op value, with op one of = != > >= < <= ~"),
+        ("end_reason", "allowed: field op value, with one of = != > >= < <= ~"),
         ("=answered", "allowed: field op value"),
         ("num_turns>many", "> compares numbers; given 'many'"),
         ("num_turns>nan", "> compares numbers; given 'nan'"),
@@ -138,16 +138,16 @@ def test_any_text_is_a_filter_or_a_config_error(text):
 )
 def test_a_filter_that_is_wrong_is_named_with_what_is_allowed(text, words):
     with pytest.raises(ConfigError, match=words) as caught:
-        where(text)
+        parse_filter(text)
     assert repr(text) in str(caught.value)
 
 
 def test_a_path_through_what_is_no_container_gives_nothing():
-    assert value_of(EPISODE, "task.id.deeper") is None
-    assert value_of(EPISODE, "task.metadata.seed.deeper") is None
+    assert get_field(EPISODE, "task.id.deeper") is None
+    assert get_field(EPISODE, "task.metadata.seed.deeper") is None
 
 
 def test_a_value_that_begins_with_an_equals_sign_follows_two():
     episode = Episode(Task("t", metadata={"x": "=1"}))
-    assert where("task.metadata.x===1")(episode)
-    assert not where("task.metadata.x==1")(episode)
+    assert parse_filter("task.metadata.x===1")(episode)
+    assert not parse_filter("task.metadata.x==1")(episode)

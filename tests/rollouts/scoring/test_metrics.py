@@ -4,7 +4,7 @@ import pytest
 
 from viewbox.envs.digits import Digits
 from viewbox.records import Episode, Scores, Task
-from viewbox.rollouts.scoring.metrics import END_REASONS, episode_metrics
+from viewbox.rollouts.scoring.metrics import END_REASONS, compute_episode_metrics
 
 ENV = Digits()
 
@@ -14,20 +14,20 @@ def episode(reply, seed=0):
 
 
 def test_no_episode_at_all_gives_the_same_names_and_no_division_by_zero():
-    some, none = episode_metrics([episode("{}")], ENV.reward), episode_metrics([], ENV.reward)
+    some, none = compute_episode_metrics([episode("{}")], ENV.reward), compute_episode_metrics([], ENV.reward)
     assert set(some) == set(none)
     assert none["reward"] == 0.0
 
 
 def test_end_reasons_are_rates_that_sum_to_one():
-    found = episode_metrics([episode("{}"), episode('{"label": "one", "bbox": [1, 2, 3, 4]}')])
+    found = compute_episode_metrics([episode("{}"), episode('{"label": "one", "bbox": [1, 2, 3, 4]}')])
     assert sum(found[f"end/{reason}"] for reason in END_REASONS) == 1.0
     assert found["end/answered"] == found["end/max_turns"] == 0.5
 
 
 def test_well_formed_is_a_share_of_replies_and_malformed_one_of_episodes():
     replies = iter(["nothing", '{"label": "one", "bbox": [1, 2, 3, 4]}'])
-    found = episode_metrics([ENV.play(ENV.tasks[0], lambda messages: next(replies))])
+    found = compute_episode_metrics([ENV.play(ENV.tasks[0], lambda messages: next(replies))])
     assert found["replies/well_formed"] == 0.5
     assert found["episodes/malformed"] == 1.0
     assert found["episodes/turns"] == 2.0
@@ -35,6 +35,6 @@ def test_well_formed_is_a_share_of_replies_and_malformed_one_of_episodes():
 
 def test_a_component_that_does_not_apply_is_left_out_of_its_mean():
     scores = [Scores(1.0, {"a": 1.0, "b": None}), Scores(0.0, {"a": 0.0, "b": 0.5})]
-    found = episode_metrics([Episode(Task("t"), scores=one) for one in scores])
+    found = compute_episode_metrics([Episode(Task("t"), scores=one) for one in scores])
     assert found["rewards/a/mean"] == pytest.approx(0.5)
     assert found["rewards/b/mean"] == pytest.approx(0.5)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from viewbox.rollouts.scoring.parallel import AHEAD, in_order
+from viewbox.rollouts.scoring.parallel import AHEAD, map_in_order
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
@@ -14,17 +14,17 @@ def test_results_come_in_the_order_of_the_items(threads):
         time.sleep(0.02 if number < 4 else 0)
         return number
 
-    assert list(in_order(slower_at_first, range(40), threads=threads)) == list(range(40))
+    assert list(map_in_order(slower_at_first, range(40), threads=threads)) == list(range(40))
 
 
 def test_that_many_run_at_once():
     together = threading.Barrier(5, timeout=20)
-    assert list(in_order(lambda number: together.wait() >= 0, range(10), threads=5)) == [True] * 10
+    assert list(map_in_order(lambda number: together.wait() >= 0, range(10), threads=5)) == [True] * 10
 
 
 def test_items_are_read_only_as_far_ahead_as_needed():
     read = []
-    results = in_order(str, (read.append(number) or number for number in range(1000)), threads=4)
+    results = map_in_order(str, (read.append(number) or number for number in range(1000)), threads=4)
     next(results)
     assert len(read) <= AHEAD * 4
     results.close()
@@ -38,8 +38,8 @@ def test_the_first_exception_in_order_is_raised_and_earlier_results_come_before_
 
     found = []
     with pytest.raises(ValueError, match="3"):
-        found.extend(in_order(fails, range(10), threads=4))
-    results = in_order(fails, range(10), threads=4)
+        found.extend(map_in_order(fails, range(10), threads=4))
+    results = map_in_order(fails, range(10), threads=4)
     assert [next(results) for _ in range(3)] == [0, 1, 2]
 
 
@@ -49,12 +49,12 @@ def test_what_fails_while_items_are_read_is_raised():
         raise OSError("the file is gone")
 
     with pytest.raises(OSError, match="the file is gone"):
-        list(in_order(str, items(), threads=4))
+        list(map_in_order(str, items(), threads=4))
 
 
 def test_threads_end_with_the_work():
     before = threading.active_count()
-    list(in_order(str, range(10), threads=4))
+    list(map_in_order(str, range(10), threads=4))
     until = time.monotonic() + 10
     while threading.active_count() > before and time.monotonic() < until:
         time.sleep(0.01)

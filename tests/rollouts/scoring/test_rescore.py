@@ -23,8 +23,8 @@ from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError, StoreError
 from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task, Turn
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
-from viewbox.rollouts.scoring.bootstrap import Samples
-from viewbox.rollouts.scoring.rescore import score
+from viewbox.rollouts.scoring.bootstrap import TaskSamples
+from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 
@@ -138,7 +138,7 @@ def test_the_own_reward_gives_the_stored_scores_exactly(run, source):
         shutil.rmtree(run / "episodes")
         written(run / "episodes", *plays(Digits(**SETTINGS)))
     path = run / "episodes" if source == "episodes" else run
-    report = score(path)
+    report = score_run(path)
     assert scored(run, scores="own") == scored(run)
     assert report.total.change.mean == report.total.change.low == report.total.change.high == 0.0
     assert report.total.new == report.total.stored
@@ -159,12 +159,12 @@ def test_an_environment_of_ones_own_is_found_by_the_settings_of_the_run(tmp_path
     (tmp_path / "run" / "config.yaml").write_text("env: {name: 'own_dots:Dots', strict: true, eval: {strict: false}}")
     episode = Episode(Task("t", reference={"label": 3}), answer={"label": 4}, environment="dots")
     written(tmp_path / "run" / "episodes", episode)
-    assert score("run").total.new.mean == 0.0
+    assert score_run("run").total.new.mean == 0.0
     (tmp_path / "run" / "config.yaml").write_text("env: {name: 'own_dots:Dots'}")
-    assert score("run", replace=True).total.new.mean == 1.0
+    assert score_run("run", replace=True).total.new.mean == 1.0
     (tmp_path / "run" / "config.yaml").unlink()
     with pytest.raises(ConfigError, match=r"task 't': unknown environment 'dots'.*give the reward with --reward"):
-        score("run", replace=True)
+        score_run("run", replace=True)
 
 
 # ---- a reward that is given
@@ -173,16 +173,16 @@ def test_an_environment_of_ones_own_is_found_by_the_settings_of_the_run(tmp_path
 @pytest.mark.parametrize("content", [SPEC, {"model": {}, "reward": SPEC, "env": {"name": "digits"}}])
 def test_a_reward_file_holds_the_reward_or_a_whole_config(run, tmp_path, content):
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(content))
-    report = score(run, reward=str(tmp_path / "mine.yaml"))
+    report = score_run(run, reward=str(tmp_path / "mine.yaml"))
     assert (report.name, report.reward) == ("mine", SPEC)
     assert scored(run, scores="mine") == scored(run)
 
 
 def test_a_python_reward_is_given_by_path_or_as_an_object(store, tmp_path):
     (tmp_path / "mine.py").write_text("def always(answer, reference):\n    return 0.5\n")
-    assert score(store, reward=f"{tmp_path}/mine.py:always").name == "always"
-    assert score(store, reward=IoUReward("label")).name == "iou"
-    assert score(store, reward=lambda answer, reference: 0.25, name="fourth").total.new.mean == 0.25
+    assert score_run(store, reward=f"{tmp_path}/mine.py:always").name == "always"
+    assert score_run(store, reward=IoUReward("label")).name == "iou"
+    assert score_run(store, reward=lambda answer, reference: 0.25, name="fourth").total.new.mean == 0.25
     assert [one.total for one in scored(store, scores="always")] == [0.5] * 40
 
 
@@ -193,7 +193,7 @@ def test_a_reward_of_the_episode_sees_all_of_it_but_its_tokens(tmp_path):
         "def mine(episode):\n"
         "    return float('salvaged' in episode.flags and episode.num_turns == 1 and episode.tokens is None)\n"
     )
-    assert score(folder, reward=f"{tmp_path}/mine.py:mine").total.new.mean == 1.0
+    assert score_run(folder, reward=f"{tmp_path}/mine.py:mine").total.new.mean == 1.0
 
 
 @pytest.mark.parametrize(
@@ -203,21 +203,21 @@ def test_a_reward_of_the_episode_sees_all_of_it_but_its_tokens(tmp_path):
         ("type: iou\n\tfield: x\n", r"mine\.yaml, line 2: .*tab"),
         ("type: [iou\n", r"mine\.yaml, line 2"),
         ("type: iuo\n", "unknown reward 'iuo'.*did you mean 'iou'"),
-        ("- 1\n", r"mine\.yaml: holds no reward"),
+        ("- 1\n", r"mine\.yaml: does not hold a reward"),
         ("env: {name: digits}\n", r"mine\.yaml: has no section `reward`"),
     ],
 )
 def test_a_reward_file_that_is_wrong_is_named_with_its_line(store, tmp_path, content, words):
     (tmp_path / "mine.yaml").write_text(content)
     with pytest.raises(ConfigError, match=words):
-        score(store, reward=str(tmp_path / "mine.yaml"))
+        score_run(store, reward=str(tmp_path / "mine.yaml"))
     assert not (store / "scores").exists()
 
 
 @pytest.mark.parametrize("given", ["iou", "nowhere.yaml", "nowhere:f"])
 def test_a_reward_that_is_not_there_is_refused_before_anything_is_written(store, given):
     with pytest.raises(ConfigError, match=r"nowhere|allowed: a file"):
-        score(store, reward=given)
+        score_run(store, reward=given)
     assert not (store / "scores").exists()
 
 
@@ -226,7 +226,7 @@ def test_a_reward_that_fails_counts_nothing_and_is_counted_with_the_first_one(st
         "def mine(answer, reference):\n    return {'a': 1.0, 'b': float('nan')}[answer['label']]\n"
         "def worse(answer, reference):\n    return 1 / (answer['label'] == 'a')\n"
     )
-    report = score(store, reward=f"{tmp_path}/mine.py:mine")
+    report = score_run(store, reward=f"{tmp_path}/mine.py:mine")
     assert (report.failures, report.total.new.mean) == (20, 0.5)
     assert (report.first_failure.line, report.first_failure.task) == (2, "t0")
     assert "returned nan" in report.first_failure.error
@@ -241,13 +241,13 @@ def test_a_reward_that_fails_counts_nothing_and_is_counted_with_the_first_one(st
 
 def test_stored_scores_are_never_touched(store):
     before = (store / "episodes.jsonl").read_bytes()
-    score(store, reward=IoUReward("label"))
+    score_run(store, reward=IoUReward("label"))
     assert (store / "episodes.jsonl").read_bytes() == before
     assert scored(store) == [made(n).scores for n in range(40)]
 
 
 def test_a_column_has_a_line_an_episode_and_says_where_it_comes_from(store):
-    report = score(store, reward="viewbox.rewards:ExactMatchReward", where=["answer.label=b"], name="strict-1.0")
+    report = score_run(store, reward="viewbox.rewards:ExactMatchReward", where=["answer.label=b"], name="strict-1.0")
     assert Path(report.column) == store / "scores" / "strict-1.0.jsonl"
     header, *lines = [json.loads(line) for line in Path(report.column).read_text().splitlines()]
     assert header.keys() == {"viewbox", "written", "reward", "where"}
@@ -259,29 +259,29 @@ def test_a_column_has_a_line_an_episode_and_says_where_it_comes_from(store):
 
 
 def test_episodes_that_were_left_out_have_no_scores_in_the_column(store):
-    score(store, reward=ExactMatchReward(), where=["task.id=t0|t9"], name="some")
+    score_run(store, reward=ExactMatchReward(), where=["task.id=t0|t9"], name="some")
     found = scored(store, scores="some")
     assert len(found) == 40
     assert [n for n, one in enumerate(found) if one is not None] == [0, 1, 2, 3, 36, 37, 38, 39]
 
 
 def test_episodes_that_came_later_have_no_scores_in_the_column(store):
-    score(store, reward=ExactMatchReward(), name="then")
+    score_run(store, reward=ExactMatchReward(), name="then")
     written(store, made(40))
     assert [one is None for one in scored(store, scores="then")] == [False] * 40 + [True]
 
 
 def test_an_existing_column_is_kept_unless_it_is_to_be_replaced(store):
-    score(store, reward=lambda answer, reference: 0.5, name="mine")
+    score_run(store, reward=lambda answer, reference: 0.5, name="mine")
     with pytest.raises(ConfigError, match=r"mine\.jsonl: scores named 'mine' exist already.*--replace"):
-        score(store, reward=IoUReward("label"), name="mine")
+        score_run(store, reward=IoUReward("label"), name="mine")
     assert {one.total for one in scored(store, scores="mine")} == {0.5}
-    score(store, reward=IoUReward("label"), name="mine", replace=True)
+    score_run(store, reward=IoUReward("label"), name="mine", replace=True)
     assert {one.total for one in scored(store, scores="mine")} == {0.0}
 
 
 def test_an_unknown_column_is_named_with_those_there_are(store):
-    score(store, reward=ExactMatchReward(), name="mine")
+    score_run(store, reward=ExactMatchReward(), name="mine")
     with pytest.raises(StoreError, match=r"unknown scores 'mien'; allowed: mine .did you mean 'mine'"):
         load(store, scores="mien")
 
@@ -289,11 +289,11 @@ def test_an_unknown_column_is_named_with_those_there_are(store):
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a b"])
 def test_a_name_that_is_no_file_name_is_refused(store, name):
     with pytest.raises(ConfigError, match="cannot name a column"):
-        score(store, reward=ExactMatchReward(), name=name)
+        score_run(store, reward=ExactMatchReward(), name=name)
 
 
 def test_a_column_of_episodes_that_were_rewritten_is_refused(store):
-    score(store, reward=ExactMatchReward(), name="mine")
+    score_run(store, reward=ExactMatchReward(), name="mine")
     lines = (store / "episodes.jsonl").read_text().splitlines(keepends=True)
     (store / "episodes.jsonl").write_text("".join(lines[1:]))
     with pytest.raises(StoreError, match=r"mine\.jsonl: the episode in line 1 changed after it was scored"):
@@ -301,14 +301,14 @@ def test_a_column_of_episodes_that_were_rewritten_is_refused(store):
 
 
 def test_a_column_that_is_damaged_is_named_with_the_line(store):
-    path = Path(score(store, reward=ExactMatchReward(), name="mine").column)
+    path = Path(score_run(store, reward=ExactMatchReward(), name="mine").column)
     path.write_text(path.read_text()[:-20])
     with pytest.raises(StoreError, match=r"mine\.jsonl, line 41: not a line of scores"):
         list(load(store, scores="mine"))
 
 
 def test_without_writing_nothing_is_left(store):
-    assert score(store, reward=ExactMatchReward(), write=False).column is None
+    assert score_run(store, reward=ExactMatchReward(), write=False).column is None
     assert not (store / "scores").exists()
 
 
@@ -320,7 +320,7 @@ def test_an_error_in_the_middle_leaves_no_column(store):
         raise Stops if answer["label"] == "b" else ValueError
 
     with pytest.raises(Stops):
-        score(store, reward=stops, name="mine")
+        score_run(store, reward=stops, name="mine")
     assert list((store / "scores").iterdir()) == []
 
 
@@ -342,7 +342,7 @@ def test_a_killed_command_leaves_no_half_column(store, tmp_path):
         os.kill(child.pid, signal.SIGKILL)
     with pytest.raises(StoreError, match="unknown scores 'slow'; allowed: none"):
         load(store, scores="slow")
-    assert score(store, reward=ExactMatchReward(), name="slow").episodes == 40
+    assert score_run(store, reward=ExactMatchReward(), name="slow").episodes == 40
 
 
 @settings(max_examples=25, deadline=None)
@@ -351,7 +351,7 @@ def test_any_scores_come_back_exactly(tmp_path_factory, values, name):
     folder = written(tmp_path_factory.mktemp("store"), *(made(n) for n in range(len(values))))
     given_ = iter(values)
     reward = CombinedReward({f"part {name}": (lambda answer, reference: next(given_), 1.0)})
-    score(folder, reward=reward, name="mine")
+    score_run(folder, reward=reward, name="mine")
     found = scored(folder, scores="mine")
     assert [one.components[f"part {name}"] for one in found] == values
     assert [one.total for one in found] == [value or 0.0 for value in values]
@@ -364,13 +364,13 @@ def test_token_files_are_not_needed(tmp_path):
     tokens = EpisodeTokens((1,), (2,), (1,), (-0.5,))
     folder = written(tmp_path, *(made(n, tokens=tokens) for n in range(4)))
     shutil.rmtree(folder / "tokens")
-    assert score(folder, reward=ExactMatchReward()).episodes == 4
+    assert score_run(folder, reward=ExactMatchReward()).episodes == 4
 
 
 def test_a_store_that_is_being_written_is_scored_to_its_last_whole_line(store):
     with (store / "episodes.jsonl").open("a") as file:
         file.write('{"task": {"id": "t10"')
-    report = score(store, reward=ExactMatchReward())
+    report = score_run(store, reward=ExactMatchReward())
     assert (report.episodes, report.skipped) == (40, 0)
 
 
@@ -378,7 +378,7 @@ def test_unreadable_lines_are_skipped_counted_and_named(store, command):
     with (store / "episodes.jsonl").open("a") as file:
         file.write('{"task": 3}\n{not json\n')
     written(store, made(40))
-    report = score(store, reward=ExactMatchReward(), name="mine")
+    report = score_run(store, reward=ExactMatchReward(), name="mine")
     assert (report.episodes, report.skipped, list(report.unreadable)) == (41, 2, [41, 42])
     assert scored(store, scores="mine", errors="skip")[-1].total == 1.0
     status, out, _ = command(store, "--no-write", "--reward", "viewbox.rewards:ExactMatchReward")
@@ -399,15 +399,15 @@ def test_a_store_without_a_readable_episode_is_an_error(tmp_path, content):
     written(tmp_path)
     (tmp_path / "episodes.jsonl").write_text(content)
     with pytest.raises(StoreError, match="holds no episodes" + (".*line 1: not an episode" if content else "$")):
-        score(tmp_path, reward=ExactMatchReward())
+        score_run(tmp_path, reward=ExactMatchReward())
     assert list((tmp_path / "scores").iterdir()) == []
 
 
 def test_memory_does_not_grow_with_the_episodes(tmp_path):
     written(tmp_path, *(made(n, system_prompt="x" * 20_000) for n in range(400)))
-    score(tmp_path, reward=ExactMatchReward(), write=False)
+    score_run(tmp_path, reward=ExactMatchReward(), write=False)
     tracemalloc.start()
-    score(tmp_path, reward=ExactMatchReward(), write=False)
+    score_run(tmp_path, reward=ExactMatchReward(), write=False)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 0.5 * (tmp_path / "episodes.jsonl").stat().st_size
@@ -431,38 +431,40 @@ def test_neither_torch_nor_transformers_is_imported(run):
 
 
 def test_conditions_are_all_met(store):
-    report = score(store, reward=ExactMatchReward(), where=["answer.label=b", "task.metadata.number<10"], write=False)
+    report = score_run(
+        store, reward=ExactMatchReward(), where=["answer.label=b", "task.metadata.number<10"], write=False
+    )
     assert (report.episodes, report.total.stored.mean, report.total.new.mean) == (5, 0.0, 0.0)
 
 
 def test_an_empty_selection_is_an_error_and_leaves_nothing(store):
     with pytest.raises(ConfigError, match=r"no episode meets --where 'answer.label=c' and 'num_turns>0'"):
-        score(store, reward=ExactMatchReward(), where=["answer.label=c", "num_turns>0"])
+        score_run(store, reward=ExactMatchReward(), where=["answer.label=c", "num_turns>0"])
     assert list((store / "scores").iterdir()) == []
 
 
 def test_groups_have_a_row_a_value(store):
-    report = score(store, reward=lambda answer, reference: 0.5, group_by="answer.label", write=False)
+    report = score_run(store, reward=lambda answer, reference: 0.5, group_by="answer.label", write=False)
     assert [(one.value, one.episodes, one.tasks) for one in report.groups] == [("a", 20, 10), ("b", 20, 10)]
     assert [one.total.change.mean for one in report.groups] == [-0.5, 0.5]
     with pytest.raises(ConfigError, match="unknown field 'anser'"):
-        score(store, reward=ExactMatchReward(), group_by="anser.label", write=False)
+        score_run(store, reward=ExactMatchReward(), group_by="anser.label", write=False)
 
 
 def test_too_many_groups_are_refused(tmp_path):
     folder = written(tmp_path, *(made(n) for n in range(101)))
     with pytest.raises(ConfigError, match=r"--group-by task\.metadata\.number: more than 100 values"):
-        score(folder, reward=ExactMatchReward(), group_by="task.metadata.number")
+        score_run(folder, reward=ExactMatchReward(), group_by="task.metadata.number")
 
 
 # ---- how sure it is
 
 
 def interval_of(values, tasks, resamples=2000, **options):
-    samples = Samples()
+    samples = TaskSamples()
     for task, value in zip(tasks, values, strict=True):
         samples.add(str(task), {"x": value})
-    return samples.intervals(resamples, seed=0, **options)["x"]
+    return samples.compute_intervals(resamples, seed=0, **options)["x"]
 
 
 def test_an_interval_of_independent_episodes_is_that_of_the_normal_approximation():
@@ -495,7 +497,7 @@ def test_a_change_is_paired(tmp_path):
     rng = np.random.default_rng(3)
     folder = written(tmp_path, *(made(n, scores=Scores(float(rng.uniform(0, 0.9)))) for n in range(80)))
     (tmp_path / "more.py").write_text("def more(episode):\n    return episode.scores.total + 0.1\n")
-    total = score(folder, reward=f"{tmp_path}/more.py:more").total
+    total = score_run(folder, reward=f"{tmp_path}/more.py:more").total
     assert total.change.low == pytest.approx(0.1)
     assert total.change.high == pytest.approx(0.1)
     assert total.new.low < total.stored.high
@@ -505,7 +507,7 @@ def test_components_are_compared_over_the_episodes_that_have_both(tmp_path):
     parts = [{"a": 0.0, "old": 1.0}, {"a": None}, {"a": 0.5}, {}]
     folder = written(tmp_path, *(made(n, scores=Scores(0.0, part)) for n, part in enumerate(parts)))
     reward = CombinedReward({"a": (lambda answer, reference: 1.0, 1.0)})
-    found = score(folder, reward=reward, write=False).components
+    found = score_run(folder, reward=reward, write=False).components
     assert (found["a"].change.count, found["a"].change.mean) == (2, 0.75)
     assert (found["a"].new.count, found["a"].stored.count) == (4, 2)
     assert (found["old"].new, found["old"].change, found["old"].stored.count) == (None, None, 1)
@@ -513,19 +515,19 @@ def test_components_are_compared_over_the_episodes_that_have_both(tmp_path):
 
 def test_episodes_without_stored_scores_have_no_change(tmp_path):
     folder = written(tmp_path, *(made(n, scores=None) for n in range(4)))
-    total = score(folder, reward=ExactMatchReward(), write=False).total
+    total = score_run(folder, reward=ExactMatchReward(), write=False).total
     assert (total.stored, total.change, total.new.mean) == (None, None, 0.5)
 
 
 def test_the_same_seed_gives_the_same_interval(store):
-    first, again, other = (score(store, reward=ExactMatchReward(), write=False, seed=seed) for seed in (0, 0, 1))
+    first, again, other = (score_run(store, reward=ExactMatchReward(), write=False, seed=seed) for seed in (0, 0, 1))
     assert first.total == again.total
     assert first.total.new.mean == other.total.new.mean
 
 
 def test_one_task_has_no_interval_and_neither_has_no_bootstrap(store):
-    one = score(store, reward=ExactMatchReward(), where=["task.id=t0"], write=False).total.new
-    none = score(store, reward=ExactMatchReward(), resamples=0, write=False).total.new
+    one = score_run(store, reward=ExactMatchReward(), where=["task.id=t0"], write=False).total.new
+    none = score_run(store, reward=ExactMatchReward(), resamples=0, write=False).total.new
     assert (one.low, one.high, none.low, none.high) == (None,) * 4
     assert none.mean == 0.5
 
@@ -583,20 +585,20 @@ def dots(tmp_path, monkeypatch):
 
 
 def test_the_metrics_an_environment_declares_stand_in_the_report(dots):
-    found = score(dots, write=False).metrics
+    found = score_run(dots, write=False).metrics
     assert found["metrics/label/accuracy"].mean == 0.5
     assert found["metrics/labels/macro_f1"].mean == pytest.approx(2 / 3)  # one class: half of it found, none wrong
     assert (found["end/answered"].mean, found["tools/rate"].mean, found["episodes/turns"].mean) == (1.0, 0.0, 1.0)
 
 
 def test_metrics_do_not_depend_on_the_reward_that_is_given(dots):
-    with_own, with_other = (score(dots, reward=reward, write=False) for reward in (None, IoUReward("label")))
+    with_own, with_other = (score_run(dots, reward=reward, write=False) for reward in (None, IoUReward("label")))
     assert with_own.metrics == with_other.metrics
     assert with_own.total.new != with_other.total.new
 
 
 def test_metrics_are_of_the_episodes_that_were_asked_for(dots):
-    found = score(dots, where=["answer.label=a"], write=False).metrics["metrics/label/accuracy"]
+    found = score_run(dots, where=["answer.label=a"], write=False).metrics["metrics/label/accuracy"]
     assert (found.mean, found.count) == (1.0, 20)
 
 
@@ -637,5 +639,5 @@ def test_a_wrong_filter_ends_with_2_in_words(run, command):
 
 def test_a_saved_episode_of_any_text_is_scored(tmp_path):
     odd = made(0, task=Task("\ud800 [bold]é", reference={"label": "a"}), run_config=RunConfig("[/]"))
-    score(written(tmp_path, odd), reward=ExactMatchReward(), name="mine")
+    score_run(written(tmp_path, odd), reward=ExactMatchReward(), name="mine")
     assert scored(tmp_path, scores="mine") == [Scores(1.0, {"exact_match": 1.0})]

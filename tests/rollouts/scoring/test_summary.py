@@ -11,8 +11,8 @@ from viewbox.envs.digits import Digits
 from viewbox.records import Episode, Scores, Task
 from viewbox.rewards import ExactMatchReward
 from viewbox.rewards.metrics import Accuracy, BoxRates, CalibrationError, MacroF1, MeanAveragePrecision, TopK
-from viewbox.rollouts.scoring.metrics import episode_metrics
-from viewbox.rollouts.scoring.summary import Tally, summarize
+from viewbox.rollouts.scoring.metrics import compute_episode_metrics
+from viewbox.rollouts.scoring.summary import EpisodeTally, summarize
 from viewbox.training.evaluate import figures_of
 
 LABELS = ("one", "two", "three")
@@ -58,8 +58,8 @@ class Plain:
 
 
 def test_means_are_those_that_training_logs():
-    logged = episode_metrics(EPISODES)
-    found = summarize(EPISODES, {}).values()
+    logged = compute_episode_metrics(EPISODES)
+    found = summarize(EPISODES, {}).get_means()
     assert found.keys() <= logged.keys()
     assert found == pytest.approx({name: logged[name] for name in found})
     assert {"reward", "rewards/label/mean", "tools/rate", "episodes/turns", "end/answered"} <= found.keys()
@@ -74,7 +74,7 @@ def test_well_formed_is_a_share_of_replies():
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_a_metric_stands_under_the_name_its_environment_gives_it(metric):
-    found = summarize(EPISODES, {"mine": metric}, resamples=0).values()
+    found = summarize(EPISODES, {"mine": metric}, resamples=0).get_means()
     own = {name.removeprefix("metrics/mine/"): value for name, value in found.items() if name.startswith("metrics/")}
     assert own == pytest.approx(metric(PAIRS))
 
@@ -138,11 +138,11 @@ def test_metrics_that_are_given_are_of_all_episodes_whatever_their_environment()
 
 
 def test_a_tally_goes_on_after_a_summary():
-    tally = Tally({"label": Accuracy()})
+    tally = EpisodeTally({"label": Accuracy()})
     for count, episode in enumerate(EPISODES, 1):
         tally.add(episode)
         if count in (20, 40):
-            assert tally.summary(0, seed=0) == summarize(EPISODES[:count], {"label": Accuracy()}, resamples=0)
+            assert tally.summarize(0, seed=0) == summarize(EPISODES[:count], {"label": Accuracy()}, resamples=0)
 
 
 def test_an_environment_that_cannot_be_made_has_no_metrics_and_that_is_said():
@@ -185,8 +185,8 @@ def test_all_figures_share_the_drawn_tasks():
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_copies_of_an_episode_make_it_no_surer(metric):
-    once = summarize(EPISODES[:12], {"m": metric}, resamples=200).intervals()
-    copies = summarize(EPISODES[:12] * 4, {"m": metric}, resamples=200).intervals()
+    once = summarize(EPISODES[:12], {"m": metric}, resamples=200).get_intervals()
+    copies = summarize(EPISODES[:12] * 4, {"m": metric}, resamples=200).get_intervals()
     assert copies.keys() == once.keys()
     for name, interval in copies.items():
         assert interval == pytest.approx(once[name]), name
@@ -195,14 +195,14 @@ def test_copies_of_an_episode_make_it_no_surer(metric):
 def test_the_same_seed_gives_the_same_intervals():
     first, again, other = (summarize(EPISODES, {"m": MacroF1()}, seed=seed) for seed in (0, 0, 1))
     assert first == again
-    assert first.values() == other.values()
-    assert first.intervals() != other.intervals()
+    assert first.get_means() == other.get_means()
+    assert first.get_intervals() != other.get_intervals()
 
 
 @pytest.mark.parametrize(("episodes", "resamples"), [(EPISODES[:1] * 5, 1000), (EPISODES, 0)])
 def test_one_task_has_no_intervals_and_neither_has_no_bootstrap(episodes, resamples):
     found = summarize(episodes, {"label": Accuracy()}, resamples=resamples)
-    assert found.intervals() == {}
+    assert found.get_intervals() == {}
     assert "metrics/label/accuracy" in found.figures
 
 
@@ -215,7 +215,7 @@ def test_average_precision_of_very_many_boxes_is_drawn_less_often(monkeypatch):
     metrics = {"box": MeanAveragePrecision()}
     assert summarize(EPISODES, metrics, resamples=1000).fewer == {}
     boxes = sum(one.answer is not None for one in EPISODES)
-    monkeypatch.setattr("viewbox.rollouts.scoring.metric_samples.MOST_NUMBERS", 12 * boxes * 300)
+    monkeypatch.setattr("viewbox.rollouts.scoring.metric_samples.MAX_NUMBERS", 12 * boxes * 300)
     assert set(summarize(EPISODES, metrics, resamples=1000).fewer.values()) == {300}
 
 
@@ -226,6 +226,6 @@ def test_held_out_figures_are_floats_with_their_intervals_beside_them():
     found = figures_of(EPISODES, type("Env", (), {"metrics": {"label": Accuracy()}, "reward": None})())
     intervals = found.pop("intervals")
     assert all(isinstance(value, float) for value in found.values())
-    assert episode_metrics(EPISODES).items() <= found.items()
+    assert compute_episode_metrics(EPISODES).items() <= found.items()
     assert found["metrics/label/accuracy"] == pytest.approx(found["reward"])
     assert intervals["metrics/label/accuracy"] == pytest.approx(intervals["reward"])
