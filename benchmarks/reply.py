@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from viewbox.envs.parsing.reply import parse
+from viewbox.envs.parsing.reply import parse_reply
 
 SIZES = [1024 << power for power in range(7)]
 BAR = 0.050
@@ -61,7 +61,7 @@ def seconds(text: str, options: dict[str, Any], repeats: int = 5) -> float:
     best = math.inf
     for _ in range(repeats):
         begin = time.thread_time()
-        parse(text, **options)
+        parse_reply(text, **options)
         best = min(best, time.thread_time() - begin)
     return best
 
@@ -76,7 +76,7 @@ def row(scrap: str) -> tuple[float, float, float]:
 
 def main() -> int:
     """Prints a line a family, then the report."""
-    parse("{}", schema=SCHEMA)  # imports jsonschema
+    parse_reply("{}", schema=SCHEMA)  # imports jsonschema
     rows = {}
     for family, scrap in FAMILIES.items():
         worst, median, exponent = rows[family] = row(scrap)

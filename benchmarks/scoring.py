@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from viewbox.envs.parsing.answer_schema import Shape
-from viewbox.envs.parsing.reply import Answer, parse
+from viewbox.envs.parsing.answer_schema import AnswerFields
+from viewbox.envs.parsing.reply import Answer, parse_reply
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward, TokenF1Reward
 
 BAR = 20_000  # combined scores a second
@@ -48,7 +48,7 @@ PHRASES = (
     "old healed rib fractures on the right",
 )
 SCHEMA = {"properties": {"label": {"type": "string"}, "report": {"type": "string"}, "bbox": {"type": "array"}}}
-SHAPE = Shape.of(SCHEMA)
+SHAPE = AnswerFields.from_schema(SCHEMA)
 
 
 class Case(NamedTuple):
@@ -97,7 +97,7 @@ def ours() -> CombinedReward:
 
 def read_and_score(reward: CombinedReward, case: Case) -> float | None:
     """The score of a reply from its text, as an environment reads it."""
-    found = parse(case.reply, shape=SHAPE)
+    found = parse_reply(case.reply, answer_fields=SHAPE)
     return reward.score(found.value if isinstance(found, Answer) else None, case.reference)[0]
 
 

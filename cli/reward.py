@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from viewbox.envs.parsing.strict_json import given_twice
+from viewbox.envs.parsing.strict_json import describe_duplicate
 from viewbox.errors import ConfigError
 from viewbox.records import Episode
 from viewbox.rewards.workbench import Row, Trial, tried
@@ -116,7 +116,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(given_twice(next(name for name in names if names.count(name) > 1)))
+        raise ValueError(describe_duplicate(next(name for name in names if names.count(name) > 1)))
     return found
 
 

@@ -48,7 +48,7 @@ def _fitting(env: "BaseMultiTurnEnv", answer: dict[str, Any]) -> dict[str, Any]:
         except ValidationError as error:
             first = error.errors()[0]
             raise ToolError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    problem = None if env.answer is None else reply.violation(answer, env.answer)
+    problem = None if env.answer is None else reply.find_violation(answer, env.answer)
     if problem is not None:
         raise ToolError(problem)
     return answer

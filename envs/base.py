@@ -20,7 +20,7 @@ from PIL import Image
 from pydantic import BaseModel, BeforeValidator, Field
 
 from viewbox.envs import answers, concurrency, history, loop, settings
-from viewbox.envs.parsing.reply import Shape
+from viewbox.envs.parsing.reply import AnswerFields
 from viewbox.envs.prompts import templates
 from viewbox.envs.prompts.templates import Prompts
 from viewbox.envs.rules import Rules
@@ -181,9 +181,9 @@ class BaseMultiTurnEnv(Rules):
         return self.answer
 
     @cached_property
-    def answer_shape(self) -> Shape | None:
+    def answer_fields(self) -> AnswerFields | None:
         """What helps to read an answer that is not quite where it should be; None where plain text answers."""
-        return None if self.answer_schema is None else Shape.of(self.answer_schema)
+        return None if self.answer_schema is None else AnswerFields.from_schema(self.answer_schema)
 
     @property
     def answer_keys(self) -> list[str]:

@@ -63,7 +63,7 @@ async def step(env: "BaseMultiTurnEnv", state: EpisodeState, given: Reply) -> St
 # ---------------------------------------------------------------------- reading a reply
 def _calls(given: Reply, parsed: Parsed) -> tuple[reply.ParsedCall, ...]:
     """Native calls, then those of the text; where an id is taken, the text's call gets another: results go by it."""
-    native = tuple(reply.native(call) for call in given.tool_calls)
+    native = tuple(reply.parse_native_call(call) for call in given.tool_calls)
     taken = {call.id for call in given.tool_calls}
     written = []
     for one in parsed.calls if isinstance(parsed, reply.ToolCalls) else ():
@@ -75,9 +75,9 @@ def _calls(given: Reply, parsed: Parsed) -> tuple[reply.ParsedCall, ...]:
 
 
 def parse(env: "BaseMultiTurnEnv", text: str, finish_reason: str = "stop", *, last: bool = False) -> Parsed:
-    """`reply.parse`, but where plain text answers, any reply without a call is the answer."""
+    """`reply.parse_reply`, but where plain text answers, any reply without a call is the answer."""
     given: dict[str, Any] = {"finish_reason": finish_reason, "thinking": env.thinking, "max_bytes": env.max_reply_bytes}
-    parsed = reply.parse(text, shape=env.answer_shape, last=last, **given)
+    parsed = reply.parse_reply(text, answer_fields=env.answer_fields, last=last, **given)
     if env.answer is not None or isinstance(parsed, reply.ToolCalls):
         return parsed
     return _plain(env, text, parsed, cut=finish_reason == "length", last=last)

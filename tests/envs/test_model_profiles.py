@@ -75,7 +75,7 @@ def test_a_served_name_says_which_kind_of_model_it_is(name, kind):
 def test_thinking_in_a_models_tags_is_never_its_answer(kind):
     for opening, closing in of(kind).thinking:
         said = f'{opening}\nIs it {{"label": "one"}}?\n{closing}\n{{"label": "two"}}'
-        found = reply.parse(said, thinking=of(kind).thinking)
+        found = reply.parse_reply(said, thinking=of(kind).thinking)
         assert isinstance(found, reply.Answer)
         assert found.value == {"label": "two"}
 

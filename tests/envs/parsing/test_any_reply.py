@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from viewbox.envs.parsing.reply import Answer, Malformed, Shape, ToolCalls, parse
+from viewbox.envs.parsing.reply import Answer, AnswerFields, Malformed, ToolCalls, parse_reply
 
 SCHEMA = {
     "type": "object",
     "properties": {"a": {"type": "string"}, "box": {"type": "array"}, "place": {"properties": {"side": {}}}},
     "required": ["a"],
 }
-SHAPE = Shape.of(SCHEMA)
+SHAPE = AnswerFields.from_schema(SCHEMA)
 
 BREAKS = 8  # of which the last is the whole
 many = settings(max_examples=800, deadline=None, suppress_health_check=list(HealthCheck))
@@ -36,7 +36,7 @@ VALUES = st.recursive(
 OBJECTS = st.dictionaries(KEYS, VALUES, min_size=1, max_size=3)
 OPTIONS = st.fixed_dictionaries(
     {"finish_reason": st.sampled_from(["stop", "length"]), "last": st.booleans()},
-    optional={"schema": st.just(SCHEMA), "shape": st.just(SHAPE)},
+    optional={"schema": st.just(SCHEMA), "answer_fields": st.just(SHAPE)},
 )
 
 
@@ -82,7 +82,7 @@ def check_each(text, options):
 
 def check(text, options):
     """What holds for the outcome of any reply."""
-    outcome = parse(text, **options)
+    outcome = parse_reply(text, **options)
     assert isinstance(outcome, ToolCalls | Answer | Malformed)
     if isinstance(outcome, Malformed):
         assert outcome.reason
@@ -129,7 +129,7 @@ def test_long_runs_have_one_of_three_outcomes(text, options):
 
 @pytest.mark.parametrize("scrap", ["{", "[", '{"a":', "{a:", "<tool_call>", "```", '"', "\\"])
 def test_megabytes_are_malformed_by_name_before_anything_is_read(scrap):
-    assert parse(scrap * 3_000_000).kind == "too_long"
+    assert parse_reply(scrap * 3_000_000).kind == "too_long"
 
 
 @settings(max_examples=100, deadline=None)
@@ -142,7 +142,7 @@ def test_megabytes_are_malformed_by_name_before_anything_is_read(scrap):
     st.text("abc .,\n]'"),
 )
 def test_strict_json_inside_prose_comes_back_whole_and_without_a_flag(value, prose):
-    assert parse(prose + json.dumps(value) + prose) == Answer(value)
+    assert parse_reply(prose + json.dumps(value) + prose) == Answer(value)
 
 
 @settings(max_examples=300, deadline=None)
@@ -154,5 +154,5 @@ def test_strict_json_inside_prose_comes_back_whole_and_without_a_flag(value, pro
     )
 )
 def test_a_dict_as_python_prints_it_comes_back_whole(value):
-    outcome = parse(repr(value))
+    outcome = parse_reply(repr(value))
     assert outcome.value == value

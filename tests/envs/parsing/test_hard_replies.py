@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from viewbox.envs.parsing.reply import Answer, Malformed, Shape, ToolCalls, parse
+from viewbox.envs.parsing.reply import Answer, AnswerFields, Malformed, ToolCalls, parse_reply
 from viewbox.frozen import thaw
 
 RECORDED = [json.loads(line) for line in Path(__file__).with_name("hard_replies.jsonl").read_text("utf-8").splitlines()]
@@ -28,7 +28,7 @@ def outcome(text, options):
         options["schema"] = SCHEMA
     if "thinking" in options:
         options["thinking"] = tuple(map(tuple, options["thinking"]))
-    return parse(text, shape=Shape.of(SCHEMA), **options)
+    return parse_reply(text, answer_fields=AnswerFields.from_schema(SCHEMA), **options)
 
 
 def test_the_record_holds_enough_and_every_line_says_why():

@@ -5,20 +5,20 @@ import json
 
 import pytest
 
-from viewbox.envs.parsing import answer_schema, calls, lenient_json, reply, strict_json
+from viewbox.envs.parsing import answer_schema, lenient_json, reply, scan, strict_json
 from viewbox.envs.parsing.reply import (
     MAX_BYTES,
     MAX_ITEMS,
     THINKING,
     Answer,
+    AnswerFields,
     Malformed,
     ParsedCall,
-    Shape,
     ToolCalls,
-    native,
-    parse,
+    parse_native_call,
+    parse_reply,
 )
-from viewbox.envs.parsing.scan import Scan, lone_call
+from viewbox.envs.parsing.scan import ReplyScan, parse_single_call
 from viewbox.records import ToolCall
 
 
@@ -26,7 +26,7 @@ def call(name="zoom", **arguments):
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
-@pytest.mark.parametrize("module", [reply, calls, lenient_json, answer_schema, strict_json])
+@pytest.mark.parametrize("module", [reply, scan, lenient_json, answer_schema, strict_json])
 def test_the_examples_in_the_docstrings_run(module):
     assert doctest.testmod(module).failed == 0
 
@@ -45,7 +45,7 @@ def test_the_examples_in_the_docstrings_run(module):
     ],
 )
 def test_an_object_is_found_wherever_it_stands(text):
-    assert parse(text) == Answer({"a": 1})
+    assert parse_reply(text) == Answer({"a": 1})
 
 
 @pytest.mark.parametrize(
@@ -53,47 +53,47 @@ def test_an_object_is_found_wherever_it_stands(text):
     [("null", False), ("0", False), ("1", True), ("true", True), ('"TRUE"', True), ('"yes"', True), ('"No"', False)],
 )
 def test_continue_is_coerced_and_taken_out_of_the_value(said, meant):
-    assert parse(f'{{"a": 1, "continue": {said}}}') == Answer({"a": 1}, wants_more=meant)
+    assert parse_reply(f'{{"a": 1, "continue": {said}}}') == Answer({"a": 1}, wants_more=meant)
 
 
 @pytest.mark.parametrize("said", ["2", "1.0", '"maybe"', "[]", "{}", '""'])
 def test_any_other_continue_is_malformed(said):
-    assert parse(f'{{"a": 1, "continue": {said}}}').kind == "bad_continue"
+    assert parse_reply(f'{{"a": 1, "continue": {said}}}').kind == "bad_continue"
 
 
 def test_the_last_of_several_objects_is_the_answer():
-    assert parse('First {"a": 1}, no: {"a": 2}.') == Answer({"a": 2})
+    assert parse_reply('First {"a": 1}, no: {"a": 2}.') == Answer({"a": 2})
 
 
 def test_an_empty_object_after_the_answer_does_not_replace_it():
-    assert parse('{"a": 1} and {}') == Answer({"a": 1})
+    assert parse_reply('{"a": 1} and {}') == Answer({"a": 1})
 
 
 def test_an_object_inside_a_broken_object_is_not_the_answer():
-    outcome = parse('{"boxes": [{"x": 1}], "label": oops!, "box": {"x": 2}}')
+    outcome = parse_reply('{"boxes": [{"x": 1}], "label": oops!, "box": {"x": 2}}')
     assert outcome.kind == "invalid"
     assert 'a comma or } is expected, before \'!, "box"' in outcome.reason
 
 
 def test_an_object_inside_a_list_is_not_the_answer():
-    assert parse('[{"a": 1}, {"a": 2}]').kind == "not_an_object"
+    assert parse_reply('[{"a": 1}, {"a": 2}]').kind == "not_an_object"
 
 
 def test_a_tag_inside_a_string_is_only_text():
-    assert parse('{"a": "<tool_call> </think> {"}') == Answer({"a": "<tool_call> </think> {"})
+    assert parse_reply('{"a": "<tool_call> </think> {"}') == Answer({"a": "<tool_call> </think> {"})
 
 
 def test_a_whole_object_before_a_broken_one_is_salvaged():
-    assert parse('{"a": 1} or rather {"a": oops!}') == Answer({"a": 1}, flags=frozenset({"salvaged"}))
+    assert parse_reply('{"a": 1} or rather {"a": oops!}') == Answer({"a": 1}, flags=frozenset({"salvaged"}))
 
 
 def test_a_whole_object_in_a_reply_that_was_cut_off_is_salvaged():
-    assert parse('{"a": 1} becau', finish_reason="length").flags == {"salvaged"}
+    assert parse_reply('{"a": 1} becau', finish_reason="length").flags == {"salvaged"}
 
 
 def test_an_answer_cannot_be_changed():
     with pytest.raises(TypeError):
-        parse('{"a": 1}').value["a"] = 2
+        parse_reply('{"a": 1}').value["a"] = 2
 
 
 # ---- thinking
@@ -103,15 +103,15 @@ def test_an_answer_cannot_be_changed():
     "text", ['<think>{"a": 1}</think>{"b": 2}', '{"a": 1} hm</think>{"b": 2}', '<think>{"a": </think>{"b": 2}']
 )
 def test_an_object_in_the_thinking_is_not_the_answer(text):
-    assert parse(text) == Answer({"b": 2})
+    assert parse_reply(text) == Answer({"b": 2})
 
 
 def test_a_call_in_the_thinking_is_not_made():
-    assert parse(f'<think>{call()}</think>{{"b": 2}}') == Answer({"b": 2})
+    assert parse_reply(f'<think>{call()}</think>{{"b": 2}}') == Answer({"b": 2})
 
 
 def test_thinking_that_never_ends_is_named():
-    outcome = parse('<think>it is {"a": 1}')
+    outcome = parse_reply('<think>it is {"a": 1}')
     assert outcome.kind == "no_json"
     assert "</think>" in outcome.reason
 
@@ -145,31 +145,31 @@ def test_thinking_that_never_ends_is_named():
     ],
 )
 def test_a_malformed_reply_has_its_kind(text, kind):
-    assert parse(text).kind == kind
+    assert parse_reply(text).kind == kind
 
 
 def test_a_key_given_twice_is_named():
-    outcome = parse('{"a": {"left": 1, "left": 2}}')
+    outcome = parse_reply('{"a": {"left": 1, "left": 2}}')
     assert (outcome.kind, outcome.reason) == ("invalid", "the key 'left' is given twice")
 
 
 def test_a_key_given_twice_in_mended_json_is_named():
-    assert "the key 'a' is given twice" in parse("{'a': 1, 'a': 2}").reason
+    assert "the key 'a' is given twice" in parse_reply("{'a': 1, 'a': 2}").reason
 
 
 def test_the_limit_of_bytes_can_be_set():
-    assert parse('{"a": 1}', max_bytes=7).kind == "too_long"
+    assert parse_reply('{"a": 1}', max_bytes=7).kind == "too_long"
 
 
 def test_a_reply_cut_off_without_a_whole_object_is_truncated():
-    assert parse('{"a": {"b": 1}, "c', finish_reason="length").kind == "truncated"
+    assert parse_reply('{"a": {"b": 1}, "c', finish_reason="length").kind == "truncated"
 
 
 def test_the_size_is_counted_in_bytes_before_anything_is_read():
     fits = '{"a": "' + "x" * (MAX_BYTES - 9) + '"}'
-    assert isinstance(parse(fits), Answer)
-    assert parse(fits + " ").kind == "too_long"
-    assert parse('{"a": "' + "é" * (MAX_BYTES // 2) + '"}').kind == "too_long"
+    assert isinstance(parse_reply(fits), Answer)
+    assert parse_reply(fits + " ").kind == "too_long"
+    assert parse_reply('{"a": "' + "é" * (MAX_BYTES // 2) + '"}').kind == "too_long"
 
 
 # ---- schema
@@ -182,7 +182,7 @@ SCHEMA = {
 
 
 def test_an_answer_that_fits_the_schema_passes():
-    assert parse('{"label": "left", "box": [0.1], "continue": true}', schema=SCHEMA).wants_more
+    assert parse_reply('{"label": "left", "box": [0.1], "continue": true}', schema=SCHEMA).wants_more
 
 
 @pytest.mark.parametrize(
@@ -194,14 +194,14 @@ def test_an_answer_that_fits_the_schema_passes():
     ],
 )
 def test_a_violation_names_the_field_and_what_is_wrong(text, words):
-    assert parse(text, schema=SCHEMA) == Malformed(words, "invalid")
+    assert parse_reply(text, schema=SCHEMA) == Malformed(words, "invalid")
 
 
 # ---- tool calls
 
 
 def test_every_call_of_a_reply_is_read_in_order():
-    outcome = parse(f"Let me look. {call(factor=2)} and {call('reset')}")
+    outcome = parse_reply(f"Let me look. {call(factor=2)} and {call('reset')}")
     assert [(c.call.id, c.call.name, c.call.arguments, c.error) for c in outcome.calls] == [
         ("call_0", "zoom", {"factor": 2}, None),
         ("call_1", "reset", {}, None),
@@ -209,7 +209,7 @@ def test_every_call_of_a_reply_is_read_in_order():
 
 
 def test_a_call_without_arguments_has_none():
-    assert parse('<tool_call>{"name": "reset"}</tool_call>').calls[0].call.arguments == {}
+    assert parse_reply('<tool_call>{"name": "reset"}</tool_call>').calls[0].call.arguments == {}
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_a_call_without_arguments_has_none():
     ],
 )
 def test_a_broken_call_is_kept_with_its_raw_text_and_the_reason(block, name, words):
-    outcome = parse(f"<tool_call>{block}</tool_call>{call()}")
+    outcome = parse_reply(f"<tool_call>{block}</tool_call>{call()}")
     broken, whole = outcome.calls
     assert (broken.call.id, broken.call.name, broken.call.arguments) == ("call_0", name, block)
     assert words in broken.error
@@ -236,34 +236,34 @@ def test_a_broken_call_is_kept_with_its_raw_text_and_the_reason(block, name, wor
 
 
 def test_an_unclosed_call_that_is_whole_counts():
-    outcome = parse('<tool_call>{"name": "zoom", "arguments": {"factor": 2}}')
+    outcome = parse_reply('<tool_call>{"name": "zoom", "arguments": {"factor": 2}}')
     assert outcome.calls[0].call.arguments == {"factor": 2}
     assert outcome.errors == ()
 
 
 def test_an_unclosed_call_that_is_not_whole_was_cut_off():
-    assert "cut off" in parse('<tool_call>{"name": "zoom", "argu', finish_reason="length").errors[0]
+    assert "cut off" in parse_reply('<tool_call>{"name": "zoom", "argu', finish_reason="length").errors[0]
 
 
 def test_an_unclosed_call_does_not_swallow_the_next():
-    outcome = parse(f'<tool_call>{{"name": "zoom", {call()}')
+    outcome = parse_reply(f'<tool_call>{{"name": "zoom", {call()}')
     assert [c.error is None for c in outcome.calls] == [False, True]
 
 
 def test_a_broken_object_does_not_swallow_a_call():
-    assert len(parse(f'{{"a": oops {call()}').calls) == 1
+    assert len(parse_reply(f'{{"a": oops {call()}').calls) == 1
 
 
 def test_a_closing_tag_inside_an_argument_is_only_text():
-    assert parse(call("search", query="</tool_call>")).calls[0].call.arguments == {"query": "</tool_call>"}
+    assert parse_reply(call("search", query="</tool_call>")).calls[0].call.arguments == {"query": "</tool_call>"}
 
 
 def test_an_answer_beside_the_calls_is_kept():
-    assert parse(call() + '{"a": 1, "continue": true}').answer == {"a": 1}
+    assert parse_reply(call() + '{"a": 1, "continue": true}').answer == {"a": 1}
 
 
 def test_an_invalid_answer_beside_the_calls_is_not_kept():
-    assert parse(call() + '{"label": "up"}', schema=SCHEMA).answer is None
+    assert parse_reply(call() + '{"label": "up"}', schema=SCHEMA).answer is None
 
 
 @pytest.mark.parametrize(
@@ -271,59 +271,59 @@ def test_an_invalid_answer_beside_the_calls_is_not_kept():
     ['{"factor": 2}', '"{\\"factor\\": 2}"', "\"{'factor': 2,}\"", '" { \\"factor\\" : 2 } "', "{'factor': 2}"],
 )
 def test_arguments_are_read_as_an_object_or_as_a_string_that_holds_one(arguments):
-    outcome = parse(f'<tool_call>{{"name": "zoom", "arguments": {arguments}}}</tool_call>')
+    outcome = parse_reply(f'<tool_call>{{"name": "zoom", "arguments": {arguments}}}</tool_call>')
     assert outcome.errors == ()
     assert outcome.calls[0].call.arguments == {"factor": 2}
 
 
 @pytest.mark.parametrize("arguments", ["null", '""', '" "'])
 def test_arguments_that_are_nothing_are_no_arguments(arguments):
-    assert parse(f'<tool_call>{{"name": "reset", "arguments": {arguments}}}</tool_call>').calls[0] == ParsedCall(
+    assert parse_reply(f'<tool_call>{{"name": "reset", "arguments": {arguments}}}</tool_call>').calls[0] == ParsedCall(
         ToolCall("call_0", "reset", {})
     )
 
 
 def test_a_native_call_has_its_string_of_arguments_read():
-    assert native(ToolCall("x", "zoom", "{'factor': 2}")) == ParsedCall(ToolCall("x", "zoom", {"factor": 2}))
+    assert parse_native_call(ToolCall("x", "zoom", "{'factor': 2}")) == ParsedCall(ToolCall("x", "zoom", {"factor": 2}))
 
 
 def test_a_native_call_whose_string_cannot_be_read_keeps_it_with_the_reason():
-    parsed = native(ToolCall("x", "zoom", "{factor 2}"))
+    parsed = parse_native_call(ToolCall("x", "zoom", "{factor 2}"))
     assert parsed.call.arguments == "{factor 2}"
     assert "the key 'factor' is not followed by a colon" in parsed.error
 
 
 @pytest.mark.parametrize("label", ["tool", "tool_call", "tool_code"])
 def test_a_fenced_block_is_a_call(label):
-    outcome = parse(f'```{label}\n{{"tool": "zoom", "arguments": {{"a": "```"}}}}\n```\n{{"b": 1}}')
+    outcome = parse_reply(f'```{label}\n{{"tool": "zoom", "arguments": {{"a": "```"}}}}\n```\n{{"b": 1}}')
     assert outcome.calls[0].call == ToolCall("call_0", "zoom", {"a": "```"})
     assert outcome.answer == {"b": 1}
 
 
 def test_an_action_is_a_call():
-    assert parse('{"tool": "zoom", "arguments": {"factor": 2}}').calls[0].call.name == "zoom"
+    assert parse_reply('{"tool": "zoom", "arguments": {"factor": 2}}').calls[0].call.name == "zoom"
 
 
 def test_an_action_without_arguments_is_a_call():
-    assert parse('{"tool": "reset"}').calls == (ParsedCall(ToolCall("call_0", "reset", {})),)
+    assert parse_reply('{"tool": "reset"}').calls == (ParsedCall(ToolCall("call_0", "reset", {})),)
 
 
 def test_an_action_is_the_answer_where_the_answer_has_those_fields():
-    shape = Shape.of({"properties": {"tool": {"type": "string"}, "arguments": {"type": "object"}}})
+    shape = AnswerFields.from_schema({"properties": {"tool": {"type": "string"}, "arguments": {"type": "object"}}})
     value = {"tool": "zoom", "arguments": {"factor": 2}}
-    assert parse(json.dumps(value), shape=shape) == Answer(value)
+    assert parse_reply(json.dumps(value), answer_fields=shape) == Answer(value)
 
 
 def test_a_name_alone_is_no_call():
-    assert parse('{"name": "zoom"}') == Answer({"name": "zoom"})
+    assert parse_reply('{"name": "zoom"}') == Answer({"name": "zoom"})
 
 
 def test_two_names_that_differ_are_no_name():
-    assert "name" in parse('{"tool": "zoom", "name": "crop", "arguments": {}}').errors[0]
+    assert "name" in parse_reply('{"tool": "zoom", "name": "crop", "arguments": {}}').errors[0]
 
 
 def test_the_flags_of_an_answer_beside_a_call_are_kept():
-    outcome = parse(call() + "{'a': 1}")
+    outcome = parse_reply(call() + "{'a': 1}")
     assert (outcome.answer, outcome.flags) == ({"a": 1}, {"repaired"})
 
 
@@ -332,15 +332,15 @@ def test_the_flags_of_an_answer_beside_a_call_are_kept():
 
 def test_thinking_tags_are_a_setting():
     pairs = (("◁think▷", "◁/think▷"), ("<a>", "</a>"))
-    assert parse('◁think▷{"a": 1}◁/think▷<a>{"a": 2}</a>{"a": 3}<think>', thinking=pairs) == Answer({"a": 3})
+    assert parse_reply('◁think▷{"a": 1}◁/think▷<a>{"a": 2}</a>{"a": 3}<think>', thinking=pairs) == Answer({"a": 3})
 
 
 def test_a_closing_tag_alone_can_be_given():
-    assert parse('{"a": 1}</t>{"a": 2}', thinking=(("", "</t>"),)) == Answer({"a": 2})
+    assert parse_reply('{"a": 1}</t>{"a": 2}', thinking=(("", "</t>"),)) == Answer({"a": 2})
 
 
 def test_without_tags_there_is_no_thinking():
-    assert parse('<think>{"a": 1}', thinking=()) == Answer({"a": 1})
+    assert parse_reply('<think>{"a": 1}', thinking=()) == Answer({"a": 1})
 
 
 # ---- a shape, which only helps to read
@@ -351,46 +351,46 @@ NESTED = {
     "required": ["label"],
     "$defs": {"Place": {"type": "object", "properties": {"side": {"type": "string"}, "lobe": {"type": "string"}}}},
 }
-SHAPE = Shape.of(NESTED)
+SHAPE = AnswerFields.from_schema(NESTED)
 
 
 def test_a_shape_is_made_once_a_schema():
-    assert Shape.of(NESTED) is SHAPE
+    assert AnswerFields.from_schema(NESTED) is SHAPE
     assert hash(SHAPE)
 
 
 def test_a_schema_implies_its_shape():
-    assert parse('{"result": {"label": "x"}}', schema=NESTED).flags == {"repaired"}
+    assert parse_reply('{"result": {"label": "x"}}', schema=NESTED).flags == {"repaired"}
 
 
 def test_continue_beside_a_wrong_key_is_kept():
-    assert parse('{"result": {"label": "x"}, "continue": true}', shape=SHAPE).wants_more
+    assert parse_reply('{"result": {"label": "x"}, "continue": true}', answer_fields=SHAPE).wants_more
 
 
 def test_an_answer_is_not_unwrapped_where_a_field_stands_beside_it():
     value = {"place": {"side": "left"}, "other": {"label": "x"}}
-    assert parse(json.dumps(value), shape=SHAPE) == Answer(value)
+    assert parse_reply(json.dumps(value), answer_fields=SHAPE) == Answer(value)
 
 
 def test_an_object_without_what_is_required_is_not_unwrapped():
-    assert parse('{"result": {"place": {}}}', shape=SHAPE) == Answer({"result": {"place": {}}})
+    assert parse_reply('{"result": {"place": {}}}', answer_fields=SHAPE) == Answer({"result": {"place": {}}})
 
 
 def test_inner_keys_are_wrapped_under_their_parent_on_the_last_turn_only():
-    assert parse('{"side": "left"}', shape=SHAPE, last=True) == Answer(
+    assert parse_reply('{"side": "left"}', answer_fields=SHAPE, last=True) == Answer(
         {"place": {"side": "left"}}, flags=frozenset({"salvaged"})
     )
-    assert parse('{"side": "left"}', shape=SHAPE) == Answer({"side": "left"})
+    assert parse_reply('{"side": "left"}', answer_fields=SHAPE) == Answer({"side": "left"})
 
 
 def test_keys_of_two_inner_objects_are_not_wrapped():
     two = {"properties": {name: {"type": "object", "properties": {"x": {}}} for name in ("a", "b")}}
-    assert parse('{"x": 1}', shape=Shape.of(two), last=True) == Answer({"x": 1})
+    assert parse_reply('{"x": 1}', answer_fields=AnswerFields.from_schema(two), last=True) == Answer({"x": 1})
 
 
 def test_a_reference_to_itself_ends():
     schema = {"$defs": {"A": {"$ref": "#/$defs/A"}}, "properties": {"a": {"$ref": "#/$defs/A"}}}
-    assert Shape.of(schema).objects == ()
+    assert AnswerFields.from_schema(schema).objects == ()
 
 
 # ---- the last turn
@@ -414,15 +414,15 @@ def test_a_reference_to_itself_ends():
     ],
 )
 def test_a_truncated_last_object_is_completed_from_what_was_said_whole(text, value):
-    assert parse(text, finish_reason="length", last=True) == Answer(value, flags=frozenset({"salvaged"}))
+    assert parse_reply(text, finish_reason="length", last=True) == Answer(value, flags=frozenset({"salvaged"}))
 
 
 def test_a_truncated_object_is_not_completed_before_the_last_turn():
-    assert parse('{"a": "left", "b": "ri', finish_reason="length").kind == "truncated"
+    assert parse_reply('{"a": "left", "b": "ri', finish_reason="length").kind == "truncated"
 
 
 def test_a_whole_object_is_preferred_to_a_later_part_of_one():
-    assert parse('{"a": 1} {"a": 2, "b": "ri', finish_reason="length", last=True).value == {"a": 1}
+    assert parse_reply('{"a": 1} {"a": 2, "b": "ri', finish_reason="length", last=True).value == {"a": 1}
 
 
 # ---- no reply is slow
@@ -459,8 +459,8 @@ def test_a_whole_object_is_preferred_to_a_later_part_of_one():
 def test_text_that_would_make_a_careless_parser_quadratic_is_read(scrap):
     # A quadratic scan of these takes minutes, so no clock is needed to tell.
     text = scrap * (MAX_BYTES // len(scrap.encode("utf-8", "surrogatepass")))
-    assert isinstance(parse(text), ToolCalls | Answer | Malformed)
-    assert isinstance(parse('{"a": ' + text[:-6]), ToolCalls | Answer | Malformed)
+    assert isinstance(parse_reply(text), ToolCalls | Answer | Malformed)
+    assert isinstance(parse_reply('{"a": ' + text[:-6]), ToolCalls | Answer | Malformed)
 
 
 @pytest.mark.parametrize(
@@ -475,9 +475,9 @@ def test_text_that_would_make_a_careless_parser_quadratic_is_read(scrap):
     ],
 )
 def test_a_reply_that_is_one_call_is_read_as_a_scan_reads_it(text):
-    found = parse(text)
-    assert found.calls == tuple(Scan(text, THINKING, None, False).calls)
-    assert lone_call(text, THINKING) == found.calls[0]
+    found = parse_reply(text)
+    assert found.calls == tuple(ReplyScan(text, THINKING, None, False).calls)
+    assert parse_single_call(text, THINKING) == found.calls[0]
 
 
 @pytest.mark.parametrize(
@@ -494,4 +494,34 @@ def test_a_reply_that_is_one_call_is_read_as_a_scan_reads_it(text):
     ],
 )
 def test_what_is_not_just_one_whole_call_is_scanned(text):
-    assert lone_call(text, THINKING) is None
+    assert parse_single_call(text, THINKING) is None
+
+
+# ---- values that the end of the reply cuts off
+
+
+@pytest.mark.parametrize("ending", ["tr", "nul", "left", "12", "1.", "-3.5e2", "[1, 2, 3"])
+def test_a_number_or_a_word_at_the_very_end_may_be_half_of_one_and_is_dropped(ending):
+    text = f'{{"answer": "yes", "b": {ending}'
+    refused = parse_reply(text)
+    assert isinstance(refused, Malformed)
+    assert "it is not finished" in refused.reason
+    assert parse_reply(text, last=True) == Answer({"answer": "yes"}, flags=frozenset({"salvaged"}))
+
+
+@pytest.mark.parametrize(
+    ("ending", "value"),
+    [("true", True), ("null", None), ('"left"', "left"), ("[1, 2]", [1, 2]), ("12 ", 12), ("left\n", "left")],
+)
+def test_a_value_that_is_complete_at_the_end_gets_its_closing_brackets(ending, value):
+    outcome = parse_reply(f'{{"answer": "yes", "b": {ending}')
+    assert outcome == Answer({"answer": "yes", "b": value}, flags=frozenset({"repaired"}))
+
+
+@pytest.mark.parametrize("ending", ["tr", "12"])
+def test_a_call_that_ends_in_half_a_value_is_refused_and_not_run(ending):
+    (parsed,) = parse_reply(f'<tool_call>{{"name": "zoom", "arguments": {{"factor": {ending}').calls
+    assert "cut off" in parsed.error
+    assert parse_native_call(ToolCall("c", "zoom", f'{{"factor": {ending}')).error is not None
+    (closed,) = parse_reply('<tool_call>{"name": "zoom", "arguments": {"factor": 2</tool_call>').calls
+    assert closed.call.arguments == {"factor": 2}  # the tag ends the number

@@ -149,7 +149,7 @@ def test_what_is_taught_is_what_is_read(taught):
     schema = Digits(reply_format=taught).tool_schemas
     example = tools_text(schema, taught).rpartition(":\n")[2]
     said = example.replace("<function-name>", '"zoom"').replace("<args-json-object>", '{"factor": 2}')
-    found = reply.parse(said, shape=reply.Shape.of(Digits().answer_schema))
+    found = reply.parse_reply(said, answer_fields=reply.AnswerFields.from_schema(Digits().answer_schema))
     assert isinstance(found, reply.ToolCalls), said
     assert [(one.call.name, one.call.arguments, one.error) for one in found.calls] == [("zoom", {"factor": 2}, None)]
 
