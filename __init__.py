@@ -62,6 +62,9 @@ _HOMES = {  # public name → the module that defines it; type checkers read the
 }
 __all__ = [*_HOMES, "__version__"]
 
+# Rewards of rooms above `rewards`: `type` in YAML -> the module that registers it, imported when a reward names it.
+REWARD_PLUGINS = {"judge": "viewbox.rollouts.judge.reward"}
+
 if TYPE_CHECKING:
     from viewbox.envs import make as make
     from viewbox.envs.base import BaseMultiTurnEnv as BaseMultiTurnEnv

@@ -15,7 +15,7 @@ from rich.table import Table
 from viewbox.envs.parsing.strict_json import describe_duplicate
 from viewbox.errors import ConfigError
 from viewbox.records import Episode
-from viewbox.rewards.workbench import Row, Trial, tried
+from viewbox.rewards.explain import ComponentScore, ExplainedScore, explain_score
 from viewbox.rollouts.scoring.data_policy import build_sharing_check
 from viewbox.rollouts.scoring.reward_source import find_reward
 from viewbox.rollouts.store.reader import load
@@ -24,7 +24,9 @@ _ALLOWED = "allowed: a JSON object, or @file.json"
 _HEADINGS = ("component", "weight", "score", "gate", "why")
 
 
-def run(reward: str, *, answer: str | None = None, reference: str | None = None, episode: str | None = None) -> Trial:
+def run(
+    reward: str, *, answer: str | None = None, reference: str | None = None, episode: str | None = None
+) -> ExplainedScore:
     """The reward in a YAML file, or at an import path, on an answer and a reference.
 
     Both are JSON objects, or `@file.json`; `null` is no answer. `episode` is RUN:NUMBER, a saved episode, counted
@@ -38,16 +40,16 @@ def run(reward: str, *, answer: str | None = None, reference: str | None = None,
             played = replace(played, answer=_object("answer", answer))
         if reference is not None:
             played = replace(played, task=replace(played.task, reference=_given_reference(reference)))
-        return tried(judge.reward, played.answer, played.task.reference, played)
+        return explain_score(judge.reward, played.answer, played.task.reference, played)
     if answer is None or reference is None:
         missing = " and ".join(f"--{name}" for name, text in _both(answer, reference) if text is None)
         raise ConfigError(f"{missing}: missing; allowed: --answer and --reference, or --episode RUN:NUMBER")
-    return tried(judge.reward, _object("answer", answer), _given_reference(reference))
+    return explain_score(judge.reward, _object("answer", answer), _given_reference(reference))
 
 
-def print_trial(trial: Trial) -> None:
+def print_trial(trial: ExplainedScore) -> None:
     """The components and the total: a table where a person looks on, lines where another program reads."""
-    lines = [_cells(row) for row in trial.rows]
+    lines = [_cells(row) for row in trial.components]
     console = Console(highlight=False, soft_wrap=True)
     if console.is_terminal:
         table = Table()
@@ -60,11 +62,11 @@ def print_trial(trial: Trial) -> None:
         _print_lines([_HEADINGS, *lines])
     total = "does not apply, since no component does" if trial.total is None else _number(trial.total)
     print(f"{trial.reward}: {total}")
-    for problem in trial.refused:
+    for problem in trial.problems:
         print(f"warning: {problem}; it counts 0", file=sys.stderr)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: ComponentScore) -> tuple[str, ...]:
     why = "".join(character if character.isprintable() else " " for character in row.why)  # others' words: one line
     name = "  " * row.name.count(".") + row.name
     return name, f"{row.weight:g}", _number(row.score), "shut" if row.closed else "", why

@@ -34,7 +34,7 @@ from viewbox.images.ref import ImageRef
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.records import Episode, Message, Scores, Task, Turn
-from viewbox.rewards import guarded
+from viewbox.rewards import to_combined
 from viewbox.rewards.metrics import Metric
 from viewbox.rewards.remote import is_blocking, refuse_remote
 
@@ -108,7 +108,7 @@ class BaseMultiTurnEnv(Rules):
                 key="max_pixels",
             )
         chosen = getattr(type(self), "reward", None) if reward is None else reward
-        self.__dict__["reward"] = guarded(self.default_reward() if chosen is None else chosen)
+        self.__dict__["reward"] = to_combined(self.default_reward() if chosen is None else chosen)
         if self.restricted:
             refuse_remote(self.reward, self.name)
 

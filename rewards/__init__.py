@@ -1,16 +1,18 @@
-"""Rewards: pure functions of (answer, reference) with a number in [0, 1], or None where they do not apply.
+"""Rewards: pure functions of (answer, reference) that return a score in [0, 1], or None if they do not apply.
 
-They read the parsed, validated final answer, never prose; they never raise and are always finite, whatever the model
-said. `build` makes one from YAML.
+They read the parsed and validated final answer, never prose. They never raise and are always finite, whatever the
+model wrote. `build` makes one from YAML, `CombinedReward` combines several, `explain_score` gives the reasons of a
+score.
 """
 
-from viewbox.rewards.base import EpisodeReward, Reward, lookup
+from viewbox.rewards.base import AnyReward, EpisodeReward, Reward, lookup
 from viewbox.rewards.brier import BrierReward
 from viewbox.rewards.check import check_rewards
-from viewbox.rewards.combined import CombinedReward, Part, guarded
+from viewbox.rewards.combined import CombinedReward, Component, to_combined
+from viewbox.rewards.declare import register_reward
 from viewbox.rewards.episode import FormatReward, ToolUseReward
 from viewbox.rewards.exact_match import ExactMatchReward
-from viewbox.rewards.explain import explained
+from viewbox.rewards.explain import explain_reward, explain_score
 from viewbox.rewards.iou import IoUReward, iou
 from viewbox.rewards.label_set_f1 import LabelSetF1Reward
 from viewbox.rewards.ranking import RankingReward
@@ -18,14 +20,15 @@ from viewbox.rewards.spec import RewardSpec, build
 from viewbox.rewards.token_f1 import TokenF1Reward
 
 __all__ = [
+    "AnyReward",
     "BrierReward",
     "CombinedReward",
+    "Component",
     "EpisodeReward",
     "ExactMatchReward",
     "FormatReward",
     "IoUReward",
     "LabelSetF1Reward",
-    "Part",
     "RankingReward",
     "Reward",
     "RewardSpec",
@@ -33,8 +36,10 @@ __all__ = [
     "ToolUseReward",
     "build",
     "check_rewards",
-    "explained",
-    "guarded",
+    "explain_reward",
+    "explain_score",
     "iou",
     "lookup",
+    "register_reward",
+    "to_combined",
 ]

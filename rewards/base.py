@@ -1,7 +1,7 @@
 """What a reward is, and how rewards read an answer.
 
-Answers come from a model, so nothing here trusts them: reading a field or a number never raises, and what is not
-there, or is not a number, is `None`.
+Answers come from a model and are not trusted: reading a field or a number never raises. A field that is missing, or is
+not a number, is `None`.
 """
 
 import math
@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, Protocol, runtime_checkable
 
+from viewbox.records import Episode
+
 
 @runtime_checkable
 class Reward(Protocol):
     """A pure function of the final answer and the task's reference.
 
-    The number is finite and in [0, 1]; `None` means that the reward does not apply to this task. It never raises.
+    The score is finite and in [0, 1]; `None` means that the reward does not apply to this task. A reward never raises.
 
     >>> from viewbox.rewards import ExactMatchReward
     >>> isinstance(ExactMatchReward(), Reward)
@@ -29,9 +31,9 @@ class Reward(Protocol):
 
 @runtime_checkable
 class EpisodeReward(Protocol):
-    """A pure function of a whole episode, for what an answer alone cannot tell (format, use of tools).
+    """A pure function of a whole episode, for what an answer alone cannot show (format, use of tools).
 
-    The same range as `Reward`. The episode is a `viewbox.records.Episode`.
+    The range is that of `Reward`.
 
     >>> class Short:
     ...     name = "short"
@@ -44,7 +46,10 @@ class EpisodeReward(Protocol):
     @property
     def name(self) -> str: ...
 
-    def of_episode(self, episode: Any) -> float | None: ...
+    def of_episode(self, episode: Episode) -> float | None: ...
+
+
+AnyReward = Reward | EpisodeReward
 
 
 def lookup(mapping: Any, field: str) -> Any:

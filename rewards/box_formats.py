@@ -8,14 +8,14 @@ from viewbox.rewards.text import plain, text_of
 
 Box = tuple[float, float, float, float]  # x1, y1, x2, y2
 Labeled = tuple[Box | None, str]  # None: counted, and matched with nothing
-Format = Literal["xyxy", "xywh"]
+BoxFormat = Literal["xyxy", "xywh"]
 Frame = Literal["unit", "per_mille", "pixel"]
 _LISTS = (list, tuple)  # list | tuple, which takes longer to ask
 _LONGEST_LABEL = 1000  # characters; a longer one is no label
 
 
 def boxes_of(
-    value: Any, format: Format, box_key: str | None = None, label_key: str | None = None, most: int | None = None
+    value: Any, format: BoxFormat, box_key: str | None = None, label_key: str | None = None, most: int | None = None
 ) -> Sequence[Labeled] | None:
     """The boxes of one box, a list of them, or a list of objects; `None` where there is nothing of the kind.
 
@@ -84,6 +84,6 @@ def area(box: Box) -> float:
     return (box[2] - box[0]) * (box[3] - box[1])
 
 
-def _object(value: Any, format: Format, box_key: str, label_key: str | None) -> Labeled:
+def _object(value: Any, format: BoxFormat, box_key: str, label_key: str | None) -> Labeled:
     label = "" if label_key is None else text_of(lookup(value, label_key))
     return corners(lookup(value, box_key), format), plain(label) if len(label) <= _LONGEST_LABEL else ""

@@ -1,16 +1,19 @@
 """Whether the answer's confidence fits how often it is right."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import field
+from typing import Annotated, Any
+
+from pydantic import Field, SkipValidation
 
 from viewbox.errors import ConfigError
 from viewbox.rewards.base import Reward, finite, lookup
+from viewbox.rewards.declare import Name, RewardName, register_reward
 from viewbox.rewards.exact_match import ExactMatchReward
 from viewbox.rewards.text import quoted
 
 
-@dataclass(frozen=True)
+@register_reward("brier")
 class BrierReward:
     """Being right, less the Brier loss of the stated confidence: (1 + y - (c - y)²) / 2.
 
@@ -30,17 +33,19 @@ class BrierReward:
     (0.875, 0.0)
     """
 
-    of: Reward = field(default_factory=ExactMatchReward)
-    confidence_field: str = "confidence"
-    scale: float = 1.0
-    name: str = "brier"
+    of: Annotated[
+        SkipValidation[Reward],
+        Field(description="the reward that says what is right; default: `{type: exact_match}`"),
+    ] = field(default_factory=ExactMatchReward)
+    confidence_field: Annotated[Name, Field(description="the answer's field with its confidence")] = "confidence"
+    scale: Annotated[float, Field(gt=0, allow_inf_nan=False, description="the greatest confidence")] = 1.0
+    name: RewardName = "brier"
 
     def __post_init__(self) -> None:
-        scale = finite(self.scale)
-        if scale is None or scale <= 0:
-            raise ConfigError(f"scale is {self.scale!r}; allowed: a finite number > 0 (the greatest confidence)")
         if not callable(self.of):
-            raise ConfigError(f"of is {self.of!r:.80}; allowed: a reward of (answer, reference)")
+            raise ConfigError(
+                f"of = {self.of!r:.80}: allowed: a reward of (answer, reference)", key="of", given=self.of
+            )
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
         right = self.of(answer, reference)

@@ -1,43 +1,53 @@
-"""A check every environment passes: gold scores 1.0 and no answer scores 0, on its own tasks."""
+"""A check that every environment passes on its own tasks: the gold answer scores 1.0 and no answer scores 0."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
-EMPTY: tuple[Mapping[str, Any] | None, ...] = (None, {})
+from viewbox.records import Task
+from viewbox.rewards.combined import CombinedReward
 
 
-def check_rewards(env: Any, tasks: int = 20) -> list[str]:
-    """What is wrong with the reward of an environment on its first `tasks` tasks, in words; empty: nothing.
+class RewardedTasks(Protocol):
+    """What the check reads of an environment. It may also have `perfect_answer(task)`."""
 
-    Gold is `env.perfect_answer(task)` where the environment has that (an answer as rewards read it: boxes as
-    fractions, nothing rounded), else the reference itself. It has to score 1.0 exactly, and every component that
-    applies too; `None`, an empty object and every field emptied have to score 0. Components that read an episode do
+    @property
+    def tasks(self) -> Iterable[Task]: ...
 
-    >>> from types import SimpleNamespace as Some
-    >>> from viewbox.rewards import ExactMatchReward, guarded
-    >>> task = Some(id="t1", reference={"label": "cyst"})
-    >>> check_rewards(Some(tasks=[task], reward=guarded(ExactMatchReward("label"))))
+    @property
+    def reward(self) -> CombinedReward: ...
+
+
+def check_rewards(env: RewardedTasks, num_tasks: int = 20) -> list[str]:
+    """Check the reward of an environment on its first `num_tasks` tasks; returns a sentence for each problem.
+
+    The gold answer is `env.perfect_answer(task)` if the environment has that method (boxes as fractions, nothing
+    rounded), else the reference itself. It must score exactly 1.0, in total and in every component that applies.
+    `None`, an empty object and the gold answer with all fields emptied must score 0. Components that read an episode
+    do not apply, because no episode is played.
+
+    >>> from types import SimpleNamespace as Env
+    >>> from viewbox.rewards import ExactMatchReward, to_combined
+    >>> task = Task("t1", reference={"label": "cyst"})
+    >>> check_rewards(Env(tasks=[task], reward=to_combined(ExactMatchReward("label"))))
     []
-    >>> check_rewards(Some(tasks=[task], reward=guarded(ExactMatchReward("lable"))))
+    >>> check_rewards(Env(tasks=[task], reward=to_combined(ExactMatchReward("lable"))))
     ['task t1: gold scores 0.0 (exact_match: 0.0); expected 1.0']
     """
-    found: list[str] = []
-    for task in islice(iter(env.tasks), tasks):
-        found += _wrong(env, task)
-    return found
+    return [problem for task in islice(iter(env.tasks), num_tasks) for problem in _check_task(env, task)]
 
 
-def _wrong(env: Any, task: Any) -> list[str]:
-    perfect = getattr(env, "perfect_answer", None)
-    gold = task.reference if perfect is None else perfect(task)
-    total, parts = env.reward.score(gold, task.reference)
-    found: list[str] = []
-    if total != 1.0 or any(value not in (None, 1.0) for value in parts.values()):
-        listed = ", ".join(f"{name}: {value}" for name, value in parts.items())
-        found.append(f"task {task.id}: gold scores {total} ({listed}); expected 1.0")
-    for empty in (*EMPTY, dict.fromkeys(gold), dict.fromkeys(gold, "")):
-        nothing, _ = env.reward.score(empty, task.reference)
-        if nothing not in (None, 0.0):
-            found.append(f"task {task.id}: the answer {empty} scores {nothing}; expected 0")
-    return found
+def _check_task(env: RewardedTasks, task: Task) -> list[str]:
+    perfect_answer = getattr(env, "perfect_answer", None)
+    gold = task.reference if perfect_answer is None else perfect_answer(task)
+    total, scores = env.reward.score(gold, task.reference)
+    problems: list[str] = []
+    if total != 1.0 or any(value not in (None, 1.0) for value in scores.values()):
+        listed = ", ".join(f"{name}: {value}" for name, value in scores.items())
+        problems.append(f"task {task.id}: gold scores {total} ({listed}); expected 1.0")
+    empty: list[Mapping[str, Any] | None] = [None, {}, dict.fromkeys(gold), dict.fromkeys(gold, "")]
+    for answer in empty:
+        score, _ = env.reward.score(answer, task.reference)
+        if score not in (None, 0.0):
+            problems.append(f"task {task.id}: the answer {answer} scores {score}; expected 0")
+    return problems

@@ -1,66 +1,83 @@
-"""Several rewards as one: a weighted mean that keeps its parts, and that no part can break."""
+"""Several rewards as one: a weighted mean that keeps every component's score, and that no component can break."""
 
 import logging
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, SkipValidation
 
 from viewbox.errors import ConfigError, describe_unknown
-from viewbox.rewards.base import EpisodeReward, Reward, finite
+from viewbox.records import Episode
+from viewbox.rewards.base import AnyReward, finite
+from viewbox.rewards.declare import (
+    Name,
+    NonNegative,
+    RewardName,
+    Threshold,
+    create_validated,
+    register_reward,
+    validated_dataclass,
+)
 
 log = logging.getLogger(__name__)
-_refused: ContextVar[list[str] | None] = ContextVar("refused", default=None)
+_problems: ContextVar[list[str] | None] = ContextVar("problems", default=None)
 
 
 @contextmanager
-def refusals() -> Iterator[list[str]]:
-    """What any reward did wrong inside the block, every time in words; the log says it once.
+def collect_problems() -> Iterator[list[str]]:
+    """Collect what rewards do wrong inside the block, every time; the log mentions each component once.
 
-    >>> with refusals() as refused:
-    ...     guarded(lambda answer, reference: 7).score(None, {})
+    >>> with collect_problems() as problems:
+    ...     to_combined(lambda answer, reference: 7).score(None, {})
     (0.0, {'<lambda>': 0.0})
-    >>> refused
+    >>> problems
     ["reward component '<lambda>' returned 7; allowed: None or a number in [0, 1]"]
     """
-    refused: list[str] = []
-    token = _refused.set(refused)
+    problems: list[str] = []
+    token = _problems.set(problems)
     try:
-        yield refused
+        yield problems
     finally:
-        _refused.reset(token)
+        _problems.reset(token)
 
 
-@dataclass(frozen=True)
-class Part:
-    """A component: its reward, its weight, and by name what other components must reach for it to count.
+@validated_dataclass
+class Component:
+    """A part of a combined reward: a reward, its weight, and the scores it needs from other components.
 
-    Below that the part counts 0.0; where the other one does not apply (`None`), neither does the part.
+    If a score is below what is needed, this component counts 0.0. If the other component does not apply (`None`),
+    neither does this one.
 
     >>> from viewbox.rewards import ToolUseReward
-    >>> Part(ToolUseReward(at_least=1), 0.1, needs={"label": 1.0}).needs
+    >>> Component(ToolUseReward(at_least=1), 0.1, needs={"label": 1.0}).needs
     {'label': 1.0}
     """
 
-    reward: Reward | EpisodeReward
-    weight: float
-    needs: Mapping[str, float] = field(default_factory=dict)
+    reward: SkipValidation[AnyReward]
+    weight: Annotated[NonNegative, Field(description="its share of the combined reward; all weights sum to 1")]
+    needs: Annotated[
+        Mapping[Name, Threshold],
+        Field(description="scores other components must reach for it to count: `{label: 1.0}`; below, it counts 0"),
+    ] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@register_reward("combined")
 class CombinedReward:
     """The weighted mean of named rewards: Σ w_i r_i / Σ w_i over the components that apply (are not `None`).
 
-    A component is (reward, weight) or a `Part`, which may need others: {"label": 1.0} counts 0.0 unless `label`
-    scores 1.0 (a bonus for tools, say, that an answer has to earn). What a part needs is compared after its own
-    needs; needs in a circle are refused. A part that is out is not asked at all.
+    A component is (reward, weight) or a `Component`, which may need others: one with {"label": 1.0} counts 0.0 unless
+    `label` scores 1.0 (for example, a bonus for tools that only right answers earn). A component is evaluated after
+    those it needs. Cyclic needs are rejected. A component whose needs are unmet is not evaluated.
 
-    Weights are >= 0 and sum to 1 (±1e-6). `None` if no component with a weight applies. A component that raises, or
-    returns anything but `None` or a number in [0, 1], counts 0.0 and is logged once. The parts of a combined
-    component are listed too, as "outer.inner".
+    Weights are >= 0 and sum to 1 (±1e-6). The result is `None` if no component with a weight applies. A component that
+    raises, or returns anything but `None` or a number in [0, 1], counts 0.0 and is logged once. The components of a
+    nested combined reward are listed as "outer.inner".
 
     Range: [0, 1], or `None`.
 
@@ -71,150 +88,166 @@ class CombinedReward:
     (0.625, {'label': 1.0, 'box': 0.5})
     >>> reward(gold, gold)
     1.0
-    >>> box = Part(IoUReward("bbox"), 0.75, needs={"label": 1.0})
+    >>> box = Component(IoUReward("bbox"), 0.75, needs={"label": 1.0})
     >>> CombinedReward({"label": (ExactMatchReward("label"), 0.25), "box": box}).score({**gold, "label": "six"}, gold)
     (0.0, {'label': 0.0, 'box': 0.0})
     """
 
-    components: Mapping[str, Any]  # given: Part or (reward, weight); kept: Part
-    name: str = "combined"
-    _order: tuple[tuple[str, Part], ...] = field(init=False, repr=False, compare=False, default=())
-    _gated: bool = field(init=False, repr=False, compare=False, default=False)
-    _logged: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    # (reward, weight) becomes a `Component`
+    components: Annotated[Mapping[Name, Any], Field(description="rewards by name, each with a `weight`")]
+    name: RewardName = "combined"
 
     def __post_init__(self) -> None:
-        parts = {name: one if isinstance(one, Part) else Part(*one) for name, one in self.components.items()}
-        object.__setattr__(self, "components", parts)
-        _check_weights(parts)
-        object.__setattr__(self, "_order", tuple((name, parts[name]) for name in _in_order(parts)))
-        object.__setattr__(self, "_gated", any(part.needs for part in parts.values()))
+        components = {name: _to_component(name, value) for name, value in self.components.items()}
+        object.__setattr__(self, "components", components)
+        _check_weights(components)
+        _ = self._order  # raises if needs are unknown or cyclic
+
+    @cached_property
+    def _order(self) -> tuple[tuple[str, Component], ...]:
+        """The components, each after those it needs."""
+        return tuple((name, self.components[name]) for name in _sort_by_needs(self.components))
+
+    @cached_property
+    def _has_needs(self) -> bool:
+        return any(component.needs for component in self.components.values())
+
+    @cached_property
+    def _logged(self) -> set[str]:
+        return set()
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
         return self.score(answer, reference)[0]
 
     def score(
-        self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], episode: Any = None
+        self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], episode: Episode | None = None
     ) -> tuple[float | None, dict[str, float | None]]:
-        """The total and every component by name; an `EpisodeReward` does not apply where no `episode` is given."""
-        parts: dict[str, float | None] = {}
+        """The total and every component's score by name; without `episode`, an `EpisodeReward` does not apply."""
+        scores: dict[str, float | None] = {}
         total = weights = 0.0
-        for name, part in self._order:
-            if part.needs and (missing := unmet(part, parts)) is not None:
-                value = None if parts[missing] is None else 0.0
-                inner = part_names(part.reward)
-                parts[name] = value
-                parts.update({f"{name}.{one}": None for one in inner})
+        for name, component in self._order:
+            if component.needs and (need := find_unmet_need(component, scores)) is not None:
+                value = None if scores[need] is None else 0.0
+                scores[name] = value
+                scores.update({f"{name}.{inner}": None for inner in list_component_names(component.reward)})
             else:
-                value = self._ask(name, part.reward, answer, reference, episode, parts)
-            if value is not None and part.weight > 0:
-                total += value * part.weight
-                weights += part.weight
-        if self._gated:
-            parts = {name: parts[name] for name in part_names(self)}
-        return (min(1.0, total / weights) if weights else None), parts
+                value = self._evaluate(name, component.reward, answer, reference, episode, scores)
+            if value is not None and component.weight > 0:
+                total += value * component.weight
+                weights += component.weight
+        if self._has_needs:
+            scores = {name: scores[name] for name in list_component_names(self)}
+        return (min(1.0, total / weights) if weights else None), scores
 
-    def _ask(
+    def _evaluate(
         self,
         name: str,
         reward: Any,
         answer: Mapping[str, Any] | None,
         reference: Mapping[str, Any],
-        episode: Any,
-        parts: dict[str, float | None],
+        episode: Episode | None,
+        scores: dict[str, float | None],
     ) -> float | None:
-        """The checked value of one component; it and its inner parts are entered in `parts`."""
+        """The checked score of one component; it and its inner components are entered in `scores`."""
         inner: dict[str, float | None] | None = None
         try:
             if isinstance(reward, CombinedReward):
-                given, inner = reward.score(answer, reference, episode)
-            elif (of_episode := getattr(reward, "of_episode", None)) is not None:  # asking the protocol is slow
-                given = None if episode is None else of_episode(episode)
+                result, inner = reward.score(answer, reference, episode)
+            elif (of_episode := getattr(reward, "of_episode", None)) is not None:  # isinstance of a protocol is slow
+                result = None if episode is None else of_episode(episode)
             else:
-                given = reward(answer, reference)
-        except Exception as error:  # a reward written elsewhere must not end a training run
-            value: float | None = self._refuse(name, f"raised {type(error).__name__}: {error}")
+                result = reward(answer, reference)
+        except Exception as error:  # a user's reward must not end a training run
+            value: float | None = self._report_problem(name, f"raised {type(error).__name__}: {error}")
         else:
-            value = given if type(given) is float and 0.0 <= given <= 1.0 else self._checked(name, given)
-        parts[name] = value
+            value = result if type(result) is float and 0.0 <= result <= 1.0 else self._check_score(name, result)
+        scores[name] = value
         if inner:
-            parts.update({f"{name}.{part}": score for part, score in inner.items()})
+            scores.update({f"{name}.{key}": score for key, score in inner.items()})
         return value
 
-    def _checked(self, name: str, given: Any) -> float | None:
-        if given is None:
+    def _check_score(self, name: str, score: Any) -> float | None:
+        if score is None:
             return None
-        number = float(given) if isinstance(given, bool) else finite(given)
+        number = float(score) if isinstance(score, bool) else finite(score)
         if number is None or not -1e-9 <= number <= 1 + 1e-9:
-            return self._refuse(name, f"returned {given!r:.80}; allowed: None or a number in [0, 1]")
+            return self._report_problem(name, f"returned {score!r:.80}; allowed: None or a number in [0, 1]")
         return min(1.0, max(0.0, number))
 
-    def _refuse(self, name: str, why: str) -> float:
-        refused = _refused.get()
-        if refused is not None:
-            refused.append(f"reward component {name!r} {why}")
+    def _report_problem(self, name: str, problem: str) -> float:
+        problems = _problems.get()
+        if problems is not None:
+            problems.append(f"reward component {name!r} {problem}")
         if name not in self._logged:
             self._logged.add(name)
-            log.warning("reward component %r %s; it counts 0.0 (said once)", name, why)
+            log.warning("reward component %r %s; it counts 0.0 (logged once)", name, problem)
         return 0.0
 
 
-def unmet(part: Part, scores: Mapping[str, float | None]) -> str | None:
-    """The first component that a part needs and that does not apply or is below what is needed; None: all are there."""
-    for name, least in part.needs.items():
+def find_unmet_need(component: Component, scores: Mapping[str, float | None]) -> str | None:
+    """The first needed component that does not apply or scores too low; None if all needs are met."""
+    for name, least in component.needs.items():
         value = scores[name]
         if value is None or value < least - 1e-9:
             return name
     return None
 
 
-def part_names(reward: Any) -> list[str]:
-    """The names of a combined reward's components, each before those inside it; none for any other reward."""
+def list_component_names(reward: object) -> list[str]:
+    """The names of a combined reward's components, each before those inside it; empty for any other reward."""
     if not isinstance(reward, CombinedReward):
         return []
     return [
         full
-        for name, part in reward.components.items()
-        for full in (name, *(f"{name}.{inner}" for inner in part_names(part.reward)))
+        for name, component in reward.components.items()
+        for full in (name, *(f"{name}.{inner}" for inner in list_component_names(component.reward)))
     ]
 
 
-def _check_weights(parts: Mapping[str, Part]) -> None:
-    for name, part in parts.items():
-        number = finite(part.weight)
-        if number is None or number < 0:
-            raise ConfigError(f"weight of {name!r} is {part.weight!r}; allowed: a finite number >= 0")
-    total = math.fsum(part.weight for part in parts.values())
+def _to_component(name: str, value: Any) -> Component:
+    if isinstance(value, Component):
+        return value
+    path = f"components.{name}"
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise ConfigError(f"{path} = {value!r:.80}: allowed: (reward, weight) or a Component", key=path, given=value)
+    component: Component = create_validated(Component, {"reward": value[0], "weight": value[1]}, path, strict=True)
+    return component
+
+
+def _check_weights(components: Mapping[str, Component]) -> None:
+    total = math.fsum(component.weight for component in components.values())
     if abs(total - 1) > 1e-6:
-        given = ", ".join(f"{name}: {part.weight:g}" for name, part in parts.items())
-        raise ConfigError(f"weights sum to {total:.6g} ({given or 'no components'}); allowed: a sum of 1")
+        listed = ", ".join(f"{name}: {component.weight:g}" for name, component in components.items())
+        text = f"weights sum to {total:.6g} ({listed or 'no components'}); allowed: a sum of 1"
+        raise ConfigError(f"components: {text}", key="components")
 
 
-def _in_order(parts: Mapping[str, Part]) -> list[str]:
-    """The names, each after those it needs; raises `ConfigError` for a name that is not there and for a circle."""
-    for name, part in parts.items():
-        for other, least in part.needs.items():
-            if other not in parts:
-                raise ConfigError(f"needs of {name!r}: {describe_unknown('component', str(other), parts)}")
-            number = finite(least)
-            if number is None or not 0 < number <= 1:
-                raise ConfigError(f"needs of {name!r}: {other} is {least!r}; allowed: a number in (0, 1]")
-    if not any(part.needs for part in parts.values()):
-        return list(parts)
+def _sort_by_needs(components: Mapping[str, Component]) -> list[str]:
+    """The names, each after those it needs; raises `ConfigError` for unknown names and cycles."""
+    for name, component in components.items():
+        for other in component.needs:
+            if other not in components:
+                key = f"components.{name}.needs"
+                raise ConfigError(f"{key}: {describe_unknown('component', other, components)}", key=key, given=other)
+    if not any(component.needs for component in components.values()):
+        return list(components)
+    graph = {name: component.needs.keys() for name, component in components.items()}
     try:
-        return list(TopologicalSorter({name: part.needs.keys() for name, part in parts.items()}).static_order())
+        return list(TopologicalSorter(graph).static_order())
     except CycleError as error:
-        raise ConfigError(f"needs go in a circle: {' → '.join(reversed(error.args[1]))}") from error
+        cycle = " → ".join(reversed(error.args[1]))
+        raise ConfigError(f"components: needs form a cycle: {cycle}", key="components") from error
 
 
-def guarded(reward: Any) -> CombinedReward:
-    """Any reward (an object, or a plain function) as a combined one, so that nothing it does can end a run.
+def to_combined(reward: object) -> CombinedReward:
+    """Any reward, an object or a plain function, as a `CombinedReward`: nothing it does can end a run.
 
     >>> def always(answer, reference):
     ...     return 1.0
-    >>> guarded(always).score(None, {})
+    >>> to_combined(always).score(None, {})
     (1.0, {'always': 1.0})
     """
     if isinstance(reward, CombinedReward):
         return reward
-    name = getattr(reward, "name", None) or getattr(reward, "__name__", type(reward).__name__)
-    return CombinedReward({str(name): (reward, 1.0)}, name=str(name))
+    name = str(getattr(reward, "name", None) or getattr(reward, "__name__", type(reward).__name__))
+    return CombinedReward({name: (reward, 1.0)}, name=name)

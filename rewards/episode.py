@@ -1,18 +1,22 @@
 """What an answer alone cannot tell: whether it was given as asked, and how tools were used."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import field
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from viewbox.errors import ConfigError
 from viewbox.rewards.base import finite
+from viewbox.rewards.declare import Name, Names, RewardName, UnitInterval, register_reward
 
+NumCalls = Annotated[int, Field(ge=0)]
 PENALTIES: Mapping[str, float] = MappingProxyType({"salvaged": 0.5, "repaired": 0.5, "forced_final": 0.25})
 
 
-@dataclass(frozen=True)
+@register_reward("format")
 class FormatReward:
     """1 for an answer given as asked, less what had to be forgiven: max(0, 1 - Σ penalties - `malformed` · n).
 
@@ -28,15 +32,11 @@ class FormatReward:
     0.25
     """
 
-    penalties: Mapping[str, float] = field(default_factory=lambda: dict(PENALTIES))
-    malformed: float = 0.25
-    name: str = "format"
-
-    def __post_init__(self) -> None:
-        for name, penalty in {**self.penalties, "malformed": self.malformed}.items():
-            number = finite(penalty)
-            if number is None or not 0 <= number <= 1:
-                raise ConfigError(f"penalty of {name!r} is {penalty!r}; allowed: a number in [0, 1]")
+    penalties: Annotated[Mapping[Name, UnitInterval], Field(description="what each flag of an episode costs")] = field(
+        default_factory=lambda: dict(PENALTIES)
+    )
+    malformed: Annotated[UnitInterval, Field(description="what each malformed reply costs")] = 0.25
+    name: RewardName = "format"
 
     def of_episode(self, episode: Any) -> float:
         if getattr(episode, "answer", None) is None:
@@ -61,7 +61,7 @@ class FormatReward:
         return costs
 
 
-@dataclass(frozen=True)
+@register_reward("tool_use")
 class ToolUseReward:
     """1 between `at_least` and `at_most` successful tool calls, n / at_least below, at_most / n above.
 
@@ -81,21 +81,18 @@ class ToolUseReward:
     (0.5, 0.6666666666666666)
     """
 
-    at_least: int | None = None
-    at_most: int | None = None
-    tools: Collection[str] | None = None
-    name: str = "tool_use"
+    at_least: Annotated[
+        NumCalls | None, Field(description="as many different successful calls earn the full score")
+    ] = None
+    at_most: Annotated[NumCalls | None, Field(description="more successful calls earn less")] = None
+    tools: Annotated[Names | None, Field(description="names of the tools whose calls count; default: all")] = None
+    name: RewardName = "tool_use"
 
     def __post_init__(self) -> None:
-        for what, count in (("at_least", self.at_least), ("at_most", self.at_most)):
-            if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
-                raise ConfigError(f"{what} is {count!r}; allowed: a whole number >= 0, or None")
         if self.at_least is None and self.at_most is None:
             raise ConfigError("neither at_least nor at_most is given; allowed: one of them, or both")
         if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
             raise ConfigError(f"at_least = {self.at_least} is above at_most = {self.at_most}")
-        if isinstance(self.tools, str):
-            raise ConfigError(f"tools is the string {self.tools!r}; allowed: a list of names, or None")
 
     def of_episode(self, episode: Any) -> float:
         every, different = self._counts(episode)

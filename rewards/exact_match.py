@@ -4,18 +4,20 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Annotated, Any
 
-from viewbox.errors import ConfigError
+from pydantic import Field
+
 from viewbox.rewards.base import finite, lookup
+from viewbox.rewards.declare import Aliases, AnswerField, NonNegative, ReferenceField, RewardName, register_reward
 from viewbox.rewards.text import plain, quoted, text_of, texts_of
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.ASCII)
 _LONGEST_NUMBER = 64  # characters
 
 
-@dataclass(frozen=True)
+@register_reward("exact_match")
 class ExactMatchReward:
     """1 if the answer's field says what the reference's field says, else 0.
 
@@ -39,17 +41,17 @@ class ExactMatchReward:
     1.0
     """
 
-    field: str = "label"
-    reference_field: str | None = None
-    aliases: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
-    tolerance: float | None = None
-    name: str = "exact_match"
-    _spellings: Mapping[str, frozenset[str]] = dataclasses.field(init=False, repr=False, compare=False)
+    field: AnswerField = "label"
+    reference_field: ReferenceField = None
+    aliases: Aliases = dataclasses.field(default_factory=dict)
+    tolerance: Annotated[
+        NonNegative | None, Field(description="largest difference between numbers that counts as equal")
+    ] = None
+    name: RewardName = "exact_match"
 
-    def __post_init__(self) -> None:
-        if self.tolerance is not None and not (finite(self.tolerance) is not None and self.tolerance >= 0):
-            raise ConfigError(f"tolerance is {self.tolerance!r}; allowed: a finite number >= 0, or None")
-        object.__setattr__(self, "_spellings", spellings_of(self.aliases))
+    @cached_property
+    def _spellings(self) -> Mapping[str, frozenset[str]]:
+        return spellings_of(self.aliases)
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
         golds = texts_of(lookup(reference, self.reference_field or self.field))
@@ -83,15 +85,13 @@ class ExactMatchReward:
 
 
 def spellings_of(aliases: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
-    """The other spellings of every gold, both sides as `plain` gives them; raises `ConfigError` on a bare string.
+    """The other spellings of every gold, both sides as `plain` gives them.
 
     >>> spellings_of({"Seven": ["7", "VII"]}) == {"seven": frozenset({"7", "vii"})}
     True
     """
     found: dict[str, frozenset[str]] = {}
     for gold, spellings in aliases.items():
-        if isinstance(spellings, str):
-            raise ConfigError(f"aliases of {gold!r} is the string {spellings!r}; allowed: a list of strings")
         key = plain(gold)
         found[key] = found.get(key, frozenset()) | {plain(text_of(spelling)) for spelling in spellings}
     return found

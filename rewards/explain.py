@@ -1,18 +1,119 @@
-"""Why an answer got its score, in words: what the workbench prints beside every component."""
+"""Why an answer got its score: every component at any depth, its score, whether its needs were met, and a reason.
 
-from collections.abc import Mapping
+`viewbox reward try` prints it (`cli/reward.py`); a notebook can call `explain_score`, too.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from viewbox.rewards.combined import CombinedReward, unmet
+from viewbox.records import Episode
+from viewbox.rewards.combined import CombinedReward, collect_problems, find_unmet_need, to_combined
 
 
-def explained(reward: Any, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], episode: Any = None) -> str:
-    """One or two sentences: the reward's own (`explain`, `explain_episode`), or what it gave. Never raises.
+@dataclass(frozen=True)
+class ComponentScore:
+    """The score of one component.
+
+    Args:
+        name: "outer.inner" if it is inside another component.
+        weight: its share of the combined reward around it.
+        score: None if it does not apply.
+        closed: whether an unmet need kept it from being evaluated.
+        why: the reason, in a sentence.
+    """
+
+    name: str
+    weight: float
+    score: float | None
+    closed: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class ExplainedScore:
+    """A reward's score of one answer, by component.
+
+    Args:
+        reward: the reward's name.
+        total: None if no component applies.
+        components: each before those inside it.
+        problems: what components did wrong (`collect_problems`).
+    """
+
+    reward: str
+    total: float | None
+    components: tuple[ComponentScore, ...]
+    problems: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return asdict(self)
+
+
+def explain_score(
+    reward: object, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], episode: Episode | None = None
+) -> ExplainedScore:
+    """Score an answer and explain every component. Never raises.
+
+    Without `episode`, components that read one do not apply.
+
+    >>> from viewbox.rewards import Component, ExactMatchReward, IoUReward
+    >>> box = Component(IoUReward("bbox"), 0.5, needs={"label": 1.0})
+    >>> reward = CombinedReward({"label": (ExactMatchReward("label"), 0.5), "box": box})
+    >>> gold = {"label": "seven", "bbox": [0, 0, 1, 1]}
+    >>> explained = explain_score(reward, {"label": "six", "bbox": [0, 0, 1, 1]}, gold)
+    >>> explained.total, [(part.name, part.score, part.closed) for part in explained.components]
+    (0.0, [('label', 0.0, False), ('box', 0.0, True)])
+    >>> explained.components[1].why
+    'counts 0: label is 0, needed: 1'
+    """
+    combined = to_combined(reward)
+    with collect_problems() as problems:
+        total, scores = combined.score(answer, reference, episode)
+    reasons = explain_components(combined, answer, reference, episode)
+    return ExplainedScore(combined.name, total, tuple(_list_scores(combined, scores, reasons)), tuple(problems))
+
+
+def explain_components(
+    reward: CombinedReward,
+    answer: Mapping[str, Any] | None,
+    reference: Mapping[str, Any],
+    episode: Episode | None = None,
+) -> dict[str, str]:
+    """The reason for every component's score, by the names of `CombinedReward.score`.
+
+    >>> from viewbox.rewards import Component, ExactMatchReward, IoUReward
+    >>> box = Component(IoUReward("bbox"), 0.5, needs={"label": 1.0})
+    >>> reward = CombinedReward({"label": (ExactMatchReward("label"), 0.5), "box": box})
+    >>> explain_components(reward, {"label": "six"}, {"label": "seven"})
+    {'label': "label: 'six' is not 'seven'", 'box': 'counts 0: label is 0, needed: 1'}
+    """
+    _, scores = reward.score(answer, reference, episode)
+    reasons: dict[str, str] = {}
+    for name, component in reward.components.items():
+        need = find_unmet_need(component, scores)
+        if need is None:
+            reasons[name] = explain_reward(component.reward, answer, reference, episode)
+            if isinstance(component.reward, CombinedReward):
+                inner = explain_components(component.reward, answer, reference, episode)
+                reasons.update({f"{name}.{key}": reason for key, reason in inner.items()})
+        elif (value := scores[need]) is None:
+            reasons[name] = f"does not apply, since {need} does not"
+        else:
+            reasons[name] = f"counts 0: {need} is {value:.3g}, needed: {component.needs[need]:g}"
+    return reasons
+
+
+def explain_reward(
+    reward: Any, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], episode: Episode | None = None
+) -> str:
+    """One or two sentences: from the reward's own `explain` or `explain_episode`, else its score. Never raises.
 
     >>> from viewbox.rewards import ExactMatchReward
-    >>> explained(ExactMatchReward("label"), {"label": "No tumour"}, {"label": "tumour"})
+    >>> explain_reward(ExactMatchReward("label"), {"label": "No tumour"}, {"label": "tumour"})
     "label: 'No tumour' is not 'tumour'"
-    >>> explained(lambda answer, reference: 0.5, {}, {})
+    >>> explain_reward(lambda answer, reference: 0.5, {}, {})
     'gives 0.5'
     """
     try:
@@ -25,34 +126,26 @@ def explained(reward: Any, answer: Mapping[str, Any] | None, reference: Mapping[
         own = getattr(reward, "explain" if of_episode is None else "explain_episode", None)
         if own is not None:
             return str(own(answer, reference) if of_episode is None else own(episode))
-        given = reward(answer, reference) if of_episode is None else of_episode(episode)
-        return "does not apply" if given is None else f"gives {given!r:.80}"
-    except Exception as error:  # a reward written elsewhere may fail, and this says so
+        score = reward(answer, reference) if of_episode is None else of_episode(episode)
+        return "does not apply" if score is None else f"gives {score!r:.80}"
+    except Exception as error:  # a user's reward may fail, and this says so
         return f"failed: {type(error).__name__}: {error}"
 
 
-def explanations(
-    reward: CombinedReward, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], episode: Any = None
-) -> dict[str, str]:
-    """Every component's sentence by its name, as `CombinedReward.score` lists them; a part that is out says why.
-
-    >>> from viewbox.rewards import ExactMatchReward, IoUReward, Part
-    >>> box = Part(IoUReward("bbox"), 0.5, needs={"label": 1.0})
-    >>> reward = CombinedReward({"label": (ExactMatchReward("label"), 0.5), "box": box})
-    >>> explanations(reward, {"label": "six"}, {"label": "seven"})
-    {'label': "label: 'six' is not 'seven'", 'box': 'counts 0: label is 0, needed: 1'}
-    """
-    _, scores = reward.score(answer, reference, episode)
-    found: dict[str, str] = {}
-    for name, part in reward.components.items():
-        missing = unmet(part, scores)
-        if missing is None:
-            found[name] = explained(part.reward, answer, reference, episode)
-        elif (value := scores[missing]) is None:
-            found[name] = f"does not apply, since {missing} does not"
-        else:
-            found[name] = f"counts 0: {missing} is {value:.3g}, needed: {part.needs[missing]:g}"
-        if missing is None and isinstance(part.reward, CombinedReward):
-            inner = explanations(part.reward, answer, reference, episode)
-            found.update({f"{name}.{one}": words for one, words in inner.items()})
-    return found
+def _list_scores(
+    reward: CombinedReward,
+    scores: Mapping[str, float | None],
+    reasons: Mapping[str, str],
+    prefix: str = "",
+    closed_by: str = "",
+) -> Iterator[ComponentScore]:
+    """The components in their order, each before those inside it; `closed_by` is an outer component that is closed."""
+    siblings = {name: scores[f"{prefix}{name}"] for name in reward.components}
+    for name, component in reward.components.items():
+        full = f"{prefix}{name}"
+        closed = bool(closed_by) or find_unmet_need(component, siblings) is not None
+        why = f"not evaluated: the needs of {closed_by} are unmet" if closed_by else reasons.get(full, "")
+        yield ComponentScore(full, component.weight, scores[full], closed, why)
+        if isinstance(component.reward, CombinedReward):
+            outer = closed_by or (full if closed else "")
+            yield from _list_scores(component.reward, scores, reasons, f"{full}.", outer)

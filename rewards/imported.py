@@ -1,23 +1,44 @@
 """A reward by import path: `package.module:name` or `path/to/file.py:name`.
 
-What stands there may be a reward object, a class made without arguments, a function of (answer, reference), or a
-function of one `episode`. Its form is checked before the first episode, because a mistake should not cost a run.
+The path may name a reward object, a class made without arguments, a function of (answer, reference), or a function of
+one argument `episode`. Its form is checked before the first episode, because a mistake should not cost a run.
 """
 
 import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from viewbox.errors import ConfigError
 from viewbox.importing import load_object
-from viewbox.rewards.base import EpisodeReward, Reward
+from viewbox.records import Episode
+from viewbox.rewards.base import AnyReward
+from viewbox.rewards.declare import Name, register_reward
 
 ALLOWED = (
     "a function of (answer, reference), a function of one argument named `episode`, a reward object, "
     "or a class made without arguments"
 )
+
+
+@register_reward("python")
+class ImportedReward:
+    """A reward of your own, by its import path."""
+
+    function: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="`package.module:name` or `path/to/file.py:name`: a function of (answer, reference) or of one "
+            "episode, or a reward",
+        ),
+    ]
+    name: Annotated[Name | None, Field(description="the name in logs if it is not a component; default: its own")] = (
+        None
+    )
 
 
 @dataclass(frozen=True)
@@ -28,7 +49,8 @@ class AnswerFunction:
     name: str
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
-        return self.function(answer, reference)
+        score: float | None = self.function(answer, reference)
+        return score
 
 
 @dataclass(frozen=True)
@@ -38,69 +60,76 @@ class EpisodeFunction:
     function: Callable[..., Any]
     name: str
 
-    def of_episode(self, episode: Any) -> float | None:
-        return self.function(episode)
+    def of_episode(self, episode: Episode) -> float | None:
+        score: float | None = self.function(episode)
+        return score
 
 
-def imported(function: str, name: str | None = None) -> Reward | EpisodeReward:
-    """The reward at `function`; `name` is its component's name (default: its own).
+def load_reward(path: str, name: str | None = None) -> AnyReward:
+    """Load the reward at an import path.
 
-    The current folder is searched after what is installed. Raises `ConfigError` saying what was given and what is
-    allowed.
+    Args:
+        path: `package.module:name` or `path/to/file.py:name`; the current folder is searched after installed packages.
+        name: the reward's name (default: its own).
 
-    >>> imported("viewbox.rewards:ExactMatchReward").name
+    Raises:
+        ConfigError: it cannot be loaded, or is not a reward.
+
+    >>> load_reward("viewbox.rewards:ExactMatchReward").name
     'exact_match'
-    >>> imported("operator:eq", name="same")(1, 1)
+    >>> load_reward("operator:eq", name="same")(1, 1)
     True
-    >>> imported("math:sqrt")
+    >>> load_reward("math:sqrt")
     Traceback (most recent call last):
     viewbox.errors.ConfigError: reward 'math:sqrt': takes (x, /), not (answer, reference); allowed: a function of \
 (answer, reference), a function of one argument named `episode`, a reward object, or a class made without arguments
     """
-    loaded = load_object(function, kind="reward")
-    return _as_reward(loaded, function, name, re.split("[:.]", function)[-1])
+    loaded = load_object(path, kind="reward")
+    return _to_reward(loaded, path, name, re.split("[:.]", path)[-1])
 
 
-def _as_reward(found: Any, given: str, name: str | None, default: str) -> Reward | EpisodeReward:
-    if inspect.isclass(found):
+def _to_reward(loaded: Any, path: str, name: str | None, default: str) -> AnyReward:
+    if inspect.isclass(loaded):
         try:
-            found = found()
+            loaded = loaded()
         except Exception as error:
             raise ConfigError(
-                f"reward {given!r}: the class cannot be made without arguments: {type(error).__name__}: {error}"
+                f"reward {path!r}: the class cannot be made without arguments: {type(error).__name__}: {error}"
             ) from error
-    method = getattr(found, "of_episode", None)
-    if method is None and not callable(found):
-        raise ConfigError(f"reward {given!r}: is a {type(found).__name__}; allowed: {ALLOWED}")
-    own = getattr(found, "name", None)
-    called = name or (own if isinstance(own, str) and own else default)
+    method = getattr(loaded, "of_episode", None)
+    if method is None and not callable(loaded):
+        raise ConfigError(f"reward {path!r}: is a {type(loaded).__name__}; allowed: {ALLOWED}")
+    own = getattr(loaded, "name", None)
+    name = name or (own if isinstance(own, str) and own else default)
     if method is not None:
-        _check(method, given, ("episode",))
-        return found if own == called else EpisodeFunction(method, called)
-    wanted = ("episode",) if _first_argument(found, given) == "episode" else ("answer", "reference")
-    _check(found, given, wanted)
-    if wanted == ("episode",):
-        return EpisodeFunction(found, called)
-    return found if own == called else AnswerFunction(found, called)
+        _check_signature(method, path, ("episode",))
+        kept: AnyReward = loaded if own == name else EpisodeFunction(method, name)
+        return kept
+    arguments = ("episode",) if _get_first_argument(loaded, path) == "episode" else ("answer", "reference")
+    _check_signature(loaded, path, arguments)
+    if arguments == ("episode",):
+        return EpisodeFunction(loaded, name)
+    reward: AnyReward = loaded if own == name else AnswerFunction(loaded, name)
+    return reward
 
 
-def _signature(function: Callable[..., Any], given: str) -> inspect.Signature:
+def _get_signature(function: Callable[..., Any], path: str) -> inspect.Signature:
     try:
         return inspect.signature(function)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"reward {given!r}: its arguments cannot be read ({error}); allowed: {ALLOWED}") from error
+        raise ConfigError(f"reward {path!r}: its arguments cannot be read ({error}); allowed: {ALLOWED}") from error
 
 
-def _first_argument(function: Callable[..., Any], given: str) -> str:
-    return next(iter(_signature(function, given).parameters), "")
+def _get_first_argument(function: Callable[..., Any], path: str) -> str:
+    return next(iter(_get_signature(function, path).parameters), "")
 
 
-def _check(function: Callable[..., Any], given: str, wanted: tuple[str, ...]) -> None:
-    signature = _signature(function, given)
+def _check_signature(function: Callable[..., Any], path: str, arguments: tuple[str, ...]) -> None:
+    signature = _get_signature(function, path)
     try:
-        signature.bind(*wanted)
+        signature.bind(*arguments)
     except TypeError as error:
         bare = signature.replace(return_annotation=inspect.Signature.empty)
-        raise ConfigError(f"reward {given!r}: takes {bare}, not ({', '.join(wanted)}); allowed: {ALLOWED}") from error
+        raise ConfigError(f"reward {path!r}: takes {bare}, not ({', '.join(arguments)}); allowed: {ALLOWED}") from error
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise ConfigError(f"reward {given!r}: is asynchronous or a generator; allowed: {ALLOWED}")
+        raise ConfigError(f"reward {path!r}: is asynchronous or a generator; allowed: {ALLOWED}")

@@ -2,14 +2,24 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Annotated, Any
 
-from viewbox.errors import ConfigError, describe_unknown
-from viewbox.rewards.base import finite, lookup
-from viewbox.rewards.box_formats import Box, Format, Frame, Labeled, area, boxes_of, corners, framed
-from viewbox.rewards.matching import Pair, assign
+from pydantic import Field
 
+from viewbox.errors import ConfigError
+from viewbox.rewards.base import lookup
+from viewbox.rewards.box_formats import Box, BoxFormat, Frame, Labeled, area, boxes_of, corners, framed
+from viewbox.rewards.declare import (
+    AnswerField,
+    Name,
+    NonNegative,
+    ReferenceField,
+    RewardName,
+    Threshold,
+    register_reward,
+)
+
+BoxMatch = tuple[int, int, float]  # index in the answer, index in the reference, score
 _MOST = 100  # boxes in an answer, beyond four times the gold's
 
 
@@ -28,7 +38,7 @@ def iou(a: Any, b: Any) -> float:
     return 0.0 if first is None or second is None else _iou(first, second)
 
 
-@dataclass(frozen=True)
+@register_reward("iou")
 class IoUReward:
     """Intersection over union of the answer's boxes and the reference's, or how many reach `threshold`.
 
@@ -61,34 +71,44 @@ class IoUReward:
     1.0
     """
 
-    field: str = "bbox"
-    reference_field: str | None = None
-    format: Format = "xyxy"
-    threshold: float | None = None
-    area_penalty: float = 0.0
-    box_key: str | None = None
-    label_key: str | None = None
-    frame: Frame = "unit"
-    reference_frame: Frame | None = None
-    size_field: str | None = None
-    name: str = "iou"
+    field: AnswerField = "bbox"
+    reference_field: ReferenceField = None
+    format: Annotated[
+        BoxFormat, Field(description="what the four numbers of a box mean, in the answer and in the reference")
+    ] = "xyxy"
+    threshold: Annotated[
+        Threshold | None,
+        Field(description="1 if the score of a pair reaches it, else 0 (of many boxes: F1); default: the score itself"),
+    ] = None
+    area_penalty: Annotated[
+        NonNegative,
+        Field(description="divides the score of too large a box by 1 + this x (its area / the reference's - 1)"),
+    ] = 0.0
+    box_key: Annotated[
+        Name | None, Field(description="the key of the box in each object of a list; default: a list of bare boxes")
+    ] = None
+    label_key: Annotated[
+        Name | None,
+        Field(description="the key of the label in each object; only boxes of equal label match; needs `box_key`"),
+    ] = None
+    frame: Annotated[
+        Frame, Field(description="the unit of the answer's coordinates; matters only beside another `reference_frame`")
+    ] = "unit"
+    reference_frame: Annotated[
+        Frame | None, Field(description="the unit of the reference's coordinates; default: as the answer's")
+    ] = None
+    size_field: Annotated[
+        Name | None,
+        Field(description="the reference's field with [width, height], to compare pixels with another frame"),
+    ] = None
+    name: RewardName = "iou"
 
     def __post_init__(self) -> None:
-        if self.format not in get_args(Format):
-            raise ConfigError(describe_unknown("box format", str(self.format), get_args(Format)))
-        threshold, penalty = finite(self.threshold), finite(self.area_penalty)
-        if self.threshold is not None and (threshold is None or not 0 < threshold <= 1):
-            raise ConfigError(f"threshold is {self.threshold!r}; allowed: a number in (0, 1], or None")
-        if penalty is None or penalty < 0:
-            raise ConfigError(f"area_penalty is {self.area_penalty!r}; allowed: a finite number >= 0")
         if self.label_key is not None and self.box_key is None:
-            raise ConfigError(f"label_key is {self.label_key!r} without box_key; allowed: both, for lists of objects")
+            raise ConfigError(f"label_key = {self.label_key!r}: needs box_key; allowed: both", key="label_key")
         frames = {self.frame, self.reference_frame or self.frame}
-        for frame in frames:
-            if frame not in get_args(Frame):
-                raise ConfigError(describe_unknown("frame", str(frame), get_args(Frame)))
         if len(frames) == 2 and "pixel" in frames and self.size_field is None:
-            raise ConfigError("size_field is missing; needed to compare pixels with another frame: where the size is")
+            raise ConfigError("size_field: is missing; needed to compare pixels with another frame", key="size_field")
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
         said, golds = self._sides(answer, reference)
@@ -137,7 +157,7 @@ class IoUReward:
         size = lookup(reference, self.size_field) if self.size_field else None
         return framed(said, self.frame, size), framed(golds, other, size)
 
-    def _matched(self, said: Sequence[Labeled], golds: Sequence[Labeled]) -> list[Pair]:
+    def _matched(self, said: Sequence[Labeled], golds: Sequence[Labeled]) -> list[BoxMatch]:
         """The pairs (place in the answer, place in the gold, score) of the best matching."""
         said, golds = sorted(said, key=_place), sorted(golds, key=_place)  # whatever order they were said in
         if said == golds:
@@ -153,6 +173,32 @@ class IoUReward:
         if self.area_penalty and area(box) > area(gold_box):
             score /= 1 + self.area_penalty * (area(box) / area(gold_box) - 1)
         return score
+
+
+def assign(scores: Sequence[Sequence[float]], threshold: float | None = None) -> list[BoxMatch]:
+    """The one-to-one matching with the greatest sum of `scores` (rows x columns, each >= 0).
+
+    This is the assignment problem (Kuhn 1955), solved by scipy. With a threshold: the largest matching of pairs whose
+    score reaches it. Pairs of score 0 are left out.
+
+    >>> assign([[0.9, 0.8], [0.8, 0.1]])
+    [(0, 1, 0.8), (1, 0, 0.8)]
+    >>> assign([[0.9, 0.8], [0.8, 0.1]], 0.85)
+    [(0, 0, 0.9)]
+    """
+    if not scores or not scores[0]:
+        return []
+    least = 0.0 if threshold is None else threshold
+    if len(scores) == 1 or len(scores[0]) == 1:
+        flat = [(row, column, score) for row, line in enumerate(scores) for column, score in enumerate(line)]
+        best = max(flat, key=lambda pair: pair[2])
+        return [best] if best[2] > 0 and best[2] >= least else []
+    from scipy.optimize import linear_sum_assignment  # takes a while to import, and most answers hold one box
+
+    worth = scores if threshold is None else [[float(score >= threshold) for score in line] for line in scores]
+    rows, columns = linear_sum_assignment(worth, maximize=True)
+    pairs = [(int(row), int(column), scores[row][column]) for row, column in zip(rows, columns, strict=True)]
+    return [pair for pair in pairs if pair[2] > 0 and pair[2] >= least]
 
 
 def _place(one: Labeled) -> tuple[tuple[float, ...], str]:

@@ -2,11 +2,12 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from viewbox.errors import ConfigError
 from viewbox.rewards.base import items, lookup
+from viewbox.rewards.declare import Aliases, AnswerField, ItemKey, ReferenceField, RewardName, register_reward
 from viewbox.rewards.exact_match import spellings_of
 from viewbox.rewards.negation import FORWARD
 from viewbox.rewards.text import plain, text_of
@@ -15,7 +16,7 @@ _MOST = 100  # labels in an answer, beyond four times the gold's
 _LONGEST = 1000  # characters of a label
 
 
-@dataclass(frozen=True)
+@register_reward("label_set_f1")
 class LabelSetF1Reward:
     """F1 of two sets of labels: F1 = 2 |A ∩ G| / (|A| + |G|) (the Dice coefficient; Sørensen 1948).
 
@@ -34,21 +35,25 @@ class LabelSetF1Reward:
     (1.0, 0.0)
     """
 
-    field: str = "labels"
-    reference_field: str | None = None
-    aliases: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
-    item_key: str | None = None
-    name: str = "label_set_f1"
-    _same: Mapping[str, str] = dataclasses.field(init=False, repr=False, compare=False)
+    field: AnswerField = "labels"
+    reference_field: ReferenceField = None
+    aliases: Aliases = dataclasses.field(default_factory=dict)
+    item_key: ItemKey = None
+    name: RewardName = "label_set_f1"
 
     def __post_init__(self) -> None:
+        _ = self._same  # raises on contradicting aliases
+
+    @cached_property
+    def _same(self) -> Mapping[str, str]:
+        """Every other spelling -> the label it stands for."""
         same: dict[str, str] = {}
         for gold, spellings in spellings_of(self.aliases).items():
             for other in spellings:
                 if same.setdefault(other, gold) != gold:
                     both = " and for ".join(repr(one) for one in sorted((same[other], gold)))
-                    raise ConfigError(f"alias {other!r} stands for {both}; allowed: one label")
-        object.__setattr__(self, "_same", same)
+                    raise ConfigError(f"aliases: {other!r} stands for {both}; allowed: one label", key="aliases")
+        return same
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
         said, golds = self._sides(answer, reference)

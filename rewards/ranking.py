@@ -2,19 +2,20 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from viewbox.errors import ConfigError, describe_unknown
+from pydantic import Field
+
 from viewbox.rewards.base import finite, items, lookup
+from viewbox.rewards.declare import AnswerField, ItemKey, ReferenceField, RewardName, register_reward
 from viewbox.rewards.text import plain, quoted, text_of
 
-Metric = Literal["mrr", "ndcg"]
+Rank = Annotated[int, Field(ge=1)]
 _MOST = 1000  # places that are read
 _LONGEST = 1000  # characters of a name
 
 
-@dataclass(frozen=True)
+@register_reward("ranking")
 class RankingReward:
     """The quality of an ordered list, best first, of which the first `k` places count (None: all).
 
@@ -36,18 +37,17 @@ class RankingReward:
     0.797
     """
 
-    field: str = "choices"
-    reference_field: str | None = None
-    metric: Metric = "mrr"
-    k: int | None = None
-    item_key: str | None = None
-    name: str = "ranking"
-
-    def __post_init__(self) -> None:
-        if self.metric not in get_args(Metric):
-            raise ConfigError(describe_unknown("ranking metric", str(self.metric), get_args(Metric)))
-        if self.k is not None and (isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1):
-            raise ConfigError(f"k is {self.k!r}; allowed: a whole number >= 1, or None")
+    field: AnswerField = "choices"
+    reference_field: ReferenceField = None
+    metric: Annotated[
+        Literal["mrr", "ndcg"],
+        Field(
+            description="`mrr`: 1 / the rank of the first relevant name; `ndcg`: discounted gain over the best possible"
+        ),
+    ] = "mrr"
+    k: Annotated[Rank | None, Field(description="how many ranks count; default: all")] = None
+    item_key: ItemKey = None
+    name: RewardName = "ranking"
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
         said, gains = self._sides(answer, reference)

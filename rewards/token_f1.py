@@ -1,18 +1,20 @@
 """How many words the answer shares with the gold: for short free text."""
 
-import dataclasses
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Annotated, Any
 
-from viewbox.errors import ConfigError
+from pydantic import Field
+
 from viewbox.rewards.base import lookup
+from viewbox.rewards.declare import AnswerField, Names, ReferenceField, RewardName, register_reward
 from viewbox.rewards.negation import MARK, NEGATIONS, TOKEN, words_in
 from viewbox.rewards.text import fold, quoted, text_of, texts_of
 
+Switch = Annotated[bool, Field(strict=True)]  # "yes" is not true beside a list of words
 _STOP_WORDS = """
     a an and are as at be been by for from has have in into is it its of on or that the their there these this those to
     was were which with
@@ -35,7 +37,7 @@ class _Gold:
     ignored: frozenset[str]
 
 
-@dataclass(frozen=True)
+@register_reward("token_f1")
 class TokenF1Reward:
     """F1 of the multisets of lower-cased words: F1 = 2 |A ∩ G| / (|A| + |G|), the best over a list of accepted golds.
 
@@ -61,20 +63,23 @@ class TokenF1Reward:
     0.5714285714285714
     """
 
-    field: str
-    reference_field: str | None = None
-    stop_words: bool | Collection[str] = False
-    negation_scope: bool = True
-    name: str = "token_f1"
-    _ignored: frozenset[str] = dataclasses.field(init=False, repr=False, compare=False, default=frozenset())
+    field: AnswerField
+    reference_field: ReferenceField = None
+    stop_words: Annotated[
+        Switch | Names, Field(description="words that are not compared; true: a short English list")
+    ] = False
+    negation_scope: Annotated[
+        bool,
+        Field(description="a denied word equals only a denied word (`no tumour` is not `tumour`); false: bare words"),
+    ] = True
+    name: RewardName = "token_f1"
 
-    def __post_init__(self) -> None:
-        if isinstance(self.stop_words, str):
-            raise ConfigError(f"stop_words is the string {self.stop_words!r}; allowed: true, false or a list of words")
+    @cached_property
+    def _ignored(self) -> frozenset[str]:
         listed = STOP_WORDS if self.stop_words is True else (self.stop_words or ())
         words = {fold(word) for word in listed}
         kept = {word for word in words if word not in NEGATIONS and not word.endswith("n't")}
-        object.__setattr__(self, "_ignored", frozenset(kept | {MARK + word for word in kept}))
+        return frozenset(kept | {MARK + word for word in kept})
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
         golds = [text_of(gold) for gold in texts_of(lookup(reference, self.reference_field or self.field))]

@@ -14,7 +14,9 @@ from viewbox.configs.schema import Config
 from viewbox.configs.validation import model_in, takes
 from viewbox.envs import ENVIRONMENTS, make
 from viewbox.envs.settings import model_of
-from viewbox.rewards import RewardSpec
+from viewbox.rewards import Component, Reward
+from viewbox.rewards.declare import get_reward_class, list_reward_types
+from viewbox.rewards.spec import COMPONENT_KEYS
 from viewbox.training.trainer_args import CHOICES, OWNED, defaults
 
 HEAD = """# Configuration
@@ -28,43 +30,11 @@ contradiction ends with status 2 and one message: file, line, key, value, what i
 ENV = """The settings below stand in `env` beside `name`, and in `env.eval` where held-out tasks differ. An environment
 of your own has those of its annotated class attributes."""
 
-REWARD = """A reward is chosen by its `type`. `weight` and `needs` are about the `combined` reward it stands in."""
+REWARD = """A reward is chosen by its `type`; the other keys are those of its class. A component of a `combined` reward
+has two more:"""
 
 TRAIN = """Every other key is an argument of TRL's `GRPOConfig` (`method: grpo`) or of transformers'
 `TrainingArguments` (`method: sft`), checked by name and type. Where the YAML says nothing, viewbox gives these:"""
-
-REWARD_KEYS = {
-    "weight": "its share of the combined reward it stands in (required there, refused elsewhere); they sum to 1",
-    "needs": "what components beside it must reach for it to count: `{label: 1.0}`; below that it counts 0",
-    "name": "the component's name in logs; default: that of its type, or its key in `components`",
-    "field": "the answer's field; dots step into inner mappings",
-    "reference_field": "the reference's field; default: the same",
-    "aliases": "other spellings of a label that count as it",
-    "tolerance": "largest difference between numbers that counts as equal",
-    "stop_words": "words that are not compared; true: a short English list",
-    "negation_scope": "a denied word equals only a denied word (`no tumour` is not `tumour`); false: bare words",
-    "format": "what the four numbers of a box mean, in the answer and in the reference",
-    "threshold": "1 where the score of a pair reaches it, else 0 (of many boxes: F1); default: the score itself",
-    "area_penalty": "divides the score of too large a box by 1 + this x (its area / the reference's - 1)",
-    "box_key": "where the box is in each object of a list; default: the list holds bare boxes",
-    "label_key": "where the label is in each object: only boxes of equal label may be matched; needs `box_key`",
-    "frame": "what the answer's coordinates are; matters only beside another `reference_frame`",
-    "reference_frame": "what the reference's coordinates are; default: as the answer's",
-    "size_field": "the reference's field with [width, height], to compare pixels with another frame",
-    "item_key": "where the name is in each object of a list; default: the list holds bare names",
-    "metric": "`mrr`: 1 / the place of the first relevant name; `ndcg`: discounted gain over the best possible",
-    "k": "how many places count; default: all",
-    "of": "the reward that says what is right; default: `{type: exact_match}`",
-    "confidence_field": "the answer's field with its confidence",
-    "scale": "the greatest confidence",
-    "penalties": "what each flag of an episode costs",
-    "malformed": "what each malformed reply costs",
-    "at_least": "so many different successful calls earn all of it",
-    "at_most": "more successful calls than these earn less",
-    "tools": "names of the tools whose calls count; default: all",
-    "function": "`package.module:name` or `path/to/file.py:name`: a function of (answer, reference) or of one episode",
-    "components": "rewards by name, each with a `weight`",
-}
 
 
 def page() -> str:
@@ -105,13 +75,13 @@ def _env() -> Iterator[str]:
 
 def _reward() -> Iterator[str]:
     yield REWARD
-    for spec in get_args(get_args(RewardSpec)[0]):
-        (kind,) = get_args(spec.model_fields["type"].annotation)
-        yield f"### `reward.type: {kind}`"
-        words = _first_paragraph(spec) or _first_paragraph(getattr(spec, "makes", None))
-        if words:
-            yield words
-        yield _table({name: field for name, field in spec.model_fields.items() if name != "type"}, REWARD_KEYS)
+    fields = Component.__pydantic_fields__
+    yield _table({name: fields[name] for name in COMPONENT_KEYS})
+    for type_name in list_reward_types():
+        cls = get_reward_class(type_name)
+        yield f"### `reward.type: {type_name}`"
+        yield _first_paragraph(cls)
+        yield _table(cls.__pydantic_fields__)
 
 
 def _train() -> Iterator[str]:
@@ -130,18 +100,23 @@ def _train() -> Iterator[str]:
 _extra = {"env": _env, "reward": _reward, "train": _train}
 
 
-def _table(fields: Mapping[str, FieldInfo], meaning: Mapping[str, str] | None = None) -> str:
+def _table(fields: Mapping[str, FieldInfo]) -> str:
     rows = []
     for name, field in fields.items():
         default = "required" if field.is_required() else _default(field.get_default(call_default_factory=True))
         only = {type(None), model_in(field.annotation)}.issuperset(get_args(field.annotation) or [field.annotation])
         kind = "a mapping, see below" if only else takes(field.annotation, field.metadata)
-        rows.append((f"`{name}`", kind, default, field.description or (meaning or {}).get(name, "")))
+        kind = "a mapping by its `type`" if field.annotation is Reward else kind
+        rows.append((f"`{name}`", kind, default, field.description or ""))
     return _rows(("key", "takes", "default", "meaning"), rows)
 
 
 def _default(value: Any) -> str:
     """A default as YAML; of long texts only their names."""
+    if isinstance(value, Reward):
+        return f"`{{type: {value.name}}}`"
+    if isinstance(value, str) and len(value) > 60:
+        return "its own"
     if isinstance(value, Mapping) and any(isinstance(one, str) and len(one) > 40 for one in value.values()):
         return f"its own {', '.join(value)}"
     return f"`{_yaml(value)}`"

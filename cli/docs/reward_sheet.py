@@ -12,15 +12,14 @@ from typing import Any
 from PIL import Image, ImageDraw, ImageFont
 
 from viewbox.rewards.brier import BrierReward
-from viewbox.rewards.combined import CombinedReward, Part, guarded
+from viewbox.rewards.combined import CombinedReward, Component, to_combined
 from viewbox.rewards.episode import FormatReward, ToolUseReward
 from viewbox.rewards.exact_match import ExactMatchReward
-from viewbox.rewards.explain import explained
+from viewbox.rewards.explain import explain_reward, explain_score
 from viewbox.rewards.iou import IoUReward
 from viewbox.rewards.label_set_f1 import LabelSetF1Reward
 from viewbox.rewards.ranking import RankingReward
 from viewbox.rewards.token_f1 import TokenF1Reward
-from viewbox.rewards.workbench import tried
 
 Json = Mapping[str, Any]
 Box = Sequence[float]
@@ -45,11 +44,11 @@ class Example:
 
     @property
     def score(self) -> float | None:
-        return guarded(self.reward).score(self.answer, self.reference, self.episode)[0]
+        return to_combined(self.reward).score(self.answer, self.reference, self.episode)[0]
 
     @property
     def why(self) -> str:
-        return explained(self.reward, self.answer, self.reference, self.episode)
+        return explain_reward(self.reward, self.answer, self.reference, self.episode)
 
 
 def _looks(count: int) -> Any:
@@ -71,7 +70,7 @@ SWAPPED = [{"box": box, "label": label} for box, label in zip(THREE, ("mass", "c
 GATED = CombinedReward(
     {
         "label": (ExactMatchReward("label"), 0.8),
-        "tools": Part(ToolUseReward(at_least=2), 0.2, needs={"label": 1.0}),
+        "tools": Component(ToolUseReward(at_least=2), 0.2, needs={"label": 1.0}),
     }
 )
 
@@ -186,7 +185,7 @@ def _words(pen: ImageDraw.ImageDraw, example: Example, left: int, top: int, font
         did = f"{looks} successful zooms" if example.title != "format" else "one malformed reply, then JSON to mend"
         top = _lines(pen, f"episode: {did}", left, top, BLACK, font) + 6
     if isinstance(example.reward, CombinedReward):
-        for row in tried(example.reward, example.answer, example.reference, example.episode).rows:
+        for row in explain_score(example.reward, example.answer, example.reference, example.episode).components:
             top = _lines(pen, f"{row.name} (weight {row.weight:g}): {row.why}", left, top, BLACK, font) + 6
 
 

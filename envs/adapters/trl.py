@@ -7,7 +7,7 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
 from viewbox.images.coordinates import needs_size
 from viewbox.records import Episode, Task
-from viewbox.rewards import guarded
+from viewbox.rewards import to_combined
 from viewbox.rewards.remote import refuse_remote
 
 
@@ -31,7 +31,7 @@ class TRLReward:
 
     def __init__(self, env: BaseMultiTurnEnv, reward: Any = None, name: str | None = None) -> None:
         self.env = env
-        self.reward = env.reward if reward is None else guarded(reward)
+        self.reward = env.reward if reward is None else to_combined(reward)
         if env.restricted:
             refuse_remote(self.reward, env.name)
         self.__name__ = name or f"{env.name}_reward"  # TRL logs by it

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.rewards.base import finite, lookup
-from viewbox.rewards.box_formats import Box, Format, boxes_of
+from viewbox.rewards.box_formats import Box, BoxFormat, boxes_of
 from viewbox.rewards.iou import iou
 from viewbox.rewards.metrics.base import Counted
 from viewbox.rewards.metrics.labels import label_of
@@ -40,7 +40,7 @@ class BoxMetric(Counted):
 
     field: str = "bbox"
     reference_field: str | None = None
-    format: Format = "xyxy"
+    format: BoxFormat = "xyxy"
     box_key: str | None = None
     label_key: str | None = None
     label_field: str | None = None
@@ -48,8 +48,8 @@ class BoxMetric(Counted):
     confidence_field: str = "confidence"
 
     def __post_init__(self) -> None:
-        if self.format not in get_args(Format):
-            raise ConfigError(describe_unknown("box format", str(self.format), get_args(Format)))
+        if self.format not in get_args(BoxFormat):
+            raise ConfigError(describe_unknown("box format", str(self.format), get_args(BoxFormat)))
         if self.label_key is not None and self.box_key is None:
             raise ConfigError(f"label_key is {self.label_key!r} without box_key; allowed: both, or box_key alone")
 

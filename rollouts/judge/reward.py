@@ -1,26 +1,31 @@
 """A language model as a reward, over any OpenAI-compatible endpoint: opt-in, cached, and never the end of a run.
 
 A judge is for what no formula reads, such as whether a report says the same as another; where one can, use that: it is
-exact, free, and nothing to be talked into. It lives here and not in `rewards` because it does I/O; `rewards/spec.py`
-finds it by name. What a judge cannot decide is `None`, so that the other components keep their weights, and is counted.
+exact, free, and nothing to be talked into. It lives here and not in `rewards` because it does I/O; it registers itself
+as `type: judge`. What a judge cannot decide is `None`, so that the other components keep their weights, and is counted.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from viewbox.errors import ConfigError
-from viewbox.rewards.base import finite
+from pydantic import BeforeValidator, Field
+
+from viewbox.records import Episode
+from viewbox.rewards.declare import Name, ReferenceField, RewardName, register_reward
 from viewbox.rollouts.endpoint.http import is_loopback
 from viewbox.rollouts.judge.client import Asker
 from viewbox.rollouts.judge.prompt import RUBRIC, Verdict, messages, read, text_at
 
+Positive = Annotated[int, Field(ge=1)]
 
-@dataclass(frozen=True)
+
+@register_reward("judge")
 class JudgeReward:
-    """The score that a language model gives the answer by a rubric: the `score` of its JSON reply, unchanged.
+    """The score that a language model gives the answer by a rubric; `None` if it cannot be reached.
 
     LLM-as-a-judge with a reference (Zheng et al. 2023, *Judging LLM-as-a-Judge*, section 3.4). The judge sees the
     `rubric`, the reference's field (unless `show_reference` is false) and the answer's field, or the whole of either
@@ -40,36 +45,54 @@ class JudgeReward:
     0.0
     >>> judge.blocking, judge.remote
     (True, None)
+
+    With `show_question`, the judge also sees the question. It then reads the episode, and does not apply without one.
+
+    >>> judge = JudgeReward("report", endpoint="http://127.0.0.1:8000/v1", model="qwen3-8b", show_question=True)
+    >>> from viewbox.records import Task
+    >>> judge.of_episode(Episode(Task("a", reference={"report": "a nodule"})))  # it has no answer
+    0.0
     """
 
-    field: str | None = None
-    reference_field: str | None = None
+    field: Annotated[Name | None, Field(description="the answer's field to judge; default: all of it")] = None
+    reference_field: ReferenceField = None
     _: KW_ONLY
-    endpoint: str
-    model: str
-    rubric: str = RUBRIC
-    show_reference: bool = True
-    max_characters: int = 8000
-    api_key_env: str | None = None
-    cache: str | Path | None = None
-    concurrency: int = 8
-    attempts: int = 6
-    time_limit: float = 60.0
-    max_tokens: int = 512
-    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    name: str = "judge"
-    _asker: Asker = dataclasses.field(init=False, repr=False, compare=False)
+    endpoint: Annotated[Name, Field(description="the base URL, such as http://127.0.0.1:8000/v1")]
+    model: Annotated[Name, Field(description="the model's name at the endpoint")]
+    rubric: Annotated[Name, Field(description="what earns which score; default: agreement with the reference")] = RUBRIC
+    show_reference: Annotated[bool, Field(description="whether the judge sees the reference")] = True
+    show_question: Annotated[
+        bool, Field(description="whether the judge sees the question; it then reads the episode")
+    ] = False
+    max_characters: Annotated[Positive, Field(description="limit of each text that is shown to the judge")] = 8000
+    api_key_env: Annotated[
+        Name | None, Field(description="the environment variable with the API key; the key itself is never saved")
+    ] = None
+    cache: Annotated[
+        Name | None,
+        BeforeValidator(lambda value: str(value) if isinstance(value, Path) else value),
+        Field(description="a folder for replies; default: kept in memory"),
+    ] = None
+    concurrency: Annotated[Positive, Field(description="requests in flight at once")] = 8
+    attempts: Annotated[Positive, Field(description="attempts of each request, with growing pauses")] = 6
+    time_limit: Annotated[
+        float, Field(gt=0, allow_inf_nan=False, description="seconds for all attempts of one judgment")
+    ] = 60.0
+    max_tokens: Annotated[Positive, Field(description="tokens of the judge's reply")] = 512
+    extra: Annotated[
+        Mapping[str, Any],
+        Field(description="merged into every request; a value of null removes a field (such as temperature)"),
+    ] = dataclasses.field(default_factory=dict)
+    name: RewardName = "judge"
 
     blocking: ClassVar[bool] = True  # it waits for a network: not on an event loop, please
 
     def __post_init__(self) -> None:
-        for name in ("max_characters", "concurrency", "attempts", "max_tokens"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ConfigError(f"judge: {name} is {value!r}; allowed: a whole number >= 1")
-        if (finite(self.time_limit) or 0) <= 0:
-            raise ConfigError(f"judge: time_limit is {self.time_limit!r}; allowed: a number > 0")
-        asker = Asker(
+        _ = self._asker  # raises if the endpoint or the key cannot be used
+
+    @cached_property
+    def _asker(self) -> Asker:
+        return Asker(
             self.endpoint,
             self.model,
             api_key_env=self.api_key_env,
@@ -80,7 +103,6 @@ class JudgeReward:
             max_tokens=self.max_tokens,
             extra=self.extra,
         )
-        object.__setattr__(self, "_asker", asker)
 
     @property
     def remote(self) -> str | None:
@@ -122,32 +144,18 @@ class JudgeReward:
         """
         return {f"judge/{name}": count for name, count in self._asker.take_counts().items()}
 
+    @property
+    def of_episode(self) -> Callable[[Episode], float | None] | None:
+        """The score of an episode; None unless the question is shown, so that the answer alone is scored."""
+        return self._score_episode if self.show_question else None
 
-class QuestionJudgeReward(JudgeReward):
-    """A `JudgeReward` that sees the question, too: it reads the episode, so it does not apply where there is none.
-
-    >>> judge = QuestionJudgeReward("report", endpoint="http://127.0.0.1:8000/v1", model="qwen3-8b")
-    >>> from viewbox.records import Episode, Task
-    >>> judge.of_episode(Episode(Task("a", reference={"report": "a nodule"})))  # it has no answer
-    0.0
-    """
-
-    def of_episode(self, episode: Any) -> float | None:
-        return self._of(episode).score
-
-    def explain_episode(self, episode: Any) -> str:
+    def explain_episode(self, episode: Episode) -> str:
         """Why it scored so, in the judge's words."""
-        return self._of(episode).words
+        return self._judge_episode(episode).words
 
-    def _of(self, episode: Any) -> Verdict:
+    def _score_episode(self, episode: Episode) -> float | None:
+        return self._judge_episode(episode).score
+
+    def _judge_episode(self, episode: Episode) -> Verdict:
         question = next((turn.content for turn in episode.turns if turn.role == "user"), "")
         return self.verdict(episode.answer, episode.task.reference, question)
-
-
-def judge(*, show_question: bool = False, **settings: Any) -> JudgeReward:
-    """The reward of a YAML's `type: judge`.
-
-    >>> type(judge(show_question=True, endpoint="http://127.0.0.1:8000/v1", model="m")).__name__
-    'QuestionJudgeReward'
-    """
-    return (QuestionJudgeReward if show_question else JudgeReward)(**settings)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from viewbox import __version__
 from viewbox.errors import ConfigError, StoreError
 from viewbox.records import Episode, Scores
-from viewbox.rewards.combined import refusals
+from viewbox.rewards.combined import collect_problems
 from viewbox.rewards.remote import take_counts, threads_for
 from viewbox.rollouts.scoring import filters
 from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval, TaskSamples
@@ -151,7 +151,7 @@ def score_run(
                 yield episodes.line, episodes.crc, episode
 
     def score_episode(selected: tuple[int, int, Episode]) -> _ScoredEpisode:
-        with refusals() as problems:
+        with collect_problems() as problems:
             return _ScoredEpisode(*selected, source.score(selected[2]), problems)
 
     take_counts(source.reward)  # discard the counts of earlier scoring

@@ -13,8 +13,8 @@ from viewbox.envs import make
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, Scores
-from viewbox.rewards import build, guarded
-from viewbox.rewards.imported import imported
+from viewbox.rewards import build, to_combined
+from viewbox.rewards.imported import load_reward
 from viewbox.rollouts.store.run_folder import read_config
 
 OWN = "own"
@@ -57,14 +57,14 @@ def find_reward(reward: Any, run: Path, folder: Path) -> RewardSource:
         spec = _read_spec(Path(reward))
         return _build_source(build(spec), spec, Path(reward).stem)
     if ":" in str(reward):
-        return _build_source(imported(str(reward)), str(reward))
+        return _build_source(load_reward(str(reward)), str(reward))
     raise ConfigError(
         f"reward {str(reward)!r}: allowed: a file reward.yaml, package.module:name or path/to/file.py:name"
     )
 
 
 def _build_source(reward: Any, about: Any, name: str = "") -> RewardSource:
-    combined = guarded(reward)
+    combined = to_combined(reward)
 
     def score(episode: Episode) -> Scores:
         total, parts = combined.score(episode.answer, episode.task.reference, episode)

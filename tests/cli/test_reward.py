@@ -44,7 +44,7 @@ def components(viewbox, *arguments):
     status, out, err = viewbox("reward", "try", *arguments, "--json")
     assert (status, err) == (0, "")
     found = json.loads(out)
-    return {row["name"]: row for row in found["rows"]}, found["total"]
+    return {row["name"]: row for row in found["components"]}, found["total"]
 
 
 # ---- an answer that is given

@@ -11,7 +11,7 @@ from viewbox.configs import schema, validation
 from viewbox.configs.validation import describe_errors
 from viewbox.configs.yaml_reader import parse_key_value, parse_key_values
 from viewbox.errors import ConfigError
-from viewbox.rewards import RewardSpec
+from viewbox.rewards import build
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,10 @@ def test_every_kind_of_annotation_is_described_at_its_key(expected, given, said)
 
 def test_a_rewards_mistake_is_described_at_the_key_the_user_wrote():
     given = {"type": "combined", "components": {"format": {"type": "iou", "treshold": 1, "weight": 1}}}
-    (text,) = describe(RewardSpec, given, noun="reward")
-    assert text.startswith("components.format.treshold: unknown key 'treshold'; allowed: area_penalty")
-    assert text.endswith("(did you mean 'threshold'?)")
+    with pytest.raises(ConfigError) as caught:
+        build(given)
+    assert str(caught.value).startswith("reward.components.format.treshold = 1: unknown key 'treshold'; allowed: area_")
+    assert str(caught.value).endswith("(did you mean 'threshold'?)")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import doctest
 import re
 import shlex
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,14 +11,15 @@ import yaml
 from PIL import Image
 
 from viewbox.cli.docs import reward_sheet
-from viewbox.rewards import RewardSpec, build
+from viewbox.rewards import build
+from viewbox.rewards.declare import list_reward_types
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "rewards.md").read_text()
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.S)
 EXAMPLES = [code for language, code in BLOCKS if language == "python" and ">>>" in code]
 YAMLS = [code for language, code in BLOCKS if language == "yaml"]
-TYPES = [kind for spec in get_args(get_args(RewardSpec)[0]) for kind in get_args(spec.model_fields["type"].annotation)]
+TYPES = list_reward_types()
 
 
 def test_every_number_of_the_page_is_what_the_code_gives():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from viewbox.envs import ENVIRONMENTS, make
-from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward, check_rewards, guarded
+from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward, check_rewards, to_combined
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
@@ -20,7 +20,7 @@ def test_the_coordinates_of_an_environment_change_nothing(coordinates):
 
 def env(reward, reference, **more):
     task = SimpleNamespace(id="t1", reference=reference)
-    return SimpleNamespace(tasks=[task], reward=guarded(reward), **more)
+    return SimpleNamespace(tasks=[task], reward=to_combined(reward), **more)
 
 
 def test_a_reward_that_reads_another_field_is_found():
@@ -46,4 +46,4 @@ def test_only_the_first_tasks_are_read():
     one = env(ExactMatchReward(), {"label": "cyst"})
     task = one.tasks[0]
     one.tasks = (task if number < 3 else 1 / 0 for number in range(9))
-    assert check_rewards(one, tasks=3) == []
+    assert check_rewards(one, num_tasks=3) == []

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viewbox.errors import ConfigError
-from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward, Part, Reward
+from viewbox.rewards import CombinedReward, Component, ExactMatchReward, IoUReward, Reward
 
 PARTS = st.none() | st.floats(0, 1)
 
@@ -132,7 +132,7 @@ def test_a_better_part_never_gives_a_worse_total(worse, better, other, weight):
 
 def gated(label, bonus, needs=None, weight=0.5):
     needs = {"label": 1.0} if needs is None else needs
-    return CombinedReward({"bonus": Part(Gives(bonus), weight, needs), "label": (Gives(label), 1 - weight)})
+    return CombinedReward({"bonus": Component(Gives(bonus), weight, needs), "label": (Gives(label), 1 - weight)})
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,8 @@ def test_a_part_that_is_out_is_not_asked():
 def test_needs_go_on_through_parts_that_need_others():
     reward = CombinedReward(
         {
-            "tool": Part(Gives(1.0), 0.2, {"label": 1.0}),
-            "label": Part(Gives(1.0), 0.4, {"format": 0.5}),
+            "tool": Component(Gives(1.0), 0.2, {"label": 1.0}),
+            "label": Component(Gives(1.0), 0.4, {"format": 0.5}),
             "format": (Gives(0.25), 0.4),
         }
     )
@@ -174,7 +174,7 @@ def test_needs_go_on_through_parts_that_need_others():
 
 def test_the_parts_of_a_combined_part_that_is_out_do_not_apply():
     inner = combined((1.0, 0.5), (1.0, 0.5))
-    reward = CombinedReward({"inner": Part(inner, 0.5, {"label": 1.0}), "label": (Gives(0.0), 0.5)})
+    reward = CombinedReward({"inner": Component(inner, 0.5, {"label": 1.0}), "label": (Gives(0.0), 0.5)})
     assert reward.score({}, {})[1] == {"inner": 0.0, "inner.c0": None, "inner.c1": None, "label": 0.0}
 
 
@@ -182,11 +182,11 @@ def test_the_parts_of_a_combined_part_that_is_out_do_not_apply():
     ("needs", "said"),
     [
         ({"lable": 1.0}, "unknown component 'lable'; allowed: bonus, label .did you mean 'label'"),
-        ({"bonus": 1.0}, "needs go in a circle: bonus → bonus"),
-        ({"label": 0}, "label is 0; allowed: a number in .0, 1."),
-        ({"label": 1.5}, "label is 1.5"),
-        ({"label": math.nan}, "label is nan"),
-        ({"label": True}, "label is True"),
+        ({"bonus": 1.0}, "components: needs form a cycle: bonus → bonus"),
+        ({"label": 0}, "needs.label = 0: allowed: a number above 0 and of at most 1"),
+        ({"label": 1.5}, "needs.label = 1.5"),
+        ({"label": math.nan}, "needs.label = nan"),
+        ({"label": True}, "needs.label = True"),
     ],
 )
 def test_needs_that_cannot_be_met_are_refused(needs, said):
@@ -194,9 +194,9 @@ def test_needs_that_cannot_be_met_are_refused(needs, said):
         gated(1.0, 1.0, needs)
 
 
-def test_needs_in_a_circle_of_two_are_refused_by_name():
-    parts = {"a": Part(Gives(1.0), 0.5, {"b": 1.0}), "b": Part(Gives(1.0), 0.5, {"a": 1.0})}
-    with pytest.raises(ConfigError, match=r"needs go in a circle: . → . → ."):
+def test_needs_in_a_cycle_of_two_are_refused_by_name():
+    parts = {"a": Component(Gives(1.0), 0.5, {"b": 1.0}), "b": Component(Gives(1.0), 0.5, {"a": 1.0})}
+    with pytest.raises(ConfigError, match=r"needs form a cycle: . → . → ."):
         CombinedReward(parts)
 
 

@@ -46,7 +46,10 @@ def test_the_penalties_can_be_set():
 
 @pytest.mark.parametrize("options", [{"malformed": -1}, {"malformed": math.nan}, {"penalties": {"salvaged": 2}}])
 def test_a_penalty_that_is_no_share_is_refused(options):
-    with pytest.raises(ConfigError, match=r"allowed: a number in .0, 1."):
+    with pytest.raises(
+        ConfigError,
+        match=r"FormatReward\.(penalties\.salvaged|malformed) = .*: allowed: a number of at least 0 and of at most 1",
+    ):
         FormatReward(**options)
 
 

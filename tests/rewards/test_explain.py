@@ -4,15 +4,15 @@ import pytest
 
 from viewbox.rewards import (
     CombinedReward,
+    Component,
     ExactMatchReward,
     FormatReward,
     IoUReward,
-    Part,
     TokenF1Reward,
     ToolUseReward,
-    explained,
+    explain_reward,
 )
-from viewbox.rewards.explain import explanations
+from viewbox.rewards.explain import explain_components
 
 
 @pytest.mark.parametrize(
@@ -45,20 +45,20 @@ from viewbox.rewards.explain import explanations
     ],
 )
 def test_a_reward_says_why(reward, said, gold, words):
-    assert explained(reward, {"value": said}, {"value": gold}) == words
+    assert explain_reward(reward, {"value": said}, {"value": gold}) == words
 
 
 def test_a_combined_reward_says_why_part_by_part():
     reward = CombinedReward(
         {
             "inner": (CombinedReward({"label": (ExactMatchReward("label"), 1.0)}), 0.5),
-            "box": Part(IoUReward("bbox"), 0.4, needs={"inner": 1.0}),
-            "look": Part(ToolUseReward(at_least=1), 0.05, needs={"inner": 0.5}),
-            "tail": Part(ExactMatchReward("label"), 0.05, needs={"format": 0.5}),
+            "box": Component(IoUReward("bbox"), 0.4, needs={"inner": 1.0}),
+            "look": Component(ToolUseReward(at_least=1), 0.05, needs={"inner": 0.5}),
+            "tail": Component(ExactMatchReward("label"), 0.05, needs={"format": 0.5}),
             "format": (FormatReward(), 0.0),
         }
     )
-    assert explanations(reward, {"label": "cyst"}, {"label": "nodule"}) == {
+    assert explain_components(reward, {"label": "cyst"}, {"label": "nodule"}) == {
         "inner": "the weighted mean of its parts, 0",
         "inner.label": "label: 'cyst' is not 'nodule'",
         "box": "counts 0: inner is 0, needed: 1",

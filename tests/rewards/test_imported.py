@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from viewbox.errors import ConfigError
-from viewbox.rewards import CombinedReward, IoUReward, build, guarded
-from viewbox.rewards.imported import imported
+from viewbox.rewards import CombinedReward, IoUReward, build, to_combined
+from viewbox.rewards.imported import load_reward
 
 SOURCE = """
 from dataclasses import dataclass
@@ -101,18 +101,18 @@ def source(tmp_path, monkeypatch):
     ],
 )
 def test_every_form_is_a_reward_with_a_name(source, module, name, called, value):
-    reward = imported(f"{module}:{name}")
+    reward = load_reward(f"{module}:{name}")
     assert reward.name == called
-    assert guarded(reward).score({}, {}, EPISODE) == (value, {called: value})
+    assert to_combined(reward).score({}, {}, EPISODE) == (value, {called: value})
 
 
 @pytest.mark.parametrize("name", ["half", "short", "Made", "Nameless"])
 def test_a_name_can_be_given(source, name):
-    assert guarded(imported(f"own_rewards:{name}", "mine")).score({}, {}, EPISODE)[1].keys() == {"mine"}
+    assert to_combined(load_reward(f"own_rewards:{name}", "mine")).score({}, {}, EPISODE)[1].keys() == {"mine"}
 
 
 def test_the_rewards_of_the_package_can_be_named_too():
-    assert imported("viewbox.rewards:IoUReward") == IoUReward()
+    assert load_reward("viewbox.rewards:IoUReward") == IoUReward()
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_the_rewards_of_the_package_can_be_named_too():
 )
 def test_a_mistake_says_what_was_given_and_what_is_allowed(source, given, words):
     with pytest.raises(ConfigError, match=words) as caught:
-        imported(given)
+        load_reward(given)
     assert repr(given) in str(caught.value)
 
 
@@ -149,12 +149,12 @@ def test_a_mistake_says_what_was_given_and_what_is_allowed(source, given, words)
 def test_a_module_that_fails_when_imported_is_named_with_its_error(source, text, words):
     (source / "failing.py").write_text(text)
     with pytest.raises(ConfigError, match=f"cannot be imported: .*{words}"):
-        imported("failing:f")
+        load_reward("failing:f")
 
 
 @pytest.mark.parametrize(("name", "why"), [("broken", "ValueError: no"), ("nan", "returned nan")])
 def test_a_reward_that_fails_counts_nothing_and_is_logged_once(source, caplog, name, why):
-    reward = guarded(imported(f"own_rewards:{name}"))
+    reward = to_combined(load_reward(f"own_rewards:{name}"))
     with caplog.at_level(logging.WARNING):
         assert [reward.score({}, {})[0] for _ in range(3)] == [0.0, 0.0, 0.0]
     assert [why in record.getMessage() for record in caplog.records] == [True]
@@ -174,7 +174,7 @@ def test_yaml_names_a_reward_by_its_path(source):
 
 
 def test_yaml_that_names_no_reward_is_refused(source):
-    with pytest.raises(ConfigError, match=r"reward\.function: missing"):
+    with pytest.raises(ConfigError, match=r"reward\.function: is missing"):
         build({"type": "python"})
     with pytest.raises(ConfigError, match="did you mean 'half'"):
         build({"type": "python", "function": "own_rewards:hlf"})

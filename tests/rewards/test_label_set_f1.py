@@ -53,7 +53,7 @@ def test_an_alias_is_the_label_it_stands_for():
 
 
 def test_an_alias_of_two_labels_is_refused():
-    with pytest.raises(ConfigError, match="alias 'mass' stands for 'nodule' and for 'tumour'"):
+    with pytest.raises(ConfigError, match="aliases: 'mass' stands for 'nodule' and for 'tumour'"):
         LabelSetF1Reward(aliases={"tumour": ["mass"], "nodule": ["mass"]})
 
 

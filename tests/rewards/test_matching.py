@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viewbox.rewards.matching import assign
+from viewbox.rewards.iou import assign
 
 SCORES = st.integers(1, 5).flatmap(
     lambda columns: st.lists(st.lists(st.floats(0, 1), min_size=columns, max_size=columns), min_size=1, max_size=5)

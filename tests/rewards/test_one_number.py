@@ -13,10 +13,10 @@ from viewbox.records import Episode
 from viewbox.rewards import (
     BrierReward,
     CombinedReward,
+    Component,
     ExactMatchReward,
     FormatReward,
     IoUReward,
-    Part,
     TokenF1Reward,
     ToolUseReward,
     build,
@@ -42,7 +42,7 @@ PYTHON = CombinedReward(
         "words": (TokenF1Reward("label"), 0.1),
         "sure": (BrierReward(of=IoUReward("bbox", threshold=0.5)), 0.05),
         "form": (FormatReward(), 0.1),
-        "look": Part(ToolUseReward(at_least=1), 0.05, needs={"label": 1.0}),
+        "look": Component(ToolUseReward(at_least=1), 0.05, needs={"label": 1.0}),
     }
 )
 ENV = Digits(reward=PYTHON)

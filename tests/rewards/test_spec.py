@@ -11,11 +11,11 @@ from viewbox.errors import ConfigError
 from viewbox.rewards import (
     BrierReward,
     CombinedReward,
+    Component,
     ExactMatchReward,
     FormatReward,
     IoUReward,
     LabelSetF1Reward,
-    Part,
     RankingReward,
     RewardSpec,
     TokenF1Reward,
@@ -49,13 +49,28 @@ def test_yaml_makes_the_rewards_it_names():
     )
 
 
-def test_a_spec_is_a_field_of_a_config_and_comes_back_from_yaml_the_same():
+def test_a_reward_is_a_field_of_any_model_and_stands_as_built():
     run = Run.model_validate(yaml.safe_load(YAML))
-    again = Run.model_validate(yaml.safe_load(yaml.safe_dump(run.model_dump(exclude_unset=True))))
-    assert again == run
-    assert build(again.reward) == build(run.reward)
-    with pytest.raises(ValidationError):
+    assert run.reward == build(yaml.safe_load(YAML)["reward"])
+    assert Run(reward=run.reward).reward is run.reward
+    with pytest.raises(ValidationError, match=r"reward\.color = 1: unknown key 'color'"):
         Run.model_validate({"reward": {"type": "iou", "field": "bbox", "color": 1}})
+
+
+def test_a_mistake_carries_its_key_and_value():
+    with pytest.raises(ConfigError) as caught:
+        build(box(weight=1, threshold=2))
+    assert (caught.value.key, caught.value.given) == ("reward.components.box.threshold", 2)
+
+
+def test_a_reward_of_a_room_above_is_imported_when_yaml_names_it(tmp_path):
+    code = (
+        "import sys\nfrom viewbox.rewards import build\n"
+        "build({'type': 'iou'})\nassert 'viewbox.rollouts.judge.reward' not in sys.modules\n"
+        "print(build({'type': 'judge', 'endpoint': 'http://127.0.0.1:9/v1', 'model': 'm'}).name)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "judge"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +107,7 @@ def test_yaml_gates_a_part_by_another():
       label: {type: exact_match, weight: 0.9}
       look: {type: tool_use, at_least: 1, weight: 0.1, needs: {label: 1.0}}
     """
-    look = Part(ToolUseReward(at_least=1), 0.1, needs={"label": 1.0})
+    look = Component(ToolUseReward(at_least=1), 0.1, needs={"label": 1.0})
     assert build(yaml.safe_load(spec)) == CombinedReward({"label": (ExactMatchReward(), 0.9), "look": look})
 
 
@@ -107,34 +122,37 @@ def box(**options):
             {"type": "iuo"},
             "reward: unknown reward 'iuo'; allowed: " + KINDS + " (did you mean",
         ),
-        ({"field": "x"}, "reward.type: missing; allowed: " + KINDS),
-        ({"type": "token_f1"}, "reward.field: missing"),
-        ({"type": "iou", "treshold": 1}, "reward.treshold: given 1; unknown key 'treshold'; allowed: area_penalty"),
-        ({"type": "iou", "threshold": 2}, "reward.threshold: given 2; Input should be less than or equal to 1"),
-        ({"type": "exact_match", "tolerance": float("nan")}, "reward.tolerance: given nan"),
-        ({"type": "token_f1", "field": "a", "stop_words": "the"}, "reward.stop_words: given 'the'; allowed: true"),
-        ({"type": "iou", "weight": 1}, "reward.weight: given 1; allowed only on the components"),
-        (box(weight=1, format="xx"), "reward.components.box.format: given 'xx'; Input should be 'xyxy' or 'xywh'"),
+        ({"field": "x"}, "reward.type: is missing; allowed: " + KINDS),
+        ({"type": "token_f1"}, "reward.field: is missing; allowed: text"),
+        ({"type": "iou", "treshold": 1}, "reward.treshold = 1: unknown key 'treshold'; allowed: area_penalty"),
+        ({"type": "iou", "threshold": 2}, "reward.threshold = 2: allowed: a number above 0 and of at most 1 or null"),
+        ({"type": "exact_match", "tolerance": float("nan")}, "reward.tolerance = nan: allowed: a number of at least 0"),
+        (
+            {"type": "token_f1", "field": "a", "stop_words": "the"},
+            "reward.stop_words = 'the': allowed: true or false or a list of text",
+        ),
+        ({"type": "iou", "weight": 1}, "reward.weight = 1: allowed only in a component of"),
+        (box(weight=1, format="xx"), "reward.components.box.format = 'xx': allowed: 'xyxy' or 'xywh'"),
         (box(weight=0.5), "reward.components: weights sum to 0.5 (box: 0.5); allowed: a sum of 1"),
-        (box(weight=-1), "reward.components.box.weight: given -1"),
-        (box(), "reward.components.box.weight: missing"),
+        (box(weight=-1), "reward.components.box.weight = -1: allowed: a number of at least 0"),
+        (box(), "reward.components.box.weight: is missing; allowed: a number of at least 0"),
         ({"type": "combined", "components": {"combined": box()}}, "reward.components.combined.components.box.weight"),
         ({"type": "combined", "components": {"iou": {"type": "no"}}}, "reward.components.iou: unknown reward 'no'"),
         ({"type": "combined", "components": {}}, "reward.components: weights sum to 0 (no components)"),
-        ({"type": "iou", "needs": {"label": 1}}, "reward.needs: given {'label': 1.0}; allowed only on the components"),
-        (box(weight=1, needs={"label": 2}), "reward.components.box.needs.label: given 2"),
-        (box(weight=1, needs={"label": 1}), "reward.components: needs of 'box': unknown component 'label'"),
-        (box(weight=1, needs={"box": 1}), "reward.components: needs go in a circle: box → box"),
+        ({"type": "iou", "needs": {"label": 1}}, "reward.needs = {'label': 1}: allowed only in a component of"),
+        (box(weight=1, needs={"label": 2}), "reward.components.box.needs.label = 2: allowed: a number above 0"),
+        (box(weight=1, needs={"label": 1}), "reward.components.box.needs: unknown component 'label'"),
+        (box(weight=1, needs={"box": 1}), "reward.components: needs form a cycle: box → box"),
         ({"type": "tool_use"}, "reward: neither at_least nor at_most is given"),
         (
             {"type": "brier", "of": {"type": "iou", "weight": 1}},
-            "reward.of.weight: given 1; allowed only on the components",
+            "reward.of.weight = 1: allowed only in a component of",
         ),
         ({"type": "brier", "of": {"type": "iuo"}}, "reward.of: unknown reward 'iuo'"),
-        (box(weight=1, frame="pixel", reference_frame="unit"), "reward.components.box: size_field is missing"),
+        (box(weight=1, frame="pixel", reference_frame="unit"), "reward.components.box.size_field: is missing"),
         ({"type": []}, "reward: unknown reward"),
-        (None, "reward: given None"),
-        ("iou", "reward: given 'iou'"),
+        (None, "reward = None: allowed: a mapping with `type`"),
+        ("iou", "reward = 'iou': allowed: a mapping with `type`"),
     ],
 )
 def test_a_mistake_is_named_by_path_value_and_what_is_allowed(spec, message):
@@ -163,13 +181,13 @@ def test_importing_rewards_loads_neither_torch_nor_environments(tmp_path):
         "negation",
         "token_f1",
         "box_formats",
-        "matching",
         "iou",
         "label_set_f1",
         "ranking",
         "brier",
         "episode",
         "combined",
+        "declare",
         "explain",
         "check",
         "spec",

@@ -21,7 +21,7 @@ from viewbox.rewards import CombinedReward, ExactMatchReward, build
 from viewbox.rollouts.judge import client
 from viewbox.rollouts.judge.cache import FILE
 from viewbox.rollouts.judge.prompt import read
-from viewbox.rollouts.judge.reward import JudgeReward, QuestionJudgeReward
+from viewbox.rollouts.judge.reward import JudgeReward
 
 GOLD = {"report": "a nodule in the left lung"}
 HALF = says('{"score": 0.5, "why": "half of it"}')
@@ -39,11 +39,11 @@ def served():
     """A judge of `report` whose endpoint gives these answers, the last one for ever: (judge, server)."""
     running = []
 
-    def make(*answers, by=None, kind=JudgeReward, **settings):
+    def make(*answers, by=None, **settings):
         context = serving(by or scripted(*answers))
         server = context.__enter__()
         running.append(context)
-        return kind("report", endpoint=server.url, model="m", **settings), server
+        return JudgeReward("report", endpoint=server.url, model="m", **settings), server
 
     yield make
     for context in running:
@@ -143,7 +143,7 @@ def test_without_show_reference_the_gold_is_not_sent(served):
 
 
 def test_the_question_is_shown_to_a_judge_that_reads_episodes(served):
-    judge, server = served(HALF, kind=QuestionJudgeReward)
+    judge, server = served(HALF, show_question=True)
     turns = (Turn("user", "What is there?"), Turn("assistant", "…"), Turn("user", "Are you sure?"))
     episode = Episode(Task("t", reference=GOLD), turns, {"report": "a nodule"})
     assert judge.of_episode(episode) == 0.5
@@ -414,9 +414,9 @@ def test_a_forked_child_judges(served):
     [
         ({"endpoint": "nowhere"}, "allowed is http"),
         ({"endpoint": "http://me:secret@host/v1"}, "pass an API key in an environment variable"),
-        ({"concurrency": 0}, "concurrency is 0"),
-        ({"attempts": 1.5}, "attempts is 1.5"),
-        ({"time_limit": float("inf")}, "time_limit is inf"),
+        ({"concurrency": 0}, "concurrency = 0: allowed: a whole number of at least 1"),
+        ({"attempts": 1.5}, "attempts = 1.5"),
+        ({"time_limit": float("inf")}, "time_limit = inf"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, words):
@@ -431,11 +431,12 @@ def test_yaml_makes_the_judge_it_names():
 
 def test_yaml_makes_a_judge_that_sees_the_question():
     made = build({"type": "judge", "endpoint": "http://127.0.0.1:9/v1", "model": "m", "show_question": True})
-    assert made == QuestionJudgeReward(endpoint="http://127.0.0.1:9/v1", model="m")
+    assert made == JudgeReward(endpoint="http://127.0.0.1:9/v1", model="m", show_question=True)
+    assert made.of_episode is not None
 
 
 def test_yaml_holds_no_key():
-    with pytest.raises(ConfigError, match=r"reward\.api_key: given"):
+    with pytest.raises(ConfigError, match=r"reward\.api_key = 'sk-secret': unknown key"):
         build({"type": "judge", "endpoint": "http://127.0.0.1:9/v1", "model": "m", "api_key": "sk-secret"})
 
 

@@ -12,7 +12,7 @@ from tests.support.servers import says, scripted, serving, status
 from viewbox.cli import app as cli
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, Task
-from viewbox.rewards import build, guarded
+from viewbox.rewards import build, to_combined
 from viewbox.rollouts.scoring.metrics import compute_episode_metrics
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.reader import load
@@ -102,7 +102,7 @@ def test_offline_the_number_is_that_of_the_reward_called_directly(store):
     with serving(by_its_number) as server:
         judge = judge_at(server.url)
         score_run(store, reward=judge, name="judged", resamples=0)
-        direct = [guarded(judge).score(one.answer, one.task.reference, one)[0] for one in load(store)]
+        direct = [to_combined(judge).score(one.answer, one.task.reference, one)[0] for one in load(store)]
     assert totals(store, "judged") == direct
 
 
@@ -133,7 +133,7 @@ def test_a_reward_that_raises_in_a_thread_is_reported_with_its_line(store):
 
 def test_metrics_of_episodes_show_what_the_judge_did_since_they_were_last_asked_for():
     with serving(by_its_number) as server:
-        judge = guarded(judge_at(server.url))
+        judge = to_combined(judge_at(server.url))
         judge.score(made(1).answer, made(1).task.reference)
         assert compute_episode_metrics([made(1)], judge)["judge/calls"] == 1.0
         assert compute_episode_metrics([made(1)], judge)["judge/calls"] == 0.0

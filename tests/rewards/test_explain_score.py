@@ -4,38 +4,38 @@ import json
 
 import pytest
 
-from viewbox.rewards import CombinedReward, ExactMatchReward, FormatReward, IoUReward, Part, TokenF1Reward
-from viewbox.rewards.workbench import tried
+from viewbox.rewards import CombinedReward, Component, ExactMatchReward, FormatReward, IoUReward, TokenF1Reward
+from viewbox.rewards.explain import explain_score
 
 INNER = CombinedReward({"report": (TokenF1Reward("report"), 0.5), "size": (ExactMatchReward("size"), 0.5)})
 REWARD = CombinedReward(
     {
         "label": (ExactMatchReward("label"), 0.5),
         "format": (FormatReward(), 0.1),
-        "box": Part(IoUReward("bbox"), 0.2, needs={"label": 1.0}),
-        "inner": Part(INNER, 0.2, needs={"label": 1.0}),
+        "box": Component(IoUReward("bbox"), 0.2, needs={"label": 1.0}),
+        "inner": Component(INNER, 0.2, needs={"label": 1.0}),
     }
 )
 GOLD = {"label": "seven", "bbox": [0, 0, 0.5, 1], "report": "a nodule", "size": 3}
 
 
 def rows(answer, reward=REWARD, episode=None):
-    return {row.name: row for row in tried(reward, answer, GOLD, episode).rows}
+    return {row.name: row for row in explain_score(reward, answer, GOLD, episode).components}
 
 
 @pytest.mark.parametrize("answer", [GOLD, {**GOLD, "label": "six"}, {"label": "seven", "bbox": [0, 0, 1, 1]}, {}, None])
 def test_total_and_scores_are_those_of_the_reward(answer):
-    trial = tried(REWARD, answer, GOLD)
-    assert (trial.total, {row.name: row.score for row in trial.rows}) == REWARD.score(answer, GOLD)
+    trial = explain_score(REWARD, answer, GOLD)
+    assert (trial.total, {row.name: row.score for row in trial.components}) == REWARD.score(answer, GOLD)
 
 
 def test_components_stand_in_their_order_each_before_those_inside_it():
-    names = [row.name for row in tried(REWARD, GOLD, GOLD).rows]
+    names = [row.name for row in explain_score(REWARD, GOLD, GOLD).components]
     assert names == ["label", "format", "box", "inner", "inner.report", "inner.size"]
 
 
 def test_a_weight_is_that_in_the_reward_around_the_component():
-    weights = [row.weight for row in tried(REWARD, GOLD, GOLD).rows]
+    weights = [row.weight for row in explain_score(REWARD, GOLD, GOLD).components]
     assert weights == [0.5, 0.1, 0.2, 0.2, 0.5, 0.5]
 
 
@@ -50,7 +50,10 @@ def test_no_gate_is_shut_where_everything_is_reached():
 
 def test_a_gate_inside_a_component_is_compared_with_what_stands_beside_it():
     inner = CombinedReward(
-        {"size": (ExactMatchReward("size"), 0.5), "report": Part(TokenF1Reward("report"), 0.5, needs={"size": 1.0})}
+        {
+            "size": (ExactMatchReward("size"), 0.5),
+            "report": Component(TokenF1Reward("report"), 0.5, needs={"size": 1.0}),
+        }
     )
     reward = CombinedReward({"size": (ExactMatchReward("label"), 0.5), "inner": (inner, 0.5)})
     found = rows({**GOLD, "size": 4}, reward)
@@ -62,7 +65,7 @@ def test_a_component_behind_a_shut_gate_says_what_was_needed():
 
 
 def test_a_component_inside_one_that_is_out_says_which():
-    assert rows({**GOLD, "label": "six"})["inner.size"].why == "not asked: inner is out"
+    assert rows({**GOLD, "label": "six"})["inner.size"].why == "not evaluated: the needs of inner are unmet"
 
 
 def test_a_component_that_was_asked_says_why_in_its_own_words():
@@ -75,28 +78,28 @@ def test_a_reward_of_an_episode_says_that_it_needs_one():
 
 
 def test_a_reward_that_is_not_combined_is_its_only_component():
-    trial = tried(ExactMatchReward("label"), GOLD, GOLD)
-    assert (trial.reward, trial.total, [row.name for row in trial.rows]) == ("exact_match", 1.0, ["exact_match"])
+    trial = explain_score(ExactMatchReward("label"), GOLD, GOLD)
+    assert (trial.reward, trial.total, [row.name for row in trial.components]) == ("exact_match", 1.0, ["exact_match"])
 
 
 def test_a_component_that_raises_counts_0_and_is_told():
     def broken(answer, reference):
         return answer["nothing"]
 
-    trial = tried(broken, {}, {})
+    trial = explain_score(broken, {}, {})
     assert trial.total == 0.0
-    assert trial.rows[0].why == "failed: KeyError: 'nothing'"
-    assert trial.refused == ("reward component 'broken' raised KeyError: 'nothing'",)
+    assert trial.components[0].why == "failed: KeyError: 'nothing'"
+    assert trial.problems == ("reward component 'broken' raised KeyError: 'nothing'",)
 
 
 def test_nothing_that_applies_gives_no_total():
-    assert tried(lambda answer, reference: None, {}, {}).total is None
+    assert explain_score(lambda answer, reference: None, {}, {}).total is None
 
 
 def test_a_trial_is_json():
-    whole = json.loads(json.dumps(tried(REWARD, GOLD, GOLD).to_dict()))
+    whole = json.loads(json.dumps(explain_score(REWARD, GOLD, GOLD).to_dict()))
     assert whole["total"] == 1.0
-    assert whole["rows"][0] == {
+    assert whole["components"][0] == {
         "name": "label",
         "weight": 0.5,
         "score": 1.0,

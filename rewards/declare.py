@@ -1,0 +1,131 @@
+"""How a reward is declared: once, as a frozen dataclass.
+
+Its annotations are the keys, limits and descriptions of its YAML, its defaults are theirs, and pydantic checks both a
+mapping from YAML and a call in Python. A mistake is a `ConfigError` that names the setting and what it takes.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Annotated, Any, NoReturn, TypeVar, cast, dataclass_transform
+
+import pydantic
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ArgsKwargs
+
+import viewbox
+from viewbox.configs.validation import Problem, describe_errors
+from viewbox.errors import ConfigError, describe_unknown
+
+C = TypeVar("C", bound=type)
+
+Name = Annotated[str, Field(min_length=1)]
+AnswerField = Annotated[str, Field(min_length=1, description="the answer's field; dots step into inner mappings")]
+ReferenceField = Annotated[Name | None, Field(description="the reference's field; default: the same as `field`")]
+RewardName = Annotated[str, Field(min_length=1, description="the name in logs if it is not a component")]
+Aliases = Annotated[Mapping[str, Sequence[str]], Field(description="other spellings of a label that count as it")]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+UnitInterval = Annotated[float, Field(ge=0, le=1)]
+Threshold = Annotated[float, Field(gt=0, le=1)]
+Names = Annotated[
+    Sequence[str], BeforeValidator(lambda value: sorted(value) if isinstance(value, set | frozenset) else value)
+]
+ItemKey = Annotated[Name | None, Field(description="the key of the name in each object; default: a list of bare names")]
+
+REWARD_TYPES: dict[str, type] = {}  # by the `type` in YAML
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def validated_dataclass(cls: C) -> C:
+    """A frozen dataclass whose constructor checks the annotations and raises `ConfigError`.
+
+    Numbers are not converted: `True` is not 1 and "0.5" is not 0.5.
+
+    >>> @validated_dataclass
+    ... class Circle:
+    ...     radius: NonNegative = 1.0
+    >>> Circle(radius=-1)
+    Traceback (most recent call last):
+    viewbox.errors.ConfigError: Circle.radius = -1: allowed: a number of at least 0
+    """
+    made: Any = pydantic.dataclasses.dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True))(cls)
+    signature = inspect.signature(made)
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        settings = signature.bind(*args, **kwargs).arguments
+        _set_fields(self, made, settings, made.__name__, strict=True)
+
+    made.__init__ = __init__
+    return cast(C, made)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def register_reward(type: str) -> Callable[[C], C]:
+    """A decorator: makes a class a `validated_dataclass` and the reward of `type: …` in YAML.
+
+    >>> from viewbox.rewards import build
+    >>> @register_reward("constant")
+    ... class ConstantReward:
+    ...     value: UnitInterval = 1.0
+    ...     name: RewardName = "constant"
+    ...     def __call__(self, answer, reference):
+    ...         return self.value
+    >>> build({"type": "constant", "value": 0.5})
+    ConstantReward(value=0.5, name='constant')
+    >>> del REWARD_TYPES["constant"]
+    """
+
+    def register(cls: C) -> C:
+        made = validated_dataclass(cls)
+        REWARD_TYPES[type] = made
+        return made
+
+    return register
+
+
+def list_reward_types() -> list[str]:
+    """Every `type` that `build` takes, also of rewards that are not imported yet."""
+    return sorted({*REWARD_TYPES, *viewbox.REWARD_PLUGINS})
+
+
+def get_reward_class(type: str) -> Any:
+    """The class of a `type` in YAML.
+
+    Rewards that do I/O live in rooms above this one. `viewbox.REWARD_PLUGINS` names the module of each; it is imported
+    when its type is first asked for, and registers its class. Raises `ConfigError` for a type that does not exist.
+    """
+    if type not in REWARD_TYPES and type in viewbox.REWARD_PLUGINS:
+        import_module(viewbox.REWARD_PLUGINS[type])
+    if type not in REWARD_TYPES:
+        names = list_reward_types()
+        raise ConfigError(describe_unknown("reward", type, names), given=type, allowed=names)
+    return REWARD_TYPES[type]
+
+
+def create_validated(cls: type, settings: Mapping[str, Any], path: str, *, strict: bool = False) -> Any:
+    """An instance of a `validated_dataclass`; `path` is where the settings stand, for the `ConfigError`.
+
+    Unless `strict`, numbers may be text, as some YAML readers give them ("1e-3").
+    """
+    instance = cls.__new__(cls)
+    _set_fields(instance, cls, settings, path, strict)
+    return instance
+
+
+def _set_fields(instance: Any, cls: Any, settings: Mapping[str, Any], path: str, strict: bool) -> None:
+    values = ArgsKwargs((), dict(settings))
+    try:
+        cls.__pydantic_validator__.validate_python(values, strict=strict, self_instance=instance)
+    except ValidationError as error:
+        _raise_config_error(error, cls, settings, path)
+
+
+def _raise_config_error(error: ValidationError, cls: Any, settings: Mapping[str, Any], path: str) -> NoReturn:
+    cause = error.errors()[0].get("ctx", {}).get("error")
+    if isinstance(cause, ConfigError):  # raised in `__post_init__`; a message with a key begins with it
+        joint, key = (".", f"{path}.{cause.key}") if cause.key else (": ", path)
+        raise ConfigError(f"{path}{joint}{cause}", key=key, given=cause.given, allowed=cause.allowed) from error
+    problems = describe_errors(error, cls, settings)
+    located = [Problem(f"{path}.{problem.key}", problem.text, problem.given) for problem in problems]
+    raise ConfigError("\n".join(map(str, located)), key=located[0].key, given=located[0].given) from error
