@@ -56,7 +56,7 @@ PICTURES, SIDE, PATCH = 500, 32, 8
 LIMIT = 0.05  # seconds a tool may take
 HANGS = 0.5  # seconds a tool that hangs in a thread does: its thread lives on for so long
 SHORT = 0.4  # seconds an episode may take in the rounds where that is too little for most
-KEPT = 2**17  # bytes of vision features: less than those of all pictures
+MAX_FEATURE_BYTES = 2**17  # fewer than the features of all images take
 
 
 def look(view: View) -> ToolOutput:
@@ -141,7 +141,7 @@ def generator(env: Soak) -> HFGenerator:
         tokenizer, hidden=32, layers=2, vision_hidden=16, vision_layers=2, positions=16
     ).eval()
     tokens = ChatTokens(processor, model.config)
-    features = VisionCache(model, tokens.architecture, kept=KEPT)
+    features = VisionCache(model, tokens.architecture, max_bytes=MAX_FEATURE_BYTES)
     limits: dict[str, Any] = {"max_reply_tokens": 6, "max_completion_tokens": 400}
     return HFGenerator(model, tokens, slots=SLOTS, tool_wait_timeout=0.02, vision_cache=features, **limits)
 
