@@ -1,11 +1,10 @@
-"""`ImageRef`: a picture by the hash of its pixels. Equal pictures are held in memory once."""
+"""`ImageRef`: a picture named by the hash of its pixels. Equal pictures are held in memory once."""
 
 import base64
 import hashlib
 import io
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -17,9 +16,14 @@ from viewbox.frozen import Record
 
 @dataclass(frozen=True)
 class ImageRef(Record):
-    """A picture by the hash of its decoded pixels; the pixels are in memory, in a store's folder, or at `uri`.
+    """A picture named by the hash of its decoded pixels, which are in memory, in a store's folder, or at `uri`.
 
-    `hash` is the SHA-256 of mode, size and raw bytes, so the same pixels have one name whatever file they came from.
+    Args:
+        hash: SHA-256 of mode, size and raw bytes: the same pixels have one name, whatever file they came from.
+        width, height: in pixels.
+        mode: Pillow's, such as "L" or "RGB".
+        uri: a path, if the pixels can be read from there.
+        pixels: in memory only, never stored: a uint8 array, or a Pillow image once it was opened.
 
     >>> ref = ImageRef.of(Image.new("L", (4, 2), 7))
     >>> ref.width, ref.height, ref.mode, ref.open().getpixel((0, 0))
@@ -31,16 +35,16 @@ class ImageRef(Record):
     height: int
     mode: str = "RGB"
     uri: str | None = None
-    pixels: Any = field(default=None, repr=False, compare=False, metadata={"beside": True})  # array, or PIL once opened
+    pixels: np.ndarray | Image.Image | None = field(default=None, repr=False, compare=False, metadata={"beside": True})
 
     def __post_init__(self) -> None:
         """Nothing to freeze: none of its fields holds a container."""
 
     @classmethod
     def of(cls, image: Image.Image | np.ndarray, *, uri: str | None = None) -> "ImageRef":
-        """The reference of an image in memory (PIL, or an array of shape (height, width[, channels]))."""
+        """The reference of an image in memory: Pillow, or an array of shape (height, width[, channels])."""
         if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.shape[2:] in ((), (3,)):
-            return cls._of_bytes(image, uri)
+            return cls._from_array(image, uri)
         picture = image if isinstance(image, Image.Image) else Image.fromarray(np.ascontiguousarray(image))
         if picture.mode == "P":  # a palette is not in the bytes: two pictures would share a hash
             picture = picture.convert("RGBA" if "transparency" in picture.info else "RGB")
@@ -49,10 +53,10 @@ class ImageRef(Record):
         return cls(digest.hexdigest(), picture.width, picture.height, picture.mode, uri, picture)
 
     @classmethod
-    def _of_bytes(cls, pixels: np.ndarray, uri: str | None) -> "ImageRef":
-        """Of uint8 (h, w) or (h, w, 3), kept as they are: most views are encoded and never seen as a PIL image.
+    def _from_array(cls, pixels: np.ndarray, uri: str | None) -> "ImageRef":
+        """The reference of uint8 (h, w) or (h, w, 3), which stay an array: most views are only ever encoded.
 
-        Of pixels that are in memory already it is the reference that is there.
+        For pixels that are in memory already, it is the reference that holds them.
         """
         flat = np.ascontiguousarray(pixels)
         (height, width), mode = flat.shape[:2], "L" if flat.ndim == 2 else "RGB"
@@ -68,7 +72,7 @@ class ImageRef(Record):
         return there
 
     def open(self) -> Image.Image:
-        """The pixels; raises `ImageError` where they cannot be had."""
+        """The picture; raises `ImageError` if its pixels are neither in memory nor readable at `uri`."""
         if isinstance(self.pixels, np.ndarray):
             object.__setattr__(self, "pixels", Image.fromarray(self.pixels))
         if self.pixels is not None:
@@ -81,18 +85,18 @@ class ImageRef(Record):
         object.__setattr__(self, "pixels", picture)
         return picture
 
-    def png(self) -> bytes:
+    def to_png(self) -> bytes:
         """The pixels as a PNG file (lossless)."""
         picture = self.open() if self.pixels is None else self.pixels
         if isinstance(picture, np.ndarray) or picture.mode in ("L", "RGB"):
-            return _png(np.asarray(picture))
+            return _encode_png(np.asarray(picture))
         buffer = io.BytesIO()
         picture.save(buffer, format="PNG", compress_level=1)
         return buffer.getvalue()
 
-    def data_url(self) -> str:
+    def to_data_url(self) -> str:
         """The pixels as a `data:image/png;base64,…` URL."""
-        return "data:image/png;base64," + base64.b64encode(self.png()).decode()
+        return "data:image/png;base64," + base64.b64encode(self.to_png()).decode()
 
 
 # Equal pictures are held once: thousands of episodes look at the same few images, often in the same way.
@@ -100,8 +104,8 @@ _IN_MEMORY: WeakValueDictionary[tuple[str, str | None], ImageRef] = WeakValueDic
 _LOCK = Lock()
 
 
-def _png(pixels: np.ndarray) -> bytes:
-    """uint8 (h, w) or (h, w, 3) as PNG: one filter and runs only, two to three times as fast as Pillow, no larger."""
+def _encode_png(pixels: np.ndarray) -> bytes:
+    """Encode uint8 (h, w) or (h, w, 3) with one filter and run lengths only: twice as fast as Pillow, and no larger."""
     import cv2
 
     how = [cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_UP, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]

@@ -1,9 +1,8 @@
-"""One resampling of native pixels: any window of them, at sub-pixel places, on a grid of any size. Depth stays.
+"""Resamples native pixels once: any window, at sub-pixel positions, on a grid of any size. The depth stays.
 
-Minifying takes means: what falls into a pixel of the grid counts, all of it and once. Where the window begins and ends
-between whole pixels these are the exact means of areas; elsewhere blocks of whole pixels are averaged first, and what
-is left, a factor below 2, is interpolated linearly at twice the grid and averaged in twos. Magnifying interpolates with
-cubic kernels.
+Minifying averages: every native pixel counts fully and once. If the window begins and ends between whole pixels, these
+are the exact means of areas. Otherwise blocks of whole pixels are averaged first; the remaining factor, below 2, is
+interpolated linearly at twice the grid and averaged in pairs. Magnifying interpolates with cubic kernels.
 """
 
 import math
@@ -13,15 +12,22 @@ import cv2
 import numpy as np
 
 MARGIN = 2  # (reduced) pixels around the window that cubic kernels reach
-CLOSE = 1e-6  # of a pixel: what windows lose to rounding, and far below what can be seen
-STARTS = 8  # places tried for a start from which a plain resize has its pixels where the grid has them
+CLOSE = 1e-6  # of a pixel: more than windows lose to rounding, and far below what can be seen
+STARTS = 8  # starts tried to find one from which a plain resize has its pixels where the grid has them
 
 
-def sample(pixels: np.ndarray, box: tuple[float, float, float, float], size: tuple[int, int]) -> np.ndarray:
-    """The window `box` (x1, y1, x2, y2 in native pixels, whole numbers being corners of pixels) of `pixels`, which are
-    (h, w[, 3]) of any depth of `Source`, on a grid of `size` (width, height). May share memory with `pixels`.
+def resample(pixels: np.ndarray, box: tuple[float, float, float, float], size: tuple[int, int]) -> np.ndarray:
+    """Resample a window of an image on a grid.
 
-    >>> sample(np.array([[0, 10], [20, 30]], np.uint8), (0, 0, 2, 2), (1, 1)).tolist()
+    Args:
+        pixels: (h, w) or (h, w, 3), of any depth of `Source`.
+        box: the window, (x1, y1, x2, y2) in native pixels; whole numbers are corners of pixels.
+        size: (width, height) of the grid.
+
+    Returns:
+        (height, width[, 3]) of the same depth; may share memory with `pixels`.
+
+    >>> resample(np.array([[0, 10], [20, 30]], np.uint8), (0, 0, 2, 2), (1, 1)).tolist()
     [[15]]
     """
     if all(abs(edge - round(edge)) < CLOSE for edge in box):
@@ -30,18 +36,18 @@ def sample(pixels: np.ndarray, box: tuple[float, float, float, float], size: tup
             return pixels[top:bottom, left:right]
         if right - left >= size[0] and bottom - top >= size[1]:
             return cv2.resize(pixels[top:bottom, left:right], size, interpolation=cv2.INTER_AREA)
-    x, y = (_axis(box[i], box[i + 2], size[i], pixels.shape[1 - i]) for i in (0, 1))
-    region = _reduced(pixels[y.start : y.stop, x.start : x.stop], x.block, y.block)
+    x, y = (_plan_axis(box[i], box[i + 2], size[i], pixels.shape[1 - i]) for i in (0, 1))
+    region = _average_blocks(pixels[y.start : y.stop, x.start : x.stop], x.block, y.block)
     matrix = np.array([[x.step, 0, x.offset], [0, y.step, y.offset]])
     fine = (size[0] * x.times, size[1] * y.times)
     kernel = cv2.INTER_CUBIC if x.times == y.times == 1 else cv2.INTER_LINEAR
-    grid = _warped(region, matrix, fine, kernel)
+    grid = _warp(region, matrix, fine, kernel)
     return grid if fine == size else cv2.resize(grid, size, interpolation=cv2.INTER_AREA)
 
 
 class _Axis(NamedTuple):
     """How one axis is read: pixels from `start` to `stop`, averaged in blocks of `block`, then `times` points for each
-    one of the grid, of which number i lies at i·step + offset, whole numbers being centers of (reduced) pixels."""
+    point of the grid. Point i lies at i·step + offset; whole numbers are centers of (averaged) pixels."""
 
     start: int
     stop: int
@@ -51,20 +57,20 @@ class _Axis(NamedTuple):
     offset: float
 
 
-def _axis(low: float, high: float, count: int, side: int) -> _Axis:
+def _plan_axis(low: float, high: float, count: int, side: int) -> _Axis:
     step = (high - low) / count
     block = max(1, math.floor(step + CLOSE))
     times = 2 if step / block > 1 + CLOSE else 1
     start = max(0, math.floor(low) - MARGIN * block)
     places = range(start, max(-1, start - STARTS * block), -block)
-    start = next((place for place in places if _whole((low - place) * times / step)), start)
+    start = next((place for place in places if _is_whole((low - place) * times / step)), start)
     stop = start + -(-(math.ceil(high) + MARGIN * block - start) // block) * block  # whole blocks
     step /= times
     return _Axis(start, min(side, stop), block, times, step / block, (low + step / 2 - start) / block - 0.5)
 
 
-def _reduced(region: np.ndarray, by_x: int, by_y: int) -> np.ndarray:
-    """Means of blocks; the last one of a row or column is filled up with its edge."""
+def _average_blocks(region: np.ndarray, by_x: int, by_y: int) -> np.ndarray:
+    """Means of blocks; the last block of a row or column is filled up with its edge."""
     if by_x == by_y == 1:
         return region
     height, width = region.shape[:2]
@@ -75,18 +81,20 @@ def _reduced(region: np.ndarray, by_x: int, by_y: int) -> np.ndarray:
     return cv2.resize(region, size, interpolation=cv2.INTER_AREA)
 
 
-def _warped(region: np.ndarray, matrix: np.ndarray, size: tuple[int, int], kernel: int) -> np.ndarray:
+def _warp(region: np.ndarray, matrix: np.ndarray, size: tuple[int, int], kernel: int) -> np.ndarray:
     (scale_x, _, offset_x), (_, scale_y, offset_y) = matrix
     skip_x, skip_y = (offset_x + 0.5) / scale_x - 0.5, (offset_y + 0.5) / scale_y - 0.5
-    if _whole(skip_x) and _whole(skip_y):  # the grid is a part of the resized region: ten times as fast, and no coarser
+    if _is_whole(skip_x) and _is_whole(
+        skip_y
+    ):  # the grid is a part of the resized region: ten times as fast, and no coarser
         left, top = round(skip_x), round(skip_y)
         resized = cv2.resize(region, None, fx=1 / scale_x, fy=1 / scale_y, interpolation=kernel)
-        if resized.shape != region.shape:  # OpenCV only copies where the sizes are equal
+        if resized.shape != region.shape:  # OpenCV only copies if the sizes are equal
             return resized[top : top + size[1], left : left + size[0]]
     if region.dtype == np.int16:  # as uint16, 32768 higher: OpenCV is faster there and places points more finely
-        return (_warped(region.view(np.uint16) ^ 0x8000, matrix, size, kernel) ^ 0x8000).view(np.int16)
+        return (_warp(region.view(np.uint16) ^ 0x8000, matrix, size, kernel) ^ 0x8000).view(np.int16)
     return cv2.warpAffine(region, matrix, size, flags=kernel | cv2.WARP_INVERSE_MAP, borderMode=cv2.BORDER_REPLICATE)
 
 
-def _whole(value: float) -> bool:
+def _is_whole(value: float) -> bool:
     return abs(value - round(value)) < CLOSE

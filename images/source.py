@@ -1,30 +1,35 @@
-"""`Source`: what was measured. Pixels at their native depth, how they are shown, and what they mean.
+"""`Source`: the measured pixels at their native depth, the range that is shown, and their meaning. `Volume`: a stack.
 
-Images keep their 8, 16 or 32 bits; only what is shown is 8-bit. `display` are the native values shown as black and as
-white; `unit` is "HU" where the values are Hounsfield units, and then (and only then) the CT windows apply.
+Images keep their 8, 16 or 32 bits; only the rendered picture is 8-bit. `display` are the native values shown as black
+and as white. `unit` is "HU" if the values are Hounsfield units; the CT windows apply then, and only then.
 """
 
-import os
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import permutations
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
 
-from viewbox.errors import ImageError
+from viewbox.errors import ImageError, describe_unknown
+from viewbox.images.pixels import DEPTHS, to_native_pixels
 
-if TYPE_CHECKING:
-    from viewbox.images.volume import Volume
-
-DEPTHS = ("uint8", "uint16", "int16", "float32")
+Plane = Literal["axial", "coronal", "sagittal"]
+# The axis that is cut through, for an array of axes (z, y, x): z toward the head, y toward the back, x toward the left.
+AXES: dict[Plane, int] = {"axial": 0, "coronal": 1, "sagittal": 2}
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Native pixels, (height, width) or (height, width, 3) for color, of a type in `DEPTHS`; never written to.
+    """One image, or one slice of a volume.
 
-    `spacing` is (x, y) in millimeters per pixel. `volume` is the stack this is a slice of.
+    Args:
+        pixels: (height, width), or (height, width, 3) for RGB, of a type in `DEPTHS`; never written to.
+        display: the native values shown as black and as white.
+        spacing: millimeters per pixel along x and y, if known.
+        unit: "HU" for Hounsfield units.
+        volume: the stack of which this is a slice.
 
     >>> source = Source.of(np.array([[0, 1000]], dtype=np.uint16))
     >>> source.size, source.display, source.to_uint8(source.pixels).tolist()
@@ -47,34 +52,45 @@ class Source:
         if 0 in pixels.shape:
             raise ImageError(f"image of {pixels.shape[1]}x{pixels.shape[0]} pixels: nothing to show")
         if pixels.dtype == np.uint8 and self.display != (0.0, 255.0):
-            pixels = pixels.astype(np.int16)  # uint8 is what is shown, here and after any operation
+            pixels = pixels.astype(np.int16)  # uint8 always means pixels as they are shown
         pixels = np.ascontiguousarray(pixels).view()
-        pixels.flags.writeable = False  # of the view: an array that was given stays its owner's
+        pixels.flags.writeable = False  # of this view only: the owner of the array may still write to it
         object.__setattr__(self, "pixels", pixels)
 
     @classmethod
-    def of(cls, image: "Source | Image.Image | np.ndarray | str | os.PathLike[str] | bytes", **about: Any) -> "Source":
-        """The source of pixels in memory or of a file (see `viewbox.images.files`).
+    def of(cls, image: "Source | Image.Image | np.ndarray", **fields: Any) -> "Source":
+        """The source of pixels in memory; `viewbox.images.open_image` opens files.
 
-        8-bit is shown as it is, deeper images from their lowest to highest value, a file as it asks for. `about` sets
-        fields: `unit="HU"` says what a format cannot say; `unit` and `display` then hold for all slices of a volume.
+        8-bit pixels are shown as they are, deeper ones from their lowest to their highest value.
+
+        Args:
+            image: a Pillow image, an array (see `to_native_pixels`), or a source.
+            fields: fields of the source to set, such as `unit="HU"` if the file format cannot say it. `unit` and
+                `display` then hold for all slices of a volume.
+
+        Raises:
+            ImageError: something else, or pixels that cannot be shown.
         """
-        from viewbox.images.files import source_of
-
+        if isinstance(image, np.ndarray | Image.Image):
+            pixels, display = to_native_pixels(image)
+            return cls(pixels, **{"display": display, **fields})
         if not isinstance(image, Source):
-            return source_of(image, **about)
-        if image.volume is not None and "volume" not in about and about.keys() & {"display", "unit"}:
-            common = {name: about[name] for name in ("display", "unit") if name in about}
-            about = {**about, "volume": replace(image.volume, **common)}
-        return replace(image, **about) if about else image
+            raise ImageError(
+                f"{type(image).__name__} is not an image in memory; allowed: a Pillow image, a NumPy array, a Source "
+                "(`viewbox.open_image` opens a path)"
+            )
+        if image.volume is not None and "volume" not in fields and fields.keys() & {"display", "unit"}:
+            common = {name: fields[name] for name in ("display", "unit") if name in fields}
+            fields = {**fields, "volume": replace(image.volume, **common)}
+        return replace(image, **fields) if fields else image
 
     @property
     def width(self) -> int:
-        return self.pixels.shape[1]
+        return int(self.pixels.shape[1])
 
     @property
     def height(self) -> int:
-        return self.pixels.shape[0]
+        return int(self.pixels.shape[0])
 
     @property
     def size(self) -> tuple[int, int]:
@@ -83,6 +99,7 @@ class Source:
 
     @property
     def color(self) -> bool:
+        """Whether the pixels are RGB."""
         return self.pixels.ndim == 3
 
     @cached_property
@@ -97,8 +114,100 @@ class Source:
         return stretch(values, *self.display)
 
 
+@dataclass(frozen=True, eq=False)
+class Volume:
+    """A stack of slices (a series, a multi-frame file, a NIfTI volume) that is seen one slice at a time.
+
+    Slices are shown as radiologists expect: axial and coronal with the patient's right on the left of the picture,
+    sagittal with the face to the left, and the head up. All slices share one array: a slice that lies together in
+    memory is a view of it, another is copied when asked for.
+
+    Args:
+        voxels: (z, y, x), or frames (n, height, width[, 3]) if `planes` is False.
+        display: the native values shown as black and as white.
+        spacing: (z, y, x) in millimeters, if known; frames have no distance, their z spacing is 0.
+        unit: "HU" for Hounsfield units.
+        planes: whether the stack can be cut along all three planes.
+        plane, index: of the slice that a source shows.
+
+    >>> volume = Volume(np.zeros((10, 30, 20), np.uint8), (0, 255), spacing=(5, 1, 2))
+    >>> [(plane, volume.count_slices(plane), volume.get_slice(0, plane).size) for plane in AXES]
+    [('axial', 10, (20, 30)), ('coronal', 30, (20, 10)), ('sagittal', 20, (30, 10))]
+    >>> [volume.get_slice(0, plane).spacing for plane in AXES]
+    [(2, 1), (2, 5), (1, 5)]
+    """
+
+    voxels: np.ndarray
+    display: tuple[float, float]
+    spacing: tuple[float, float, float] | None = None
+    unit: Literal["HU"] | None = None
+    planes: bool = True
+    plane: Plane = "axial"
+    index: int = 0
+
+    @property
+    def allowed_planes(self) -> tuple[Plane, ...]:
+        """The planes along which the stack can be cut; frames have one, called axial."""
+        return tuple(AXES) if self.planes else ("axial",)
+
+    def count_slices(self, plane: Plane = "axial") -> int:
+        """How many slices there are along a plane; raises `ImageError` for a plane this stack does not have."""
+        if plane not in self.allowed_planes:
+            raise ImageError(describe_unknown("plane", plane, self.allowed_planes))
+        return int(self.voxels.shape[AXES[plane]])
+
+    def get_slice(self, index: int, plane: Plane = "axial") -> Source:
+        """Slice `index` (from 0) of a plane, as a source that knows its volume and its place in it."""
+        count = self.count_slices(plane)
+        if not 0 <= index < count:
+            what = f"{plane} slice" if self.planes else "frame"
+            raise ImageError(f"{what} {index}; allowed: 0 to {count - 1}")
+        pixels = self.voxels[(slice(None),) * AXES[plane] + (index,)]
+        if plane != "axial":
+            pixels = pixels[::-1]  # z grows toward the head
+        return Source(pixels, self.display, self.get_spacing(plane), self.unit, replace(self, plane=plane, index=index))
+
+    def get_middle_slice(self, plane: Plane = "axial") -> Source:
+        """The slice in the middle of a plane."""
+        return self.get_slice(self.count_slices(plane) // 2, plane)
+
+    def get_spacing(self, plane: Plane) -> tuple[float, float] | None:
+        """Millimeters per pixel along x and y of the slices of a plane."""
+        if self.spacing is None:
+            return None
+        z, y, x = self.spacing
+        return {"axial": (x, y), "coronal": (x, z), "sagittal": (y, z)}[plane]
+
+    def get_slice_distance(self, plane: Plane) -> float | None:
+        """Millimeters from one slice of a plane to the next; None if that is not known."""
+        return (self.spacing[AXES[plane]] or None) if self.spacing else None
+
+
+def reorient(
+    voxels: np.ndarray, axes: np.ndarray, steps: tuple[float, float, float]
+) -> tuple[np.ndarray, tuple[float, float, float], Plane]:
+    """Turn voxels of any orientation to (z, y, x). Oblique volumes are turned to the nearest axes, not resampled.
+
+    Args:
+        voxels: an array of three axes.
+        axes: row i is the direction (x to the left, y to the back, z to the head) in which axis i of `voxels` grows.
+        steps: the millimeters between neighbors along each axis of `voxels`.
+
+    Returns:
+        A view of `voxels` with axes (z, y, x), the spacing (z, y, x), and the plane of their original axis 0.
+    """
+    absolute = np.abs(axes)
+    order = max(permutations(range(3)), key=lambda order: sum(absolute[order[i], 2 - i] for i in range(3)))
+    voxels = voxels.transpose(order)
+    for i, axis in enumerate(order):
+        if axes[axis, 2 - i] < 0:
+            voxels = np.flip(voxels, i)
+    z, y, x = (steps[axis] for axis in order)
+    return voxels, (z, y, x), tuple(AXES)[order.index(0)]
+
+
 def stretch(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """`values` as 0–255: `low` and below black, `high` and above white, linear in between, rounded.
+    """Stretch values over 0–255: `low` and below become 0, `high` and above 255, linear in between, rounded.
 
     >>> stretch(np.array([-5.0, 0.0, 5.0, 10.0, 20.0], np.float32), 0, 10).tolist()
     [0, 0, 128, 255, 255]

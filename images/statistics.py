@@ -1,54 +1,54 @@
-"""Exact statistics of native pixels, all of them: integers through the counts of their values, floats directly."""
-
-from typing import Any
+"""Exact statistics of all native pixels: of integers by counting their values, of floats directly."""
 
 import cv2
 import numpy as np
 
-BINS = 10
+BINS = 10  # of a histogram
 EXACT = 2**24  # OpenCV counts in float32, which holds every whole number up to here
 
 
-def luminance(pixels: np.ndarray) -> np.ndarray:
+def to_luminance(pixels: np.ndarray) -> np.ndarray:
     """Gray pixels as they are, RGB as 0.299 R + 0.587 G + 0.114 B (ITU-R BT.601), rounded; (height, width)."""
     return cv2.cvtColor(np.ascontiguousarray(pixels), cv2.COLOR_RGB2GRAY) if pixels.ndim == 3 else pixels
 
 
-def counts(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The values that occur in uint8, uint16 or int16 pixels, (height, width), ascending, and how often each does.
+def count_values(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The values that occur in uint8, uint16 or int16 pixels (height, width), ascending, and how often each occurs.
 
-    >>> values, often = counts(np.array([[-3, 7, 7]], np.int16))
+    >>> values, often = count_values(np.array([[-3, 7, 7]], np.int16))
     >>> values.tolist(), often.tolist()
     ([-3, 7], [1, 2])
     """
     signed = pixels.dtype == np.int16
     levels = 256 if pixels.dtype == np.uint8 else 65536
     rows = max(1, EXACT // pixels.shape[1])
-    found = np.zeros(levels, np.int64)
+    often = np.zeros(levels, np.int64)
     for top in range(0, len(pixels), rows):
         strip = pixels[top : top + rows]
         strip = strip.view(np.uint16) if signed else strip  # −1 reads as 65535
-        found += cv2.calcHist([strip], [0], None, [levels], [0, levels]).ravel().astype(np.int64)
+        often += cv2.calcHist([strip], [0], None, [levels], [0, levels]).ravel().astype(np.int64)
     values = np.arange(levels)
     if signed:
-        values, found = values - levels // 2, np.roll(found, levels // 2)
-    return values[found > 0], found[found > 0]
+        values, often = values - levels // 2, np.roll(often, levels // 2)
+    return values[often > 0], often[often > 0]
 
 
-def describe(pixels: np.ndarray) -> dict[str, Any]:
-    """Mean, standard deviation (of the population), lowest, highest, median, and a histogram of `BINS` equal bins from
-    the lowest to the highest value; of all pixels of (height, width) or, for RGB, of their luminance.
+def describe_pixels(pixels: np.ndarray) -> dict[str, float | list[int]]:
+    """Mean, standard deviation (of the population), min, max and median of all pixels, and a histogram.
 
-    >>> describe(np.array([[0, 10], [20, 70]], np.uint8))["median"]
+    The histogram has `BINS` equal bins from the lowest to the highest value. `pixels` are (height, width); for RGB,
+    (height, width, 3), their luminance is described.
+
+    >>> describe_pixels(np.array([[0, 10], [20, 70]], np.uint8))["median"]
     15.0
     """
-    pixels = luminance(pixels)
+    pixels = to_luminance(pixels)
     if pixels.dtype.kind == "f":
         mean, std = (float(value.item()) for value in cv2.meanStdDev(pixels))
         median, histogram = float(np.median(pixels)), np.histogram(pixels, BINS)[0]
         lowest, highest = float(pixels.min()), float(pixels.max())
     else:
-        values, often = counts(pixels)
+        values, often = count_values(pixels)
         mean = float(np.average(values, weights=often))
         std = float(np.sqrt(np.average((values - mean) ** 2, weights=often)))
         below = np.cumsum(often)

@@ -1,7 +1,7 @@
-"""DICOM files: pixels in their units, spacing and window. Nothing that says who the patient is leaves this module.
+"""DICOM files: pixels in their units, spacing and window. Nothing that identifies the patient leaves this module.
 
-Only the elements in `READ` are parsed, so an identifier cannot reach a record or a message. What pydicom would warn of
-quotes values and is silenced; what it raises is replaced by words of our own (see `viewbox.images.files`).
+Only the elements in `dicom_tags.READ` are parsed, so that no identifier can reach a record or a message. pydicom's
+warnings quote values and are silenced; its errors are replaced by our own sentences (see `viewbox.images.files`).
 """
 
 import logging
@@ -16,19 +16,25 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 
 from viewbox.errors import ImageError
-from viewbox.images.files import dicom_tags, limits
-from viewbox.images.files.arrays import integers, linear, settled
-from viewbox.images.source import Source
-from viewbox.images.volume import Volume
+from viewbox.images import limits
+from viewbox.images.files import dicom_tags
+from viewbox.images.pixels import fit_integers, rescale, to_native_dtype
+from viewbox.images.source import Source, Volume
 
 DEFLATED = "1.2.840.10008.1.2.1.99"
-# (implicit types, little endian) → the syntax of a file that does not name its own
+# (implicit types, little endian) → the transfer syntax of a file that does not name its own
 NATIVE = {
     (True, True): "1.2.840.10008.1.2",
     (False, True): "1.2.840.10008.1.2.1",
     (False, False): "1.2.840.10008.1.2.2",
 }
-_silence = threading.Lock()
+PLUGINS = {  # transfer syntaxes that pydicom decodes with another package (pydicom, guides/plugin_table)
+    "JPEG 2000": "pylibjpeg and pylibjpeg-openjpeg",
+    "High-Throughput JPEG 2000": "pylibjpeg and pylibjpeg-openjpeg",
+    "JPEG-LS": "pyjpegls",
+    "JPEG": "pylibjpeg and pylibjpeg-libjpeg",
+}
+_LOCK = threading.Lock()  # pydicom's log level is one for the whole process
 
 
 class NoPictureError(ImageError):
@@ -36,8 +42,15 @@ class NoPictureError(ImageError):
 
 
 @dataclass(frozen=True, eq=False)
-class Decoded:
-    """All frames of a file, (n, h, w) or (n, h, w, 3), in their units; `window` is the one the file asks for."""
+class DecodedFrames:
+    """All frames of a file.
+
+    Args:
+        pixels: (n, h, w) or (n, h, w, 3), in their units.
+        window: the values shown as black and as white, if the file asks for them.
+        spacing: millimeters per pixel along x and y, if known.
+        unit: "HU" for Hounsfield units.
+    """
 
     pixels: np.ndarray
     window: tuple[float, float] | None
@@ -46,11 +59,12 @@ class Decoded:
 
     @property
     def display(self) -> tuple[float, float]:
-        return dicom_tags.shown_range(self.window, self.pixels)
+        """The values shown as black and as white."""
+        return dicom_tags.choose_display(self.window, self.pixels)
 
 
 def is_dicom(head: bytes) -> bool:
-    """Whether a file begins as DICOM does, with its mark or, without, with an element of the groups 2 or 8.
+    """Whether a file begins as DICOM does: with its mark or, without it, with an element of group 2 or 8.
 
     >>> is_dicom(bytes(128) + b"DICM"), is_dicom(bytes(200))
     (True, False)
@@ -64,19 +78,19 @@ def is_dicom(head: bytes) -> bool:
 
 
 def read(file: BinaryIO) -> Source:
-    """The picture of a file, or the first of its frames with the others in its volume."""
+    """The image of a file; of several frames the first, and its volume has the others."""
     decoded = decode(file)
     if len(decoded.pixels) == 1:
         return Source(decoded.pixels[0], decoded.display, decoded.spacing, decoded.unit)
     spacing = None if decoded.spacing is None else (0.0, decoded.spacing[1], decoded.spacing[0])
-    return Volume(decoded.pixels, decoded.display, spacing, decoded.unit, planes=False).slice(0)
+    return Volume(decoded.pixels, decoded.display, spacing, decoded.unit, planes=False).get_slice(0)
 
 
-def header_of(file: BinaryIO) -> Any:
-    """What `READ` names but the pixels, as a pydicom dataset; raises `ImageError` where the file holds no picture."""
+def read_header(file: BinaryIO) -> Any:
+    """The elements in `READ` without the pixels, as a pydicom dataset; raises `NoPictureError` if there are none."""
     import pydicom
 
-    with silent():
+    with silence_pydicom():
         _check_deflated(file)
         file.seek(0)
         header = pydicom.dcmread(file, force=True, specific_tags=list(dicom_tags.READ), stop_before_pixels=True)
@@ -84,7 +98,7 @@ def header_of(file: BinaryIO) -> Any:
         if "Rows" not in header or "Columns" not in header:
             raise NoPictureError("the DICOM file holds no picture")
         bits, samples = int(header.get("BitsAllocated", 16)), int(header.get("SamplesPerPixel", 1))
-        limits.check(
+        limits.check_size(
             (int(header.Rows), int(header.Columns)),
             samples * max(1, bits // 8),
             frames=int(header.get("NumberOfFrames") or 1),
@@ -92,30 +106,35 @@ def header_of(file: BinaryIO) -> Any:
     return header
 
 
-def decode(file: BinaryIO, *, checked: bool = False) -> Decoded:
-    """A file's frames; raises `ImageError` where it is too large, holds no picture, or no decoder reads it.
+def decode(file: BinaryIO, *, checked: bool = False) -> DecodedFrames:
+    """Decode the frames of a file.
 
-    `checked`: `header_of` has been asked already.
+    Args:
+        file: open for reading, at its beginning.
+        checked: whether `read_header` has already accepted it.
+
+    Raises:
+        ImageError: the file is too large or damaged, holds no picture, or no installed decoder reads it.
     """
     import pydicom
 
     if not checked:
-        header_of(file)
-    with silent():
+        read_header(file)
+    with silence_pydicom():
         dataset = pydicom.dcmread(file, force=True, specific_tags=list(dicom_tags.READ))
-        stored, color = _stored(dataset)
+        stored, color = _decode_stored(dataset)
         frames = stored if int(dataset.get("NumberOfFrames") or 1) > 1 else stored[None]
-        spacing = dicom_tags.spacing(dataset)
+        spacing = dicom_tags.get_spacing(dataset)
         if color:
-            return Decoded(settled(frames)[0], (0.0, float(np.iinfo(frames.dtype).max)), spacing, None)
-        return _gray(dataset, frames, spacing)
+            return DecodedFrames(to_native_dtype(frames)[0], (0.0, float(np.iinfo(frames.dtype).max)), spacing, None)
+        return _decode_gray(dataset, frames, spacing)
 
 
 @contextmanager
-def silent() -> Iterator[None]:
-    """pydicom neither warns nor logs: its messages quote values."""
+def silence_pydicom() -> Iterator[None]:
+    """Keep pydicom from warning and logging: its messages quote values."""
     log = logging.getLogger("pydicom")
-    with _silence, warnings.catch_warnings():
+    with _LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         level = log.level
         log.setLevel(logging.CRITICAL + 1)
@@ -126,7 +145,7 @@ def silent() -> Iterator[None]:
 
 
 def _check_deflated(file: BinaryIO) -> None:
-    """Raises `ImageError` where a deflated file is larger than allowed: pydicom would inflate it whole."""
+    """Raises `ImageError` if a deflated file is larger than allowed: pydicom would inflate all of it."""
     from pydicom.filereader import read_dataset
     from pydicom.tag import Tag
 
@@ -143,10 +162,10 @@ def _check_deflated(file: BinaryIO) -> None:
             raise ImageError(f"it inflates to more than {limits.MAX_BYTES / 2**30:.1f} GiB")
 
 
-def _stored(dataset: Any) -> tuple[np.ndarray, bool]:
-    """(stored values, whether they are RGB)."""
-    from pydicom.pixels import apply_color_lut, get_decoder
-    from pydicom.uid import UID, UID_dictionary
+def _decode_stored(dataset: Any) -> tuple[np.ndarray, bool]:
+    """The stored values, and whether they are RGB."""
+    from pydicom.pixels import apply_color_lut, get_decoder  # type: ignore[attr-defined]
+    from pydicom.uid import UID, UID_dictionary  # type: ignore[attr-defined]
 
     if not any(name in dataset for name in dicom_tags.PIXELS):
         raise NoPictureError("the DICOM file holds no picture")
@@ -158,55 +177,63 @@ def _stored(dataset: Any) -> tuple[np.ndarray, bool]:
     except NotImplementedError:
         readable = False
     if not readable:
-        raise ImageError(f"no decoder for its transfer syntax ({name}) is installed")
+        raise ImageError(f"no decoder for its transfer syntax ({name}) is installed{_suggest_plugin(name)}")
     problem = ""
     try:
-        stored, now = decoder.as_array(dataset, allow_excess_frames=False)  # type: ignore[arg-type]
+        stored, meta = decoder.as_array(dataset, allow_excess_frames=False)  # type: ignore[arg-type]
     except Exception as error:  # the decoders of pydicom and its plugins raise anything
         problem = type(error).__name__
     if problem:
-        raise ImageError(f"its pixels ({name}) cannot be decoded: damaged, cut short or of a rare kind ({problem})")
-    kind = now["photometric_interpretation"]
+        raise ImageError(
+            f"its pixels ({name}) cannot be decoded: damaged, cut short or of an unsupported kind ({problem})"
+        )
+    kind = meta["photometric_interpretation"]
     if kind == "PALETTE COLOR":
         colors = apply_color_lut(stored, dataset)[..., :3]
         return (colors if colors.dtype == np.uint8 else (colors >> 8).astype(np.uint8)), True
     if kind not in ("RGB", "MONOCHROME1", "MONOCHROME2"):
-        raise ImageError("its colors are of a kind that is not read; allowed: MONOCHROME, RGB, YBR, PALETTE COLOR")
+        raise ImageError("its color space is not supported; allowed: MONOCHROME, RGB, YBR, PALETTE COLOR")
     return stored, kind == "RGB"
 
 
-def _gray(dataset: Any, frames: np.ndarray, spacing: tuple[float, float] | None) -> Decoded:
-    """Stored values → values in their unit, bright being bright."""
-    from pydicom.pixels import apply_modality_lut
+def _suggest_plugin(syntax: str) -> str:
+    """Which package decodes a transfer syntax, to end a sentence with."""
+    package = next((package for start, package in PLUGINS.items() if syntax.startswith(start)), None)
+    return f"; install {package}" if package else ""
 
-    scales = [dicom_tags.scale(dataset, frame) for frame in range(len(frames))]
-    window, unit = dicom_tags.window(dataset), dicom_tags.unit(dataset)
-    low, high = dicom_tags.stored_range(dataset)
+
+def _decode_gray(dataset: Any, frames: np.ndarray, spacing: tuple[float, float] | None) -> DecodedFrames:
+    """Convert stored values to values in their unit; a higher value is brighter."""
+    from pydicom.pixels import apply_modality_lut  # type: ignore[attr-defined]
+
+    scales = [dicom_tags.get_rescale(dataset, frame) for frame in range(len(frames))]
+    window, unit = dicom_tags.get_window(dataset), dicom_tags.get_unit(dataset)
+    low, high = dicom_tags.get_stored_range(dataset)
     if window is None and high < 255 and scales[0] == (1, 0):  # masks: 1 is white
         window = (float(low), float(high))
     if dataset.get("ModalityLUTSequence"):
-        values = settled(apply_modality_lut(frames, dataset))[0]
+        values = to_native_dtype(apply_modality_lut(frames, dataset))[0]
         total = float(values.min()) + float(values.max())
     elif len(set(scales)) == 1:
-        values = linear(frames, *scales[0])
+        values = rescale(frames, *scales[0])
         total = (low + high) * scales[0][0] + 2 * scales[0][1]
     else:
-        values = joined([linear(frame, *scale) for frame, scale in zip(frames, scales, strict=True)])
+        values = join_slices([rescale(frame, *scale) for frame, scale in zip(frames, scales, strict=True)])
         total = float(values.min()) + float(values.max())
     if dataset.PhotometricInterpretation == "MONOCHROME1":
-        values, unit = linear(values, -1, total), None
+        values, unit = rescale(values, -1, total), None
         window = window and (total - window[1], total - window[0])
-    return Decoded(values, window, spacing, unit)
+    return DecodedFrames(values, window, spacing, unit)
 
 
-def joined(slices: list[np.ndarray]) -> np.ndarray:
-    """Slices of one size as one array, of the depth that holds them all; empties the list as it goes."""
+def join_slices(slices: list[np.ndarray]) -> np.ndarray:
+    """Join slices of one size in one array, of a depth that holds them all; empties the list to save memory."""
     depths = {part.dtype for part in slices}
     if len(depths) == 1:
         depth = depths.pop()
     elif all(part.dtype.kind in "iu" for part in slices):
         low, high = min(int(part.min()) for part in slices), max(int(part.max()) for part in slices)
-        depth = integers(np.array([low, high]), low, high).dtype
+        depth = fit_integers(np.array([low, high]), low, high).dtype
     else:
         depth = np.dtype(np.float32)
     whole = np.empty((len(slices), *slices[0].shape), depth)

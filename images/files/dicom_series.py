@@ -1,4 +1,4 @@
-"""A folder with the slices of one DICOM series as a volume, sorted by where they lie in the patient."""
+"""A folder with the slices of one DICOM series as a volume, sorted by their position in the patient."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from viewbox.errors import ImageError
-from viewbox.images.files import dicom, dicom_tags, limits
-from viewbox.images.source import Source
-from viewbox.images.volume import Volume, upright
+from viewbox.images import limits
+from viewbox.images.files import dicom, dicom_tags
+from viewbox.images.source import Source, Volume, reorient
 
-ANGLE = 1e-3  # how much the direction cosines of slices may differ
-UNEVEN = 0.1  # of their usual distance, by which the distance of two slices may differ from it
-SAME = {
+MAX_ANGLE = 1e-3  # by which the direction cosines of slices may differ
+MAX_UNEVENNESS = 0.1  # by which the distance of two slices may differ from the usual one, as a share of it
+SAME = {  # noun → the element that all slices must share
     "series": "SeriesInstanceUID",
     "heights": "Rows",
     "widths": "Columns",
@@ -23,8 +23,15 @@ SAME = {
 
 
 @dataclass(frozen=True)
-class Slice:
-    """A file and its place: the position of its first pixel and the directions of its rows and columns, in mm."""
+class SeriesSlice:
+    """One file of a series, not yet decoded.
+
+    Args:
+        path: the file.
+        header: its pydicom dataset without the pixels.
+        position: of its first pixel, in mm in the patient (x to the left, y to the back, z to the head).
+        directions: unit vectors along its rows and along its columns, (2, 3).
+    """
 
     path: Path
     header: Any
@@ -33,33 +40,33 @@ class Slice:
 
 
 def read(folder: Path) -> Source:
-    """The middle slice, in the plane of the series; raises `ImageError` where the files are not one even stack."""
-    slices = [found for path in sorted(folder.iterdir()) if (found := _slice(path)) is not None]
+    """The middle slice, in the plane of the series; raises `ImageError` if the files are not one even stack."""
+    slices = [item for path in sorted(folder.iterdir()) if (item := _read_slice(path)) is not None]
     if not slices:
         raise ImageError("the folder holds no DICOM slices")
-    limits.check((int(slices[0].header.Rows), int(slices[0].header.Columns)), 2, frames=len(slices))
+    limits.check_size((int(slices[0].header.Rows), int(slices[0].header.Columns)), 2, frames=len(slices))
     rows, columns = slices[0].directions
     normal = np.cross(rows, columns)
-    for what, keyword in SAME.items():
-        _one(what, {str(item.header.get(keyword)) for item in slices})
-    if any(np.abs(item.directions - slices[0].directions).max() > ANGLE for item in slices):
+    for noun, keyword in SAME.items():
+        _check_equal(noun, {str(item.header.get(keyword)) for item in slices})
+    if any(np.abs(item.directions - slices[0].directions).max() > MAX_ANGLE for item in slices):
         raise ImageError("the slices have several orientations; allowed: one")
     slices.sort(key=lambda item: float(item.position @ normal))
-    distance = _distance([float(item.position @ normal) for item in slices])
-    decoded = [_decoded(item.path) for item in slices]
+    distance = _measure_distance([float(item.position @ normal) for item in slices])
+    decoded = [_decode(item.path) for item in slices]
     window, spacing = decoded[len(decoded) // 2].window, decoded[0].spacing
     unit = decoded[0].unit
-    _one("units", {str(item.unit) for item in decoded})
-    voxels = dicom.joined([decoded.pop(0).pixels[0] for _ in slices])
-    display = dicom_tags.shown_range(window, voxels)
+    _check_equal("units", {str(item.unit) for item in decoded})
+    voxels = dicom.join_slices([decoded.pop(0).pixels[0] for _ in slices])
+    display = dicom_tags.choose_display(window, voxels)
     x, y = spacing or (0.0, 0.0)
-    voxels, steps, plane = upright(voxels, np.array([normal, columns, rows]), (distance, y, x))
+    voxels, steps, plane = reorient(voxels, np.array([normal, columns, rows]), (distance, y, x))
     known = spacing is not None and distance > 0
-    return Volume(voxels, display, steps if known else None, unit).middle(plane)
+    return Volume(voxels, display, steps if known else None, unit).get_middle_slice(plane)
 
 
-def _slice(path: Path) -> Slice | None:
-    """The slice in a file; None where it is no DICOM file or holds no picture. Links are not followed."""
+def _read_slice(path: Path) -> SeriesSlice | None:
+    """The slice in a file; None if it is not a DICOM file or holds no picture. Links are not followed."""
     if path.is_symlink() or not path.is_file():
         return None
     with open(path, "rb") as file:
@@ -67,40 +74,40 @@ def _slice(path: Path) -> Slice | None:
             return None
         file.seek(0)
         try:
-            header = dicom.header_of(file)
-        except dicom.NoPictureError:  # an index, a report, a plan
+            header = dicom.read_header(file)
+        except dicom.NoPictureError:
             return None
     if int(header.get("NumberOfFrames") or 1) > 1 or int(header.get("SamplesPerPixel", 1)) > 1:
-        raise ImageError("a series of several frames or colors in a file; allowed: one gray slice in each")
+        raise ImageError("a file of the series holds several frames or colors; allowed: one gray slice per file")
     position, directions = (
-        dicom_tags.numbers(header.get(f"Image{part}Patient")) for part in ("Position", "Orientation")
+        dicom_tags.parse_numbers(header.get(f"Image{part}Patient")) for part in ("Position", "Orientation")
     )
     if len(position) != 3 or len(directions) != 6:
-        raise ImageError("a slice does not say where it lies (position and orientation): it cannot be sorted")
+        raise ImageError("a slice has no position and orientation: the slices cannot be sorted")
     cosines = np.array(directions).reshape(2, 3)
     if np.abs(cosines @ cosines.T - np.eye(2)).max() > 1e-2:
         raise ImageError("the orientation of a slice is not two directions at right angles")
-    return Slice(path, header, np.array(position), cosines)
+    return SeriesSlice(path, header, np.array(position), cosines)
 
 
-def _decoded(path: Path) -> dicom.Decoded:
+def _decode(path: Path) -> dicom.DecodedFrames:
     with open(path, "rb") as file:
         return dicom.decode(file, checked=True)
 
 
-def _one(what: str, found: set[str]) -> None:
-    if len(found) > 1:
-        raise ImageError(f"the slices have {len(found)} {what}; allowed: one")
+def _check_equal(noun: str, values: set[str]) -> None:
+    if len(values) > 1:
+        raise ImageError(f"the slices have {len(values)} {noun}; allowed: one")
 
 
-def _distance(places: list[float]) -> float:
-    """The distance of neighboring slices in mm, 0 where there is only one."""
+def _measure_distance(places: list[float]) -> float:
+    """The distance of neighboring slices in mm, 0 if there is only one."""
     if len(places) == 1:
         return 0.0
     gaps = np.diff(places)
     usual = float(np.median(gaps))
     if gaps.min() <= 1e-4:
-        raise ImageError("two slices lie at one place: these are several stacks")
-    if np.abs(gaps - usual).max() > UNEVEN * usual:
-        raise ImageError(f"slices lie {gaps.min():.2f} to {gaps.max():.2f} mm apart: one is missing, or more")
+        raise ImageError("two slices lie at the same place: these are several stacks")
+    if np.abs(gaps - usual).max() > MAX_UNEVENNESS * usual:
+        raise ImageError(f"slices lie {gaps.min():.2f} to {gaps.max():.2f} mm apart: at least one is missing")
     return usual

@@ -1,6 +1,6 @@
-"""What the elements of a DICOM file say of its pixels; `READ` lists all that are ever parsed.
+"""What the elements of a DICOM file say about its pixels; `READ` lists all elements that are ever parsed.
 
-Nothing here tells who the patient is. `SeriesInstanceUID` and the position only sort the slices of a series.
+None of them identifies the patient. `SeriesInstanceUID` and the position only sort the slices of a series.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ READ = (
     *(f"Segmented{color}PaletteColorLookupTableData" for color in COLORS),
     *(*PIXELS, "ExtendedOffsetTable", "ExtendedOffsetTableLengths"),
 )
-GROUPS = {  # where multi-frame files keep what others have at the top
+GROUPS = {  # the sequence in which a multi-frame file keeps an element that others have at the top level
     "PixelSpacing": "PixelMeasuresSequence",
     **dict.fromkeys(("RescaleIntercept", "RescaleSlope", "RescaleType"), "PixelValueTransformationSequence"),
     **dict.fromkeys(("WindowCenter", "WindowWidth", "VOILUTFunction"), "FrameVOILUTSequence"),
@@ -31,8 +31,8 @@ GROUPS = {  # where multi-frame files keep what others have at the top
 CT = ("1.2.840.10008.5.1.4.1.1.2", "1.2.840.10008.5.1.4.1.1.2.1", "1.2.840.10008.5.1.4.1.1.2.2")
 
 
-def value_of(dataset: Any, keyword: str, frame: int = 0) -> Any:
-    """An element of the file or, in a multi-frame file, of one frame; None where it is missing."""
+def get_value(dataset: Any, keyword: str, frame: int = 0) -> Any:
+    """An element of the file or, in a multi-frame file, of one frame; None if it is missing."""
     if dataset.get(keyword) is not None or keyword not in GROUPS:
         return dataset.get(keyword)
     for groups, number in (("PerFrameFunctionalGroupsSequence", frame), ("SharedFunctionalGroupsSequence", 0)):
@@ -43,63 +43,63 @@ def value_of(dataset: Any, keyword: str, frame: int = 0) -> Any:
     return None
 
 
-def numbers(value: Any) -> list[float]:
-    """The numbers of an element; none where one of them is none, or not finite."""
+def parse_numbers(value: Any) -> list[float]:
+    """The element as floats; [] if any value is missing or not finite."""
     values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     try:
-        found = [float(part) for part in values]
+        numbers = [float(part) for part in values]
     except (TypeError, ValueError):
         return []
-    return found if np.isfinite(found).all() else []
+    return numbers if np.isfinite(numbers).all() else []
 
 
-def scale(dataset: Any, frame: int) -> tuple[float, float]:
-    """(slope, intercept) of stored values to values in their unit; (1, 0) where the file has none."""
-    slope, intercept = (value_of(dataset, f"Rescale{part}", frame) for part in ("Slope", "Intercept"))
+def get_rescale(dataset: Any, frame: int) -> tuple[float, float]:
+    """(slope, intercept) from stored values to values in their unit; (1, 0) if the file has none."""
+    slope, intercept = (get_value(dataset, f"Rescale{part}", frame) for part in ("Slope", "Intercept"))
     if slope is None or intercept is None:
         return 1.0, 0.0
-    found = numbers([slope, intercept])
-    if not found or found[0] == 0:
-        raise ImageError("its rescale slope and intercept are no usable numbers")
-    return found[0], found[1]
+    numbers = parse_numbers([slope, intercept])
+    if not numbers or numbers[0] == 0:
+        raise ImageError("its rescale slope and intercept are not usable numbers")
+    return numbers[0], numbers[1]
 
 
-def unit(dataset: Any) -> Literal["HU"] | None:
-    """ "HU" for computed tomography with a rescale that does not name another unit (PS3.3 C.8.2.1, C.8.15.3.10)."""
+def get_unit(dataset: Any) -> Literal["HU"] | None:
+    """ "HU" for computed tomography whose rescale names no other unit (DICOM PS3.3 C.8.2.1, C.8.15.3.10)."""
     tomography = dataset.get("Modality") == "CT" or dataset.get("SOPClassUID") in CT
-    scaled = value_of(dataset, "RescaleSlope") is not None and value_of(dataset, "RescaleIntercept") is not None
-    hounsfield = (value_of(dataset, "RescaleType") or "HU") == "HU"
+    scaled = get_value(dataset, "RescaleSlope") is not None and get_value(dataset, "RescaleIntercept") is not None
+    hounsfield = (get_value(dataset, "RescaleType") or "HU") == "HU"
     return "HU" if tomography and scaled and hounsfield and not dataset.get("ModalityLUTSequence") else None
 
 
-def stored_range(dataset: Any) -> tuple[int, int]:
+def get_stored_range(dataset: Any) -> tuple[int, int]:
     """The lowest and the highest value that the stored bits can hold."""
     bits = int(dataset.get("BitsStored") or 16)
     return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if dataset.get("PixelRepresentation") else (0, 2**bits - 1)
 
 
-def spacing(dataset: Any) -> tuple[float, float] | None:
-    """(x, y) in mm; DICOM writes the distance of rows (y) first."""
+def get_spacing(dataset: Any) -> tuple[float, float] | None:
+    """Millimeters per pixel along x and y; DICOM writes the distance of rows (y) first."""
     for keyword in ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing"):
-        found = numbers(value_of(dataset, keyword))
-        if len(found) == 2 and min(found) > 0:
-            return found[1], found[0]
+        numbers = parse_numbers(get_value(dataset, keyword))
+        if len(numbers) == 2 and min(numbers) > 0:
+            return numbers[1], numbers[0]
     return None
 
 
-def window(dataset: Any) -> tuple[float, float] | None:
-    """The values shown black and white by the first window of the file (PS3.3 C.11.2.1.2)."""
-    centers, widths = (numbers(value_of(dataset, f"Window{part}")) for part in ("Center", "Width"))
+def get_window(dataset: Any) -> tuple[float, float] | None:
+    """The values shown as black and as white by the first window of the file (DICOM PS3.3 C.11.2.1.2)."""
+    centers, widths = (parse_numbers(get_value(dataset, f"Window{part}")) for part in ("Center", "Width"))
     if not centers or not widths or widths[0] <= 0:
         return None
     center, width = centers[0], widths[0]
-    if (value_of(dataset, "VOILUTFunction") or "LINEAR") == "LINEAR" and width > 1:
+    if (get_value(dataset, "VOILUTFunction") or "LINEAR") == "LINEAR" and width > 1:
         return center - width / 2, center + width / 2 - 1
     return center - width / 2, center + width / 2
 
 
-def shown_range(window: tuple[float, float] | None, values: np.ndarray) -> tuple[float, float]:
-    """The window, where there is one that shows something of `values`; else all of them, and 8 bits as they are."""
+def choose_display(window: tuple[float, float] | None, values: np.ndarray) -> tuple[float, float]:
+    """The window, if it shows any of `values`; else the range of all values, and 8 bits as they are."""
     low, high = float(values.min()), float(values.max())
     if window is not None and window[0] < high and window[1] > low:
         return window

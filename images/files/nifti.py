@@ -2,29 +2,30 @@
 
 import gzip
 import io
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO, Literal
 
 import numpy as np
 
 from viewbox.errors import ImageError
-from viewbox.images.files import limits
-from viewbox.images.files.arrays import exactly, linear
-from viewbox.images.source import Source
-from viewbox.images.volume import Volume, upright
+from viewbox.images import limits
+from viewbox.images.files.paths import read_exactly
+from viewbox.images.pixels import rescale
+from viewbox.images.source import Source, Volume, reorient
 
-SIZES = {348: "1", 540: "2"}  # bytes of a header → its version
+SIZES = (348, 540)  # bytes of a header, version 1 and 2
 MM = {"mm": 1.0, "meter": 1000.0, "micron": 0.001, "unknown": 1.0}
 RAS_TO_LPS = np.array([-1.0, -1.0, 1.0])  # NIfTI counts to the right and to the front, `Volume` to the left and back
+BYTE_ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
 
 
 def is_nifti(head: bytes) -> bool:
     """Whether a file begins with the header of a NIfTI volume, of either byte order."""
-    return _header_size(head) is not None
+    return _get_header_size(head) is not None
 
 
-def _header_size(head: bytes) -> int | None:
-    for order in ("little", "big"):
-        size = int.from_bytes(head[:4], order)  # type: ignore[arg-type]
+def _get_header_size(head: bytes) -> int | None:
+    for order in BYTE_ORDERS:
+        size = int.from_bytes(head[:4], order)
         if size in SIZES and (head[344:347] if size == 348 else head[4:7]) in (b"n+1", b"n+2", b"ni1", b"ni2"):
             return size
     return None
@@ -34,47 +35,50 @@ def read(file: BinaryIO, *, zipped: bool) -> Source:
     """The middle axial slice of a volume; of several volumes in time, the first."""
     import nibabel
 
-    stream: Any = gzip.GzipFile(fileobj=file) if zipped else file
+    stream: IO[bytes] = gzip.GzipFile(fileobj=file) if zipped else file  # type: ignore[assignment]
     head = stream.read(max(SIZES))
-    size = _header_size(head)
+    size = _get_header_size(head)
     if size is None:
-        raise ImageError("the gzip file holds no NIfTI volume")
-    kind = nibabel.Nifti1Header if size == 348 else nibabel.Nifti2Header
+        raise ImageError("the gzip file does not hold a NIfTI volume")
+    kind: Any = nibabel.Nifti1Header if size == 348 else nibabel.Nifti2Header
     header = kind.from_fileobj(io.BytesIO(head[:size]), check=False)
     if not bytes(header["magic"]).startswith(b"n+"):
         raise ImageError("the pixels of this NIfTI header are in a second file; allowed: .nii and .nii.gz")
     shape = (*map(int, header.get_data_shape()), 1, 1)[:3]
     dtype = header.get_data_dtype()
     if dtype.kind not in "iuf" or any(int(side) < 1 for side in header.get_data_shape()):
-        raise ImageError(f"NIfTI voxels of type {str(dtype)[:40]}; allowed: integers and floats, one a voxel")
-    limits.check(shape, dtype.itemsize)
+        raise ImageError(f"NIfTI voxels of type {str(dtype)[:40]}; allowed: integers and floats, one per voxel")
+    limits.check_size(shape, dtype.itemsize)
     offset = max(int(header.get_data_offset()), size)
     if offset > limits.MAX_BYTES:
         raise ImageError("the NIfTI header is damaged")
     stream.seek(offset)
-    stored = np.frombuffer(exactly(stream, int(np.prod(shape)) * dtype.itemsize), dtype).reshape(shape[::-1])  # z, y, x
-    return _volume(header, stored).middle()
+    content = read_exactly(stream, int(np.prod(shape)) * dtype.itemsize)
+    stored = np.frombuffer(content, dtype).reshape(shape[::-1])  # z, y, x
+    return _build_volume(header, stored).get_middle_slice()
 
 
-def _volume(header: Any, stored: np.ndarray) -> Volume:
-    from nibabel.affines import voxel_sizes
+def _build_volume(header: Any, stored: np.ndarray) -> Volume:
+    """The volume of stored values (z, y, x), turned to the patient's axes by the header's affine."""
+    from nibabel import affines
 
     affine = header.get_best_affine()
-    sizes = voxel_sizes(affine)
+    sizes: np.ndarray = affines.voxel_sizes(affine)  # type: ignore[no-untyped-call]
     if not np.isfinite(affine).all() or sizes.min() <= 0 or abs(np.linalg.det(affine[:3, :3] / sizes)) < 1e-3:
         raise ImageError("the NIfTI header does not say how the volume lies (its affine is singular)")
     slope, intercept = header.get_slope_inter()
-    values = linear(stored, *((1.0, 0.0) if slope is None else (float(slope), float(intercept or 0))))
+    values = rescale(stored, *((1.0, 0.0) if slope is None else (float(slope), float(intercept or 0))))
     axes = ((affine[:3, :3] / sizes).T * RAS_TO_LPS)[::-1]  # rows: the directions of z, y and x of `stored`
     scale = MM.get(header.get_xyzt_units()[0], 1.0)
-    voxels, steps, _ = upright(values, axes, tuple(round(float(size) * scale, 6) for size in sizes[::-1]))  # type: ignore[arg-type]
-    return Volume(voxels, _display(header, values), steps)
+    x, y, z = (round(float(size) * scale, 6) for size in sizes)
+    voxels, steps, _ = reorient(values, axes, (z, y, x))
+    return Volume(voxels, _choose_display(header, values), steps)
 
 
-def _display(header: Any, values: np.ndarray) -> tuple[float, float]:
-    """The range the header asks for, where it shows something; else all values, and 8 bits as they are."""
+def _choose_display(header: Any, values: np.ndarray) -> tuple[float, float]:
+    """The range that the header asks for if it shows anything; else all values, and 8 bits as they are."""
     low, high = float(values.min()), float(values.max())
-    asked = float(header["cal_min"]), float(header["cal_max"])
-    if asked[0] < asked[1] and asked[0] < high and asked[1] > low:
-        return asked
+    wanted = float(header["cal_min"]), float(header["cal_max"])
+    if wanted[0] < wanted[1] and wanted[0] < high and wanted[1] > low:
+        return wanted
     return (0.0, 255.0) if values.dtype == np.uint8 else (low, high)

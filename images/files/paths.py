@@ -8,56 +8,58 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from viewbox.errors import ImageError
-from viewbox.images.files import limits
+from viewbox.images import limits
 
-NAME = 80  # characters of a name that a message shows
+MAX_NAME = 80  # characters of a name that a message shows
 
 
-def name_of(where: "str | os.PathLike[str] | bytes") -> str:
-    """What messages call it: the last part of a path.
+def describe_location(where: "str | os.PathLike[str] | bytes") -> str:
+    """How messages call an image: the last part of its path, or what it is instead of a path.
 
-    >>> name_of("/data/case 7/slice.png"), name_of("data:image/png;base64,AAAA"), name_of(b"123")
-    ("'slice.png'", '(data URL)', '(3 bytes)')
+    >>> describe_location("/data/case 7/slice.png"), describe_location("data:image/png;base64,AAAA")
+    ("'slice.png'", '(data URL)')
+    >>> describe_location(b"123")
+    '(3 bytes)'
     """
     if isinstance(where, bytes):
         return f"({len(where)} bytes)"
     path = os.fspath(where)
     if path[:5].lower() == "data:":
         return "(data URL)"
-    name = os.path.basename(path.rstrip("/")) or path[-NAME:]
-    return repr(name if len(name) <= NAME else f"{name[:NAME]}…")
+    name = os.path.basename(path.rstrip("/")) or path[-MAX_NAME:]
+    return repr(name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}…")
 
 
 @contextmanager
-def opened(
+def open_location(
     where: "str | os.PathLike[str] | bytes", folder: "str | os.PathLike[str] | None"
 ) -> Iterator[BinaryIO | Path]:
-    """The file at `where`, open for reading, or the folder; raises `ImageError` where it may not be read."""
+    """Open the file at `where` for reading, or give back a folder; raises `ImageError` if it may not be read."""
     if isinstance(where, bytes):
         yield io.BytesIO(where)
         return
     text = os.fspath(where)
     if text[:5].lower() == "data:":
-        yield io.BytesIO(from_url(text))
+        yield io.BytesIO(decode_data_url(text))
         return
-    path = inside(text, folder)
+    path = resolve_inside(text, folder)
     kind = path.stat()
     if stat.S_ISDIR(kind.st_mode):
         yield path
         return
     if not stat.S_ISREG(kind.st_mode):  # a pipe or a device may never end
-        raise ImageError("this is no regular file")
+        raise ImageError("this is not a regular file")
     if kind.st_size > limits.MAX_FILE:
         raise ImageError(f"the file has {kind.st_size / 2**30:.1f} GiB; allowed: {limits.MAX_FILE / 2**30:.1f} GiB")
-    with _open(path) as file:
+    with _open_file(path) as file:
         yield file
 
 
-def inside(text: str, folder: "str | os.PathLike[str] | None") -> Path:
-    """The path, all links resolved; raises `ImageError` where it does not exist or leaves `folder`."""
+def resolve_inside(text: str, folder: "str | os.PathLike[str] | None") -> Path:
+    """The path with all links resolved; raises `ImageError` if it does not exist or leaves `folder`."""
     try:
         if folder is None:
             return Path(text).resolve(strict=True)
@@ -66,16 +68,16 @@ def inside(text: str, folder: "str | os.PathLike[str] | None") -> Path:
         if ".." in Path(text).parts or not path.is_relative_to(root):
             raise ImageError("its path leads out of the task's folder")
         return path.resolve(strict=True)
+    except ImageError:
+        raise
     except FileNotFoundError:
         reason = "there is no such file"
     except (OSError, ValueError, RuntimeError) as error:  # a name too long, a zero byte in it, a circle of links
-        if isinstance(error, ImageError):
-            raise
         reason = f"its path cannot be followed ({type(error).__name__})"
     raise ImageError(reason)
 
 
-def _open(path: Path) -> BinaryIO:
+def _open_file(path: Path) -> BinaryIO:
     try:
         return open(path, "rb")
     except OSError as error:
@@ -83,10 +85,10 @@ def _open(path: Path) -> BinaryIO:
     raise ImageError(f"it cannot be read ({reason})")
 
 
-def from_url(url: str) -> bytes:
+def decode_data_url(url: str) -> bytes:
     """The bytes of a `data:…;base64,…` URL.
 
-    >>> from_url("data:image/png;base64,AAEC")
+    >>> decode_data_url("data:image/png;base64,AAEC")
     b'\\x00\\x01\\x02'
     """
     if len(url) > limits.MAX_URL:
@@ -98,4 +100,12 @@ def from_url(url: str) -> bytes:
         return base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError):
         pass
-    raise ImageError("the content of the data URL is no base64")
+    raise ImageError("the content of the data URL is not base64")
+
+
+def read_exactly(file: IO[bytes], count: int) -> bytes:
+    """The next `count` bytes of a file; raises `ImageError` if there are fewer."""
+    content = file.read(count)
+    if len(content) < count:
+        raise ImageError(f"the file is cut short: {len(content)} of {count} bytes of pixels")
+    return content

@@ -1,0 +1,32 @@
+"""NumPy's .npy files: the shape is checked before the values are read, and pickled objects are never loaded."""
+
+import ast
+from typing import BinaryIO
+
+import numpy as np
+
+from viewbox.errors import ImageError
+from viewbox.images import limits
+from viewbox.images.files.paths import read_exactly
+from viewbox.images.pixels import SHAPES
+from viewbox.images.source import Source
+
+MAGIC = b"\x93NUMPY"
+
+
+def read(file: BinaryIO) -> Source:
+    """The array in a file; raises `ImageError` for another shape or type, a damaged header, or missing bytes."""
+    version = np.lib.format.read_magic(file)
+    length = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
+    if not 0 < length < 10_000:
+        raise ImageError("the header of the .npy file is damaged")
+    header = ast.literal_eval(file.read(length).decode("latin1"))
+    shape, dtype = tuple(header["shape"]), np.dtype(header["descr"])
+    if dtype.kind not in "biuf" or not all(isinstance(side, int) for side in shape):
+        raise ImageError(f"a .npy file of {str(dtype)[:40]}; allowed: booleans, integers and floats")
+    if len(shape) not in (2, 3):
+        raise ImageError(f"array of shape {str(shape)[:60]}; allowed: {SHAPES}")
+    limits.check_size(shape, dtype.itemsize)
+    content = read_exactly(file, int(np.prod(shape)) * dtype.itemsize)
+    pixels = np.frombuffer(content, dtype)
+    return Source.of(pixels.reshape(shape, order="F" if header["fortran_order"] else "C"))

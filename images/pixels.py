@@ -1,0 +1,175 @@
+"""Pixels in memory, of NumPy or Pillow, as native pixels: one of four depths, every value finite.
+
+8 and 16 bits stay as they are. Wider integers become 16 bits if all values fit, else float32; float64 becomes float32.
+If that would change a value by more than a thousandth of the range of all values, the array is refused.
+"""
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from viewbox.errors import ImageError
+from viewbox.images import limits
+
+DEPTHS = ("uint8", "uint16", "int16", "float32")
+SHAPES = "(h, w), (h, w, 1), (h, w, 3) or (h, w, 4)"
+MAX_LOSS = 1e-3  # largest change by float32, as a share of the range of all values
+STRIP = 2**22  # pixels copied at a time
+ORIENTATION = 0x0112  # EXIF tag
+WHITE_IS_ZERO = 262, 0  # a TIFF's PhotometricInterpretation, and its value
+
+Range = tuple[float, float]
+
+
+def to_native_pixels(image: np.ndarray | Image.Image) -> tuple[np.ndarray, Range]:
+    """Convert an image in memory to native pixels and the range of values that is shown.
+
+    8 bits are shown as they are, other depths from the lowest to the highest finite value; NaN counts as the lowest.
+    A fourth channel is opacity, over black: up to 255, 65535, or 1.0 in floats.
+
+    Args:
+        image: of any Pillow mode, or an array of shape (h, w), (h, w, 1), (h, w, 3) or (h, w, 4) of booleans, integers
+            or floats. Never written to; the result may share its memory.
+
+    Raises:
+        ImageError: another shape or type, no pixels at all, too many, or values that float32 cannot tell apart.
+
+    >>> to_native_pixels(np.array([[0.0, np.nan, 2.0]]))[0].tolist()
+    [[0.0, 0.0, 2.0]]
+    """
+    if isinstance(image, Image.Image):
+        if 0 in image.size:
+            raise ImageError(f"image of {image.width}x{image.height} pixels: nothing to show")
+        image = pillow_to_array(image)
+    if image.ndim == 3 and image.shape[2] == 1:
+        image = image[:, :, 0]
+    if not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4))):
+        raise ImageError(f"array of shape {image.shape}; allowed: {SHAPES}")
+    if image.size == 0:
+        raise ImageError(f"array of shape {image.shape}: nothing to show")
+    limits.check_size(image.shape, min(image.dtype.itemsize, 4))
+    if image.ndim == 3 and image.shape[2] == 4:
+        image = _blend_over_black(image)
+    return to_native_dtype(image)
+
+
+def to_native_dtype(values: np.ndarray) -> tuple[np.ndarray, Range]:
+    """Convert values of any shape to a native depth, all finite; also returns the range that is shown."""
+    if values.dtype == np.bool_:
+        return values.astype(np.uint8) * np.uint8(255), (0.0, 255.0)
+    if values.dtype.kind not in "iuf":
+        raise ImageError(f"values of type {values.dtype}; allowed: booleans, integers and floats")
+    if values.dtype == np.uint8:
+        return values, (0.0, 255.0)
+    if values.dtype.kind == "f":
+        return _to_finite_float32(values)
+    low, high = int(values.min()), int(values.max())
+    return fit_integers(values, low, high), (float(low), float(high))
+
+
+def fit_integers(values: np.ndarray, low: int, high: int) -> np.ndarray:
+    """Convert integers from `low` to `high`: 8 and 16 bits stay, others become 16 bits if they fit, else float32."""
+    if values.dtype.newbyteorder("=").name in DEPTHS:
+        return values.astype(values.dtype.newbyteorder("="), copy=False)
+    for depth in (np.int16, np.uint16):
+        if np.iinfo(depth).min <= low and high <= np.iinfo(depth).max:
+            return values.astype(depth)
+    return _to_float32(values, float(low), float(high))
+
+
+def rescale(stored: np.ndarray, slope: float, intercept: float) -> np.ndarray:
+    """Compute `stored · slope + intercept` in a native depth: exact integers if both are whole, else float32.
+
+    >>> rescale(np.array([[0, 4095]], np.uint16), 1, -1024).tolist()
+    [[-1024, 3071]]
+    """
+    if not (np.isfinite(slope) and np.isfinite(intercept)):
+        raise ImageError("the scale of its values is not finite")
+    if (slope, intercept) == (1, 0):
+        return to_native_dtype(stored)[0]
+    if stored.dtype.kind in "iu" and slope == int(slope) and intercept == int(intercept):
+        ends = [int(end) * int(slope) for end in (stored.min(), stored.max())]
+        low, high = min(ends) + int(intercept), max(ends) + int(intercept)
+        if max(map(abs, (*ends, low, high))) < 2**31:
+            whole = stored.astype(np.int32)
+            whole *= np.int32(slope)
+            whole += np.int32(intercept)
+            return fit_integers(whole, low, high)
+    scaled = np.empty(stored.shape, np.float32)
+    with np.errstate(all="ignore"):
+        for row in range(len(stored)):  # float64 only a part at a time
+            scaled[row] = stored[row].astype(np.float64) * slope + intercept
+    return to_native_dtype(scaled)[0]
+
+
+def _to_finite_float32(values: np.ndarray) -> tuple[np.ndarray, Range]:
+    low, high = float(values.min()), float(values.max())  # NaN if any value is
+    if np.isfinite(low) and np.isfinite(high):
+        return _to_float32(values, low, high), (low, high)
+    finite = np.isfinite(values)
+    if not finite.any():
+        raise ImageError("no value is finite: nothing to show")
+    low = float(values.min(where=finite, initial=np.inf))
+    high = float(values.max(where=finite, initial=-np.inf))
+    return _to_float32(np.nan_to_num(values, nan=low, neginf=low, posinf=high), low, high), (low, high)
+
+
+def _to_float32(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    if values.dtype == np.float32:
+        return values.astype(np.float32, copy=False)  # in this machine's byte order
+    step = float(np.spacing(np.float32(min(max(abs(low), abs(high)), 3e38))))
+    if max(abs(low), abs(high)) > np.finfo(np.float32).max or (high > low and step > MAX_LOSS * (high - low)):
+        raise ImageError(f"{values.dtype} values from {low:g} to {high:g} are lost in float32; give them another scale")
+    return values.astype(np.float32)
+
+
+def _blend_over_black(pixels: np.ndarray) -> np.ndarray:
+    full = {"u1": 255, "u2": 65535}.get(pixels.dtype.str[1:], 1 if pixels.dtype.kind in "fb" else None)
+    if full is None:
+        raise ImageError(f"four channels of {pixels.dtype}; allowed: uint8, uint16 and floats")
+    opaque = pixels[:, :, :3] * (pixels[:, :, 3:].astype(np.float32) / full)
+    return opaque if pixels.dtype.kind == "f" else np.rint(opaque).astype(pixels.dtype)
+
+
+def pillow_to_array(image: Image.Image) -> np.ndarray:
+    """A Pillow image of any mode as (h, w) or (h, w, 3), turned upright by EXIF, transparency on black.
+
+    Gray stays gray and deep stays deep; everything else is RGB.
+    """
+    tags = getattr(image, "tag_v2", {})
+    if image.getexif().get(ORIENTATION, 1) != 1:  # else it would be copied
+        image = ImageOps.exif_transpose(image)
+    if image.mode == "1":
+        image = image.convert("L")
+    elif image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or (image.mode == "P" and "transparency" in image.info):
+        image = _paste_on_black(image)
+    elif image.mode not in ("L", "RGB", "I", "F") and not image.mode.startswith("I;16"):
+        image = image.convert("RGB")
+    pixels = _copy_in_strips(image)
+    if pixels.dtype.kind == "u" and pixels.dtype.itemsize == 2 and tags.get(WHITE_IS_ZERO[0]) == WHITE_IS_ZERO[1]:
+        pixels = 65535 - pixels  # Pillow does this for 8 bits only
+    if image.mode == "I":
+        pixels = fit_integers(pixels, int(pixels.min()), int(pixels.max()))
+    return pixels
+
+
+def _paste_on_black(image: Image.Image) -> Image.Image:
+    gray = image.mode in ("LA", "La")
+    image = image.convert("LA" if gray else "RGBA")
+    black = Image.new("L" if gray else "RGB", image.size)
+    black.paste(image.convert(black.mode), mask=image.getchannel("A"))
+    return black
+
+
+def _copy_in_strips(image: Image.Image) -> np.ndarray:
+    """The pixels as an array, a strip at a time: Pillow's own way takes three times the memory."""
+    if image.width * image.height <= STRIP:
+        return np.asarray(image)
+    rows = max(1, STRIP // image.width)
+    whole: np.ndarray | None = None
+    for top in range(0, image.height, rows):
+        strip = np.asarray(image.crop((0, top, image.width, min(image.height, top + rows))))
+        if whole is None:
+            whole = np.empty((image.height, *strip.shape[1:]), strip.dtype)
+        whole[top : top + rows] = strip
+    assert whole is not None
+    return whole
