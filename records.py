@@ -78,8 +78,8 @@ class ToolResult(Record):
         listed = ", ".join(f"{key}: {_short(value)}" for key, value in self.facts.items())
         return f"{self.description} ({listed})" if listed else self.description
 
-    def data_url(self) -> str | None:
-        return None if self.image is None else self.image.data_url()
+    def to_data_url(self) -> str | None:
+        return None if self.image is None else self.image.to_data_url()
 
 
 def _short(value: Any) -> str:

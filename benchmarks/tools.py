@@ -131,10 +131,10 @@ class Ours:
 
     def prepare(self, row: Row) -> None:
         self.view = self.overview = replace(self.overview)  # nothing is kept from the last call
-        self.view.values()  # what a view that has been shown keeps
+        self.view.get_values()  # what a view that has been shown keeps
         if row.before is not None:
             self.view, _ = tools.call_stateful(row.before[0], self.view, row.before[1])
-        self.view.values()  # what a view that has been shown keeps
+        self.view.get_values()  # what a view that has been shown keeps
 
     async def run(self, row: Row) -> None:
         await asyncio.to_thread(self._encoded if self.encoded else self._plain, row)
@@ -144,13 +144,13 @@ class Ours:
         tool = tools.get_tool(row.tool)
         outcome = tool.function(self.view, **tool.check_arguments(row.arguments, "unit", self.view.size))
         if outcome.view is not None:
-            outcome.view.shown()
+            outcome.view.to_uint8()
 
     def _encoded(self, row: Row) -> None:
         _, result = tools.call_stateful(row.tool, self.view, row.arguments)
         assert result.error is None, result.error
         assert result.text
-        result.data_url()
+        result.to_data_url()
 
 
 class Gaze:

@@ -86,7 +86,7 @@ def describe_image(view: View) -> ToolResult:
         facts["mm_per_pixel"] = list(source.spacing)
     if volume is not None:
         facts["slices"] = {plane: volume.count(plane) for plane in volume.allowed}
-    return ToolResult("", "the image", image=view.picture(), facts=facts)
+    return ToolResult("", "the image", image=view.to_ref(), facts=facts)
 
 
 def save_picture(picture: Image.Image, path: str) -> None:

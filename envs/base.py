@@ -29,7 +29,7 @@ from viewbox.envs.task_images import Images, opened
 from viewbox.envs.tools import TOOLS, Tool, collect_tools, to_tool_names
 from viewbox.errors import ConfigError, ToolError, describe_unknown
 from viewbox.frozen import FrozenDict
-from viewbox.images.coordinates import Coordinates, needs_size, unit_name
+from viewbox.images.coordinates import Coordinates, describe_unit, needs_size
 from viewbox.images.ref import ImageRef
 from viewbox.images.source import Source
 from viewbox.images.view import View
@@ -242,7 +242,7 @@ class BaseMultiTurnEnv(Rules):
         return self.prompts.render(
             "opening",
             system=self.system_prompt(task),
-            unit=unit_name(self.coordinates),
+            unit=describe_unit(self.coordinates),
             skeleton=None if self.answer is None else self.skeleton,
             view_field=self.view_field,
             total_calls=self.total_calls,
@@ -260,7 +260,7 @@ class BaseMultiTurnEnv(Rules):
         source = opened(pictures[0])
         view = View.of(source, max_pixels=self.max_pixels, multiple=self.pixel_multiple)
         view = self._overviews.setdefault(id(source), view)  # type: ignore[attr-defined]
-        return view, view.picture(), len(pictures)
+        return view, view.to_ref(), len(pictures)
 
     # ------------------------------------------------------------------ the turn loop
     def reset(self, task: Task, *, seed: int) -> EpisodeState:

@@ -145,6 +145,6 @@ def _content(content: Sequence[str | ImageRef]) -> str | list[dict[str, Any]]:
     return [
         {"type": "text", "text": part}
         if isinstance(part, str)
-        else {"type": "image_url", "image_url": {"url": part.data_url()}}
+        else {"type": "image_url", "image_url": {"url": part.to_data_url()}}
         for part in content
     ]

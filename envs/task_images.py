@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any, overload
 from weakref import WeakValueDictionary
 
+from viewbox.images.files import open_image
 from viewbox.images.ref import ImageRef
 from viewbox.images.source import Source
 
@@ -61,6 +62,6 @@ def opened(image: Any) -> Source:
     source = _OPEN.get(key)
     if source is None:
         in_memory = image.pixels is not None or image.uri is None
-        source = Source.of(image.open() if in_memory else str(image.uri))  # a file may be deeper than a Pillow picture
+        source = Source.of(image.open()) if in_memory else open_image(str(image.uri))  # may be deeper than Pillow's
         source = _OPEN.setdefault(key, source)
     return source

@@ -5,6 +5,7 @@ import hashlib
 import io
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -12,6 +13,11 @@ from PIL import Image
 
 from viewbox.errors import ImageError
 from viewbox.frozen import Record
+
+if TYPE_CHECKING:
+    Pixels = np.ndarray | Image.Image
+else:
+    Pixels = Any  # pydantic, which reads records from JSON, knows neither type
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,7 @@ class ImageRef(Record):
     height: int
     mode: str = "RGB"
     uri: str | None = None
-    pixels: np.ndarray | Image.Image | None = field(default=None, repr=False, compare=False, metadata={"beside": True})
+    pixels: Pixels | None = field(default=None, repr=False, compare=False, metadata={"beside": True})
 
     def __post_init__(self) -> None:
         """Nothing to freeze: none of its fields holds a container."""
@@ -73,10 +79,12 @@ class ImageRef(Record):
 
     def open(self) -> Image.Image:
         """The picture; raises `ImageError` if its pixels are neither in memory nor readable at `uri`."""
-        if isinstance(self.pixels, np.ndarray):
-            object.__setattr__(self, "pixels", Image.fromarray(self.pixels))
-        if self.pixels is not None:
-            return self.pixels
+        pixels = self.pixels
+        if isinstance(pixels, np.ndarray):
+            pixels = Image.fromarray(pixels)
+            object.__setattr__(self, "pixels", pixels)
+        if pixels is not None:
+            return pixels
         if self.uri is None:
             raise ImageError(f"image {self.hash[:12]} has neither pixels nor a path")
         from viewbox.images.files import open_picture

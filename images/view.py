@@ -115,7 +115,7 @@ class View:
         return tuple(moved)
 
     def from_original(self, points: Sequence[float]) -> tuple[float, ...]:
-        """Map alternating x and y from the original to fractions of this view, which are outside [0, 1] for what is not shown."""
+        """Map alternating x and y from fractions of the original to fractions of this view (outside [0, 1]: hidden)."""
         x1, y1, x2, y2 = self.window
         moved: list[float] = []
         for x, y in zip(points[::2], points[1::2], strict=True):
@@ -214,7 +214,7 @@ class View:
         """The view before the last step, or this one if it is the first."""
         return self.parent or self
 
-    def add_operation(self, operation: Operation) -> "View":
+    def apply(self, operation: Operation) -> "View":
         """This view with one more intensity operation."""
         return self._derive(operations=(*self.operations, operation))
 

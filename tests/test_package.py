@@ -52,7 +52,6 @@ ROOMS_IN_ORDER = [
 KNOWN_ARROWS: dict[str, set[str]] = {}
 KNOWN_CIRCLES = [
     tuple(f"viewbox.envs.{name}" for name in ("answers", "base", "loop", "state", "tool_calls")),
-    ("viewbox.images.source", "viewbox.images.volume"),
 ]
 
 

@@ -160,14 +160,14 @@ def test_palettes_are_part_of_the_name():
 
 def test_a_png_gives_back_every_pixel():
     noise = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
-    assert (np.asarray(Image.open(io.BytesIO(ImageRef.of(noise).png()))) == noise).all()
+    assert (np.asarray(Image.open(io.BytesIO(ImageRef.of(noise).to_png()))) == noise).all()
 
 
 def test_a_data_url_holds_the_png():
     ref = ImageRef.of(gray())
-    kind, _, body = ref.data_url().partition(",")
+    kind, _, body = ref.to_data_url().partition(",")
     assert kind == "data:image/png;base64"
-    assert base64.b64decode(body) == ref.png()
+    assert base64.b64decode(body) == ref.to_png()
 
 
 def test_an_image_is_read_from_its_path(tmp_path):
@@ -191,7 +191,7 @@ def test_a_file_that_is_no_image_is_an_error_that_names_it(tmp_path, content):
 
 def test_a_decompression_bomb_is_an_image_error(tmp_path, monkeypatch):
     gray(40, 40).save(tmp_path / "a.png")
-    monkeypatch.setattr("viewbox.images.files.limits.MAX_BYTES", 10)
+    monkeypatch.setattr("viewbox.images.limits.MAX_BYTES", 10)
     with pytest.raises(ImageError, match=r"a\.png"):
         ImageRef("0", 40, 40, "L", str(tmp_path / "a.png")).open()
 
@@ -255,7 +255,7 @@ def test_a_message_gives_its_words_and_its_images_apart():
 def test_an_array_has_the_hash_of_the_same_picture(shape):
     pixels = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
     assert ImageRef.of(pixels) == ImageRef.of(Image.fromarray(pixels))
-    assert ImageRef.of(pixels).png() == ImageRef.of(Image.fromarray(pixels)).png()
+    assert ImageRef.of(pixels).to_png() == ImageRef.of(Image.fromarray(pixels)).to_png()
 
 
 def test_a_reference_keeps_the_pixels_of_an_array_that_changes_later():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from viewbox.envs.tools import TOOLS, Tool, format_calls
 from viewbox.envs.tools.arguments import describe_range
-from viewbox.images.coordinates import Coordinates, unit_name
+from viewbox.images.coordinates import Coordinates, describe_unit
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -82,7 +82,7 @@ def takes(spec: Mapping[str, Any], coordinates: Coordinates | None = None) -> st
         return "a picture by name"
     if spec.get("x-kind"):
         corners = "[x, y]" if spec["x-kind"] == "point" else "[x1, y1, x2, y2]"
-        return f"a {spec['x-kind']} {corners}" + (f" in {unit_name(coordinates)}" if coordinates else "")
+        return f"a {spec['x-kind']} {corners}" + (f" in {describe_unit(coordinates)}" if coordinates else "")
     if "enum" in spec:
         *others, last = map(str, spec["enum"])
         return f"{', '.join(others)} or {last}" if others else last

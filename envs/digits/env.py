@@ -12,7 +12,7 @@ from viewbox.envs.digits.prompts import TEMPLATES
 from viewbox.envs.tasks import ProceduralTasks
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.images.coordinates import from_unit
-from viewbox.images.view import fit
+from viewbox.images.view import fit_size
 from viewbox.records import Task
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
 from viewbox.rewards.metrics import Accuracy, MacroF1, MeanAveragePrecision, Metric
@@ -70,7 +70,7 @@ class Digits(BaseMultiTurnEnv):
     @property
     def overview_size(self) -> tuple[int, int]:
         """Width and height of what is shown first, and of a zoom on it."""
-        return fit(self.canvas, self.canvas, self.max_pixels, self.pixel_multiple)
+        return fit_size(self.canvas, self.canvas, self.max_pixels, self.pixel_multiple)
 
     @property
     def tasks(self) -> ProceduralTasks:

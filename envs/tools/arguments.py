@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from viewbox.errors import ToolError, suggest_nearest
 from viewbox.frozen import thaw
-from viewbox.images.coordinates import Coordinates, limits, needs_size, to_unit, unit_name
+from viewbox.images.coordinates import Coordinates, describe_unit, get_limits, needs_size, to_unit
 from viewbox.images.view import View
 
 T = TypeVar("T")
@@ -94,10 +94,10 @@ def describe_parameter(spec: Mapping[str, Any], coordinates: Coordinates) -> dic
     if kind == "picture":
         described["description"] = ": ".join(filter(None, (spec.get("description"), _PICTURE_NOTE)))
     elif kind:
-        form = f"{'[x, y]' if kind == 'point' else '[x1, y1, x2, y2]'} in {unit_name(coordinates)}"
+        form = f"{'[x, y]' if kind == 'point' else '[x1, y1, x2, y2]'} in {describe_unit(coordinates)}"
         described["description"] = f"{spec['description']}: {form}" if "description" in spec else form
         if not needs_size(coordinates):
-            top = limits(coordinates, (1, 1))[0]
+            top = get_limits(coordinates, (1, 1))[0]
             described["items"] = {"type": "number", "minimum": 0, "maximum": int(top)}
     return described
 

@@ -100,7 +100,7 @@ async def call_stateless(
     >>> from viewbox.envs.tools.arguments import Picture
     >>> def mean(image: Picture) -> dict:
     ...     "The mean gray value."
-    ...     return {"mean": image.gray().mean()}
+    ...     return {"mean": image.to_gray().mean()}
     >>> views = {"view_0": View.of(np.full((2, 2), 7, np.uint8))}
     >>> call = call_stateless(Tool.from_function(mean), {"image": "view_0"}, find_picture=views.__getitem__)
     >>> asyncio.run(call).text

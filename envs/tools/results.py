@@ -149,7 +149,7 @@ def render_image(image: Any, name: str, max_pixels: int | None = None, multiple:
     """
     try:
         if isinstance(image, View):
-            drawn = image.picture()
+            drawn = image.to_ref()
             if drawn.width * drawn.height == 0:
                 raise ImageError(f"{drawn.width}x{drawn.height} pixels")
             if max_pixels is None or drawn.width * drawn.height <= max_pixels:
@@ -162,7 +162,7 @@ def render_image(image: Any, name: str, max_pixels: int | None = None, multiple:
         source = Source.of(image)
         if max_pixels is None:
             return ImageRef.of(source.to_uint8(source.pixels))
-        return View.of(source, max_pixels=max_pixels, multiple=multiple).picture()
+        return View.of(source, max_pixels=max_pixels, multiple=multiple).to_ref()
     except ImageError as error:
         raise ToolError(f"{name} returned an image that cannot be shown ({error}). {ADVICE}") from error
 

@@ -123,7 +123,7 @@ def test_an_environment_cannot_be_changed():
         ({"tools": ["zom"]}, r"unknown tool 'zom'; .*did you mean 'zoom'"),
         ({"max_turns": 0}, "max_turns = 0: allowed: a whole number of at least 1"),
         ({"max_turns": "many"}, "max_turns = 'many'"),
-        ({"coordinates": "pixels"}, "coordinates = 'pixels': .*'unit', 'per_mille', 'pixel' or 'gaze'"),
+        ({"coordinates": "pixels"}, "coordinates = 'pixels': .*'unit', 'per_mille' or 'pixel'"),
         ({"max_pixels": 10}, "max_pixels = 10"),
         ({"calls_per_reply": 0}, "calls_per_reply = 0: allowed: a whole number of at least 1"),
         ({"nudges_in_a_row": -1}, "nudges_in_a_row = -1: allowed: a whole number of at least 0"),

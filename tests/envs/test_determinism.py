@@ -36,9 +36,9 @@ async def search(query: str) -> dict:
 def outline(image: Picture) -> ToolOutput:
     """Draws on a picture, some time."""
     asyncio.run(asyncio.sleep(CHANCE.random() / 50))
-    pixels = image.gray().copy()
+    pixels = image.to_gray().copy()
     pixels[:2] = 255
-    return ToolOutput("drawn", {"mean": float(image.gray().mean())}, pixels)
+    return ToolOutput("drawn", {"mean": float(image.to_gray().mean())}, pixels)
 
 
 class Finding(BaseModel):

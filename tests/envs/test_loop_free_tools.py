@@ -17,7 +17,7 @@ from viewbox.images.view import View
 
 def shade(image: Picture) -> dict:
     """The mean gray value of a picture."""
-    return {"mean": float(np.asarray(image.gray()).mean())}
+    return {"mean": float(np.asarray(image.to_gray()).mean())}
 
 
 def paint(image: Picture) -> ToolOutput:

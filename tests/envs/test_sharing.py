@@ -121,8 +121,8 @@ def test_episodes_that_look_at_the_same_place_share_the_pixels_of_the_view(path)
     first, second = (step(state, "zoom", factor=2) for state in (one, other))
     assert first is second
     assert one.view is not other.view
-    assert np.shares_memory(one.view.values(), other.view.values())
-    assert np.shares_memory(one.view.values(), first.pixels)
+    assert np.shares_memory(one.view.get_values(), other.view.get_values())
+    assert np.shares_memory(one.view.get_values(), first.pixels)
 
 
 def test_views_of_deeper_images_keep_their_own_values_and_share_the_picture():
@@ -130,7 +130,7 @@ def test_views_of_deeper_images_keep_their_own_values_and_share_the_picture():
     one, other = View.of(source), View.of(source)
     (after, first), (_, second) = (tools.call_stateful("zoom", view, {"factor": 2}) for view in (one, other))
     assert first.image is second.image
-    assert after.values().dtype == np.uint16
+    assert after.get_values().dtype == np.uint16
 
 
 def test_a_file_that_changed_is_read_again_once_nobody_looks_at_the_old_one(path):

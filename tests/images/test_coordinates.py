@@ -1,55 +1,36 @@
-"""Conventions are declared; "gaze" alone guesses, and only as that system does."""
+"""Coordinate conventions are declared; no number is guessed to be of another one."""
 
 import pytest
-from PIL import Image
 
 from viewbox import make
-from viewbox.envs.tools import call_stateful
-from viewbox.errors import ToolError
-from viewbox.images.coordinates import from_unit, to_unit, unit_name
-from viewbox.images.view import View
+from viewbox.errors import ConfigError, ToolError
+from viewbox.images.coordinates import from_unit, to_unit
 
 SIZE = (200, 100)
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
-    [
-        ((0.25, 0.5, 1.0, 1.0), (0.25, 0.5, 1.0, 1.0)),
-        ((0.25, 0.5, 1.4, 1.001), (0.25, 0.5, 1.0, 1.0)),
-        ((50, 25, 200, 100), (0.25, 0.25, 1.0, 1.0)),
-        ((0, 0, 2, 2), (0.0, 0.0, 0.01, 0.02)),
-    ],
-    ids=["fractions", "a small overshoot is clamped", "pixels", "two is a pixel"],
+    ("coordinates", "written"),
+    [("unit", (0.25, 0.5, 1.0, 1.0)), ("per_mille", (250, 500, 1000, 1000)), ("pixel", (50, 50, 200, 100))],
 )
-def test_gaze_reads_a_box_by_its_largest_number(written, meant):
-    assert to_unit(written, "gaze", SIZE, "box") == pytest.approx(meant)
+def test_each_convention_is_read_and_written(coordinates, written):
+    assert to_unit(written, coordinates, SIZE, "box") == (0.25, 0.5, 1.0, 1.0)
+    assert from_unit((0.25, 0.5, 1.0, 1.0), coordinates, SIZE) == written
 
 
-@pytest.mark.parametrize("written", [(-0.1, 0.5), (300, 20), (20, 101)])
-def test_gaze_too_refuses_what_lies_outside(written):
+@pytest.mark.parametrize(("coordinates", "written"), [("unit", (50, 20)), ("pixel", (201, 20)), ("per_mille", (0, -1))])
+def test_a_number_outside_the_image_is_refused_and_not_read_in_another_convention(coordinates, written):
     with pytest.raises(ToolError, match="out of range"):
-        to_unit(written, "gaze", SIZE, "point")
+        to_unit(written, coordinates, SIZE, "point")
 
 
-def test_gaze_writes_fractions_and_says_what_it_takes():
-    assert from_unit((0.25, 0.5), "gaze", SIZE) == (0.25, 0.5)
-    assert "pixels" in unit_name("gaze")
-
-
-def test_a_tool_takes_both_and_its_schema_sets_no_limit():
-    view = View.of(Image.new("L", SIZE))
-    windows = {
-        call_stateful("crop", view, {"box": box}, coordinates="gaze")[0].window
-        for box in ([0.25, 0, 0.5, 1], [50, 0, 100, 100])
-    }
-    assert windows == {(0.25, 0.0, 0.5, 1.0)}
-    env = make("digits", coordinates="gaze", tools=("crop",))
-    assert "maximum" not in str(env.tool_schemas[0])
+def test_an_unknown_convention_is_refused_with_those_that_exist():
+    with pytest.raises(ConfigError, match="'unit', 'per_mille' or 'pixel'"):
+        make("digits", coordinates="guessed")
 
 
 def test_an_answer_in_pixels_is_read_in_the_frame_of_the_overview():
-    env = make("digits", coordinates="gaze")
+    env = make("digits", coordinates="pixel")
     task = env.tasks[0]
     episode = env.play(task, lambda messages: '{"label": "one", "bbox": [12.0, 12.0, 24.0, 48.0]}')
     assert episode.answer["bbox"] == (0.25, 0.25, 0.5, 1.0)

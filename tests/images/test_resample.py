@@ -31,12 +31,12 @@ def box_of(factor, center):
 
 @pytest.fixture
 def warped(monkeypatch):
-    """`sample` without its fast way."""
+    """`resample` without its fast way."""
 
     def sample(*arguments):
         with monkeypatch.context() as patch:
-            patch.setattr(resample, "_whole", lambda value: False)
-            return resample.sample(*arguments)
+            patch.setattr(resample, "_is_whole", lambda value: False)
+            return resample.resample(*arguments)
 
     return sample
 
@@ -47,16 +47,16 @@ def warped(monkeypatch):
 def test_a_plain_resize_shows_what_the_warp_shows(warped, kind, factor, size):
     for center in (0.0, 0.5, 1.0):
         arguments = KINDS[kind], box_of(factor, center), size
-        difference = resample.sample(*arguments).astype(float) - warped(*arguments)
+        difference = resample.resample(*arguments).astype(float) - warped(*arguments)
         assert np.abs(difference).max() <= 2  # both round to the depth, the resize of 8 bits twice
 
 
 def test_a_zoom_about_the_middle_takes_the_fast_way(monkeypatch):
     monkeypatch.setattr(cv2, "warpAffine", None)
     for factor in (1.5, 2, 3, 4):
-        assert resample.sample(KINDS["rgb"], box_of(factor, 0.5), (400, 300)).shape == (300, 400, 3)
+        assert resample.resample(KINDS["rgb"], box_of(factor, 0.5), (400, 300)).shape == (300, 400, 3)
 
 
 def test_nearly_equal_sizes_are_resampled_not_copied(warped):
     arguments = SMOOTH, (0, 200, 400 / 3, 300), (133, 100)  # 400/3 pixels on 133: one by one they would drift
-    assert np.abs(resample.sample(*arguments) - warped(*arguments)).max() < 0.01
+    assert np.abs(resample.resample(*arguments) - warped(*arguments)).max() < 0.01

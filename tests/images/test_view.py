@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from viewbox.images.source import Source
-from viewbox.images.view import View, fit
+from viewbox.images.view import View, fit_size
 
 UNIT = st.floats(0, 1)
 
@@ -108,14 +108,14 @@ def test_a_very_long_image_is_shown_within_the_budget(size, most, multiple):
 @settings(max_examples=100, deadline=None)
 @given(st.floats(0.01, 1e5), st.floats(0.01, 1e5), BUDGETS, st.booleans())
 def test_fit_respects_the_budget_for_any_aspect(width, height, budget, enlarge):
-    w, h = fit(width, height, *budget, enlarge=enlarge)
+    w, h = fit_size(width, height, *budget, enlarge=enlarge)
     assert 0 < w * h <= budget[0]
     assert w % budget[1] == h % budget[1] == 0
 
 
 @given(st.integers(1, 500), st.integers(1, 500))
 def test_an_image_that_fits_is_shown_pixel_by_pixel(width, height):
-    assert fit(width, height, 500 * 500) == (width, height)
+    assert fit_size(width, height, 500 * 500) == (width, height)
 
 
 @pytest.mark.parametrize("size", [(300, 170), (313, 97), (100, 100)])
@@ -172,7 +172,7 @@ def test_an_overview_is_the_means_of_blocks():
 
 def test_operations_are_applied_in_call_order_and_reset_drops_them():
     view = View.of(np.full((20, 20), 10, np.uint8))
-    changed = view.then(lambda pixels, _: pixels + 1).then(lambda pixels, _: pixels * 2)
+    changed = view.apply(lambda pixels, _: pixels + 1).apply(lambda pixels, _: pixels * 2)
     assert changed.render().getpixel((0, 0)) == 22
     assert changed.zoom(2).reset() == view
 
@@ -185,24 +185,24 @@ def test_a_change_that_was_seen_is_not_computed_again_for_the_next_one(seen):
         calls.append(view)
         return pixels
 
-    view = View.of(np.zeros((20, 20), np.uint8)).then(count)
+    view = View.of(np.zeros((20, 20), np.uint8)).apply(count)
     if seen:
         view.render()
-    after = view.then(lambda pixels, _: pixels + 1)
+    after = view.apply(lambda pixels, _: pixels + 1)
     assert after.render().getpixel((0, 0)) == 1
     assert len(calls) == 1
 
 
 def test_a_change_is_computed_again_where_the_viewer_looks_elsewhere():
-    view = View.of(np.arange(100, dtype=np.uint8).reshape(10, 10)).then(lambda pixels, _: pixels + 1)
+    view = View.of(np.arange(100, dtype=np.uint8).reshape(10, 10)).apply(lambda pixels, _: pixels + 1)
     view.render()
-    assert (view.flip_horizontal().shown() == view.shown()[:, ::-1]).all()
+    assert (view.flip_horizontal().to_uint8() == view.to_uint8()[:, ::-1]).all()
 
 
 def test_an_operation_is_told_the_view_of_its_grid():
     told = []
-    view = View.of(np.zeros((40, 20), np.uint8)).then(lambda pixels, view: told.append(view) or pixels)
-    after = view.zoom(2).then(lambda pixels, view: told.append(view) or pixels)
+    view = View.of(np.zeros((40, 20), np.uint8)).apply(lambda pixels, view: told.append(view) or pixels)
+    after = view.zoom(2).apply(lambda pixels, view: told.append(view) or pixels)
     after.render()
     assert [(one.window, len(one.operations)) for one in told] == [(after.window, 0), (after.window, 1)]
 
@@ -211,19 +211,19 @@ def test_the_grids_of_a_long_chain_are_not_all_kept():
     import tracemalloc
 
     view = View.of(np.zeros((512, 512), np.float32), max_pixels=256 * 256)
-    view.values()
+    view.get_values()
     tracemalloc.start()
     for i in range(30):
         view = view.zoom(1.01) if i % 3 else view.zoom(1.01).flip_vertical().rotate()
-        view.values()
+        view.get_values()
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert kept < 3 * view.values().nbytes
+    assert kept < 3 * view.get_values().nbytes
 
 
 def test_the_grid_of_a_view_cannot_be_written_to():
     with pytest.raises(ValueError, match="read-only"):
-        View.of(np.zeros((4, 4), np.uint8)).values()[0, 0] = 1
+        View.of(np.zeros((4, 4), np.uint8)).get_values()[0, 0] = 1
 
 
 def test_an_array_that_is_shown_can_still_be_written_to_by_its_owner():

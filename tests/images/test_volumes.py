@@ -13,9 +13,8 @@ from pydicom.data import get_testdata_file
 from viewbox.envs.tools import call_stateful
 from viewbox.errors import ImageError
 from viewbox.images.files import open_image
-from viewbox.images.source import Source
+from viewbox.images.source import AXES, Source, Volume
 from viewbox.images.view import View
-from viewbox.images.volume import AXES, Volume
 
 # a body of 6 x 8 x 10 voxels, one bright at each end: value → (x to the right, y to the front, z to the head)
 MARKS = {10: (5, 4, 5), 20: (0, 4, 5), 30: (3, 7, 5), 40: (3, 0, 5), 50: (3, 4, 9), 60: (3, 4, 0)}
@@ -54,7 +53,7 @@ def place(source, value):
 
 
 def assert_is_the_body(volume):
-    axial, coronal, sagittal = volume.slice(5), volume.slice(3, "coronal"), volume.slice(2, "sagittal")
+    axial, coronal, sagittal = volume.get_slice(5), volume.get_slice(3, "coronal"), volume.get_slice(2, "sagittal")
     assert (place(axial, RIGHT), place(axial, LEFT)) == (
         ([3], [0]),
         ([3], [5]),
@@ -64,7 +63,7 @@ def assert_is_the_body(volume):
     assert (place(coronal, RIGHT), place(coronal, LEFT)) == (([4], [0]), ([4], [5]))
     assert (place(sagittal, FRONT), place(sagittal, BACK)) == (([4], [0]), ([4], [7]))
     assert (place(sagittal, HEAD), place(sagittal, FEET)) == (([0], [3]), ([9], [3]))
-    assert [volume.spacing_of(plane) for plane in AXES] == [(1, 2), (1, 3), (2, 3)]
+    assert [volume.get_spacing(plane) for plane in AXES] == [(1, 2), (1, 3), (2, 3)]
 
 
 # ---- NIfTI
@@ -84,8 +83,8 @@ def test_both_versions_open_packed_or_not(kind, pack):
 
 def test_a_volume_opens_at_its_middle_axial_slice():
     source = open_image(nifti())
-    assert (source.volume.plane, source.volume.index, source.volume.count()) == ("axial", 5, 10)
-    assert np.array_equal(source.pixels, source.volume.slice(5).pixels)
+    assert (source.volume.plane, source.volume.index, source.volume.count_slices()) == ("axial", 5, 10)
+    assert np.array_equal(source.pixels, source.volume.get_slice(5).pixels)
 
 
 def test_a_tilted_volume_is_turned_to_the_nearest_axes():
@@ -175,7 +174,7 @@ def write_series(folder, axes=((1, 0, 0), (0, 1, 0)), count=6, step=3.0, **chang
 
 def test_the_slices_of_a_series_are_sorted_by_their_place(tmp_path):
     source = open_image(write_series(tmp_path))
-    assert [source.volume.slice(i).limits for i in range(6)] == [(i, i) for i in range(6)]
+    assert [source.volume.get_slice(i).limits for i in range(6)] == [(i, i) for i in range(6)]
     assert (source.unit, source.volume.spacing, source.volume.index) == ("HU", (3, 2, 1), 3)
 
 
@@ -191,19 +190,19 @@ def test_the_slices_of_a_series_are_sorted_by_their_place(tmp_path):
 def test_a_series_opens_in_its_own_plane_and_counts_as_the_patient_lies(tmp_path, axes, plane, lowest):
     source = open_image(write_series(tmp_path, axes))
     assert source.volume.plane == plane
-    assert source.volume.slice(0, plane).limits == (lowest, lowest)
+    assert source.volume.get_slice(0, plane).limits == (lowest, lowest)
     assert source.spacing == (1, 2)
 
 
 def test_other_files_beside_a_series_do_not_matter(tmp_path):
     (tmp_path / "notes.txt").write_text("nothing")
-    assert open_image(write_series(tmp_path)).volume.count() == 6
+    assert open_image(write_series(tmp_path)).volume.count_slices() == 6
 
 
 def test_every_slice_has_its_own_scale(tmp_path):
     source = open_image(write_series(tmp_path, RescaleIntercept="-1000", RescaleSlope="1"))
-    assert source.volume.slice(3).limits == (27, 27)
-    assert source.volume.slice(2).limits == (2, 2)
+    assert source.volume.get_slice(3).limits == (27, 27)
+    assert source.volume.get_slice(2).limits == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -215,10 +214,10 @@ def test_every_slice_has_its_own_scale(tmp_path):
         ({"RescaleType": "US"}, "2 units"),
         ({"ImageOrientationPatient": [0, 1, 0, 1, 0, 0]}, "several orientations"),
         ({"ImageOrientationPatient": [1, 0, 0, 1, 0, 0]}, "right angles"),
-        ({"ImagePositionPatient": [0, 0, 6]}, "at one place"),
+        ({"ImagePositionPatient": [0, 0, 6]}, "at the same place"),
         ({"ImagePositionPatient": [0, 0, 10]}, "one is missing"),
-        ({"ImagePositionPatient": None}, "does not say where it lies"),
-        ({"NumberOfFrames": 2, "PixelData": bytes(160)}, "one gray slice in each"),
+        ({"ImagePositionPatient": None}, "has no position and orientation"),
+        ({"NumberOfFrames": 2, "PixelData": bytes(160)}, "one gray slice per file"),
     ],
 )
 def test_slices_that_are_not_one_even_stack_are_refused_in_words(tmp_path, changes, reason):
@@ -250,13 +249,13 @@ def test_links_in_the_folder_of_a_series_are_not_followed(tmp_path):
 
 def test_slices_share_the_one_array_of_their_volume():
     volume = Volume(np.zeros((4, 5, 6), np.uint8), (0, 255))
-    assert np.shares_memory(volume.slice(2).pixels, volume.voxels)
-    assert volume.slice(1, "coronal").volume.voxels is volume.voxels
+    assert np.shares_memory(volume.get_slice(2).pixels, volume.voxels)
+    assert volume.get_slice(1, "coronal").volume.voxels is volume.voxels
 
 
 def test_a_unit_given_to_a_slice_holds_for_the_others():
     source = Source.of(open_image(nifti()), unit="HU")
-    assert source.volume.slice(0, "coronal").unit == source.unit == "HU"
+    assert source.volume.get_slice(0, "coronal").unit == source.unit == "HU"
 
 
 # ---- tools
@@ -267,12 +266,12 @@ def view():
 
 
 def frames():
-    return View.of(Volume(np.zeros((3, 20, 30), np.uint8), (0, 255), planes=False).slice(0))
+    return View.of(Volume(np.zeros((3, 20, 30), np.uint8), (0, 255), planes=False).get_slice(0))
 
 
 def test_select_slice_shows_the_slice_and_says_which():
     after, result = call_stateful("select_slice", view(), {"index": 2, "plane": "sagittal"})
-    assert np.array_equal(after.source.pixels, open_image(nifti()).volume.slice(2, "sagittal").pixels)
+    assert np.array_equal(after.source.pixels, open_image(nifti()).volume.get_slice(2, "sagittal").pixels)
     assert dict(result.facts) == {"plane": "sagittal", "index": 2, "slices": 6, "size": (8, 10)}
 
 

@@ -50,7 +50,7 @@ async def search(query: str) -> str:
 def mean(image: Picture) -> dict:
     """The mean gray value of a picture, in no fixed time."""
     OVER.wait(random.random() / 100)
-    return {"mean": float(image.gray().mean())}
+    return {"mean": float(image.to_gray().mean())}
 
 
 def trip(view: View) -> ToolOutput:

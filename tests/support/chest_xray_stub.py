@@ -37,13 +37,13 @@ class Classifier:
 
     def __call__(self, image: Picture) -> dict:
         """Probability of each finding in a chest X-ray."""
-        share = float((image.gray() >= self.dense).mean())
+        share = float((image.to_gray() >= self.dense).mean())
         return {"opacity": round(min(1.0, 10 * share), 3), "no_finding": round(max(0.0, 1 - 10 * share), 3)}
 
 
 def segment(image: Picture, at_least: Annotated[int, Range(1, 255), "gray value"] = 128) -> ToolOutput:
     """Colors what is dense in a chest X-ray."""
-    gray = image.gray()
+    gray = image.to_gray()
     mask = gray >= at_least
     overlay = np.stack([np.where(mask, 255, gray), gray, gray], axis=2).astype(np.uint8)
     return ToolOutput("dense regions are red", {"area_percent": 100 * mask.mean()}, overlay)
@@ -54,7 +54,7 @@ def ground(image: Picture, phrase: str, within: Box | None = None) -> ToolOutput
 
     within: only look here
     """
-    gray = image.gray().copy()
+    gray = image.to_gray().copy()
     if within is not None:
         height, width = gray.shape
         x1, y1, x2, y2 = (round(part * side) for part, side in zip(within, (width, height) * 2, strict=True))
@@ -72,13 +72,13 @@ def ground(image: Picture, phrase: str, within: Box | None = None) -> ToolOutput
 async def ask(image: Picture, question: str) -> str:
     """Answers a question on a chest X-ray in words."""
     await asyncio.sleep(0.01)  # a model on another machine
-    return f"{'yes' if image.gray().max() >= 128 else 'no'}, asked: {question}"
+    return f"{'yes' if image.to_gray().max() >= 128 else 'no'}, asked: {question}"
 
 
 async def report(image: Picture) -> str:
     """Writes the findings section of a report."""
     await asyncio.sleep(0.01)
-    return "Dense opacity." if image.gray().max() >= 128 else "Clear lungs."
+    return "Dense opacity." if image.to_gray().max() >= 128 else "Clear lungs."
 
 
 def generate(image: Picture) -> ToolOutput:

@@ -14,7 +14,7 @@ from viewbox.envs.tools.builtin.drawing import gridded, outlined
 from viewbox.envs.tools.results import ToolOutput, ViewFractions
 from viewbox.envs.tools.tool import tool
 from viewbox.errors import ToolError
-from viewbox.images.statistics import describe, luminance
+from viewbox.images.statistics import describe_pixels, to_luminance
 from viewbox.images.view import WHOLE, View
 
 Color = Literal["red", "green", "blue", "yellow", "cyan", "magenta", "white"]
@@ -39,15 +39,15 @@ def get_intensity_stats(view: View, box: Box | None = None) -> ToolOutput:
     original pixel values in a box of the current view, or in the whole view. Filters have no effect; colors count as
     luminance."""
     left, top, right, bottom = _find_pixels(view, WHOLE if box is None else _check_box("get_intensity_stats", box))
-    numbers = describe(view.source.pixels[top:bottom, left:right])
+    numbers = describe_pixels(view.source.pixels[top:bottom, left:right])
     width, height = (bottom - top, right - left) if view.turned else (right - left, bottom - top)
     return ToolOutput("intensities", {**numbers, "size": [width, height], **_name_unit(view)})
 
 
 def _find_pixels(view: View, box: Box) -> tuple[int, int, int, int]:
     """(left, top, right, bottom) of the native pixels with their centers in `box`; at least the pixel it lies in."""
-    left, top, right, bottom = view.pixels_in(box)
-    column, row = view.pixel(((box[0] + box[2]) / 2, (box[1] + box[3]) / 2))
+    left, top, right, bottom = view.find_pixels_in(box)
+    column, row = view.find_pixel(((box[0] + box[2]) / 2, (box[1] + box[3]) / 2))
     if left == right:
         left, right = column, column + 1
     if top == bottom:
@@ -58,10 +58,10 @@ def _find_pixels(view: View, box: Box) -> tuple[int, int, int, int]:
 @tool
 def intensity_profile(view: View, point1: Point, point2: Point) -> ToolOutput:
     """Original pixel values along the line between two points of the current view, both ends included."""
-    (x1, y1), (x2, y2) = view.pixel(point1), view.pixel(point2)
+    (x1, y1), (x2, y2) = view.find_pixel(point1), view.find_pixel(point2)
     count = max(abs(x2 - x1), abs(y2 - y1)) + 1
     columns, rows = (np.rint(np.linspace(*ends, count)).astype(int) for ends in ((x1, x2), (y1, y2)))
-    values = luminance(view.source.pixels[rows, columns][None])[0].astype(float)
+    values = to_luminance(view.source.pixels[rows, columns][None])[0].astype(float)
     listed, text = values, "profile"
     if count > LONGEST_PROFILE:
         listed = values[np.rint(np.linspace(0, count - 1, LONGEST_PROFILE)).astype(int)]
@@ -104,7 +104,7 @@ def annotate_region(view: View, box: Box, color: Color = "red", label: str = "")
     width, height = view.size
     left, top = min(int(x1 * width), width - 1), min(int(y1 * height), height - 1)
     right, bottom = max(left + 1, math.ceil(x2 * width - 1e-6)), max(top + 1, math.ceil(y2 * height - 1e-6))
-    picture = outlined(view.shown(), (left, top, right, bottom), color, label)
+    picture = outlined(view.to_uint8(), (left, top, right, bottom), color, label)
     return ToolOutput("outlined", {"box": ViewFractions(box), "color": color, "label": label}, picture)
 
 
@@ -112,5 +112,5 @@ def annotate_region(view: View, box: Box, color: Color = "red", label: str = "")
 def show_grid(view: View, divisions: Annotated[int, Range(2, 8)] = 4) -> ToolOutput:
     """Show the current view with a grid of labeled cells: letters from left to right, numbers from top to bottom."""
     labels = [f"{chr(ord('A') + column)}{row + 1}" for row in range(divisions) for column in range(divisions)]
-    picture = gridded(view.shown(), divisions, labels)
+    picture = gridded(view.to_uint8(), divisions, labels)
     return ToolOutput("grid shown", {"divisions": divisions, "cell_labels": labels}, picture)

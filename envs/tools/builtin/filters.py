@@ -47,7 +47,7 @@ class Sharpness:
 def adjust_sharpness(view: View, factor: Annotated[float, Range(0.1, 3)]) -> ToolOutput:
     """Sharpen (factor above 1) or soften the current view."""
     return ToolOutput(
-        "sharpness adjusted", {"factor": factor, "size": list(view.size)}, view=view.then(Sharpness(factor))
+        "sharpness adjusted", {"factor": factor, "size": list(view.size)}, view=view.apply(Sharpness(factor))
     )
 
 
@@ -65,7 +65,7 @@ class Blur:
 @tool
 def denoise(view: View, sigma: Annotated[float, Range(0.5, 5)] = 1.0) -> ToolOutput:
     """Smooth noise away with a Gaussian of sigma pixels."""
-    return ToolOutput("denoised", {"sigma": sigma, "size": list(view.size)}, view=view.then(Blur(sigma)))
+    return ToolOutput("denoised", {"sigma": sigma, "size": list(view.size)}, view=view.apply(Blur(sigma)))
 
 
 # ---- local contrast
@@ -101,7 +101,7 @@ def adaptive_equalize(
     """Raise local contrast (CLAHE): clip_limit bounds it, tile_size is how many tiles lie along each side.
     Drops color."""
     facts = {"clip_limit": clip_limit, "tile_size": tile_size, "size": list(view.size)}
-    return ToolOutput("local contrast equalized", facts, view=view.then(LocalContrast(clip_limit, tile_size)))
+    return ToolOutput("local contrast equalized", facts, view=view.apply(LocalContrast(clip_limit, tile_size)))
 
 
 # ---- edges
@@ -154,9 +154,9 @@ def strengths(pixels: np.ndarray, method: str) -> Iterator[tuple[int, np.ndarray
 @tool
 def detect_edges(view: View, method: Literal["sobel", "laplacian"] = "sobel") -> ToolOutput:
     """Show edges bright on black, the strongest white. Drops color."""
-    pixels = not_magnified(gray(view.shown()), view)
+    pixels = not_magnified(gray(view.to_uint8()), view)
     top = max(cv2.norm(strength, cv2.NORM_INF) for _, strength in strengths(pixels, method))
-    return ToolOutput("edges shown", {"method": method, "size": list(view.size)}, view=view.then(Edges(method, top)))
+    return ToolOutput("edges shown", {"method": method, "size": list(view.size)}, view=view.apply(Edges(method, top)))
 
 
 # ---- shapes
@@ -195,4 +195,4 @@ def morphological(
     square. threshold_value first makes brighter pixels white and the rest black. Drops color."""
     chosen = {} if threshold_value is None else {"threshold_value": threshold_value}
     facts = {"operation": operation, "iterations": iterations, **chosen, "size": list(view.size)}
-    return ToolOutput("morphology applied", facts, view=view.then(Morphology(operation, iterations, threshold_value)))
+    return ToolOutput("morphology applied", facts, view=view.apply(Morphology(operation, iterations, threshold_value)))

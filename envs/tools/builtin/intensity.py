@@ -40,7 +40,7 @@ class Table:
         return cls(name, np.clip(np.rint(levels), 0, 255).astype(np.uint8).tobytes(), grays)
 
     def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
-        shown = view.gray() if self.grays else view.source.to_uint8(pixels)
+        shown = view.to_gray() if self.grays else view.source.to_uint8(pixels)
         return cv2.LUT(shown, np.frombuffer(self.entries, np.uint8))
 
 
@@ -50,24 +50,24 @@ LEVELS = np.arange(256, dtype=np.float32)
 @tool
 def adjust_contrast(view: View, factor: Annotated[float, Range(0.5, 3)]) -> ToolOutput:
     """Raise (factor above 1) or lower the contrast of the current view."""
-    mean = int(cv2.mean(view.gray())[0] + 0.5)  # as Pillow's ImageEnhance.Contrast
+    mean = int(cv2.mean(view.to_gray())[0] + 0.5)  # as Pillow's ImageEnhance.Contrast
     stretched = Table.of("adjust_contrast", mean + np.float32(factor) * (LEVELS - mean))
-    return ToolOutput("contrast adjusted", {"factor": factor, "size": list(view.size)}, view=view.then(stretched))
+    return ToolOutput("contrast adjusted", {"factor": factor, "size": list(view.size)}, view=view.apply(stretched))
 
 
 @tool
 def adjust_brightness(view: View, factor: Annotated[float, Range(0.5, 2)]) -> ToolOutput:
     """Make the current view brighter (factor above 1) or darker."""
     scaled = Table.of("adjust_brightness", np.float32(factor) * LEVELS)  # as Pillow's ImageEnhance.Brightness
-    return ToolOutput("brightness adjusted", {"factor": factor, "size": list(view.size)}, view=view.then(scaled))
+    return ToolOutput("brightness adjusted", {"factor": factor, "size": list(view.size)}, view=view.apply(scaled))
 
 
 @tool
 def equalize_histogram(view: View) -> ToolOutput:
     """Spread the gray levels of the current view evenly over black to white. Drops color."""
-    levels = equalized(view.gray())
+    levels = equalized(view.to_gray())
     table = Table.of("equalize_histogram", levels, grays=True)
-    return ToolOutput("histogram equalized", {"size": list(view.size)}, view=view.then(table))
+    return ToolOutput("histogram equalized", {"size": list(view.size)}, view=view.apply(table))
 
 
 def equalized(pixels: np.ndarray) -> np.ndarray:
@@ -91,5 +91,5 @@ def equalized(pixels: np.ndarray) -> np.ndarray:
 def invert(view: View) -> ToolOutput:
     """Exchange black and white. Drops color."""
     return ToolOutput(
-        "inverted", {"size": list(view.size)}, view=view.then(Table.of("invert", 255 - LEVELS, grays=True))
+        "inverted", {"size": list(view.size)}, view=view.apply(Table.of("invert", 255 - LEVELS, grays=True))
     )

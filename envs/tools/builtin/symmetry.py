@@ -61,7 +61,7 @@ class Difference:
         other = replace(
             view, window=(x1, y1, x2, y2), size=(size[0], size[1]), mirrored=(mirrored[0], mirrored[1]), parent=None
         )
-        return first, last, gray(other.shown())
+        return first, last, gray(other.to_uint8())
 
 
 @tool
@@ -69,10 +69,10 @@ def symmetry_diff(view: View) -> ToolOutput:
     """Show how the left half differs from the right half of the current view: equal is black. Drops color."""
     if any(isinstance(item, Difference) for item in view.operations):  # each would double what a zoom has to render
         raise ToolError("symmetry_diff: the picture is already a difference with a mirror image; undo or reset first")
-    pixels = gray(view.shown())
+    pixels = gray(view.to_uint8())
     axis = int(view.turned)
     center = (view.window[axis] + view.window[axis + 2]) / 2
     top = int(cv2.absdiff(pixels, cv2.flip(pixels, 1)).max())
     return ToolOutput(
-        "mirror difference shown", {"size": list(view.size)}, view=view.then(Difference(axis, center, top))
+        "mirror difference shown", {"size": list(view.size)}, view=view.apply(Difference(axis, center, top))
     )

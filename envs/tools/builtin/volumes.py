@@ -5,8 +5,8 @@ from typing import Any
 from viewbox.envs.tools.results import ToolOutput
 from viewbox.envs.tools.tool import tool
 from viewbox.errors import ImageError, ToolError
+from viewbox.images.source import Plane, Volume
 from viewbox.images.view import View
-from viewbox.images.volume import Plane, Volume
 
 
 @tool
@@ -14,11 +14,11 @@ def select_slice(view: View, index: int, plane: Plane = "axial") -> ToolOutput:
     """Show slice `index` (from 0) of the volume. It is shown whole: zoom and every other change are dropped."""
     volume = _volume(view, "select_slice")
     try:
-        source = volume.slice(index, plane)
+        source = volume.get_slice(index, plane)
     except ImageError as error:
         raise ToolError(f"select_slice: {error}") from error
     other = view.show(source)
-    facts: dict[str, Any] = {"index": index, "slices": volume.count(plane), "size": list(other.size)}
+    facts: dict[str, Any] = {"index": index, "slices": volume.count_slices(plane), "size": list(other.size)}
     if volume.planes:
         facts = {"plane": plane, **facts}
     return ToolOutput("slice shown; earlier changes are dropped", facts, view=other)
@@ -29,10 +29,10 @@ def list_slices(view: View) -> ToolOutput:
     """How many slices the volume has in each plane, which one is shown, and how far apart they are."""
     volume = _volume(view, "list_slices")
     facts: dict[str, Any] = {}
-    for plane in volume.allowed:
+    for plane in volume.allowed_planes:
         name = plane if volume.planes else "frames"
-        facts[name] = volume.count(plane)
-        distance = volume.distance(plane)
+        facts[name] = volume.count_slices(plane)
+        distance = volume.get_slice_distance(plane)
         if distance is not None:
             facts[f"{name}_mm_apart"] = distance
     facts["shown"] = f"{volume.plane} {volume.index}" if volume.planes else f"frame {volume.index}"

@@ -80,7 +80,7 @@ def threshold(view: View, lower: Annotated[int, Range(0, 254)], upper: Annotated
         black, white = view.source.display
         low, high = (black + value / 255 * (white - black) for value in (low, high))
         facts |= {"values": [low, high], "unit": _unit(view, native)}
-    return ToolOutput("thresholded", facts, view=view.then(Window("threshold", low, high, native)))
+    return ToolOutput("thresholded", facts, view=view.apply(Window("threshold", low, high, native)))
 
 
 @tool
@@ -102,13 +102,13 @@ def window_level(
     if preset is not None and preset.startswith("ct_"):
         _need_hounsfield(base, preset)
     low, high, unit = center - width / 2, center + width / 2, _unit(base, native)
-    darkest, brightest = cv2.minMaxLoc(gray(base.values() if native else base.shown()))[:2]
+    darkest, brightest = cv2.minMaxLoc(gray(base.get_values() if native else base.to_uint8()))[:2]
     if high < darkest or low > brightest:
         raise ToolError(
             f"window_level: the window {low:g} to {high:g} misses the data: this view holds {darkest:g} to "
             f"{brightest:g} ({unit})"
         )
-    shown = replace(base.then(Window("window_level", low, high, native)), parent=view)
+    shown = replace(base.apply(Window("window_level", low, high, native)), parent=view)
     named = {} if preset is None else {"preset": preset}
     facts = {"center": center, "width": width, **named, "unit": unit, "size": list(view.size)}
     return ToolOutput("windowed", facts, view=shown)

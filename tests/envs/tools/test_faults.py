@@ -295,7 +295,7 @@ def test_a_picture_of_another_depth_is_shown_all_the_same(kind):
 def test_an_operation_that_breaks_the_view_leaves_the_old_one():
     def probe(view: View) -> ToolOutput:
         """Breaks the view."""
-        return ToolOutput("broken", view=view.then(lambda pixels, before: np.zeros((0, 0), np.uint8)))
+        return ToolOutput("broken", view=view.apply(lambda pixels, before: np.zeros((0, 0), np.uint8)))
 
     after, result = call_stateful(Tool.from_function(probe), VIEW, {})
     assert after is VIEW

@@ -13,7 +13,7 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tools import TOOLS, Hidden, Picture, Tool, ToolOutput, tool
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
-from viewbox.images.volume import Volume
+from viewbox.images.source import Volume
 from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
 
@@ -392,7 +392,7 @@ class Slices(FindInView):
     volume = Volume(np.random.default_rng(0).integers(0, 999, (4, 20, 30), dtype=np.int16), (0.0, 999.0))
 
     def images(self, task):
-        return [self.volume.slice(2)]
+        return [self.volume.get_slice(2)]
 
 
 def test_a_box_may_be_in_another_slice_of_the_same_plane():

@@ -13,7 +13,7 @@ from PIL import Image, ImageEnhance
 from viewbox.envs import tools
 from viewbox.envs.tools import TOOLS, Point, Range, ToolOutput, call_stateful, tool
 from viewbox.errors import ToolError
-from viewbox.images.coordinates import from_unit, limits, to_unit
+from viewbox.images.coordinates import from_unit, get_limits, to_unit
 from viewbox.images.source import Source
 from viewbox.images.view import View
 
@@ -253,7 +253,7 @@ def test_pixels_are_those_of_the_current_view():
 )
 def test_a_written_point_is_read_back_within_its_rounding(point, coordinates, size):
     read = to_unit(from_unit(point, coordinates, size), coordinates, size, "point")
-    for i, top in enumerate(limits(coordinates, size)):
+    for i, top in enumerate(get_limits(coordinates, size)):
         assert abs(read[i] - point[i]) <= 0.5 / (1000 if coordinates == "unit" else top) + 1e-12
 
 

@@ -18,7 +18,7 @@ from pydicom.uid import ExplicitVRLittleEndian, RLELossless
 
 from viewbox.errors import ImageError
 from viewbox.images.files import open_image
-from viewbox.images.source import DEPTHS
+from viewbox.images.pixels import DEPTHS
 from viewbox.images.view import View
 
 
@@ -147,10 +147,10 @@ def test_lossless_compression_and_byte_order_change_nothing(name):
 
 def test_frames_are_slices_by_number():
     source = open_image(path("rtdose.dcm"))
-    assert source.volume.count() == 15
+    assert source.volume.count_slices() == 15
     assert not source.volume.planes
     frame = pydicom.dcmread(path("rtdose.dcm")).pixel_array[7]
-    assert np.array_equal(source.volume.slice(7).pixels, frame.astype(np.float32))
+    assert np.array_equal(source.volume.get_slice(7).pixels, frame.astype(np.float32))
 
 
 def test_a_mask_of_one_bit_is_black_and_white():
@@ -168,7 +168,7 @@ def test_every_frame_of_an_enhanced_file_has_its_own_scale():
     values = np.full((2, 4, 4), 10, np.uint16)
     groups = Sequence([group(1), group(3)])
     source = open_image(stored(values, NumberOfFrames=2, PerFrameFunctionalGroupsSequence=groups))
-    assert [source.volume.slice(i).limits for i in (0, 1)] == [(10, 10), (30, 30)]
+    assert [source.volume.get_slice(i).limits for i in (0, 1)] == [(10, 10), (30, 30)]
 
 
 # ---- spacing and window
@@ -233,7 +233,7 @@ def test_a_size_beyond_the_limit_is_refused_from_the_header(syntax):
 
 
 def test_a_deflated_bomb_is_not_inflated(monkeypatch):
-    monkeypatch.setattr("viewbox.images.files.limits.MAX_BYTES", 2**18)
+    monkeypatch.setattr("viewbox.images.limits.MAX_BYTES", 2**18)
     with pytest.raises(ImageError, match="inflates to more than"):
         open_image(path("image_dfl.dcm"))
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 from viewbox.errors import ImageError
 from viewbox.images.files import open_image
-from viewbox.images.source import DEPTHS
+from viewbox.images.pixels import DEPTHS
 from viewbox.images.view import View
 
 RANDOM = np.random.default_rng(0)
@@ -68,7 +68,7 @@ def test_a_data_url_that_holds_no_image_is_refused(url):
 
 
 def test_a_data_url_is_limited_in_length(monkeypatch):
-    monkeypatch.setattr("viewbox.images.files.limits.MAX_URL", 100)
+    monkeypatch.setattr("viewbox.images.limits.MAX_URL", 100)
     with pytest.raises(ImageError, match="allowed: 100"):
         open_image("data:;base64," + "A" * 200)
 
@@ -126,7 +126,7 @@ def test_a_circle_of_links_is_an_image_error(folder):
 
 def test_a_pipe_is_refused_instead_of_waited_for(folder):
     os.mkfifo(folder / "pipe.png")
-    with pytest.raises(ImageError, match="no regular file"):
+    with pytest.raises(ImageError, match="not a regular file"):
         open_image("pipe.png", folder)
 
 
@@ -153,7 +153,7 @@ def test_a_large_image_within_the_limit_opens_whatever_pillow_thinks(monkeypatch
 
 
 def test_an_image_of_several_strips_is_copied_whole(monkeypatch):
-    monkeypatch.setattr("viewbox.images.files.pillow.STRIP", 40)
+    monkeypatch.setattr("viewbox.images.pixels.STRIP", 40)
     assert same(open_image(saved(COLOR, "PNG")), COLOR)
 
 
@@ -170,7 +170,7 @@ def test_a_jpeg_of_endless_scans_is_refused():
 
 def test_an_animation_of_too_many_bytes_is_refused_from_its_header(monkeypatch):
     content = saved(Image.new("L", (100, 100)), "GIF", save_all=True, append_images=[Image.new("L", (100, 100), 9)] * 1)
-    monkeypatch.setattr("viewbox.images.files.limits.MAX_BYTES", 50_000)
+    monkeypatch.setattr("viewbox.images.limits.MAX_BYTES", 50_000)
     with pytest.raises(ImageError, match="2 frames of 100x100 pixels"):
         open_image(content)
 
@@ -182,7 +182,7 @@ def test_a_npy_header_that_claims_too_much_is_refused():
 
 
 def test_a_gzip_file_without_a_volume_is_refused():
-    with pytest.raises(ImageError, match="holds no NIfTI volume"):
+    with pytest.raises(ImageError, match="does not hold a NIfTI volume"):
         open_image(gzip.compress(bytes(10**6)))
 
 

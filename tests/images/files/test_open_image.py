@@ -89,14 +89,14 @@ def test_an_exif_rotation_is_applied():
 def test_pages_and_animations_open_at_the_first_frame_and_keep_the_others(kind):
     frames = [Image.new("RGB", (6, 4), (shade, 0, 0)) for shade in (0, 100, 200)]
     source = open_image(saved(frames[0], kind, save_all=True, append_images=frames[1:]))
-    assert source.volume.count() == 3
-    assert [int(source.volume.slice(i).pixels[0, 0, 0]) for i in range(3)] == pytest.approx([0, 100, 200], abs=3)
-    assert same(source, source.volume.slice(0).pixels)
+    assert source.volume.count_slices() == 3
+    assert [int(source.volume.get_slice(i).pixels[0, 0, 0]) for i in range(3)] == pytest.approx([0, 100, 200], abs=3)
+    assert same(source, source.volume.get_slice(0).pixels)
 
 
 def test_pages_of_another_size_are_left_out():
     content = saved(GRAY, "TIFF", save_all=True, append_images=[Image.new("L", (3, 3)), Image.fromarray(255 - GRAY)])
-    assert open_image(content).volume.count() == 2
+    assert open_image(content).volume.count_slices() == 2
 
 
 def test_a_file_is_known_by_its_content_not_by_its_name(tmp_path):
@@ -106,7 +106,7 @@ def test_a_file_is_known_by_its_content_not_by_its_name(tmp_path):
 
 @pytest.mark.parametrize("content", [b"%!PS-Adobe-3.0 EPSF-3.0\n", b"<svg/>", b"PK\x03\x04" + bytes(40), bytes(500)])
 def test_other_content_is_refused_with_what_is_allowed(content):
-    with pytest.raises(ImageError, match="no image that can be opened; allowed: PNG, JPEG"):
+    with pytest.raises(ImageError, match="not an image that can be opened; allowed: PNG, JPEG"):
         open_image(content)
 
 
@@ -248,6 +248,11 @@ def test_a_reference_to_a_deep_file_opens_as_it_is_shown(tmp_path):
     assert list(ImageRef("0", 3, 1, "L", str(tmp_path / "a.npy")).open().getdata()) == [0, 128, 255]
 
 
-def test_a_source_of_a_path_has_its_native_values(tmp_path):
+def test_the_view_of_an_opened_file_has_its_native_values(tmp_path):
     np.save(tmp_path / "a.npy", DEEP)
-    assert same(View.of(tmp_path / "a.npy").source, DEEP)
+    assert same(View.of(open_image(tmp_path / "a.npy")).source, DEEP)
+
+
+def test_a_source_of_a_path_is_refused_with_the_way_to_open_it(tmp_path):
+    with pytest.raises(ImageError, match=r"str is not an image in memory; .*`viewbox\.open_image` opens a path"):
+        Source.of(str(tmp_path / "a.npy"))

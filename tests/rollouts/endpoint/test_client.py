@@ -57,7 +57,7 @@ def test_the_first_request_is_the_prompt_with_its_image_and_the_tools(ask):
             {
                 "role": "user",
                 "content": [
-                    {"type": "image_url", "image_url": {"url": state.messages[1].images[0].data_url()}},
+                    {"type": "image_url", "image_url": {"url": state.messages[1].images[0].to_data_url()}},
                     {"type": "text", "text": "Which digit is it, and where?"},
                 ],
             },
@@ -89,7 +89,7 @@ def test_a_native_call_is_answered_under_its_id_with_the_image_in_the_tool_messa
         "role": "tool",
         "content": [
             {"type": "text", "text": episode.turns[2].content},
-            {"type": "image_url", "image_url": {"url": picture.data_url()}},
+            {"type": "image_url", "image_url": {"url": picture.to_data_url()}},
         ],
         "tool_call_id": "a1",
         "name": "zoom",
@@ -106,7 +106,7 @@ def test_where_tool_messages_carry_no_image_it_follows_in_a_user_message(ask):
     assert [message["tool_call_id"] for message in messages[:2]] == ["a1", "a2"]
     assert all(message["content"].endswith("(The image follows in the next message.)") for message in messages[:2])
     kinds = [part.get("text") or part["image_url"]["url"] for part in messages[2]["content"]]
-    pictures = [image.data_url() for image in episode.turns[2].images]
+    pictures = [image.to_data_url() for image in episode.turns[2].images]
     assert kinds == ["The image of tool call a1:", pictures[0], "The image of tool call a2:", pictures[1]]
 
 
@@ -148,7 +148,7 @@ def test_a_call_in_the_text_is_answered_in_a_user_message(ask, taught):
     assert result["role"] == "user"
     first, image, last = result["content"]
     assert first["text"] + last["text"] == f"<tool_response>\n{episode.turns[2].content}\n</tool_response>"
-    assert image["image_url"]["url"] == episode.turns[2].images[0].data_url()
+    assert image["image_url"]["url"] == episode.turns[2].images[0].to_data_url()
     assert episode.end_reason == "answered"
 
 

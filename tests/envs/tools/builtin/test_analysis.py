@@ -65,7 +65,7 @@ def test_boxes_side_by_side_share_no_pixel():
 @pytest.mark.parametrize("turn", ["rotate", "flip_horizontal", "flip_vertical"])
 def test_statistics_of_a_box_in_a_turned_view_are_of_what_is_seen_there(turn):
     view = getattr(View.of(GRAY).crop((0.1, 0.1, 0.9, 0.6)), turn)()
-    seen = view.values()[: view.size[1] // 2, : view.size[0] // 2]
+    seen = view.get_values()[: view.size[1] // 2, : view.size[0] // 2]
     found = facts("get_intensity_stats", view, box=[0, 0, 0.5, 0.5])
     assert found["mean"] == pytest.approx(seen.mean())
     assert found["size"] == seen.shape[::-1]
@@ -150,7 +150,7 @@ def test_a_long_profile_is_told_in_part_but_counted_whole():
 def test_a_profile_in_a_turned_and_mirrored_view_is_of_what_is_seen_there():
     view = View.of(GRAY).rotate().flip_horizontal().crop((0, 0, 1, 0.5))
     found = facts("intensity_profile", view, point1=[0.01, 0.5], point2=[0.99, 0.5])
-    assert found["profile"] == tuple(view.values()[25])
+    assert found["profile"] == tuple(view.get_values()[25])
 
 
 def test_a_profile_of_one_point_is_one_pixel():

@@ -21,7 +21,7 @@ def after(image, name, **arguments):
 
 
 def shown(image, name, **arguments):
-    return after(image, name, **arguments).shown().astype(int)
+    return after(image, name, **arguments).to_uint8().astype(int)
 
 
 # ---- sharpness and noise
@@ -123,8 +123,8 @@ def test_edges_of_a_part_are_measured_by_the_maximum_of_the_whole():
     faint[:, 20:] = 110
     faint[:, 70:] = 210
     now = after(faint, "detect_edges")
-    part = now.crop((0, 0, 0.4, 1)).shown()
-    assert part.max() == now.shown()[:, :40].max() == round(255 / 10)
+    part = now.crop((0, 0, 0.4, 1)).to_uint8()
+    assert part.max() == now.to_uint8()[:, :40].max() == round(255 / 10)
 
 
 @pytest.mark.parametrize("method", ["sobel", "laplacian"])
@@ -134,8 +134,8 @@ def test_an_edge_keeps_its_brightness_when_it_is_magnified(method, factor):
     step[:, 32:] = 180
     now = after(step, "detect_edges", method=method)
     closer = now.zoom(factor)
-    assert closer.shown().max() > 0.75 * now.shown().max() == 0.75 * 255
-    assert closer.shown().mean() == pytest.approx(factor * now.shown().mean(), rel=0.1)  # so much wider
+    assert closer.to_uint8().max() > 0.75 * now.to_uint8().max() == 0.75 * 255
+    assert closer.to_uint8().mean() == pytest.approx(factor * now.to_uint8().mean(), rel=0.1)  # so much wider
 
 
 @pytest.mark.parametrize("method", ["sobel", "laplacian"])
@@ -143,7 +143,7 @@ def test_the_steps_of_interpolation_are_no_edges(method):
     wave = np.sin(np.arange(128) / 8)
     smooth = (120 + 60 * np.add.outer(wave, wave)).astype(np.uint8)
     direct = after(View.of(smooth).zoom(4).zoom(4), "detect_edges", method=method)
-    pixels = direct.shown().astype(int)
+    pixels = direct.to_uint8().astype(int)
     assert abs(np.diff(pixels)).max() < 64  # an edge between two native pixels is spread over the 16 shown for them
 
 
@@ -151,10 +151,10 @@ def test_edges_of_a_larger_picture_are_found_in_its_finer_detail_after_a_zoom():
     fine = np.random.default_rng(0).integers(0, 256, (256, 256), dtype=np.uint8)
     view = View.of(fine, max_pixels=64 * 64)
     now = after(view, "detect_edges")
-    top = sobel(view.shown()).max()
+    top = sobel(view.to_uint8()).max()
     inside = np.s_[1:-1, 1:-1]
     expected = (sobel(fine[96:160, 96:160]) / top * 255).clip(0, 255)
-    assert abs(now.zoom(4).shown() - expected)[inside].max() <= 0.51
+    assert abs(now.zoom(4).to_uint8() - expected)[inside].max() <= 0.51
 
 
 def test_edges_of_an_unknown_method_are_refused_with_the_methods():

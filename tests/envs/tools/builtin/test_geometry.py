@@ -13,7 +13,7 @@ from scipy import ndimage
 from viewbox.envs import tools
 from viewbox.envs.tools import call_stateful
 from viewbox.errors import ToolError
-from viewbox.images.resample import sample
+from viewbox.images.resample import resample
 from viewbox.images.source import Source
 from viewbox.images.view import View
 
@@ -160,7 +160,7 @@ def test_a_smooth_picture_is_shown_with_the_values_it_has_there(depth):
         source, top = Source.of((wave * 30000).astype(depth)), 30000
     for _ in range(100):
         now = walk(rng, View.of(source, max_pixels=80 * 80), 6)
-        values = now.values().astype(float)
+        values = now.get_values().astype(float)
         v, u = (np.indices((now.size[1], now.size[0])) + 0.5) / np.array(now.size[::-1])[:, None, None]
         a, b, c, d, e, f = now.matrix
         said = smooth((a * u + b * v + c) * 190, (d * u + e * v + f) * 150) * top
@@ -171,7 +171,7 @@ def test_a_smooth_picture_is_shown_with_the_values_it_has_there(depth):
 def test_magnifying_agrees_with_scipy():
     rows, columns = np.indices((60, 60)) + 0.5
     picture = (smooth(columns, rows) * 1000).astype(np.float32)
-    found = sample(picture, (10.3, 20.6, 30.3, 35.6), (160, 120))
+    found = resample(picture, (10.3, 20.6, 30.3, 35.6), (160, 120))
     y, x = np.meshgrid(20.6 + (np.arange(120) + 0.5) / 8 - 0.5, 10.3 + (np.arange(160) + 0.5) / 8 - 0.5, indexing="ij")
     assert abs(found - ndimage.map_coordinates(picture, [y, x], order=3)).max() <= 5
 
@@ -187,7 +187,7 @@ def overlaps(low, high, count, side):
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "float32"])
 @pytest.mark.parametrize("size", [(21, 16), (32, 24), (50, 37), (63, 47)])
 def test_minifying_whole_pixels_is_the_mean_of_areas(dtype, size):
-    found = sample(NOISE.astype(dtype), (0, 0, 64, 48), size)
+    found = resample(NOISE.astype(dtype), (0, 0, 64, 48), size)
     said = overlaps(0, 48, size[1], 48) @ NOISE @ overlaps(0, 64, size[0], 64).T
     assert found.dtype == dtype
     assert abs(found - said).max() <= 0.5 + 1e-3
@@ -200,7 +200,7 @@ def test_minifying_between_pixels_leaves_no_pixel_out(size):
     for x in range(6, 58):
         dot = np.zeros((48, 64), np.float32)
         dot[20, x] = 1
-        seen.append(sample(dot, box, size).sum())
+        seen.append(resample(dot, box, size).sum())
     one = size[0] * size[1] / ((box[2] - box[0]) * (box[3] - box[1]))
     assert min(seen) > 0.6 * one
     assert max(seen) < 1.4 * one
@@ -210,8 +210,8 @@ def test_minifying_between_pixels_leaves_no_pixel_out(size):
 def test_the_edge_of_a_view_is_interpolated_from_what_lies_beyond_it(step, count):
     noise = np.random.default_rng(1).integers(0, 256, (100, 100), dtype=np.uint8)
     low, high, more = 30.5, 30.5 + step * count, 6 * step
-    part = sample(noise, (low, low, high, high), (count, count))
-    larger = sample(noise, (low - more, low - more, high + more, high + more), (count + 12, count + 12))
+    part = resample(noise, (low, low, high, high), (count, count))
+    larger = resample(noise, (low - more, low - more, high + more, high + more), (count + 12, count + 12))
     assert abs(part.astype(int) - larger[6:-6, 6:-6]).max() <= 2
 
 
@@ -226,8 +226,8 @@ def test_every_orientation_at_native_size_shows_the_native_pixels(depth):
         ("flip_vertical", np.flipud),
     ] * 4:
         now, said = getattr(now, name)(), turn(said)
-        assert (now.values() == said).all()
-    assert (now.rotate(clockwise=False).values() == np.rot90(said)).all()
+        assert (now.get_values() == said).all()
+    assert (now.rotate(clockwise=False).get_values() == np.rot90(said)).all()
 
 
 def test_zooms_and_crops_of_a_turned_view_are_those_of_the_turned_picture():
@@ -236,7 +236,7 @@ def test_zooms_and_crops_of_a_turned_view_are_those_of_the_turned_picture():
     for step in (lambda v: v.zoom(2, (0.2, 0.7)), lambda v: v.crop((0.1, 0.3, 0.9, 0.95)), lambda v: v.zoom(0.7)):
         now, turned = step(now), step(turned)
         assert now.size == turned.size
-        assert abs(now.values().astype(int) - turned.values().astype(int)).max() <= 2
+        assert abs(now.get_values().astype(int) - turned.values().astype(int)).max() <= 2
 
 
 # ---- the tools

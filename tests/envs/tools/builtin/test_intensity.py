@@ -47,7 +47,7 @@ def after(image, *calls):
 
 
 def shown(image, *calls):
-    return after(image, *calls).shown().astype(int)
+    return after(image, *calls).to_uint8().astype(int)
 
 
 def luma(pixels):
@@ -145,10 +145,10 @@ def test_one_undo_takes_it_back(name, arguments):
 def test_neither_the_source_nor_the_view_before_is_written_to(name, arguments, source):
     source = source.copy()
     before = View.of(source)
-    native, picture = source.copy(), before.shown().copy()
+    native, picture = source.copy(), before.to_uint8().copy()
     after(before, (name, arguments)).zoom(2).render()
     assert (before.source.pixels == native).all()
-    assert (before.shown() == picture).all()
+    assert (before.to_uint8() == picture).all()
 
 
 @pytest.mark.parametrize(("name", "arguments"), [item for item in CALLS if item[0] in POINTWISE])
@@ -156,7 +156,7 @@ def test_neither_the_source_nor_the_view_before_is_written_to(name, arguments, s
 def test_statistics_are_fixed_at_the_call(name, arguments, source):
     part = (1 / 3, 0.25, 2 / 3, 0.75)
     now = after(source, (name, arguments))
-    assert (now.crop(part).shown() == now.shown()[15:45, 30:60]).all()
+    assert (now.crop(part).to_uint8() == now.to_uint8()[15:45, 30:60]).all()
 
 
 def test_the_order_of_calls_is_the_order_of_operations():
@@ -171,8 +171,8 @@ def test_a_chain_is_the_same_drawn_step_by_step_and_all_at_once(name, arguments,
     steps = after(source, ("adjust_brightness", {"factor": 0.8}), (name, arguments))
     at_once = View.of(source)
     for operation in steps.operations:
-        at_once = at_once.then(operation)
-    assert (at_once.shown() == steps.shown()).all()
+        at_once = at_once.apply(operation)
+    assert (at_once.to_uint8() == steps.to_uint8()).all()
 
 
 SHAPES = {"one pixel": (1, 1), "2x3": (3, 2), "very long": (2, 5000), "very tall": (5000, 1), "uniform": (40, 50)}
@@ -185,7 +185,7 @@ def test_odd_pictures_survive_every_tool(shape, name, arguments, kind):
     pixels = np.full(shape + ((3,) if kind == "color" else ()), 100, np.uint16 if kind == "deep" else np.uint8)
     now = after(View.of(pixels, max_pixels=4096), (name, arguments))
     for view in (now, now.zoom(2)):
-        picture = view.shown()
+        picture = view.to_uint8()
         assert picture.dtype == np.uint8
         assert picture.shape[:2] == view.size[::-1]
         assert picture.min() == picture.max()
@@ -242,6 +242,6 @@ def test_any_chain_of_tools_gives_8_bits_of_the_size_it_says(chain, size, kind):
     for name, arguments in chain:
         view, result = call_stateful(name, view, arguments)
         assert result.success or any(words in result.error for words in REFUSALS), result.error
-        picture = view.shown()
+        picture = view.to_uint8()
         assert picture.dtype == np.uint8
         assert picture.shape[:2] == view.size[::-1]

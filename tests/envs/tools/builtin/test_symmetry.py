@@ -28,12 +28,12 @@ def differed(view):
 
 
 def test_the_difference_is_absolute_and_over_its_maximum():
-    assert abs(differed(View.of(NOISE)).shown() - reference(NOISE)).max() <= 0.51
+    assert abs(differed(View.of(NOISE)).to_uint8() - reference(NOISE)).max() <= 0.51
 
 
 def test_a_symmetric_picture_is_black():
     both = np.concatenate([NOISE, NOISE[:, ::-1]], axis=1)
-    assert not differed(View.of(both)).shown().any()
+    assert not differed(View.of(both)).to_uint8().any()
 
 
 def test_what_is_on_one_side_only_is_bright_on_both():
@@ -41,40 +41,40 @@ def test_what_is_on_one_side_only_is_bright_on_both():
     one[10:15, 5:9] = 50
     expected = np.zeros_like(one)
     expected[10:15, 5:9] = expected[10:15, 51:55] = 255
-    assert (differed(View.of(one)).shown() == expected).all()
+    assert (differed(View.of(one)).to_uint8() == expected).all()
 
 
 def test_the_axis_is_the_middle_of_the_view_not_of_the_image():
     part = View.of(NOISE).crop((0, 0, 0.5, 1))
-    assert abs(differed(part).shown() - reference(NOISE[:, :60])).max() <= 0.51
+    assert abs(differed(part).to_uint8() - reference(NOISE[:, :60])).max() <= 0.51
 
 
 def test_a_later_crop_shows_the_same_place_of_the_difference():
     whole = differed(View.of(NOISE))
-    assert (whole.crop((0, 0.25, 0.25, 0.75)).shown() == whole.shown()[20:60, :30]).all()
-    assert (whole.crop((0.4, 0, 1, 1)).shown() == whole.shown()[:, 48:]).all()
+    assert (whole.crop((0, 0.25, 0.25, 0.75)).to_uint8() == whole.to_uint8()[20:60, :30]).all()
+    assert (whole.crop((0.4, 0, 1, 1)).to_uint8() == whole.to_uint8()[:, 48:]).all()
 
 
 def test_a_later_zoom_compares_native_pixels_of_both_sides():
     small = View.of(NOISE, max_pixels=40 * 60)
     closer = differed(small).zoom(2, (0.25, 0.25))
     assert closer.size == (60, 40)
-    overview, native = small.shown().astype(float), NOISE.astype(float)
+    overview, native = small.to_uint8().astype(float), NOISE.astype(float)
     expected = abs(native - native[:, ::-1])[:40, :60] / abs(overview - overview[:, ::-1]).max() * 255
-    assert abs(closer.shown() - expected.clip(0, 255)).max() <= 0.51
+    assert abs(closer.to_uint8() - expected.clip(0, 255)).max() <= 0.51
 
 
 @pytest.mark.parametrize("turn", ["rotate", "flip_horizontal", "flip_vertical"])
 def test_a_view_turned_later_shows_the_difference_turned(turn):
     whole = differed(View.of(NOISE))
     done = {"rotate": lambda p: np.rot90(p, -1), "flip_horizontal": np.fliplr, "flip_vertical": np.flipud}[turn]
-    assert (getattr(whole, turn)().shown() == done(whole.shown())).all()
+    assert (getattr(whole, turn)().to_uint8() == done(whole.to_uint8())).all()
 
 
 @pytest.mark.parametrize("turn", ["rotate", "flip_horizontal", "flip_vertical"])
 def test_a_view_turned_before_is_mirrored_at_its_own_middle(turn):
     turned = getattr(View.of(NOISE), turn)()
-    assert abs(differed(turned).shown() - reference(turned.shown())).max() <= 0.51
+    assert abs(differed(turned).to_uint8() - reference(turned.to_uint8())).max() <= 0.51
 
 
 @settings(max_examples=60, deadline=None)
@@ -94,14 +94,14 @@ def test_any_part_after_any_turns_is_that_part_of_the_difference(before, later, 
     left, top = box[0] * width // 20, box[1] * height // 20
     right, bottom = left + box[2] * width // 20, top + box[3] * height // 20
     part = view.crop((left / width, top / height, right / width, bottom / height))
-    assert (part.shown() == view.shown()[top:bottom, left:right]).all()
+    assert (part.to_uint8() == view.to_uint8()[top:bottom, left:right]).all()
 
 
 def test_what_has_no_counterpart_in_the_image_is_black():
     left = differed(View.of(NOISE).crop((0, 0, 0.5, 1)))  # mirrored at a quarter of the image
     wide = after(left, ("zoom", {"factor": 0.5}))
     assert wide.window == (0, 0, 1, 1)
-    pixels = wide.shown()
+    pixels = wide.to_uint8()
     half = pixels.shape[1] // 2
     assert pixels[:, :half].any()
     assert not pixels[:, half:].any()
@@ -110,17 +110,17 @@ def test_what_has_no_counterpart_in_the_image_is_black():
 @pytest.mark.parametrize("flip", [False, True])
 def test_the_part_that_has_a_counterpart_is_still_compared(flip):
     view = differed(View.of(NOISE).crop((0.25, 0, 1, 1)))  # mirrored at 75 of 120
-    wide = View.of(NOISE).then(view.operations[0])
-    pixels = (wide.flip_horizontal() if flip else wide).shown()
+    wide = View.of(NOISE).apply(view.operations[0])
+    pixels = (wide.flip_horizontal() if flip else wide).to_uint8()
     pixels = pixels[:, ::-1] if flip else pixels
     assert not pixels[:, :30].any()
-    assert (pixels[:, 30:] == view.shown()).all()
+    assert (pixels[:, 30:] == view.to_uint8()).all()
 
 
 def test_operations_before_are_applied_to_both_sides():
     whole = after(View.of(NOISE), ("adjust_contrast", {"factor": 2}), ("symmetry_diff", {}), ("invert", {}))
     part = whole.crop((0, 0, 0.25, 0.5))
-    assert (part.shown() == whole.shown()[:40, :30]).all()
+    assert (part.to_uint8() == whole.to_uint8()[:40, :30]).all()
 
 
 def test_a_difference_of_a_difference_is_refused_with_the_way_out():

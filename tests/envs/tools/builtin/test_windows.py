@@ -56,13 +56,13 @@ def test_a_ct_preset_windows_hounsfield_units(ct, hounsfield, preset):
     center, width = PRESETS[preset]
     view, result = done("window_level", ct, preset=preset)
     expected = windowed(hounsfield, center - width / 2, center + width / 2)
-    assert abs(view.shown() - expected).max() <= 0.5 + 1e-3
+    assert abs(view.to_uint8() - expected).max() <= 0.5 + 1e-3
     assert result.facts == {"center": center, "width": width, "preset": preset, "unit": "HU", "size": (128, 128)}
 
 
 def test_a_ct_file_is_windowed_on_its_hounsfield_units(hounsfield):
     view, _ = done("window_level", View.of(open_image(get_testdata_file("CT_small.dcm"))), preset="ct_bone")
-    assert abs(view.shown() - windowed(hounsfield, -500, 1300)).max() <= 0.5 + 1e-3
+    assert abs(view.to_uint8() - windowed(hounsfield, -500, 1300)).max() <= 0.5 + 1e-3
 
 
 def test_a_window_is_the_linear_exact_function_of_dicom(ct, dataset, hounsfield):
@@ -71,19 +71,19 @@ def test_a_window_is_the_linear_exact_function_of_dicom(ct, dataset, hounsfield)
     theirs = (theirs - theirs.min()) / (theirs.max() - theirs.min()) * 255
     assert hounsfield.min() < -125  # so that both ends are reached
     assert hounsfield.max() > 225
-    assert abs(done("window_level", ct, center=50, width=350)[0].shown() - theirs).max() <= 0.51
+    assert abs(done("window_level", ct, center=50, width=350)[0].to_uint8() - theirs).max() <= 0.51
 
 
 def test_a_window_finds_what_the_displayed_picture_has_lost(ct, hounsfield):
-    assert (ct.shown()[hounsfield > 240] == 255).all()
-    bright = done("window_level", ct, preset="ct_bone")[0].shown()[hounsfield > 240]
+    assert (ct.to_uint8()[hounsfield > 240] == 255).all()
+    bright = done("window_level", ct, preset="ct_bone")[0].to_uint8()[hounsfield > 240]
     assert len(np.unique(bright)) > 20
 
 
 def test_the_other_presets_are_of_the_displayed_gray_levels(ct, hounsfield):
     view, result = done("window_level", ct, preset="t2")
     eight = np.round(windowed(hounsfield, -160, 240))
-    assert abs(view.shown() - windowed(eight, 140 - 110, 140 + 110)).max() <= 0.5 + 1e-3
+    assert abs(view.to_uint8() - windowed(eight, 140 - 110, 140 + 110)).max() <= 0.5 + 1e-3
     assert result.facts["unit"] == "gray level"
 
 
@@ -91,13 +91,13 @@ def test_the_other_presets_are_of_the_displayed_gray_levels(ct, hounsfield):
 def test_a_preset_of_gray_levels_works_on_any_8_bit_picture(preset):
     center, width = PRESETS[preset]
     view, _ = done("window_level", View.of(RAMP), preset=preset)
-    assert abs(view.shown() - windowed(RAMP, center - width / 2, center + width / 2)).max() <= 0.5
+    assert abs(view.to_uint8() - windowed(RAMP, center - width / 2, center + width / 2)).max() <= 0.5
 
 
 def test_center_and_width_are_of_native_values():
     deep = View.of(RAMP.astype(np.uint16) * 200)
     view, result = done("window_level", deep, center=20_000, width=10_000)
-    assert abs(view.shown() - windowed(RAMP * 200.0, 15_000, 25_000)).max() <= 0.51
+    assert abs(view.to_uint8() - windowed(RAMP * 200.0, 15_000, 25_000)).max() <= 0.51
     assert result.facts["unit"] == "native value"
 
 
@@ -134,7 +134,7 @@ def test_a_ct_preset_is_refused_once_the_picture_is_8_bit(ct, first):
 def test_a_window_takes_the_place_of_the_one_before(ct):
     brain, _ = done("window_level", ct, preset="ct_brain")
     bone, _ = done("window_level", brain.zoom(2), preset="ct_bone")
-    assert (bone.shown() == done("window_level", ct.zoom(2), preset="ct_bone")[0].shown()).all()
+    assert (bone.to_uint8() == done("window_level", ct.zoom(2), preset="ct_bone")[0].to_uint8()).all()
     assert bone.undo() == brain.zoom(2)
 
 
@@ -149,7 +149,7 @@ def test_after_another_tool_center_and_width_are_gray_levels(ct, hounsfield):
     view, _ = done("invert", ct)
     later, result = done("window_level", view, center=100, width=100)
     assert result.facts["unit"] == "gray level"
-    assert abs(later.shown() - windowed(view.shown(), 50, 150)).max() <= 0.5
+    assert abs(later.to_uint8() - windowed(view.to_uint8(), 50, 150)).max() <= 0.5
 
 
 @pytest.mark.parametrize("center", [-5000, 9000])
@@ -178,26 +178,26 @@ def test_an_unknown_preset_is_told_the_presets(ct):
 
 def test_a_threshold_clips_and_stretches():
     view, result = done("threshold", View.of(RAMP), lower=40, upper=140)
-    assert abs(view.shown() - windowed(RAMP, 40, 140)).max() <= 0.5
+    assert abs(view.to_uint8() - windowed(RAMP, 40, 140)).max() <= 0.5
     assert result.facts == {"lower": 40, "upper": 140, "size": (16, 16)}
 
 
 def test_a_threshold_of_a_deep_image_is_of_its_display_range(ct, hounsfield):
     view, result = done("threshold", ct, lower=51, upper=204)  # a fifth and four fifths of -160 to 240
-    assert abs(view.shown() - windowed(hounsfield, -80, 160)).max() <= 0.5 + 1e-3
+    assert abs(view.to_uint8() - windowed(hounsfield, -80, 160)).max() <= 0.5 + 1e-3
     assert result.facts["values"] == pytest.approx((-80, 160))
     assert result.facts["unit"] == "HU"
 
 
 def test_a_threshold_keeps_values_apart_that_8_bits_would_merge():
     deep = np.arange(4096, dtype=np.uint16).reshape(64, 64)
-    assert len(np.unique(done("threshold", View.of(deep), lower=0, upper=50)[0].shown())) == 256
+    assert len(np.unique(done("threshold", View.of(deep), lower=0, upper=50)[0].to_uint8())) == 256
 
 
 def test_a_threshold_after_another_tool_is_of_gray_levels():
     view, _ = done("invert", View.of(np.arange(4096, dtype=np.uint16).reshape(64, 64)))
     later, result = done("threshold", view, lower=100, upper=200)
-    assert abs(later.shown() - windowed(view.shown(), 100, 200)).max() <= 0.5
+    assert abs(later.to_uint8() - windowed(view.to_uint8(), 100, 200)).max() <= 0.5
     assert "values" not in result.facts
 
 
