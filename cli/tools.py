@@ -85,7 +85,7 @@ def describe_image(view: View) -> ToolResult:
     if source.spacing is not None:
         facts["mm_per_pixel"] = list(source.spacing)
     if volume is not None:
-        facts["slices"] = {plane: volume.count(plane) for plane in volume.allowed}
+        facts["slices"] = {plane: volume.count_slices(plane) for plane in volume.allowed_planes}
     return ToolResult("", "the image", image=view.to_ref(), facts=facts)
 
 

@@ -13,6 +13,7 @@ from PIL import Image
 from viewbox.envs.tools.calling import MAX_PIXELS, call_stateful
 from viewbox.envs.tools.results import add_shown_box
 from viewbox.images.coordinates import Coordinates
+from viewbox.images.files import open_image
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.records import ToolResult
@@ -72,4 +73,8 @@ def apply_tools(
 
 def open_view(image: Openable, max_pixels: int = MAX_PIXELS) -> View:
     """The overview of an image; a `View` is returned as it is."""
-    return image if isinstance(image, View) else View.of(Source.of(image), max_pixels=max_pixels)
+    return (
+        image
+        if isinstance(image, View)
+        else View.of((open_image(image) if isinstance(image, str | Path) else Source.of(image)), max_pixels=max_pixels)
+    )

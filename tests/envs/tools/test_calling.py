@@ -52,7 +52,7 @@ def properties(made, coordinates="unit"):
 
 def mean(image: Picture) -> dict:
     """The mean gray value of a picture."""
-    return {"mean": image.values().mean()}
+    return {"mean": image.get_values().mean()}
 
 
 async def find(image: Picture, box: Box | None = None, what: Literal["nodule", "tube"] = "nodule") -> ToolOutput:

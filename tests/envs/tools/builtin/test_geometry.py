@@ -236,7 +236,7 @@ def test_zooms_and_crops_of_a_turned_view_are_those_of_the_turned_picture():
     for step in (lambda v: v.zoom(2, (0.2, 0.7)), lambda v: v.crop((0.1, 0.3, 0.9, 0.95)), lambda v: v.zoom(0.7)):
         now, turned = step(now), step(turned)
         assert now.size == turned.size
-        assert abs(now.get_values().astype(int) - turned.values().astype(int)).max() <= 2
+        assert abs(now.get_values().astype(int) - turned.get_values().astype(int)).max() <= 2
 
 
 # ---- the tools
