@@ -1,13 +1,12 @@
-"""One command on a machine with a GPU and a real checkpoint: is the engine exact there, and how fast?
+"""One command on a machine with a GPU and a real checkpoint: is the engine exact there, and how fast is it?
 
     python benchmarks/gpu_check.py --model Qwen/Qwen3-VL-2B-Instruct --dtype bfloat16
 
-Conversations in groups of 8 that share a prompt picture; after every reply the model is shown another picture. Replies
-are sampled and all of one length (end tokens are never drawn), so every side does the same work. Printed: the machine,
+Conversations come in groups of 8 that share a prompt image; after every reply the model gets another image. Replies are
+sampled and all of one length (end tokens are never drawn), so every side does the same work. It prints the machine,
 parity of log-probs with plain forwards, greedy tokens against `generate`, speed against the per-turn `generate` loop
-and vLLM (where installed), memory, the share of time in forwards, and how often a step makes the host wait. Without
-CUDA the shipped tiny model plays in float32. The last line is one JSON object; the exit code
-is 1 where a bar is missed.
+and vLLM (if it is installed), memory, the share of time in forwards, and how often a step makes the host wait. Without
+CUDA the shipped tiny model plays in float32. The last line is one JSON object; the exit code is 1 if a bar is missed.
 """
 
 import argparse
@@ -39,7 +38,7 @@ EXACT = 1e-5  # a mismatch that is none
 
 # ---------------------------------------------------------------------- where the time goes
 class Clock:
-    """Seconds in the forwards of modules: on CUDA by events on its own timeline, since launching returns at once."""
+    """Seconds in the forwards of modules; on CUDA measured with events, because launching returns at once."""
 
     def __init__(self, *modules: Any) -> None:
         self.cuda, self.marks = modules[0].device.type == "cuda", list[Any]()
@@ -64,7 +63,7 @@ class Clock:
 
 
 def waits(run: Callable[[], Any]) -> int:
-    """How often the host waits for the GPU in `run`, as far as torch notices."""
+    """How often the host waits for the GPU during `run`, as far as torch detects it."""
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with warnings.catch_warnings(record=True) as told:
@@ -77,7 +76,7 @@ def waits(run: Callable[[], Any]) -> int:
 
 # ---------------------------------------------------------------------- the report
 class Report:
-    """Lines with a verdict each, and everything they say as one object."""
+    """Prints lines with a verdict each, and collects them as one JSON object."""
 
     def __init__(self) -> None:
         self.figures: dict[str, Any] = {}
@@ -99,7 +98,7 @@ def shown(found: Any) -> str:
 
 
 def machine(device: torch.device) -> dict[str, str]:
-    """What this was measured on."""
+    """The machine and the versions."""
     cuda = device.type == "cuda"
     name = torch.cuda.get_device_name(device) if cuda else platform.processor() or "CPU"
     if cuda:
@@ -134,7 +133,7 @@ def exactness(report: Report, model: Any, tokens: ChatTokens, plan: Plan, slots:
 
 
 def speed(report: Report, model: Any, tokens: ChatTokens, plan: Plan, slots: int, repeats: int) -> float:
-    """Engine and per-turn loop in turn; returns the best seconds of the engine."""
+    """Measures engine and per-turn loop alternately; returns the best seconds of the engine."""
     cuda = model.device.type == "cuda"
     settings = {"max_reply_tokens": plan.reply, "max_completion_tokens": ROOM}
     generator = HFGenerator(model, tokens, slots=slots, **settings)
@@ -185,7 +184,7 @@ def rates(plan: Plan, seconds: float) -> dict[str, float]:
 
 
 def opened(given: argparse.Namespace) -> tuple[Any, ChatTokens, Plan]:
-    """The model, its tokens (end tokens are never drawn), and what is to be said."""
+    """The model, its tokens (end tokens are never drawn), and the plan."""
     section = ModelSection(name=given.model, dtype=given.dtype, attention=given.attention)
     _, processor = loading.load_processor(section)
     images = processor.image_processor

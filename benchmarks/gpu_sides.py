@@ -1,7 +1,7 @@
-"""What `gpu_check.py` compares: one plan of conversations, played by the engine, the per-turn loop and vLLM.
+"""The sides that `gpu_check.py` compares: one plan of conversations, played by the engine, the per-turn loop and vLLM.
 
-Conversations in groups that share a prompt picture; after every reply the model is shown another one. Replies are all
-of one length, so every side does the same work.
+Conversations come in groups that share a prompt image; after every reply the model gets another one. All replies have
+the same length, so every side does the same work.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ ROOM = 10**6  # tokens: conversations end by their turns
 
 @dataclass(frozen=True)
 class Plan:
-    """What is said: episode `i` opens with the picture of its group, and every reply is answered with another."""
+    """The conversations: episode `i` begins with the image of its group, and each reply is answered with another."""
 
     episodes: int
     turns: int
@@ -56,14 +56,14 @@ class Plan:
 
 @cache
 def drawn(seed: int, side: int) -> ImageRef:
-    """A smooth colored picture of its own."""
+    """A smooth colored image, different for each call."""
     coarse = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), dtype=np.uint8)
     return ImageRef.of(Image.fromarray(coarse).resize((side, side), Image.Resampling.BICUBIC))
 
 
 # ---------------------------------------------------------------------- the sides
 def engine(generator: HFGenerator, plan: Plan) -> list[EpisodeTokens]:
-    """What the engine makes of the plan."""
+    """Plays the plan with the engine."""
 
     async def episode(index: int) -> EpisodeTokens:
         talk = plan.talk(index)
@@ -112,7 +112,7 @@ def generated(
 
 
 def per_turn(model: Any, tokens: ChatTokens, plan: Plan, slots: int) -> None:
-    """The loop of plain trainers, as many episodes at a time as the engine has slots."""
+    """The loop of plain trainers, with as many episodes at once as the engine has slots."""
     for start in range(0, plan.episodes, slots):
         talks = [plan.talk(i) for i in range(start, min(start + slots, plan.episodes))]
         for turn in range(plan.turns):
@@ -126,7 +126,7 @@ def per_turn(model: Any, tokens: ChatTokens, plan: Plan, slots: int) -> None:
 
 
 def vllm_speed(name: str, dtype: str, plan: Plan, slots: int) -> dict[str, Any]:
-    """Seconds that vLLM takes for the same pictures, questions and lengths; or why it did not run."""
+    """Seconds of vLLM for the same images, questions and lengths; or the reason why it did not run."""
     try:
         from vllm import LLM
         from vllm import SamplingParams as VLLMSamplingParams
@@ -147,7 +147,7 @@ def vllm_speed(name: str, dtype: str, plan: Plan, slots: int) -> dict[str, Any]:
     params = VLLMSamplingParams(temperature=1.0, max_tokens=plan.reply, ignore_eos=True, logprobs=0)
 
     def play(first: int) -> float:
-        """Episodes from `first` on, so that nothing of a warm-up is cached."""
+        """Plays episodes from `first` on, so that nothing is cached by a warm-up."""
         numbers = range(first, first + plan.episodes)
         talks: list[Any] = [[wire(message) for message in plan.opening(i)] for i in numbers]
         started = time.perf_counter()
@@ -208,7 +208,7 @@ def parity(model: Any, tokens: ChatTokens, plan: Plan, slots: int, temperature: 
 
 
 def greedy(model: Any, tokens: ChatTokens, plan: Plan, slots: int) -> dict[str, float]:
-    """How much of greedy replies is what `generate` says, up to the first difference; how close a tie that was."""
+    """The share of greedy replies equal to `generate` up to the first difference, and the largest margin there."""
     plan, agreeing, margin = replace(plan, turns=1), 0, 0.0
     settings = {"max_reply_tokens": plan.reply, "max_completion_tokens": ROOM}
     for index, ours in enumerate(
@@ -228,7 +228,7 @@ def greedy(model: Any, tokens: ChatTokens, plan: Plan, slots: int) -> dict[str, 
 
 
 def _last(model: Any, tokens: ChatTokens, episode: EpisodeTokens, said: Sequence[int]) -> float:
-    """The log-prob of the last token of an episode that says this."""
+    """The log-prob of the last token of an episode with this completion."""
     n = len(said)
     changed = replace(episode, completion_ids=tuple(said), mask=(1,) * n, logprobs=(0.0,) * n)
     return plain(model, tokens, [changed], 0.0)[-1].item()

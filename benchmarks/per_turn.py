@@ -1,7 +1,7 @@
-"""The baseline of `rollouts.py`: the loop of plain trainers. Written once and left alone, so that figures compare.
+"""The baseline of `rollouts.py`: the loop of plain trainers. Do not change it, so that figures stay comparable.
 
-Every turn, `model.generate` on the whole left-padded history of all active episodes, pictures included, as TRL's own
-loop does; whoever has ended its reply waits for the longest of the turn. The replies are scripted.
+Each turn calls `model.generate` on the whole left-padded history of all active episodes, images included, as TRL's own
+loop does. Episodes whose reply has ended wait for the longest reply of the turn. The replies are scripted.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from viewbox.rollouts.play import sample_seed
 
 
 class Force(LogitsProcessor):
-    """Leaves each row one token: the next one of its reply, which begins at column `start`."""
+    """Allows one token in each row: the next one of its reply, which begins at column `start`."""
 
     def __init__(self, scripts: list[list[int]], start: int, pad: int) -> None:
         self.scripts, self.start, self.pad = scripts, start, pad
@@ -33,7 +33,7 @@ class Force(LogitsProcessor):
 
 
 def per_turn(stage: Stage) -> int:
-    """Plays all episodes; how many tokens were sampled."""
+    """Plays all episodes; returns the number of sampled tokens."""
     return asyncio.run(_play(stage))
 
 

@@ -1,8 +1,8 @@
-"""The floor of the engine's forwards: each of them once more, at once, on the plainest cache there can be.
+"""The floor of the engine's forwards: each of them repeated at once on the simplest possible cache.
 
-`Beside` stands for the model. Whatever the engine asks of it is done twice with the same inputs: on the engine's slot
-cache, and on one whose layers write a slice and read a slice, copying and looking up nothing. Which goes first
-alternates, so both find the processor's caches in the same state.
+`Beside` replaces the model. It runs every forward of the engine twice with the same inputs: on the engine's KV cache,
+and on a cache whose layers write one slice and read one slice, without copies or look-ups. The order alternates, so
+that both find the processor's caches in the same state.
 """
 
 import time
@@ -15,14 +15,14 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 @dataclass
 class Slice:
-    """Which columns the forward under way writes (`at` to `shown`) and how many it reads."""
+    """The columns that the current forward writes (`at` to `shown`); it reads the first `shown`."""
 
     at: int = 0
     shown: int = 0
 
 
 class PlainLayer(CacheLayerMixin):
-    """Keys and values of one layer, (rows, heads, columns, head size), every row written at the same columns."""
+    """Keys and values of one layer, (rows, heads, columns, head size), with all rows written at the same columns."""
 
     keys: Any
     values: Any
@@ -57,7 +57,7 @@ class PlainLayer(CacheLayerMixin):
 
 
 class PlainCache(Cache):
-    """`PlainLayer`s of one model, large enough for every forward that was aimed at them."""
+    """`PlainLayer`s of one model, large enough for every forward that was prepared."""
 
     def __init__(self, model: Any) -> None:
         self.where, self.rows, self.columns = Slice(), 0, 0
@@ -66,8 +66,8 @@ class PlainCache(Cache):
         self.like = torch.empty(0, dtype=model.dtype, device=model.device)
         super().__init__(layers=[PlainLayer(self.where) for _ in range(config.num_hidden_layers)])
 
-    def aim(self, rows: int, width: int, shown: int) -> None:
-        """Prepares a forward of `width` new columns that reads `shown`; not to be timed."""
+    def prepare(self, rows: int, width: int, shown: int) -> None:
+        """Prepares a forward that writes `width` new columns and reads `shown`; not part of the timing."""
         if rows > self.rows or shown > self.columns:
             self.rows, self.columns = max(rows, self.rows), max(shown + 256, self.columns)
             for layer in self.layers:
@@ -76,7 +76,7 @@ class PlainCache(Cache):
 
 
 class Beside:
-    """A model that does every forward also on a plain cache; `seconds[kind]` are (the engine's, the plain one's)."""
+    """A model that repeats every forward on a plain cache; `seconds[kind]` are (the engine's, the plain cache's)."""
 
     def __init__(self, model: Any) -> None:
         self._model, self._plain = model, PlainCache(model)
@@ -84,7 +84,7 @@ class Beside:
         self.restart()
 
     def restart(self) -> None:
-        """Counts from here."""
+        """Resets the counters."""
         self.seconds = {"prefill": [0.0, 0.0], "decode": [0.0, 0.0]}
 
     def __getattr__(self, name: str) -> Any:
@@ -92,7 +92,7 @@ class Beside:
 
     def __call__(self, **given: Any) -> Any:
         rows, width = given["input_ids"].shape
-        self._plain.aim(rows, width, given["attention_mask"].shape[-1])
+        self._plain.prepare(rows, width, given["attention_mask"].shape[-1])
         sides = [given, given | {"past_key_values": self._plain}]
         spent = self.seconds["decode" if width == 1 else "prefill"]
         found: dict[int, Any] = {}

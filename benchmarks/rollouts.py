@@ -1,15 +1,15 @@
-"""The rollout engine's bars: one thread, equal tokens on all sides, the sides of a comparison interleaved.
+"""Speed bars of the rollout engine, on one thread: equal tokens on all sides, and the sides measured alternately.
 
     python benchmarks/rollouts.py [REPEATS] [--only a,b,split,floor,linear,trl] [--small]
 
-(default 2 repeats, of b half as many: under ten minutes; the last line is one JSON object; `--small` only shows that
-it works)
+(default: 2 repeats, half as many of b: under ten minutes; the last line is one JSON object; `--small` only checks that
+it runs)
 
 a, b     episodes/s against the per-turn loop (`per_turn.py`): 8 prompts of 144 image tokens x 8, and 4 of 576 x 16
-split    the engine without shared prefill, kept KV, vision reuse, with everybody waiting, and all of that at once
-         (`leave_out.py`): what each is worth, on half of case a. What then is left to the loop is a cache that is
-         written where it lies, where `generate` makes it anew for every token, and the rest of `generate` itself
-floor    share of the engine's time inside model forwards, and those against a plain cache (`plain_cache.py`)
+split    what each part of the engine is worth, on half of case a: without shared prefill, without kept keys and values,
+         without vision reuse, with all sequences waiting for each other, and without all four (`leave_out.py`). What
+         then still differs from the loop is `generate` itself, which builds a new cache for every token
+floor    share of the engine's time inside model forwards, and those forwards against a plain cache (`plain_cache.py`)
 linear   seconds of N and of 2N episodes in the same slots; memory after N and after 4N
 trl      sampled tokens/s against TRL's own loop (`trl_loop.py`)
 """
@@ -123,7 +123,7 @@ def floor(case: Case, repeats: int) -> dict[str, Any]:
 
 
 def linear(case: Case, slots: int, repeats: int) -> dict[str, Any]:
-    """Every N episodes look at the same pictures and say the same; their prompts are their own."""
+    """Each block of N episodes uses the same images and replies; the prompts differ."""
     cases = {n: Case(case.prompts * n, case.group, case.side, case.tool_side, case.prompts) for n in (1, 2, 4)}
     envs, stage = {n: Looks(one) for n, one in cases.items()}, Stage(case)
     generator, process = stage.engine(slots=slots), psutil.Process()
@@ -156,7 +156,7 @@ def linear(case: Case, slots: int, repeats: int) -> dict[str, Any]:
 
 
 def sections(small: bool) -> dict[str, Callable[[int], dict[str, Any]]]:
-    """What can be asked for, by name."""
+    """The parts that `--only` selects, by name."""
     a, b, half, line = (SMALL,) * 4 if small else (CASES["a"], CASES["b"], SPLIT, LINEAR)
     return {
         "a": lambda repeats: against_the_loop(a, BARS["a"], repeats),

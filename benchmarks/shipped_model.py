@@ -1,4 +1,4 @@
-"""The shipped model on held-out tasks of the quickstart: own play and with the gold look forced, sampled and greedy.
+"""The shipped model on held-out tasks of the quickstart: own play, and with the gold look forced, sampled and greedy.
 
     python benchmarks/shipped_model.py [TASKS]        (default: 400)
 

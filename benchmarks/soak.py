@@ -1,14 +1,13 @@
-"""Thousands of short episodes in one process, most of them with a fault: does memory grow, is anything left behind?
+"""Thousands of short episodes in one process, most of them with a fault: does memory grow, and is anything left behind?
 
     python benchmarks/soak.py [EPISODES]        (default 20000; one thread; the last line is one JSON object)
 
-A model of 63,000 parameters, that only emits garbage, plays in rounds; scripted calls among its replies go to
-tools that show a picture, raise, or hang (in a thread and in the event loop). In every fourth round the time of most
-episodes runs out, and in every fourth the reader stops half way and starts again. Pictures are 500, and of the caches
-with a bound the features' is set so low that it is full all the time. Resident memory counts from the first 1,000
-episodes on, with what is free given back to the system first (glibc's `malloc_trim`): an allocator keeps what was free
-at a peak, which says when the peaks were and nothing about what is held. Resident memory before that is told beside it.
-At the end no slot may be held, no task and no conversation be there, and no thread but idle ones.
+A model of 63,000 parameters, which only emits garbage, plays in rounds. Scripted calls among its replies run tools that
+show an image, raise, or hang (in a thread and in the event loop). In every fourth round most episodes time out; in
+every fourth the reader stops half way and starts again. There are 500 images, and the vision cache is so small that it
+is always full. Resident memory is compared from the first 1,000 episodes on, after free memory was returned to the
+system (glibc's `malloc_trim`); without that, it only shows when the peaks were. Resident memory before the return is
+printed beside it. At the end no slot may be used, no task or conversation may exist, and all threads must be idle.
 """
 
 import asyncio
@@ -105,7 +104,7 @@ class Seen(BaseModel):
 
 
 class Soak(BaseMultiTurnEnv):
-    """A small picture, and tools good and bad."""
+    """A small image, and tools that work or fail."""
 
     name = "soak"
     answer = Seen
@@ -147,7 +146,7 @@ def generator(env: Soak) -> HFGenerator:
 
 
 async def rounds(env: Soak, engine: HFGenerator, count: int, ends: Counter[str]) -> AsyncIterator[Episode]:
-    """Episodes, `count` in all, from as many `play_many` as it takes; `ends` also counts readers that stopped."""
+    """Yields `count` episodes from as many calls of `play_many` as needed; `ends` also counts readers that stopped."""
     player = Forced(engine.tokens, script, engine, max_completion_tokens=engine.max_completion_tokens)
     number = 0
     while count > 0:
@@ -164,18 +163,18 @@ async def rounds(env: Soak, engine: HFGenerator, count: int, ends: Counter[str])
 
 
 def give_back() -> None:
-    """Free memory goes back to the system, where the C library can do that."""
+    """Returns free memory to the system, if the C library can do that."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def resident() -> int:
-    """Bytes of this process in memory."""
+    """Resident memory of this process, in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def soak(count: int) -> dict[str, Any]:
-    """Plays; what was measured."""
+    """Plays and returns the measurements."""
     env = Soak()
     engine = generator(env)
     ends: Counter[str] = Counter()

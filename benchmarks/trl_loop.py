@@ -2,12 +2,12 @@
 
     python benchmarks/trl_loop.py [REPEATS]        (default 2; one thread; the last line is one JSON object)
 
-Both sides play the same environment with the same model, at temperature 1 and in fp32, and their completions are
-equal, observations included (checked): TRL's environment below steps ours, its messages are ours, and TRL renders them
-with its native template of Qwen3-VL. Both sample and then say what the script says. What differs is in the engine's
-disfavor: our tool's schema says `"required": []` in every prompt, TRL's does not; `_generate` is timed alone, so TRL
-resets its environments and scores outside of it, and it records no log-probs; the engine's time holds all of that.
-Nothing is kept from one repeat to the next on either side.
+Both sides play the same environment with the same model, at temperature 1 and in fp32, and their completions are equal,
+observations included (this is checked). TRL's environment below steps viewbox's and uses its messages; TRL renders them
+with its own template of Qwen3-VL. Both sample, and then replace the sample by the script. The differences are to the
+engine's disadvantage: viewbox's tool schema has `"required": []` in every prompt, TRL's does not; only `_generate` of
+TRL is timed, so its resets and scoring are not counted and it records no log-probs, while the engine's time includes
+all of that. No side keeps anything from one repeat to the next.
 """
 
 import json
@@ -37,7 +37,7 @@ BAR = 2.5
 
 
 def blocks(message: Message) -> list[dict[str, Any]]:
-    """A message's content as TRL takes it."""
+    """The content of a message in TRL's form."""
     return [
         {"type": "image", "image": part.open().convert("RGB")}
         if isinstance(part, ImageRef)
@@ -55,7 +55,7 @@ class Played(NamedTuple):
 
 
 def environment_of(stage: Stage) -> type:
-    """Our environment as a class whose public methods TRL offers as tools."""
+    """The environment as a class whose public methods become TRL's tools."""
 
     class TRLLooks:
         def reset(self, number: int, **row: Any) -> None:
@@ -70,7 +70,7 @@ def environment_of(stage: Stage) -> type:
 
 
 class Scripted:
-    """`model.generate` that says what the script says; TRL keeps its rows in order, and drops those that answered."""
+    """A scripted `model.generate`; TRL keeps its rows in order, and drops those that answered."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.generate = stage, stage.model.generate
@@ -89,7 +89,7 @@ class Scripted:
 
 
 class TRLSide:
-    """TRL's trainer on a stage, whose `_generate` is timed."""
+    """TRL's trainer for a stage; its `_generate` is timed."""
 
     def __init__(self, stage: Stage, folder: str) -> None:
         self.stage, self.scripted = stage, Scripted(stage)
@@ -126,7 +126,7 @@ class TRLSide:
         ]
 
     def play(self) -> tuple[float, list[Played]]:
-        """Seconds of one generation phase, and what it gave."""
+        """Seconds of one generation phase, and its completions."""
         found: dict[str, Any] = {}
         generate = type(self.trainer)._generate
 
@@ -150,7 +150,7 @@ class TRLSide:
 
 
 def engine_side(stage: Stage) -> tuple[float, list[Played]]:
-    """The same of the engine, through `play_many`."""
+    """The same with the engine, through `play_many`."""
     stage.tokens = ChatTokens(stage.processor, stage.model.config)  # no picture is known
     generator = stage.engine()
     started = time.perf_counter()
