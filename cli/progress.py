@@ -1,6 +1,6 @@
-"""How a rollout goes: a live table for the person who watches, lines where nobody sees them change, and the end.
+"""Shows how a rollout goes: a live table on a terminal, a line now and then in a file, and a summary at the end.
 
-Episodes say how well it goes; the generator's `now()`, where it has one, how fast and how full it is.
+The figures come from the episodes; speed and load from the generator's `now()`, if it has one.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ from viewbox.records import Episode
 from viewbox.rollouts.generator import Load
 from viewbox.rollouts.scoring.metrics import END_REASONS
 
-EVERY = 5.0  # seconds between lines where nobody sees them change
-WIDTH = 120  # columns where there is no terminal, and of the live table at most
+EVERY = 5.0  # seconds between lines without a terminal
+WIDTH = 120  # columns without a terminal; the live table is at most this wide
 
 
-class Watch:
-    """Counts episodes as they end. `line()` and `table()` are what a person reads.
+class Progress:
+    """Counts episodes as they end; `render_line` and `render_table` are what a person reads.
 
     >>> from viewbox.records import Scores, Task
-    >>> watch = Watch(total=4, now=lambda: Load(2, slots=64, tokens=50))
-    >>> watch.saw(Episode(Task("a"), scores=Scores(0.5)))
-    >>> watch.line(seconds=2.0)
+    >>> progress = Progress(total=4, get_load=lambda: Load(2, slots=64, tokens=50))
+    >>> progress.add(Episode(Task("a"), scores=Scores(0.5)))
+    >>> progress.render_line(seconds=2.0)
     '1/4  reward 0.50  tool rate 0.00  0.5 episodes/s  25 tokens/s  2 of 64 slots  0:06 left  answered 1'
     """
 
@@ -40,17 +40,18 @@ class Watch:
         console: Console | None = None,
         *,
         heading: str = "",
-        now: Callable[[], Load] | None = None,
+        get_load: Callable[[], Load] | None = None,
     ) -> None:
-        self.total, self.console, self.heading, self.now = total, console or console_of(), heading, now
+        self.total, self.console, self.heading = total, console or build_console(), heading
+        self.get_load = get_load
         self.done = self.new = 0
         self.reward = self.tools = 0.0
-        self.components: dict[str, list[float]] = {}  # of those that apply: their values
+        self.components: dict[str, list[float]] = {}  # values of the components that apply
         self.ends: Counter[str] = Counter()
         self.started = time.monotonic()
 
-    def saw(self, episode: Episode, *, earlier: bool = False) -> None:
-        """One more episode; `earlier`: an earlier session played it. Says why the first one failed."""
+    def add(self, episode: Episode, *, earlier: bool = False) -> None:
+        """Counts one more episode, of an earlier session if `earlier`; prints why the first one failed."""
         self.done += 1
         self.new += not earlier
         self.reward += episode.scores.total if episode.scores else 0.0
@@ -61,61 +62,65 @@ class Watch:
         if not earlier and episode.end_reason == "error" and self.ends["error"] == 1:
             self.console.print(f"first error, task {episode.task.id}: {episode.info.get('error')}", markup=False)
 
-    # ------------------------------------------------------------------ what is shown
-    def line(self, seconds: float | None = None) -> str:
-        """Done of total, means so far, speed and time left of this session, and how episodes ended."""
-        seconds, count = self._seconds(seconds), max(1, self.done)
+    # ------------------------------------------------------------------ rendering
+    def render_line(self, seconds: float | None = None) -> str:
+        """Episodes done, means so far, speed and time left of this session, and end reasons."""
+        seconds, count = self._get_seconds(seconds), max(1, self.done)
         parts = [
             f"{self.done}/{self.total}",
             f"reward {self.reward / count:.2f}",
             f"tool rate {self.tools / count:.2f}",
         ]
-        parts += [f"{number} {what}" for number, what in self._speed(seconds)]
-        parts += [self._left(seconds), ", ".join(f"{reason} {number}" for number, reason in self._ended())]
+        parts += [f"{number} {unit}" for number, unit in self._list_speeds(seconds)]
+        parts += [self._format_time_left(seconds), ", ".join(f"{reason} {n}" for n, reason in self._list_end_reasons())]
         return "  ".join(part for part in parts if part)
 
-    def table(self, seconds: float | None = None) -> Table:
-        """A bar of what is done; below, side by side: speed, reward with its components, end reasons."""
-        seconds, count = self._seconds(seconds), max(1, self.done)
+    def render_table(self, seconds: float | None = None) -> Table:
+        """A bar of the episodes done; below it side by side: speed, reward with its components, end reasons."""
+        seconds, count = self._get_seconds(seconds), max(1, self.done)
         means = [(name, sum(values) / len(values)) for name, values in self.components.items() if values]
         scores = [("reward", self.reward / count), *means, ("tool rate", self.tools / count)]
-        clock = "  ".join(part for part in (_clock(seconds), self._left(seconds)) if part)
-        top = _row([Text(self.heading, "bold", overflow="ellipsis", no_wrap=True)], [clock])
+        clock = "  ".join(part for part in (_format_clock(seconds), self._format_time_left(seconds)) if part)
+        top = _build_row([Text(self.heading, "bold", overflow="ellipsis", no_wrap=True)], [clock])
         bar = ProgressBar(max(1, self.total), self.done)
         whole = Table.grid(expand=True)
         whole.width = min(self.console.width, WIDTH)
         whole.add_row(top)
-        whole.add_row(_row([bar], [f"{self.done}/{self.total}"]))
+        whole.add_row(_build_row([bar], [f"{self.done}/{self.total}"]))
         whole.add_row("")
-        figures = (self._speed(seconds), [(f"{mean:.2f}", name) for name, mean in scores], self._ended())
-        whole.add_row(_row([_figures(one) for one in figures], []))
+        columns = (
+            self._list_speeds(seconds),
+            [(f"{mean:.2f}", name) for name, mean in scores],
+            self._list_end_reasons(),
+        )
+        whole.add_row(_build_row([_render_figures(column) for column in columns], []))
         return whole
 
-    def _seconds(self, given: float | None) -> float:
-        return max(1e-9, time.monotonic() - self.started if given is None else given)
+    def _get_seconds(self, seconds: float | None) -> float:
+        return max(1e-9, time.monotonic() - self.started if seconds is None else seconds)
 
-    def _speed(self, seconds: float) -> list[tuple[str, str]]:
-        """(number, of what): of this session, as far as it is known."""
-        found = [(f"{self.new / seconds:.1f}", "episodes/s")]
-        load = self.now() if self.now else None
+    def _list_speeds(self, seconds: float) -> list[tuple[str, str]]:
+        """(number, unit) of this session, as far as known."""
+        speeds = [(f"{self.new / seconds:.1f}", "episodes/s")]
+        load = self.get_load() if self.get_load else None
         if load is not None and load.tokens is not None:
-            found += [(f"{load.tokens / seconds:.0f}", "tokens/s")]
+            speeds += [(f"{load.tokens / seconds:.0f}", "tokens/s")]
         if load is not None and self.done < self.total:
-            found += [(str(load.busy), "requests" if load.slots is None else f"of {load.slots} slots")]
-            found += [(str(load.waiting), "waiting")] if load.waiting else []
-        return found
+            speeds += [(str(load.busy), "requests" if load.slots is None else f"of {load.slots} slots")]
+            speeds += [(str(load.waiting), "waiting")] if load.waiting else []
+        return speeds
 
-    def _left(self, seconds: float) -> str:
+    def _format_time_left(self, seconds: float) -> str:
         todo = self.total - self.done
-        return f"{_clock(todo * seconds / self.new)} left" if todo > 0 and self.new else ""
+        return f"{_format_clock(todo * seconds / self.new)} left" if todo > 0 and self.new else ""
 
-    def _ended(self) -> list[tuple[str, str]]:
+    def _list_end_reasons(self) -> list[tuple[str, str]]:
         return [(str(self.ends[reason]), reason) for reason in END_REASONS if self.ends[reason]]
 
-    # ------------------------------------------------------------------ while it is played
+    # ------------------------------------------------------------------ while episodes are played
     @contextmanager
-    def shown(self) -> Iterator[None]:
-        """Shows it while episodes are played, from a task of the running event loop; leaves one line behind."""
+    def show(self) -> Iterator[None]:
+        """Shows the progress from a task of the running event loop; leaves one line behind."""
         live = Live(console=self.console, auto_refresh=False, transient=True) if self.console.is_terminal else None
         if live:
             live.start()
@@ -126,38 +131,38 @@ class Watch:
             ticking.cancel()
             if live:
                 live.stop()
-            self._tell()
+            self._print_line()
 
     async def _tick(self, live: Live | None) -> None:
         while True:
             if live:
-                live.update(self.table(), refresh=True)
+                live.update(self.render_table(), refresh=True)
             await asyncio.sleep(0.5 if live else EVERY)
             if not live:
-                self._tell()
+                self._print_line()
 
-    def _tell(self) -> None:
-        self.console.print(self.line(), markup=False, highlight=False, soft_wrap=True)
+    def _print_line(self) -> None:
+        self.console.print(self.render_line(), markup=False, highlight=False, soft_wrap=True)
 
 
-def console_of() -> Console:
-    """The terminal as wide as it is; a file or a pipe as wide as tables need."""
+def build_console() -> Console:
+    """The terminal with its own width; a file or a pipe with the width of tables."""
     console = Console()
     return console if console.is_terminal else Console(width=WIDTH)
 
 
-def _clock(seconds: float) -> str:
+def _format_clock(seconds: float) -> str:
     """Hours, minutes and seconds.
 
-    >>> _clock(6.0), _clock(3725)
+    >>> _format_clock(6.0), _format_clock(3725)
     ('0:06', '1:02:05')
     """
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
 
 
-def _row(wide: Sequence[Any], narrow: Sequence[str]) -> Table:
-    """Cells that share the width, then those that are as wide as what they say."""
+def _build_row(wide: Sequence[Any], narrow: Sequence[str]) -> Table:
+    """Cells that share the width, then cells as wide as their text."""
     row = Table.grid(expand=True, padding=(0, 2, 0, 0), pad_edge=False)
     for _ in wide:
         row.add_column(ratio=1)
@@ -167,16 +172,16 @@ def _row(wide: Sequence[Any], narrow: Sequence[str]) -> Table:
     return row
 
 
-def _figures(figures: Sequence[tuple[str, str]]) -> Text:
-    """Numbers above each other, and what they are."""
+def _render_figures(figures: Sequence[tuple[str, str]]) -> Text:
+    """Numbers below each other, each with its name."""
     widest = max((len(number) for number, _ in figures), default=0)
-    lines = [Text.assemble((number.rjust(widest), "bold"), " ", what) for number, what in figures]
+    lines = [Text.assemble((number.rjust(widest), "bold"), " ", name) for number, name in figures]
     return Text("\n", overflow="ellipsis", no_wrap=True).join(lines)
 
 
 def print_summary(summary: Mapping[str, Any], console: Console | None = None) -> None:
-    """Reward, its components, tool rate, turns and end reasons; below, what the errors were."""
-    console = console or console_of()
+    """Prints reward, components, tool rate, turns and end reasons; below them the errors."""
+    console = console or build_console()
     metrics = summary["metrics"]
     heading = f"{summary['environment']}, {summary['model']}: {summary['episodes']} episodes"
     table = Table()
@@ -191,12 +196,5 @@ def print_summary(summary: Mapping[str, Any], console: Console | None = None) ->
             table.add_row(reason, f"{metrics[f'end/{reason}']:.3f}")
     console.print(heading, markup=False, highlight=False, soft_wrap=True)
     console.print(table)
-    for words, count in summary["errors"].items():
-        console.print(f"{count} × {words}", markup=False, highlight=False)
-
-
-def errors_of(episodes: Sequence[Episode], most: int = 5) -> dict[str, int]:
-    """What went wrong in episodes that ended as `error` or `timeout`, and how often: the most frequent first."""
-    failed = (episode for episode in episodes if episode.end_reason in ("error", "timeout"))
-    words = Counter(str(e.info.get("error") or e.info.get("last_failure") or "out of time") for e in failed)
-    return dict(words.most_common(most))
+    for reason, count in summary["errors"].items():
+        console.print(f"{count} × {reason}", markup=False, highlight=False)

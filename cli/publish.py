@@ -1,47 +1,60 @@
-"""The command line's side of publishing: settings in, and what to do next out."""
+"""`viewbox publish`: writes an environment as a package, and says what to do with it next."""
 
 import shlex
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
-import yaml
+import typer
 
-from viewbox.errors import ConfigError
-from viewbox.publish.package import Published
+if TYPE_CHECKING:
+    from viewbox.publish.package import Published
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
-def settings_of(given: Iterable[str]) -> dict[str, Any]:
-    """The settings in `key=value`, the value read as YAML.
+@app.command("publish")
+def publish(
+    environment: Annotated[
+        str, typer.Argument(help="A registered name, package.module:Class, or path/to/module.py:Class.")
+    ],
+    out: Annotated[str, typer.Argument(help="Folder to write.")],
+    to: Annotated[str, typer.Option(help="Kind of target; dir: a folder.")] = "dir",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Setting of the environment as KEY=VALUE (YAML); may be repeated."),
+    ] = None,
+    id: Annotated[str | None, typer.Option(help="Name of the package. Default: viewbox-NAME.")] = None,
+    version: Annotated[str, typer.Option(help="Version of the package.")] = "0.1.0",
+    license: Annotated[str, typer.Option(help="License of the package (SPDX).")] = "Apache-2.0",
+    force: Annotated[bool, typer.Option(help="Replace a package that was written here before.")] = False,
+) -> None:
+    """Write an environment as a self-contained package for verifiers 0.4.
 
-    >>> settings_of(["split=test", "max_turns=3", "tools=[zoom, crop]"])
-    {'split': 'test', 'max_turns': 3, 'tools': ['zoom', 'crop']}
+    Example: `viewbox publish digits my-digits --set split=test`
     """
-    settings = {}
-    for one in given:
-        key, equals, value = one.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"--set {one!r}; allowed: key=value")
-        try:
-            settings[key.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"--set {one!r}: the value is not YAML: {error}") from error
-    return settings
+    from viewbox.configs.yaml_reader import parse_key_values
+    from viewbox.publish import publish as write_package
+
+    chosen = parse_key_values(settings or [], "--set")
+    package = write_package(
+        environment, out, to=to, settings=chosen, id=id, version=version, license=license, force=force
+    )
+    typer.echo(render_report(package))
 
 
-def report(written: Published) -> str:
-    """What was written, what was tried, and the commands that follow.
+def render_report(package: "Published") -> str:
+    """What was written, what was checked, and the commands that follow.
 
-    The folder is a full path in them: pip takes a bare word for the name of somebody's project and fetches that.
+    The commands name the folder by its full path: pip takes a bare word for a project on PyPI and downloads that.
     """
-    folder = shlex.quote(str(written.folder.resolve()))
-    wheel = f"{written.id.replace('-', '_')}-{written.version}-py3-none-any.whl"
+    folder = shlex.quote(str(package.folder.resolve()))
+    wheel = f"{package.id.replace('-', '_')}-{package.version}-py3-none-any.whl"
     return "\n".join(
         [
-            f"{written.folder}: {written.id} {written.version}, {written.files} files, {written.bytes / 1000:.0f} kB",
-            *(f"- {finding}" for finding in written.findings),
+            f"{package.folder}: {package.id} {package.version}, {package.files} files, {package.bytes / 1000:.0f} kB",
+            *(f"- {finding}" for finding in package.findings),
             "next:",
             f"  pip wheel --no-deps --wheel-dir {folder}/dist {folder}",
             f"  pip install {folder}/dist/{wheel}",
-            f"  vf-eval {written.id} --model MODEL --client.base-url URL --no-push --no-rich -n 3",
+            f"  vf-eval {package.id} --model MODEL --client.base-url URL --no-push --no-rich -n 3",
         ]
     )

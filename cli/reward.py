@@ -1,55 +1,107 @@
-"""`viewbox reward try`: a reward on one answer that is typed, or saved, and what every component says about it."""
+"""`viewbox reward`: tries a reward on one answer, and draws every reward.
+
+`viewbox reward try` takes an answer that is typed, or one of a saved episode, and prints what every component says.
+"""
 
 import json
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+import typer
 
-from viewbox.envs.parsing.strict_json import describe_duplicate
 from viewbox.errors import ConfigError
-from viewbox.records import Episode
-from viewbox.rewards.explain import ComponentScore, ExplainedScore, explain_score
-from viewbox.rollouts.scoring.data_policy import build_sharing_check
-from viewbox.rollouts.scoring.reward_source import find_reward
-from viewbox.rollouts.store.reader import load
+
+if TYPE_CHECKING:
+    from viewbox.records import Episode
+    from viewbox.rewards.explain import ComponentScore, ExplainedScore
 
 _ALLOWED = "allowed: a JSON object, or @file.json"
 _HEADINGS = ("component", "weight", "score", "gate", "why")
+app = typer.Typer(
+    name="reward",
+    help="Try a reward on one answer, or draw every reward.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+)
 
 
-def run(
-    reward: str, *, answer: str | None = None, reference: str | None = None, episode: str | None = None
-) -> ExplainedScore:
-    """The reward in a YAML file, or at an import path, on an answer and a reference.
+@app.command("try")
+def try_reward(
+    reward: Annotated[str, typer.Argument(help="Reward: a YAML file (also a run's), module:name or file.py:name.")],
+    answer: Annotated[str | None, typer.Option(help="Answer as a JSON object or @file.json; null: no answer.")] = None,
+    reference: Annotated[str | None, typer.Option(help="Reference of the task as a JSON object or @file.json.")] = None,
+    episode: Annotated[
+        str | None, typer.Option(help="RUN:NUMBER, a saved episode instead; its number in the folder, from 0.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Print what a reward gives on one answer: every component, and why.
 
-    Both are JSON objects, or `@file.json`; `null` is no answer. `episode` is RUN:NUMBER, a saved episode, counted
-    from 0; its answer and reference are those of the episode unless they are given as well. Raises `ConfigError` and
-    `StoreError`.
+    Example: `viewbox reward try reward.yaml --answer '{"label": "six"}' --reference '{"label": "seven"}'`
     """
+    trial = run_trial(reward, answer=answer, reference=reference, episode=episode)
+    if as_json:
+        typer.echo(json.dumps(trial.to_dict()))
+    else:
+        print_trial(trial)
+
+
+@app.command("sheet")
+def draw_sheet(out: Annotated[str, typer.Option(help="PNG file to write.")] = "rewards.png") -> None:
+    """Draw every reward on an example.
+
+    Example: `viewbox reward sheet --out rewards.png`
+    """
+    from viewbox.cli.docs.reward_sheet import draw
+    from viewbox.cli.tool_trial import save_picture
+
+    save_picture(draw(), out)
+    typer.echo(out)
+
+
+def run_trial(
+    reward: str, *, answer: str | None = None, reference: str | None = None, episode: str | None = None
+) -> "ExplainedScore":
+    """Tries a reward on an answer and a reference.
+
+    Args:
+        reward: a YAML file, module:name or file.py:name.
+        answer, reference: JSON objects, or `@file.json`; `null` is no answer.
+        episode: RUN:NUMBER, a saved episode, counted from 0. Its own answer and reference are used unless they are
+            given as well.
+
+    Raises:
+        ConfigError, StoreError: an argument is missing, cannot be read or is not allowed.
+    """
+    from viewbox.rewards.explain import explain_score
+    from viewbox.rollouts.scoring.reward_source import find_reward
+
     judge = find_reward(reward, Path("."), Path("."))
     if episode is not None:
-        played = _saved(episode, judge.reward)
+        saved = _load_episode(episode, judge.reward)
         if answer is not None:
-            played = replace(played, answer=_object("answer", answer))
+            saved = replace(saved, answer=_parse_object("answer", answer))
         if reference is not None:
-            played = replace(played, task=replace(played.task, reference=_given_reference(reference)))
-        return explain_score(judge.reward, played.answer, played.task.reference, played)
+            saved = replace(saved, task=replace(saved.task, reference=_parse_reference(reference)))
+        return explain_score(judge.reward, saved.answer, saved.task.reference, saved)
     if answer is None or reference is None:
-        missing = " and ".join(f"--{name}" for name, text in _both(answer, reference) if text is None)
+        both = {"answer": answer, "reference": reference}
+        missing = " and ".join(f"--{name}" for name, text in both.items() if text is None)
         raise ConfigError(f"{missing}: missing; allowed: --answer and --reference, or --episode RUN:NUMBER")
-    return explain_score(judge.reward, _object("answer", answer), _given_reference(reference))
+    return explain_score(judge.reward, _parse_object("answer", answer), _parse_reference(reference))
 
 
-def print_trial(trial: ExplainedScore) -> None:
-    """The components and the total: a table where a person looks on, lines where another program reads."""
-    lines = [_cells(row) for row in trial.components]
+def print_trial(trial: "ExplainedScore") -> None:
+    """Prints the components and the total: a table on a terminal, aligned columns for another program."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    lines = [_format_cells(row) for row in trial.components]
     console = Console(highlight=False, soft_wrap=True)
     if console.is_terminal:
         table = Table()
@@ -60,19 +112,19 @@ def print_trial(trial: ExplainedScore) -> None:
         console.print(table, soft_wrap=False)
     else:
         _print_lines([_HEADINGS, *lines])
-    total = "does not apply, since no component does" if trial.total is None else _number(trial.total)
+    total = "does not apply, since no component does" if trial.total is None else _format_number(trial.total)
     print(f"{trial.reward}: {total}")
     for problem in trial.problems:
         print(f"warning: {problem}; it counts 0", file=sys.stderr)
 
 
-def _cells(row: ComponentScore) -> tuple[str, ...]:
-    why = "".join(character if character.isprintable() else " " for character in row.why)  # others' words: one line
+def _format_cells(row: "ComponentScore") -> tuple[str, ...]:
+    why = "".join(character if character.isprintable() else " " for character in row.why)  # it may quote others
     name = "  " * row.name.count(".") + row.name
-    return name, f"{row.weight:g}", _number(row.score), "shut" if row.closed else "", why
+    return name, f"{row.weight:g}", _format_number(row.score), "shut" if row.closed else "", why
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
@@ -84,19 +136,15 @@ def _print_lines(lines: Iterable[tuple[str, ...]]) -> None:
         print("  ".join(cells).rstrip())
 
 
-def _both(answer: str | None, reference: str | None) -> tuple[tuple[str, str | None], ...]:
-    return ("answer", answer), ("reference", reference)
-
-
-def _given_reference(text: str) -> dict[str, Any]:
-    found = _object("reference", text)
-    if found is None:
+def _parse_reference(text: str) -> dict[str, Any]:
+    value = _parse_object("reference", text)
+    if value is None:
         raise ConfigError(f"--reference is null; {_ALLOWED}")
-    return found
+    return value
 
 
-def _object(option: str, text: str) -> dict[str, Any] | None:
-    """The JSON object of an option, or of the file it names; NaN and infinities are read, to be tried."""
+def _parse_object(option: str, text: str) -> dict[str, Any] | None:
+    """The JSON object of an option, or of the file it names; NaN and infinities are read, so that they can be tried."""
     place = f"--{option}"
     if text.startswith("@"):
         place = f"{place} {text}"
@@ -105,33 +153,33 @@ def _object(option: str, text: str) -> dict[str, Any] | None:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{place}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
     try:
-        found = json.loads(text, object_pairs_hook=_once)
+        value = json.loads(text, object_pairs_hook=_refuse_repeated_keys)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{place} is {text[:80]!r}: no JSON: {error}; {_ALLOWED}") from error
-    if found is not None and not isinstance(found, dict):
+        raise ConfigError(f"{place} is {text[:80]!r}: not JSON: {error}; {_ALLOWED}") from error
+    if value is not None and not isinstance(value, dict):
         raise ConfigError(f"{place} is {text[:80]!r}; {_ALLOWED}")
-    return found
+    return value
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object without repeated keys: a reply that repeats one is no answer, so this is a slip of the pen."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object without repeated keys: a model's reply that repeats one is not an answer, so neither is this."""
+    from viewbox.envs.parsing.strict_json import describe_duplicate
+
+    value = dict(pairs)
+    if len(value) != len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(describe_duplicate(next(name for name in names if names.count(name) > 1)))
-    return found
+    return value
 
 
-def _saved(given: str, reward: Any) -> Episode:
+def _load_episode(place: str, reward: Any) -> "Episode":
     """The episode RUN:NUMBER, if the reward may see it."""
-    run, colon, number = given.rpartition(":")
+    from viewbox.cli.saved_episode import load_episode
+    from viewbox.rollouts.scoring.data_policy import build_sharing_check
+
+    run, colon, number = place.rpartition(":")
     if not colon or not run or not number.isdecimal() or len(number) > 12:
-        raise ConfigError(f"--episode {given!r}: allowed: RUN:NUMBER, a folder of saved episodes and a number from 0")
-    episodes = load(run, errors="skip")
-    found = next(islice(episodes, int(number), None), None)
-    if found is None:
-        count = sum(1 for _ in load(run, errors="skip"))
-        allowed = f"allowed: 0 to {count - 1}" if count else "none can be tried"
-        raise ConfigError(f"--episode {given!r}: {run} holds {count} episodes that can be read; {allowed}")
-    build_sharing_check(reward, Path(run), episodes.folder)(found)
-    return found
+        raise ConfigError(f"--episode {place!r}: allowed: RUN:NUMBER, a folder of saved episodes and a number from 0")
+    episode, folder = load_episode(run, int(number))
+    build_sharing_check(reward, Path(run), folder)(episode)
+    return episode

@@ -1,261 +1,161 @@
-"""`viewbox rollout`: plays an environment's tasks against an endpoint or a local model, and keeps every episode.
-
-The command can be killed at any moment: what has ended is on disk, and the same command with the same `--out` plays
-what is missing. Nothing here imports torch unless the model is a local one.
-"""
+"""`viewbox rollout`: plays an environment's tasks against an endpoint or a local model, and stores every episode."""
 
 import asyncio
-import json
-import os
-import re
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
-from pathlib import Path
-from typing import Any
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Annotated, Any
 
-from viewbox.cli.progress import Watch, errors_of, print_summary
-from viewbox.configs import schema as configs
-from viewbox.configs.schema import Config, EnvSection
-from viewbox.configs.yaml_reader import Document
-from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.messages import ToolImages
+import typer
+from typer.core import TyperCommand
+
 from viewbox.errors import ConfigError
-from viewbox.exit_status import logged_in
-from viewbox.records import Task
-from viewbox.rollouts.endpoint import http
-from viewbox.rollouts.from_config import build_endpoint_settings, build_engine_settings, build_envs
-from viewbox.rollouts.generator import Generator
-from viewbox.rollouts.play import play_many
-from viewbox.rollouts.scoring.metrics import compute_episode_metrics
-from viewbox.rollouts.store import rollout_folder, run_folder
-from viewbox.rollouts.store.reader import load
-from viewbox.rollouts.store.writer import EpisodeWriter
 
-TIMEOUT = 600.0  # default seconds of an episode against an endpoint
-CONCURRENCY = 16  # episodes at once against an endpoint; a local model has `rollout.slots`
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from viewbox.cli.progress import Progress
+    from viewbox.rollouts.job import RolloutJob
+    from viewbox.rollouts.session import RolloutSession
+
 INTERRUPTED = 130
+# Options of version 0.1 and how their setting is written now.
+REMOVED = {
+    "--set": "env.KEY=VALUE",
+    "--top-p": "rollout.top_p=VALUE",
+    "--top-k": "rollout.top_k=VALUE",
+    "--min-p": "rollout.min_p=VALUE",
+    "--repetition-penalty": "rollout.repetition_penalty=VALUE",
+    "--stop": "rollout.stop='[TEXT, TEXT]'",
+    "--kv-bytes": "rollout.kv_cache_bytes=8GiB",
+    "--kv-cache-bytes": "rollout.kv_cache_bytes=8GiB",
+    "--time-limit": "rollout.timeout=SECONDS",
+    "--timeout": "rollout.timeout=SECONDS",
+    "--api-key-env": "endpoint.api_key_env=NAME",
+    "--tool-images": "endpoint.tool_images=tool",
+    "--native-tools": "endpoint.native_tools=true",
+    "--no-native-tools": "endpoint.native_tools=false",
+    "--extra": "endpoint.extra.KEY=VALUE",
+}
 
 
-@dataclass(frozen=True)
-class Options:
-    """What the command line says; None: what the config says, else the default."""
+class RolloutCommand(TyperCommand):
+    """Says how the setting of a removed option is written now."""
 
-    env: str | None = None
-    model: str | None = None
-    endpoint: str | None = None
-    config: str | None = None
-    held_out: bool = False
-    settings: Sequence[str] = ()
-    tasks: int = 100
-    group: int = 1
-    rollout: Mapping[str, Any] = field(default_factory=dict)  # keys of the section `rollout`
-    seed: int = 0
-    out: str | None = None
-    api_key_env: str = "OPENAI_API_KEY"
-    tool_images: ToolImages = "user"
-    native_tools: bool = True
-    extra: Sequence[str] = ()
-    retry_failed: bool = False
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for argument in args:
+            option = argument.partition("=")[0]
+            if option in REMOVED:
+                raise ConfigError(f"{option}: is not an option; write {REMOVED[option]}", key=option)
+        return super().parse_args(ctx, args)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Everything that is needed to play."""
-
-    config: Config
-    env: BaseMultiTurnEnv
-    tasks: Sequence[Task]
-    generator: Generator
-    concurrency: int
-    timeout: float | None
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
-def resolve(options: Options) -> Config:
-    """The config of the command: a config file's sections, and over them what the command line says."""
-    raw: dict[str, Any] = {}
-    if options.config is not None:
-        whole = configs.load(options.config).model_dump(mode="json", exclude_unset=True)
-        raw = {name: whole[name] for name in ("model", "env", "reward", "rollout") if name in whole}
-    env = raw.setdefault("env", {})
-    if options.env is not None and env.setdefault("name", options.env) != options.env:
-        raise ConfigError(f"--env {options.env}: the config's environment is {env['name']}; give one of the two")
-    held_out = env.pop("eval", {})
-    if options.held_out:
-        if not held_out:
-            raise ConfigError("--held-out: plays the tasks of `env.eval`; give a --config that has it")
-        env |= held_out
-    if options.model is not None:
-        raw["model"] = {"name": options.model}
-    raw.setdefault("rollout", {}).update(options.rollout)
-    for missing in [f"--{name}" for name in ("env", "model") if not raw.get(name, {}).get("name")]:
-        raise ConfigError(f"{missing}: is missing; give it, or a --config that names one")
-    document = Document("command line", raw)
-    for one in options.settings:
-        document.override(f"env.{one}")
-    return configs.parse(raw, document)
+@app.command("rollout", cls=RolloutCommand)
+def rollout(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Any other setting of the sections env, reward, rollout, model and endpoint, such as env.noise=3, "
+            "rollout.top_p=0.9, rollout.timeout=60 or endpoint.tool_images=tool.",
+            metavar="KEY.PATH=VALUE",
+            show_default=False,
+        ),
+    ] = None,
+    env: Annotated[str | None, typer.Option(help="Environment: a registered name, or package.module:Class.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model: its name at the endpoint, else a local folder or a hub name.")
+    ] = None,
+    endpoint: Annotated[
+        str | None, typer.Option(help="URL of an OpenAI-compatible server; images are sent there.")
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option(help="YAML config whose model, env, reward and rollout sections are used.")
+    ] = None,
+    held_out: Annotated[
+        bool, typer.Option("--held-out", help="Play the held-out tasks: apply env.eval of the config.")
+    ] = False,
+    tasks: Annotated[int, typer.Option(help="Number of tasks to play, from the first.")] = 100,
+    group: Annotated[int, typer.Option(help="Number of episodes per task.")] = 1,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(help="Number of episodes played at once. Default: 16 with an endpoint, else rollout.slots."),
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Sampling temperature. Default: the server's, or 1 for a local model.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Maximum tokens per reply. Default: the server's, or 512 for a local model.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Sampling seed; each episode derives its own from it.")] = 0,
+    out: Annotated[
+        str | None,
+        typer.Option(help="Output folder; an unfinished rollout there is resumed. Default: a new folder in runs/."),
+    ] = None,
+    retry_failed: Annotated[
+        bool,
+        typer.Option("--retry-failed", help="Play episodes again that ended as error, timeout or cancelled."),
+    ] = False,
+) -> None:
+    """Play an environment's tasks against an endpoint or a local model, and store every episode.
 
+    Example: `viewbox rollout --env digits --endpoint http://127.0.0.1:8000/v1 --model my-model env.noise=3`
 
-def prepare(options: Options) -> Plan:
-    """The environment, its tasks and the generator; raises `ConfigError` for what cannot be played."""
-    for name in ("tasks", "group"):
-        if getattr(options, name) < 1:
-            raise ConfigError(f"--{name} = {getattr(options, name)}; allowed: at least 1")
-    config = resolve(options)
-    return _with_endpoint(options, config) if options.endpoint is not None else _with_model(options, config)
+    The API key is read from the environment variable OPENAI_API_KEY, or from the one that endpoint.api_key_env names.
+    The command can be stopped at any moment: the same command with the same --out plays the missing episodes.
+    """
+    from viewbox.rollouts.job import RolloutOptions, build_job
+    from viewbox.rollouts.session import create_rollout_folder
 
-
-def _with_endpoint(options: Options, config: Config) -> Plan:
-    from viewbox.rollouts.endpoint.client import OpenAIGenerator
-
-    assert options.endpoint is not None
-    name = config.model.name
-    assert name is not None
-    url = http.build_completions_url(options.endpoint)
-    defaults = {"reply_format": "hermes"} | http.get_view_settings(name)
-    if options.native_tools:
-        defaults["reply_format"] = "native"
-    config, env = _environment(config, defaults)
-    if getattr(env, "restricted", False) and not http.is_loopback(url):
-        raise ConfigError(
-            f"{env.name}: its images are restricted and do not leave this machine; allowed: an --endpoint on localhost"
-        )
-    rollout = config.rollout
-    with configs.located(config):
-        settings = build_endpoint_settings(config)
-    key = os.environ.get(options.api_key_env)
-    generator = OpenAIGenerator(
-        url, name, api_key=key, tool_images=options.tool_images, extra=_extra(options), **settings
+    section = {"slots": concurrency, "temperature": temperature, "max_reply_tokens": max_tokens}
+    options = RolloutOptions(
+        env=env,
+        model=model,
+        endpoint=endpoint,
+        config=config,
+        held_out=held_out,
+        overrides=[
+            *(f"rollout.{name}={value}" for name, value in section.items() if value is not None),
+            *(overrides or ()),
+        ],
+        tasks=tasks,
+        group=group,
+        seed=seed,
     )
-    concurrency = rollout.slots if "slots" in rollout.model_fields_set else CONCURRENCY
-    return Plan(config, env, _tasks(env, options.tasks), generator, concurrency, rollout.timeout or TIMEOUT)
+    job = build_job(options)
+    raise typer.Exit(play_job(job, create_rollout_folder(job, out), retry_failed=retry_failed))
 
 
-def _with_model(options: Options, config: Config) -> Plan:
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    try:
-        from transformers.utils import logging as transformers_logging
+def play_job(job: "RolloutJob", folder: "Path", *, retry_failed: bool) -> int:
+    """Plays what is missing, shows how it goes and prints the figures; returns the exit status."""
+    from viewbox.cli.progress import Progress, print_summary
+    from viewbox.rollouts.session import open_session
 
-        from viewbox.rollouts.engine import loading
-        from viewbox.rollouts.engine.chat_tokens import ChatTokens
-        from viewbox.rollouts.engine.engine import HFGenerator
-    except ImportError as error:
-        raise ConfigError(f"a local model needs more packages ({error}): pip install 'viewbox[train]'") from error
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    model_config, processor = loading.load_processor(config.model)
-    config, env = _environment(config, loading.get_view_settings(model_config, processor))
-    tasks, rollout = _tasks(env, options.tasks), config.rollout
-    loading.set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
-    model = loading.load_model(config.model)
-    chat = ChatTokens(processor, model.config, model.generation_config)
-    generator = HFGenerator(model, chat, **build_engine_settings(config))
-    return Plan(config, env, tasks, generator, rollout.slots, rollout.timeout)
-
-
-def _environment(config: Config, defaults: dict[str, Any]) -> tuple[Config, BaseMultiTurnEnv]:
-    """The environment, and the config that names every setting it was made with."""
-    section = EnvSection.model_validate({"name": config.env.name, **defaults, **config.env.settings})
-    config = config.model_copy(update={"env": section})
-    with configs.located(config):
-        return config, build_envs(config, {})[0]
-
-
-def _tasks(env: BaseMultiTurnEnv, count: int) -> Sequence[Task]:
-    if isinstance(env.tasks, Sequence):
-        if count > len(env.tasks):
-            raise ConfigError(f"--tasks = {count}: {env.name} has {len(env.tasks)}")
-        return env.tasks[:count]
-    return list(islice(env.tasks, count))
-
-
-def _extra(options: Options) -> dict[str, Any]:
-    document = Document("--extra", {})
-    for one in options.extra:
-        document.override(one)
-    return document.values
-
-
-def run(options: Options, tell: Callable[[str], None] = print) -> int:
-    """Plays what is missing and prints the figures; returns the exit status (130: interrupted)."""
-    started = time.monotonic()
-    plan = prepare(options)
-    command = {
-        "endpoint": options.endpoint and http.build_completions_url(options.endpoint),
-        **{name: getattr(options, name) for name in ("tasks", "group", "seed", "tool_images", "native_tools")},
-        "extra": _extra(options),
-    }
-    folder = _folder(options, plan)
-    with run_folder.lock_folder(folder), logged_in(folder):
-        rollout_folder.start_rollout(folder, plan.config.model_dump(mode="json", exclude_unset=True), command)
-        again = rollout_folder.move_failed_episodes(folder) if options.retry_failed else 0
-        with EpisodeWriter(folder / rollout_folder.EPISODES) as writer:
-            tell(f"folder: {folder}" + (f" ({writer.count} episodes are there)" if writer.count else ""))
-            if again:
-                tell(f"{again} failed episodes are played again")
-            heading = f"{plan.env.name}, {plan.config.model.name}"
-            now = getattr(plan.generator, "now", None)
-            watch = Watch(total=options.tasks * options.group, heading=heading, now=now)
-            try:
-                asyncio.run(_play(options, plan, folder, writer, watch))
-            except KeyboardInterrupt:
-                tell(f"interrupted: {writer.count} of {watch.total} episodes are stored; go on with --out {folder}")
-                return INTERRUPTED
-        summary = summarize(folder, plan, time.monotonic() - started)
+    with open_session(job, folder, retry_failed=retry_failed) as session:
+        saved = session.writer.count
+        typer.echo(f"folder: {folder}" + (f" ({saved} episodes are stored already)" if saved else ""))
+        if session.retried:
+            typer.echo(f"{session.retried} failed episodes are played again")
+        heading = f"{job.env.name}, {job.config.model.name}"
+        progress = Progress(total=session.total, heading=heading, get_load=getattr(job.generator, "now", None))
+        try:
+            asyncio.run(_play_session(session, progress))
+        except KeyboardInterrupt:
+            saved = session.writer.count
+            typer.echo(f"interrupted: {saved} of {session.total} episodes are stored; resume with --out {folder}")
+            return INTERRUPTED
+        summary = session.write_summary()
     print_summary(summary)
     if summary["errors"]:
-        tell(f"to play failed episodes again: --out {folder} --retry-failed")
-    tell(f"figures: {folder / 'summary.json'}")
+        typer.echo(f"to play failed episodes again: --out {folder} --retry-failed")
+    typer.echo(f"figures: {folder / 'summary.json'}")
     return 0
 
 
-def _folder(options: Options, plan: Plan) -> Path:
-    if options.out is not None:
-        folder = Path(options.out)
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
-    model = (plan.config.model.name or "").rstrip("/").rpartition("/")[2]
-    return run_folder.create_folder(Path("runs"), re.sub(r"[^\w.-]+", "-", f"rollout-{plan.config.env.name}-{model}"))
-
-
-async def _play(options: Options, plan: Plan, folder: Path, writer: EpisodeWriter, watch: Watch) -> None:
-    there: set[tuple[int, int]] = set()
-    for episode in load(folder / rollout_folder.EPISODES):
-        there.add((episode.info["index"], episode.info["sample"]))
-        watch.saw(episode, earlier=True)
-    episodes = play_many(
-        plan.env,
-        plan.tasks,
-        plan.generator,
-        group=options.group,
-        concurrency=plan.concurrency,
-        timeout=plan.timeout,
-        seed=options.seed,
-        skip=there,
-    )
-    try:
-        with watch.shown():
+async def _play_session(session: "RolloutSession", progress: "Progress") -> None:
+    for episode in session.load_saved():
+        progress.add(episode, earlier=True)
+    with progress.show():
+        async with aclosing(session.play()) as episodes:
             async for episode in episodes:
-                writer.append(episode)
-                watch.saw(episode)
-    finally:
-        await episodes.aclose()  # type: ignore[attr-defined]
-        await plan.generator.close()
-
-
-def summarize(folder: Path, plan: Plan, seconds: float) -> dict[str, Any]:
-    """The figures of all episodes in the folder, which are also its summary.json."""
-    episodes = list(load(folder / rollout_folder.EPISODES))
-    usage = [episode.info.get("usage", {}) for episode in episodes]
-    summary = {
-        "environment": plan.env.name,
-        "model": plan.config.model.name,
-        "episodes": len(episodes),
-        "metrics": compute_episode_metrics(episodes, plan.env.reward),
-        "errors": errors_of(episodes),
-        "tokens": {name: sum(one.get(name, 0) for one in usage) for name in ("prompt_tokens", "completion_tokens")},
-        "seconds": seconds,
-    }
-    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
-    return summary
+                progress.add(episode)

@@ -1,62 +1,127 @@
-"""What `viewbox score` prints: a table where a person looks on, aligned columns where another program reads."""
+"""`viewbox score`: scores saved episodes; a table on a terminal, aligned columns for another program."""
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+import typer
 
-from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval
-from viewbox.rollouts.scoring.rescore import ScoreChange, ScoreReport
+if TYPE_CHECKING:
+    from rich.console import Console
 
-_NAMED = 5  # unreadable lines that are named
+    from viewbox.rollouts.scoring.bootstrap import Interval
+    from viewbox.rollouts.scoring.rescore import ScoreChange, ScoreReport
+
+_NAMED = 5  # unreadable lines that are listed
 _HEADINGS = ("episodes", "stored", "new", "change")
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
-def print_report(report: ScoreReport) -> None:
-    """The report in words."""
+@app.command("score")
+def score(
+    run: Annotated[str, typer.Argument(help="Run folder, or folder of saved episodes.")],
+    reward: Annotated[
+        str | None,
+        typer.Option(help="Reward: a YAML file, module:name or file.py:name. Default: the run's own."),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(help="Score only episodes with FIELD OP VALUE, such as end_reason=answered; may be repeated."),
+    ] = None,
+    group_by: Annotated[
+        str | None, typer.Option(help="Field; the reward is also printed for each of its values.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", "--out", help="Name of the new score column. Default: the reward's name.")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an earlier column of that name.")] = False,
+    write: Annotated[bool, typer.Option("--write/--no-write", help="Store the scores as a column.")] = True,
+    bootstrap: Annotated[
+        int, typer.Option(min=0, help="Number of bootstrap draws for the 95 % intervals; 0: no intervals.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Score saved episodes again, without the model.
+
+    The stored scores stay; the new ones become a column beside them.
+
+    Example: `viewbox score runs/quickstart-seed0 --reward strict.yaml --where 'info.step>=90'`
+    """
+    import json
+
+    from viewbox.rollouts.scoring.rescore import score_run
+
+    report = score_run(
+        run,
+        reward=reward,
+        where=where or (),
+        group_by=group_by,
+        name=name,
+        replace=replace,
+        write=write,
+        resamples=bootstrap,
+        seed=seed,
+    )
+    if as_json:
+        typer.echo(json.dumps(report.to_dict()))
+    else:
+        print_report(report)
+
+
+def print_report(report: "ScoreReport") -> None:
+    """Prints the report in words and tables."""
+    from rich.console import Console
+    from rich.markup import escape
+
     console = Console(highlight=False, soft_wrap=True)
-    console.print(f"{escape(report.run)}: {report.episodes} episodes of {report.tasks} tasks", *_where(report))
+    console.print(
+        f"{escape(report.run)}: {report.episodes} episodes of {report.tasks} tasks", *_describe_filters(report)
+    )
     rows = [("reward", report.total), *report.components.items()]
-    _print(console, [("", *_HEADINGS), *((name, *_cells(row)) for name, row in rows)])
+    _print_table(console, [("", *_HEADINGS), *((name, *_format_cells(row)) for name, row in rows)])
     if report.group_by is not None:
-        groups = [(group.value, *_cells(group.total)) for group in report.groups]
+        groups = [(group.value, *_format_cells(group.total)) for group in report.groups]
         console.print(f"\nreward by {escape(report.group_by)}")
-        _print(console, [(report.group_by, *_HEADINGS), *groups])
-    for line in _notes(report):
+        _print_table(console, [(report.group_by, *_HEADINGS), *groups])
+    for line in _list_notes(report):
         console.print(escape(line))
     console.print()
-    _print(console, [("", "value"), *_metrics(report)])
+    _print_table(console, [("", "value"), *_list_metrics(report)])
 
 
-def _where(report: ScoreReport) -> list[str]:
+def _describe_filters(report: "ScoreReport") -> list[str]:
+    from rich.markup import escape
+
     return [escape(f"where {' and '.join(report.where)}")] if report.where else []
 
 
-def _metrics(report: ScoreReport) -> Iterable[tuple[str, str]]:
-    """What the environment declares first; end reasons that did not occur are left out."""
+def _list_metrics(report: "ScoreReport") -> Iterable[tuple[str, str]]:
+    """The environment's own metrics first; end reasons that did not occur are left out."""
     for name in sorted(report.metrics, key=lambda name: not name.startswith("metrics/")):
         if report.metrics[name].mean or not name.startswith("end/"):
-            drawn = f" ({report.fewer[name]} draws)" if name in report.fewer else ""
-            yield name.removeprefix("metrics/"), report.metrics[name].format() + drawn
+            draws = f" ({report.fewer[name]} draws)" if name in report.fewer else ""
+            yield name.removeprefix("metrics/"), report.metrics[name].format() + draws
 
 
-def _cells(row: ScoreChange) -> tuple[str, ...]:
-    return str(row.episodes), _shown(row.stored), _shown(row.new), _shown(row.change, sign="+")
+def _format_cells(row: "ScoreChange") -> tuple[str, ...]:
+    return str(row.episodes), _format_interval(row.stored), _format_interval(row.new), _format_interval(row.change, "+")
 
 
-def _shown(interval: Interval | None, sign: str = "") -> str:
+def _format_interval(interval: "Interval | None", sign: str = "") -> str:
     return "-" if interval is None else interval.format(sign)
 
 
-def _print(console: Console, lines: Sequence[tuple[str, ...]]) -> None:
+def _print_table(console: "Console", lines: Sequence[tuple[str, ...]]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
     if console.is_terminal:
         table = Table()
         for i, heading in enumerate(lines[0]):
             table.add_column(escape(heading), justify="right" if i else "left")
         for line in lines[1:]:
             table.add_row(*map(escape, line))
-        console.print(table, soft_wrap=False)  # on a narrow terminal cells are folded, the frame stays
+        console.print(table, soft_wrap=False)  # a narrow terminal folds cells and keeps the frame
         return
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for first, *rest in lines:
@@ -64,7 +129,9 @@ def _print(console: Console, lines: Sequence[tuple[str, ...]]) -> None:
         print("  ".join(cells).rstrip())
 
 
-def _notes(report: ScoreReport) -> Iterable[str]:
+def _list_notes(report: "ScoreReport") -> Iterable[str]:
+    from viewbox.rollouts.scoring.bootstrap import CONFIDENCE
+
     if report.resamples:
         yield (
             f"in brackets: {100 * CONFIDENCE:.0f} % percentile intervals, {report.resamples} bootstrap draws over "

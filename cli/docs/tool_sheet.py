@@ -12,7 +12,7 @@ from typing import Any
 from PIL import Image, ImageDraw, ImageFont
 
 from viewbox.cli.docs import tools_page
-from viewbox.cli.tools import Call
+from viewbox.cli.tool_trial import Call
 from viewbox.envs.tools import Tool
 from viewbox.envs.tools.apply import apply_tools, open_view
 from viewbox.images.source import Source

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from viewbox.cli import app
+from viewbox.cli.app import COMMANDS
 from viewbox.envs.digits import Digits, viewer
 from viewbox.rollouts.store.writer import EpisodeWriter
 
@@ -29,7 +31,31 @@ def test_the_installed_command_lists_the_environments_with_their_first_line():
 
 def test_without_a_command_the_help_names_every_command(viewbox):
     said = viewbox()[1:]
-    assert all(name in "".join(said) for name in ("train", "envs", "picture"))
+    assert all(name in "".join(said) for name in COMMANDS)
+
+
+def test_the_help_is_fast_it_loads_neither_numpy_nor_torch():
+    code = "import sys\nfrom viewbox.cli import app\ntry: app.main()\nexcept SystemExit: pass\n"
+    code += "print({'numpy', 'torch', 'PIL', 'scipy', 'pydantic'} & set(sys.modules))"
+    line = [sys.executable, "-c", code, "--help"]
+    assert subprocess.run(line, capture_output=True, text=True, check=True).stdout.splitlines()[-1] == "set()"
+
+
+@pytest.mark.parametrize("command", [*COMMANDS[1:3], "reward try", "reward sheet", "tools", "tools try", *COMMANDS[5:]])
+def test_every_command_explains_itself_with_an_example(viewbox, command):
+    status, out, _ = viewbox(*command.split(), "--help")
+    assert status == 0
+    assert f"Example: viewbox {command}" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("command", COMMANDS[1:])
+def test_every_option_and_argument_is_explained_in_a_sentence(command):
+    found = app.LazyGroup().get_command(None, command)
+    for one in getattr(found, "commands", {command: found}).values():
+        for parameter in one.params:
+            text = parameter.help or ""
+            assert text[:1].isupper(), (command, parameter.name)
+            assert text.endswith("."), (command, parameter.name)
 
 
 def test_the_help_of_train_is_that_of_training(viewbox):
@@ -77,7 +103,7 @@ def test_picture_draws_a_saved_episode(viewbox, episodes, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["{folder}", "--number", "1"], "1 episodes used a tool and answered; episode 1 was asked for"),
+        (["{folder}", "--number", "1"], "holds 1 episodes that can be read; allowed: 0 to 0"),
         (["{folder}/nowhere"], "no episodes here"),
     ],
 )

@@ -6,7 +6,7 @@ import io
 import pytest
 from rich.console import Console
 
-from viewbox.cli.progress import Watch
+from viewbox.cli.progress import Progress
 from viewbox.records import Episode, Scores, Task, Turn
 from viewbox.rollouts.generator import Load
 
@@ -17,11 +17,11 @@ def episode(number=0, end="answered", **components):
     return Episode(Task(f"t{number}"), end_reason=end, scores=Scores(0.5, {"label": 1.0, **components}))
 
 
-def drawn(watch, seconds=10.0, width=80):
+def drawn(progress, seconds=10.0, width=80):
     """The table as text, line by line."""
     console = Console(width=width, file=io.StringIO(), record=True)
-    watch.console = console
-    console.print(watch.table(seconds))
+    progress.console = console
+    console.print(progress.render_table(seconds))
     return console.export_text().splitlines()
 
 
@@ -29,22 +29,22 @@ def terminal(width=80):
     return Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
 
 
-async def watched(watch, episodes):
-    """Shows the watch while episodes end: what had been written when the last one had."""
-    with watch.shown():
+async def watched(progress, episodes):
+    """Shows the progress while episodes end: what had been written when the last one had."""
+    with progress.show():
         await asyncio.sleep(0)
         for one in episodes:
-            watch.saw(one)
+            progress.add(one)
         await asyncio.sleep(0.6)
-        return watch.console.file.getvalue()
+        return progress.console.file.getvalue()
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_table_shows_speed_slots_reward_components_and_end_reasons(width):
-    watch = Watch(40, heading="digits, m", now=lambda: Load(48, slots=64, waiting=3, tokens=8120))
+    progress = Progress(40, heading="digits, m", get_load=lambda: Load(48, slots=64, waiting=3, tokens=8120))
     for number in range(9):
-        watch.saw(episode(number, "max_turns" if number == 0 else "answered", box=0.25))
-    lines = drawn(watch, width=width)
+        progress.add(episode(number, "max_turns" if number == 0 else "answered", box=0.25))
+    lines = drawn(progress, width=width)
     whole = "\n".join(lines)
     assert all(len(line) <= width for line in lines)
     assert lines[0].split() == ["digits,", "m", "0:10", "0:34", "left"]
@@ -55,62 +55,62 @@ def test_the_table_shows_speed_slots_reward_components_and_end_reasons(width):
 
 
 def test_the_bar_fills_as_episodes_end():
-    watch = Watch(4)
-    empty = drawn(watch)[1]
-    watch.saw(episode())
-    watch.saw(episode())
-    half = drawn(watch)[1]
+    progress = Progress(4)
+    empty = drawn(progress)[1]
+    progress.add(episode())
+    progress.add(episode())
+    half = drawn(progress)[1]
     assert empty.endswith("0/4")
     assert half.endswith("2/4")
     assert empty.count("━") < half.count("━") or "╸" in half or "╺" in half
 
 
 def test_a_component_with_a_long_name_keeps_its_number():
-    watch = Watch(4)
-    watch.saw(episode(**{LONG: 0.75}))
-    lines = drawn(watch, width=60)
+    progress = Progress(4)
+    progress.add(episode(**{LONG: 0.75}))
+    lines = drawn(progress, width=60)
     assert any("0.75 a_comp" in line and "…" in line for line in lines)
     assert all(len(line) <= 60 for line in lines)
 
 
 def test_a_component_is_the_mean_of_the_episodes_it_applies_to():
-    watch = Watch(4)
+    progress = Progress(4)
     for value in (None, 0.5, 1.0):
-        watch.saw(episode(box=value))
-    assert "0.75 box" in "\n".join(drawn(watch))
+        progress.add(episode(box=value))
+    assert "0.75 box" in "\n".join(drawn(progress))
 
 
 def test_a_generator_that_says_nothing_of_itself_is_watched_all_the_same():
-    watch = Watch(4)
-    watch.saw(episode())
-    assert watch.line(2.0) == "1/4  reward 0.50  tool rate 0.00  0.5 episodes/s  0:06 left  answered 1"
-    assert "slots" not in "\n".join(drawn(watch))
+    progress = Progress(4)
+    progress.add(episode())
+    assert progress.render_line(2.0) == "1/4  reward 0.50  tool rate 0.00  0.5 episodes/s  0:06 left  answered 1"
+    assert "slots" not in "\n".join(drawn(progress))
 
 
 def test_of_an_endpoint_the_requests_under_way_are_shown():
-    watch = Watch(4, now=lambda: Load(7))
-    assert "  0.0 episodes/s  7 requests" in watch.line(2.0)
-    assert "tokens/s" not in watch.line(2.0)
+    progress = Progress(4, get_load=lambda: Load(7))
+    assert "  0.0 episodes/s  7 requests" in progress.render_line(2.0)
+    assert "tokens/s" not in progress.render_line(2.0)
 
 
 def test_what_an_earlier_session_played_counts_for_the_means_but_not_for_the_speed():
-    watch = Watch(4)
-    watch.saw(episode(), earlier=True)
-    assert watch.line(2.0) == "1/4  reward 0.50  tool rate 0.00  0.0 episodes/s  answered 1"
+    progress = Progress(4)
+    progress.add(episode(), earlier=True)
+    assert progress.render_line(2.0) == "1/4  reward 0.50  tool rate 0.00  0.0 episodes/s  answered 1"
 
 
 def test_when_all_is_done_no_time_is_left_and_no_slot_is_named():
-    watch = Watch(1, now=lambda: Load(0, slots=8, tokens=10))
-    watch.saw(episode())
-    assert watch.line(2.0) == "1/1  reward 0.50  tool rate 0.00  0.5 episodes/s  5 tokens/s  answered 1"
+    progress = Progress(1, get_load=lambda: Load(0, slots=8, tokens=10))
+    progress.add(episode())
+    assert progress.render_line(2.0) == "1/1  reward 0.50  tool rate 0.00  0.5 episodes/s  5 tokens/s  answered 1"
 
 
 def test_a_terminal_shows_the_table_while_it_plays_and_keeps_one_line():
-    watch = Watch(2, terminal(), heading="digits, m")
-    during = asyncio.run(watched(watch, [episode(), episode(1)]))
+    progress = Progress(2, terminal(), heading="digits, m")
+    during = asyncio.run(watched(progress, [episode(), episode(1)]))
     assert "digits, m" in during
     assert "2 answered" in during
-    after = watch.console.file.getvalue()[len(during) :]
+    after = progress.console.file.getvalue()[len(during) :]
     kept = after.rpartition("\x1b[2K")[2]  # what stands after the last line of the table was wiped
     assert kept.strip().startswith("2/2  reward 0.50")
     assert kept.endswith("answered 2\n")
@@ -118,8 +118,8 @@ def test_a_terminal_shows_the_table_while_it_plays_and_keeps_one_line():
 
 def test_a_file_gets_plain_lines(monkeypatch):
     monkeypatch.setattr("viewbox.cli.progress.EVERY", 0.05)
-    watch = Watch(2, Console(file=io.StringIO(), width=120), now=lambda: Load(1, slots=2, tokens=5))
-    during = asyncio.run(watched(watch, [episode()]))
+    progress = Progress(2, Console(file=io.StringIO(), width=120), get_load=lambda: Load(1, slots=2, tokens=5))
+    during = asyncio.run(watched(progress, [episode()]))
     lines = during.splitlines()
     assert len(lines) > 3
     assert all(line.startswith("1/2  reward 0.50") and "1 of 2 slots" in line for line in lines)
@@ -127,21 +127,7 @@ def test_a_file_gets_plain_lines(monkeypatch):
 
 
 def test_the_first_error_is_told_while_the_table_stands():
-    watch = Watch(2, terminal())
+    progress = Progress(2, terminal())
     failed = Episode(Task("t7"), end_reason="error", turns=(Turn("user", "q"),), info={"error": "HTTP 400: full"})
-    during = asyncio.run(watched(watch, [failed]))
+    during = asyncio.run(watched(progress, [failed]))
     assert "first error, task t7: HTTP 400: full" in during
-
-
-def test_the_engine_says_how_many_slots_are_taken_and_how_many_wait(qwen3, play, strips):
-    generator, seen = qwen3.generator(slots=2), []
-
-    class Looking(type(strips)):
-        async def step(self, state, reply):
-            seen.append(generator.now())
-            return await super().step(state, reply)
-
-    episodes = play(Looking(max_turns=2, tools=("zoom",)), [strips.tasks[i] for i in range(4)], generator)
-    assert {(load.busy, load.slots) for load in seen} >= {(2, 2)}
-    assert max(load.waiting for load in seen) == 2
-    assert generator.now() == Load(0, slots=2, tokens=sum(sum(one.tokens.mask) for one in episodes))

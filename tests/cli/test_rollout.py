@@ -1,5 +1,6 @@
 """`viewbox rollout`: what it plays, what it leaves behind, and that nothing is lost however it ends."""
 
+import asyncio
 import json
 import os
 import random
@@ -19,11 +20,13 @@ from tests.support import servers
 from tests.support.servers import says, scripted, serving, status
 from viewbox import make
 from viewbox.cli import app as cli
-from viewbox.cli import rollout
+from viewbox.cli.rollout import REMOVED
 from viewbox.configs import schema
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ViewboxError
 from viewbox.rewards import build
+from viewbox.rollouts.job import RolloutOptions, build_job, load_config
+from viewbox.rollouts.session import create_rollout_folder, open_session
 from viewbox.rollouts.store.reader import load
 
 ENV = Digits()
@@ -77,7 +80,7 @@ def wait_for(happens, seconds=60):
 # ---------------------------------------------------------------------- what it leaves behind
 def test_tasks_times_group_are_played_saved_and_summed_up(viewbox, tmp_path):
     with serving(looks_then_answers) as server:
-        code, out, _ = viewbox(*at(server, "--tasks", 5, "--group", 2, "--set", "max_turns=3", "--max-tokens", 50))
+        code, out, _ = viewbox(*at(server, "--tasks", 5, "--group", 2, "env.max_turns=3", "--max-tokens", 50))
     folder = tmp_path / "runs" / "rollout-digits-m"
     assert code == 0
     assert places(folder) == {(i, k): 1 for i in range(5) for k in range(2)}
@@ -100,7 +103,7 @@ def test_the_folder_is_enough_to_score_its_episodes_again(viewbox, tmp_path):
     )
     with serving(looks_then_answers) as server:
         given = ("--config", reward, "--held-out", "--tasks", 4, "--out", "here", "--endpoint", server.url)
-        code, _, _ = viewbox(*given, "--model", "Qwen/Qwen2.5-VL-3B", "--set", "max_pixels=4096")
+        code, _, _ = viewbox(*given, "--model", "Qwen/Qwen2.5-VL-3B", "env.max_pixels=4096")
     assert code == 0
     saved = schema.load("here/config.yaml")
     expected = {"noise": 3, "split": "test", "max_pixels": 4096, "coordinates": "pixel", "pixel_multiple": 28}
@@ -115,14 +118,14 @@ def test_the_folder_is_enough_to_score_its_episodes_again(viewbox, tmp_path):
 
 def test_a_setting_of_coordinates_stands_over_what_the_models_name_says(viewbox):
     with serving(scripted(says(RIGHT))) as server:
-        viewbox(*at(server, "--tasks", 1, "--out", "o", "--model", "qwen2_5_vl-x", "--set", "coordinates=unit"))
+        viewbox(*at(server, "--tasks", 1, "--out", "o", "--model", "qwen2_5_vl-x", "env.coordinates=unit"))
     assert schema.load("o/config.yaml").env.settings["coordinates"] == "unit"
 
 
 def test_how_tokens_are_drawn_reaches_the_endpoint_as_far_as_it_is_given(viewbox, tmp_path):
     file = tmp_path / "run.yaml"
     file.write_text("model: {name: m}\nenv: {name: digits}\nrollout: {min_p: 0.1, top_k: 3, stop: [a]}\n")
-    given = ("--config", file, "--tasks", 1, "--top-p", 0.9, "--top-k", 7, "--stop", "b", "--stop", "c")
+    given = ("--config", file, "--tasks", 1, "rollout.top_p=0.9", "rollout.top_k=7", "rollout.stop=[b, c]")
     with serving(scripted(says(RIGHT))) as server:
         assert viewbox(*given, "--endpoint", server.url, "--out", "o")[0] == 0
     (body,) = server.bodies
@@ -133,14 +136,14 @@ def test_how_tokens_are_drawn_reaches_the_endpoint_as_far_as_it_is_given(viewbox
 
 def test_an_extra_field_of_a_request_stands_over_an_option(viewbox):
     with serving(scripted(says(RIGHT))) as server:
-        assert viewbox(*at(server, "--tasks", 1, "--top-k", 7, "--extra", "top_k=-1"))[0] == 0
+        assert viewbox(*at(server, "--tasks", 1, "rollout.top_k=7", "endpoint.extra.top_k=-1"))[0] == 0
     assert server.bodies[0]["top_k"] == -1
 
 
 def test_without_native_tools_and_with_extra_fields(viewbox):
     with serving(scripted(says(RIGHT))) as server:
-        more = ("--no-native-tools", "--extra", "top_k=5", "--extra", "seed=null", "--extra", "a.b=1e-3")
-        assert viewbox(*at(server, "--tasks", 1, *more))[0] == 0
+        extra = [f"endpoint.extra.{field}" for field in ("top_k=5", "seed=null", "a.b=1e-3")]
+        assert viewbox(*at(server, "--tasks", 1, "endpoint.native_tools=false", *extra))[0] == 0
     (body,) = server.bodies
     assert body.keys() == {"model", "messages", "top_k", "a"}
     assert (body["top_k"], body["a"]) == (5, {"b": 0.001})
@@ -150,8 +153,8 @@ def test_without_native_tools_and_with_extra_fields(viewbox):
 @pytest.mark.parametrize(
     ("model", "given", "taught", "words"),
     [
-        ("google/gemma-3-4b-it", ("--no-native-tools",), "json", '{"tool": <function-name>'),
-        ("google/gemma-3-4b-it", ("--no-native-tools", "--set", "reply_format=fenced"), "fenced", "```tool"),
+        ("google/gemma-3-4b-it", ("endpoint.native_tools=false",), "json", '{"tool": <function-name>'),
+        ("google/gemma-3-4b-it", ("endpoint.native_tools=false", "env.reply_format=fenced"), "fenced", "```tool"),
         ("google/gemma-3-4b-it", (), "native", None),
     ],
 )
@@ -168,7 +171,7 @@ def test_how_tools_are_taught_is_the_option_then_the_setting_then_the_models_def
 
 def test_the_thinking_tags_of_a_served_model_are_a_setting_of_its_run(viewbox):
     said = says(RIGHT + '◁think▷Or {"label": "one", "bbox": [0, 0, 9, 9]}?◁/think▷')  # else the last object counts
-    kimi = ("--model", "moonshotai/Kimi-VL-A3B-Thinking", "--set", "coordinates=per_mille")
+    kimi = ("--model", "moonshotai/Kimi-VL-A3B-Thinking", "env.coordinates=per_mille")
     with serving(scripted(said)) as server:
         assert viewbox(*at(server, "--tasks", 1, "--out", "o", *kimi))[0] == 0
     (episode,) = load("o/episodes")
@@ -194,8 +197,11 @@ def test_against_an_endpoint_no_torch_is_loaded(tmp_path):
     with serving(scripted(says(RIGHT))) as server:
         code = f"""
 import sys
-from viewbox.cli.rollout import Options, run
-run(Options(env="digits", endpoint={server.url!r}, model="m", tasks=2))
+from viewbox.cli.rollout import play_job
+from viewbox.rollouts.job import RolloutOptions, build_job
+from viewbox.rollouts.session import create_rollout_folder
+job = build_job(RolloutOptions(env="digits", endpoint={server.url!r}, model="m", tasks=2))
+play_job(job, create_rollout_folder(job), retry_failed=False)
 print(sorted({{"torch", "transformers"}} & set(sys.modules)))
 """
         line = [sys.executable, "-c", code]
@@ -205,7 +211,7 @@ print(sorted({{"torch", "transformers"}} & set(sys.modules)))
 
 def test_a_local_model_plays_without_an_endpoint(viewbox):
     given = ("--env", "digits", "--model", "package:tiny_viewer", "--tasks", 6, "--out", "o", "--max-tokens", 40)
-    code, out, _ = viewbox(*given, "--set", "places=4", "--set", "margin=0.25", "--set", "max_turns=3")
+    code, out, _ = viewbox(*given, "env.places=4", "env.margin=0.25", "env.max_turns=3")
     assert code == 0
     episodes = list(load("o/episodes", tokens=True))
     assert len(episodes) == 6
@@ -216,8 +222,8 @@ def test_a_local_model_plays_without_an_endpoint(viewbox):
 
 def test_the_likeliest_token_alone_is_what_a_local_model_says_at_temperature_0(viewbox):
     given = ("--env", "digits", "--model", "package:tiny_viewer", "--tasks", 3, "--max-tokens", 20)
-    one = ("--set", "places=4", "--set", "margin=0.25", "--set", "max_turns=2")
-    assert viewbox(*given, *one, "--top-k", 1, "--kv-cache-bytes", "64MB", "--out", "filtered")[0] == 0
+    one = ("env.places=4", "env.margin=0.25", "env.max_turns=2")
+    assert viewbox(*given, *one, "rollout.top_k=1", "rollout.kv_cache_bytes=64MB", "--out", "filtered")[0] == 0
     assert viewbox(*given, *one, "--temperature", 0, "--out", "greedy")[0] == 0
     said = [
         {e.info["index"]: e.tokens.completion_ids for e in load(f"{folder}/episodes", tokens=True)}
@@ -241,12 +247,12 @@ def test_the_same_command_plays_only_what_is_missing(viewbox):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("--set", "noise=1"), "env.noise = None, given is 1"),
+        (("env.noise=1",), "env.noise = None, given is 1"),
         (("--seed", 1), "command.seed = 0, given is 1"),
         (("--group", 2), "command.group = 1, given is 2"),
         (("--model", "n"), "model.name = 'm', given is 'n'"),
         (("--temperature", 0.5), "rollout.temperature = None, given is 0.5"),
-        (("--tool-images", "tool"), "command.tool_images = 'user', given is 'tool'"),
+        (("endpoint.tool_images=tool",), "command.tool_images = 'user', given is 'tool'"),
     ],
 )
 def test_a_folder_is_not_gone_on_with_under_other_settings(viewbox, more, words):
@@ -336,7 +342,7 @@ def test_ctrl_c_keeps_what_has_ended_and_says_how_to_go_on(tmp_path):
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"interrupted: 20 of 50 episodes are stored; go on with --out {folder}" in said
+    assert f"interrupted: 20 of 50 episodes are stored; resume with --out {folder}" in said
     assert sum(places(folder).values()) == 20
 
 
@@ -374,7 +380,7 @@ def test_against_a_server_that_does_everything_wrong_every_episode_is_stored_wit
     ]
     began = time.monotonic()
     with serving(lambda body, n: wrong[(n * 5) % len(wrong)]) as server:
-        code, out, _ = viewbox(*at(server, "--tasks", 30, "--out", "o", "--timeout", 4))
+        code, out, _ = viewbox(*at(server, "--tasks", 30, "--out", "o", "rollout.timeout=4"))
     assert code == 0
     assert time.monotonic() - began < 120
     assert places(Path("o")) == {(i, 0): 1 for i in range(30)}
@@ -419,19 +425,27 @@ def test_restricted_images_leave_for_this_machine_only(viewbox, monkeypatch, tmp
         (("--model", "m", "--endpoint", "http://127.0.0.1:1"), "--env: is missing"),
         (("--env", "digit", "--model", "m", "--endpoint", "http://127.0.0.1:1"), "did you mean 'digits'?"),
         (("--env", "digits", "--model", "m", "--endpoint", "127.0.0.1:1"), "allowed is http(s)://host"),
-        (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--set", "noies=1"), "'noies'"),
-        (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--set", "noise"), "key.path=value"),
+        (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "env.noies=1"), "'noies'"),
+        (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "env.noise"), "key.path=value"),
         (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--tasks", 0), "--tasks = 0"),
         (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--tasks", 10**6), "has 100000"),
-        (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--timeout", 0), "rollout.timeout"),
+        (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "rollout.timeout=0"), "rollout.timeout"),
         (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--held-out"), "env.eval"),
         (
-            ("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--kv-cache-bytes", "2GB"),
-            "command line: rollout.kv_cache_bytes = 2000000000: applies to a local model only;",
+            ("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "rollout.kv_cache_bytes=2GB"),
+            "override 'rollout.kv_cache_bytes=2GB': rollout.kv_cache_bytes = 2000000000: applies to a local",
         ),
-        (("--env", "digits", "--model", "m", "--kv-cache-bytes", "much"), "text such as 2GiB or 500MB"),
-        (("--env", "digits", "--model", "m", "--top-p", 1.5), "command line: rollout.top_p = 1.5: allowed: a number"),
-        (("--env", "digits", "--model", "m", "--stop", ""), "rollout.stop.0 = ''"),
+        (("--env", "digits", "--model", "m", "rollout.kv_cache_bytes=much"), "text such as 2GiB or 500MB"),
+        (
+            ("--env", "digits", "--model", "m", "rollout.top_p=1.5"),
+            "override 'rollout.top_p=1.5': rollout.top_p = 1.5: ",
+        ),
+        (("--env", "digits", "--model", "m", "rollout.stop=['']"), "rollout.stop.0 = ''"),
+        (("--env", "digits", "--model", "m", "noise=1"), "unknown section 'noise'"),
+        (("--env", "digits", "--model", "m", "train.seed=1"), "allowed: endpoint, env, model, reward, rollout"),
+        (("--env", "digits", "--model", "m", "endpoint.tool_image=tool"), "did you mean 'tool_images'?"),
+        (("--env", "digits", "--model", "m", "endpoint.native_tools=1"), "endpoint.native_tools = 1: allowed: true"),
+        (("--env", "digits", "--model", "m", "endpoint=x"), "endpoint = 'x': allowed: a mapping"),
         (("--env", "other", "--model", "m", "--config", "quickstart"), "the config's environment is digits"),
         (("--env", "digits", "--model", "/no/such/folder"), "/no/such/folder"),
     ],
@@ -446,9 +460,39 @@ def test_what_is_given_wrong_is_said_in_one_message(viewbox, tmp_path, given, wo
 
 def test_an_environment_with_fewer_tasks_than_asked_says_how_many(viewbox):
     with pytest.raises(ViewboxError, match="--tasks = 9: digits has 5"):
-        rollout.prepare(
-            rollout.Options(env="digits", model="m", endpoint="http://[::1]", tasks=9, settings=["num_tasks=5"])
+        build_job(
+            RolloutOptions(env="digits", model="m", endpoint="http://[::1]", tasks=9, overrides=["env.num_tasks=5"])
         )
+
+
+@pytest.mark.parametrize(("option", "setting"), REMOVED.items())
+def test_an_option_that_became_a_setting_names_it(viewbox, option, setting):
+    code, _, err = viewbox("--env", "digits", "--model", "m", option, "1")
+    assert code == 2
+    assert err == f"error: {option}: is not an option; write {setting}\n"
+
+
+@pytest.mark.parametrize("setting", set(REMOVED.values()) - {"env.KEY=VALUE"})
+def test_the_settings_that_removed_options_name_exist(setting):
+    values = {"VALUE": "0.5", "SECONDS": "5", "NAME": "KEY", "'[TEXT, TEXT]'": "[a, b]"}
+    for placeholder, value in values.items():
+        setting = setting.replace("top_k=VALUE", "top_k=5").replace(placeholder, value)
+    load_config(RolloutOptions(env="digits", model="m", overrides=[setting]))
+
+
+def test_a_job_is_played_from_python_and_goes_on_where_it_stopped(tmp_path):
+    def open_job(server, tasks):
+        return build_job(RolloutOptions(env="digits", endpoint=server.url, model="m", tasks=tasks))
+
+    async def play(session):
+        return [episode.info["index"] async for episode in session.play()]
+
+    with serving(scripted(says(RIGHT))) as server:
+        for tasks, missing in ((2, [0, 1]), (3, [2])):
+            job = open_job(server, tasks)
+            with open_session(job, create_rollout_folder(job, tmp_path / "o")) as session:
+                assert sorted(asyncio.run(play(session))) == missing
+                assert session.write_summary()["episodes"] == tasks
 
 
 # ---------------------------------------------------------------------- a real server
@@ -491,7 +535,7 @@ def test_the_shipped_model_behind_transformers_serve_plays(viewbox, transformers
 
     model = resolve_model_path("package:tiny_viewer")
     given = ("--endpoint", transformers_serve, "--model", model, "--config", "quickstart")
-    code, out, err = viewbox(*given, "--held-out", "--tasks", 6, "--out", "o", "--tool-images", how)
+    code, out, err = viewbox(*given, "--held-out", "--tasks", 6, "--out", "o", f"endpoint.tool_images={how}")
     assert code == 0, out + err
     episodes = list(load("o/episodes"))
     assert places(Path("o")) == {(i, 0): 1 for i in range(6)}

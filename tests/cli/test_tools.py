@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from viewbox.cli import tools as trial
+from viewbox.cli import tool_trial as trial
 from viewbox.cli.docs import tools_page
 from viewbox.envs import tools
 from viewbox.errors import ConfigError

@@ -51,12 +51,10 @@ def test_the_analysts_reward_scores_them(saved, monkeypatch, capsys):
 
 @pytest.mark.parametrize("line", re.findall(r"^viewbox (\w+) ([^#\n]*)", README.replace("\\\n", " "), re.M))
 def test_every_option_the_readme_uses_exists(line):
-    from typer.main import get_command
-
-    from viewbox.cli.app import app
+    from viewbox.cli.app import LazyGroup
 
     name, rest = line
-    command = get_command(app).commands[name]
+    command = LazyGroup().get_command(None, name)
     while hasattr(command, "commands"):  # `viewbox reward try …`
         name, _, rest = rest.partition(" ")
         command = command.commands[name]

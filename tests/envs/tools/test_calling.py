@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from viewbox.cli import tools as trial
+from viewbox.cli import tool_trial as trial
 from viewbox.cli.docs.tools_page import listing
 from viewbox.envs import tools
 from viewbox.envs.tools import (

@@ -16,6 +16,7 @@ from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
 from viewbox.rollouts.engine.kv_cache import compute_bytes_per_token
 from viewbox.rollouts.engine.model_runner import use_eval_mode
+from viewbox.rollouts.generator import Load
 from viewbox.rollouts.scripted import Forced
 from viewbox.training.grpo.batch import build_model_inputs, collate
 
@@ -323,3 +324,17 @@ def test_a_tool_that_hangs_holds_the_others_up_no_longer_than_the_engines_patien
         ended.append(episode.info["index"])
         assert episode.end_reason == "max_turns"
     assert sorted(ended) == [0, 1, 2]
+
+
+def test_the_engine_says_how_many_slots_are_taken_and_how_many_wait(qwen3, play, strips):
+    generator, seen = qwen3.generator(slots=2), []
+
+    class Looking(type(strips)):
+        async def step(self, state, reply):
+            seen.append(generator.now())
+            return await super().step(state, reply)
+
+    episodes = play(Looking(max_turns=2, tools=("zoom",)), [strips.tasks[i] for i in range(4)], generator)
+    assert {(load.busy, load.slots) for load in seen} >= {(2, 2)}
+    assert max(load.waiting for load in seen) == 2
+    assert generator.now() == Load(0, slots=2, tokens=sum(sum(one.tokens.mask) for one in episodes))

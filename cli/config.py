@@ -1,0 +1,16 @@
+"""`viewbox config`: prints docs/configuration.md."""
+
+import typer
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+@app.command("config")
+def config() -> None:
+    """Print every section, key, type and default of a YAML config.
+
+    Example: `viewbox config | less`
+    """
+    from viewbox.cli.docs.config_page import page
+
+    typer.echo(page(), nl=False)

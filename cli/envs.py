@@ -1,0 +1,19 @@
+"""`viewbox envs`: the registered environments."""
+
+import typer
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+@app.command("envs")
+def envs() -> None:
+    """List the registered environments, each with the first line of its docstring.
+
+    Example: `viewbox envs`
+    """
+    from viewbox import make
+    from viewbox.envs import ENVIRONMENTS
+
+    for name in sorted(ENVIRONMENTS):
+        summary = (type(make(name)).__doc__ or "").strip().splitlines()[0]
+        typer.echo(f"{name}: {summary}")

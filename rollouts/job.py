@@ -1,0 +1,229 @@
+"""What `viewbox rollout` plays: the environment, its tasks and the generator, built from a config and overrides.
+
+    job = build_job(RolloutOptions(env="digits", model="package:tiny_viewer", tasks=5))
+
+`viewbox.rollouts.session` plays a job into a folder. Nothing here imports torch unless the model is a local one.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from viewbox.configs import schema as configs
+from viewbox.configs.schema import Config, EnvSection, Section
+from viewbox.configs.validation import describe_errors
+from viewbox.configs.yaml_reader import Document
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.messages import ToolImages
+from viewbox.errors import ConfigError, describe_unknown
+from viewbox.records import Task
+from viewbox.rollouts.endpoint import http
+from viewbox.rollouts.from_config import build_endpoint_settings, build_engine_settings, build_envs
+from viewbox.rollouts.generator import Generator
+
+TIMEOUT = 600.0  # default seconds of an episode against an endpoint
+CONCURRENCY = 16  # default episodes at once against an endpoint; a local model has `rollout.slots`
+SECTIONS = ("model", "env", "reward", "rollout", "endpoint")  # of an override
+
+
+class EndpointSettings(Section):
+    """How a server is asked; written as overrides, such as `endpoint.tool_images=tool`."""
+
+    api_key_env: str = Field(default="OPENAI_API_KEY", description="environment variable that holds the API key")
+    tool_images: ToolImages = Field(default="user", description="role of the message that holds a tool's image")
+    native_tools: bool = Field(default=True, strict=True, description="send tools as `tools`; false: in the prompt")
+    extra: dict[str, Any] = Field(default_factory=dict, description="more fields of every request; null removes one")
+
+
+@dataclass(frozen=True)
+class RolloutOptions:
+    """What to play.
+
+    Args:
+        env: a registered environment, or `package.module:Class`; default: the config's.
+        model: the model's name at the endpoint, else a folder, hub name or `package:tiny_viewer`; default: as above.
+        endpoint: URL of an OpenAI-compatible server; None plays a local model.
+        config: a run's YAML, of which `model`, `env`, `reward` and `rollout` are used.
+        held_out: apply the settings in `env.eval` of the config.
+        overrides: `section.key=value`, applied last; see `SECTIONS`.
+        tasks: number of tasks, from the first.
+        group: episodes per task.
+        seed: sampling seed; each episode derives its own from it.
+    """
+
+    env: str | None = None
+    model: str | None = None
+    endpoint: str | None = None
+    config: str | None = None
+    held_out: bool = False
+    overrides: Sequence[str] = ()
+    tasks: int = 100
+    group: int = 1
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class RolloutJob:
+    """Everything that is needed to play.
+
+    `config` names every setting the environment was made with; `timeout` is in seconds per episode; `record` is what
+    the folder keeps of the command (see `store/rollout_folder.py`).
+    """
+
+    config: Config
+    env: BaseMultiTurnEnv
+    tasks: Sequence[Task]
+    generator: Generator
+    concurrency: int
+    timeout: float | None
+    group: int = 1
+    seed: int = 0
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+
+def build_job(options: RolloutOptions) -> RolloutJob:
+    """The job for these options; raises `ConfigError` if it cannot be played."""
+    for name in ("tasks", "group"):
+        if getattr(options, name) < 1:
+            raise ConfigError(f"--{name} = {getattr(options, name)}; allowed: at least 1", key=name)
+    config, endpoint = load_config(options)
+    if options.endpoint is None:
+        return _build_local_job(options, config, endpoint)
+    return _build_endpoint_job(options, config, endpoint, options.endpoint)
+
+
+def load_config(options: RolloutOptions) -> tuple[Config, EndpointSettings]:
+    """The sections of the config file, changed by the options and then by the overrides."""
+    raw: dict[str, Any] = {}
+    if options.config is not None:
+        whole = configs.load(options.config).model_dump(mode="json", exclude_unset=True)
+        raw = {name: whole[name] for name in ("model", "env", "reward", "rollout") if name in whole}
+    env = raw.setdefault("env", {})
+    if options.env is not None and env.setdefault("name", options.env) != options.env:
+        raise ConfigError(f"--env {options.env}: the config's environment is {env['name']}; give one of the two")
+    held_out = env.pop("eval", {})
+    if options.held_out:
+        if not held_out:
+            raise ConfigError("--held-out: plays the tasks of `env.eval`; give a --config that has it")
+        env |= held_out
+    if options.model is not None:
+        raw["model"] = {"name": options.model}
+    document = Document("command line", raw)
+    for override in options.overrides:
+        document.override(override)
+    for section in raw.keys() - set(SECTIONS):
+        raise ConfigError(
+            f"{document.where(section)}: {describe_unknown('section', section, SECTIONS)}; "
+            "a setting of the environment is written env.KEY=VALUE"
+        )
+    for name in ("env", "model"):
+        section = raw.get(name) or {}
+        if isinstance(section, Mapping) and not section.get("name"):
+            raise ConfigError(f"--{name}: is missing; give it, or a --config that names one")
+    endpoint = _parse_endpoint_settings(raw.pop("endpoint", {}), document)
+    return configs.parse(raw, document), endpoint
+
+
+def _parse_endpoint_settings(values: Any, document: Document) -> EndpointSettings:
+    try:
+        return EndpointSettings.model_validate(values)
+    except ValidationError as error:
+        problem = describe_errors(error, EndpointSettings, values)[0]
+        problem = problem._replace(key=f"endpoint.{problem.key}".rstrip("."))
+        raise ConfigError(f"{document.where(problem.key)}: {problem}", key=problem.key, given=problem.given) from error
+
+
+def _build_endpoint_job(options: RolloutOptions, config: Config, endpoint: EndpointSettings, server: str) -> RolloutJob:
+    from viewbox.rollouts.endpoint.client import OpenAIGenerator
+
+    name = config.model.name
+    assert name is not None
+    url = http.build_completions_url(server)
+    defaults = {"reply_format": "hermes"} | http.get_view_settings(name)
+    if endpoint.native_tools:
+        defaults["reply_format"] = "native"
+    config, env = _build_env(config, defaults)
+    if getattr(env, "restricted", False) and not http.is_loopback(url):
+        raise ConfigError(
+            f"{env.name}: its images are restricted and do not leave this machine; allowed: an --endpoint on localhost"
+        )
+    rollout = config.rollout
+    with configs.located(config):
+        settings = build_endpoint_settings(config)
+    generator = OpenAIGenerator(
+        url,
+        name,
+        api_key=os.environ.get(endpoint.api_key_env),
+        tool_images=endpoint.tool_images,
+        extra=endpoint.extra,
+        **settings,
+    )
+    return RolloutJob(
+        config,
+        env,
+        _select_tasks(env, options.tasks),
+        generator,
+        rollout.slots if "slots" in rollout.model_fields_set else CONCURRENCY,
+        rollout.timeout or TIMEOUT,
+        options.group,
+        options.seed,
+        _describe_command(options, endpoint, url),
+    )
+
+
+def _build_local_job(options: RolloutOptions, config: Config, endpoint: EndpointSettings) -> RolloutJob:
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        from transformers.utils import logging as transformers_logging
+
+        from viewbox.rollouts.engine import loading
+        from viewbox.rollouts.engine.chat_tokens import ChatTokens
+        from viewbox.rollouts.engine.engine import HFGenerator
+    except ImportError as error:
+        raise ConfigError(f"a local model needs more packages ({error}): pip install 'viewbox[train]'") from error
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    model_config, processor = loading.load_processor(config.model)
+    config, env = _build_env(config, loading.get_view_settings(model_config, processor))
+    tasks, rollout = _select_tasks(env, options.tasks), config.rollout
+    loading.set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
+    model = loading.load_model(config.model)
+    chat = ChatTokens(processor, model.config, model.generation_config)
+    generator = HFGenerator(model, chat, **build_engine_settings(config))
+    record = _describe_command(options, endpoint, None)
+    return RolloutJob(
+        config, env, tasks, generator, rollout.slots, rollout.timeout, options.group, options.seed, record
+    )
+
+
+def _build_env(config: Config, defaults: Mapping[str, Any]) -> tuple[Config, BaseMultiTurnEnv]:
+    """The environment, and the config that names every setting it was made with."""
+    section = EnvSection.model_validate({"name": config.env.name, **defaults, **config.env.settings})
+    config = config.model_copy(update={"env": section})
+    with configs.located(config):
+        return config, build_envs(config, {})[0]
+
+
+def _select_tasks(env: BaseMultiTurnEnv, count: int) -> Sequence[Task]:
+    if isinstance(env.tasks, Sequence):
+        if count > len(env.tasks):
+            raise ConfigError(f"--tasks = {count}: {env.name} has {len(env.tasks)}", key="tasks", given=count)
+        return env.tasks[:count]
+    return list(islice(env.tasks, count))
+
+
+def _describe_command(options: RolloutOptions, endpoint: EndpointSettings, url: str | None) -> dict[str, Any]:
+    """What a folder keeps of the command; a resumed one must be given the same (see `store/rollout_folder.py`)."""
+    return {
+        "endpoint": url,
+        "tasks": options.tasks,
+        "group": options.group,
+        "seed": options.seed,
+        "tool_images": endpoint.tool_images,
+        "native_tools": endpoint.native_tools,
+        "extra": endpoint.extra,
+    }

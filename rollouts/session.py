@@ -1,0 +1,122 @@
+"""Plays a job into a folder: every episode is stored as it ends, and a later session plays what is missing.
+
+    with open_session(job, create_rollout_folder(job)) as session:
+        async for episode in session.play():
+            print(episode.scores)
+        session.write_summary()
+
+The process can be killed at any moment: episodes that have ended are on disk.
+"""
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from viewbox.exit_status import logged_in
+from viewbox.records import Episode
+from viewbox.rollouts.job import RolloutJob
+from viewbox.rollouts.play import play_many
+from viewbox.rollouts.scoring.metrics import compute_episode_metrics
+from viewbox.rollouts.store import rollout_folder, run_folder
+from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.store.writer import EpisodeWriter
+
+
+@dataclass
+class RolloutSession:
+    """One process that plays a job into a folder; `retried` failed episodes were set aside to be played again."""
+
+    job: RolloutJob
+    folder: Path
+    writer: EpisodeWriter
+    retried: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def total(self) -> int:
+        """How many episodes the job has."""
+        return len(self.job.tasks) * self.job.group
+
+    def load_saved(self) -> Iterator[Episode]:
+        """The episodes that are stored already."""
+        yield from load(self.folder / rollout_folder.EPISODES)
+
+    async def play(self) -> AsyncIterator[Episode]:
+        """Plays what is missing; yields each episode after it is stored, and closes the generator at the end."""
+        job = self.job
+        episodes = play_many(
+            job.env,
+            job.tasks,
+            job.generator,
+            group=job.group,
+            concurrency=job.concurrency,
+            timeout=job.timeout,
+            seed=job.seed,
+            skip={(episode.info["index"], episode.info["sample"]) for episode in self.load_saved()},
+        )
+        try:
+            async for episode in episodes:
+                self.writer.append(episode)
+                yield episode
+        finally:
+            await episodes.aclose()  # type: ignore[attr-defined]
+            await job.generator.close()
+
+    def write_summary(self) -> dict[str, Any]:
+        """The figures of all stored episodes, which are also written to summary.json."""
+        episodes = list(self.load_saved())
+        usage = [episode.info.get("usage", {}) for episode in episodes]
+        summary = {
+            "environment": self.job.env.name,
+            "model": self.job.config.model.name,
+            "episodes": len(episodes),
+            "metrics": compute_episode_metrics(episodes, self.job.env.reward),
+            "errors": count_failures(episodes),
+            "tokens": {name: sum(use.get(name, 0) for use in usage) for name in ("prompt_tokens", "completion_tokens")},
+            "seconds": time.monotonic() - self.started,
+        }
+        (self.folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+        return summary
+
+
+@contextmanager
+def open_session(job: RolloutJob, folder: Path, *, retry_failed: bool = False) -> Iterator[RolloutSession]:
+    """Locks the folder and prepares it: a new one is started, an unfinished one is resumed.
+
+    Args:
+        job: what to play.
+        folder: where episodes are stored; see `create_rollout_folder`.
+        retry_failed: play episodes again that ended as error, timeout or cancelled.
+
+    Raises:
+        ConfigError: another process writes this folder, or it was started with other settings.
+    """
+    started = time.monotonic()
+    with run_folder.lock_folder(folder), logged_in(folder):
+        rollout_folder.start_rollout(folder, job.config.model_dump(mode="json", exclude_unset=True), job.record)
+        retried = rollout_folder.move_failed_episodes(folder) if retry_failed else 0
+        with EpisodeWriter(folder / rollout_folder.EPISODES) as writer:
+            yield RolloutSession(job, folder, writer, retried, started)
+
+
+def create_rollout_folder(job: RolloutJob, out: str | Path | None = None) -> Path:
+    """The folder `out`, or a new one in `runs/` named after environment and model."""
+    if out is not None:
+        folder = Path(out)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+    model = (job.config.model.name or "").rstrip("/").rpartition("/")[2]
+    return run_folder.create_folder(Path("runs"), re.sub(r"[^\w.-]+", "-", f"rollout-{job.config.env.name}-{model}"))
+
+
+def count_failures(episodes: Sequence[Episode], most: int = 5) -> dict[str, int]:
+    """The reasons of episodes that ended as `error` or `timeout` and their numbers, most frequent first."""
+    failed = (episode for episode in episodes if episode.end_reason in ("error", "timeout"))
+    reasons = Counter(str(e.info.get("error") or e.info.get("last_failure") or "out of time") for e in failed)
+    return dict(reasons.most_common(most))
