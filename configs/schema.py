@@ -1,6 +1,6 @@
 """The YAML of a run as checked settings: sections, overrides, and errors that name file, line and key.
 
-Sections: `model`, `env`, `reward`, `rollout`, `train` (anything TRL's `GRPOConfig` takes), `lora`, `log`. The
+Sections: `model`, `env`, `reward`, `rollout`, `train` (anything TRL's `GRPOConfig` describe_type), `lora`, `log`. The
 environment's own settings stand beside its name under `env`; `eval` inside it overrides them for held-out tasks.
 `docs/configuration.md` is printed from here (`viewbox config`).
 """
@@ -282,10 +282,10 @@ def parse(raw: Mapping[str, Any], document: Document | None = None) -> Config:
         config = Config.model_validate(dict(raw))
     except ValidationError as error:
         problems = describe_errors(error, Config, raw)
-        text = "\n".join(f"{document.where(problem.key)}: {problem}" for problem in problems)
+        text = "\n".join(f"{document.find_place(problem.key)}: {problem}" for problem in problems)
         raise ConfigError(text, key=problems[0].key) from error
     config._document = document
-    with located(config):
+    with locate_errors(config):
         if (config.model.name is None) == (config.model.tiny is None):
             raise ConfigError("model needs exactly one of `name` and `tiny`", key="model")
         if config.train.method == "sft" and (config.train.episodes is None) == (config.train.demonstrations is None):
@@ -297,10 +297,10 @@ _KEY_PATH = re.compile(r"[a-z_]\w*(\.\w+)*")
 
 
 @contextmanager
-def located(config: Config) -> Iterator[None]:
+def locate_errors(config: Config) -> Iterator[None]:
     """Errors raised inside also say where in the file their `key` is set.
 
-    >>> with located(parse({"model": {"name": "m"}, "env": {"name": "digits"}})):
+    >>> with locate_errors(parse({"model": {"name": "m"}, "env": {"name": "digits"}})):
     ...     raise ConfigError("train.beta = 2: allowed: 0", key="train.beta")
     Traceback (most recent call last):
     viewbox.errors.ConfigError: config: train.beta = 2: allowed: 0
@@ -310,5 +310,5 @@ def located(config: Config) -> Iterator[None]:
     except ViewboxError as error:
         begins = _KEY_PATH.match(str(error))
         key = getattr(error, "key", None) or (begins[0] if begins else "")
-        error.args = (f"{config._document.where(key)}: {error}",)
+        error.args = (f"{config._document.find_place(key)}: {error}",)
         raise

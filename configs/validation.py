@@ -50,27 +50,29 @@ _LIMITS = {
 }
 
 
-def takes(annotation: Any, metadata: Iterable[Any] = ()) -> str:
+def describe_type(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     """What a field of this type takes.
 
     >>> from pydantic import Field
-    >>> takes(Annotated[float, Field(ge=0, lt=1)]), takes(Literal["grpo", "sft"]), takes(list[str] | None)
-    ('a number of at least 0 and below 1', "'grpo' or 'sft'", 'a list of text or null')
+    >>> describe_type(Annotated[float, Field(ge=0, lt=1)])
+    'a number of at least 0 and below 1'
+    >>> describe_type(Literal["grpo", "sft"]), describe_type(list[str] | None)
+    ("'grpo' or 'sft'", 'a list of text or null')
     """
-    annotation, limits = _bare(annotation, metadata)
+    annotation, limits = _strip_annotated(annotation, metadata)
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
         if all(isinstance(one, type) and issubclass(one, BaseModel) for one in inner):
             return "a mapping by its `type`"
-        return " or ".join(takes(one) for one in sorted(inner, key=lambda one: one is NoneType))
+        return " or ".join(describe_type(one) for one in sorted(inner, key=lambda one: one is NoneType))
     if origin is Literal:
-        return _either([repr(one) for one in inner])
+        return _join_with_or([repr(one) for one in inner])
     if origin is tuple and inner[-1] is not Ellipsis:
-        return f"a list of {len(inner)} {_many(inner[0])}"
+        return f"a list of {len(inner)} {_pluralize(inner[0])}"
     if origin in (list, tuple, Sequence):
-        return f"a list of {_many(inner[0])}"
+        return f"a list of {_pluralize(inner[0])}"
     if origin in (dict, Mapping):
-        return "a mapping" if inner[1] is Any else f"a mapping whose values are {_many(inner[1])}"
+        return "a mapping" if inner[1] is Any else f"a mapping whose values are {_pluralize(inner[1])}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"a mapping with the keys {', '.join(annotation.model_fields)}"
     words = _PLAIN.get(annotation, str(getattr(annotation, "__name__", annotation)))
@@ -141,7 +143,7 @@ def _describe_error(expected: Any, detail: Any, given: Any, noun: str) -> Proble
     path, annotation, metadata = _follow(expected, loc, given)
     if kind in ("invalid_key", "string_type") and loc and not path and isinstance(given, Mapping):
         return Problem(str(loc[0]), "allowed: a key that is text", value)
-    key, allowed = ".".join(path), takes(annotation, metadata)
+    key, allowed = ".".join(path), describe_type(annotation, metadata)
     match kind:
         case "union_tag_invalid":
             tags = [tag.strip().strip("'") for tag in detail["ctx"]["expected_tags"].split(",")]
@@ -155,7 +157,9 @@ def _describe_error(expected: Any, detail: Any, given: Any, noun: str) -> Proble
         case "value_error" | "assertion_error":
             reason = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
             return Problem(key, f"= {value!r:.80}: {reason}", value)
-    return Problem(key, f"= {value!r:.80}: allowed: {allowed}{suggest_nearest(value, _choices(annotation))}", value)
+    return Problem(
+        key, f"= {value!r:.80}: allowed: {allowed}{suggest_nearest(value, _list_choices(annotation))}", value
+    )
 
 
 def _follow(annotation: Any, loc: Sequence[Any], given: Any) -> tuple[list[str], Any, Any]:
@@ -167,7 +171,7 @@ def _follow(annotation: Any, loc: Sequence[Any], given: Any) -> tuple[list[str],
         if member is not None:
             annotation, metadata = member, ()
             continue
-        step = _step(annotation, part, given)
+        step = _step_into(annotation, part, given)
         if step is None:
             continue
         path.append(str(part))
@@ -178,12 +182,12 @@ def _follow(annotation: Any, loc: Sequence[Any], given: Any) -> tuple[list[str],
     return path, annotation, metadata
 
 
-def _step(annotation: Any, part: Any, given: Any) -> tuple[Any, Any] | None:
+def _step_into(annotation: Any, part: Any, given: Any) -> tuple[Any, Any] | None:
     """The type and limits of one key or item of a type; None if it has none of that name."""
-    annotation, _ = _bare(annotation)
+    annotation, _ = _strip_annotated(annotation)
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
-        return next((step for one in inner if (step := _step(one, part, given)) is not None), None)
+        return next((step for one in inner if (step := _step_into(one, part, given)) is not None), None)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         field = annotation.model_fields.get(str(part))
         return None if field is None else (field.annotation, field.metadata)
@@ -199,7 +203,7 @@ def _step(annotation: Any, part: Any, given: Any) -> tuple[Any, Any] | None:
 
 def _get_members(annotation: Any) -> list[Any]:
     """The members of a union, without None."""
-    annotation, _ = _bare(annotation)
+    annotation, _ = _strip_annotated(annotation)
     if get_origin(annotation) not in (Union, UnionType):
         return []
     members = [member for member in get_args(annotation) if member is not NoneType]
@@ -224,10 +228,10 @@ def _get_keys(annotation: Any) -> Iterable[str]:
     """The keys of a model or dataclass, also of one in a union."""
     if is_dataclass(annotation):
         return [field.name for field in fields(annotation)]
-    return getattr(model_in(annotation), "model_fields", {})
+    return getattr(get_section_model(annotation), "model_fields", {})
 
 
-def _bare(annotation: Any, metadata: Iterable[Any] = ()) -> tuple[Any, list[str]]:
+def _strip_annotated(annotation: Any, metadata: Iterable[Any] = ()) -> tuple[Any, list[str]]:
     """A type without its `Annotated`, and its limits in words."""
     marks = list(metadata)
     while get_origin(annotation) is Annotated:
@@ -238,23 +242,23 @@ def _bare(annotation: Any, metadata: Iterable[Any] = ()) -> tuple[Any, list[str]
     return annotation, limits
 
 
-def model_in(annotation: Any) -> Any:
+def get_section_model(annotation: Any) -> Any:
     """The pydantic model of a field that takes a section; None where it takes none."""
     options = [annotation, *get_args(annotation)]
     return next((one for one in options if isinstance(one, type) and issubclass(one, BaseModel)), None)
 
 
-def _choices(annotation: Any) -> list[str]:
-    annotation, _ = _bare(annotation)
+def _list_choices(annotation: Any) -> list[str]:
+    annotation, _ = _strip_annotated(annotation)
     if get_origin(annotation) is Literal:
         return [one for one in get_args(annotation) if isinstance(one, str)]
-    return [name for one in get_args(annotation) if get_origin(one) is Literal for name in _choices(one)]
+    return [name for one in get_args(annotation) if get_origin(one) is Literal for name in _list_choices(one)]
 
 
-def _many(annotation: Any) -> str:
-    words = takes(annotation)
+def _pluralize(annotation: Any) -> str:
+    words = describe_type(annotation)
     return _MANY.get(words, words.replace("a whole number of", "whole numbers of"))
 
 
-def _either(words: Sequence[str]) -> str:
+def _join_with_or(words: Sequence[str]) -> str:
     return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]

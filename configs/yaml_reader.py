@@ -18,7 +18,7 @@ class _Loader(yaml.SafeLoader):
     """YAML that refuses a key given twice and reads 1e-4 as the number it is."""
 
 
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict:
+def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict:
     seen: dict[Any, int] = {}
     for key_node, _ in node.value:
         if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
@@ -27,14 +27,14 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict:
         if key in seen:
             line = key_node.start_mark.line + 1
             raise ConfigError(
-                f"{_at(loader.name, line)}: the key {key!r} is given twice (first: line {seen[key]}); "
+                f"{_format_place(loader.name, line)}: the key {key!r} is given twice (first: line {seen[key]}); "
                 "allowed: once in a mapping"
             )
         seen[key] = key_node.start_mark.line + 1
     return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
 
 
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping)
 # YAML 1.1 wants a point and a signed exponent (1.0e-4) and takes anything else for a string
 _EXPONENT = re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
@@ -51,10 +51,10 @@ class Document:
     values: Any = field(default_factory=dict, compare=False)
     places: dict[str, str] = field(default_factory=dict, compare=False)
 
-    def where(self, key: str) -> str:
+    def find_place(self, key: str) -> str:
         """The place of a key path, or of the nearest section around it; else the file.
 
-        >>> Document("x.yaml", {}, {"train": "x.yaml, line 3"}).where("train.seed")
+        >>> Document("x.yaml", {}, {"train": "x.yaml, line 3"}).find_place("train.seed")
         'x.yaml, line 3'
         """
         parts = key.split(".")
@@ -138,12 +138,12 @@ def parse(text: str, name: str) -> tuple[Any, dict[str, int]]:
         node = loader.get_single_node()
         if node is None:
             return None, {}
-        return loader.construct_document(node), dict(_lines(node))
+        return loader.construct_document(node), dict(_find_lines(node))
     except yaml.YAMLError as error:
-        raise ConfigError(_explain(error, text, name)) from error
+        raise ConfigError(_explain_error(error, text, name)) from error
 
 
-def _lines(node: yaml.Node, path: str = "") -> Any:
+def _find_lines(node: yaml.Node, path: str = "") -> Any:
     """(key path, line) of everything below a node; merged keys have been put in place when it was constructed."""
     pairs: list[tuple[str, int, yaml.Node]] = []
     if isinstance(node, yaml.MappingNode):
@@ -153,13 +153,13 @@ def _lines(node: yaml.Node, path: str = "") -> Any:
     for key, line, value in pairs:
         inner = f"{path}.{key}" if path else key
         yield inner, line
-        yield from _lines(value, inner)
+        yield from _find_lines(value, inner)
 
 
-def _explain(error: yaml.YAMLError, text: str, name: str) -> str:
+def _explain_error(error: yaml.YAMLError, text: str, name: str) -> str:
     if isinstance(error, yaml.reader.ReaderError):
         line = text.count("\n", 0, error.position) + 1
-        return f"{_at(name, line)}: not YAML: the character {error.character:#04x} is not allowed"
+        return f"{_format_place(name, line)}: not YAML: the character {error.character:#04x} is not allowed"
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if mark is None:
         return f"{name}: not YAML: {error}"
@@ -167,10 +167,10 @@ def _explain(error: yaml.YAMLError, text: str, name: str) -> str:
     near = range(max(0, mark.line - 1), min(len(lines), mark.line + 1))
     tab = next((n for n in near if re.match(r" *\t", lines[n])), None)
     if tab is not None:
-        return f"{_at(name, tab + 1)}: begins with a tab; YAML allows only spaces there"
+        return f"{_format_place(name, tab + 1)}: begins with a tab; YAML allows only spaces there"
     said = ", ".join(filter(None, (error.context, error.problem)))  # type: ignore[attr-defined]
-    return f"{_at(name, mark.line + 1)}: not YAML: {said}"
+    return f"{_format_place(name, mark.line + 1)}: not YAML: {said}"
 
 
-def _at(name: str, line: int) -> str:
+def _format_place(name: str, line: int) -> str:
     return name if ", override " in name else f"{name}, line {line}"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from viewbox.configs.validation import describe_errors, describe_unknown_key, takes
+from viewbox.configs.validation import describe_errors, describe_type, describe_unknown_key
 from viewbox.errors import ConfigError
 
 T = TypeVar("T")
@@ -49,5 +49,7 @@ def checked(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
             float,
         ):  # pydantic takes true for 1, false for 0
             field = model.model_fields[name]
-            raise ConfigError(f"{who}: {name} = {value}: allowed: {takes(field.annotation, field.metadata)}", key=name)
+            raise ConfigError(
+                f"{who}: {name} = {value}: allowed: {describe_type(field.annotation, field.metadata)}", key=name
+            )
     return {name: getattr(found, name) for name in model.model_fields}

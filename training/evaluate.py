@@ -1,4 +1,4 @@
-"""Held-out figures of a policy: its own play, and the oracle (a look decided for it, then its own reading)."""
+"""Held-out figures of a policy: it plays by itself, or the oracle chooses the looks and the policy answers."""
 
 import asyncio
 import logging
@@ -18,13 +18,19 @@ from viewbox.rollouts.scripted import Forced, Script
 log = logging.getLogger(__name__)
 
 
-def replies_so_far(conversation: Conversation) -> int:
-    """How many replies the policy has given."""
+def count_replies(conversation: Conversation) -> int:
+    """The number of replies in a conversation."""
     return sum(message.role == "assistant" for message in conversation.messages)
 
 
-def script_of(env: BaseMultiTurnEnv, kind: str, **habits: float) -> Script:
-    """A script that plays the environment's `oracle` looks (then leaves it to the model) or a `demonstration`."""
+def build_script(env: BaseMultiTurnEnv, kind: str, **habits: float) -> Script:
+    """A script of the environment's replies; None after the last one, so that the model continues.
+
+    Args:
+        env: the environment.
+        kind: "oracle" for its looks only, "demonstration" for whole episodes.
+        habits: settings of the demonstrations.
+    """
 
     def script(conversation: Conversation) -> str | None:
         assert conversation.task is not None
@@ -32,16 +38,16 @@ def script_of(env: BaseMultiTurnEnv, kind: str, **habits: float) -> Script:
             replies = env.oracle(conversation.task)
         else:
             replies = env.demonstration(conversation.task, conversation.seed, **habits)
-        number = replies_so_far(conversation)
+        number = count_replies(conversation)
         return replies[number] if number < len(replies) else None
 
     return script
 
 
-def collect(
+def collect_episodes(
     env: BaseMultiTurnEnv, tasks: Sequence[Task], generator: Generator, *, slots: int, seed: int
 ) -> list[Episode]:
-    """One episode a task, in the tasks' order."""
+    """Plays an episode for each task; returns them in the order of the tasks."""
 
     async def play() -> list[Episode]:
         played = play_many(env, tasks, generator, concurrency=slots, seed=seed)
@@ -60,21 +66,30 @@ def evaluate(
     generation: dict[str, Any],
     oracle: bool = False,
 ) -> tuple[dict[str, Any], list[Episode]]:
-    """(figures, episodes) on the first `tasks` held-out tasks; with `oracle`, its looks are forced.
+    """Plays the first `tasks` tasks and returns (figures, episodes).
 
-    The figures are floats under the names of `compute_episode_metrics`, the environment's own under `metrics/…`, and
-    under `intervals` a [low, high] for each of them.
+    Args:
+        env: the held-out environment.
+        model, tokens: the policy.
+        tasks: how many tasks are played.
+        seed: of sampling.
+        generation: keyword arguments of `HFGenerator`.
+        oracle: whether the environment's oracle chooses the looks.
+
+    Returns:
+        figures: floats under the names of `compute_episode_metrics`, the environment's own under `metrics/…`, and
+            `intervals`, a [low, high] for each of them.
     """
     generator: Generator = HFGenerator(model, tokens, **generation)
     if oracle:
-        generator = Forced(tokens, script_of(env, "oracle"), generator)
-    chosen = env.tasks[:tasks]  # type: ignore[index]
-    episodes = collect(env, chosen, generator, slots=generation.get("slots", 64), seed=seed)
-    return figures_of(episodes, env), episodes
+        generator = Forced(tokens, build_script(env, "oracle"), generator)
+    selected = env.tasks[:tasks]  # type: ignore[index]
+    episodes = collect_episodes(env, selected, generator, slots=generation.get("slots", 64), seed=seed)
+    return compute_figures(episodes, env), episodes
 
 
-def figures_of(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[str, Any]:
-    """The figures of episodes that were played: see `evaluate`."""
+def compute_figures(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[str, Any]:
+    """The figures of episodes; see `evaluate`."""
     summary = summarize(episodes, env)
     for problem in summary.problems:
         log.warning("%s", problem)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from viewbox.configs.schema import GRPO_ONLY, Config, ModelSection, TrainSection, located
+from viewbox.configs.schema import GRPO_ONLY, Config, ModelSection, TrainSection, locate_errors
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError, ModelError, ViewboxError, describe_unknown, suggest_nearest
 from viewbox.records import Task
@@ -24,20 +24,20 @@ class LocalModel:
 
 def check(config: Config) -> dict[str, Any]:
     """What a run resolves to; raises the `ViewboxError` of the first wrong setting, with its line."""
-    with located(config):
+    with locate_errors(config):
         return _check(config)
 
 
 def _check(config: Config) -> dict[str, Any]:
-    from viewbox.training.tracking import check_pictures
-    from viewbox.training.trainer_args import trainer_arguments
+    from viewbox.training.tracking import check_images
+    from viewbox.training.trainer_args import build_trainer_arguments
 
     _check_sections(config)
     model = find_model(config.model)
     env, held_out = build_envs(config, model.view_settings if model else {})
     _check_reward_fields(config.reward, env, "reward")
-    check_pictures(config.log, env)
-    arguments = trainer_arguments(config, "runs")
+    check_images(config.log, env)
+    arguments = build_trainer_arguments(config, "runs")
     if config.model.tiny is not None and config.lora is None and getattr(arguments, "beta", 0.0) != 0:
         raise ConfigError(
             f"train.beta = {arguments.beta}: model.tiny has no saved reference; allowed: 0, or with lora",

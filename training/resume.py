@@ -1,7 +1,7 @@
-"""Where a run goes on: its folder, the checkpoint, and what is put back to that step.
+"""Finds the run and checkpoint to resume from, and puts the run's folder back to that step.
 
-Nothing is deleted: metrics after the checkpoint are written again as the steps are repeated, later checkpoints are set
-aside under another name, and stored episodes stay.
+No checkpoint or episode is deleted: later checkpoints are renamed, stored episodes stay. Metrics after the checkpoint
+are removed, since the repeated steps write them again.
 """
 
 import json
@@ -20,44 +20,53 @@ from viewbox.training import checkpoints
 
 
 @dataclass(frozen=True)
-class Place:
-    """A run's folder, and the checkpoint to go on from (None: from the start)."""
+class RunLocation:
+    """A run's folder, and the checkpoint to resume from (None: start from the beginning)."""
 
     folder: Path
     checkpoint: Path | None
 
     @property
     def step(self) -> int:
-        return 0 if self.checkpoint is None else checkpoints.step_of(self.checkpoint)
+        return 0 if self.checkpoint is None else checkpoints.get_step(self.checkpoint)
 
 
-def find(parent: Path, name: str, wanted: str) -> Place | None:
-    """What `--resume` means: "latest" is the newest run of that name (None: there is none yet); else a run's folder or
-    one of its checkpoints. Raises `ConfigError` where a folder that was given is neither.
+def find_run(parent: Path, name: str, wanted: str) -> RunLocation | None:
+    """The run that `--resume` names; None if there is no run of that name yet.
+
+    Args:
+        parent: the folder of runs.
+        name: the name of the run.
+        wanted: "latest" for the newest run of that name, a run's folder, or one of its checkpoints.
+
+    Raises:
+        ConfigError: `wanted` is a folder, but neither a run nor a checkpoint.
     """
     if wanted == LATEST:
         folder = run_folder.find_latest_folder(parent, name)
-        return None if folder is None else _newest(folder)
+        return None if folder is None else _locate_newest(folder)
     path = Path(wanted)
     if path.name.startswith("checkpoint-"):
-        return Place(path.parent.parent, checkpoints.check(path))
+        return RunLocation(path.parent.parent, checkpoints.check_resumable(path))
     if not (path / "config.yaml").is_file():
-        raise ConfigError(f"--resume {wanted}: not a run's folder (config.yaml inside) nor a checkpoint-<step> of one")
-    return _newest(path)
+        raise ConfigError(
+            f"--resume {wanted}: neither a run's folder (with config.yaml) nor a checkpoint-<step> in one"
+        )
+    return _locate_newest(path)
 
 
-def _newest(folder: Path) -> Place:
-    whole = checkpoints.complete(folder)
-    return Place(folder, checkpoints.check(whole[-1]) if whole else None)
+def _locate_newest(folder: Path) -> RunLocation:
+    whole = checkpoints.list_complete(folder)
+    return RunLocation(folder, checkpoints.check_resumable(whole[-1]) if whole else None)
 
 
-def rewind(place: Place) -> None:
-    """Puts a run's folder back to the checkpoint: metrics up to its step, later checkpoints set aside."""
-    metrics = place.folder / "metrics.jsonl"
+def rewind(location: RunLocation) -> None:
+    """Puts a run's folder back to the checkpoint: removes later metrics, renames later checkpoints."""
+    metrics = location.folder / "metrics.jsonl"
     if metrics.is_file():
-        write_atomically(metrics, "".join(_lines_until(metrics, place.step)))
-    for later in checkpoints.complete(place.folder):
-        if checkpoints.step_of(later) > place.step:
+        write_atomically(metrics, "".join(_read_lines_until(metrics, location.step)))
+    for later in checkpoints.list_complete(location.folder):
+        if checkpoints.get_step(later) > location.step:
             aside = later.with_name(f"superseded-{later.name}")
             number = 2
             while aside.exists():
@@ -65,27 +74,27 @@ def rewind(place: Place) -> None:
             later.rename(aside)
 
 
-def _lines_until(metrics: Path, step: int) -> Iterator[str]:
+def _read_lines_until(metrics: Path, step: int) -> Iterator[str]:
     for line in metrics.read_text().splitlines():
         try:
             logged = json.loads(line)
         except ValueError:  # the torn last line of a process that was killed
             continue
-        if logged["step"] <= step and "train_runtime" not in logged:  # which says that training ended: it goes on
+        if logged["step"] <= step and "train_runtime" not in logged:  # that line says that training ended
             yield line + "\n"
 
 
-def changes(folder: Path, config: Mapping[str, Any]) -> list[str]:
-    """What the config says now and did not say when the run was started, as `key: old → new`."""
+def list_changes(folder: Path, config: Mapping[str, Any]) -> list[str]:
+    """The settings that differ from those the run was started with, as `key: old → new`."""
     saved = yaml.safe_load((folder / "config.yaml").read_text())
-    before, now = dict(_flat(saved)), dict(_flat(config))
+    before, now = dict(_flatten(saved)), dict(_flatten(config))
     keys = sorted({*before, *now})
     return [f"{key}: {before.get(key)} → {now.get(key)}" for key in keys if before.get(key) != now.get(key)]
 
 
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _flat(inner, f"{path}.{key}" if path else str(key))
+            yield from _flatten(inner, f"{path}.{key}" if path else str(key))
     else:
         yield path, list(value) if isinstance(value, tuple) else value

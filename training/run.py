@@ -24,23 +24,23 @@ from viewbox.training.callbacks import Alarms, Interrupt, MetricsFile, ProgressP
 from viewbox.training.evaluate import evaluate
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
 from viewbox.training.model_card import write_card
-from viewbox.training.resume import Place
+from viewbox.training.resume import RunLocation
 from viewbox.training.sft import trainer, vision_task
-from viewbox.training.trainer_args import trainer_arguments
+from viewbox.training.trainer_args import build_trainer_arguments
 
 
 class Run:
     """One run: the model, the environments and the folder they write to."""
 
-    def __init__(self, config: Config, place: Place) -> None:
-        self.config, self.folder, self.checkpoint = config, place.folder, place.checkpoint
-        self.model, self.processor = self._model()
+    def __init__(self, config: Config, location: RunLocation) -> None:
+        self.config, self.folder, self.checkpoint = config, location.folder, location.checkpoint
+        self.model, self.processor = self._load_model()
         self.tokens = ChatTokens(self.processor, self.model.config, self.model.generation_config)
         self.started = time.monotonic()
         self.printer = ProgressPrinter()
         self.alarms, self.interrupt = Alarms(self.printer.print_line), Interrupt()
 
-    def _model(self) -> tuple[Any, Any]:
+    def _load_model(self) -> tuple[Any, Any]:
         section = self.config.model
         if section.name is not None:
             self.env, self.held_out, model, processor = loading.open_policy(self.config)
@@ -48,28 +48,31 @@ class Run:
         assert section.tiny is not None
         multiple = 2 * section.tiny.patch
         self.env, self.held_out = build_envs(self.config, {"coordinates": "per_mille", "pixel_multiple": multiple})
-        corpus = trainer.corpus_of(self.env)
+        corpus = trainer.build_corpus(self.env)
         return loading.build_tiny_model(section, corpus, self.env.max_pixels, self.config.train.seed)
 
     def execute(self) -> dict[str, Any]:
-        """Evaluate, train, evaluate, and write it all down; `stopped_at` in the summary: it was interrupted there."""
-        tracking.prepare(self.config.log, self.folder, self.printer.print_line)
-        held_out = self._before()
-        trained_from = time.monotonic()
-        trainer = self.grpo() if self.config.train.method == "grpo" else self.sft()
-        trainer.remove_callback(PrinterCallback)  # it prints whole dicts; MetricsFile prints a line
+        """Evaluates, trains, evaluates again and writes the results; returns the summary.
+
+        If the run was interrupted, the summary is `{"stopped_at": step}`.
+        """
+        tracking.prepare_wandb(self.config.log, self.folder, self.printer.print_line)
+        held_out = self._evaluate_before()
+        training_started = time.monotonic()
+        trainer = self.build_grpo_trainer() if self.config.train.method == "grpo" else self.build_sft_trainer()
+        trainer.remove_callback(PrinterCallback)  # prints whole dicts; MetricsFile prints a line
         try:
-            if self.checkpoint is None or not trainer.finished(self.checkpoint):
+            if self.checkpoint is None or not trainer.load_if_finished(self.checkpoint):
                 trainer.train(None if self.checkpoint is None else str(self.checkpoint))
         finally:
             self.interrupt.restore()
             self.printer.close()
-        trained = time.monotonic() - trained_from
+        trained = time.monotonic() - training_started
         self.model = trainer.accelerator.unwrap_model(trainer.model)
         if self.interrupt.stopped:
             if trainer.is_world_process_zero():
                 self.printer.print_line(
-                    f"stopped at step {trainer.state.global_step}; go on with --resume={self.folder}"
+                    f"stopped at step {trainer.state.global_step}; continue with --resume={self.folder}"
                 )
             return {"stopped_at": trainer.state.global_step}
         if not trainer.is_world_process_zero():
@@ -80,34 +83,34 @@ class Run:
                 held_out["oracle_after"] = self.evaluate(oracle=True)
         tracking.send_held_out(held_out)
         summary: dict[str, Any] = {"name": self.folder.name, "seed": self.config.train.seed, "held_out": held_out}
-        summary["warnings"] = [f"step {step}: {words}" for step, words in self.alarms.fired]
+        summary["warnings"] = [f"step {step}: {message}" for step, message in self.alarms.fired]
         summary["seconds"] = {"training": trained, "all": time.monotonic() - self.started}
-        self.save(summary)
+        self.save_model(summary)
         lines = run_folder.read_metrics(self.folder / "metrics.jsonl")
         report.draw_curve(self.folder, lines, summary)
         (self.folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
         report.print_table(summary, self.folder)
         return summary
 
-    def _before(self) -> dict[str, dict[str, Any]]:
-        """Held-out figures before training, measured once and kept for a run that is resumed."""
+    def _evaluate_before(self) -> dict[str, dict[str, Any]]:
+        """Held-out figures before training; measured once, and read from before.json when a run is resumed."""
         if self.config.train.method != "grpo" or not self.config.log.eval_tasks:
             return {}
-        kept = self.folder / "before.json"
-        if kept.is_file():
-            return json.loads(kept.read_text())
-        found = {"before": self.evaluate()}
+        saved = self.folder / "before.json"
+        if saved.is_file():
+            return json.loads(saved.read_text())
+        figures = {"before": self.evaluate()}
         if self._has_oracle():
-            found["oracle"] = self.evaluate(oracle=True)
+            figures["oracle"] = self.evaluate(oracle=True)
         if PartialState().is_main_process:
-            write_atomically(kept, json.dumps(found))
-        return found
+            write_atomically(saved, json.dumps(figures))
+        return figures
 
     def _has_oracle(self) -> bool:
         return bool(self.held_out.oracle(self.held_out.tasks[0]))
 
-    def generation(self, **changes: Any) -> dict[str, Any]:
-        """Keyword arguments of the generator."""
+    def build_generation(self, **changes: Any) -> dict[str, Any]:
+        """Keyword arguments of `HFGenerator`."""
         return build_engine_settings(self.config, **changes)
 
     def evaluate(self, *, oracle: bool = False) -> dict[str, Any]:
@@ -122,20 +125,20 @@ class Run:
             self.tokens,
             tasks=log_section.eval_tasks,
             seed=log_section.eval_seed,
-            generation=self.generation(sampling=sampling),
+            generation=self.build_generation(sampling=sampling),
             oracle=oracle,
         )[0]
 
-    def _callbacks(self, every: int) -> list[Any]:
+    def _build_callbacks(self, every: int) -> list[Any]:
         return [MetricsFile(self.folder / "metrics.jsonl", self.printer, every), self.alarms, self.interrupt]
 
-    def grpo(self) -> EpisodeGRPOTrainer:
+    def build_grpo_trainer(self) -> EpisodeGRPOTrainer:
         """The GRPO trainer of this run."""
         for note in (
             [*describe_filters(self.config), *self.tokens.template.notes] if PartialState().is_main_process else ()
         ):
             self.printer.print_line(f"note: {note}")
-        arguments = trainer_arguments(self.config, self.folder / "checkpoints")
+        arguments = build_trainer_arguments(self.config, self.folder / "checkpoints")
         count = len(self.env.tasks)
         lora = self.config.lora
         peft_config = None
@@ -150,9 +153,9 @@ class Run:
             train_dataset=Dataset.from_dict({"prompt": [""] * count, "task": list(range(count))}),
             processing_class=self.processor,
             peft_config=peft_config,
-            callbacks=self._callbacks(every=1),
+            callbacks=self._build_callbacks(every=1),
             env=self.env,
-            generation=self.generation(),
+            generation=self.build_generation(),
             timeout=self.config.rollout.timeout,
             episodes=self.folder / "episodes",
             kept_episodes=self.config.log.episodes_per_step,
@@ -167,35 +170,35 @@ class Run:
             trainer.add_callback(tracking.EpisodeTable(lambda: trainer.latest))
         return trainer
 
-    def sft(self) -> trainer.SFTTrainer:
-        """The supervised trainer of this run, on saved or freshly made episodes."""
+    def build_sft_trainer(self) -> trainer.SFTTrainer:
+        """The supervised trainer of this run, on saved episodes or on demonstrations recorded now."""
         section = self.config.train
         saved = section.episodes
         if section.demonstrations is not None:
             saved = str(self.folder / "demonstrations")
             processes = PartialState()
             if processes.is_main_process:
-                trainer.demonstrate(self.env, self.tokens, section.demonstrations, saved, section.seed)
+                trainer.record_demonstrations(self.env, self.tokens, section.demonstrations, saved, section.seed)
             processes.wait_for_everyone()
         assert saved is not None
-        # in the tasks' order: they are stored as they end, and those made after a resume come last
+        # in the order of the tasks: they are stored as they end, and those recorded after a resume come last
         episodes = sorted(load(saved, tokens=True), key=lambda episode: episode.info.get("index", 0))
-        seeing = None
+        vision = None
         if section.vision is not None:
-            seeing = vision_task.VisionTask(self.model, self.tokens, episodes, section.vision, section.seed)
+            vision = vision_task.VisionTask(self.model, self.tokens, episodes, section.vision, section.seed)
         return trainer.SFTTrainer(
             model=self.model,
-            args=trainer_arguments(self.config, self.folder / "checkpoints"),
-            train_dataset=trainer.usable(episodes, self.tokens),
-            callbacks=self._callbacks(every=20),
+            args=build_trainer_arguments(self.config, self.folder / "checkpoints"),
+            train_dataset=trainer.select_usable(episodes, self.tokens),
+            callbacks=self._build_callbacks(every=20),
             tokens=self.tokens,
             informative=section.informative_weight,
-            vision=seeing,
+            vision=vision,
         )
 
-    def save(self, summary: Mapping[str, Any]) -> None:
-        """The trained weights with their processor, in the run's folder and where `log.export` says."""
-        if hasattr(self.model, "merge_and_unload"):  # LoRA: the adapter by itself, and a model that loads like any
+    def save_model(self, summary: Mapping[str, Any]) -> None:
+        """Saves the weights, processor and card into the run's folder, and into `log.export` if it is set."""
+        if hasattr(self.model, "merge_and_unload"):  # LoRA: also save the adapter, then merge it
             self.model.save_pretrained(self.folder / "adapter")
             self.model = self.model.merge_and_unload()
         targets = [self.folder / "model", *([Path(self.config.log.export)] if self.config.log.export else [])]

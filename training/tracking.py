@@ -1,5 +1,6 @@
-"""Weights & Biases beside metrics.jsonl: offline without a key, one W&B run for a run that is resumed, and pictures
-only where the user said that they may leave the machine.
+"""Sends metrics to Weights & Biases as well: offline without a key, and into the same W&B run after a resume.
+
+Images are sent only with `log.send_images`, and never from a restricted environment.
 """
 
 import netrc
@@ -20,8 +21,8 @@ from viewbox.records import Episode
 TABLE_EVERY = 10  # steps
 
 
-def prepare(log: LogSection, folder: Path, tell: Callable[[str], None]) -> None:
-    """Sets what W&B reads from the process's environment, where the user has not set it already."""
+def prepare_wandb(log: LogSection, folder: Path, tell: Callable[[str], None]) -> None:
+    """Sets the environment variables W&B reads, unless the user has set them."""
     if "wandb" not in log.report_to:
         return
     identity = folder / "wandb-id"
@@ -39,11 +40,14 @@ def prepare(log: LogSection, folder: Path, tell: Callable[[str], None]) -> None:
         os.environ.setdefault(name, value)
     if "WANDB_MODE" not in os.environ and not has_key():
         os.environ["WANDB_MODE"] = "offline"
-        tell(f"W&B: no key, so the run is kept offline; send it later with: wandb sync {folder}/wandb/offline-run-*")
+        tell(
+            "W&B: no API key, so the run is stored offline; "
+            f"upload it later with: wandb sync {folder}/wandb/offline-run-*"
+        )
 
 
 def has_key() -> bool:
-    """Whether W&B can log in: WANDB_API_KEY, or what `wandb login` wrote to the netrc file."""
+    """Whether W&B can log in: by WANDB_API_KEY, or by the netrc file that `wandb login` writes."""
     if os.environ.get("WANDB_API_KEY"):
         return True
     host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
@@ -53,41 +57,44 @@ def has_key() -> bool:
         return False
 
 
-def check_pictures(log: LogSection, env: Any) -> None:
-    """Raises `ConfigError` where pictures would go to a tracker and must not."""
+def check_images(log: LogSection, env: Any) -> None:
+    """Raises `ConfigError` if images would be sent to a tracker but must not be."""
     if not log.send_images:
         return
     if env.restricted:
         raise ConfigError(
-            f"log.send_images: the environment {env.name!r} is restricted: its images stay on this machine"
+            f"log.send_images: the environment {env.name!r} is restricted: its images stay on this machine",
+            key="log.send_images",
         )
     if "wandb" not in log.report_to:
-        raise ConfigError("log.send_images: pictures are sent to W&B; allowed only with log.report_to: [wandb]")
+        raise ConfigError(
+            "log.send_images: images are sent to W&B; allowed only with log.report_to: [wandb]", key="log.send_images"
+        )
 
 
 def send_held_out(held_out: Mapping[str, Mapping[str, Any]]) -> None:
-    """Held-out figures into the summary of the W&B run, if there is one, as `held_out_names` calls them."""
+    """Writes the held-out figures into the summary of the W&B run, if there is one."""
     wandb = sys.modules.get("wandb")
     if wandb is not None and wandb.run is not None:
-        wandb.run.summary.update(held_out_names(held_out))
+        wandb.run.summary.update(flatten_held_out(held_out))
 
 
-def held_out_names(held_out: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """`eval/<when>/<figure>` for every held-out figure, and the ends of its interval under /low and /high.
+def flatten_held_out(held_out: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """The held-out figures as `eval/<when>/<figure>`, and the ends of their intervals under /low and /high.
 
-    >>> held_out_names({"after": {"reward": 0.5, "intervals": {"reward": [0.4, 0.6]}}})
+    >>> flatten_held_out({"after": {"reward": 0.5, "intervals": {"reward": [0.4, 0.6]}}})
     {'eval/after/reward': 0.5, 'eval/after/reward/low': 0.4, 'eval/after/reward/high': 0.6}
     """
-    found: dict[str, float] = {}
+    flat: dict[str, float] = {}
     for when, figures in held_out.items():
-        found |= {f"eval/{when}/{name}": value for name, value in figures.items() if name != "intervals"}
+        flat |= {f"eval/{when}/{name}": value for name, value in figures.items() if name != "intervals"}
         for name, (low, high) in figures.get("intervals", {}).items():
-            found |= {f"eval/{when}/{name}/low": low, f"eval/{when}/{name}/high": high}
-    return found
+            flat |= {f"eval/{when}/{name}/low": low, f"eval/{when}/{name}/high": high}
+    return flat
 
 
 class EpisodeTable(TrainerCallback):
-    """A W&B table of a few episodes with their pictures, every `TABLE_EVERY` steps; only with `log.send_images`."""
+    """Logs a W&B table of a few episodes with their images every `TABLE_EVERY` steps."""
 
     def __init__(self, latest: Callable[[], Sequence[Episode]]) -> None:
         self.latest = latest

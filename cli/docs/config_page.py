@@ -11,13 +11,13 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from viewbox.configs.schema import Config
-from viewbox.configs.validation import model_in, takes
+from viewbox.configs.validation import describe_type, get_section_model
 from viewbox.envs import ENVIRONMENTS, make
 from viewbox.envs.settings import model_of
 from viewbox.rewards import Component, Reward
 from viewbox.rewards.declare import get_reward_class, list_reward_types
 from viewbox.rewards.spec import COMPONENT_KEYS
-from viewbox.training.trainer_args import CHOICES, OWNED, defaults
+from viewbox.training.trainer_args import CHOICES, OWNED, get_defaults
 
 HEAD = """# Configuration
 
@@ -37,7 +37,7 @@ TRAIN = """Every other key is an argument of TRL's `GRPOConfig` (`method: grpo`)
 `TrainingArguments` (`method: sft`), checked by name and type. Where the YAML says nothing, viewbox gives these:"""
 
 
-def page() -> str:
+def build_page() -> str:
     """The whole page."""
     parts = [HEAD]
     for name, field in Config.model_fields.items():
@@ -46,7 +46,7 @@ def page() -> str:
 
 
 def _section(name: str, field: FieldInfo) -> Iterator[str]:
-    model = model_in(field.annotation)
+    model = get_section_model(field.annotation)
     yield f"## `{name}`"
     yield from _model(name, model)
 
@@ -57,14 +57,14 @@ def _model(path: str, model: type[BaseModel]) -> Iterator[str]:
         yield model.__doc__.strip()
     yield _table(model.model_fields)
     for name, field in model.model_fields.items():
-        inner = model_in(field.annotation)
+        inner = get_section_model(field.annotation)
         if inner is not None:
             yield f"### `{path}.{name}`"
             yield from _model(f"{path}.{name}", inner)
 
 
 def _env() -> Iterator[str]:
-    yield from _model("env", model_in(Config.model_fields["env"].annotation))
+    yield from _model("env", get_section_model(Config.model_fields["env"].annotation))
     yield ENV
     for name in sorted(ENVIRONMENTS):
         cls: type = type(make(name))
@@ -85,10 +85,12 @@ def _reward() -> Iterator[str]:
 
 
 def _train() -> Iterator[str]:
-    yield from _model("train", model_in(Config.model_fields["train"].annotation))
+    yield from _model("train", get_section_model(Config.model_fields["train"].annotation))
     yield TRAIN
-    on_cpu = defaults(gpu=False)
-    rows = [(f"`{name}`", f"`{_yaml(gpu)}`", f"`{_yaml(on_cpu[name])}`") for name, gpu in defaults(gpu=True).items()]
+    on_cpu = get_defaults(gpu=False)
+    rows = [
+        (f"`{name}`", f"`{_yaml(gpu)}`", f"`{_yaml(on_cpu[name])}`") for name, gpu in get_defaults(gpu=True).items()
+    ]
     yield _rows(("argument", "on a GPU", "without"), rows)
     yield "These are set by viewbox and refused in `train`:"
     yield _rows(("argument", "what decides it"), [(f"`{name}`", f"{decides}") for name, decides in OWNED.items()])
@@ -104,8 +106,10 @@ def _table(fields: Mapping[str, FieldInfo]) -> str:
     rows = []
     for name, field in fields.items():
         default = "required" if field.is_required() else _default(field.get_default(call_default_factory=True))
-        only = {type(None), model_in(field.annotation)}.issuperset(get_args(field.annotation) or [field.annotation])
-        kind = "a mapping, see below" if only else takes(field.annotation, field.metadata)
+        only = {type(None), get_section_model(field.annotation)}.issuperset(
+            get_args(field.annotation) or [field.annotation]
+        )
+        kind = "a mapping, see below" if only else describe_type(field.annotation, field.metadata)
         kind = "a mapping by its `type`" if field.annotation is Reward else kind
         rows.append((f"`{name}`", kind, default, field.description or ""))
     return _rows(("key", "takes", "default", "meaning"), rows)

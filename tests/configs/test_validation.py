@@ -125,6 +125,6 @@ def test_a_value_that_has_no_keys_is_not_a_section():
 
 def test_an_error_keeps_its_key_and_its_class_when_its_line_is_added():
     config = schema.load("quickstart")
-    with pytest.raises(ConfigError, match=r"quickstart\.yaml, line \d+: wrong") as caught, schema.located(config):
+    with pytest.raises(ConfigError, match=r"quickstart\.yaml, line \d+: wrong") as caught, schema.locate_errors(config):
         raise ConfigError("wrong", key="rollout.slots")
     assert caught.value.key == "rollout.slots"

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from viewbox.cli.docs.config_page import page
+from viewbox.cli.docs.config_page import build_page
 from viewbox.configs.schema import Config
-from viewbox.configs.validation import model_in, takes
+from viewbox.configs.validation import describe_type, get_section_model
 from viewbox.envs import ENVIRONMENTS, make
 from viewbox.envs.settings import model_of
-from viewbox.training.trainer_args import CHOICES, OWNED, defaults
+from viewbox.training.trainer_args import CHOICES, OWNED, get_defaults
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,21 +18,21 @@ ROOT = Path(__file__).resolve().parents[2]
 def sections(model=Config, path=""):
     """(path, model) of a config's sections at any depth."""
     for name, field in model.model_fields.items():
-        inner = model_in(field.annotation)
+        inner = get_section_model(field.annotation)
         if inner is not None:
             yield f"{path}{name}", inner
             yield from sections(inner, f"{path}{name}.")
 
 
 def test_the_page_is_what_the_code_prints():
-    assert (ROOT / "docs" / "configuration.md").read_text() == page(), (
+    assert (ROOT / "docs" / "configuration.md").read_text() == build_page(), (
         "print it again: viewbox config > docs/configuration.md"
     )
 
 
 @pytest.mark.parametrize(("path", "model"), list(sections()), ids=lambda one: str(one))
 def test_every_key_is_listed_with_its_meaning(path, model):
-    part = page().split(f" `{path}`\n")[1].split("\n#")[0]
+    part = build_page().split(f" `{path}`\n")[1].split("\n#")[0]
     for name, field in model.model_fields.items():
         assert field.description
         assert f"| `{name}` |" in part
@@ -41,21 +41,21 @@ def test_every_key_is_listed_with_its_meaning(path, model):
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_every_setting_of_every_environment_is_listed_with_its_meaning(name):
-    part = page().split(f"### `env.name: {name}`")[1].split("\n#")[0]
+    part = build_page().split(f"### `env.name: {name}`")[1].split("\n#")[0]
     for setting, field in model_of(type(make(name))).model_fields.items():
         assert f"| `{setting}` |" in part
         assert field.description in part
 
 
 def test_no_cell_is_empty():
-    assert "| |" not in page()
+    assert "| |" not in build_page()
 
 
 def test_what_is_given_to_the_trainers_are_arguments_they_have():
     from trl import GRPOConfig
 
     names = {field.name for field in fields(GRPOConfig)}
-    assert defaults(gpu=True).keys() <= names
+    assert get_defaults(gpu=True).keys() <= names
     assert OWNED.keys() <= names
     assert CHOICES.keys() <= names
 
@@ -72,4 +72,4 @@ def test_what_is_given_to_the_trainers_are_arguments_they_have():
     ],
 )
 def test_types_are_told_in_words(annotation, words):
-    assert takes(annotation) == words
+    assert describe_type(annotation) == words

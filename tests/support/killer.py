@@ -36,7 +36,7 @@ def half_a_file(value, path, *_, **__):
 
 
 MOMENTS = {
-    "generation": (HFGenerator, "_drawn", die),
+    "generation": (HFGenerator, "_draw", die),
     "an append": (EpisodeWriter, "_append_line", half_a_line),
     "a metrics line": (callbacks.MetricsFile, "on_log", half_of_the_metrics),
     "saving tensors": (torch, "save", half_a_file),

@@ -186,18 +186,18 @@ def test_later_checkpoints_are_set_aside_when_an_earlier_one_is_taken(config):
     run(path, f"--resume={folder}/checkpoints/checkpoint-2", "train.max_steps=3")
     names = {one.name for one in (folder / "checkpoints").iterdir()}
     assert {"checkpoint-2", "checkpoint-3", "superseded-checkpoint-4", "superseded-checkpoint-6"} <= names
-    assert [one.name for one in checkpoints.complete(folder)] == ["checkpoint-2", "checkpoint-3"]
+    assert [one.name for one in checkpoints.list_complete(folder)] == ["checkpoint-2", "checkpoint-3"]
 
 
 def test_only_as_many_checkpoints_are_kept_as_asked(whole):
-    assert [one.name for one in checkpoints.complete(whole)] == ["checkpoint-4", "checkpoint-6"]
+    assert [one.name for one in checkpoints.list_complete(whole)] == ["checkpoint-4", "checkpoint-6"]
     assert not (whole / "checkpoints" / checkpoints.DRAFT).exists()
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("nowhere", ["--resume nowhere", "not a run's folder", "config.yaml"]),
+        ("nowhere", ["--resume nowhere", "neither a run's folder", "config.yaml"]),
         ("out/whole-seed0/checkpoints/checkpoint-3", ["checkpoint-3", "checkpoint-4, checkpoint-6"]),
         ("out/whole-seed0/checkpoints/checkpoint-x", ["checkpoint-x", "checkpoint-<step>"]),
     ],
@@ -228,8 +228,8 @@ def test_ctrl_c_saves_a_checkpoint_and_ends_and_the_run_goes_on_from_it(config, 
     assert process.returncode == 130, said
     assert "Traceback" not in said
     assert "stopping after this step" in said
-    (at,) = checkpoints.complete(folder)
-    assert f"stopped at step {checkpoints.step_of(at)}" in said
+    (at,) = checkpoints.list_complete(folder)
+    assert f"stopped at step {checkpoints.get_step(at)}" in said
     run(path, "--resume")
     assert metrics(folder) == metrics(whole)
     assert same_weights(folder, whole)
@@ -304,7 +304,7 @@ def test_killed_in_the_middle_of_something_it_goes_on_from_the_last_whole_checkp
 def goes_on(path, folder, whole, capsys):
     """The killed run in `folder` is resumed, and nothing tells it from the one that nothing interrupted."""
     stored = episodes_in(folder)
-    saved = [checkpoints.step_of(one) for one in checkpoints.complete(folder)]
+    saved = [checkpoints.get_step(one) for one in checkpoints.list_complete(folder)]
     capsys.readouterr()
     run(path, "--resume")
     assert f"resumed from step {saved[-1] if saved else 0}" in capsys.readouterr().out

@@ -27,7 +27,7 @@ def surroundings(monkeypatch, tmp_path):
 
 def prepared(folder, **log):
     told = []
-    tracking.prepare(LogSection(report_to=["wandb"], **log), folder, told.append)
+    tracking.prepare_wandb(LogSection(report_to=["wandb"], **log), folder, told.append)
     return told
 
 
@@ -63,7 +63,7 @@ def test_a_resumed_run_is_the_same_run_there(surroundings, tmp_path):
 
 
 def test_nothing_is_touched_where_nobody_asked(surroundings, tmp_path):
-    tracking.prepare(LogSection(), tmp_path, pytest.fail)
+    tracking.prepare_wandb(LogSection(), tmp_path, pytest.fail)
     assert not [name for name in os.environ if name.startswith("WANDB_")]
     assert not list(tmp_path.iterdir())
 
@@ -76,12 +76,12 @@ class Ward(Digits):
 
 def test_pictures_of_a_restricted_environment_stay():
     with pytest.raises(ConfigError, match="restricted: its images stay on this machine"):
-        tracking.check_pictures(LogSection(report_to=["wandb"], send_images=True), Ward())
+        tracking.check_images(LogSection(report_to=["wandb"], send_images=True), Ward())
 
 
 def test_pictures_need_a_tracker_that_takes_them():
     with pytest.raises(ConfigError, match=r"log\.report_to"):
-        tracking.check_pictures(LogSection(send_images=True), Digits())
+        tracking.check_images(LogSection(send_images=True), Digits())
 
 
 def test_a_table_shows_episodes_with_their_pictures(surroundings, tmp_path, monkeypatch):

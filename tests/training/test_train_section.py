@@ -8,7 +8,7 @@ from viewbox.configs.schema import GRPO_ONLY
 from viewbox.errors import ConfigError
 from viewbox.training.grpo.dynamic_sampling import draw_other_tasks, find_uniform_groups, replace_uniform_groups
 from viewbox.training.preflight import check
-from viewbox.training.trainer_args import trainer_arguments
+from viewbox.training.trainer_args import build_trainer_arguments
 
 GIVEN = {"importance_sampling_cap": 3.0, "dynamic_sampling_rounds": 2, "micro_batch_tokens": 4096}
 SFT = {"method": "sft", "demonstrations": {"count": 5}}
@@ -55,12 +55,12 @@ def test_the_defaults_cap_at_two_and_play_no_further_rounds():
 )
 def test_their_old_names_are_refused_with_the_new_ones(old, new):
     with pytest.raises(ConfigError, match=rf"train\.{old}: unknown key '{old}'; it is now '{new}'"):
-        trainer_arguments(parsed(**{old: 1}), "out")
+        build_trainer_arguments(parsed(**{old: 1}), "out")
 
 
 def test_they_are_no_arguments_of_trl():
     assert not set(GRPO_ONLY) & set(parsed(**GIVEN).train.arguments)
-    assert trainer_arguments(parsed(**GIVEN), "out").num_generations == 8
+    assert build_trainer_arguments(parsed(**GIVEN), "out").num_generations == 8
 
 
 @pytest.mark.parametrize("given", [GIVEN, {"importance_sampling_cap": None}, {}], ids=["numbers", "null", "defaults"])
@@ -88,13 +88,15 @@ def test_the_written_config_of_a_warm_start_is_not_refused():
 @pytest.mark.parametrize("key", ["correction", "mode", "clip_max", "clip_min", "cap"])
 def test_vllms_own_correction_is_refused_in_words(key):
     with pytest.raises(ConfigError, match=rf"train\.vllm_importance_sampling_{key}: is set by viewbox"):
-        trainer_arguments(parsed(**{f"vllm_importance_sampling_{key}": None}), "out")
+        build_trainer_arguments(parsed(**{f"vllm_importance_sampling_{key}": None}), "out")
 
 
 def test_parts_of_groups_on_a_process_cannot_be_resampled(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError) as caught:
-        trainer_arguments(parsed(num_generations=4, per_device_train_batch_size=2, dynamic_sampling_rounds=1), "out")
+        build_trainer_arguments(
+            parsed(num_generations=4, per_device_train_batch_size=2, dynamic_sampling_rounds=1), "out"
+        )
     assert "train.dynamic_sampling_rounds = 1: a process plays 2 episodes" in str(caught.value)
     assert "train.num_generations = 4; allowed: 0, or a multiple of 4 episodes" in str(caught.value)
 
@@ -104,9 +106,9 @@ def test_parts_of_groups_on_a_process_cannot_be_resampled(monkeypatch):
 )
 def test_micro_batches_refuse_a_loss_that_looks_at_a_whole_batch(key, value):
     with pytest.raises(ConfigError, match=rf"train\.micro_batch_tokens = 400: train\.{key} = {value} .* leave"):
-        trainer_arguments(parsed(micro_batch_tokens=400, **{key: value}), "out")
-    trainer_arguments(parsed(**{key: value}), "out")
-    trainer_arguments(parsed(micro_batch_tokens=400), "out")
+        build_trainer_arguments(parsed(micro_batch_tokens=400, **{key: value}), "out")
+    build_trainer_arguments(parsed(**{key: value}), "out")
+    build_trainer_arguments(parsed(micro_batch_tokens=400), "out")
 
 
 # ---------------------------------------------------------------------- how groups give way, by itself

@@ -118,17 +118,17 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self._vision_cache = VisionCache(policy, self.tokens.architecture)
         add_compute_argument(self.model)
 
-    def own_state(self) -> dict[str, Any]:
+    def collect_state(self) -> dict[str, Any]:
         every = self.args.steps_per_generation * self.num_iterations
-        return super().own_state() | {
+        return super().collect_state() | {
             "step": self._step,
             "played": self._played,
             "metrics": {name: list(values) for name, values in self._metrics["train"].items()},
             "batch": self._buffered_inputs if self._step % every else None,
         }
 
-    def load_own_state(self, state: dict[str, Any]) -> None:
-        super().load_own_state(state)
+    def restore_state(self, state: dict[str, Any]) -> None:
+        super().restore_state(state)
         self._step, self._played = state["step"], state["played"]
         self._metrics["train"].update(state["metrics"])
         self._buffered_inputs = send_to_device(state["batch"], self.accelerator.device)

@@ -1,7 +1,7 @@
-"""Supervised warm start on saved episodes: the policy's own tokens are learned, the environment's are not.
+"""Supervised warm start on saved episodes: trains on the policy's tokens, not on the environment's.
 
-Tokens that carry information (the scalar values inside a reply's JSON: labels, coordinates) are weighted up, since the
-punctuation around them is learned in a few steps and would drown them.
+The scalar values in a reply's JSON (labels, coordinates) get a higher weight. The punctuation around them is learned in
+a few steps and would otherwise dominate the loss.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from viewbox.rollouts.scripted import Forced
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.checkpoints import Checkpoints
-from viewbox.training.evaluate import collect, script_of
+from viewbox.training.evaluate import build_script, collect_episodes
 from viewbox.training.grpo.batch import build_model_inputs, collate, describe_mismatch
 from viewbox.training.sft.vision_task import VisionTask
 
 _VALUE = re.compile(r'[:\[,]\s*("(?:[^"\\]|\\.)*"(?!\s*:)|-?\d+(?:\.\d+)?)')
 
 
-def token_weights(episode: EpisodeTokens, tokens: ChatTokens, informative: float) -> list[float]:
-    """A weight for each completion token: 0 on what the environment said, 1 on what the policy said.
+def compute_token_weights(episode: EpisodeTokens, tokens: ChatTokens, informative: float) -> list[float]:
+    """A weight for each completion token: 0 on the environment's tokens, 1 on the policy's.
 
-    Every scalar value in a reply's JSON weighs `informative` as a whole, however many tokens it takes, so that a label
-    of one token counts as much as a coordinate of three.
+    The tokens of a scalar value in a reply's JSON share the weight `informative`: a label of one token counts as much
+    as a coordinate of three.
     """
     weights = [float(bit) for bit in episode.mask]
     start = 0
@@ -47,7 +47,7 @@ def token_weights(episode: EpisodeTokens, tokens: ChatTokens, informative: float
             end += 1
         pieces = [tokens.tokenizer.decode([i]) for i in episode.completion_ids[start:end]]
         text, at = "".join(pieces), 0
-        json_ = re.search(r"\{.*\}", text, re.DOTALL)  # numbers in the prose around are not values
+        json_ = re.search(r"\{.*\}", text, re.DOTALL)  # numbers in the text around it are not values
         spans = [match.span(1) for match in _VALUE.finditer(text, *json_.span())] if json_ else []
         inside: dict[int, list[int]] = {}
         for k, piece in enumerate(pieces):
@@ -63,25 +63,25 @@ def token_weights(episode: EpisodeTokens, tokens: ChatTokens, informative: float
     return weights
 
 
-def sft_batch(
+def build_sft_batches(
     episodes: Sequence[EpisodeTokens], tokens: ChatTokens, informative: float, parts: int = 1
 ) -> list[dict[str, Any]]:
-    """`collate` with `weights` (B, C), in `parts` sub-batches of similar length: padding costs as much as tokens."""
+    """Collated batches with `weights` (B, C): `parts` of them, each of episodes of similar length to save padding."""
     ordered = sorted(episodes, key=lambda episode: len(episode.prompt_ids) + len(episode.completion_ids))
     size = -(-len(ordered) // parts)
     batches = []
     for start in range(0, len(ordered), size):
-        chosen = ordered[start : start + size]
-        batch = collate(chosen, tokens)
+        group = ordered[start : start + size]
+        batch = collate(group, tokens)
         batch["weights"] = torch.zeros(batch["completion_ids"].shape)
-        for i, episode in enumerate(chosen):
-            batch["weights"][i, : len(episode.mask)] = torch.tensor(token_weights(episode, tokens, informative))
+        for i, episode in enumerate(group):
+            batch["weights"][i, : len(episode.mask)] = torch.tensor(compute_token_weights(episode, tokens, informative))
         batches.append(batch)
     return batches
 
 
-def sft_loss(model: Any, batches: Sequence[dict[str, Any]]) -> torch.Tensor:
-    """The weighted mean of −log p over the policy's tokens of all sub-batches."""
+def compute_sft_loss(model: Any, batches: Sequence[dict[str, Any]]) -> torch.Tensor:
+    """The weighted mean of −log p over the policy's tokens of all batches."""
     total = sum(batch["weights"].sum() for batch in batches).clamp(min=1.0)
     losses = []
     for batch in batches:
@@ -93,7 +93,7 @@ def sft_loss(model: Any, batches: Sequence[dict[str, Any]]) -> torch.Tensor:
 
 
 class SFTTrainer(Checkpoints, Trainer):
-    """transformers' trainer with the weighted loss; its dataset is a list of `EpisodeTokens`."""
+    """transformers' `Trainer` with the weighted loss; its dataset is a list of `EpisodeTokens`."""
 
     def __init__(
         self, *, tokens: ChatTokens, informative: float = 1.0, vision: VisionTask | None = None, **kwargs: Any
@@ -101,11 +101,11 @@ class SFTTrainer(Checkpoints, Trainer):
         self.tokens, self.informative, self.vision = tokens, informative, vision
         super().__init__(data_collator=self._collate, **kwargs)
 
-    def own_state(self) -> dict[str, Any]:
-        return super().own_state() | {"vision": None if self.vision is None else self.vision.state_dict()}
+    def collect_state(self) -> dict[str, Any]:
+        return super().collect_state() | {"vision": None if self.vision is None else self.vision.state_dict()}
 
-    def load_own_state(self, state: dict[str, Any]) -> None:
-        super().load_own_state(state)
+    def restore_state(self, state: dict[str, Any]) -> None:
+        super().restore_state(state)
         if self.vision is not None:
             self.vision.load_state_dict(state["vision"])
 
@@ -116,12 +116,12 @@ class SFTTrainer(Checkpoints, Trainer):
         return optimizer
 
     def _collate(self, episodes: Sequence[EpisodeTokens]) -> dict[str, Any]:
-        return {"batches": sft_batch(episodes, self.tokens, self.informative, parts=4)}
+        return {"batches": build_sft_batches(episodes, self.tokens, self.informative, parts=4)}
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        loss = sft_loss(model, inputs["batches"])
+        loss = compute_sft_loss(model, inputs["batches"])
         if self.vision is not None and model.training:
             loss = loss + self.vision.loss(self.accelerator.unwrap_model(model))
             if self.state.global_step % 20 == 0:
@@ -129,17 +129,19 @@ class SFTTrainer(Checkpoints, Trainer):
         return (loss, None) if return_outputs else loss
 
 
-def usable(episodes: Iterable[Episode], tokens: ChatTokens) -> list[EpisodeTokens]:
-    """The token sides that can be trained on; raises `StoreError` where none can."""
-    found = [e.tokens for e in episodes if e.tokens is not None and describe_mismatch(e.tokens, tokens) is None]
-    if not found:
-        raise StoreError("none of the episodes has tokens that fit this model's tokenizer and image processor")
-    return found
+def select_usable(episodes: Iterable[Episode], tokens: ChatTokens) -> list[EpisodeTokens]:
+    """The tokens of the episodes that can be trained on; raises `StoreError` if there are none."""
+    usable = [e.tokens for e in episodes if e.tokens is not None and describe_mismatch(e.tokens, tokens) is None]
+    if not usable:
+        raise StoreError("no episode has tokens that fit this model's tokenizer and image processor")
+    return usable
 
 
-def demonstrate(env: BaseMultiTurnEnv, tokens: ChatTokens, section: Demonstrations, folder: str, seed: int) -> None:
-    """Plays the environment's scripted viewer and saves its episodes with their tokens; only those not there yet."""
-    generator = Forced(tokens, script_of(env, "demonstration", **section.habits))
+def record_demonstrations(
+    env: BaseMultiTurnEnv, tokens: ChatTokens, section: Demonstrations, folder: str, seed: int
+) -> None:
+    """Plays the environment's demonstrations and saves them with their tokens; skips those saved before."""
+    generator = Forced(tokens, build_script(env, "demonstration", **section.habits))
 
     async def play(writer: EpisodeWriter) -> None:
         tasks = env.tasks[: section.count]  # type: ignore[index]
@@ -151,20 +153,20 @@ def demonstrate(env: BaseMultiTurnEnv, tokens: ChatTokens, section: Demonstratio
         asyncio.run(play(writer))
 
 
-def corpus_of(env: BaseMultiTurnEnv, count: int = 200) -> list[str]:
-    """What a tokenizer for this environment should know: prompts and scripted conversations as text."""
+def build_corpus(env: BaseMultiTurnEnv, count: int = 200) -> list[str]:
+    """Texts to train a tokenizer on: the environment's prompts and demonstrations."""
     bootstrap = tiny_model.build_tokenizer([""], 280)
     tokens = ChatTokens(
         tiny_model.build_processor(bootstrap),
         tiny_model.build_model(bootstrap, hidden=16, layers=1, vision_layers=2).config,
     )
-    generator = Forced(tokens, script_of(env, "demonstration"), max_completion_tokens=100_000)
-    episodes = collect(env, env.tasks[:count], generator, slots=16, seed=0)  # type: ignore[index]
+    generator = Forced(tokens, build_script(env, "demonstration"), max_completion_tokens=100_000)
+    episodes = collect_episodes(env, env.tasks[:count], generator, slots=16, seed=0)  # type: ignore[index]
     corpus = []
     for number, episode in enumerate(episodes):
         assert episode.tokens is not None
         parts = [episode.tokens.completion_ids] + ([episode.tokens.prompt_ids] if number % 4 == 0 else [])
-        for ids in parts:  # one placeholder for each image: the rest would drown the text
-            kept = [one for k, one in enumerate(ids) if one != tokens.image_id or ids[k - 1] != tokens.image_id]
+        for ids in parts:  # one placeholder for each image; more would dominate the text
+            kept = [i for k, i in enumerate(ids) if i != tokens.image_id or ids[k - 1] != tokens.image_id]
             corpus.append(bootstrap.decode(kept))
     return corpus

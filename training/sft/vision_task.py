@@ -1,8 +1,8 @@
-"""Seeing as auxiliary tasks, for a model whose vision tower starts from nothing.
+"""Auxiliary vision losses for a model whose vision tower starts from random weights.
 
-Published VLMs start from a pretrained vision encoder. A model built from scratch has none, and the one label token of
-a demonstration is too faint a signal to grow one. So while it learns from demonstrations, its tower also learns to
-tell what a close look shows and where the thing is in the overview, with linear heads that are thrown away.
+Published VLMs start from a pretrained vision encoder. A model built from scratch has none, and the single label token
+of a demonstration is too weak a signal to train one. During the warm start, linear heads on the tower also learn to
+classify close looks and to find the object in the overview. The heads are not saved with the model.
 """
 
 from collections.abc import Iterable
@@ -18,8 +18,8 @@ from viewbox.records import Episode
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 
-def close_looks(episodes: Iterable[Episode], field: str) -> list[tuple[ImageRef, str]]:
-    """(last picture, gold value of `field`) of the episodes that used a tool and answered `field` right."""
+def find_close_looks(episodes: Iterable[Episode], field: str) -> list[tuple[ImageRef, str]]:
+    """(last image, gold value of `field`) of the episodes that used a tool and answered `field` correctly."""
     return [
         (e.tokens.images[-1], str(e.task.reference[field]))
         for e in episodes
@@ -30,8 +30,8 @@ def close_looks(episodes: Iterable[Episode], field: str) -> list[tuple[ImageRef,
     ]
 
 
-def overviews(episodes: Iterable[Episode], field: str) -> list[tuple[ImageRef, tuple[float, float]]]:
-    """(first picture, center of the gold box `field` in fractions of it) of all episodes with tokens."""
+def find_overviews(episodes: Iterable[Episode], field: str) -> list[tuple[ImageRef, tuple[float, float]]]:
+    """(first image, center of the gold box `field` as fractions of it) of all episodes with tokens."""
     found = []
     for e in episodes:
         if e.tokens is not None and e.tokens.prompt_images:
@@ -41,11 +41,11 @@ def overviews(episodes: Iterable[Episode], field: str) -> list[tuple[ImageRef, t
 
 
 class VisionTask(torch.nn.Module):
-    """The auxiliary losses, each a cross-entropy of a linear head, times `weight`.
+    """The auxiliary losses: cross-entropies of linear heads, times `weight`.
 
-    Reading: what a close look shows, from the mean of its tokens. Finding: which token of an overview the thing is in,
-    from that token; and where it is (x and y, each as one of `BINS` equal parts), from the mean of the tokens, which is
-    what a language model that has not yet learned where to attend can see.
+    Reading: the label of a close look, from the mean of its tokens. Finding: the token of the overview that holds the
+    object, from that token; and its x and y, each as one of `BINS` equal parts, from the mean of the tokens, which is
+    what a language model sees before it has learned where to attend.
     """
 
     BINS = 32
@@ -55,10 +55,11 @@ class VisionTask(torch.nn.Module):
     ) -> None:
         super().__init__()
         saved = list(episodes)
-        self.looks, self.whole = close_looks(saved, section.label), overviews(saved, section.box)
+        self.looks, self.whole = find_close_looks(saved, section.label), find_overviews(saved, section.box)
         if len(self.looks) < section.batch:
             raise StoreError(
-                f"{len(self.looks)} demonstrations looked and answered {section.label!r} right; needed: {section.batch}"
+                f"{len(self.looks)} demonstrations used a tool and answered {section.label!r} correctly; "
+                f"allowed: at least {section.batch}"
             )
         self.tokens, self.section = tokens, section
         self.classes = sorted({label for _, label in self.looks})
@@ -67,18 +68,18 @@ class VisionTask(torch.nn.Module):
         self.found = torch.nn.Linear(width, 1).to(model.device)
         self.place = torch.nn.Linear(width, 2 * self.BINS).to(model.device)
         self.seed = seed
-        self.batches: torch.Tensor  # so far: what the next one holds follows from it
+        self.batches: torch.Tensor  # drawn so far; decides what the next one holds
         self.register_buffer("batches", torch.tensor(0))
-        self.right: dict[str, float] = {}  # shares of the last batch that were right
+        self.right: dict[str, float] = {}  # shares of the last batch that were correct
 
     def loss(self, model: Any) -> torch.Tensor:
-        """The loss of the next batch: looks, each moved by a pixel or so, and half as many overviews."""
+        """The loss of the next batch: close looks, each shifted by up to a pixel, and half as many overviews."""
         number = int(self.batches)
         self.batches += 1
-        close = [self.looks[i] for i in _batch(len(self.looks), self.section.batch, number, self.seed)]
-        wide = [self.whole[i] for i in _batch(len(self.whole), self.section.batch // 2, number, self.seed)]
+        close = [self.looks[i] for i in _draw_batch(len(self.looks), self.section.batch, number, self.seed)]
+        wide = [self.whole[i] for i in _draw_batch(len(self.whole), self.section.batch // 2, number, self.seed)]
         shuffle = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
-        pictures = [_shifted(image.open(), shuffle) for image, _ in close] + [image.open() for image, _ in wide]
+        pictures = [_shift(image.open(), shuffle) for image, _ in close] + [image.open() for image, _ in wide]
         converted = [picture.convert("RGB") for picture in pictures]
         vision = self.tokens.processor.image_processor(converted, return_tensors="pt").to(model.device)
         grids = vision["image_grid_thw"]
@@ -106,16 +107,16 @@ class VisionTask(torch.nn.Module):
         return self.section.weight * (cross(said, labels) + finding)
 
 
-def _shifted(picture: Image.Image, shuffle: torch.Generator, most: int = 1) -> Image.Image:
-    """`picture` moved by up to `most` pixels either way: the same look is never quite the same twice."""
+def _shift(picture: Image.Image, shuffle: torch.Generator, most: int = 1) -> Image.Image:
+    """The image shifted by up to `most` pixels in each direction, so that a look varies between batches."""
     dx, dy = torch.randint(-most, most + 1, (2,), generator=shuffle).tolist()
     return ImageChops.offset(picture, dx, dy)
 
 
-def _batch(count: int, batch: int, number: int, seed: int) -> list[int]:
-    """The `number`-th of an endless row of batches: numbers below `count`, in a new order each time all were used.
+def _draw_batch(count: int, batch: int, number: int, seed: int) -> list[int]:
+    """The `number`-th batch of an endless sequence: numbers below `count`, reshuffled each time all were used.
 
-    >>> sorted(_batch(4, 2, 0, seed=1) + _batch(4, 2, 1, seed=1))
+    >>> sorted(_draw_batch(4, 2, 0, seed=1) + _draw_batch(4, 2, 1, seed=1))
     [0, 1, 2, 3]
     """
     each = max(1, count // batch)

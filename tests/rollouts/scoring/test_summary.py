@@ -13,7 +13,7 @@ from viewbox.rewards import ExactMatchReward
 from viewbox.rewards.metrics import Accuracy, BoxRates, CalibrationError, MacroF1, MeanAveragePrecision, TopK
 from viewbox.rollouts.scoring.metrics import compute_episode_metrics
 from viewbox.rollouts.scoring.summary import EpisodeTally, summarize
-from viewbox.training.evaluate import figures_of
+from viewbox.training.evaluate import compute_figures
 
 LABELS = ("one", "two", "three")
 METRICS = [
@@ -223,7 +223,7 @@ def test_average_precision_of_very_many_boxes_is_drawn_less_often(monkeypatch):
 
 
 def test_held_out_figures_are_floats_with_their_intervals_beside_them():
-    found = figures_of(EPISODES, type("Env", (), {"metrics": {"label": Accuracy()}, "reward": None})())
+    found = compute_figures(EPISODES, type("Env", (), {"metrics": {"label": Accuracy()}, "reward": None})())
     intervals = found.pop("intervals")
     assert all(isinstance(value, float) for value in found.values())
     assert compute_episode_metrics(EPISODES).items() <= found.items()

@@ -5,7 +5,7 @@ import torch
 
 from viewbox.envs.digits import Digits, viewer
 from viewbox.rollouts.scripted import Forced
-from viewbox.training.sft.trainer import sft_batch, sft_loss, token_weights
+from viewbox.training.sft.trainer import build_sft_batches, compute_sft_loss, compute_token_weights
 
 ENV = Digits()
 
@@ -39,7 +39,7 @@ def digits(text):
 
 def test_what_the_environment_says_has_no_weight_and_what_the_policy_says_at_least_1(kit, demonstrations):
     for tokens in demonstrations(kit):
-        weights = token_weights(tokens, kit.tokens, 5.0)
+        weights = compute_token_weights(tokens, kit.tokens, 5.0)
         assert all(weight >= 1 if bit else weight == 0 for weight, bit in zip(weights, tokens.mask, strict=True))
         assert max(weights) > 1
 
@@ -47,7 +47,7 @@ def test_what_the_environment_says_has_no_weight_and_what_the_policy_says_at_lea
 def test_the_values_of_a_replys_json_are_raised_and_nothing_else_of_it(kit, demonstrations):
     reply = 'Row 3, 4: well [5, 6]. {"label": "seven", "bbox": [12, 3, 45, 6.5], "continue": false} That was 7, 8.'
     tokens = demonstrations(kit, lambda conversation: reply)[0]
-    weights = token_weights(tokens, kit.tokens, 60.0)
+    weights = compute_token_weights(tokens, kit.tokens, 60.0)
     raised, plain = (spoken(kit, tokens, weights, which) for which in (True, False))
     assert digits(raised) == "1234565"
     assert "seven" in raised
@@ -60,26 +60,26 @@ def test_the_values_of_a_replys_json_are_raised_and_nothing_else_of_it(kit, demo
 def test_the_numbers_of_a_tool_call_are_raised(kit, demonstrations):
     script = lambda c: viewer.call(ENV, 4, 0.123, 0.456) if len(c.messages) == 2 else "{}"  # noqa: E731
     tokens = demonstrations(kit, script)[0]
-    assert digits(spoken(kit, tokens, token_weights(tokens, kit.tokens, 60.0), True)) == "4123456"
+    assert digits(spoken(kit, tokens, compute_token_weights(tokens, kit.tokens, 60.0), True)) == "4123456"
 
 
 def test_the_loss_is_the_weighted_mean_over_the_policys_tokens_of_each_episode_alone(kit, demonstrations, plain_logps):
     model, episodes = kit.model(), demonstrations(kit)[:4]
     total = weight = 0.0
     for episode in episodes:
-        weights = torch.tensor(token_weights(episode, kit.tokens, 5.0))
+        weights = torch.tensor(compute_token_weights(episode, kit.tokens, 5.0))
         total -= (weights * plain_logps(model, kit, episode)).sum()
         weight += weights.sum()
     for parts in (1, 2, 4):
         with torch.no_grad():
-            loss = sft_loss(model, sft_batch(episodes, kit.tokens, 5.0, parts))
+            loss = compute_sft_loss(model, build_sft_batches(episodes, kit.tokens, 5.0, parts))
         torch.testing.assert_close(loss, total / weight, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("parts", [1, 3, 8, 20])
 def test_parts_hold_every_episode_once_with_its_own_weights(qwen3, demonstrations, parts):
     episodes = demonstrations(qwen3)
-    batches = sft_batch(episodes, qwen3.tokens, 5.0, parts)
+    batches = build_sft_batches(episodes, qwen3.tokens, 5.0, parts)
     assert len(batches) <= parts
     found = []
     for batch in batches:
@@ -88,17 +88,19 @@ def test_parts_hold_every_episode_once_with_its_own_weights(qwen3, demonstration
             found.append((tuple(ids[mask.bool()].tolist()), weights[mask.bool()].tolist()))
             assert weights[~mask.bool()].sum() == 0
     single = lambda weights: torch.tensor(weights).tolist()  # noqa: E731  float32, as in a batch
-    given = [(episode.completion_ids, single(token_weights(episode, qwen3.tokens, 5.0))) for episode in episodes]
+    given = [
+        (episode.completion_ids, single(compute_token_weights(episode, qwen3.tokens, 5.0))) for episode in episodes
+    ]
     assert sorted(found) == sorted(given)
 
 
 def test_a_few_steps_on_8_demonstrations_make_the_loss_fall(kit, demonstrations):
     model = kit.model().train()
-    batches = sft_batch(demonstrations(kit), kit.tokens, 3.0, parts=2)
+    batches = build_sft_batches(demonstrations(kit), kit.tokens, 3.0, parts=2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     losses = []
     for _ in range(4):
-        loss = sft_loss(model, batches)
+        loss = compute_sft_loss(model, batches)
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()

@@ -7,8 +7,8 @@ from viewbox.configs.schema import VisionSection
 from viewbox.envs.digits import Digits
 from viewbox.errors import StoreError
 from viewbox.rollouts.scripted import Forced
-from viewbox.training.evaluate import script_of
-from viewbox.training.sft.vision_task import VisionTask, close_looks, overviews
+from viewbox.training.evaluate import build_script
+from viewbox.training.sft.vision_task import VisionTask, find_close_looks, find_overviews
 
 ENV = Digits(noise=5, digit=16, places=2, margin=0.25)  # easy to read: the test is of the mechanism
 
@@ -16,13 +16,13 @@ ENV = Digits(noise=5, digit=16, places=2, margin=0.25)  # easy to read: the test
 @pytest.fixture(scope="module")
 def episodes(kits, play):
     kit = kits["qwen3_vl"] if isinstance(kits, dict) else kits("qwen3_vl")
-    script = script_of(ENV, "demonstration", guess=0.3, too_far=0.0, astray=0.3)
+    script = build_script(ENV, "demonstration", guess=0.3, too_far=0.0, astray=0.3)
     return kit, play(ENV, list(ENV.tasks[:120]), Forced(kit.tokens, script))
 
 
 def test_only_looks_with_the_right_label_are_used(episodes):
     _, played = episodes
-    looks = close_looks(played, "label")
+    looks = find_close_looks(played, "label")
     looked = [e for e in played if e.tool_call_count and e.answer["label"] == e.task.reference["label"]]
     assert len(looks) == len(looked) < sum(e.tool_call_count > 0 for e in played)
     assert {label for _, label in looks} <= {e.task.reference["label"] for e in played}
@@ -30,7 +30,7 @@ def test_only_looks_with_the_right_label_are_used(episodes):
 
 def test_every_overview_is_used_with_the_center_of_its_gold_box(episodes):
     _, played = episodes
-    found = overviews(played, "bbox")
+    found = find_overviews(played, "bbox")
     assert [image.hash for image, _ in found] == [e.tokens.images[0].hash for e in played]
     assert {round(value, 2) for _, center in found for value in center} == {0.25, 0.75}
 
@@ -72,5 +72,5 @@ def test_the_weight_scales_the_loss_and_the_seed_decides_the_batches(episodes):
 
 def test_too_few_looks_are_refused_in_words(episodes):
     kit, played = episodes
-    with pytest.raises(StoreError, match=r"0 demonstrations looked and answered 'label' right; needed: 64"):
+    with pytest.raises(StoreError, match=r"0 demonstrations .* answered 'label' correctly; allowed: at least 64"):
         VisionTask(kit.model(), kit.tokens, played[:0], VisionSection(), 0)
