@@ -5,7 +5,7 @@ model wrote. `build` makes one from YAML, `CombinedReward` combines several, `ex
 score.
 """
 
-from viewbox.rewards.base import AnyReward, EpisodeReward, Reward, lookup
+from viewbox.rewards.base import AnyReward, EpisodeReward, Reward, get_field
 from viewbox.rewards.brier import BrierReward
 from viewbox.rewards.check import check_rewards
 from viewbox.rewards.combined import CombinedReward, Component, to_combined
@@ -13,7 +13,7 @@ from viewbox.rewards.declare import register_reward
 from viewbox.rewards.episode import FormatReward, ToolUseReward
 from viewbox.rewards.exact_match import ExactMatchReward
 from viewbox.rewards.explain import explain_reward, explain_score
-from viewbox.rewards.iou import IoUReward, iou
+from viewbox.rewards.iou import IoUReward, compute_iou
 from viewbox.rewards.label_set_f1 import LabelSetF1Reward
 from viewbox.rewards.ranking import RankingReward
 from viewbox.rewards.spec import RewardSpec, build
@@ -36,10 +36,10 @@ __all__ = [
     "ToolUseReward",
     "build",
     "check_rewards",
+    "compute_iou",
     "explain_reward",
     "explain_score",
-    "iou",
-    "lookup",
+    "get_field",
     "register_reward",
     "to_combined",
 ]

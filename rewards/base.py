@@ -52,12 +52,12 @@ class EpisodeReward(Protocol):
 AnyReward = Reward | EpisodeReward
 
 
-def lookup(mapping: Any, field: str) -> Any:
+def get_field(mapping: Any, field: str) -> Any:
     """The value at `field`, whose dots step into inner mappings; `None` where there is none.
 
-    >>> lookup({"finding": {"label": "nodule"}}, "finding.label")
+    >>> get_field({"finding": {"label": "nodule"}}, "finding.label")
     'nodule'
-    >>> lookup({"finding": "nodule"}, "finding.label") is None
+    >>> get_field({"finding": "nodule"}, "finding.label") is None
     True
     """
     if type(mapping) is dict and "." not in field:  # most of them
@@ -70,11 +70,11 @@ def lookup(mapping: Any, field: str) -> Any:
     return value
 
 
-def finite(value: Any) -> float | None:
+def to_finite_float(value: Any) -> float | None:
     """`value` as a finite float; `None` for bools, strings, NaN, infinities and whatever else is not a number.
 
-    >>> finite(3), finite("3"), finite(True), finite(float("nan")), finite(10**400)
-    (3.0, None, None, None, None)
+    >>> [to_finite_float(value) for value in (3, "3", True, float("nan"), 10**400)]
+    [3.0, None, None, None, None]
     """
     if type(value) is float:  # most of them; asking an abstract class is slow
         return value if math.isfinite(value) else None
@@ -86,10 +86,10 @@ def finite(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def items(value: Any, most: int | None = None) -> Sequence[Any] | None:
+def to_items(value: Any, most: int | None = None) -> Sequence[Any] | None:
     """The items of a list (the first `most`); one scalar is a list of one, and `None`: neither.
 
-    >>> items(["a", "b"]), items("a"), items(None), items([]), items({"a": 1})
+    >>> to_items(["a", "b"]), to_items("a"), to_items(None), to_items([]), to_items({"a": 1})
     (['a', 'b'], ['a'], None, [], None)
     """
     if isinstance(value, list | tuple):

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from viewbox.rewards.base import finite, lookup
-from viewbox.rewards.text import plain, text_of
+from viewbox.rewards.base import get_field, to_finite_float
+from viewbox.rewards.text import normalize_label, to_text
 
 Box = tuple[float, float, float, float]  # x1, y1, x2, y2
 Labeled = tuple[Box | None, str]  # None: counted, and matched with nothing
@@ -14,38 +14,38 @@ _LISTS = (list, tuple)  # list | tuple, which takes longer to ask
 _LONGEST_LABEL = 1000  # characters; a longer one is no label
 
 
-def boxes_of(
+def read_boxes(
     value: Any, format: BoxFormat, box_key: str | None = None, label_key: str | None = None, most: int | None = None
 ) -> Sequence[Labeled] | None:
     """The boxes of one box, a list of them, or a list of objects; `None` where there is nothing of the kind.
 
     Only the first `most` are read.
 
-    >>> boxes_of([0, 0, 1, 1], "xyxy")
+    >>> read_boxes([0, 0, 1, 1], "xyxy")
     [((0.0, 0.0, 1.0, 1.0), '')]
-    >>> boxes_of([{"at": [0, 0, 1, 1], "is": "Cyst"}, "left"], "xyxy", "at", "is")
+    >>> read_boxes([{"at": [0, 0, 1, 1], "is": "Cyst"}, "left"], "xyxy", "at", "is")
     [((0.0, 0.0, 1.0, 1.0), 'cyst'), (None, '')]
-    >>> boxes_of("left", "xyxy") is None
+    >>> read_boxes("left", "xyxy") is None
     True
     """
-    if box_key is None and (box := corners(value, format)) is not None:
+    if box_key is None and (box := parse_box(value, format)) is not None:
         return [(box, "")]
     if isinstance(value, Mapping):
-        return None if box_key is None else [_object(value, format, box_key, label_key)]
+        return None if box_key is None else [_read_object(value, format, box_key, label_key)]
     if not isinstance(value, _LISTS):
         return None
     if box_key is not None:
-        return [_object(item, format, box_key, label_key) for item in value[:most]]
+        return [_read_object(item, format, box_key, label_key) for item in value[:most]]
     if value and not isinstance(value[0], _LISTS):
         return None  # one box that is none
-    return [(corners(item, format), "") for item in value[:most]]
+    return [(parse_box(item, format), "") for item in value[:most]]
 
 
-def corners(value: Any, format: str) -> Box | None:
+def parse_box(value: Any, format: str) -> Box | None:
     """The box as xyxy floats; `None` unless it is a box of positive, finite area."""
     if not isinstance(value, _LISTS) or len(value) != 4:
         return None
-    x1, y1, x2, y2 = map(finite, value)
+    x1, y1, x2, y2 = map(to_finite_float, value)
     if x1 is None or y1 is None or x2 is None or y2 is None:
         return None
     if format == "xywh":
@@ -55,12 +55,12 @@ def corners(value: Any, format: str) -> Box | None:
     return x1, y1, x2, y2
 
 
-def framed(boxes: Sequence[Labeled], frame: Frame, size: Any) -> list[Labeled] | None:
+def convert_to_fractions(boxes: Sequence[Labeled], frame: Frame, size: Any) -> list[Labeled] | None:
     """The boxes as fractions of the image; `None` where they are pixels and `size` is no [width, height].
 
-    >>> framed([((0, 0, 500, 250), "")], "per_mille", None)
+    >>> convert_to_fractions([((0, 0, 500, 250), "")], "per_mille", None)
     [((0.0, 0.0, 0.5, 0.25), '')]
-    >>> framed([((0, 0, 320, 240), "")], "pixel", [640, 480])
+    >>> convert_to_fractions([((0, 0, 320, 240), "")], "pixel", [640, 480])
     [((0.0, 0.0, 0.5, 0.5), '')]
     """
     if frame == "unit":
@@ -69,21 +69,21 @@ def framed(boxes: Sequence[Labeled], frame: Frame, size: Any) -> list[Labeled] |
     down: float | None = 1000.0
     if frame == "pixel":
         two = isinstance(size, _LISTS) and len(size) == 2
-        across, down = (finite(size[0]), finite(size[1])) if two else (None, None)
+        across, down = (to_finite_float(size[0]), to_finite_float(size[1])) if two else (None, None)
     if across is None or down is None or across < 1 or down < 1:
         return None
     found: list[Labeled] = []
     for box, label in boxes:
         # a size that leaves no area leaves no box
         scaled = None if box is None else (box[0] / across, box[1] / down, box[2] / across, box[3] / down)
-        found.append((corners(scaled, "xyxy"), label))
+        found.append((parse_box(scaled, "xyxy"), label))
     return found
 
 
-def area(box: Box) -> float:
+def compute_area(box: Box) -> float:
     return (box[2] - box[0]) * (box[3] - box[1])
 
 
-def _object(value: Any, format: BoxFormat, box_key: str, label_key: str | None) -> Labeled:
-    label = "" if label_key is None else text_of(lookup(value, label_key))
-    return corners(lookup(value, box_key), format), plain(label) if len(label) <= _LONGEST_LABEL else ""
+def _read_object(value: Any, format: BoxFormat, box_key: str, label_key: str | None) -> Labeled:
+    label = "" if label_key is None else to_text(get_field(value, label_key))
+    return parse_box(get_field(value, box_key), format), normalize_label(label) if len(label) <= _LONGEST_LABEL else ""

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from pydantic import Field, SkipValidation
 
 from viewbox.errors import ConfigError
-from viewbox.rewards.base import Reward, finite, lookup
+from viewbox.rewards.base import Reward, get_field, to_finite_float
 from viewbox.rewards.declare import Name, RewardName, register_reward
 from viewbox.rewards.exact_match import ExactMatchReward
-from viewbox.rewards.text import quoted
+from viewbox.rewards.text import quote_value
 
 
 @register_reward("brier")
@@ -51,21 +51,23 @@ class BrierReward:
         right = self.of(answer, reference)
         if right is None:
             return None
-        confidence = self._confidence(answer)
+        confidence = self._read_confidence(answer)
         return 0.0 if confidence is None else (1 + right - (confidence - right) ** 2) / 2
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
         """Why the answer got its score, in a sentence."""
-        said = lookup(answer, self.confidence_field)
-        if self._confidence(answer) is None:
-            return f"{self.confidence_field}: {quoted(said)} is no confidence from 0 to {self.scale:g} in an answer"
+        said = get_field(answer, self.confidence_field)
+        if self._read_confidence(answer) is None:
+            return (
+                f"{self.confidence_field}: {quote_value(said)} is no confidence from 0 to {self.scale:g} in an answer"
+            )
         right = self.of(answer, reference)
         return f"{self.confidence_field} {said:g} of {self.scale:g}, {self.of.name} gives {right}"
 
-    def _confidence(self, answer: Mapping[str, Any] | None) -> float | None:
+    def _read_confidence(self, answer: Mapping[str, Any] | None) -> float | None:
         """The confidence in [0, 1], of an answer that answers."""
         read = getattr(self.of, "field", None)
-        if isinstance(read, str) and lookup(answer, read) in (None, "", [], ()):
+        if isinstance(read, str) and get_field(answer, read) in (None, "", [], ()):
             return None
-        number = finite(lookup(answer, self.confidence_field))
+        number = to_finite_float(get_field(answer, self.confidence_field))
         return number / self.scale if number is not None and 0 <= number <= self.scale else None

@@ -14,7 +14,7 @@ from pydantic import Field, SkipValidation
 
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.records import Episode
-from viewbox.rewards.base import AnyReward, finite
+from viewbox.rewards.base import AnyReward, to_finite_float
 from viewbox.rewards.declare import (
     Name,
     NonNegative,
@@ -169,7 +169,7 @@ class CombinedReward:
     def _check_score(self, name: str, score: Any) -> float | None:
         if score is None:
             return None
-        number = float(score) if isinstance(score, bool) else finite(score)
+        number = float(score) if isinstance(score, bool) else to_finite_float(score)
         if number is None or not -1e-9 <= number <= 1 + 1e-9:
             return self._report_problem(name, f"returned {score!r:.80}; allowed: None or a number in [0, 1]")
         return min(1.0, max(0.0, number))

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from viewbox.errors import ConfigError
-from viewbox.rewards.base import finite
+from viewbox.rewards.base import to_finite_float
 from viewbox.rewards.declare import Name, Names, RewardName, UnitInterval, register_reward
 
 NumCalls = Annotated[int, Field(ge=0)]
@@ -41,21 +41,21 @@ class FormatReward:
     def of_episode(self, episode: Any) -> float:
         if getattr(episode, "answer", None) is None:
             return 0.0
-        return max(0.0, 1.0 - sum(self._forgiven(episode).values()))
+        return max(0.0, 1.0 - sum(self._list_penalties(episode).values()))
 
     def explain_episode(self, episode: Any) -> str:
         """Why the episode got its score, in a sentence."""
         if getattr(episode, "answer", None) is None:
             return f"no answer: the episode ended {getattr(episode, 'end_reason', 'without one')}"
-        forgiven = self._forgiven(episode)
+        forgiven = self._list_penalties(episode)
         return "; ".join(f"{name}: -{cost:g}" for name, cost in forgiven.items()) or "an answer as asked"
 
-    def _forgiven(self, episode: Any) -> dict[str, float]:
+    def _list_penalties(self, episode: Any) -> dict[str, float]:
         """What it costs, by name."""
         flags = getattr(episode, "flags", None) or ()
         costs = {name: cost for name, cost in self.penalties.items() if name in flags and cost}
         info = getattr(episode, "info", None)
-        count = finite(info.get("malformed")) if isinstance(info, Mapping) else None
+        count = to_finite_float(info.get("malformed")) if isinstance(info, Mapping) else None
         if count and count > 0 and self.malformed:
             costs[f"{count:g} malformed"] = count * self.malformed
         return costs
@@ -95,7 +95,7 @@ class ToolUseReward:
             raise ConfigError(f"at_least = {self.at_least} is above at_most = {self.at_most}")
 
     def of_episode(self, episode: Any) -> float:
-        every, different = self._counts(episode)
+        every, different = self._count_calls(episode)
         if self.at_least and different < self.at_least:
             return different / self.at_least
         if self.at_most is not None and every > self.at_most:
@@ -104,18 +104,18 @@ class ToolUseReward:
 
     def explain_episode(self, episode: Any) -> str:
         """Why the episode got its score, in a sentence."""
-        every, different = self._counts(episode)
+        every, different = self._count_calls(episode)
         asked = [f"at least {self.at_least}"] if self.at_least is not None else []
         asked += [f"at most {self.at_most}"] if self.at_most is not None else []
         return f"{every} successful tool calls, {different} of them different; asked for {' and '.join(asked)}"
 
-    def _counts(self, episode: Any) -> tuple[int, int]:
+    def _count_calls(self, episode: Any) -> tuple[int, int]:
         """How many calls succeeded, and how many different ones."""
-        calls = [call for call in _successes(episode) if self.tools is None or call[0] in self.tools]
+        calls = [call for call in _iter_successful_calls(episode) if self.tools is None or call[0] in self.tools]
         return len(calls), len(set(calls))
 
 
-def _successes(episode: Any) -> Iterator[tuple[str, str]]:
+def _iter_successful_calls(episode: Any) -> Iterator[tuple[str, str]]:
     """(name, arguments) of every call that succeeded; call ids may come again in a later turn."""
     asked: dict[Any, Any] = {}
     for turn in getattr(episode, "turns", None) or ():
@@ -123,10 +123,10 @@ def _successes(episode: Any) -> Iterator[tuple[str, str]]:
         for result in turn.tool_results:
             if result.success:
                 call = asked.get(result.call_id)
-                yield result.tool_name, "" if call is None else _written(call.arguments)
+                yield result.tool_name, "" if call is None else _normalize_arguments(call.arguments)
 
 
-def _written(arguments: Any) -> str:
+def _normalize_arguments(arguments: Any) -> str:
     """Arguments as one text, whatever the order and spacing they were written in."""
     if isinstance(arguments, str):
         try:

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from viewbox.rewards.base import finite, lookup
+from viewbox.rewards.base import get_field, to_finite_float
 from viewbox.rewards.declare import Aliases, AnswerField, NonNegative, ReferenceField, RewardName, register_reward
-from viewbox.rewards.text import plain, quoted, text_of, texts_of
+from viewbox.rewards.text import get_accepted_values, normalize_label, quote_value, to_text
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.ASCII)
 _LONGEST_NUMBER = 64  # characters
@@ -51,54 +51,54 @@ class ExactMatchReward:
 
     @cached_property
     def _spellings(self) -> Mapping[str, frozenset[str]]:
-        return spellings_of(self.aliases)
+        return build_spellings(self.aliases)
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
-        golds = texts_of(lookup(reference, self.reference_field or self.field))
-        accepted = {plain(text_of(gold)) for gold in golds}
+        golds = get_accepted_values(get_field(reference, self.reference_field or self.field))
+        accepted = {normalize_label(to_text(gold)) for gold in golds}
         if self._spellings:
             accepted = accepted.union(*(self._spellings.get(gold, ()) for gold in accepted))
-        raw = text_of(lookup(answer, self.field))
+        raw = to_text(get_field(answer, self.field))
         if len(raw) > 4 * max(map(len, accepted), default=0) + 256:
             return 0.0
-        said = plain(raw)
+        said = normalize_label(raw)
         if not said:
             return 0.0
         return 1.0 if said in accepted or any(self._is_near(said, gold) for gold in golds) else 0.0
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
         """Why the answer got its score, in a sentence."""
-        said, gold = lookup(answer, self.field), lookup(reference, self.reference_field or self.field)
+        said, gold = get_field(answer, self.field), get_field(reference, self.reference_field or self.field)
         if self(answer, reference):
-            return f"{self.field}: {quoted(said)} is {quoted(gold)}"
+            return f"{self.field}: {quote_value(said)} is {quote_value(gold)}"
         within = f" (± {self.tolerance:g})" if self.tolerance else ""
-        return f"{self.field}: {quoted(said)} is not {quoted(gold)}{within}"
+        return f"{self.field}: {quote_value(said)} is not {quote_value(gold)}{within}"
 
     def _is_near(self, said: str, gold: Any) -> bool:
         if isinstance(gold, str) and self.tolerance is None:
             return False
-        ours, theirs = _number(said), _number(plain(text_of(gold)))
+        ours, theirs = _parse_number(said), _parse_number(normalize_label(to_text(gold)))
         if ours is None or theirs is None:
             return False
         distance, tolerance = abs(ours - theirs), self.tolerance or 0
         return distance <= tolerance or math.isclose(distance, tolerance, rel_tol=1e-9)  # 1.1 is within 0.1 of 1.0
 
 
-def spellings_of(aliases: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
-    """The other spellings of every gold, both sides as `plain` gives them.
+def build_spellings(aliases: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
+    """The other spellings of every gold, both sides as `normalize_label` gives them.
 
-    >>> spellings_of({"Seven": ["7", "VII"]}) == {"seven": frozenset({"7", "vii"})}
+    >>> build_spellings({"Seven": ["7", "VII"]}) == {"seven": frozenset({"7", "vii"})}
     True
     """
     found: dict[str, frozenset[str]] = {}
     for gold, spellings in aliases.items():
-        key = plain(gold)
-        found[key] = found.get(key, frozenset()) | {plain(text_of(spelling)) for spelling in spellings}
+        key = normalize_label(gold)
+        found[key] = found.get(key, frozenset()) | {normalize_label(to_text(spelling)) for spelling in spellings}
     return found
 
 
-def _number(text: str) -> int | float | None:
+def _parse_number(text: str) -> int | float | None:
     """The number a text is; integers stay exact, and a thousands separator is not read (1,5 is a half to some)."""
     if len(text) > _LONGEST_NUMBER or not _NUMBER.fullmatch(text):
         return None
-    return finite(float(text)) if set(text) & set(".e") else int(text)
+    return to_finite_float(float(text)) if set(text) & set(".e") else int(text)

@@ -7,8 +7,17 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from viewbox.errors import ConfigError
-from viewbox.rewards.base import lookup
-from viewbox.rewards.box_formats import Box, BoxFormat, Frame, Labeled, area, boxes_of, corners, framed
+from viewbox.rewards.base import get_field
+from viewbox.rewards.box_formats import (
+    Box,
+    BoxFormat,
+    Frame,
+    Labeled,
+    compute_area,
+    convert_to_fractions,
+    parse_box,
+    read_boxes,
+)
 from viewbox.rewards.declare import (
     AnswerField,
     Name,
@@ -23,19 +32,19 @@ BoxMatch = tuple[int, int, float]  # index in the answer, index in the reference
 _MOST = 100  # boxes in an answer, beyond four times the gold's
 
 
-def iou(a: Any, b: Any) -> float:
+def compute_iou(a: Any, b: Any) -> float:
     """Intersection over union of two xyxy boxes (lists or tuples, any one unit): |a ∩ b| / |a ∪ b|, in [0, 1].
 
     What is not a box scores 0: four finite numbers with x1 < x2 and y1 < y2 are required. The Jaccard index, as in
     PASCAL VOC (Everingham et al. 2010), without its extra pixel.
 
-    >>> iou((0, 0, 2, 2), (1, 0, 3, 2))
+    >>> compute_iou((0, 0, 2, 2), (1, 0, 3, 2))
     0.3333333333333333
-    >>> iou((0, 0, 2, 2), (2, 2, 0, 0))
+    >>> compute_iou((0, 0, 2, 2), (2, 2, 0, 0))
     0.0
     """
-    first, second = corners(a, "xyxy"), corners(b, "xyxy")
-    return 0.0 if first is None or second is None else _iou(first, second)
+    first, second = parse_box(a, "xyxy"), parse_box(b, "xyxy")
+    return 0.0 if first is None or second is None else _compute_iou(first, second)
 
 
 @register_reward("iou")
@@ -111,29 +120,29 @@ class IoUReward:
             raise ConfigError("size_field: is missing; needed to compare pixels with another frame", key="size_field")
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
-        said, golds = self._sides(answer, reference)
+        said, golds = self._read_boxes(answer, reference)
         if said is None or golds is None:
             return 0.0
         if len(said) == 1 == len(golds):
-            score = self._pair(said[0], golds[0])
+            score = self._score_pair(said[0], golds[0])
             return score if self.threshold is None else float(score >= self.threshold)
         if not said or not golds:
             return 1.0 if not said and not golds else 0.0
         if len(said) > 4 * len(golds) + _MOST:
             return 0.0
-        pairs = self._matched(said, golds)
+        pairs = self._match_boxes(said, golds)
         if self.threshold is not None:
             return 2 * len(pairs) / (len(said) + len(golds))
         return min(1.0, math.fsum(score for _, _, score in pairs) / max(len(said), len(golds)))
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
         """Why the answer got its score, in a sentence."""
-        said, golds = self._sides(answer, reference)
+        said, golds = self._read_boxes(answer, reference)
         if said is None or golds is None:
             return f"{self.field}: the {'answer' if said is None else 'reference'} holds no box"
         if len(said) > 4 * len(golds) + _MOST:
             return f"{self.field}: {len(said)} boxes for {len(golds)} in the gold are too many to read"
-        pairs = self._matched(said, golds)
+        pairs = self._match_boxes(said, golds)
         scores = ", ".join(f"{score:.2f}" for _, _, score in sorted(pairs, key=lambda pair: -pair[2]))
         what = "IoU" if not self.area_penalty else "IoU with the area's penalty"
         words = [f"{len(pairs)} of {len(golds)} gold boxes matched" + (f": {what} {scores}" if pairs else "")]
@@ -143,47 +152,50 @@ class IoUReward:
             words.append(f"{extra} of {len(said)} boxes said {'is' if extra == 1 else 'are'} unmatched")
         return "; ".join(words)
 
-    def _sides(
+    def _read_boxes(
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
     ) -> tuple[Sequence[Labeled] | None, Sequence[Labeled] | None]:
         """The answer's boxes and the gold's, in one frame; None for a side that has none."""
-        gold = lookup(reference, self.reference_field or self.field)
-        golds = boxes_of(gold, self.format, self.box_key, self.label_key)
+        gold = get_field(reference, self.reference_field or self.field)
+        golds = read_boxes(gold, self.format, self.box_key, self.label_key)
         most = 4 * len(golds or ()) + _MOST + 1  # one more than are allowed
-        said = boxes_of(lookup(answer, self.field), self.format, self.box_key, self.label_key, most)
+        said = read_boxes(get_field(answer, self.field), self.format, self.box_key, self.label_key, most)
         other = self.reference_frame or self.frame
         if other == self.frame or said is None or golds is None:
             return said, golds
-        size = lookup(reference, self.size_field) if self.size_field else None
-        return framed(said, self.frame, size), framed(golds, other, size)
+        size = get_field(reference, self.size_field) if self.size_field else None
+        return convert_to_fractions(said, self.frame, size), convert_to_fractions(golds, other, size)
 
-    def _matched(self, said: Sequence[Labeled], golds: Sequence[Labeled]) -> list[BoxMatch]:
+    def _match_boxes(self, said: Sequence[Labeled], golds: Sequence[Labeled]) -> list[BoxMatch]:
         """The pairs (place in the answer, place in the gold, score) of the best matching."""
-        said, golds = sorted(said, key=_place), sorted(golds, key=_place)  # whatever order they were said in
+        said, golds = (
+            sorted(said, key=_get_sort_key),
+            sorted(golds, key=_get_sort_key),
+        )  # whatever order they were said in
         if said == golds:
-            pairs = [(i, i, self._pair(one, one)) for i, one in enumerate(said)]
+            pairs = [(i, i, self._score_pair(one, one)) for i, one in enumerate(said)]
             return [pair for pair in pairs if pair[2]]
-        return assign([[self._pair(one, gold) for gold in golds] for one in said], self.threshold)
+        return match_pairs([[self._score_pair(one, gold) for gold in golds] for one in said], self.threshold)
 
-    def _pair(self, said: Labeled, gold: Labeled) -> float:
+    def _score_pair(self, said: Labeled, gold: Labeled) -> float:
         (box, label), (gold_box, gold_label) = said, gold
         if box is None or gold_box is None or (self.label_key is not None and (label != gold_label or not label)):
             return 0.0
-        score = _iou(box, gold_box)
-        if self.area_penalty and area(box) > area(gold_box):
-            score /= 1 + self.area_penalty * (area(box) / area(gold_box) - 1)
+        score = _compute_iou(box, gold_box)
+        if self.area_penalty and compute_area(box) > compute_area(gold_box):
+            score /= 1 + self.area_penalty * (compute_area(box) / compute_area(gold_box) - 1)
         return score
 
 
-def assign(scores: Sequence[Sequence[float]], threshold: float | None = None) -> list[BoxMatch]:
+def match_pairs(scores: Sequence[Sequence[float]], threshold: float | None = None) -> list[BoxMatch]:
     """The one-to-one matching with the greatest sum of `scores` (rows x columns, each >= 0).
 
     This is the assignment problem (Kuhn 1955), solved by scipy. With a threshold: the largest matching of pairs whose
     score reaches it. Pairs of score 0 are left out.
 
-    >>> assign([[0.9, 0.8], [0.8, 0.1]])
+    >>> match_pairs([[0.9, 0.8], [0.8, 0.1]])
     [(0, 1, 0.8), (1, 0, 0.8)]
-    >>> assign([[0.9, 0.8], [0.8, 0.1]], 0.85)
+    >>> match_pairs([[0.9, 0.8], [0.8, 0.1]], 0.85)
     [(0, 0, 0.9)]
     """
     if not scores or not scores[0]:
@@ -201,16 +213,16 @@ def assign(scores: Sequence[Sequence[float]], threshold: float | None = None) ->
     return [pair for pair in pairs if pair[2] > 0 and pair[2] >= least]
 
 
-def _place(one: Labeled) -> tuple[tuple[float, ...], str]:
+def _get_sort_key(one: Labeled) -> tuple[tuple[float, ...], str]:
     return one[0] or (), one[1]
 
 
-def _iou(a: Box, b: Box) -> float:
+def _compute_iou(a: Box, b: Box) -> float:
     width = min(a[2], b[2]) - max(a[0], b[0])
     height = min(a[3], b[3]) - max(a[1], b[1])
     if width <= 0 or height <= 0:
         return 0.0
-    small, large = area(a), area(b)
+    small, large = compute_area(a), compute_area(b)
     if small > large:
         small, large = large, small
     shared = width * height

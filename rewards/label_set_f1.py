@@ -6,11 +6,11 @@ from functools import cached_property
 from typing import Any
 
 from viewbox.errors import ConfigError
-from viewbox.rewards.base import items, lookup
+from viewbox.rewards.base import get_field, to_items
 from viewbox.rewards.declare import Aliases, AnswerField, ItemKey, ReferenceField, RewardName, register_reward
-from viewbox.rewards.exact_match import spellings_of
+from viewbox.rewards.exact_match import build_spellings
 from viewbox.rewards.negation import FORWARD
-from viewbox.rewards.text import plain, text_of
+from viewbox.rewards.text import normalize_label, to_text
 
 _MOST = 100  # labels in an answer, beyond four times the gold's
 _LONGEST = 1000  # characters of a label
@@ -42,13 +42,13 @@ class LabelSetF1Reward:
     name: RewardName = "label_set_f1"
 
     def __post_init__(self) -> None:
-        _ = self._same  # raises on contradicting aliases
+        _ = self._canonical  # raises on contradicting aliases
 
     @cached_property
-    def _same(self) -> Mapping[str, str]:
+    def _canonical(self) -> Mapping[str, str]:
         """Every other spelling -> the label it stands for."""
         same: dict[str, str] = {}
-        for gold, spellings in spellings_of(self.aliases).items():
+        for gold, spellings in build_spellings(self.aliases).items():
             for other in spellings:
                 if same.setdefault(other, gold) != gold:
                     both = " and for ".join(repr(one) for one in sorted((same[other], gold)))
@@ -56,22 +56,22 @@ class LabelSetF1Reward:
         return same
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
-        said, golds = self._sides(answer, reference)
+        said, golds = self._read_label_sets(answer, reference)
         if said is None or golds is None:
             return 0.0
         if not said or not golds:
             return 1.0 if not said and not golds else 0.0
         if len(said) > 4 * len(golds) + _MOST:
             return 0.0
-        found = (said & golds) - (_contradicted(said) - _contradicted(golds))
+        found = (said & golds) - (_find_contradicted(said) - _find_contradicted(golds))
         return 2 * len(found) / (len(said) + len(golds))
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
         """Why the answer got its score, in a sentence."""
-        said, golds = self._sides(answer, reference)
+        said, golds = self._read_label_sets(answer, reference)
         if said is None or golds is None:
             return f"{self.field}: the {'answer' if said is None else 'reference'} holds no list of labels"
-        against = _contradicted(said) - _contradicted(golds)
+        against = _find_contradicted(said) - _find_contradicted(golds)
         words = [f"{self.field}: {len((said & golds) - against)} of {len(golds)} gold labels found"]
         for what, labels in (("missing", golds - said), ("wrong", said - golds), ("said both ways", against & golds)):
             if labels:
@@ -79,22 +79,22 @@ class LabelSetF1Reward:
                 words.append(f"{what}: {listed if len(listed) < 200 else listed[:200] + '…'}")
         return "; ".join(words)
 
-    def _sides(
+    def _read_label_sets(
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
     ) -> tuple[set[str] | None, set[str] | None]:
-        golds = items(lookup(reference, self.reference_field or self.field))
+        golds = to_items(get_field(reference, self.reference_field or self.field))
         most = _MOST + 4 * len(golds or ()) + 1
-        return self._labels(items(lookup(answer, self.field), most)), self._labels(golds)
+        return self._to_label_set(to_items(get_field(answer, self.field), most)), self._to_label_set(golds)
 
-    def _labels(self, values: Sequence[Any] | None) -> set[str] | None:
+    def _to_label_set(self, values: Sequence[Any] | None) -> set[str] | None:
         if values is None:
             return None
-        texts = (text_of(value if self.item_key is None else lookup(value, self.item_key)) for value in values)
-        labels = (plain(text) if len(text) <= _LONGEST else "" for text in texts)
-        return {self._same.get(label, label) for label in labels}
+        texts = (to_text(value if self.item_key is None else get_field(value, self.item_key)) for value in values)
+        labels = (normalize_label(text) if len(text) <= _LONGEST else "" for text in texts)
+        return {self._canonical.get(label, label) for label in labels}
 
 
-def _contradicted(labels: set[str]) -> set[str]:
+def _find_contradicted(labels: set[str]) -> set[str]:
     """The labels that stand there bare and denied, both forms."""
     found: set[str] = set()
     for label in labels:

@@ -15,28 +15,28 @@ MARK = "¬"  # no token holds it, so a model cannot write it
 TOKEN = r"[^\W\d_][^\W_]*(?:'[^\W_]+)*|(?:(?<!\w)-)?(?:\d+(?:\.\d+)*|(?<!\w)\.\d+)"  # words first: most are
 
 
-def _set(words: str) -> frozenset[str]:
+def _to_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-FORWARD = _set(
+FORWARD = _to_set(
     """
     no not nor none neither never nothing nobody nowhere without cannot cant dont isnt wasnt arent doesnt didnt lack
     lacks lacking deny denies denied exclude excludes excluding absence
     """
 )
-BOTH_WAYS = _set("absent negative excluded unlikely")
-_MAYBE = FORWARD | BOTH_WAYS | _set("non free false out")  # negations, some of them only in company
-NEGATIONS = _MAYBE | _set("except exclusion rule ruled")  # what is never a stop word
-_NO_NEGATION = _set("only just doubt change changes increase")  # after it: "no doubt", "not only", "no change"
-_SEEING = _set(
+BOTH_WAYS = _to_set("absent negative excluded unlikely")
+_MAYBE = FORWARD | BOTH_WAYS | _to_set("non free false out")  # negations, some of them only in company
+NEGATIONS = _MAYBE | _to_set("except exclusion rule ruled")  # what is never a stop word
+_NO_NEGATION = _to_set("only just doubt change changes increase")  # after it: "no doubt", "not only", "no change"
+_SEEING = _to_set(
     """
     seen present identified visible visualized visualized evident detected demonstrated found noted observed apparent
     appreciated shown there
     """
 )
-_INSIDE = _set("be been being is are was were a an the rule ruled entirely completely")  # a run of negations
-_CONTRAST = _set("but however although though yet except whereas while instead nevertheless rather")
+_INSIDE = _to_set("be been being is are was were a an the rule ruled entirely completely")  # a run of negations
+_CONTRAST = _to_set("but however although though yet except whereas while instead nevertheless rather")
 _CLOSING = frozenset(".;!")
 _ENDS = _CLOSING | _CONTRAST
 _STOPS = _CLOSING | {","}
@@ -46,22 +46,22 @@ _SIMPLE = re.compile(r"(?:[a-z .;!,]++|(?<![^ ])[0-9]++(?![^ ]))*+")  # letters,
 _LOOK_ALIKE = str.maketrans("асеһіјорѕтухԁԛԝοιανεκρτυ", "acehijopstyxdqwoiavekptu")
 
 
-def words_in(text: str) -> tuple[list[str], bool]:
+def split_words(text: str) -> tuple[list[str], bool]:
     """The words of folded `text` in order, those that are denied with `MARK` before them; and whether any may be.
 
-    >>> words_in("no tumour; left lung clear")
+    >>> split_words("no tumour; left lung clear")
     (['no', '¬tumour', 'left', 'lung', 'clear'], True)
-    >>> words_in("left lung, clear")
+    >>> split_words("left lung, clear")
     (['left', 'lung', 'clear'], False)
     """
-    pieces = _pieces(text)
+    pieces = _split_pieces(text)
     plain = text.isascii() and "n't" not in text
     if plain and _MAYBE.isdisjoint(pieces):  # most texts
         return [piece for piece in pieces if piece not in _STOPS], False
-    return marked(pieces, plain), True
+    return mark_denied(pieces, plain), True
 
 
-def _pieces(text: str) -> list[str]:
+def _split_pieces(text: str) -> list[str]:
     """The words and stops of a text in order; splitting is five times as fast, and the same where it is enough."""
     if not _SIMPLE.fullmatch(text):
         return _PIECE.findall(text)
@@ -70,30 +70,30 @@ def _pieces(text: str) -> list[str]:
     return text.split()
 
 
-def marked(pieces: list[str], plain: bool = False) -> list[str]:
+def mark_denied(pieces: list[str], plain: bool = False) -> list[str]:
     """The words among words and stops (`.;!,`), those that are denied with `MARK` before them.
 
     `plain`: they are known to be ASCII and to hold no "n't", which is faster.
 
-    >>> marked(["tumour", "is", "not", "seen"]), marked(["tumour", "cannot", "be", "excluded"])
+    >>> mark_denied(["tumour", "is", "not", "seen"]), mark_denied(["tumour", "cannot", "be", "excluded"])
     (['¬tumour', '¬is', 'not', '¬seen'], ['tumour', 'cannot', 'be', 'excluded'])
     """
     found: list[str] = []
     start = 0  # of the clause before, in `found`
     commas = "," in pieces
-    for clause in _clauses(pieces):
-        places = [] if plain and _MAYBE.isdisjoint(clause) else _negations(clause)
-        words = _mark(clause, places) if places else [one for one in clause if one != ","] if commas else clause
+    for clause in _split_clauses(pieces):
+        places = [] if plain and _MAYBE.isdisjoint(clause) else _find_negations(clause)
+        words = _mark_clause(clause, places) if places else [one for one in clause if one != ","] if commas else clause
         if words and len(words) == len(places):  # nothing but negations, as in "Tumour. No."
             before = found[start:]
-            said = set(_negations(before))
-            found[start:] = [word if i in said else _denied(word) for i, word in enumerate(before)]
+            said = set(_find_negations(before))
+            found[start:] = [word if i in said else _mark_word(word) for i, word in enumerate(before)]
         start = len(found)
         found += words
     return found
 
 
-def _clauses(pieces: list[str]) -> Iterator[list[str]]:
+def _split_clauses(pieces: list[str]) -> Iterator[list[str]]:
     """The pieces between full stops, semicolons and words of contrast; commas are still among them."""
     start = 0
     for i in [i for i, piece in enumerate(pieces) if piece in _ENDS]:
@@ -102,17 +102,17 @@ def _clauses(pieces: list[str]) -> Iterator[list[str]]:
     yield pieces[start:]
 
 
-def _negations(words: list[str]) -> list[int]:
+def _find_negations(words: list[str]) -> list[int]:
     """The places of the words that deny."""
     return [
         i
         for i, word in enumerate(words)
-        if (word in _MAYBE or word.endswith("n't") or not word.isascii()) and _negates(words, i)
+        if (word in _MAYBE or word.endswith("n't") or not word.isascii()) and _is_negation(words, i)
     ]
 
 
-def _negates(words: list[str], i: int) -> bool:
-    word = _latin(words[i])
+def _is_negation(words: list[str], i: int) -> bool:
+    word = _to_latin(words[i])
     following = words[i + 1] if i + 1 < len(words) else ""
     match word:
         case "out":  # "ruled out" is one negation, at its second word
@@ -124,33 +124,33 @@ def _negates(words: list[str], i: int) -> bool:
     return following not in _NO_NEGATION and (word in _MAYBE or word.endswith("n't"))
 
 
-def _mark(clause: list[str], places: list[int]) -> list[str]:
+def _mark_clause(clause: list[str], places: list[int]) -> list[str]:
     """The words of a clause that holds negations at `places`, marked."""
     lead = 0
     while len(clause) > lead + 1 and clause[lead + 1] == "," and lead in places:  # "No, it is a tumour"
         lead += 2
     words = [piece for piece in clause[lead:] if piece != ","]
     if len(words) < len(clause):
-        places = _negations(words)
+        places = _find_negations(words)
     out, done = words[:], 0
-    for run in _runs(words, places):
+    for run in _group_negations(words, places):
         after = run[-1] + 1
         if words[run[0]] == "non":  # of the next word alone
-            out[after : after + 1] = map(_denied, words[after : after + 1])
+            out[after : after + 1] = map(_mark_word, words[after : after + 1])
             continue
         if done:  # the reach of the negation before ends where another begins
-            out[done : run[0]] = map(_denied, words[done : run[0]])
+            out[done : run[0]] = map(_mark_word, words[done : run[0]])
         denies = len(run) % 2 == 1
-        if denies and _reaches_back(words, run[-1]):
-            negations = set(_negations(words[: run[0]]))
-            out[: run[0]] = [word if i in negations else _denied(word) for i, word in enumerate(out[: run[0]])]
+        if denies and _is_reaching_back(words, run[-1]):
+            negations = set(_find_negations(words[: run[0]]))
+            out[: run[0]] = [word if i in negations else _mark_word(word) for i, word in enumerate(out[: run[0]])]
         done = after if denies else 0
     if done:
-        out[done:] = map(_denied, words[done:])
+        out[done:] = map(_mark_word, words[done:])
     return clause[:lead:2] + out
 
 
-def _runs(words: list[str], places: list[int]) -> list[list[int]]:
+def _group_negations(words: list[str], places: list[int]) -> list[list[int]]:
     """The negations that stand together: an even number of different ones says nothing ("cannot be excluded")."""
     runs: list[list[int]] = []
     for place in places:
@@ -164,9 +164,9 @@ def _runs(words: list[str], places: list[int]) -> list[list[int]]:
     return runs
 
 
-def _reaches_back(words: list[str], last: int) -> bool:
+def _is_reaching_back(words: list[str], last: int) -> bool:
     """Whether the negation at `last` also denies what stands before it."""
-    word, following = _latin(words[last]), words[last + 1] if last + 1 < len(words) else ""
+    word, following = _to_latin(words[last]), words[last + 1] if last + 1 < len(words) else ""
     if not following:
         return True
     if following in _SEEING:
@@ -174,10 +174,10 @@ def _reaches_back(words: list[str], last: int) -> bool:
     return word == "out" or (word in BOTH_WAYS and following not in ("for", "of"))
 
 
-def _latin(word: str) -> str:
+def _to_latin(word: str) -> str:
     """A word of look-alike letters as it is read."""
     return word if word.isascii() else word.translate(_LOOK_ALIKE)
 
 
-def _denied(word: str) -> str:
+def _mark_word(word: str) -> str:
     return word if word.startswith(MARK) else MARK + word

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from viewbox.rewards.base import finite, items, lookup
+from viewbox.rewards.base import get_field, to_finite_float, to_items
 from viewbox.rewards.declare import AnswerField, ItemKey, ReferenceField, RewardName, register_reward
-from viewbox.rewards.text import plain, quoted, text_of
+from viewbox.rewards.text import normalize_label, quote_value, to_text
 
 Rank = Annotated[int, Field(ge=1)]
 _MOST = 1000  # places that are read
@@ -50,58 +50,58 @@ class RankingReward:
     name: RewardName = "ranking"
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
-        said, gains = self._sides(answer, reference)
+        said, gains = self._read_ranking(answer, reference)
         if said is None or gains is None:
             return 0.0
         if not said or not gains:
             return 1.0 if not said and not gains else 0.0
-        earned = _earned(said, gains)
+        earned = _compute_gains(said, gains)
         if self.metric == "mrr":
             return next((1 / place for place, gain in enumerate(earned, 1) if gain), 0.0)
         most = min(len(gains), self.k or _MOST)
-        best = _dcg(sorted(gains.values(), reverse=True)[:most])
-        return min(1.0, _dcg(earned) / best)
+        best = _compute_dcg(sorted(gains.values(), reverse=True)[:most])
+        return min(1.0, _compute_dcg(earned) / best)
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
         """Why the answer got its score, in a sentence."""
-        said, gains = self._sides(answer, reference)
+        said, gains = self._read_ranking(answer, reference)
         if said is None or gains is None:
             return f"{self.field}: the {'answer' if said is None else 'reference'} holds no list of names"
-        places = [(place, said[place - 1]) for place, gain in enumerate(_earned(said, gains), 1) if gain]
-        listed = ", ".join(f"{quoted(name)} at {place}" for place, name in places[:10])
+        places = [(place, said[place - 1]) for place, gain in enumerate(_compute_gains(said, gains), 1) if gain]
+        listed = ", ".join(f"{quote_value(name)} at {place}" for place, name in places[:10])
         return f"{self.field}: {len(places)} of {len(gains)} relevant names in {len(said)} places" + (
             f" ({listed})" if listed else ""
         )
 
-    def _sides(
+    def _read_ranking(
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
     ) -> tuple[list[str] | None, dict[str, float] | None]:
         """The names in the answer's order, and the gain of each relevant one as a share of the greatest."""
-        said = items(lookup(answer, self.field), self.k or _MOST)
-        names = None if said is None else [self._name(item) for item in said]
-        gold = lookup(reference, self.reference_field or self.field)
+        said = to_items(get_field(answer, self.field), self.k or _MOST)
+        names = None if said is None else [self._read_name(item) for item in said]
+        gold = get_field(reference, self.reference_field or self.field)
         if isinstance(gold, Mapping) and self.item_key not in gold:
-            given = {plain(text_of(name)): finite(gain) or 0.0 for name, gain in gold.items()}
+            given = {normalize_label(to_text(name)): to_finite_float(gain) or 0.0 for name, gain in gold.items()}
         else:
-            listed = items(gold)
+            listed = to_items(gold)
             if listed is None:
                 return names, None
-            given = {self._name(item): 1.0 for item in listed}
+            given = {self._read_name(item): 1.0 for item in listed}
         relevant = {name: gain for name, gain in given.items() if name and gain > 0}
         greatest = max(relevant.values(), default=1.0)
         return names, {name: gain / greatest for name, gain in relevant.items()}
 
-    def _name(self, item: Any) -> str:
+    def _read_name(self, item: Any) -> str:
         inside = isinstance(item, Mapping) and self.item_key is not None
-        text = text_of(lookup(item, self.item_key) if inside and self.item_key else item)
-        return plain(text) if len(text) <= _LONGEST else ""
+        text = to_text(get_field(item, self.item_key) if inside and self.item_key else item)
+        return normalize_label(text) if len(text) <= _LONGEST else ""
 
 
-def _earned(said: Sequence[str], gains: Mapping[str, float]) -> list[float]:
+def _compute_gains(said: Sequence[str], gains: Mapping[str, float]) -> list[float]:
     """The gain at each place; a name earns it once."""
     left = dict(gains)
     return [left.pop(name, 0.0) for name in said]
 
 
-def _dcg(gains: Sequence[float]) -> float:
+def _compute_dcg(gains: Sequence[float]) -> float:
     return math.fsum(gain / math.log2(place + 1) for place, gain in enumerate(gains, 1))

@@ -1,8 +1,8 @@
-"""What rewards that ask somebody else (a judge) declare, read from anywhere inside a combined reward.
+"""What a reward that calls another service (a judge) declares, found anywhere inside a combined reward.
 
-A reward that waits for a network says `blocking = True`, so that whoever scores does it beside an event loop and many
-at once; `remote` is the address where data would leave this machine, and `take_counts` what happened since last asked.
-All three are optional: a reward without them is a pure function.
+A reward that waits for a network sets `blocking = True`: it must not run on an event loop, and many may be scored at
+once. Its `remote` is the address that data would be sent to, and its `take_counts` returns what it counted since the
+last call. All three are optional; a reward without them is a pure function.
 """
 
 from collections import Counter
@@ -14,34 +14,34 @@ from viewbox.errors import ConfigError
 THREADS = 8  # of a blocking reward that does not say its `concurrency`
 
 
-def leaves(reward: Any) -> Iterator[Any]:
+def iter_rewards(reward: Any) -> Iterator[Any]:
     """The rewards inside, at any depth.
 
     >>> from viewbox.rewards import CombinedReward, ExactMatchReward
     >>> inner = CombinedReward({"label": (ExactMatchReward("label"), 1.0)})
-    >>> [one.field for one in leaves(CombinedReward({"inner": (inner, 1.0)}))]
+    >>> [one.field for one in iter_rewards(CombinedReward({"inner": (inner, 1.0)}))]
     ['label']
     """
     parts = getattr(reward, "components", None)
     if isinstance(parts, Mapping):
         for part in parts.values():
-            yield from leaves(part[0] if isinstance(part, tuple) else part.reward)
+            yield from iter_rewards(part[0] if isinstance(part, tuple) else part.reward)
         return
     judged = getattr(reward, "of", None)  # what a calibration reward asks who is right
     if judged is not None:
-        yield from leaves(judged)
+        yield from iter_rewards(judged)
     function = getattr(reward, "function", reward)  # one by import path, under another name
     yield getattr(function, "__self__", function)
 
 
-def threads_for(reward: Any) -> int:
+def count_threads(reward: Any) -> int:
     """How many episodes to score at once: 1, unless a reward inside is blocking.
 
     >>> from viewbox.rewards import ExactMatchReward
-    >>> threads_for(ExactMatchReward())
+    >>> count_threads(ExactMatchReward())
     1
     """
-    blocking = [one for one in leaves(reward) if getattr(one, "blocking", False) is True]
+    blocking = [one for one in iter_rewards(reward) if getattr(one, "blocking", False) is True]
     return sum(getattr(one, "concurrency", THREADS) for one in blocking) or 1
 
 
@@ -52,18 +52,18 @@ def is_blocking(reward: Any) -> bool:
     >>> is_blocking(ExactMatchReward())
     False
     """
-    return any(getattr(one, "blocking", False) is True for one in leaves(reward))
+    return any(getattr(one, "blocking", False) is True for one in iter_rewards(reward))
 
 
-def remote(reward: Any) -> str | None:
+def find_remote_address(reward: Any) -> str | None:
     """An address outside this machine that a reward inside sends answers to; None where there is none."""
-    found = (getattr(one, "remote", None) for one in leaves(reward))
+    found = (getattr(one, "remote", None) for one in iter_rewards(reward))
     return next((address for address in found if isinstance(address, str)), None)
 
 
 def refuse_remote(reward: Any, environment: str) -> None:
     """Raises `ConfigError` where a reward would send the data of this (restricted) environment elsewhere."""
-    address = remote(reward)
+    address = find_remote_address(reward)
     if address is not None:
         raise ConfigError(
             f"{environment}: its data are restricted and do not leave this machine, but its reward asks {address}; "
@@ -80,7 +80,7 @@ def take_counts(reward: Any) -> dict[str, float]:
     {}
     """
     total: Counter[str] = Counter()
-    for one in leaves(reward):
+    for one in iter_rewards(reward):
         take = getattr(one, "take_counts", None)
         for name, count in (take() if callable(take) else {}).items():
             total[name] += count

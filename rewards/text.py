@@ -10,7 +10,7 @@ import unicodedata
 from functools import lru_cache
 from typing import Any
 
-from viewbox.rewards.base import finite
+from viewbox.rewards.base import to_finite_float
 
 _ONE_SIGN = str.maketrans({"−": "-", "‘": "'", "’": "'"})  # the minus sign and the curly apostrophes
 _SIGNED_NUMBER = re.compile(r"-?\.?\d")
@@ -31,34 +31,34 @@ class _Visible(dict[int, int | None]):
 _VISIBLE = _Visible()
 
 
-def text_of(value: Any) -> str:
+def to_text(value: Any) -> str:
     """The text of a string, number or bool; empty for anything else (lists, mappings, NaN, None).
 
-    >>> text_of("Seven"), text_of(7.0), text_of(0.25), text_of(True), text_of(["seven"])
+    >>> to_text("Seven"), to_text(7.0), to_text(0.25), to_text(True), to_text(["seven"])
     ('Seven', '7', '0.25', 'true', '')
     """
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    number = finite(value)
+    number = to_finite_float(value)
     if number is None:
         return ""
     return str(int(value)) if number.is_integer() else repr(number)
 
 
-def texts_of(value: Any) -> list[Any]:
+def get_accepted_values(value: Any) -> list[Any]:
     """The accepted values of a gold field: one scalar, or a list of them; what has no text is left out."""
     if type(value) is str:
         return [value] if value else []
     values = value if isinstance(value, list | tuple | set | frozenset) else [value]
-    return [item for item in values if text_of(item)]
+    return [item for item in values if to_text(item)]
 
 
-def fold(text: str) -> str:
+def fold_text(text: str) -> str:
     """Without case (Unicode case folding), compatibility forms (NFKC), invisible characters and runs of whitespace.
 
-    >>> fold("  Ｓｅｖｅｎ\\u200b \\n NODULES ")
+    >>> fold_text("  Ｓｅｖｅｎ\\u200b \\n NODULES ")
     'seven nodules'
     """
     if text.isascii() and text.isprintable():  # most texts, where nothing else can happen
@@ -68,13 +68,13 @@ def fold(text: str) -> str:
     return " ".join(folded.translate(_ONE_SIGN).split())
 
 
-def strip_outer(text: str) -> str:
+def strip_outer_punctuation(text: str) -> str:
     """Without the punctuation around it; what carries meaning stays: the sign of a number, 50%, HER2-, T2*.
 
     An exclamation mark before a word stays too: to a programr it says not. Text that is nothing but punctuation is
     left as it is.
 
-    >>> [strip_outer(t) for t in ('"seven."', "**seven!**", "(-7)", ".5", "50%", "T2*", "!seven", "?")]
+    >>> [strip_outer_punctuation(t) for t in ('"seven."', "**seven!**", "(-7)", ".5", "50%", "T2*", "!seven", "?")]
     ['seven', 'seven', '-7', '.5', '50%', 'T2*', '!seven', '?']
     """
     start, end = 0, len(text)
@@ -95,19 +95,19 @@ def _is_outer(character: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def plain(text: str) -> str:
+def normalize_label(text: str) -> str:
     """`text` folded and without its outer punctuation: two labels are one where these are equal.
 
-    >>> plain(" Seven. ")
+    >>> normalize_label(" Seven. ")
     'seven'
     """
-    return strip_outer(fold(text))
+    return strip_outer_punctuation(fold_text(text))
 
 
-def quoted(value: Any) -> str:
+def quote_value(value: Any) -> str:
     """What a field holds, for a sentence about it.
 
-    >>> quoted("No tumour"), quoted(None), quoted([1, 2])
+    >>> quote_value("No tumour"), quote_value(None), quote_value([1, 2])
     ("'No tumour'", 'nothing', '[1, 2]')
     """
     if value is None or value == "":

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from viewbox.rewards.base import lookup
+from viewbox.rewards.base import get_field
 from viewbox.rewards.declare import AnswerField, Names, ReferenceField, RewardName, register_reward
-from viewbox.rewards.negation import MARK, NEGATIONS, TOKEN, words_in
-from viewbox.rewards.text import fold, quoted, text_of, texts_of
+from viewbox.rewards.negation import MARK, NEGATIONS, TOKEN, split_words
+from viewbox.rewards.text import fold_text, get_accepted_values, quote_value, to_text
 
 Switch = Annotated[bool, Field(strict=True)]  # "yes" is not true beside a list of words
 _STOP_WORDS = """
@@ -28,7 +28,7 @@ _LONGEST = 5_000  # characters, beyond four times the gold
 
 
 @dataclass(frozen=True)
-class _Gold:
+class _PreparedGold:
     """A gold text made ready: its words, how often each counts, those it says both ways, and what to leave out."""
 
     words: list[str]
@@ -77,31 +77,33 @@ class TokenF1Reward:
     @cached_property
     def _ignored(self) -> frozenset[str]:
         listed = STOP_WORDS if self.stop_words is True else (self.stop_words or ())
-        words = {fold(word) for word in listed}
+        words = {fold_text(word) for word in listed}
         kept = {word for word in words if word not in NEGATIONS and not word.endswith("n't")}
         return frozenset(kept | {MARK + word for word in kept})
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
-        golds = [text_of(gold) for gold in texts_of(lookup(reference, self.reference_field or self.field))]
-        said = text_of(lookup(answer, self.field))
+        golds = [
+            to_text(gold) for gold in get_accepted_values(get_field(reference, self.reference_field or self.field))
+        ]
+        said = to_text(get_field(answer, self.field))
         if not said or len(said) > _LONGEST + 4 * max(map(len, golds), default=0):
             return 0.0
-        words, both_ways = _words(said, self.negation_scope)
+        words, both_ways = _split_text(said, self.negation_scope)
         best = 0.0
         for gold in golds:
-            best = max(best, _f1(words, both_ways, _gold(gold, self.negation_scope, self._ignored)))
+            best = max(best, _compute_f1(words, both_ways, _prepare_gold(gold, self.negation_scope, self._ignored)))
         return best
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
         """Why the answer got its score, in a sentence."""
-        gold = lookup(reference, self.reference_field or self.field)
-        said = text_of(lookup(answer, self.field))
-        golds = [text_of(one) for one in texts_of(gold)]
+        gold = get_field(reference, self.reference_field or self.field)
+        said = to_text(get_field(answer, self.field))
+        golds = [to_text(one) for one in get_accepted_values(gold)]
         if not said or not golds or len(said) > _LONGEST + 4 * max(map(len, golds)):
-            return f"{self.field}: {quoted(said)} cannot be compared with {quoted(gold)}"
-        words, both_ways = _words(said, self.negation_scope)
-        ready = [_gold(one, self.negation_scope, self._ignored) for one in golds]
-        best = max(ready, key=lambda one: _f1(words, both_ways, one))
+            return f"{self.field}: {quote_value(said)} cannot be compared with {quote_value(gold)}"
+        words, both_ways = _split_text(said, self.negation_scope)
+        ready = [_prepare_gold(one, self.negation_scope, self._ignored) for one in golds]
+        best = max(ready, key=lambda one: _compute_f1(words, both_ways, one))
         kept = [word for word in words if word not in best.ignored]
         shared = Counter(kept) & Counter(best.counts)
         listed = ", ".join(word.replace(MARK, "not ") for word in shared)
@@ -110,7 +112,7 @@ class TokenF1Reward:
         )
 
 
-def _f1(words: list[str], both_ways: frozenset[str], gold: _Gold) -> float:
+def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _PreparedGold) -> float:
     left = dict(gold.counts)
     unequal = both_ways ^ gold.both_ways  # said both ways on one side only
     said, shared = 0, 0.0
@@ -125,24 +127,24 @@ def _f1(words: list[str], both_ways: frozenset[str], gold: _Gold) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _gold(text: str, scope: bool, ignored: frozenset[str]) -> _Gold:
-    words, both_ways = _words(text, scope)
+def _prepare_gold(text: str, scope: bool, ignored: frozenset[str]) -> _PreparedGold:
+    words, both_ways = _split_text(text, scope)
     kept = [word for word in words if word not in ignored]
     if not kept:  # nothing but stop words: compared as it stands
-        return _Gold(words, Counter(words), both_ways, frozenset())
-    return _Gold(kept, Counter(kept), both_ways, ignored)
+        return _PreparedGold(words, Counter(words), both_ways, frozenset())
+    return _PreparedGold(kept, Counter(kept), both_ways, ignored)
 
 
-def _words(text: str, scope: bool) -> tuple[list[str], frozenset[str]]:
+def _split_text(text: str, scope: bool) -> tuple[list[str], frozenset[str]]:
     """The words in order, and those that are both affirmed and denied."""
     if "!" in text or "~~" in text or not (text.isascii() and text.isprintable()):
-        text = _SIGNS.sub(_sign, text)
-    bare = fold(text)
-    words, denies = words_in(bare) if scope else (_TOKEN.findall(bare), False)
+        text = _SIGNS.sub(_replace_sign, text)
+    bare = fold_text(text)
+    words, denies = split_words(bare) if scope else (_TOKEN.findall(bare), False)
     if not denies:
         return words, frozenset()
     return words, frozenset({word[1:] for word in words if word[0] == MARK}.intersection(words))
 
 
-def _sign(found: re.Match[str]) -> str:
+def _replace_sign(found: re.Match[str]) -> str:
     return " " if found["struck"] else " ; " if found["line"] else " not "

@@ -7,7 +7,7 @@ They read pairs of (answer, reference) as rewards do, are pure functions of them
 A figure that is not defined (mAP where nothing has gold) is NaN. `viewbox.summarize` adds bootstrap intervals.
 """
 
-from viewbox.rewards.metrics.base import Counted, Metric, Pair, Prepared
+from viewbox.rewards.metrics.base import Metric, Pair, PairMetric, PreparedMetric
 from viewbox.rewards.metrics.calibration import CalibrationError
 from viewbox.rewards.metrics.detection import BoxRates, MeanAveragePrecision
 from viewbox.rewards.metrics.labels import Accuracy, MacroF1, TopK
@@ -16,11 +16,11 @@ __all__ = [
     "Accuracy",
     "BoxRates",
     "CalibrationError",
-    "Counted",
     "MacroF1",
     "MeanAveragePrecision",
     "Metric",
     "Pair",
-    "Prepared",
+    "PairMetric",
+    "PreparedMetric",
     "TopK",
 ]

@@ -24,7 +24,7 @@ class Metric(Protocol):
     def __call__(self, pairs: Sequence[Pair]) -> dict[str, float]: ...
 
 
-class Prepared(Protocol):
+class PreparedMetric(Protocol):
     """A metric of some pairs that lie in groups (a group: the episodes of one task), ready to be drawn from."""
 
     names: Sequence[str]
@@ -35,14 +35,14 @@ class Prepared(Protocol):
         ...
 
 
-class Counted:
+class PairMetric:
     """A metric by what it keeps of each pair; the base class of viewbox's own."""
 
     def row(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> Any:
         """What the metric needs of one pair, small enough to be kept of very many."""
         raise NotImplementedError
 
-    def prepare(self, rows: Sequence[Any], groups: np.ndarray) -> Prepared:
+    def prepare(self, rows: Sequence[Any], groups: np.ndarray) -> PreparedMetric:
         """The rows ready to be drawn from; `groups`, (rows,), holds the index of each one's group."""
         raise NotImplementedError
 
@@ -52,14 +52,14 @@ class Counted:
         return dict(zip(prepared.names, map(float, prepared.at(np.ones((1, 1)))[0]), strict=True))
 
 
-class Sums:
+class SumFigures:
     """A figure of sums over pairs (a rate, an F1): drawing only adds up the sums of the groups.
 
     `sums` is (groups, columns), an array or a sparse one; `finish` turns drawn sums, (drawings, columns), into
     figures, (drawings, names).
 
-    >>> right_of = by_group(np.array([[1, 1], [0, 1], [0, 1]]), np.array([0, 0, 1]))
-    >>> Sums(["rate"], right_of, lambda sums: sums[:, :1] / sums[:, 1:]).at(np.array([[2, 0], [1, 2]])).tolist()
+    >>> right_of = sum_by_group(np.array([[1, 1], [0, 1], [0, 1]]), np.array([0, 0, 1]))
+    >>> SumFigures(["rate"], right_of, lambda sums: sums[:, :1] / sums[:, 1:]).at(np.array([[2, 0], [1, 2]])).tolist()
     [[0.5], [0.25]]
     """
 
@@ -71,14 +71,14 @@ class Sums:
         return self.finish(times[:, : self.sums.shape[0]] @ self.sums)
 
 
-def by_group(stats: np.ndarray, groups: np.ndarray) -> np.ndarray:
+def sum_by_group(stats: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """The sums of `stats`, (pairs, columns), over each group."""
     sums = np.zeros((int(groups.max(initial=-1)) + 1, stats.shape[1]))
     np.add.at(sums, groups, stats)
     return sums
 
 
-class Repeated:
+class ResampledMetric:
     """A plain function of pairs: called once a drawing, with each pair as often as it was drawn."""
 
     def __init__(self, metric: Metric, pairs: Sequence[Pair], groups: np.ndarray) -> None:
@@ -95,10 +95,10 @@ class Repeated:
         return [float(found.get(name, np.nan)) for name in self.names]
 
 
-def ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+def divide(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """part / whole; NaN where the whole is 0.
 
-    >>> ratio(np.array([1.0, 0.0]), np.array([2.0, 0.0])).tolist()
+    >>> divide(np.array([1.0, 0.0]), np.array([2.0, 0.0])).tolist()
     [0.5, nan]
     """
     return np.divide(part, whole, out=np.full(np.broadcast(part, whole).shape, np.nan), where=whole != 0)

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from viewbox.errors import ConfigError
-from viewbox.rewards.base import finite, lookup
+from viewbox.rewards.base import get_field, to_finite_float
 from viewbox.rewards.exact_match import ExactMatchReward
-from viewbox.rewards.metrics.base import Counted, Prepared, Sums, by_group, ratio
-from viewbox.rewards.text import texts_of
+from viewbox.rewards.metrics.base import PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
+from viewbox.rewards.text import get_accepted_values
 
 
 @dataclass(frozen=True)
-class CalibrationError(Counted):
+class CalibrationError(PairMetric):
     """Expected calibration error and Brier score of a confidence in [0, 1] against right or wrong; 0 is best.
 
     `ece` = Σ_b n_b / n · |accuracy_b - mean confidence_b| over `bins` of equal width, each open to the left: (0.1, 0.2]
@@ -48,14 +48,14 @@ class CalibrationError(Counted):
 
     def row(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[float, float, float]:
         """(1 where there is gold, confidence or NaN, whether it is right)."""
-        if not texts_of(lookup(reference, self.reference_field or self.field)):
+        if not get_accepted_values(get_field(reference, self.reference_field or self.field)):
             return 0.0, np.nan, 0.0
-        confidence = finite(lookup(answer, self.confidence_field))
+        confidence = to_finite_float(get_field(answer, self.confidence_field))
         if confidence is None or not 0 <= confidence <= 1:
             return 1.0, np.nan, 0.0
         return 1.0, confidence, self.reward(answer, reference)
 
-    def prepare(self, rows: Sequence[tuple[float, float, float]], groups: np.ndarray) -> Prepared:
+    def prepare(self, rows: Sequence[tuple[float, float, float]], groups: np.ndarray) -> PreparedMetric:
         gold, confidence, right = np.array(rows, float).reshape(len(rows), 3).T
         stated = ~np.isnan(confidence)
         bin_ = np.searchsorted(np.linspace(0, 1, self.bins + 1), confidence, side="left") - 1
@@ -63,11 +63,11 @@ class CalibrationError(Counted):
         stats[:, 0], stats[:, 1] = gold, stated
         stats[stated, 2] = (confidence - right)[stated] ** 2
         stats[stated, 3 + np.clip(bin_[stated], 0, self.bins - 1)] = (right - confidence)[stated]
-        return Sums(["ece", "brier", "stated"], by_group(stats, groups), _calibration)
+        return SumFigures(["ece", "brier", "stated"], sum_by_group(stats, groups), _compute_calibration)
 
 
-def _calibration(sums: np.ndarray) -> np.ndarray:
+def _compute_calibration(sums: np.ndarray) -> np.ndarray:
     gold, stated, squared = sums[:, 0], sums[:, 1], sums[:, 2]
     return np.stack(
-        [ratio(np.abs(sums[:, 3:]).sum(axis=1), stated), ratio(squared, stated), ratio(stated, gold)], axis=1
+        [divide(np.abs(sums[:, 3:]).sum(axis=1), stated), divide(squared, stated), divide(stated, gold)], axis=1
     )

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from viewbox.errors import ConfigError, describe_unknown
-from viewbox.rewards.metrics.base import Prepared, Sums, by_group, ratio
-from viewbox.rewards.metrics.boxes import BoxMetric, Found, checked
+from viewbox.rewards.metrics.base import PreparedMetric, SumFigures, divide, sum_by_group
+from viewbox.rewards.metrics.boxes import BoxMetric, MatchedPair, check_thresholds
 
 _BLOCK = 2**17  # drawn detections held at once: what fits in a cache
 RECALLS = np.linspace(0, 1, 101)
@@ -39,16 +39,16 @@ class MeanAveragePrecision(BoxMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checked(self.thresholds)
+        check_thresholds(self.thresholds)
         if self.ties not in ("coco", "together"):
             raise ConfigError(describe_unknown("ties", str(self.ties), ["coco", "together"]))
 
-    def thresholds_used(self) -> tuple[float, ...]:
+    def get_thresholds(self) -> tuple[float, ...]:
         return (*self.thresholds, *COCO)
 
-    def prepare(self, rows: Sequence[Found], groups: np.ndarray) -> Prepared:
+    def prepare(self, rows: Sequence[MatchedPair], groups: np.ndarray) -> PreparedMetric:
         names = [*(f"map@{threshold:g}" for threshold in self.thresholds), "map@0.5:0.95"]
-        return _Averages(names, _classes(rows, groups, len(self.thresholds_used()), self.ties == "together"))
+        return _Averages(names, _collect_classes(rows, groups, len(self.get_thresholds()), self.ties == "together"))
 
 
 @dataclass(frozen=True)
@@ -67,23 +67,23 @@ class BoxRates(BoxMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checked(self.thresholds)
+        check_thresholds(self.thresholds)
 
-    def thresholds_used(self) -> tuple[float, ...]:
+    def get_thresholds(self) -> tuple[float, ...]:
         return self.thresholds
 
-    def prepare(self, rows: Sequence[Found], groups: np.ndarray) -> Prepared:
+    def prepare(self, rows: Sequence[MatchedPair], groups: np.ndarray) -> PreparedMetric:
         names = [f"{rate}@{threshold:g}" for threshold in self.thresholds for rate in ("precision", "recall", "f1")]
         stats = np.zeros((len(rows), 2 + len(self.thresholds)))  # detections, gold, and hits at each threshold
         for stat, row in zip(stats, rows, strict=True):
             stat[:2] = len(row.detections), sum(number for _, number in row.gold)
             stat[2:] = [sum(bits >> bit & 1 for _, _, bits in row.detections) for bit in range(len(self.thresholds))]
-        return Sums(names, by_group(stats, groups), _rates)
+        return SumFigures(names, sum_by_group(stats, groups), _compute_rates)
 
 
-def _rates(sums: np.ndarray) -> np.ndarray:
+def _compute_rates(sums: np.ndarray) -> np.ndarray:
     said, gold = sums[:, :1], sums[:, 1:2]
-    rates = [ratio(sums[:, 2:], said), ratio(sums[:, 2:], gold), ratio(2 * sums[:, 2:], said + gold)]
+    rates = [divide(sums[:, 2:], said), divide(sums[:, 2:], gold), divide(2 * sums[:, 2:], said + gold)]
     return np.stack(rates, axis=2).reshape(len(sums), -1)
 
 
@@ -97,7 +97,7 @@ class _Class:
     last: np.ndarray | None  # (D,) index of the last detection of equal confidence; None: each stands alone
 
 
-def _classes(rows: Sequence[Found], groups: np.ndarray, thresholds: int, together: bool) -> list[_Class]:
+def _collect_classes(rows: Sequence[MatchedPair], groups: np.ndarray, thresholds: int, together: bool) -> list[_Class]:
     """The classes that have gold."""
     count = int(groups.max(initial=-1)) + 1
     gold: dict[str, np.ndarray] = {}
@@ -109,10 +109,10 @@ def _classes(rows: Sequence[Found], groups: np.ndarray, thresholds: int, togethe
         for label, score, bits in row.detections:
             if label in said:
                 said[label].append((group, score, bits))
-    return [_class(gold[label], said[label], thresholds, together) for label in gold]
+    return [_build_class(gold[label], said[label], thresholds, together) for label in gold]
 
 
-def _class(gold: np.ndarray, said: list[tuple[int, float, int]], thresholds: int, together: bool) -> _Class:
+def _build_class(gold: np.ndarray, said: list[tuple[int, float, int]], thresholds: int, together: bool) -> _Class:
     scores = np.array([score for _, score, _ in said])
     order = np.argsort(-scores, kind="stable")
     group = np.array([group for group, _, _ in said], int)[order]
@@ -132,39 +132,43 @@ class _Averages:
     def at(self, times: np.ndarray) -> np.ndarray:
         most = max((len(one.group) for one in self.classes), default=0)
         few = max(1, _BLOCK // (most + 1))
-        return np.concatenate([self._at(times[start : start + few]) for start in range(0, max(1, len(times)), few)])
+        return np.concatenate(
+            [self._compute_block(times[start : start + few]) for start in range(0, max(1, len(times)), few)]
+        )
 
-    def _at(self, times: np.ndarray) -> np.ndarray:
+    def _compute_block(self, times: np.ndarray) -> np.ndarray:
         given = len(self.names) - 1
         classes = np.zeros((len(times), 1))
         sums = np.zeros((len(times), given + len(COCO)))
-        by_group = np.ascontiguousarray(times.T)  # drawings side by side: sums over detections run over all at once
+        times_by_group = np.ascontiguousarray(
+            times.T
+        )  # drawings side by side: sums over detections run over all at once
         for one in self.classes:
-            gold = one.gold @ by_group[: len(one.gold)]
-            sums += np.where(gold[:, None] > 0, _precisions(one, by_group, gold), 0.0)
+            gold = one.gold @ times_by_group[: len(one.gold)]
+            sums += np.where(gold[:, None] > 0, _compute_precisions(one, times_by_group, gold), 0.0)
             classes[:, 0] += gold > 0  # a class without gold in a drawing is none of it
-        means = ratio(sums, np.broadcast_to(classes, sums.shape))
+        means = divide(sums, np.broadcast_to(classes, sums.shape))
         return np.column_stack([means[:, :given], means[:, given:].mean(axis=1)])
 
 
-def _precisions(one: _Class, by_group: np.ndarray, gold: np.ndarray) -> np.ndarray:
+def _compute_precisions(one: _Class, times_by_group: np.ndarray, gold: np.ndarray) -> np.ndarray:
     """Average precision of a class, (drawings, thresholds); `gold`, (drawings,), is how many gold boxes were drawn.
 
-    `by_group` is (groups, drawings).
+    `times_by_group` is (groups, drawings).
     """
-    drawn = by_group[one.group]
+    drawn = times_by_group[one.group]
     seen = np.cumsum(drawn, axis=0)
-    needed = _needed(gold)
+    needed = _count_needed_hits(gold)
     found = np.zeros((len(gold), len(one.hits)))
     for i, hit in enumerate(one.hits):
         if i and np.array_equal(hit, one.hits[i - 1]):
             found[:, i] = found[:, i - 1]
         elif hit.any():
-            found[:, i] = _precision(np.flatnonzero(hit), one.last, drawn, seen, needed)
+            found[:, i] = _compute_precision(np.flatnonzero(hit), one.last, drawn, seen, needed)
     return found
 
 
-def _precision(
+def _compute_precision(
     at: np.ndarray, last: np.ndarray | None, drawn: np.ndarray, seen: np.ndarray, needed: np.ndarray
 ) -> np.ndarray:
     """Average precision with the detections `at` as hits, (drawings,)."""
@@ -174,10 +178,10 @@ def _precision(
         true, ends = true[kept], last[at][kept]
     said = seen[ends]
     precision = np.divide(true, said, out=np.zeros_like(true), where=said > 0)
-    return _interpolated(precision, true, needed)
+    return _interpolate(precision, true, needed)
 
 
-def _needed(gold: np.ndarray) -> np.ndarray:
+def _count_needed_hits(gold: np.ndarray) -> np.ndarray:
     """The fewest hits whose recall reaches each of `RECALLS`, (drawings, 101), in floating point as COCO divides."""
     whole = np.maximum(gold, 1)[:, None]
     needed = np.ceil(RECALLS * whole)
@@ -185,7 +189,7 @@ def _needed(gold: np.ndarray) -> np.ndarray:
     return np.where(needed / whole < RECALLS, needed + 1, needed)
 
 
-def _interpolated(precision: np.ndarray, true: np.ndarray, needed: np.ndarray) -> np.ndarray:
+def _interpolate(precision: np.ndarray, true: np.ndarray, needed: np.ndarray) -> np.ndarray:
     """The mean over recalls of the best precision at that recall or a higher one, 0 beyond the last, (drawings,).
 
     `precision` and `true`, the hits so far, are (points, drawings).

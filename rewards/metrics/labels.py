@@ -9,26 +9,26 @@ from typing import Any
 import numpy as np
 
 from viewbox.errors import ConfigError
-from viewbox.rewards.base import lookup
+from viewbox.rewards.base import get_field
 from viewbox.rewards.exact_match import ExactMatchReward
-from viewbox.rewards.metrics.base import Counted, Prepared, Sums, by_group, ratio
-from viewbox.rewards.text import plain, text_of, texts_of
+from viewbox.rewards.metrics.base import PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
+from viewbox.rewards.text import get_accepted_values, normalize_label, to_text
 
 LONGEST = 1000  # characters of a label; longer text is no label
 
 
-def label_of(value: Any) -> str:
+def read_label(value: Any) -> str:
     """The label a scalar is, without case and outer punctuation; empty for what is none.
 
-    >>> label_of(" Seven. "), label_of(7), label_of(["seven"]), label_of("x" * 2000)
+    >>> read_label(" Seven. "), read_label(7), read_label(["seven"]), read_label("x" * 2000)
     ('seven', '7', '', '')
     """
-    text = text_of(value)
-    return "" if len(text) > LONGEST else plain(text)
+    text = to_text(value)
+    return "" if len(text) > LONGEST else normalize_label(text)
 
 
 @dataclass(frozen=True)
-class Accuracy(Counted):
+class Accuracy(PairMetric):
     """The share of pairs whose answer is right, as `ExactMatchReward` compares; a missing answer is wrong.
 
     Pairs whose reference has no gold are left out. Range: [0, 1].
@@ -48,16 +48,16 @@ class Accuracy(Counted):
         return ExactMatchReward(self.field, self.reference_field, self.aliases, self.tolerance)
 
     def row(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[float, float]:
-        applies = bool(texts_of(lookup(reference, self.reference_field or self.field)))
+        applies = bool(get_accepted_values(get_field(reference, self.reference_field or self.field)))
         return (self.reward(answer, reference), 1.0) if applies else (0.0, 0.0)
 
-    def prepare(self, rows: Sequence[tuple[float, float]], groups: np.ndarray) -> Prepared:
+    def prepare(self, rows: Sequence[tuple[float, float]], groups: np.ndarray) -> PreparedMetric:
         stats = np.array(rows, float).reshape(len(rows), 2)
-        return Sums([self.name], by_group(stats, groups), lambda sums: ratio(sums[:, :1], sums[:, 1:]))
+        return SumFigures([self.name], sum_by_group(stats, groups), lambda sums: divide(sums[:, :1], sums[:, 1:]))
 
 
 @dataclass(frozen=True)
-class TopK(Counted):
+class TopK(PairMetric):
     """The share of pairs with a right label among the first `k` of a ranked list; a scalar is a list of one.
 
     Labels compare as in `ExactMatchReward`; repeated ones take up a place each. Pairs without gold are left out.
@@ -83,20 +83,20 @@ class TopK(Counted):
         return ExactMatchReward("said", "gold", self.aliases)
 
     def row(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[float, float]:
-        gold = lookup(reference, self.reference_field or self.field)
-        if not texts_of(gold):
+        gold = get_field(reference, self.reference_field or self.field)
+        if not get_accepted_values(gold):
             return 0.0, 0.0
-        said = lookup(answer, self.field)
+        said = get_field(answer, self.field)
         ranked = said[: self.k] if isinstance(said, list | tuple) else [said]
         return max((self.reward({"said": one}, {"gold": gold}) for one in ranked), default=0.0), 1.0
 
-    def prepare(self, rows: Sequence[tuple[float, float]], groups: np.ndarray) -> Prepared:
+    def prepare(self, rows: Sequence[tuple[float, float]], groups: np.ndarray) -> PreparedMetric:
         stats = np.array(rows, float).reshape(len(rows), 2)
-        return Sums([f"top{self.k}"], by_group(stats, groups), lambda sums: ratio(sums[:, :1], sums[:, 1:]))
+        return SumFigures([f"top{self.k}"], sum_by_group(stats, groups), lambda sums: divide(sums[:, :1], sums[:, 1:]))
 
 
 @dataclass(frozen=True)
-class MacroF1(Counted):
+class MacroF1(PairMetric):
     """The mean over classes of F1 = 2 tp / (said + gold): every class counts alike, however rare.
 
     The classes are the gold labels there are; an answer that is none of them, or missing, is a miss of its gold's
@@ -120,21 +120,21 @@ class MacroF1(Counted):
     @cached_property
     def _classes(self) -> dict[str, str]:
         """Every alias by the label it stands for."""
-        return {label_of(alias): label_of(gold) for gold, aliases in self.aliases.items() for alias in aliases}
+        return {read_label(alias): read_label(gold) for gold, aliases in self.aliases.items() for alias in aliases}
 
     def row(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[str, str]:
         """(class of the gold, class of the answer); empty where there is none."""
-        golds = texts_of(lookup(reference, self.reference_field or self.field))
-        gold = self._class(golds[0]) if golds else ""
+        golds = get_accepted_values(get_field(reference, self.reference_field or self.field))
+        gold = self._read_class(golds[0]) if golds else ""
         if gold and self.reward(answer, reference) == 1.0:
             return gold, gold
-        return gold, self._class(lookup(answer, self.field))
+        return gold, self._read_class(get_field(answer, self.field))
 
-    def _class(self, value: Any) -> str:
-        label = label_of(value)
+    def _read_class(self, value: Any) -> str:
+        label = read_label(value)
         return self._classes.get(label, label)
 
-    def prepare(self, rows: Sequence[tuple[str, str]], groups: np.ndarray) -> Prepared:
+    def prepare(self, rows: Sequence[tuple[str, str]], groups: np.ndarray) -> PreparedMetric:
         from scipy.sparse import coo_array
 
         classes = {label: number for number, label in enumerate(sorted({gold for gold, _ in rows} - {""}))}
@@ -149,10 +149,10 @@ class MacroF1(Counted):
                 ones.append((group, classes[gold]))
         at = np.array(ones, int).reshape(-1, 2).T
         shape = (int(groups.max(initial=-1)) + 1, 3 * width)
-        return Sums([self.name], coo_array((np.ones(len(ones)), tuple(at)), shape).tocsr(), _macro_f1)
+        return SumFigures([self.name], coo_array((np.ones(len(ones)), tuple(at)), shape).tocsr(), _compute_macro_f1)
 
 
-def _macro_f1(sums: np.ndarray) -> np.ndarray:
+def _compute_macro_f1(sums: np.ndarray) -> np.ndarray:
     hits, said, gold = np.split(sums, 3, axis=1)
-    f1 = np.where(gold > 0, ratio(2 * hits, said + gold), 0.0)  # a class that was not drawn is none of this drawing
-    return ratio(f1.sum(axis=1), (gold > 0).sum(axis=1).astype(float))[:, None]
+    f1 = np.where(gold > 0, divide(2 * hits, said + gold), 0.0)  # a class that was not drawn is none of this drawing
+    return divide(f1.sum(axis=1), (gold > 0).sum(axis=1).astype(float))[:, None]

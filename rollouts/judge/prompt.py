@@ -14,7 +14,7 @@ from typing import Any
 from viewbox.envs.sanitize import clean, wrapped
 from viewbox.frozen import thaw
 from viewbox.records import Message
-from viewbox.rewards.base import finite, lookup
+from viewbox.rewards.base import get_field, to_finite_float
 
 RUBRIC = (
     "1: the answer says everything that the reference says, and nothing that contradicts it. "
@@ -59,7 +59,7 @@ def text_at(record: Any, field: str | None) -> str:
     >>> text_at({"report": "a nodule", "size": 3}, "report"), text_at({"size": (3, 4)}, None), text_at({}, "report")
     ('a nodule', '{"size": [3, 4]}', '')
     """
-    value = record if field is None else lookup(record, field)
+    value = record if field is None else get_field(record, field)
     if value is None or value == "" or (isinstance(value, Mapping | list | tuple) and not value):
         return ""
     try:
@@ -107,7 +107,7 @@ def read(reply: str) -> Verdict:
         said = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError):
         said = None
-    score = finite(said.get("score")) if isinstance(said, dict) else None
+    score = to_finite_float(said.get("score")) if isinstance(said, dict) else None
     if score is None or not 0 <= score <= 1:
         return Verdict(None, f"the judge's reply has no score from 0 to 1: {_line(reply)!r}")
     why = said.get("why")

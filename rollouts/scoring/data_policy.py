@@ -12,7 +12,7 @@ from viewbox.envs import make
 from viewbox.errors import ConfigError
 from viewbox.records import Episode
 from viewbox.rewards import ExactMatchReward
-from viewbox.rewards.remote import refuse_remote, remote
+from viewbox.rewards.remote import find_remote_address, refuse_remote
 from viewbox.rollouts.store.run_folder import read_config
 
 
@@ -24,7 +24,7 @@ def build_sharing_check(reward: Any, run: Path, folder: Path) -> Callable[[Episo
 
     >>> build_sharing_check(None, Path("."), Path("."))(Episode.__new__(Episode))  # no reward sends anything
     """
-    address = remote(reward)
+    address = find_remote_address(reward)
     if address is None:
         return lambda episode: None
     run_environment = read_environment_name(run, folder)

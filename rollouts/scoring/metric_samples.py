@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 
 from viewbox.errors import ConfigError
-from viewbox.rewards.metrics.base import Counted, Metric, Prepared, Repeated, Sums, by_group, ratio
+from viewbox.rewards.metrics.base import (
+    Metric,
+    PairMetric,
+    PreparedMetric,
+    ResampledMetric,
+    SumFigures,
+    divide,
+    sum_by_group,
+)
 from viewbox.rollouts.scoring.bootstrap import Interval, compute_interval
 
 MIN_DRAWS = 200  # of a metric, however expensive
@@ -68,14 +76,14 @@ class MetricSamples:
         if self._error is not None:
             return
         try:
-            row = self.metric.row(answer, reference) if isinstance(self.metric, Counted) else (answer, reference)
+            row = self.metric.row(answer, reference) if isinstance(self.metric, PairMetric) else (answer, reference)
         except Exception as error:
             self._error = error
         else:
             self._episodes.append(episode)
             self._rows.append(row)
 
-    def prepare(self, ranks: np.ndarray, tasks: np.ndarray) -> Prepared:
+    def prepare(self, ranks: np.ndarray, tasks: np.ndarray) -> PreparedMetric:
         """Prepare the rows for the bootstrap.
 
         Args:
@@ -91,15 +99,15 @@ class MetricSamples:
         rows, groups = [self._rows[i] for i in order], tasks[episodes[order]]
         return (
             self.metric.prepare(rows, groups)
-            if isinstance(self.metric, Counted)
-            else Repeated(self.metric, rows, groups)
+            if isinstance(self.metric, PairMetric)
+            else ResampledMetric(self.metric, rows, groups)
         )
 
 
 class MetricBootstrap:
     """A metric's figures of all episodes, and of every bootstrap draw. Raises what the metric raises."""
 
-    def __init__(self, prepared: Prepared, tasks: int) -> None:
+    def __init__(self, prepared: PreparedMetric, tasks: int) -> None:
         self.prepared, self.tasks = prepared, tasks
         self.values = prepared.at(np.ones((1, tasks)))[0]
         self._draws = np.empty((0, len(self.values)))
@@ -119,7 +127,7 @@ class MetricBootstrap:
         }
 
 
-class WellFormed(Counted):
+class WellFormed(PairMetric):
     """The share of replies that were not malformed. Its "answer" holds the counts of one episode."""
 
     name = "well_formed"
@@ -128,6 +136,6 @@ class WellFormed(Counted):
         assert answer is not None
         return answer["malformed"], answer["replies"]
 
-    def prepare(self, rows: Sequence[tuple[float, float]], groups: np.ndarray) -> Prepared:
+    def prepare(self, rows: Sequence[tuple[float, float]], groups: np.ndarray) -> PreparedMetric:
         stats = np.array(rows, float).reshape(len(rows), 2)
-        return Sums([self.name], by_group(stats, groups), lambda sums: 1 - ratio(sums[:, :1], sums[:, 1:]))
+        return SumFigures([self.name], sum_by_group(stats, groups), lambda sums: 1 - divide(sums[:, :1], sums[:, 1:]))

@@ -18,7 +18,7 @@ from viewbox import __version__
 from viewbox.errors import ConfigError, StoreError
 from viewbox.records import Episode, Scores
 from viewbox.rewards.combined import collect_problems
-from viewbox.rewards.remote import take_counts, threads_for
+from viewbox.rewards.remote import count_threads, take_counts
 from viewbox.rollouts.scoring import filters
 from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval, TaskSamples
 from viewbox.rollouts.scoring.data_policy import build_sharing_check, read_environment_name
@@ -156,7 +156,7 @@ def score_run(
 
     take_counts(source.reward)  # discard the counts of earlier scoring
     with column or nullcontext():
-        for scored in map_in_order(score_episode, select_episodes(), threads=threads_for(source.reward)):
+        for scored in map_in_order(score_episode, select_episodes(), threads=count_threads(source.reward)):
             if scored.problems:
                 collector.add_failure(scored.line, scored.episode.task.id, scored.problems[0])
             collector.add(scored.episode, scored.scores)

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from viewbox.errors import ConfigError
-from viewbox.rewards import IoUReward, iou
+from viewbox.rewards import IoUReward, compute_iou
 
 UNIT = st.floats(0, 1)
 GRID = st.integers(0, 16)  # exact in binary after / 16
@@ -111,8 +111,8 @@ def test_a_perfect_box_scores_exactly_one(box, format, penalty):
 
 @given(boxes(st.floats(-1e9, 1e9)), boxes(st.floats(-1e9, 1e9)))
 def test_it_is_symmetric_and_lies_between_zero_and_one(a, b):
-    assert iou(a, b) == iou(b, a)
-    assert 0.0 <= iou(a, b) <= 1.0
+    assert compute_iou(a, b) == compute_iou(b, a)
+    assert 0.0 <= compute_iou(a, b) <= 1.0
 
 
 @given(st.lists(st.floats() | st.integers(), min_size=4, max_size=4), boxes(), st.floats(0, 1e300))
@@ -125,7 +125,7 @@ def test_moving_and_scaling_both_boxes_changes_nothing(a, b, dx, dy, factor):
     def moved(box):
         return [(value + shift) * factor for value, shift in zip(box, (dx, dy, dx, dy), strict=True)]
 
-    assert iou(moved(a), moved(b)) == iou(a, b)
+    assert compute_iou(moved(a), moved(b)) == compute_iou(a, b)
 
 
 @given(boxes(), boxes())
@@ -134,7 +134,7 @@ def test_mirroring_and_transposing_both_boxes_changes_nothing(a, b):
         x1, y1, x2, y2 = box
         return [-y2, x1, -y1, x2]
 
-    assert iou(turned(a), turned(b)) == pytest.approx(iou(a, b))
+    assert compute_iou(turned(a), turned(b)) == pytest.approx(compute_iou(a, b))
 
 
 @given(boxes(GRID), st.integers(0, 6), st.integers(1, 6), st.floats(0, 10))
@@ -149,7 +149,7 @@ def test_growing_beyond_the_gold_never_helps(gold, margin, more, penalty):
 @given(boxes(), boxes(), st.floats(0, 10), st.floats(0.01, 1))
 def test_a_penalty_never_adds_and_a_threshold_only_cuts(box, gold, penalty, threshold):
     assert score(box, gold=gold, area_penalty=penalty) <= score(box, gold=gold)
-    assert score(box, gold=gold, threshold=threshold) == float(iou(box, gold) >= threshold)
+    assert score(box, gold=gold, threshold=threshold) == float(compute_iou(box, gold) >= threshold)
 
 
 # ---- many boxes
@@ -179,9 +179,9 @@ def test_many_boxes_share_the_score_of_their_best_matching(said, gold, expected)
 def test_the_matching_is_the_best_one_not_the_greedy_one():
     gold = [[0, 0, 0.4, 1], [0.2, 0, 0.6, 1]]
     said = [[0.1, 0, 0.5, 1], [0.25, 0, 0.65, 1]]
-    best = (iou(said[0], gold[0]) + iou(said[1], gold[1])) / 2
+    best = (compute_iou(said[0], gold[0]) + compute_iou(said[1], gold[1])) / 2
     assert score(said, gold=gold) == pytest.approx(best)
-    assert score([gold[1], [0, 0, 0.1, 1]], gold=gold) == pytest.approx((1 + iou(gold[0], [0, 0, 0.1, 1])) / 2)
+    assert score([gold[1], [0, 0, 0.1, 1]], gold=gold) == pytest.approx((1 + compute_iou(gold[0], [0, 0, 0.1, 1])) / 2)
 
 
 def test_a_threshold_on_many_boxes_is_the_f1_of_the_pairs_that_reach_it():

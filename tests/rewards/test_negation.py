@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from viewbox.rewards.negation import MARK, words_in
-from viewbox.rewards.text import fold
+from viewbox.rewards.negation import MARK, split_words
+from viewbox.rewards.text import fold_text
 
 
 def denied(text):
     """The words that are denied, in order."""
-    return " ".join(word[1:] for word in words_in(fold(text))[0] if word.startswith(MARK))
+    return " ".join(word[1:] for word in split_words(fold_text(text))[0] if word.startswith(MARK))
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ PIECE = st.sampled_from(["no", "not", "without", "ruled", "out", "absent", ",", 
 
 @given(st.text(max_size=60) | st.lists(PIECE).map(" ".join))
 def test_marking_keeps_the_words_and_their_order(text):
-    plain = [piece for piece in fold(text).replace(MARK, " ").split() if piece.isascii() and piece.isalpha()]
-    words = [word.removeprefix(MARK) for word in words_in(fold(text).replace(MARK, " "))[0]]
+    plain = [piece for piece in fold_text(text).replace(MARK, " ").split() if piece.isascii() and piece.isalpha()]
+    words = [word.removeprefix(MARK) for word in split_words(fold_text(text).replace(MARK, " "))[0]]
     kept = iter(words)
     assert all(word in kept for word in plain)  # in this order
     assert not any(word.startswith(MARK) for word in words)

@@ -7,7 +7,7 @@ import pytest
 from viewbox.errors import ConfigError
 from viewbox.rewards import BrierReward, CombinedReward, ExactMatchReward
 from viewbox.rewards.imported import AnswerFunction, EpisodeFunction
-from viewbox.rewards.remote import is_blocking, refuse_remote, remote, take_counts, threads_for
+from viewbox.rewards.remote import count_threads, find_remote_address, is_blocking, refuse_remote, take_counts
 
 
 @dataclass
@@ -44,16 +44,16 @@ PLACES = {
 @pytest.mark.parametrize("place", PLACES)
 def test_a_blocking_reward_is_found(place):
     assert is_blocking(PLACES[place](Asks()))
-    assert threads_for(PLACES[place](Asks())) == 5
+    assert count_threads(PLACES[place](Asks())) == 5
 
 
 def test_pure_rewards_are_not_blocking():
     assert not is_blocking(inside(lambda answer, reference: 1.0))
-    assert threads_for(inside(lambda answer, reference: 1.0)) == 1
+    assert count_threads(inside(lambda answer, reference: 1.0)) == 1
 
 
 def test_no_reward_is_not_blocking():
-    assert threads_for(None) == 1
+    assert count_threads(None) == 1
     assert take_counts(None) == {}
 
 
@@ -65,7 +65,7 @@ def test_a_remote_reward_is_refused_where_data_are_restricted(place):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_judge_on_this_machine_is_not(place):
-    assert remote(PLACES[place](Asks(remote=None))) is None
+    assert find_remote_address(PLACES[place](Asks(remote=None))) is None
     refuse_remote(PLACES[place](Asks(remote=None)), "scans")
 
 
@@ -88,4 +88,4 @@ def test_a_judge_inside_a_calibration_reward_is_seen():
 
     reward = BrierReward(of=Judge())
     assert is_blocking(reward)
-    assert remote(reward) == "https://example.org"
+    assert find_remote_address(reward) == "https://example.org"
