@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 from viewbox.frozen import thaw
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode
-from viewbox.rewards.box_formats import Box, corners
+from viewbox.rewards.box_formats import Box, parse_box
 
 SIDE, MARGIN, LINE = 288, 16, 15  # pixels: largest side of an image, space around it, height of a line of text
 COLUMNS = 46  # characters of a line under a panel
@@ -81,7 +81,7 @@ def find_boxes(value: Any) -> Iterator[Box]:
     >>> list(find_boxes({"findings": [{"name": "cyst", "at": [0, 0, 0.5, 0.5]}], "count": 1}))
     [(0.0, 0.0, 0.5, 0.5)]
     """
-    box = corners(value, "xyxy")
+    box = parse_box(value, "xyxy")
     if box is not None:
         if min(box) >= 0 and max(box) <= 1:
             yield box
