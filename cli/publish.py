@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from viewbox.publish.package import Published
+    from viewbox.publish.package import PublishedPackage
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -41,7 +41,7 @@ def publish(
     typer.echo(render_report(package))
 
 
-def render_report(package: "Published") -> str:
+def render_report(package: "PublishedPackage") -> str:
     """What was written, what was checked, and the commands that follow.
 
     The commands name the folder by its full path: pip takes a bare word for a project on PyPI and downloads that.

@@ -1,9 +1,9 @@
-"""Writing an environment as a package that others install: for verifiers 0.4, into a folder.
+"""Writes an environment as an installable package for verifiers 0.4: `publish`.
 
-An author's module comes along, and so does the part of viewbox that plays and scores it: whoever installs the package
-needs nothing else (`docs/publishing.md` says why it is done this way).
+The package holds the author's code and the part of viewbox that plays and scores it, and needs nothing else.
+`docs/publishing.md` explains why.
 """
 
-from viewbox.publish.package import TARGETS, Published, publish
+from viewbox.publish.package import TARGETS, PublishedPackage, publish
 
-__all__ = ["TARGETS", "Published", "publish"]
+__all__ = ["TARGETS", "PublishedPackage", "publish"]

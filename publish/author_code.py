@@ -1,4 +1,4 @@
-"""Which environment is to be published, and which code has to come along with it."""
+"""Finds the environment to publish, and the author's code that has to travel with it."""
 
 import sys
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from viewbox.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Source:
-    """An environment, and the author's code: one module, or the package it stands in; neither for one of viewbox's."""
+class EnvironmentSource:
+    """An environment and the author's code: a module or the package around it; neither if the code is in viewbox."""
 
     env: BaseMultiTurnEnv
-    name: str  # as `viewbox.make` takes it, but for a module of its own, which moves into the published package
+    name: str  # for `viewbox.make`; of a single module, the name without the published package around it
     module: Path | None = None
     package: Path | None = None
 
-    def inside(self, package: str) -> str:
-        """The name in the published package."""
+    def get_published_name(self, package: str) -> str:
+        """The name for `viewbox.make` in the published package."""
         return f"{package}.{self.name}" if self.module else self.name
 
     @property
@@ -31,26 +31,26 @@ class Source:
         return [self.module] if self.module else []
 
 
-def find(given: str, settings: dict[str, Any]) -> Source:
-    """The environment that `given` names, made with `settings`; raises `ConfigError` if it cannot be had."""
+def find_environment(given: str, settings: dict[str, Any]) -> EnvironmentSource:
+    """Create the environment `given` with `settings` and find its code; raises `ConfigError`."""
     left, colon, name = given.rpartition(":")
     if left.endswith(".py"):
         _check_file_name(Path(left))
     env = make(given, **settings)
     if not colon or left.split(".")[0] == "viewbox":
-        return Source(env, given)
+        return EnvironmentSource(env, given)
     if left.endswith(".py"):
         path = Path(left)
-        return Source(env, f"{path.stem}:{name}", module=path)
+        return EnvironmentSource(env, f"{path.stem}:{name}", module=path)
     top = sys.modules[left.split(".")[0]]
     if top.__file__ is None:
-        raise ConfigError(f"environment {given!r}: the folder of {top.__name__} needs an __init__.py to be published")
+        raise ConfigError(f"environment {given!r}: to be published, the folder of {top.__name__} needs an __init__.py")
     file = Path(top.__file__)
     if file.name == "__init__.py":
-        return Source(env, given, package=file.parent)
-    return Source(env, given, module=file)
+        return EnvironmentSource(env, given, package=file.parent)
+    return EnvironmentSource(env, given, module=file)
 
 
 def _check_file_name(path: Path) -> None:
     if not path.stem.isidentifier() or path.stem.startswith("_"):
-        raise ConfigError(f"{path}: the file's name must be that of a module that can be imported, without a leading _")
+        raise ConfigError(f"{path}: the file name must be a valid module name without a leading _")

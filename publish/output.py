@@ -1,4 +1,4 @@
-"""A folder that is written whole, and replaced only where every file in it is known to be ours."""
+"""Replaces the folder of a published package, and never touches a file that viewbox did not write."""
 
 import hashlib
 import json
@@ -8,14 +8,27 @@ from typing import Any
 
 from viewbox.errors import ConfigError
 
-MANIFEST = ".viewbox-published.json"  # what was written, with hashes: a file that is not in it is somebody else's
+MANIFEST = ".viewbox-published.json"  # the files written, with hashes; all others belong to somebody else
 
 
-def place(staged: Path, out: Path, about: dict[str, Any], *, force: bool) -> list[Path]:
-    """Moves what was staged to `out`; returns the files, relative to it. Nothing is touched where it is refused."""
+def replace_folder(staged: Path, out: Path, about: dict[str, Any], *, force: bool) -> list[Path]:
+    """Copy the staged files to `out`, in place of an older package there.
+
+    Args:
+        staged: the folder of the new files.
+        out: the target folder.
+        about: written to the manifest.
+        force: allow replacing an older package.
+
+    Returns:
+        The files, relative to `out`.
+
+    Raises:
+        ConfigError: `out` holds something else; nothing was changed.
+    """
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file; a folder is needed")
-    old = _ours(out, force) if out.is_dir() and any(out.iterdir()) else []
+    old = _list_own_files(out, force) if out.is_dir() and any(out.iterdir()) else []
     new = sorted(path.relative_to(staged) for path in staged.rglob("*") if path.is_file())
     for path in new:
         if (out / path).exists() and path not in old:
@@ -28,13 +41,13 @@ def place(staged: Path, out: Path, about: dict[str, Any], *, force: bool) -> lis
     for path in new:
         (out / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(staged / path, out / path)
-    files = {path.as_posix(): _digest(out / path) for path in new}
+    files = {path.as_posix(): _compute_hash(out / path) for path in new}
     (out / MANIFEST).write_text(json.dumps({**about, "files": files}, indent=1) + "\n", encoding="utf-8")
     return new
 
 
-def _ours(out: Path, force: bool) -> list[Path]:
-    """The files in `out` that an earlier call wrote and nobody changed; raises where there is doubt."""
+def _list_own_files(out: Path, force: bool) -> list[Path]:
+    """The files in `out` that an earlier call wrote; raises `ConfigError` if any of them may not be replaced."""
     try:
         manifest = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
         files = {Path(name): str(digest) for name, digest in manifest["files"].items()}
@@ -47,10 +60,10 @@ def _ours(out: Path, force: bool) -> list[Path]:
     for path, digest in files.items():
         if path.is_absolute() or ".." in path.parts:
             raise ConfigError(f"{out / MANIFEST}: {path} is outside the folder")
-        if (out / path).exists() and _digest(out / path) != digest:
+        if (out / path).exists() and _compute_hash(out / path) != digest:
             raise ConfigError(f"{out / path} was changed since it was published; move it away first")
     return list(files)
 
 
-def _digest(path: Path) -> str:
+def _compute_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()

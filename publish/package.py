@@ -1,4 +1,4 @@
-"""`publish`: an environment package for verifiers 0.4, tried out and then written."""
+"""`publish`: writes an environment as a package for verifiers 0.4, after trying it."""
 
 import json
 import re
@@ -13,8 +13,8 @@ from viewbox import __version__
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.publish import author_code, preflight, templates, vendor
-from viewbox.publish.author_code import Source
-from viewbox.publish.output import place
+from viewbox.publish.author_code import EnvironmentSource
+from viewbox.publish.output import replace_folder
 
 TARGETS = ("dir",)
 TAGS = ("viewbox", "vision", "multimodal", "multi-turn", "tool-use", "rl", "train", "eval")
@@ -23,8 +23,8 @@ VERSION = r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"
 
 
 @dataclass(frozen=True)
-class Published:
-    """What was written, and what was found out about it."""
+class PublishedPackage:
+    """A package that was written. `findings` says what was tried before."""
 
     id: str
     version: str
@@ -44,102 +44,116 @@ def publish(
     version: str = "0.1.0",
     license: str = LICENSE,
     force: bool = False,
-) -> Published:
-    """Writes `environment` (a name, `package.module:Class` or `file.py:Class`) with `settings` as a package to `out`.
+) -> PublishedPackage:
+    """Write an environment as a package.
 
-    It is tried first: its tasks open, its reward scores, and a fresh process can use the package with only what is in
-    it. Raises `ConfigError`, and leaves `out` as it was, where something is wrong.
+    It is tried first: its tasks must open, its reward must score the right answer as right, and a new process must be
+    able to use the package with nothing but its content.
+
+    Args:
+        environment: a name, `package.module:Class` or `file.py:Class`.
+        out: the folder to write.
+        to: the kind of target; so far only "dir", a folder.
+        settings: fixed settings of the environment.
+        id: the name of the package; default: `viewbox-<name>`.
+        version: the version of the package.
+        license: the license of the package (SPDX), the author's choice.
+        force: replace a package that was written to `out` before.
+
+    Raises:
+        ConfigError: something is wrong; `out` is unchanged.
     """
     if to not in TARGETS:
         raise ConfigError(f"--to: {describe_unknown('target', to, TARGETS)}")
-    chosen = _plain(settings or {})
-    found = author_code.find(environment, chosen)
-    name = id or f"viewbox-{re.sub(r'[^a-z0-9]+', '-', found.env.name.lower()).strip('-')}"
-    module = _module(name, found)
+    values = _to_json_values(settings or {})
+    source = author_code.find_environment(environment, values)
+    name = id or f"viewbox-{re.sub(r'[^a-z0-9]+', '-', source.env.name.lower()).strip('-')}"
+    module = _build_module_name(name, source)
     if not re.fullmatch(VERSION, version):
         raise ConfigError(f"--version {version!r}; allowed: a release such as 0.1.0, 1.2, 1.0rc1 or 1.0.post1")
-    if found.env.restricted:
-        raise ConfigError(f"{found.env.name}: its data are restricted: they must not be published")
-    findings = [preflight.check_playable(found.env)]
+    if source.env.restricted:
+        raise ConfigError(f"{source.env.name}: its data are restricted and must not be published")
+    findings = [preflight.check_playable(source.env)]
     with tempfile.TemporaryDirectory(prefix="viewbox-publish-") as temporary:
         staged = Path(temporary)
-        _write(staged, found, name, module, version, license, chosen)
+        _write_package(staged, source, name, module, version, license, values)
         findings.append(preflight.check_package(staged, module, name))
         for cache in staged.rglob("__pycache__"):
             shutil.rmtree(cache)
         about = {"id": name, "version": version, "environment": environment, "viewbox": __version__}
-        files = place(staged, Path(out), about, force=force)
+        files = replace_folder(staged, Path(out), about, force=force)
     size = sum((Path(out) / path).stat().st_size for path in files)
-    return Published(name, version, Path(out), len(files), size, tuple(findings))
+    return PublishedPackage(name, version, Path(out), len(files), size, tuple(findings))
 
 
-def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _to_json_values(settings: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return json.loads(json.dumps(settings, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise ConfigError(f"--set: settings are written as JSON: {error}") from error
 
 
-def _module(name: str, found: Source) -> str:
-    """The importable name of a package id; verifiers derives it in the same way."""
+def _build_module_name(name: str, source: EnvironmentSource) -> str:
+    """The importable name of a package id, as verifiers derives it."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise ConfigError(f"--id {name!r}; allowed: lower-case letters and digits in words joined by -")
     module = name.replace("-", "_")
-    taken = {"viewbox", "verifiers", *(path.stem for path in (found.module, found.package) if path)}
+    taken = {"viewbox", "verifiers", *(path.stem for path in (source.module, source.package) if path)}
     if module in taken:
         raise ConfigError(f"--id {name!r}: {module} is a module the package itself needs; choose another id")
     return module
 
 
-def _write(
-    root: Path, found: Source, name: str, module: str, version: str, license: str, settings: dict[str, Any]
+def _write_package(
+    root: Path, source: EnvironmentSource, name: str, module: str, version: str, license: str, settings: dict[str, Any]
 ) -> None:
-    env, copies = found.env, root / module / "_vendor"
-    for path in vendor.library():
-        _copy(vendor.ROOT / path, copies / "viewbox" / path)
+    env, copies = source.env, root / module / "_vendor"
+    for path in vendor.list_library_files():
+        _copy_file(vendor.ROOT / path, copies / "viewbox" / path)
     provides = [f'provide("viewbox", "{__version__}")']
-    if found.package:
+    if source.package:
         ignored = shutil.ignore_patterns("__pycache__", ".*")
-        shutil.copytree(found.package, copies / found.package.name, ignore=ignored)
-        provides.append(f'provide("{found.package.name}")')
-    if found.module:
-        _copy(found.module, root / module / found.module.name)
-    words = {
+        shutil.copytree(source.package, copies / source.package.name, ignore=ignored)
+        provides.append(f'provide("{source.package.name}")')
+    if source.module:
+        _copy_file(source.module, root / module / source.module.name)
+    fields = {
         "id": name,
         "module": module,
         "viewbox": __version__,
         "taskset": "".join(part.capitalize() for part in name.removeprefix("viewbox-").split("-")) + "Taskset",
-        "environment": found.inside(module),
+        "environment": source.get_published_name(module),
         "settings": settings,
-        "summary": _summary(env),
+        "license": license,
+        "summary": _get_summary(env),
     }
     project = {
         "id": name,
         "version": version,
-        "description": _summary(env).splitlines()[0],
+        "description": _get_summary(env).splitlines()[0],
         "license": license,
         "tags": list(TAGS),
-        "dependencies": vendor.dependencies(found.files),
+        "dependencies": vendor.list_dependencies(source.files),
         "module": module,
     }
     toml = {key: json.dumps(value, ensure_ascii=False) for key, value in project.items()}
-    _text(root / "pyproject.toml", templates.PYPROJECT.format(**toml))
-    _text(root / "README.md", templates.README.format(**words | _facts(env, settings)))
-    description = _summary(env).splitlines()[0].replace("\\", "").replace('"', "'")  # in a docstring
-    init = templates.INIT.format(**words, description=description, provides="\n".join(provides))
-    _text(root / module / "__init__.py", init)
-    _text(copies / "__init__.py", templates.VENDOR)
+    _write_text(root / "pyproject.toml", templates.PYPROJECT.format(**toml))
+    _write_text(root / "README.md", templates.README.format(**fields | _describe_environment(env, settings)))
+    description = _get_summary(env).splitlines()[0].replace("\\", "").replace('"', "'")  # in a docstring
+    init = templates.INIT.format(**fields, description=description, provides="\n".join(provides))
+    _write_text(root / module / "__init__.py", init)
+    _write_text(copies / "__init__.py", templates.VENDOR)
 
 
-def _summary(env: BaseMultiTurnEnv) -> str:
-    """The author's first sentence about the environment."""
+def _get_summary(env: BaseMultiTurnEnv) -> str:
+    """The first paragraph of the environment's docstring."""
     return (type(env).__doc__ or f"The {env.name} environment.").strip().split("\n\n")[0].split("\n    >>>")[0]
 
 
-def _facts(env: BaseMultiTurnEnv, settings: Mapping[str, Any]) -> dict[str, str]:
+def _describe_environment(env: BaseMultiTurnEnv, settings: Mapping[str, Any]) -> dict[str, str]:
     parts = [f"{part.weight:g} {name} ({part.reward.name})" for name, part in env.reward.components.items()]
     return {
-        "tasks": f"{len(env.tasks):,}" if isinstance(env.tasks, Sized) else "as many as the source gives",
+        "tasks": f"{len(env.tasks):,}" if isinstance(env.tasks, Sized) else "unknown number",
         "tools": ", ".join(env.tools) or "none",
         "max_turns": str(env.max_turns),
         "answer": env.skeleton,
@@ -148,11 +162,11 @@ def _facts(env: BaseMultiTurnEnv, settings: Mapping[str, Any]) -> dict[str, str]
     }
 
 
-def _copy(path: Path, to: Path) -> None:
+def _copy_file(path: Path, to: Path) -> None:
     to.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(path, to)
 
 
-def _text(path: Path, text: str) -> None:
+def _write_text(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The files of a published package that are written rather than copied."""
+"""Templates of the files of a published package that are generated."""
 
 PYPROJECT = """\
 [build-system]
@@ -16,7 +16,7 @@ keywords = {tags}
 tags = {tags}
 dependencies = {dependencies}
 
-# What is in the folder is the package, also where the folder stands in a repository that ignores it.
+# The whole folder is the package, even inside a repository that ignores it.
 [tool.hatch.build]
 ignore-vcs = true
 exclude = ["__pycache__"]
@@ -46,7 +46,7 @@ class {taskset}(ViewboxTaskset):
 '''
 
 VENDOR = '''\
-"""What this package needs and no index has; a copy is used only where the thing itself is not installed."""
+"""Copies of packages that are on no index; a copy is used only if the package itself is not installed."""
 
 import sys
 from importlib import import_module
@@ -55,9 +55,9 @@ from pathlib import Path
 
 
 def provide(name: str, version: str | None = None) -> None:
-    """Makes `name` importable. One that is installed must be of the minor version this package was written with."""
+    """Make `name` importable. An installed one must have the minor version that this package was published with."""
     spec = find_spec(name)
-    if spec is None or spec.origin is None:  # a folder without __init__.py is not it
+    if spec is None or spec.origin is None:  # a folder without __init__.py does not count
         folder = Path(__file__).parent / name
         spec = spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
         sys.modules[name] = module_from_spec(spec)
@@ -68,7 +68,7 @@ def provide(name: str, version: str | None = None) -> None:
     if found.split(".")[:2] != version.split(".")[:2]:
         raise ImportError(
             f"{__name__.split('.')[0]} was published with {name} {version}, but {name} {found} is in use "
-            f"({spec.origin}): publish it again with that version, or use it in an environment without the other"
+            f"({spec.origin}): publish it again with that version, or install it without the other one"
         )
 '''
 
@@ -86,6 +86,7 @@ answers.
 | tools | {tools} |
 | turns | at most {max_turns} |
 | reward | {reward} |
+| license | {license}, chosen by the publisher of this package |
 
 The answer is `{answer}`.
 
@@ -94,11 +95,12 @@ pip install .
 vf-eval {id} --model MODEL --client.base-url URL --no-push --no-rich -n 3
 ```
 
-- `--env.taskset.settings '{{"max_turns": 3}}'` changes settings of the environment. Published with:
+- `--env.taskset.settings '{{"max_turns": 3}}'` changes settings of the environment. It was published with
   `{settings}`.
-- `--env.tool-images user` is for endpoints that take no image in a tool message.
+- `--env.tool-images user` is for endpoints that accept no images in tool messages.
 - The reward of a trace is the environment's total; its components are metrics. `trace.info["viewbox"]` holds the
   episode: its end reason, its parsed answer, every tool result. `vf-replay` recomputes the scores from it.
 
-viewbox {viewbox} comes with the package (Apache-2.0, `{module}/_vendor`); it is used where viewbox is not installed.
+viewbox {viewbox} comes with the package (`{module}/_vendor`; its own license is Apache-2.0). It is used
+if viewbox is not installed.
 """

@@ -1,7 +1,7 @@
-"""The part of viewbox that travels with a published environment, and what both need from elsewhere.
+"""The part of viewbox that travels inside a published environment, and the packages that it and the author need.
 
-It is what plays and scores, without the rooms that train or call endpoints: `envs` and `rewards` with one adapter, and
-the modules of the root that those import. What they import decides the dependencies.
+Whole rooms that play and score travel (`ROOMS`), and from elsewhere only the files that these import. What they import
+decides the dependencies of the published package.
 """
 
 import ast
@@ -16,36 +16,38 @@ import viewbox
 from viewbox.errors import ConfigError
 
 ROOT = Path(viewbox.__file__).parent
-ROOMS = ("envs", "rewards")
-ADAPTERS = Path("envs/adapters")  # each of them needs a library of its own: one comes along
+ROOMS = ("images", "rewards", "envs")
+ADAPTERS = Path("envs/adapters")  # each needs a library of its own: only the one for verifiers travels
 VERIFIERS = "verifiers>=0.4,<0.5"  # a bare "verifiers" would be published as its old interface
 DISTRIBUTIONS = {"PIL": "pillow", "cv2": "opencv-python-headless", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 
 
-def library() -> list[Path]:
-    """The files of viewbox that come along, relative to its root."""
-    chosen = [path for room in ROOMS for path in _files(ROOT / room) if _travels(path.relative_to(ROOT))]
-    waiting = [path for path in chosen if path.suffix == ".py"]
-    while waiting:  # a module of the root may import another
-        for name in _imports(waiting.pop()):
-            path = ROOT / f"{name.split('.')[1]}.py" if name.startswith("viewbox.") else ROOT
-            if path.is_file() and path not in chosen:
-                chosen.append(path)
-                waiting.append(path)
-    chosen += [path for name in ("__init__.py", "py.typed", "LICENSE") if (path := ROOT / name).is_file()]
-    return sorted(path.relative_to(ROOT) for path in chosen)
+def list_library_files() -> list[Path]:
+    """The files of viewbox that travel, relative to its root."""
+    files = {path for room in ROOMS for path in _list_room_files(ROOT / room)}
+    waiting = [path for path in files if path.suffix == ".py"]
+    while waiting:
+        new = {path for name in _list_imports(waiting.pop()) for path in _find_module_files(name)} - files
+        files |= new
+        waiting += new
+    files |= {path for name in ("__init__.py", "py.typed", "LICENSE") if (path := ROOT / name).is_file()}
+    return sorted(path.relative_to(ROOT) for path in files)
 
 
-def dependencies(author: Iterable[Path]) -> list[str]:
-    """Requirements of the published package: viewbox's own as it states them, the author's at what is installed."""
-    stated = _stated()
-    used = _third_party(ROOT / path for path in library() if path.suffix == ".py")
-    needed = {stated[name] for name in map(_distribution, used) if name in stated}
+def list_dependencies(author: Iterable[Path]) -> list[str]:
+    """The requirements of the published package.
+
+    viewbox's own are the ones it states; a package imported by one of the `author`'s files is required at least at the
+    installed version. Raises `ConfigError` for an import that belongs to no installed package.
+    """
+    stated = _get_requirements()
+    used = list_third_party(ROOT / path for path in list_library_files() if path.suffix == ".py")
+    needed = {stated[name] for name in map(get_distribution, used) if name in stated}
     author = list(author)
     own = {path.stem for path in author} | {path.parent.name for path in author}
     installed = packages_distributions() if author else {}
-    for module in sorted(_third_party(author) - own):
-        name = _distribution(module)
+    for module in sorted(list_third_party(author) - own):
+        name = get_distribution(module)
         if name in stated:
             needed.add(stated[name])
         elif module in installed:
@@ -53,40 +55,57 @@ def dependencies(author: Iterable[Path]) -> list[str]:
             needed.add(f"{name}>={version(name)}")
         elif find_spec(module) is not None:
             raise ConfigError(
-                f"{author[0].name} imports {module!r}, which is not of an installed package and would be missing; "
+                f"{author[0].name} imports {module!r}, which belongs to no installed package and would be missing; "
                 "put both in a package and publish package.module:Class"
             )
     return [VERIFIERS, *sorted(needed - {VERIFIERS})]
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
+def list_third_party(files: Iterable[Path]) -> set[str]:
+    """The top-level modules that Python files import, without viewbox and the standard library."""
+    modules = {name.split(".")[0] for path in files for name in _list_imports(path)}
+    return modules - set(sys.stdlib_module_names) - {"viewbox"}
 
 
-def _travels(path: Path) -> bool:
-    return path.parent != ADAPTERS or path.stem == "__init__" or path.stem.startswith("verifiers")
+def get_distribution(module: str) -> str:
+    """The name of the package on the index that provides a top-level module."""
+    return DISTRIBUTIONS.get(module, module.lower().replace("_", "-"))
 
 
-def _imports(path: Path) -> Iterator[str]:
-    """Every module a file imports by its full name, also inside functions."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def _list_room_files(room: Path) -> Iterator[Path]:
+    for path in room.rglob("*"):
+        adapter = path.relative_to(ROOT).parent == ADAPTERS
+        travels = not adapter or path.stem == "__init__" or path.stem.startswith("verifiers")
+        if travels and path.is_file() and "__pycache__" not in path.parts:
+            yield path
+
+
+def _find_module_files(name: str) -> Iterator[Path]:
+    """The file of a module of viewbox, and the `__init__.py` of the packages around it; not the root's."""
+    parts = name.split(".")
+    if parts[0] == "viewbox":
+        for depth in range(1, len(parts)):
+            path = ROOT.joinpath(*parts[1 : depth + 1])
+            yield from (file for file in (path / "__init__.py", path.with_suffix(".py")) if file.is_file())
+
+
+def _list_imports(path: Path) -> Iterator[str]:
+    """Every module that a file imports by its full name, also inside functions, but not for type checking only."""
+    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and getattr(node.test, "id", None) == "TYPE_CHECKING":
+            waiting += node.orelse
+            continue
+        waiting += ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names if node.module == "viewbox")
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def _third_party(files: Iterable[Path]) -> set[str]:
-    found = {name.split(".")[0] for path in files for name in _imports(path)}
-    return found - set(sys.stdlib_module_names) - {"viewbox"}
-
-
-def _distribution(module: str) -> str:
-    return DISTRIBUTIONS.get(module, module.lower().replace("_", "-"))
-
-
-def _stated() -> dict[str, str]:
-    """What an installation of viewbox without extras needs: name → requirement."""
+def _get_requirements() -> dict[str, str]:
+    """The requirements of viewbox without extras, by package name."""
     core = [line.split(";")[0].strip() for line in requires("viewbox") or () if "extra ==" not in line]
     return {re.split(r"[^\w.-]", line)[0].lower().replace("_", "-"): line for line in core} | {"verifiers": VERIFIERS}

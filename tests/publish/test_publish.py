@@ -16,7 +16,7 @@ from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.messages import to_wire
 from viewbox.errors import ConfigError
 from viewbox.publish import publish, vendor
-from viewbox.publish.output import MANIFEST, place
+from viewbox.publish.output import MANIFEST, replace_folder
 
 SETTINGS = {"split": "test", "num_tasks": 3}
 DOTS = '''
@@ -139,7 +139,8 @@ def test_the_project_file_is_what_a_hub_asks_for(unchecked, tmp_path):
     assert (project["name"], project["version"], project["license"]) == ("my-digits", "2.0rc1", "MIT")
     assert project["description"].startswith("A real handwritten digit")
     assert project["tags"] == project["keywords"] != []
-    assert (tmp_path / "out" / project["readme"]).is_file()
+    readme = (tmp_path / "out" / project["readme"]).read_text()
+    assert "| license | MIT, chosen by the publisher of this package |" in readme
     assert project["dependencies"][0] == "verifiers>=0.4,<0.5"
     names = [one.split(">")[0] for one in project["dependencies"][1:]]
     assert {"numpy", "pillow", "pydantic", "scikit-learn", "opencv-python-headless", "jsonschema"} <= set(names)
@@ -149,18 +150,20 @@ def test_the_project_file_is_what_a_hub_asks_for(unchecked, tmp_path):
 
 
 def test_what_travels_neither_trains_nor_calls_endpoints():
-    files = {path.as_posix() for path in vendor.library()}
-    assert {"__init__.py", "LICENSE", "errors.py", "envs/digits/env.py", "envs/adapters/verifiers.py"} <= files
+    files = {path.as_posix() for path in vendor.list_library_files()}
+    assert {"__init__.py", "LICENSE", "errors.py", "records.py", "images/ref.py", "configs/validation.py"} <= files
+    assert {"envs/digits/env.py", "envs/adapters/verifiers.py", "envs/prompts/opening.j2"} <= files
+    assert not {"configs/schema.py", "configs/quickstart.yaml"} & files
     assert not any(
         name.startswith(("rollouts/", "publish/", "tests/", "cli", "train", "envs/adapters/trl")) for name in files
     )
 
 
 def test_every_library_that_travels_is_named_in_the_dependencies():
-    used = vendor._third_party(vendor.ROOT / path for path in vendor.library() if path.suffix == ".py")
-    named = {one.split(">")[0] for one in vendor.dependencies([])}
+    used = vendor.list_third_party(vendor.ROOT / path for path in vendor.list_library_files() if path.suffix == ".py")
+    named = {one.split(">")[0] for one in vendor.list_dependencies([])}
     by_verifiers = {"aiohttp"}
-    assert {vendor._distribution(name) for name in used} - by_verifiers <= named
+    assert {vendor.get_distribution(name) for name in used} - by_verifiers <= named
 
 
 @pytest.mark.parametrize("form", ["{}/dots.py:Dots", "dots:Dots"])
@@ -258,11 +261,11 @@ ABOUT = {"id": "x", "version": "1"}
 
 def test_a_folder_of_ours_is_replaced_only_when_asked_and_foreign_files_stay(tmp_path):
     out = tmp_path / "out"
-    place(staged(tmp_path / "a", one="1", two="2"), out, ABOUT, force=False)
+    replace_folder(staged(tmp_path / "a", one="1", two="2"), out, ABOUT, force=False)
     with pytest.raises(ConfigError, match="holds x 1; --force replaces it"):
-        place(staged(tmp_path / "b", one="1"), out, ABOUT, force=False)
+        replace_folder(staged(tmp_path / "b", one="1"), out, ABOUT, force=False)
     (out / "notes").write_text("mine")
-    place(staged(tmp_path / "c", one="new", three="3"), out, ABOUT, force=True)
+    replace_folder(staged(tmp_path / "c", one="new", three="3"), out, ABOUT, force=True)
     assert sorted(path.name for path in out.iterdir()) == [MANIFEST, "notes", "one", "three"]
     assert (out / "notes").read_text() == "mine"
     assert (out / "one").read_text() == "new"
@@ -272,21 +275,21 @@ def test_a_folder_that_is_not_ours_is_never_touched(tmp_path):
     new = staged(tmp_path / "new", one="1")
     foreign = staged(tmp_path / "foreign", thesis="mine")
     with pytest.raises(ConfigError, match="was not written by `viewbox publish`"):
-        place(new, foreign, ABOUT, force=True)
+        replace_folder(new, foreign, ABOUT, force=True)
     changed = tmp_path / "changed"
-    place(new, changed, ABOUT, force=False)
+    replace_folder(new, changed, ABOUT, force=False)
     (changed / "one").write_text("edited by hand")
     with pytest.raises(ConfigError, match="one was changed since it was published"):
-        place(new, changed, ABOUT, force=True)
+        replace_folder(new, changed, ABOUT, force=True)
     added = tmp_path / "added"
-    place(new, added, ABOUT, force=False)
+    replace_folder(new, added, ABOUT, force=False)
     (added / "two").write_text("mine")
     with pytest.raises(ConfigError, match="two was not written by viewbox"):
-        place(staged(tmp_path / "newer", one="1", two="2"), added, ABOUT, force=True)
+        replace_folder(staged(tmp_path / "newer", one="1", two="2"), added, ABOUT, force=True)
     assert (added / "two").read_text() == "mine"
     (added / MANIFEST).write_text(json.dumps({"files": {"../foreign/thesis": ""}}))
     with pytest.raises(ConfigError, match="outside the folder"):
-        place(new, added, ABOUT, force=True)
+        replace_folder(new, added, ABOUT, force=True)
     assert (foreign / "thesis").read_text() == "mine"
     with pytest.raises(ConfigError, match="is a file"):
-        place(new, foreign / "thesis", ABOUT, force=True)
+        replace_folder(new, foreign / "thesis", ABOUT, force=True)
