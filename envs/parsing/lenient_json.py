@@ -284,7 +284,8 @@ class _Reader:
         if "\\" not in inside:
             return inside
         try:
-            return scanstring(f'{_QUOTE_OR_ESCAPE.sub(_escape_quote, inside)}"', 0, False)[0]
+            text: str = scanstring(f'{_QUOTE_OR_ESCAPE.sub(_escape_quote, inside)}"', 0, False)[0]
+            return text
         except ValueError as error:
             self.complaint = f"a string cannot be read ({getattr(error, 'msg', error)}): a backslash is written \\\\"
             return ""

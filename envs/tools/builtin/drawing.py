@@ -1,4 +1,4 @@
-"""Marks on a picture that is shown: outlines, lines and labels that can be read on black and on white."""
+"""Marks on a displayed picture: outlines, lines and labels that are legible on black and on white."""
 
 from functools import lru_cache
 
@@ -17,40 +17,40 @@ COLORS = {
     "magenta": (255, 0, 255),
     "white": (255, 255, 255),
 }
-GRID = (255, 150, 0)  # orange: seen on black and on white
+GRID = (255, 150, 0)  # orange: visible on black and on white
 OUTLINE = 2  # pixels
-RIM = 2  # pixels of black around words
+RIM = 2  # pixels of black around text
 SMALLEST_LETTERS, LARGEST_LETTERS = 10, 32  # pixels
 
 
-def _color(pixels: np.ndarray) -> np.ndarray:
+def _to_color(pixels: np.ndarray) -> np.ndarray:
     return pixels.copy() if pixels.ndim == 3 else cv2.cvtColor(pixels, cv2.COLOR_GRAY2RGB)
 
 
 @lru_cache
-def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+def _load_font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)
 
 
-def outlined(pixels: np.ndarray, box: Corners, color: str, label: str = "") -> np.ndarray:
+def draw_outline(pixels: np.ndarray, box: Corners, color: str, label: str = "") -> np.ndarray:
     """A copy of uint8 `pixels`, (h, w) or (h, w, 3), in RGB with the outline of a box and the label above it.
 
     `box` is (left, top, right, bottom) in pixels, right and bottom excluded; the outline, `OUTLINE` pixels wide, lies
     inside.
     """
-    marked = _color(pixels)
+    marked = _to_color(pixels)
     left, top, right, bottom = box
     inside = marked[top:bottom, left:right]
     for side in (inside[:OUTLINE], inside[-OUTLINE:], inside[:, :OUTLINE], inside[:, -OUTLINE:]):
         side[:] = COLORS[color]
     if label:
-        _write(marked, (left, top), label, COLORS[color], min(marked.shape[:2]) // 20, above=True)
+        _write_label(marked, (left, top), label, COLORS[color], min(marked.shape[:2]) // 20, above=True)
     return marked
 
 
-def gridded(pixels: np.ndarray, divisions: int, labels: list[str]) -> np.ndarray:
+def draw_grid(pixels: np.ndarray, divisions: int, labels: list[str]) -> np.ndarray:
     """A copy of uint8 `pixels` in RGB, cut by lines into divisions x divisions cells with labels, given row by row."""
-    marked = _color(pixels)
+    marked = _to_color(pixels)
     height, width = marked.shape[:2]
     columns, rows = ([round(i * side / divisions) for i in range(divisions)] for side in (width, height))
     for x, y in zip(columns[1:], rows[1:], strict=True):
@@ -58,20 +58,20 @@ def gridded(pixels: np.ndarray, divisions: int, labels: list[str]) -> np.ndarray
         marked[y : y + 1] = GRID
     letters = min(width, height) // divisions // 4
     for place, label in zip([(x, y) for y in rows for x in columns], labels, strict=True):
-        _write(marked, place, label, GRID, letters)
+        _write_label(marked, place, label, GRID, letters)
     return marked
 
 
-def _write(
-    marked: np.ndarray, at: tuple[int, int], words: str, color: tuple[int, int, int], letters: int, above: bool = False
+def _write_label(
+    marked: np.ndarray, at: tuple[int, int], text: str, color: tuple[int, int, int], letters: int, above: bool = False
 ) -> None:
-    """Words on black with their corner at `at` (left, top), or above it where there is room; within the picture."""
-    font = _font(min(max(letters, SMALLEST_LETTERS), LARGEST_LETTERS))
-    bounds = ImageDraw.Draw(Image.new("RGB", (1, 1))).textbbox((0, 0), words, font=font, anchor="lt")
+    """Writes text on black, its corner at `at` (left, top), or above it if there is room; stays within the picture."""
+    font = _load_font(min(max(letters, SMALLEST_LETTERS), LARGEST_LETTERS))
+    bounds = ImageDraw.Draw(Image.new("RGB", (1, 1))).textbbox((0, 0), text, font=font, anchor="lt")
     width, height = (round(edge) + 2 * RIM for edge in bounds[2:])
     left, top = max(0, min(at[0], marked.shape[1] - width)), at[1]
     top = top - height if above and top >= height else max(0, min(top, marked.shape[0] - height))
     tag = Image.new("RGB", (width, height))
-    ImageDraw.Draw(tag).text((RIM, RIM), words, color, font, anchor="lt")
+    ImageDraw.Draw(tag).text((RIM, RIM), text, color, font, anchor="lt")
     place = marked[top : top + height, left : left + width]
     place[:] = np.asarray(tag)[: place.shape[0], : place.shape[1]]

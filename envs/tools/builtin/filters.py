@@ -1,8 +1,8 @@
-"""Tools that look at neighboring pixels; they change brightness values, never coordinates.
+"""Tools that look at neighboring pixels; they change brightness, never coordinates.
 
-They act on the picture as it is shown (0–255). Kernels and tiles are in pixels of what is shown now: after a zoom the
-same filter is applied to the finer detail. What edges are normalized by is fixed when the tool is called, so that the
-same edge keeps its brightness after a zoom.
+They act on the displayed picture (0–255). Kernels and tiles are in pixels of the current view, so after a zoom the same
+filter works on finer detail. The scale of edges is fixed when the tool is called, so that an edge keeps its brightness
+after a zoom.
 """
 
 import math
@@ -14,13 +14,13 @@ import cv2
 import numpy as np
 
 from viewbox.envs.tools.arguments import Range
-from viewbox.envs.tools.builtin.intensity import gray
+from viewbox.envs.tools.builtin.intensity import to_gray
 from viewbox.envs.tools.results import ToolOutput
 from viewbox.envs.tools.tool import tool
 from viewbox.images.view import View
 
-STRIP = 64  # rows that edges are found in at a time: floats of a whole grid would not fit the cache
-SMALLEST_TILE = 16  # pixels: in a smaller one equalization turns any gray into white
+STRIP = 64  # rows in which edges are computed at a time: floats of a whole grid would not fit the cache
+SMALLEST_TILE = 16  # pixels: in a smaller tile, equalization turns any gray into white
 
 SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13  # Pillow's ImageFilter.SMOOTH
 
@@ -30,7 +30,7 @@ SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13  # Pillow'
 
 @dataclass(frozen=True)
 class Sharpness:
-    """smooth + factor · (pixel − smooth), rounded and clipped; the outermost pixels stay, as in Pillow."""
+    """smooth + factor · (pixel − smooth), rounded and clipped; the outermost pixels do not change, as in Pillow."""
 
     tool: ClassVar[str] = "adjust_sharpness"
     factor: float
@@ -53,7 +53,7 @@ def adjust_sharpness(view: View, factor: Annotated[float, Range(0.1, 3)]) -> Too
 
 @dataclass(frozen=True)
 class Blur:
-    """A Gaussian of `sigma` pixels, cut off at 3 sigma; the picture is continued by its mirror image."""
+    """A Gaussian of `sigma` pixels, cut off at 3 sigma; the border is extended by reflection."""
 
     tool: ClassVar[str] = "denoise"
     sigma: float
@@ -64,7 +64,7 @@ class Blur:
 
 @tool
 def denoise(view: View, sigma: Annotated[float, Range(0.5, 5)] = 1.0) -> ToolOutput:
-    """Smooth noise away with a Gaussian of sigma pixels."""
+    """Reduce noise with a Gaussian blur of sigma pixels."""
     return ToolOutput("denoised", {"sigma": sigma, "size": list(view.size)}, view=view.apply(Blur(sigma)))
 
 
@@ -75,7 +75,7 @@ def denoise(view: View, sigma: Annotated[float, Range(0.5, 5)] = 1.0) -> ToolOut
 class LocalContrast:
     """CLAHE (Zuiderveld 1994) in `tiles` × `tiles` tiles, as OpenCV's `createCLAHE(clip_limit, (tiles, tiles))`.
 
-    A picture of one level stays as it is. Where the tiles would hold fewer than `SMALLEST_TILE` pixels there are fewer.
+    A picture of one level stays as it is. If tiles would hold fewer than `SMALLEST_TILE` pixels, there are fewer tiles.
     """
 
     tool: ClassVar[str] = "adaptive_equalize"
@@ -83,7 +83,7 @@ class LocalContrast:
     tiles: int
 
     def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
-        pixels = gray(view.source.to_uint8(pixels))
+        pixels = to_gray(view.source.to_uint8(pixels))
         height, width = pixels.shape
         if pixels.min() == pixels.max():
             return pixels
@@ -98,7 +98,7 @@ class LocalContrast:
 def adaptive_equalize(
     view: View, clip_limit: Annotated[float, Range(1, 4)] = 2.0, tile_size: Annotated[int, Range(2, 32)] = 8
 ) -> ToolOutput:
-    """Raise local contrast (CLAHE): clip_limit bounds it, tile_size is how many tiles lie along each side.
+    """Raise local contrast (CLAHE). clip_limit bounds the contrast; tile_size is the number of tiles along each side.
     Drops color."""
     facts = {"clip_limit": clip_limit, "tile_size": tile_size, "size": list(view.size)}
     return ToolOutput("local contrast equalized", facts, view=view.apply(LocalContrast(clip_limit, tile_size)))
@@ -109,11 +109,11 @@ def adaptive_equalize(
 
 @dataclass(frozen=True)
 class Edges:
-    """The strength of edges, `top` (fixed at the call) and above being white.
+    """The strength of edges; `top` (fixed at the call) and above is white.
 
-    sobel: the length of the gradient, laplacian: the absolute second derivative, both with 3×3 kernels. Between native
-    pixels there are no edges to find: a picture that is magnified beyond them shows those of the native pixels, as
-    bright as they were, not the faint slopes and rounding steps of its interpolation.
+    sobel: the length of the gradient; laplacian: the absolute second derivative; both with 3×3 kernels. There are no
+    edges between native pixels: a picture magnified beyond them shows the edges of the native pixels, equally bright,
+    not the faint slopes and rounding steps of its interpolation.
     """
 
     tool: ClassVar[str] = "detect_edges"
@@ -121,16 +121,16 @@ class Edges:
     top: float
 
     def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
-        pixels = not_magnified(gray(view.source.to_uint8(pixels)), view)
+        pixels = reduce_magnified(to_gray(view.source.to_uint8(pixels)), view)
         edges = np.zeros_like(pixels)
         if self.top > 0:
-            for start, strength in strengths(pixels, self.method):
+            for start, strength in iter_edge_strips(pixels, self.method):
                 cv2.convertScaleAbs(strength, edges[start : start + len(strength)], 255 / self.top)
         return edges if edges.shape == view.size[::-1] else cv2.resize(edges, view.size)
 
 
-def not_magnified(pixels: np.ndarray, view: View) -> np.ndarray:
-    """The grid of a view, (h, w), with at most one pixel for each native one."""
+def reduce_magnified(pixels: np.ndarray, view: View) -> np.ndarray:
+    """The grid of a view, (h, w), reduced to at most one pixel for each native pixel."""
     x1, y1, x2, y2 = view.native
     sides = (y2 - y1, x2 - x1) if view.turned else (x2 - x1, y2 - y1)
     width, height = (min(count, max(1, round(side))) for count, side in zip(view.size, sides, strict=True))
@@ -139,8 +139,8 @@ def not_magnified(pixels: np.ndarray, view: View) -> np.ndarray:
     return cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
 
 
-def strengths(pixels: np.ndarray, method: str) -> Iterator[tuple[int, np.ndarray]]:
-    """(first row, strength of edges, perhaps negative) of strips of uint8 pixels, mirrored at the rim."""
+def iter_edge_strips(pixels: np.ndarray, method: str) -> Iterator[tuple[int, np.ndarray]]:
+    """Strips of the edges of uint8 pixels: (first row, strength, which may be negative). The border is reflected."""
     framed = cv2.copyMakeBorder(pixels, 1, 1, 0, 0, cv2.BORDER_REFLECT_101)
     for start in range(0, len(pixels), STRIP):
         strip = framed[start : start + STRIP + 2]
@@ -153,9 +153,9 @@ def strengths(pixels: np.ndarray, method: str) -> Iterator[tuple[int, np.ndarray
 
 @tool
 def detect_edges(view: View, method: Literal["sobel", "laplacian"] = "sobel") -> ToolOutput:
-    """Show edges bright on black, the strongest white. Drops color."""
-    pixels = not_magnified(gray(view.to_uint8()), view)
-    top = max(cv2.norm(strength, cv2.NORM_INF) for _, strength in strengths(pixels, method))
+    """Show edges bright on black; the strongest edge is white. Drops color."""
+    pixels = reduce_magnified(to_gray(view.to_uint8()), view)
+    top = max(cv2.norm(strength, cv2.NORM_INF) for _, strength in iter_edge_strips(pixels, method))
     return ToolOutput("edges shown", {"method": method, "size": list(view.size)}, view=view.apply(Edges(method, top)))
 
 
@@ -166,9 +166,9 @@ MORPHOLOGY = {"erode": cv2.MORPH_ERODE, "dilate": cv2.MORPH_DILATE, "open": cv2.
 
 @dataclass(frozen=True)
 class Morphology:
-    """3×3 `operation`, `iterations` times; open is that many erosions, then as many dilations, close the reverse.
+    """3×3 `operation`, `iterations` times; open: that many erosions, then as many dilations; close: the reverse.
 
-    With a `level`, values above it first become white and the others black.
+    With a `level`, values above it first become white, all others black.
     """
 
     tool: ClassVar[str] = "morphological"
@@ -177,7 +177,7 @@ class Morphology:
     level: int | None
 
     def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
-        pixels = gray(view.source.to_uint8(pixels))
+        pixels = to_gray(view.source.to_uint8(pixels))
         if self.level is not None:
             pixels = cv2.threshold(pixels, self.level, 255, cv2.THRESH_BINARY)[1]
         square = np.ones((3, 3), np.uint8)
@@ -191,8 +191,8 @@ def morphological(
     iterations: Annotated[int, Range(1, 5)] = 1,
     threshold_value: Annotated[int, Range(0, 255)] | None = None,
 ) -> ToolOutput:
-    """Shrink (erode) or grow (dilate) what is bright, remove bright specks (open) or fill dark gaps (close), with a 3x3
-    square. threshold_value first makes brighter pixels white and the rest black. Drops color."""
+    """Shrink (erode) or grow (dilate) bright areas, remove bright specks (open) or fill dark gaps (close) with a 3x3
+    square. If threshold_value is given, brighter pixels first become white and all others black. Drops color."""
     chosen = {} if threshold_value is None else {"threshold_value": threshold_value}
     facts = {"operation": operation, "iterations": iterations, **chosen, "size": list(view.size)}
     return ToolOutput("morphology applied", facts, view=view.apply(Morphology(operation, iterations, threshold_value)))

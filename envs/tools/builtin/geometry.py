@@ -1,4 +1,4 @@
-"""Tools that change where the viewer looks."""
+"""Tools that change what part of the image is shown, and how it is turned."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -11,10 +11,10 @@ from viewbox.images.source import Source
 from viewbox.images.view import WHOLE, View
 
 SMALLEST_CROP = 10  # native pixels
-SMALLEST_ZOOM = 1  # native pixels along the longer side: there is nothing to see beyond
+SMALLEST_ZOOM = 1  # native pixels along the longer side: closer, there is nothing more to see
 
 
-def _size(view: View) -> list[int]:
+def _list_size(view: View) -> list[int]:
     return list(view.size)
 
 
@@ -26,13 +26,13 @@ def zoom(view: View, factor: Annotated[float, Range(0.5, 4)] = 2.0, center: Poin
     longer = max((x2 - x1) * view.source.width, (y2 - y1) * view.source.height)
     if factor > 1 and longer < SMALLEST_ZOOM:
         raise ToolError("zoom: maximum zoom reached: the view would show less than one pixel of the image")
-    facts = {"factor": factor, "original_size": _size(view), "new_size": _size(closer)}
+    facts = {"factor": factor, "original_size": _list_size(view), "new_size": _list_size(closer)}
     return ToolOutput("zoomed", facts, view=closer)
 
 
 @tool
 def crop(view: View, box: Box) -> ToolOutput:
-    """Show only a box of the current view."""
+    """Show only the part of the current view inside a box."""
     x1, y1, x2, y2 = box
     if x1 >= x2 or y1 >= y2:
         raise ToolError("crop: box needs x1 < x2 and y1 < y2")
@@ -44,66 +44,66 @@ def crop(view: View, box: Box) -> ToolOutput:
         )
     part = view.crop(box)
     share = 100 * (x2 - x1) * (y2 - y1)
-    facts = {"original_size": _size(view), "new_size": _size(part), "area_percentage": share}
+    facts = {"original_size": _list_size(view), "new_size": _list_size(part), "area_percentage": share}
     return ToolOutput("cropped", facts, view=part)
 
 
 @tool
 def rotate(view: View, clockwise: bool = True) -> ToolOutput:
-    """Turn the view by 90 degrees."""
+    """Rotate the view by 90 degrees."""
     turned = view.rotate(clockwise)
-    facts = {"clockwise": clockwise, "original_size": _size(view), "new_size": _size(turned)}
+    facts = {"clockwise": clockwise, "original_size": _list_size(view), "new_size": _list_size(turned)}
     return ToolOutput("rotated", facts, view=turned)
 
 
 @tool
 def flip_horizontal(view: View) -> ToolOutput:
-    """Mirror the view: left and right are swapped."""
+    """Mirror the view: swap left and right."""
     after = view.flip_horizontal()
-    facts = {"size": _size(after), "laterality": _against_original(after, 0)}
-    return ToolOutput(f"mirrored left to right; {_warning(after)}", facts, view=after)
+    facts = {"size": _list_size(after), "laterality": _compare_to_original(after, 0)}
+    return ToolOutput(f"mirrored left to right. {_describe_mirroring(after)}", facts, view=after)
 
 
 @tool
 def flip_vertical(view: View) -> ToolOutput:
-    """Mirror the view: up and down are swapped."""
+    """Mirror the view: swap top and bottom."""
     after = view.flip_vertical()
-    facts = {"size": _size(after), "orientation": _against_original(after, 1)}
-    return ToolOutput(f"mirrored top to bottom; {_warning(after)}", facts, view=after)
+    facts = {"size": _list_size(after), "orientation": _compare_to_original(after, 1)}
+    return ToolOutput(f"mirrored top to bottom. {_describe_mirroring(after)}", facts, view=after)
 
 
-def _against_original(view: View, axis: int) -> str:
-    """Whether left and right (axis 0) or up and down (1) are swapped; of a turned view, whether it is mirrored."""
+def _compare_to_original(view: View, axis: int) -> str:
+    """Whether left and right (axis 0) or top and bottom (1) are swapped; for a turned view, whether it is mirrored."""
     swapped = view.is_mirror_image if view.turned else view.mirrored[axis]
     return "reversed" if swapped else "as in the original"
 
 
-def _warning(view: View) -> str:
+def _describe_mirroring(view: View) -> str:
     if view.is_mirror_image:
-        return "careful: this is a mirror image of the original, left and right sides are swapped"
-    return "no longer a mirror image of the original"
+        return "Careful: this is a mirror image of the original. Left and right are swapped."
+    return "This is no longer a mirror image of the original."
 
 
 @tool
 def undo(view: View) -> ToolOutput:
-    """Take back the last change of the view."""
+    """Undo the last change of the view."""
     if view.parent is None:
-        raise ToolError("undo: there is nothing to take back: this is the first view")
+        raise ToolError("undo: there is nothing to undo; this is the first view")
     before = view.undo()
-    other = "" if before.source is view.source else " of the image before"
-    return ToolOutput(f"one step back: {_what(before)}{other}", {"size": _size(before)}, view=before)
+    other = "" if before.source is view.source else " (another image)"
+    return ToolOutput(f"one step back: {_describe_view(before)}{other}", {"size": _list_size(before)}, view=before)
 
 
-def _what(view: View) -> str:
-    """What a view shows, in words."""
-    words = ["the whole image" if view.window == WHOLE else "a part of the image"]
+def _describe_view(view: View) -> str:
+    """A view in a few words."""
+    changes = ["the whole image" if view.window == WHOLE else "a part of the image"]
     if view.turned or view.mirrored == (True, True):
-        words.append("turned")
+        changes.append("turned")
     if view.is_mirror_image:
-        words.append("mirrored")
+        changes.append("mirrored")
     if view.operations:
-        words.append("intensities changed")
-    return ", ".join(words)
+        changes.append("intensities changed")
+    return ", ".join(changes)
 
 
 @tool
@@ -112,18 +112,18 @@ def open_image(
 ) -> ToolOutput:
     """Show another image of this task.
 
-    index: number of the image, from 0
+    index: number of the image, counted from 0
     """
     if not images:
-        raise ToolError("open_image: there is no other image")
+        raise ToolError("open_image: this task has no other image")
     if index >= len(images):
         raise ToolError(f"open_image: index = {index}: out of range; allowed: 0 to {len(images) - 1}")
     opened = view.show(images[index])
-    return ToolOutput("opened", {"index": index, "images": len(images), "size": _size(opened)}, view=opened)
+    return ToolOutput("opened", {"index": index, "images": len(images), "size": _list_size(opened)}, view=opened)
 
 
 @tool
 def reset(view: View) -> ToolOutput:
     """Go back to the whole original image; drops every change."""
     whole = view.reset()
-    return ToolOutput("back to the original", {"size": _size(whole)}, view=whole)
+    return ToolOutput("back to the original", {"size": _list_size(whole)}, view=whole)

@@ -1,4 +1,4 @@
-"""The difference between the two halves of a view: what is on one side only is bright."""
+"""The difference between the two halves of a view: structures on one side only are bright."""
 
 import math
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from typing import ClassVar
 import cv2
 import numpy as np
 
-from viewbox.envs.tools.builtin.intensity import gray
+from viewbox.envs.tools.builtin.intensity import to_gray
 from viewbox.envs.tools.results import ToolOutput
 from viewbox.envs.tools.tool import tool
 from viewbox.errors import ToolError
@@ -16,10 +16,10 @@ from viewbox.images.view import View
 
 @dataclass(frozen=True)
 class Difference:
-    """|picture − its mirror image|, `top` being white. What has no counterpart in the image is black.
+    """|picture − its mirror image|; `top` is white. Pixels without a counterpart in the image are black.
 
-    The mirror is a line of the *original*: `center` (a fraction) along its x (`axis` 0) or its y (1). So a later zoom
-    shows the same place of the same difference; its counterpart is then rendered from the other side.
+    The mirror axis is a line of the *original*, at the fraction `center` of its x (`axis` 0) or y (1). After a zoom the
+    view shows a part of the same difference; its counterpart is then rendered from the other side.
     """
 
     tool: ClassVar[str] = "symmetry_diff"
@@ -28,18 +28,18 @@ class Difference:
     top: int
 
     def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
-        pixels = gray(view.source.to_uint8(pixels))
+        pixels = to_gray(view.source.to_uint8(pixels))
         difference = np.zeros_like(pixels)
         if self.top == 0:
             return difference
         along = self.axis ^ view.turned  # of the view: 0 columns, 1 rows
-        first, last, other = self.counterpart(pixels, view, along)
+        first, last, other = self.render_counterpart(pixels, view, along)
         part = np.s_[:, first:last] if along == 0 else np.s_[first:last]
         if last > first:
             difference[part] = cv2.convertScaleAbs(cv2.absdiff(pixels[part], other), alpha=255 / self.top)
         return difference
 
-    def counterpart(self, pixels: np.ndarray, view: View, along: int) -> tuple[int, int, np.ndarray]:
+    def render_counterpart(self, pixels: np.ndarray, view: View, along: int) -> tuple[int, int, np.ndarray]:
         """(first, last, mirror image) of the columns (or rows) whose mirror image lies inside the original."""
         low, high = view.window[self.axis], view.window[self.axis + 2]
         count, backwards = view.size[along], view.mirrored[along]
@@ -61,15 +61,15 @@ class Difference:
         other = replace(
             view, window=(x1, y1, x2, y2), size=(size[0], size[1]), mirrored=(mirrored[0], mirrored[1]), parent=None
         )
-        return first, last, gray(other.to_uint8())
+        return first, last, to_gray(other.to_uint8())
 
 
 @tool
 def symmetry_diff(view: View) -> ToolOutput:
-    """Show how the left half differs from the right half of the current view: equal is black. Drops color."""
-    if any(isinstance(item, Difference) for item in view.operations):  # each would double what a zoom has to render
-        raise ToolError("symmetry_diff: the picture is already a difference with a mirror image; undo or reset first")
-    pixels = gray(view.to_uint8())
+    """Show how the left and right halves of the current view differ: equal areas are black. Drops color."""
+    if any(isinstance(item, Difference) for item in view.operations):  # each difference would double the work of a zoom
+        raise ToolError("symmetry_diff: the view already shows a mirror difference. Call undo or reset first.")
+    pixels = to_gray(view.to_uint8())
     axis = int(view.turned)
     center = (view.window[axis] + view.window[axis + 2]) / 2
     top = int(cv2.absdiff(pixels, cv2.flip(pixels, 1)).max())

@@ -1,4 +1,4 @@
-"""Tools for stacks of slices: which there are, and another one to look at."""
+"""Tools for stacks of slices: list the slices, show another one."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from viewbox.images.view import View
 
 @tool
 def select_slice(view: View, index: int, plane: Plane = "axial") -> ToolOutput:
-    """Show slice `index` (from 0) of the volume. It is shown whole: zoom and every other change are dropped."""
-    volume = _volume(view, "select_slice")
+    """Show slice number index (from 0) of the volume. It is shown whole: zoom and all other changes are dropped."""
+    volume = _get_volume(view, "select_slice")
     try:
         source = volume.get_slice(index, plane)
     except ImageError as error:
@@ -26,8 +26,8 @@ def select_slice(view: View, index: int, plane: Plane = "axial") -> ToolOutput:
 
 @tool
 def list_slices(view: View) -> ToolOutput:
-    """How many slices the volume has in each plane, which one is shown, and how far apart they are."""
-    volume = _volume(view, "list_slices")
+    """List the number of slices in each plane, their distance in millimeters, and which slice is shown."""
+    volume = _get_volume(view, "list_slices")
     facts: dict[str, Any] = {}
     for plane in volume.allowed_planes:
         name = plane if volume.planes else "frames"
@@ -39,7 +39,7 @@ def list_slices(view: View) -> ToolOutput:
     return ToolOutput("slices are numbered from 0", facts)
 
 
-def _volume(view: View, name: str) -> Volume:
+def _get_volume(view: View, name: str) -> Volume:
     if view.source.volume is None:
         raise ToolError(f"{name}: this image is a single picture, not a volume")
     return view.source.volume

@@ -1,8 +1,8 @@
-"""Tools that choose which values are shown as black to white: a window, or two limits.
+"""Tools that choose which values are shown from black to white: a window, or two limits.
 
-They act on the values they meet. Of an untouched image these are its native ones (Hounsfield units of a CT, the counts
-of a 16-bit file), so a window finds what the 8-bit picture has already lost; after any other intensity tool they are
-0–255. A window takes the place of a window set before, as on any viewer.
+They act on the current values. On an unchanged image these are native (the Hounsfield units of a CT, the counts of a
+16-bit file), so a window shows detail that the 8-bit picture has lost; after any other intensity tool they are 0–255. A
+window replaces an earlier window, as in any viewer.
 """
 
 from dataclasses import dataclass, replace
@@ -12,14 +12,14 @@ import cv2
 import numpy as np
 
 from viewbox.envs.tools.arguments import Range
-from viewbox.envs.tools.builtin.intensity import gray
+from viewbox.envs.tools.builtin.intensity import to_gray
 from viewbox.envs.tools.results import ToolOutput
 from viewbox.envs.tools.tool import tool
 from viewbox.errors import ToolError
 from viewbox.images.source import stretch
 from viewbox.images.view import View
 
-NARROWEST = 50  # the least width of a window and of a threshold
+NARROWEST = 50  # smallest width of a window and of a threshold
 
 Preset = Literal[
     "brain",
@@ -35,7 +35,7 @@ Preset = Literal[
     "ct_posterior_fossa",
 ]
 
-# (center, width): of Hounsfield units where the name begins with ct_, else of the displayed picture's 0–255
+# (center, width): in Hounsfield units if the name begins with ct_, else in gray levels 0–255 of the displayed picture
 PRESETS: dict[str, tuple[float, float]] = {
     "brain": (128.0, 230.0),
     "flair": (110.0, 200.0),
@@ -55,7 +55,7 @@ PRESETS: dict[str, tuple[float, float]] = {
 class Window:
     """`low` and below become black, `high` and above white, linear in between; color is dropped.
 
-    Both are of the grid's own values where `native`, else of the displayed picture (0–255).
+    Both are in the grid's own values if `native`, else in gray levels of the displayed picture (0–255).
     """
 
     tool: str
@@ -64,22 +64,22 @@ class Window:
     native: bool
 
     def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
-        return stretch(gray(pixels if self.native else view.source.to_uint8(pixels)), self.low, self.high)
+        return stretch(to_gray(pixels if self.native else view.source.to_uint8(pixels)), self.low, self.high)
 
 
 @tool
 def threshold(view: View, lower: Annotated[int, Range(0, 254)], upper: Annotated[int, Range(1, 255)]) -> ToolOutput:
-    """Stretch lower to upper over black to white and clip the rest; 0 is the darkest shown, 255 the brightest.
-    upper - lower must be at least 50. Drops color."""
+    """Stretch the values from lower to upper over black to white and clip all others. 0 is the darkest displayed value,
+    255 the brightest. upper - lower must be at least 50. Drops color."""
     if upper - lower < NARROWEST:
         raise ToolError(f"threshold: upper - lower = {upper - lower}; allowed: at least {NARROWEST}")
     facts = {"lower": lower, "upper": upper, "size": list(view.size)}
     low, high = float(lower), float(upper)
     native = _is_deep(view)
-    if native:  # fractions of the display range: what 8 bits would have merged is kept apart
+    if native:  # as fractions of the display range: this keeps apart what 8 bits would merge
         black, white = view.source.display
         low, high = (black + value / 255 * (white - black) for value in (low, high))
-        facts |= {"values": [low, high], "unit": _unit(view, native)}
+        facts |= {"values": [low, high], "unit": _name_unit(view, native)}
     return ToolOutput("thresholded", facts, view=view.apply(Window("threshold", low, high, native)))
 
 
@@ -90,22 +90,22 @@ def window_level(
     center: float | None = None,
     width: Annotated[float, Range(NARROWEST, float("inf"))] | None = None,
 ) -> ToolOutput:
-    """Show center - width/2 as black and center + width/2 as white, in the image's own values; or a preset, which wins
-    over both. ct_ presets are for Hounsfield units, the others for gray levels 0 to 255. Replaces an earlier window.
-    Drops color."""
+    """Show center - width/2 as black and center + width/2 as white, in the image's own values. A preset overrides
+    center and width: ct_ presets are for Hounsfield units, the others for gray levels 0 to 255. Replaces an earlier
+    window. Drops color."""
     if preset is not None:
         center, width = PRESETS[preset]
     if center is None or width is None:
         raise ToolError("window_level: give a preset, or both center and width")
-    base = _without_window(view)
+    base = _remove_window(view)
     native = _is_deep(base) and (preset is None or preset.startswith("ct_"))
     if preset is not None and preset.startswith("ct_"):
-        _need_hounsfield(base, preset)
-    low, high, unit = center - width / 2, center + width / 2, _unit(base, native)
-    darkest, brightest = cv2.minMaxLoc(gray(base.get_values() if native else base.to_uint8()))[:2]
+        _check_hounsfield(base, preset)
+    low, high, unit = center - width / 2, center + width / 2, _name_unit(base, native)
+    darkest, brightest = cv2.minMaxLoc(to_gray(base.get_values() if native else base.to_uint8()))[:2]
     if high < darkest or low > brightest:
         raise ToolError(
-            f"window_level: the window {low:g} to {high:g} misses the data: this view holds {darkest:g} to "
+            f"window_level: the window {low:g} to {high:g} does not overlap the data: this view holds {darkest:g} to "
             f"{brightest:g} ({unit})"
         )
     shown = replace(base.apply(Window("window_level", low, high, native)), parent=view)
@@ -114,32 +114,32 @@ def window_level(
     return ToolOutput("windowed", facts, view=shown)
 
 
-def _without_window(view: View) -> View:
-    """The view without its window, where it has one and nothing else; windows do not add up."""
-    only = len(view.operations) == 1 and _named(view.operations[0]) == "window_level"
+def _remove_window(view: View) -> View:
+    """The view without its window if that is its only change: windows do not accumulate."""
+    only = len(view.operations) == 1 and _name_operation(view.operations[0]) == "window_level"
     return replace(view, operations=(), parent=None) if only else view
 
 
-def _need_hounsfield(view: View, preset: str) -> None:
+def _check_hounsfield(view: View, preset: str) -> None:
     if view.source.unit != "HU":
         others = ", ".join(name for name in get_args(Preset) if not name.startswith("ct_"))
         raise ToolError(
-            f"window_level: preset {preset!r} is for Hounsfield units, and this image has none; allowed: {others}"
+            f"window_level: preset {preset!r} is for Hounsfield units, but this image has none; allowed: {others}"
         )
     if view.operations:
         raise ToolError(
-            f"window_level: preset {preset!r} is for Hounsfield units, and the picture is 8-bit since "
-            f"{_changed_by(view)}; undo or reset first"
+            f"window_level: preset {preset!r} is for Hounsfield units, but the picture is 8-bit since "
+            f"{_find_change(view)}. Call undo or reset first."
         )
 
 
-def _changed_by(view: View) -> str:
-    """The tool that made the picture 8-bit for good: a window could still be replaced."""
-    names = [_named(operation) for operation in view.operations]
+def _find_change(view: View) -> str:
+    """The tool that made the picture 8-bit for good; a window alone could still be replaced."""
+    names = [_name_operation(operation) for operation in view.operations]
     return names[1] if names[0] == "window_level" and len(names) > 1 else names[0]
 
 
-def _named(operation: object) -> str:
+def _name_operation(operation: object) -> str:
     return getattr(operation, "tool", "an earlier change")
 
 
@@ -148,6 +148,6 @@ def _is_deep(view: View) -> bool:
     return not view.operations and view.source.pixels.dtype != np.uint8
 
 
-def _unit(view: View, native: bool) -> str:
+def _name_unit(view: View, native: bool) -> str:
     """What the numbers are: "HU", "native value", or "gray level" (0–255)."""
     return (view.source.unit or "native value") if native else "gray level"

@@ -256,7 +256,7 @@ def test_rotate_tells_the_sizes_before_and_after():
 def test_a_mirrored_view_says_so_and_warns(name, what, turn):
     after, result = call_stateful(name, view(), {})
     assert result.facts == {"size": (64, 48), what: "reversed"}
-    assert "careful: this is a mirror image" in result.text
+    assert "Careful: this is a mirror image" in result.text
     assert (np.asarray(result.image.open()) == turn(NOISE)).all()
     _, again = call_stateful(name, after, {})
     assert again.facts[what] == "as in the original"
@@ -280,7 +280,7 @@ def test_undo_says_what_is_shown():
 
 
 def test_undo_of_the_first_view_is_refused():
-    assert "nothing to take back" in call_stateful("undo", view(), {})[1].error
+    assert "nothing to undo" in call_stateful("undo", view(), {})[1].error
 
 
 def test_another_image_of_the_task_is_opened():
@@ -288,7 +288,7 @@ def test_another_image_of_the_task_is_opened():
     after, result = call_stateful("open_image", view().zoom(2), {"index": 1}, hidden={"images": images})
     assert after.source is images[1]
     assert result.facts == {"index": 1, "images": 2, "size": (20, 10)}
-    assert "of the image before" in call_stateful("undo", after, {})[1].text
+    assert "(another image)" in call_stateful("undo", after, {})[1].text
 
 
 @pytest.mark.parametrize("index", [2, 10**30, -1])

@@ -227,7 +227,7 @@ def test_the_words_for_the_model_are_short(name):
 
 
 GEOMETRY = st.sampled_from([("zoom", {"factor": 3, "center": [0.2, 0.7]}), ("crop", {"box": [0.1, 0.2, 0.7, 0.9]})])
-REFUSALS = ("misses the data", "undo or reset first", "allowed: at least 10x10", "maximum zoom reached")
+REFUSALS = ("does not overlap the data", "undo or reset first", "allowed: at least 10x10", "maximum zoom reached")
 
 
 @settings(max_examples=60, deadline=None)

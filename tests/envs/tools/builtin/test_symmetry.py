@@ -126,5 +126,5 @@ def test_operations_before_are_applied_to_both_sides():
 def test_a_difference_of_a_difference_is_refused_with_the_way_out():
     view = differed(View.of(NOISE)).crop((0, 0, 0.4, 1))
     said = call_stateful("symmetry_diff", view, {})[1].error
-    assert said.endswith("already a difference with a mirror image; undo or reset first")
+    assert said.endswith("already shows a mirror difference. Call undo or reset first.")
     assert call_stateful("symmetry_diff", view.undo().undo(), {})[1].success

@@ -110,7 +110,7 @@ def test_a_preset_wins_over_center_and_width(ct):
 @pytest.mark.parametrize("pixels", [RAMP, np.stack([RAMP] * 3, -1), RAMP.astype(np.uint16)])
 def test_a_ct_preset_is_refused_with_the_reason_where_there_are_no_hounsfield_units(preset, pixels):
     said = refused("window_level", View.of(pixels), preset=preset)
-    assert f"preset '{preset}' is for Hounsfield units, and this image has none" in said
+    assert f"preset '{preset}' is for Hounsfield units, but this image has none" in said
     assert said.endswith("allowed: brain, flair, t2, stroke, posterior_fossa")
 
 
@@ -126,7 +126,9 @@ def test_no_two_presets_are_equal():
 @pytest.mark.parametrize("first", ["equalize_histogram", "invert"])
 def test_a_ct_preset_is_refused_once_the_picture_is_8_bit(ct, first):
     view, _ = done(first, ct)
-    assert f"the picture is 8-bit since {first}; undo or reset first" in refused("window_level", view, preset="ct_bone")
+    assert f"the picture is 8-bit since {first}. Call undo or reset first." in refused(
+        "window_level", view, preset="ct_bone"
+    )
     assert call_stateful("window_level", view.undo(), {"preset": "ct_bone"})[1].success
     assert call_stateful("window_level", view.reset(), {"preset": "ct_bone"})[1].success
 
@@ -155,7 +157,7 @@ def test_after_another_tool_center_and_width_are_gray_levels(ct, hounsfield):
 @pytest.mark.parametrize("center", [-5000, 9000])
 def test_a_window_that_misses_the_data_is_told_where_they_are(ct, hounsfield, center):
     said = refused("window_level", ct, center=center, width=100)
-    assert f"the window {center - 50} to {center + 50} misses the data" in said
+    assert f"the window {center - 50} to {center + 50} does not overlap the data" in said
     assert f"holds {hounsfield.min():g} to {hounsfield.max():g} (HU)" in said
 
 
