@@ -132,6 +132,14 @@ def test_the_commands_hold_a_path_so_that_pip_fetches_no_namesake(viewbox, unche
     assert f"pip install {tmp_path}/out/dist/viewbox_digits-0.1.0-py3-none-any.whl\n" in out
 
 
+def test_a_setting_is_read_as_everywhere_else(viewbox, unchecked, tmp_path):
+    assert viewbox("publish", "digits", tmp_path / "out", "--set", "noise=1e1", "--set", "num_tasks=3")[0] == 0
+    assert (
+        "settings = {'noise': 10.0, 'num_tasks': 3}"
+        in (tmp_path / "out" / "viewbox_digits" / "__init__.py").read_text()
+    )
+
+
 def test_the_project_file_is_what_a_hub_asks_for(unchecked, tmp_path):
     publish("digits", tmp_path / "out", settings=SETTINGS, id="my-digits", version="2.0rc1", license="MIT")
     read = tomllib.loads((tmp_path / "out" / "pyproject.toml").read_text())
@@ -210,9 +218,9 @@ def test_another_minor_version_of_viewbox_is_refused_in_words(unchecked, tmp_pat
         (["nowhere.py:Dots"], "nowhere.py: no such file; allowed: package.module:Name"),
         (["no_such_module:Dots"], "no_such_module"),
         (["json:Dots"], "unknown name 'Dots'"),
-        (["digits", "--set", "split"], "--set 'split'; allowed: key=value"),
+        (["digits", "--set", "split"], "--set 'split': write key.path=value"),
         (["digits", "--set", "spilt=test"], "spilt"),
-        (["digits", "--set", "split=[test"], "the value is not YAML"),
+        (["digits", "--set", "split=[test"], "not YAML"),
         (["digits", "--id", "My Digits"], "--id 'My Digits'; allowed: lower-case"),
         (["digits", "--id", "viewbox"], "a module the package itself needs"),
         (["digits", "--version", "latest"], "--version 'latest'; allowed: a release such as 0.1.0"),
