@@ -1,7 +1,7 @@
-"""How a command ends: 2 where something given is wrong, 1 where viewbox itself failed, 130 where it was stopped.
+"""How a command ends: 2 if its input is wrong, 1 if viewbox itself failed, 130 if it was stopped.
 
-Whoever typed the command gets one message. The traceback of a failure is for us: it goes to a file that the message
-names, `crash.log` in the run's folder where there is one.
+The user gets one message. The traceback of a failure goes to a file that the message names: `crash.log` in the folder
+of the run if there is one.
 """
 
 import os
@@ -18,7 +18,7 @@ LOG = "crash.log"
 
 
 def guard(work: Callable[[], int]) -> int:
-    """The exit status of a command's work, which prints one message to stderr where it fails.
+    """Run the work of a command and return its exit status; a failure prints one message to stderr.
 
     >>> guard(lambda: 0)
     0
@@ -26,28 +26,30 @@ def guard(work: Callable[[], int]) -> int:
     try:
         return work()
     except ViewboxError as error:
-        return _say(f"error: {error}", 2)
+        return _print_error(f"error: {error}", 2)
     except KeyboardInterrupt:
-        return _say("stopped", 130)
+        return _print_error("stopped", 130)
     except Exception as error:
-        log = getattr(error, "crash_log", None) or _write(error, Path(tempfile.mkdtemp(prefix="viewbox-")))
+        log = getattr(error, "crash_log", None) or _write_traceback(error, Path(tempfile.mkdtemp(prefix="viewbox-")))
         lines = str(error).splitlines() or [""]
-        return _say(f"error: viewbox failed: {type(error).__name__}: {lines[0]:.300}\nthe traceback is in {log}", 1)
+        return _print_error(
+            f"error: viewbox failed: {type(error).__name__}: {lines[0]:.300}\nthe traceback is in {log}", 1
+        )
 
 
 @contextmanager
-def logged_in(folder: Path) -> Iterator[None]:
-    """Failures inside leave their traceback in `folder`."""
+def log_failures(folder: Path) -> Iterator[None]:
+    """Write the traceback of a failure inside the block to `folder`."""
     try:
         yield
     except ViewboxError:
         raise
     except Exception as error:
-        error.crash_log = _write(error, folder)  # type: ignore[attr-defined]
+        error.crash_log = _write_traceback(error, folder)  # type: ignore[attr-defined]
         raise
 
 
-def _write(error: Exception, folder: Path) -> Path | str:
+def _write_traceback(error: Exception, folder: Path) -> Path | str:
     path = folder / LOG
     try:
         with open(path, "a", encoding="utf-8") as file:  # every process of a run writes to the one file
@@ -57,6 +59,6 @@ def _write(error: Exception, folder: Path) -> Path | str:
     return path
 
 
-def _say(message: str, status: int) -> int:
+def _print_error(message: str, status: int) -> int:
     print(message, file=sys.stderr)
     return status

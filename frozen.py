@@ -1,4 +1,7 @@
-"""Immutability for records: frozen containers, and a base class with an exact JSON round trip."""
+"""Immutability for records: frozen containers, and a base class with an exact JSON round trip.
+
+A record that cannot change can be shared between episodes and threads without copying.
+"""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +16,7 @@ from viewbox.errors import StoreError
 _FROZEN: set[type] = {str, int, float, bool, type(None)}  # exact types that need no freezing; records join them
 
 
-class FrozenDict(dict):
+class FrozenDict(dict[Any, Any]):
     """A dict that cannot be changed; JSON, pickle and equality work as for a dict, and it can be hashed.
 
     >>> d = FrozenDict({"a": [1, 2]})
@@ -30,15 +33,15 @@ class FrozenDict(dict):
             if type(value) not in _FROZEN:
                 dict.__setitem__(self, key, freeze(value))  # an existing key, so the loop goes on
 
-    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def _raise_frozen(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError("a record cannot be changed")
 
-    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _raise_frozen  # type: ignore[assignment]
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))
 
-    def __reduce__(self) -> tuple[type, tuple[dict]]:
+    def __reduce__(self) -> tuple[type, tuple[dict[Any, Any]]]:
         return FrozenDict, (dict(self),)
 
     def __copy__(self) -> Self:
@@ -49,14 +52,14 @@ class FrozenDict(dict):
 
 
 _FROZEN.add(FrozenDict)
-_EMPTY: tuple = ()
+_EMPTY: tuple[Any, ...] = ()
 _IMMUTABLE = (tuple, frozenset)
 _SEQUENCES, _SETS = (list, tuple), (set, frozenset)
 _MAPPINGS = (dict, Mapping)  # dict first: asking an abstract class is slow
 
 
 def freeze(value: Any) -> Any:
-    """`value` with every dict, list and set inside it made immutable."""
+    """Copy a value with every dict, list and set inside it made immutable; what is immutable is not copied."""
     kind = type(value)
     if kind in _FROZEN:
         return value
@@ -72,7 +75,7 @@ def freeze(value: Any) -> Any:
 
 
 def thaw(value: Any) -> Any:
-    """`value` as plain dicts and lists, records included: ready to be changed or written as JSON."""
+    """Copy a value, records included, as plain dicts and lists that can be changed or written as JSON."""
     if isinstance(value, Record):
         return value.to_dict()
     if isinstance(value, Mapping):
@@ -85,12 +88,15 @@ def thaw(value: Any) -> Any:
 
 
 @cache
-def _adapter(record: type) -> Any:
+def _get_adapter(record: type) -> Any:
     return TypeAdapter(record)
 
 
 class Record:
-    """Freezes the fields of a dataclass and gives it `to_json` / `from_json`."""
+    """Base class of frozen dataclasses: freezes their fields and gives them `to_json` and `from_json`.
+
+    Fields with the metadata `{"beside": True}` are stored beside the JSON, not in it.
+    """
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -102,7 +108,7 @@ class Record:
                 object.__setattr__(self, name, freeze(value))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dicts and lists: what the JSON line holds."""
+        """The fields as plain dicts and lists: what the line of JSON holds."""
         return {
             item.name: thaw(getattr(self, item.name))
             for item in fields(self)  # type: ignore[arg-type]
@@ -115,9 +121,10 @@ class Record:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The record that `to_dict` wrote; raises `StoreError` naming the field that is wrong."""
+        """The record that `to_dict` wrote; raises `StoreError` with the first field that is wrong."""
         try:
-            return _adapter(cls).validate_python(data)  # type: ignore[arg-type]
+            record: Self = _get_adapter(cls).validate_python(data)  # type: ignore[arg-type, unused-ignore]
+            return record
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])

@@ -1,8 +1,7 @@
-"""The records every room shares: frozen, deeply immutable, with an exact JSON round trip.
+"""The records that all rooms share: frozen, deeply immutable, with an exact JSON round trip.
 
-They are plain dataclasses, so a program builds them without ceremony; whatever comes back from disk is checked by
-pydantic (`from_json`). Lists become tuples and dicts become `FrozenDict` on the way in, so a record can be shared
-between tasks and threads without copying.
+They are plain dataclasses; what is read from disk is checked by pydantic (`from_json`). Lists become tuples and dicts
+become `FrozenDict` when a record is made, so that episodes and threads can share it without copying.
 """
 
 import math
@@ -18,10 +17,15 @@ EndReason = Literal["answered", "max_turns", "max_tokens", "malformed", "timeout
 
 @dataclass(frozen=True)
 class Task(Record):
-    """One thing to solve: what is shown, what is asked, and what the right answer is.
+    """One task: the images, the question, and the right answer.
 
-    `images` may be empty where the environment draws them from `metadata` (a seed); `reference` never reaches the
-    model. Boxes in `reference` are (x1, y1, x2, y2) fractions of the original image.
+    Args:
+        id: unique within its environment.
+        images: empty if the environment draws them from `metadata` (a seed).
+        prompt: what the environment's question is made of.
+        reference: the right answer; it never reaches the model. Boxes are (x1, y1, x2, y2) in fractions of the
+            original image.
+        metadata: anything else about the task.
     """
 
     id: str
@@ -33,7 +37,7 @@ class Task(Record):
 
 @dataclass(frozen=True)
 class ToolCall(Record):
-    """A call as the model made it; `arguments` is a mapping, or a string of JSON not yet parsed."""
+    """A tool call as the model made it; `arguments` is a mapping, or JSON text that is not parsed yet."""
 
     id: str
     name: str
@@ -42,7 +46,17 @@ class ToolCall(Record):
 
 @dataclass(frozen=True)
 class ToolResult(Record):
-    """What a tool gave back: words and numbers for the model, perhaps a picture; or the reason it could not.
+    """The output of a tool call: text and facts for the model, and perhaps a picture; or an error.
+
+    Args:
+        tool_name: the tool that was called.
+        description: the sentence that begins the text.
+        error: why the call failed; None if it succeeded.
+        image: the picture for the model.
+        mime_type: of `image`; None without one.
+        facts: numbers and labels by name.
+        formatted_results: the text the model reads, if it is not made of `description` and `facts`.
+        call_id: of the `ToolCall` that this answers.
 
     >>> ToolResult("zoom", "zoomed in", facts={"factor": 2.0}).text
     'zoomed in (factor: 2.0)'
@@ -66,6 +80,7 @@ class ToolResult(Record):
 
     @property
     def success(self) -> bool:
+        """Whether the call succeeded."""
         return self.error is None
 
     @property
@@ -75,43 +90,53 @@ class ToolResult(Record):
             return f"error: {self.error}"
         if self.formatted_results is not None:
             return self.formatted_results
-        listed = ", ".join(f"{key}: {_short(value)}" for key, value in self.facts.items())
-        return f"{self.description} ({listed})" if listed else self.description
+        facts = ", ".join(f"{key}: {_format_fact(value)}" for key, value in self.facts.items())
+        return f"{self.description} ({facts})" if facts else self.description
 
     def to_data_url(self) -> str | None:
+        """The picture as a `data:image/png;base64,…` URL; None without one."""
         return None if self.image is None else self.image.to_data_url()
 
 
-def _short(value: Any) -> str:
+def _format_fact(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.1f}" if value.is_integer() else f"{value:.4g}"
     if isinstance(value, tuple | list):
-        return "[" + ", ".join(_short(item) for item in value) + "]"
+        return "[" + ", ".join(_format_fact(item) for item in value) + "]"
     return str(value)
 
 
 @dataclass(frozen=True)
 class Message(Record):
-    """What goes over the wire to a model: parts in order, each a string or an image."""
+    """One message of a conversation with a model: text and images in order.
+
+    Args:
+        role: who speaks.
+        content: its parts in order, each text or an image.
+        tool_call_id, name: of the call that a `tool` message answers.
+        tool_calls: of an assistant message whose calls stand beside its text, not in it.
+    """
 
     role: Literal["system", "user", "assistant", "tool"]
     content: tuple[str | ImageRef, ...]
     tool_call_id: str | None = None
     name: str | None = None
-    tool_calls: tuple[ToolCall, ...] = ()  # of an assistant message that called natively, not in its text
+    tool_calls: tuple[ToolCall, ...] = ()
 
     @property
     def text(self) -> str:
+        """The text parts, joined."""
         return "".join(part for part in self.content if isinstance(part, str))
 
     @property
     def images(self) -> tuple[ImageRef, ...]:
+        """The image parts."""
         return tuple(part for part in self.content if isinstance(part, ImageRef))
 
 
 @dataclass(frozen=True)
 class Turn(Record):
-    """One entry of the record of a play."""
+    """One turn of an episode as it is stored: a user message, a reply of the model, or the results of its calls."""
 
     role: Literal["user", "assistant", "tool_result"]
     content: str = ""
@@ -122,7 +147,7 @@ class Turn(Record):
 
 @dataclass(frozen=True)
 class RunConfig(Record):
-    """What produced an episode."""
+    """The model, the sampling and the software versions that produced an episode."""
 
     model_name: str = ""
     temperature: float = 1.0
@@ -134,7 +159,7 @@ class RunConfig(Record):
 
 @dataclass(frozen=True)
 class Scores(Record):
-    """A reward taken apart: `total`, and each component by name (`None`: not applicable)."""
+    """The score of an episode: `total`, and each component by name (None: it does not apply)."""
 
     total: float
     components: Mapping[str, float | None] = field(default_factory=FrozenDict)
@@ -148,12 +173,15 @@ class Scores(Record):
 
 @dataclass(frozen=True)
 class EpisodeTokens:
-    """The token side of an episode, kept in a file beside the JSON line.
+    """The tokens of an episode, stored in a file beside the line of JSON.
 
-    `completion_ids` holds everything after the prompt, in order; `mask` is 1 on the tokens the policy sampled and 0 on
-    what the environment said; `logprobs` (natural log at the sampling temperature, before any filtering) is 0 where
-    `mask` is 0. `images` are the pictures whose placeholders stand in `prompt_ids + completion_ids`, in that order;
-    the first `prompt_images` of them belong to the prompt.
+    Args:
+        prompt_ids: token ids of the prompt, (P,).
+        completion_ids: token ids of everything after the prompt, in order, (C,).
+        mask: 1 for tokens that the policy sampled, 0 for those of the environment, (C,).
+        logprobs: natural log at the sampling temperature, before any filtering; 0 where `mask` is 0, (C,).
+        images: those whose placeholders stand in `prompt_ids + completion_ids`, in that order.
+        prompt_images: how many of `images` belong to the prompt.
     """
 
     prompt_ids: tuple[int, ...]
@@ -173,7 +201,25 @@ class EpisodeTokens:
 
 @dataclass(frozen=True)
 class Episode(Record):
-    """One play, complete: what is stored, scored and trained on."""
+    """One finished episode: what is stored, scored and trained on.
+
+    Args:
+        task: the task with its reference answer.
+        turns: everything that was said and shown, in order.
+        answer: the validated final answer; None if there is none.
+        end_reason: why the episode ended.
+        terminated: whether it ended with an answer.
+        truncated: whether it was cut off by a limit.
+        flags: what was unusual about it.
+        scores: of the reward; None if it was not scored.
+        run_config: what produced it.
+        confidence: of the answer, in [0, 1].
+        total_tokens: of prompt and completion together; 0 if the tokens were not recorded.
+        environment: its name.
+        system_prompt: the text before the first turn.
+        info: anything else about the episode, as JSON values.
+        tokens: for training; not part of the JSON.
+    """
 
     task: Task
     turns: tuple[Turn, ...] = ()
@@ -198,13 +244,14 @@ class Episode(Record):
 
     @property
     def num_turns(self) -> int:
-        """How many replies the policy gave."""
+        """How many replies the policy made."""
         return sum(turn.role == "assistant" for turn in self.turns)
 
     @property
     def tool_call_count(self) -> int:
+        """How many tool calls the policy made."""
         return sum(len(turn.tool_calls) for turn in self.turns)
 
     def tools_used(self) -> set[str]:
-        """The names of the tools that were called with success."""
+        """The names of the tools that were called successfully."""
         return {result.tool_name for turn in self.turns for result in turn.tool_results if result.success}

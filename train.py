@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from viewbox.configs import schema as configs
 from viewbox.configs.schema import Config
 from viewbox.errors import ConfigError, ViewboxError, suggest_nearest
-from viewbox.exit_status import guard, logged_in
+from viewbox.exit_status import guard, log_failures
 from viewbox.rollouts.store.run_folder import LATEST
 from viewbox.training.preflight import check
 
@@ -135,7 +135,7 @@ def run(config: Config, name: str = "run", resume: str | None = None) -> dict[st
         if isinstance(shared[0], ViewboxError):
             raise shared[0]
         assert isinstance(shared[0], RunLocation)
-        with logged_in(shared[0].folder):
+        with log_failures(shared[0].folder):
             return Run(config, shared[0]).execute()
 
 

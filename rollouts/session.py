@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from viewbox.exit_status import logged_in
+from viewbox.exit_status import log_failures
 from viewbox.records import Episode
 from viewbox.rollouts.job import RolloutJob
 from viewbox.rollouts.play import play_many
@@ -98,7 +98,7 @@ def open_session(job: RolloutJob, folder: Path, *, retry_failed: bool = False) -
         ConfigError: another process writes this folder, or it was started with other settings.
     """
     started = time.monotonic()
-    with run_folder.lock_folder(folder), logged_in(folder):
+    with run_folder.lock_folder(folder), log_failures(folder):
         rollout_folder.start_rollout(folder, job.config.model_dump(mode="json", exclude_unset=True), job.record)
         retried = rollout_folder.move_failed_episodes(folder) if retry_failed else 0
         with EpisodeWriter(folder / rollout_folder.EPISODES) as writer:
