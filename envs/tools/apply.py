@@ -73,8 +73,7 @@ def apply_tools(
 
 def open_view(image: Openable, max_pixels: int = MAX_PIXELS) -> View:
     """The overview of an image; a `View` is returned as it is."""
-    return (
-        image
-        if isinstance(image, View)
-        else View.of((open_image(image) if isinstance(image, str | Path) else Source.of(image)), max_pixels=max_pixels)
-    )
+    if isinstance(image, View):
+        return image
+    source = open_image(image) if isinstance(image, str | Path) else Source.of(image)
+    return View.of(source, max_pixels=max_pixels)

@@ -1,4 +1,4 @@
-"""Tools beside the viewer's: what they are told of, how they are called, what they may return."""
+"""Stateless tools: what they are told of, how they are called, what they may return."""
 
 import asyncio
 import threading
