@@ -1,4 +1,4 @@
-"""Whether the answer's confidence fits how often it is right."""
+"""Whether the answer's stated confidence matches how often it is right."""
 
 from collections.abc import Mapping
 from dataclasses import field

@@ -1,4 +1,4 @@
-"""What an answer alone cannot tell: whether it was given as asked, and how tools were used."""
+"""What an answer alone cannot show: whether it followed the format, and how tools were used."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from viewbox.errors import ConfigError
+from viewbox.records import Episode
 from viewbox.rewards.base import to_finite_float
 from viewbox.rewards.declare import Name, Names, RewardName, UnitInterval, register_reward
 
@@ -18,7 +19,7 @@ PENALTIES: Mapping[str, float] = MappingProxyType({"salvaged": 0.5, "repaired": 
 
 @register_reward("format")
 class FormatReward:
-    """1 for an answer given as asked, less what had to be forgiven: max(0, 1 - Σ penalties - `malformed` · n).
+    """1 for an answer in the requested format, less penalties: max(0, 1 - Σ penalties - `malformed` · n).
 
     `penalties` are by the episode's flags: "salvaged" (the object stood in a reply that was cut off or went on),
     "repaired" (broken JSON that was mended), "forced_final" (it wanted to go on when it had to finish). n is how many
@@ -38,19 +39,19 @@ class FormatReward:
     malformed: Annotated[UnitInterval, Field(description="what each malformed reply costs")] = 0.25
     name: RewardName = "format"
 
-    def of_episode(self, episode: Any) -> float:
+    def of_episode(self, episode: Episode) -> float:
         if getattr(episode, "answer", None) is None:
             return 0.0
         return max(0.0, 1.0 - sum(self._list_penalties(episode).values()))
 
-    def explain_episode(self, episode: Any) -> str:
+    def explain_episode(self, episode: Episode) -> str:
         """Why the episode got its score, in a sentence."""
         if getattr(episode, "answer", None) is None:
             return f"no answer: the episode ended {getattr(episode, 'end_reason', 'without one')}"
         forgiven = self._list_penalties(episode)
         return "; ".join(f"{name}: -{cost:g}" for name, cost in forgiven.items()) or "an answer as asked"
 
-    def _list_penalties(self, episode: Any) -> dict[str, float]:
+    def _list_penalties(self, episode: Episode) -> dict[str, float]:
         """What it costs, by name."""
         flags = getattr(episode, "flags", None) or ()
         costs = {name: cost for name, cost in self.penalties.items() if name in flags and cost}
@@ -94,7 +95,7 @@ class ToolUseReward:
         if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
             raise ConfigError(f"at_least = {self.at_least} is above at_most = {self.at_most}")
 
-    def of_episode(self, episode: Any) -> float:
+    def of_episode(self, episode: Episode) -> float:
         every, different = self._count_calls(episode)
         if self.at_least and different < self.at_least:
             return different / self.at_least
@@ -102,20 +103,20 @@ class ToolUseReward:
             return self.at_most / every
         return 1.0
 
-    def explain_episode(self, episode: Any) -> str:
+    def explain_episode(self, episode: Episode) -> str:
         """Why the episode got its score, in a sentence."""
         every, different = self._count_calls(episode)
         asked = [f"at least {self.at_least}"] if self.at_least is not None else []
         asked += [f"at most {self.at_most}"] if self.at_most is not None else []
         return f"{every} successful tool calls, {different} of them different; asked for {' and '.join(asked)}"
 
-    def _count_calls(self, episode: Any) -> tuple[int, int]:
+    def _count_calls(self, episode: Episode) -> tuple[int, int]:
         """How many calls succeeded, and how many different ones."""
         calls = [call for call in _iter_successful_calls(episode) if self.tools is None or call[0] in self.tools]
         return len(calls), len(set(calls))
 
 
-def _iter_successful_calls(episode: Any) -> Iterator[tuple[str, str]]:
+def _iter_successful_calls(episode: Episode) -> Iterator[tuple[str, str]]:
     """(name, arguments) of every call that succeeded; call ids may come again in a later turn."""
     asked: dict[Any, Any] = {}
     for turn in getattr(episode, "turns", None) or ():

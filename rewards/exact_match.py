@@ -19,7 +19,7 @@ _LONGEST_NUMBER = 64  # characters
 
 @register_reward("exact_match")
 class ExactMatchReward:
-    """1 if the answer's field says what the reference's field says, else 0.
+    """1 if the answer's field equals the reference's field after normalization, else 0.
 
     Both sides are compared without case, compatibility forms (NFKC), invisible characters, runs of whitespace and
     outer punctuation (the normalization of SQuAD, Rajpurkar et al. 2016, without its removal of articles). The gold

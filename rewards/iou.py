@@ -33,7 +33,7 @@ _MOST = 100  # boxes in an answer, beyond four times the gold's
 
 
 def compute_iou(a: Any, b: Any) -> float:
-    """Intersection over union of two xyxy boxes (lists or tuples, any one unit): |a ∩ b| / |a ∪ b|, in [0, 1].
+    """Intersection over union of two xyxy boxes (lists or tuples, both in one unit): |a ∩ b| / |a ∪ b|, in [0, 1].
 
     What is not a box scores 0: four finite numbers with x1 < x2 and y1 < y2 are required. The Jaccard index, as in
     PASCAL VOC (Everingham et al. 2010), without its extra pixel.
