@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 _HOMES = {  # public name → the module that defines it; type checkers read the same table below
     "make": "viewbox.envs",
     "BaseMultiTurnEnv": "viewbox.envs.base",
-    "Reply": "viewbox.envs.base",
+    "Reply": "viewbox.records",
     "StepResult": "viewbox.envs.base",
     "Box": "viewbox.envs.tools",
     "Hidden": "viewbox.envs.tools",
@@ -55,7 +55,7 @@ _HOMES = {  # public name → the module that defines it; type checkers read the
     "ToolUseReward": "viewbox.rewards",
     "check_rewards": "viewbox.rewards",
     "play_many": "viewbox.rollouts.play",
-    "ScriptedPolicy": "viewbox.rollouts.policies",
+    "ScriptedPolicy": "viewbox.rollouts.scripted",
     "summarize": "viewbox.rollouts.scoring.summary",
     "EpisodeWriter": "viewbox.rollouts.store.writer",
     "load": "viewbox.rollouts.store.reader",
@@ -68,7 +68,6 @@ REWARD_PLUGINS = {"judge": "viewbox.rollouts.judge.reward"}
 if TYPE_CHECKING:
     from viewbox.envs import make as make
     from viewbox.envs.base import BaseMultiTurnEnv as BaseMultiTurnEnv
-    from viewbox.envs.base import Reply as Reply
     from viewbox.envs.base import StepResult as StepResult
     from viewbox.envs.tools import Box as Box
     from viewbox.envs.tools import Hidden as Hidden
@@ -90,6 +89,7 @@ if TYPE_CHECKING:
     from viewbox.records import Episode as Episode
     from viewbox.records import EpisodeTokens as EpisodeTokens
     from viewbox.records import Message as Message
+    from viewbox.records import Reply as Reply
     from viewbox.records import RunConfig as RunConfig
     from viewbox.records import Scores as Scores
     from viewbox.records import Task as Task
@@ -107,8 +107,8 @@ if TYPE_CHECKING:
     from viewbox.rewards import ToolUseReward as ToolUseReward
     from viewbox.rewards import check_rewards as check_rewards
     from viewbox.rollouts.play import play_many as play_many
-    from viewbox.rollouts.policies import ScriptedPolicy as ScriptedPolicy
     from viewbox.rollouts.scoring.summary import summarize as summarize
+    from viewbox.rollouts.scripted import ScriptedPolicy as ScriptedPolicy
     from viewbox.rollouts.store.reader import load as load
     from viewbox.rollouts.store.writer import EpisodeWriter as EpisodeWriter
 

@@ -45,6 +45,25 @@ class ToolCall(Record):
 
 
 @dataclass(frozen=True)
+class Reply:
+    """One reply of a policy: what a generator returns and an environment steps on.
+
+    `finish_reason` is "stop", "length" (cut off), "tool_calls", or "budget" (no token was left for a reply, which is
+    then empty). `output_ids` and `logprobs` are those of the sampled tokens; empty if the policy has no tokens.
+    """
+
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish_reason: str = "stop"
+    output_ids: tuple[int, ...] = field(default=(), repr=False)
+    logprobs: tuple[float, ...] = field(default=(), repr=False)
+
+    def to_message(self) -> "Message":
+        """The reply as the assistant message of the conversation."""
+        return Message("assistant", (self.text,), tool_calls=self.tool_calls)
+
+
+@dataclass(frozen=True)
 class ToolResult(Record):
     """The output of a tool call: text and facts for the model, and perhaps a picture; or an error.
 

@@ -76,7 +76,7 @@ def engine(generator: HFGenerator, plan: Plan) -> list[EpisodeTokens]:
                     talk.messages.append(plan.answer(index, turn))
         finally:
             generator.leave(talk)
-        found = talk.record.frozen()
+        found = talk.record.to_episode_tokens()
         assert found is not None
         return found
 
@@ -121,7 +121,7 @@ def per_turn(model: Any, tokens: ChatTokens, plan: Plan, slots: int) -> None:
             with use_eval_mode(model):
                 said = generated(model, tokens, talks, plan.reply, 1.0)
             for talk, ids in zip(talks, said, strict=True):
-                talk.record.sampled(ids, [0.0] * len(ids))
+                talk.record.add_sampled(ids, [0.0] * len(ids))
                 talk.messages += [Message("assistant", (tokens.decode(ids),)), plan.answer(talk.index, turn)]
 
 

@@ -11,16 +11,17 @@ from typing import Any
 
 from looks import Looks, ScriptedEngine, Stage
 
+from viewbox.records import Reply
 from viewbox.rollouts.engine.scheduler import Scheduler
 from viewbox.rollouts.engine.sequence import Sequence
 from viewbox.rollouts.engine.vision_cache import VisionCache
-from viewbox.rollouts.generator import Conversation, GeneratedReply
+from viewbox.rollouts.generator import Conversation
 
 
 class ForgetsTurns(ScriptedEngine):
     """Keeps no keys and values between turns: the whole conversation is prefilled for every reply."""
 
-    async def reply(self, conversation: Conversation) -> GeneratedReply:
+    async def reply(self, conversation: Conversation) -> Reply:
         sequence = self.sequences[conversation]
         if conversation.record.completion_ids:
             sequence.length, sequence.position, sequence.prompt, sequence.after_prompt = 0, 0, None, None

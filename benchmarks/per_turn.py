@@ -11,8 +11,7 @@ import torch
 from looks import Stage, turn_of
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from viewbox.envs.base import Reply
-from viewbox.records import Message
+from viewbox.records import Message, Reply
 from viewbox.rollouts.engine.model_runner import use_eval_mode
 from viewbox.rollouts.generator import Conversation
 from viewbox.rollouts.play import sample_seed
@@ -52,7 +51,7 @@ async def _play(stage: Stage) -> int:
         going = []
         for i, one in zip(active, said, strict=True):
             count += len(one)
-            talks[i].record.sampled(one, [0.0] * len(one))
+            talks[i].record.add_sampled(one, [0.0] * len(one))
             text = stage.tokens.decode(one)
             talks[i].messages.append(Message("assistant", (text,)))
             result = await stage.env.step(states[i], Reply(text))

@@ -29,8 +29,8 @@ PLAYED, GROUP = 50, 8  # different plays, of which the rest are copies; episodes
 def play(env: Digits, number: int) -> Episode:
     """A play with `number` % 5 looks before the answer, which is wrong every third time."""
     task = env.tasks[number]
-    looks = [viewer.gold_look(env, task), viewer.call(env, 2, 0.5, 0.5)] * 2
-    said = iter([*looks[: number % 5], viewer.answer(env, task, None if number % 3 else "two")])
+    looks = [viewer.write_gold_look(env, task), viewer.write_zoom(env, 2, 0.5, 0.5)] * 2
+    said = iter([*looks[: number % 5], viewer.write_answer(env, task, None if number % 3 else "two")])
     return env.play(task, lambda messages: next(said))
 
 

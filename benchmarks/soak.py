@@ -45,7 +45,7 @@ from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.engine.vision_cache import VisionCache
 from viewbox.rollouts.generator import Conversation
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.scripted import Forced
+from viewbox.rollouts.scripted import ScriptedGenerator
 
 BAR = 0.02  # how much resident memory may grow after the first SAMPLE episodes
 SAMPLE = 1000  # episodes between two looks at it
@@ -109,7 +109,7 @@ class Soak(BaseMultiTurnEnv):
     name = "soak"
     answer = Seen
     tools = (look, trip, stare, muse)
-    tool_time_limit = LIMIT
+    tool_timeout = LIMIT
     max_turns = 3
     max_pixels = SIDE * SIDE
     boundary = False
@@ -134,7 +134,9 @@ def script(conversation: Conversation) -> str | None:
 def generator(env: Soak) -> HFGenerator:
     """The engine over a model whose replies are a few random tokens."""
     schemas = [json.dumps(thaw(schema)) for schema in env.tool_schemas]
-    tokenizer = tiny_model.build_tokenizer([env.opening(env.tasks[0]), *schemas, *map(call, env.tools)] * 20, 896)
+    tokenizer = tiny_model.build_tokenizer(
+        [env.build_system_prompt(env.tasks[0]), *schemas, *map(call, env.tools)] * 20, 896
+    )
     processor = tiny_model.build_processor(tokenizer, patch=PATCH, max_pixels=SIDE * SIDE)
     model = tiny_model.build_model(
         tokenizer, hidden=32, layers=2, vision_hidden=16, vision_layers=2, positions=16
@@ -147,7 +149,7 @@ def generator(env: Soak) -> HFGenerator:
 
 async def rounds(env: Soak, engine: HFGenerator, count: int, ends: Counter[str]) -> AsyncIterator[Episode]:
     """Yields `count` episodes from as many calls of `play_many` as needed; `ends` also counts readers that stopped."""
-    player = Forced(engine.tokens, script, engine, max_completion_tokens=engine.max_completion_tokens)
+    player = ScriptedGenerator(engine.tokens, script, engine, max_completion_tokens=engine.max_completion_tokens)
     number = 0
     while count > 0:
         size = min(ROUND, count)
@@ -202,7 +204,7 @@ async def soak(count: int) -> dict[str, Any]:
         "slots": engine.cache.num_used,
         "conversations": len(engine.sequences),
         "tasks": len(asyncio.all_tasks()) - 1,
-        "threads": max(0, sum(thread.name == "viewbox" for thread in threading.enumerate()) - concurrency.CROWD),
+        "threads": max(0, sum(thread.name == "viewbox" for thread in threading.enumerate()) - concurrency.MAX_RUNNING),
     }
     growth = memory[-1] / memory[0] - 1
     return {

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 
 from viewbox.envs import concurrency
-from viewbox.envs.sanitize import boundary, clean, wrapped
+from viewbox.envs.sanitize import clean, make_boundary_code, wrap_in_boundary
 from viewbox.envs.tools import Picture, Tool, call_stateless
 from viewbox.images.view import View
 
@@ -54,9 +54,9 @@ async def calls() -> dict[str, float]:
     plain, awaited = Tool.from_function(quiet), Tool.from_function(quiet_too)
     named = {"image": "image_1"}
     return {
-        "run_us": await one_after_the_other(lambda: concurrency.run(int, limit=60)),
+        "run_us": await one_after_the_other(lambda: concurrency.run_in_thread(int, timeout=60)),
         "to_thread_us": await one_after_the_other(lambda: asyncio.to_thread(int)),
-        "run_at_once_us": await all_at_once(lambda: concurrency.run(int, limit=60)),
+        "run_at_once_us": await all_at_once(lambda: concurrency.run_in_thread(int, timeout=60)),
         "answer_us": await one_after_the_other(
             lambda: call_stateless(plain, named, find_picture=lambda name: view, timeout=60)
         ),
@@ -80,7 +80,7 @@ def texts() -> dict[str, float]:
         took = []
         for _ in range(ROUNDS):
             start = time.perf_counter()
-            wrapped(clean(text, 8000), boundary(0, 1, 0))
+            wrap_in_boundary(clean(text, 8000), make_boundary_code(0, 1, 0))
             took.append((time.perf_counter() - start) * 1e6)
         found[name] = statistics.median(took)
     return found

@@ -28,9 +28,8 @@ from per_turn import Force
 from transformers import LogitsProcessorList
 from trl import GRPOConfig, GRPOTrainer, chat_template_utils
 
-from viewbox.envs.base import Reply
 from viewbox.images.ref import ImageRef
-from viewbox.records import Message
+from viewbox.records import Message, Reply
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 BAR = 2.5

@@ -17,6 +17,12 @@ from viewbox.errors import describe_unknown, suggest_nearest
 # Old key -> new key, of any section, reward or environment. `rollout.old` renames the key of that section only; the new
 # name is written with its section if it moved to another.
 RENAMED: dict[str, str] = {
+    "calls_per_reply": "max_calls_per_turn",
+    "malformed_limit": "max_malformed",
+    "nudges_in_a_row": "max_consecutive_malformed",
+    "tool_text_limit": "max_tool_chars",
+    "tool_time_limit": "tool_timeout",
+    "total_calls": "max_total_calls",
     "importance_cap": "importance_sampling_cap",
     "resample": "dynamic_sampling_rounds",
     "rollout.kv_bytes": "kv_cache_bytes",

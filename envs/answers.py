@@ -1,33 +1,36 @@
-"""A model's answer, checked: it fits the schema, and its boxes become fractions of the original image.
+"""Checks a model's answer against the schema and converts its boxes to fractions of the original image.
 
-Boxes are written about the whole first image, or (where an environment has a `view_field`) about a picture that was
-shown, whose number the answer gives; they are then mapped back exactly, through whatever was done to get there.
+The model writes boxes in the frame of the whole first image. If the environment has a `view_field`, the answer may name
+a view by number instead; its boxes are then mapped back exactly, through every operation that led to that view.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
-from viewbox.envs.parsing import reply
+from viewbox.envs.parsing.reply import find_violation
+from viewbox.envs.state import PlayableEnv
 from viewbox.errors import ToolError
 from viewbox.frozen import thaw
 from viewbox.images.coordinates import to_unit
 from viewbox.images.view import View
 
-if TYPE_CHECKING:
-    from viewbox.envs.base import BaseMultiTurnEnv
 
+def convert_answer(env: PlayableEnv, value: Mapping[str, Any], views: Sequence[View]) -> dict[str, Any]:
+    """The answer with its boxes as fractions (x1, y1, x2, y2) of the original image.
 
-def check(env: "BaseMultiTurnEnv", value: Mapping[str, Any], views: Sequence[View]) -> dict[str, Any]:
-    """The answer with its boxes as fractions of the original; raises `ToolError` with what is wrong, in words.
+    Args:
+        env: defines the answer schema, the box fields and the coordinates.
+        value: the model's object, without `continue`.
+        views: the views shown so far, by number; the first is the overview of the first image.
 
-    `views` are those that were shown, by number; the first shows the whole of the first image. Without any, only that
-    one is known.
+    Raises:
+        ToolError: the answer does not fit the schema, or a box is invalid; the message is written for the model.
     """
-    answer = _fitting(env, thaw(value))
+    answer = _fit_schema(env, thaw(value))
     boxes = [name for name in env.boxes if answer.get(name) is not None]
-    view = _seen_in(answer.get(env.view_field), env.view_field, views) if env.view_field else None
+    view = _find_view(answer.get(env.view_field), env.view_field, views) if env.view_field else None
     view = view or (views[0] if views else None)
     for name in boxes:
         if not _is_box(answer[name]):
@@ -41,38 +44,38 @@ def check(env: "BaseMultiTurnEnv", value: Mapping[str, Any], views: Sequence[Vie
     return answer
 
 
-def _fitting(env: "BaseMultiTurnEnv", answer: dict[str, Any]) -> dict[str, Any]:
+def _fit_schema(env: PlayableEnv, answer: dict[str, Any]) -> dict[str, Any]:
     if isinstance(env.answer, type):
         try:
             return env.answer.model_validate(answer).model_dump(mode="json")
         except ValidationError as error:
             first = error.errors()[0]
             raise ToolError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    problem = None if env.answer is None else reply.find_violation(answer, env.answer)
+    problem = None if env.answer is None else find_violation(answer, env.answer)
     if problem is not None:
         raise ToolError(problem)
     return answer
 
 
-def _seen_in(number: Any, field: str, views: Sequence[View]) -> View | None:
-    """The view an answer names; None where it names none."""
+def _find_view(number: Any, field: str, views: Sequence[View]) -> View | None:
+    """The view that an answer names; None if it names none."""
     if number is None:
         return None
     last = max(0, len(views) - 1)
     if not isinstance(number, int | float) or isinstance(number, bool) or number not in range(last + 1):
         allowed = f"0 to {last}" if last else "0"
-        raise ToolError(f"{field}: there is no view {str(number)[:20]}; allowed: {allowed}")
+        raise ToolError(f"{field}: unknown view {str(number)[:20]}; allowed: {allowed}")
     if not views:
         return None
     view = views[int(number)]
-    if not same_image(view, views[0]):
-        raise ToolError(f"{field}: view {int(number)} shows another image; boxes are of image 0")
+    if not is_same_image(view, views[0]):
+        raise ToolError(f"{field}: view {int(number)} shows another image; boxes must refer to image 0")
     return view
 
 
-def same_image(one: View, other: View) -> bool:
+def is_same_image(first_view: View, second_view: View) -> bool:
     """Whether two views show the same image, or slices of one plane of the same volume."""
-    first, second = one.source, other.source
+    first, second = first_view.source, second_view.source
     if first.volume is not None and second.volume is not None:
         return first.volume.voxels is second.volume.voxels and first.volume.plane == second.volume.plane
     return first is second

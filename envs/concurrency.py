@@ -1,9 +1,9 @@
-"""Blocking work beside the event loop, in threads that nobody has to wait for.
+"""Blocking work in threads beside the event loop; a thread that hangs is abandoned.
 
-A thread of the standard executor that hangs is joined when the interpreter ends, and holds one of a few places until
-then. Here a call that takes too long is abandoned at once: its daemon thread goes on alone and whatever it returns is
-dropped. At most `CROWD` calls of an event loop start out together, so thousands of episodes do not work on their images
-at the same moment; a call that runs longer than `PATIENCE` waits for something or hangs, and no longer counts.
+The standard executor joins its threads when the interpreter ends, and a hanging call keeps one of its few threads until
+then. Here a call that exceeds its timeout is abandoned at once: its daemon thread continues alone and its result is
+dropped. At most `MAX_RUNNING` calls of an event loop start together, so that thousands of episodes do not work on their
+images at the same time. A call that runs longer than `LONG_CALL` waits for something or hangs, and no longer counts.
 """
 
 import asyncio
@@ -19,131 +19,134 @@ from weakref import WeakKeyDictionary
 P = ParamSpec("P")
 T = TypeVar("T")
 
-CROWD = 32
-PATIENCE = 1.0  # seconds
+MAX_RUNNING = 32
+LONG_CALL = 1.0  # seconds
 
 
-class TookTooLong(TimeoutError):
-    """The call ran longer than its limit. A `TimeoutError` of the called function's own is not one of these."""
+class CallTimeout(TimeoutError):
+    """The call exceeded its timeout. A `TimeoutError` that the called function raises itself is not a `CallTimeout`."""
 
 
-class Foreign(RuntimeError):
-    """The function raised what must not pass into an event loop: SystemExit, KeyboardInterrupt, StopIteration, …"""
+class ForeignError(RuntimeError):
+    """The function raised what must not enter an event loop: SystemExit, KeyboardInterrupt, StopIteration, …"""
 
 
-async def run(function: Callable[..., T], /, *args: Any, limit: float | None = None, **kwargs: Any) -> T:
+async def run_in_thread(function: Callable[..., T], /, *args: Any, timeout: float | None = None, **kwargs: Any) -> T:
     """The result of `function(*args, **kwargs)`, run in a thread with this task's context variables.
 
-    Raises what the function raises, and `TookTooLong` (a `TimeoutError`) after `limit` seconds of running. Then, and
-    when the waiting task is cancelled, the thread is abandoned: it cannot be stopped, but holds nothing up.
+    Raises what the function raises, and `CallTimeout` after `timeout` seconds of running. Then, and if the waiting task
+    is cancelled, the thread is abandoned: it cannot be stopped, but nothing waits for it.
 
-    >>> asyncio.run(run(divmod, 7, 2))
+    >>> asyncio.run(run_in_thread(divmod, 7, 2))
     (3, 1)
     """
     loop = asyncio.get_running_loop()
-    room = _room(loop)
-    await room.acquire()
-    done: asyncio.Future[T] = loop.create_future()
-    place = _Place(room, done, limit)
+    semaphore = _get_semaphore(loop)
+    await semaphore.acquire()
+    future: asyncio.Future[T] = loop.create_future()
+    permit = _Permit(semaphore, future, timeout)
     try:
-        _thread().inbox.put((loop, done, copy_context(), function, args, kwargs))
-        return await done
+        _take_thread().inbox.put((loop, future, copy_context(), function, args, kwargs))
+        return await future
     finally:
-        place.leave()
-        place.timer.cancel()
+        permit.release()
+        permit.timer.cancel()
 
 
-class _Place:
-    """A place in the crowd, left once: by whichever comes first of patience and the end. One timer at a time."""
+class _Permit:
+    """One of the `MAX_RUNNING` permits, released once: at the end of the call or after `LONG_CALL` seconds."""
 
-    def __init__(self, room: asyncio.Semaphore, done: asyncio.Future, limit: float | None) -> None:
-        self._room, self._done, self._limit, self._held = room, done, limit, True
-        loop = done.get_loop()
-        short = limit is not None and limit <= PATIENCE
-        self.timer = loop.call_later(limit or 0, self._late) if short else loop.call_later(PATIENCE, self._tired)
+    def __init__(self, semaphore: asyncio.Semaphore, future: asyncio.Future[Any], timeout: float | None) -> None:
+        self._semaphore, self._future, self._timeout, self._held = semaphore, future, timeout, True
+        loop = future.get_loop()
+        if timeout is not None and timeout <= LONG_CALL:
+            self.timer = loop.call_later(timeout, self._time_out)
+        else:
+            self.timer = loop.call_later(LONG_CALL, self._release_early)
 
-    def leave(self) -> None:
+    def release(self) -> None:
         if self._held:
             self._held = False
-            self._room.release()
+            self._semaphore.release()
 
-    def _tired(self) -> None:
-        self.leave()
-        if self._limit is not None:
-            self.timer = self._done.get_loop().call_later(self._limit - PATIENCE, self._late)
+    def _release_early(self) -> None:
+        self.release()
+        if self._timeout is not None:
+            self.timer = self._future.get_loop().call_later(self._timeout - LONG_CALL, self._time_out)
 
-    def _late(self) -> None:
-        if not self._done.done():
-            self._done.set_exception(TookTooLong(f"no result after {self._limit:g} s"))
-
-
-_rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+    def _time_out(self) -> None:
+        if not self._future.done():
+            self._future.set_exception(CallTimeout(f"no result after {self._timeout:g} s"))
 
 
-def _room(loop: asyncio.AbstractEventLoop) -> asyncio.Semaphore:
-    room = _rooms.get(loop)
-    if room is None:
-        room = _rooms[loop] = asyncio.Semaphore(CROWD)
-    return room
+_semaphores: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
-# ---- the threads: idle ones wait for a job, the last to become idle gets the next
+def _get_semaphore(loop: asyncio.AbstractEventLoop) -> asyncio.Semaphore:
+    semaphore = _semaphores.get(loop)
+    if semaphore is None:
+        semaphore = _semaphores[loop] = asyncio.Semaphore(MAX_RUNNING)
+    return semaphore
 
-_idle: "list[_Thread]" = []  # append and pop are atomic: event loops of several threads share it
+
+# ---- threads: idle ones wait for a job; the last to become idle gets the next
+
+_idle: "list[_Worker]" = []  # append and pop are atomic, so event loops of several threads can share it
 os.register_at_fork(after_in_child=_idle.clear)  # a child process has none of these threads
 
 
-def _thread() -> "_Thread":
+def _take_thread() -> "_Worker":
     try:
         return _idle.pop()
     except IndexError:
-        return _Thread()
+        return _Worker()
 
 
-class _Thread:
+class _Worker:
     def __init__(self) -> None:
-        self.inbox: SimpleQueue[tuple] = SimpleQueue()
+        self.inbox: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
         Thread(target=self._work, daemon=True, name="viewbox").start()
 
     def _work(self) -> None:
-        while self._one():
+        while self._run_job():
             pass
 
-    def _one(self) -> bool:
-        """One job; an own frame, so that an idle thread holds on to nothing of it. Whether to wait for another."""
-        loop, done, context, function, args, kwargs = self.inbox.get()
-        outcome = _outcome(context, function, args, kwargs)
-        stays = len(_idle) < CROWD
-        if stays:  # before the result is known: who waits for it may have the next job
+    def _run_job(self) -> bool:
+        """Run one job and return whether to wait for another. A frame of its own frees the job's objects afterwards."""
+        loop, future, context, function, args, kwargs = self.inbox.get()
+        outcome = _call(context, function, args, kwargs)
+        stays = len(_idle) < MAX_RUNNING
+        if stays:  # before the result is set: the waiting task may start the next job at once
             _idle.append(self)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(_settle, done, *outcome)
+        with suppress(RuntimeError):  # the loop is closed: nothing waits for the result
+            loop.call_soon_threadsafe(_set_outcome, future, *outcome)
         return stays
 
 
-def _outcome(
-    context: Context, function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]
+def _call(
+    context: Context, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, BaseException | None]:
     try:
         return context.run(function, *args, **kwargs), None
     except (StopIteration, asyncio.CancelledError) as error:
-        return None, foreign(error)
+        return None, to_foreign(error)
     except Exception as error:
         return None, error
     except BaseException as error:
-        return None, foreign(error)
+        return None, to_foreign(error)
 
 
-def foreign(error: BaseException) -> Foreign:
-    wrapped = Foreign(f"{type(error).__name__}: {error}")
-    wrapped.__cause__ = error
-    return wrapped
+def to_foreign(error: BaseException) -> ForeignError:
+    """The error wrapped in a `ForeignError`, as its cause."""
+    wrapper = ForeignError(f"{type(error).__name__}: {error}")
+    wrapper.__cause__ = error
+    return wrapper
 
 
-def _settle(done: asyncio.Future, result: Any, error: BaseException | None) -> None:
-    if done.done():  # abandoned
+def _set_outcome(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():  # abandoned
         return
     if error is None:
-        done.set_result(result)
+        future.set_result(result)
     else:
-        done.set_exception(error)
+        future.set_exception(error)

@@ -1,191 +1,218 @@
-"""The turn loop: what an environment says to one reply.
+"""The turn loop: how an environment answers one reply, and how an episode is played to its end.
 
-Nothing here raises for what a model said. Tool calls are run (`running.py`) and an answer beside them is set aside,
-except on the last turn, where calls are refused and the answer counts. Every rule and the test that holds it:
-`docs/loop.md`.
+No model output can raise an exception here. Tool calls are run (`tool_calls.py`), and an answer beside them is set
+aside; on the last turn calls are refused and the answer counts. `docs/loop.md` lists every rule and the test that
+holds it.
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from viewbox.envs.parsing import reply
-from viewbox.envs.sanitize import boundary, clean, wrapped
-from viewbox.envs.settings import replace
-from viewbox.envs.state import EpisodeState, Reply, StepResult
+from viewbox.envs.parsing import reply as parsing
+from viewbox.envs.sanitize import clean, make_boundary_code, wrap_in_boundary
+from viewbox.envs.settings import IDLE_TURNS
+from viewbox.envs.state import EpisodeState, PlayableEnv, StepResult
 from viewbox.envs.tool_calls import run_calls
 from viewbox.frozen import FrozenDict
 from viewbox.images.ref import ImageRef
-from viewbox.records import Message, Turn
+from viewbox.records import Message, Reply, Turn
 
-if TYPE_CHECKING:
-    from viewbox.envs.base import BaseMultiTurnEnv
-
-Parsed = reply.ToolCalls | reply.Answer | reply.Malformed
+Policy = Callable[[list[Message]], Reply | str | Awaitable[Reply | str]]
+Parsed = parsing.ToolCalls | parsing.Answer | parsing.Malformed
 
 
-async def step(env: "BaseMultiTurnEnv", state: EpisodeState, given: Reply) -> StepResult:
-    """One reply of the policy → what it is told, or the end."""
+async def play_to_end(
+    state: EpisodeState, get_reply: Callable[[], Awaitable[Reply | None]], step: Callable[[Reply], Awaitable[Any]]
+) -> None:
+    """Play an open episode to its end: one reply, one step, and again. Every driver uses this loop.
+
+    Args:
+        state: the episode, as `env.reset` returned it.
+        get_reply: asks the policy. It returns None if it ended the episode (`state.end`) instead.
+        step: `env.step` of this episode, perhaps with the driver's own handling of errors.
+    """
+    while state.end_reason is None:
+        reply = await get_reply()
+        if reply is not None and reply.finish_reason == "budget":
+            state.end("max_tokens")
+        elif reply is not None:
+            await step(reply)
+
+
+async def ask_policy(policy: Policy, messages: list[Message]) -> Reply:
+    """The reply of a policy function, which may be a coroutine function and may return plain text."""
+    value = policy(messages)
+    reply = await value if inspect.isawaitable(value) else value
+    return Reply(reply) if isinstance(reply, str) else reply
+
+
+async def step(env: PlayableEnv, state: EpisodeState, reply: Reply) -> StepResult:
+    """Answer one reply of the policy. Appends the reply and the environment's messages to `state.messages`."""
     if state.end_reason is not None:
         raise RuntimeError(f"step() on an episode that has ended ({state.end_reason})")
     last = state.last_turn
+    state.messages.append(reply.to_message())
     state.turn += 1
-    parsed = parse(env, given.text, given.finish_reason, last=last)
-    calls = _calls(given, parsed)
-    state.turns.append(Turn("assistant", given.text, tool_calls=tuple(call.call for call in calls)))
+    parsed = parse_reply(env, reply.text, reply.finish_reason, last=last)
+    calls = _collect_calls(reply, parsed)
+    state.turns.append(Turn("assistant", reply.text, tool_calls=tuple(call.call for call in calls)))
     if calls and not last:
         return await _run_tools(env, state, calls)
-    if calls:  # last turn: they are not run, but an answer beside them counts
-        beside = None if env.answer is None else _beside(env, parsed)
-        if beside is None:
+    if calls:  # last turn: calls are not run, but an answer beside them counts
+        answer_beside = None if env.answer is None else _get_answer_beside_calls(env, parsed)
+        if answer_beside is None:
             return state.end("max_turns")
-        parsed = replace(beside, wants_more=False, flags=beside.flags | {"salvaged"})
-    if isinstance(parsed, reply.Malformed):
-        return _malformed(env, state, parsed.reason)
-    assert isinstance(parsed, reply.Answer)
+        parsed = replace(answer_beside, wants_more=False, flags=answer_beside.flags | {"salvaged"})
+    if isinstance(parsed, parsing.Malformed):
+        return _handle_malformed(env, state, parsed.reason)
+    assert isinstance(parsed, parsing.Answer)
     if parsed.wants_more and not last and not state.finalized:
-        return _notes(env, state, parsed.value)
+        return _save_notes(env, state, parsed.value)
     answer, problem = env.check_answer(parsed.value, state.task, state.views)
     if problem is not None:
-        return _malformed(env, state, problem)
-    words = None if last else env.on_answer(state, answer)
-    words = await words if inspect.isawaitable(words) else words
-    if words is not None:
-        if not isinstance(words, str):
-            raise TypeError(f"{env.name}: on_answer returned {type(words).__name__}; allowed: a string, or None")
+        return _handle_malformed(env, state, problem)
+    user_text = None if last else env.on_answer(state, answer)
+    user_text = await user_text if inspect.isawaitable(user_text) else user_text
+    if user_text is not None:
+        if not isinstance(user_text, str):
+            raise TypeError(f"{env.name}: on_answer returned {type(user_text).__name__}; allowed: a string or None")
         state.malformed_in_a_row, state.finalized = 0, False
-        return _say(env, state, words)
+        return _send_user_message(env, state, user_text)
     state.answer = FrozenDict(answer)
     state.flags |= parsed.flags | ({"forced_final"} if parsed.wants_more else set())
     return state.end("answered")
 
 
 # ---------------------------------------------------------------------- reading a reply
-def _calls(given: Reply, parsed: Parsed) -> tuple[reply.ParsedCall, ...]:
-    """Native calls, then those of the text; where an id is taken, the text's call gets another: results go by it."""
-    native = tuple(reply.parse_native_call(call) for call in given.tool_calls)
-    taken = {call.id for call in given.tool_calls}
-    written = []
-    for one in parsed.calls if isinstance(parsed, reply.ToolCalls) else ():
-        name = one.call.id
-        while name in taken:
-            name = f"text_{name}"
-        written.append(one if name == one.call.id else replace(one, call=replace(one.call, id=name)))
-    return native + tuple(written)
+def _collect_calls(reply: Reply, parsed: Parsed) -> tuple[parsing.ParsedCall, ...]:
+    """Native calls, then those of the text. Results are matched by id, so a call whose id is taken gets another."""
+    native = tuple(parsing.parse_native_call(call) for call in reply.tool_calls)
+    taken = {call.id for call in reply.tool_calls}
+    from_text = []
+    for call in parsed.calls if isinstance(parsed, parsing.ToolCalls) else ():
+        call_id = call.call.id
+        while call_id in taken:
+            call_id = f"text_{call_id}"
+        from_text.append(call if call_id == call.call.id else replace(call, call=replace(call.call, id=call_id)))
+    return native + tuple(from_text)
 
 
-def parse(env: "BaseMultiTurnEnv", text: str, finish_reason: str = "stop", *, last: bool = False) -> Parsed:
-    """`reply.parse_reply`, but where plain text answers, any reply without a call is the answer."""
-    given: dict[str, Any] = {"finish_reason": finish_reason, "thinking": env.thinking, "max_bytes": env.max_reply_bytes}
-    parsed = reply.parse_reply(text, answer_fields=env.answer_fields, last=last, **given)
-    if env.answer is not None or isinstance(parsed, reply.ToolCalls):
+def parse_reply(env: PlayableEnv, text: str, finish_reason: str = "stop", *, last: bool = False) -> Parsed:
+    """Parse a reply. Without an answer schema, any reply without a tool call is the answer."""
+    parsed = parsing.parse_reply(
+        text, answer_fields=env.answer_fields, last=last, finish_reason=finish_reason, thinking=env.thinking
+    )
+    if env.answer is not None or isinstance(parsed, parsing.ToolCalls):
         return parsed
-    return _plain(env, text, parsed, cut=finish_reason == "length", last=last)
+    return _parse_plain_text(env, text, parsed, cut=finish_reason == "length", last=last)
 
 
-def _plain(
-    env: "BaseMultiTurnEnv", text: str, parsed: Parsed, *, cut: bool, last: bool
-) -> reply.Answer | reply.Malformed:
-    """A reply as the text it is, without its thinking."""
-    if isinstance(parsed, reply.Malformed) and parsed.kind == "too_long":
+def _parse_plain_text(
+    env: PlayableEnv, text: str, parsed: Parsed, *, cut: bool, last: bool
+) -> parsing.Answer | parsing.Malformed:
+    """The reply without its thinking as the answer."""
+    if isinstance(parsed, parsing.Malformed) and parsed.kind == "too_long":
         return parsed
     for opening, closing in env.thinking:
         text = text.rpartition(closing)[2].partition(opening)[0]
-    said = text.strip()
-    if not said:
-        return reply.Malformed("there is no text after the thinking" if text else "the reply is empty", "empty")
+    answer = text.strip()
+    if not answer:
+        return parsing.Malformed("there is no text after the thinking" if text else "the reply is empty", "empty")
     if cut and not last:
-        return reply.Malformed("the reply was cut off before its end", "truncated")
-    return reply.Answer({"text": said}, flags=frozenset({"salvaged"} if cut else ()))
+        return parsing.Malformed("the reply was cut off before its end", "truncated")
+    return parsing.Answer({"text": answer}, flags=frozenset({"salvaged"} if cut else ()))
 
 
-def _beside(env: "BaseMultiTurnEnv", parsed: Parsed) -> reply.Answer | None:
-    """The answer beside tool calls; text beside a call is none."""
-    if isinstance(parsed, reply.ToolCalls) and parsed.answer is not None and env.answer is not None:
-        return reply.Answer(parsed.answer, flags=parsed.flags)
-    return parsed if isinstance(parsed, reply.Answer) else None
+def _get_answer_beside_calls(env: PlayableEnv, parsed: Parsed) -> parsing.Answer | None:
+    """The answer given together with tool calls; plain text does not count."""
+    if isinstance(parsed, parsing.ToolCalls) and parsed.answer is not None and env.answer is not None:
+        return parsing.Answer(parsed.answer, flags=parsed.flags)
+    return parsed if isinstance(parsed, parsing.Answer) else None
 
 
-def final_value(env: "BaseMultiTurnEnv", text: str) -> Mapping[str, Any] | None:
-    """What a reply answers, read as the last one there is; None where it answers nothing."""
-    found = _beside(env, parse(env, text, last=True))
-    return None if found is None else found.value
+def get_final_value(env: PlayableEnv, text: str) -> Mapping[str, Any] | None:
+    """The answer of a reply that is read as the last one; None if it has none."""
+    answer = _get_answer_beside_calls(env, parse_reply(env, text, last=True))
+    return None if answer is None else answer.value
 
 
-# ---------------------------------------------------------------------- what the environment says
-def _say(env: "BaseMultiTurnEnv", state: EpisodeState, words: str) -> StepResult:
-    said = Message("user", _closing(env, state, [words], state.messages))
-    state.turns.append(Turn("user", said.text, images=said.images))
-    state.messages.append(said)
-    return StepResult((said,))
+# ---------------------------------------------------------------------- the environment's messages
+def _send_user_message(env: PlayableEnv, state: EpisodeState, text: str) -> StepResult:
+    message = Message("user", _add_last_turn_notice(env, state, [text], state.messages))
+    state.turns.append(Turn("user", message.text, images=message.images))
+    state.messages.append(message)
+    return StepResult((message,))
 
 
-def _closing(
-    env: "BaseMultiTurnEnv", state: EpisodeState, content: list[str | ImageRef], before: Sequence[Message]
+def _add_last_turn_notice(
+    env: PlayableEnv, state: EpisodeState, content: list[str | ImageRef], before: Sequence[Message]
 ) -> tuple[str | ImageRef, ...]:
-    """The content of a message, on the last turn with what is wanted now, and with the original where it is gone."""
+    """The content of a message; before the last turn with the request to answer, and with the original image if the
+    model no longer sees it."""
     if not state.last_turn:
         return tuple(content)
     changed = state.view is not None and state.overview is not None and state.view != state.overview
     fields = [] if env.view_field is not None else list(env.boxes)
-    words = env.prompts.render("last_turn", keys=env.answer_keys, changed=changed, fields=fields)
-    content = [f"{content[0]}\n{words}", *content[1:]]
+    notice = env.prompts.render("last_turn", keys=env.answer_keys, changed=changed, fields=fields)
+    content = [f"{content[0]}\n{notice}", *content[1:]]
     original = next((image for message in state.messages for image in message.images), None)
     if original is not None and env.history != "full":
-        now = env.shown([*before, Message("user", tuple(content))])
-        if all(image.hash != original.hash for message in now for image in message.images):
+        visible = env.apply_history([*before, Message("user", tuple(content))])
+        if all(image.hash != original.hash for message in visible for image in message.images):
             content += [env.prompts.render("original"), original]
     return tuple(content)
 
 
-def _finalize(env: "BaseMultiTurnEnv", state: EpisodeState) -> StepResult:
-    """The stricter message: what comes next is accepted whatever its `continue` says."""
+def _demand_answer(env: PlayableEnv, state: EpisodeState) -> StepResult:
+    """Tell the model to finish: its next answer is accepted whatever its `continue` says."""
     state.finalized = True
-    return _say(env, state, env.prompts.render("finalize", skeleton=env.skeleton))
+    return _send_user_message(env, state, env.prompts.render("finalize", answer_format=env.answer_format))
 
 
-def _notes(env: "BaseMultiTurnEnv", state: EpisodeState, value: Mapping[str, Any]) -> StepResult:
-    """An object that says `continue: true`: the model's working notes."""
+def _save_notes(env: PlayableEnv, state: EpisodeState, value: Mapping[str, Any]) -> StepResult:
+    """Keep an object with `continue: true` as the model's working notes."""
     state.malformed_in_a_row = 0
     state.notes.append(FrozenDict(value))
-    idle = env.idle_turns is not None and state.turn >= env.idle_turns
-    if idle and state.tools and not state.tool_calls:
-        return _finalize(env, state)
-    return _say(env, state, env.prompts.render("notes", turn=state.turn, max_turns=env.max_turns))
+    if state.turn >= IDLE_TURNS and state.tools and not state.tool_calls:
+        return _demand_answer(env, state)
+    text = env.prompts.render("notes", turn=state.turn, max_turns=env.max_turns)
+    return _send_user_message(env, state, text)
 
 
-def _malformed(env: "BaseMultiTurnEnv", state: EpisodeState, reason: str) -> StepResult:
+def _handle_malformed(env: PlayableEnv, state: EpisodeState, reason: str) -> StepResult:
     state.malformed += 1
     state.malformed_in_a_row += 1
     if state.turn >= env.max_turns:
         return state.end("max_turns")
-    if state.malformed >= env.malformed_limit:
+    if state.malformed >= env.max_malformed:
         return state.end("malformed")
-    if state.malformed_in_a_row > env.nudges_in_a_row:
-        return _finalize(env, state)
-    reason = clean(reason, env.tool_text_limit)
-    words = env.prompts.render("malformed", reason=reason, skeleton=env.skeleton, tools=bool(state.tools))
-    return _say(env, state, words)
+    if state.malformed_in_a_row > env.max_consecutive_malformed:
+        return _demand_answer(env, state)
+    reason = clean(reason, env.max_tool_chars)
+    text = env.prompts.render("malformed", reason=reason, answer_format=env.answer_format, tools=bool(state.tools))
+    return _send_user_message(env, state, text)
 
 
-async def _run_tools(env: "BaseMultiTurnEnv", state: EpisodeState, calls: Sequence[reply.ParsedCall]) -> StepResult:
+async def _run_tools(env: PlayableEnv, state: EpisodeState, calls: Sequence[parsing.ParsedCall]) -> StepResult:
     results = await run_calls(env, state, calls)
     state.tool_calls += len(calls)
     if any(result.success for result in results):
         state.malformed_in_a_row, state.finalized = 0, False
     else:
         state.malformed += all(parsed.error is not None for parsed in calls)
-    said: list[Message] = []
-    for place, result in enumerate(results):
-        words = clean(result.text, env.tool_text_limit)
+    messages: list[Message] = []
+    for number, result in enumerate(results):
+        text = clean(result.text, env.max_tool_chars)
         if env.boundary:
-            words = wrapped(words, boundary(state.seed, state.turn, place))
-        content: list[str | ImageRef] = [words] if result.image is None else [words, result.image]
-        if place == len(results) - 1:
-            content = list(_closing(env, state, content, [*state.messages, *said]))
-        said.append(Message("tool", tuple(content), tool_call_id=result.call_id, name=result.tool_name))
-    state.messages += said
-    images = tuple(image for message in said for image in message.images)
-    words = "\n".join(message.text for message in said)
-    state.turns.append(Turn("tool_result", words, tool_results=tuple(results), images=images))
-    return state.end("malformed") if state.malformed >= env.malformed_limit else StepResult(tuple(said))
+            text = wrap_in_boundary(text, make_boundary_code(state.seed, state.turn, number))
+        content: list[str | ImageRef] = [text] if result.image is None else [text, result.image]
+        if number == len(results) - 1:
+            content = list(_add_last_turn_notice(env, state, content, [*state.messages, *messages]))
+        messages.append(Message("tool", tuple(content), tool_call_id=result.call_id, name=result.tool_name))
+    state.messages += messages
+    images = tuple(image for message in messages for image in message.images)
+    text = "\n".join(message.text for message in messages)
+    state.turns.append(Turn("tool_result", text, tool_results=tuple(results), images=images))
+    return state.end("malformed") if state.malformed >= env.max_malformed else StepResult(tuple(messages))

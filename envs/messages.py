@@ -1,17 +1,18 @@
-"""Messages as the OpenAI chat interface writes them: what goes to an endpoint, and what comes back.
+"""Messages as a model is shown them, and as the OpenAI chat interface writes them.
 
-Images travel as data URLs. Not every endpoint takes an image in a tool message: for those, the tool's text says that
-its image follows, and the images of a round of tool messages come in one user message after it. A tool message answers
-a native call; what answers a call that stands in the reply's text goes as a user message in Hermes form, the very
-text that Qwen's chat templates make of it. What teaches a format is `tools_text`, for every path alike.
+Images travel as data URLs. Not every endpoint accepts an image in a tool message. For those, the tool's text says that
+the image follows, and one user message after a round of tool messages carries the images. A tool message answers a
+native call. A call that stood in the reply's text is answered by a user message in Hermes form: the text that Qwen's
+chat templates make of it. `render_tools` is the text that teaches a format, for every path alike.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from viewbox.envs.prompts.templates import Prompts
-from viewbox.envs.rules import ReplyFormat
+from viewbox.envs.settings import History, ReplyFormat
 from viewbox.frozen import thaw
 from viewbox.images.ref import ImageRef
 from viewbox.records import Message, ToolCall
@@ -21,14 +22,49 @@ FOLLOWS = "(The image follows in the next message.)"
 SHOWN = "The image of tool call {id}:"
 
 
-def to_wire(
+def apply_history(messages: Sequence[Message], history: History, dropped: Callable[[int], str]) -> list[Message]:
+    """The messages as the model gets them under a history policy; the record keeps every image.
+
+    `full` keeps all images: messages only ever grow, as training on sampled tokens needs. Otherwise the last
+    `last_images` images stay, and `dropped(n)` replaces the n-th image (from 0). If the last message shows the first
+    image of the conversation again, that image is not counted: it would push out what the model has just asked for.
+
+    >>> import numpy as np
+    >>> first, second = (ImageRef.of(np.full((2, 2), shade, np.uint8)) for shade in (1, 2))
+    >>> conversation = [Message("user", (first, "What is it?")), Message("tool", ("zoomed in", second))]
+    >>> visible = apply_history(conversation, LastImages(last_images=1), "image {} is gone".format)
+    >>> [len(message.images) for message in visible]
+    [0, 1]
+    """
+    if history == "full":
+        return list(messages)
+    left = history.last_images
+    original = next((image.hash for message in messages for image in message.images), None)
+    number = sum(len(message.images) for message in messages)
+    selected: list[Message] = []
+    for place, message in zip(range(len(messages) - 1, -1, -1), reversed(messages), strict=True):
+        parts: list[str | ImageRef] = []
+        for part in reversed(message.content):
+            if isinstance(part, ImageRef):
+                number -= 1
+                again = number > 0 and place == len(messages) - 1 and part.hash == original
+                if not again and left <= 0:
+                    part = dropped(number)
+                elif not again:
+                    left -= 1
+            parts.append(part)
+        selected.append(replace(message, content=tuple(reversed(parts))) if message.images else message)
+    return selected[::-1]
+
+
+def to_openai_messages(
     messages: Iterable[Message], *, tool_images: ToolImages = "tool", text_calls: bool = False
 ) -> list[dict[str, Any]]:
     """The messages as chat-completion dicts; text alone stays a string.
 
     With `text_calls`, a tool message that answers no native call of the reply before it becomes a user message.
 
-    >>> to_wire([Message("system", ("Look.",)), Message("user", ("What is it?",))])
+    >>> to_openai_messages([Message("system", ("Look.",)), Message("user", ("What is it?",))])
     [{'role': 'system', 'content': 'Look.'}, {'role': 'user', 'content': 'What is it?'}]
     """
     wire: list[dict[str, Any]] = []
@@ -48,14 +84,14 @@ def to_wire(
     return wire
 
 
-def tools_text(
+def render_tools(
     tools: Iterable[Mapping[str, Any]], reply_format: ReplyFormat = "hermes", prompts: Prompts | None = None
 ) -> str:
     """What stands at the end of a system message and teaches to call these tools in that format; "" without tools.
 
     "native" is what an API or a chat template teaches by itself; where neither does, it is taught as Hermes.
 
-    >>> print(tools_text([{"name": "zoom"}], "json").rpartition("\\n")[2])
+    >>> print(render_tools([{"name": "zoom"}], "json").rpartition("\\n")[2])
     {"tool": <function-name>, "arguments": <args-json-object>}
     """
     listed = [json.dumps(thaw(tool), ensure_ascii=False) for tool in tools]
@@ -63,10 +99,10 @@ def tools_text(
     return "\n\n" + (prompts or Prompts()).render(name, tools=listed) if listed else ""
 
 
-def tool_calls_of(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+def read_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
     """The native tool calls of an assistant message; what is not shaped like one is passed over.
 
-    >>> tool_calls_of({"tool_calls": [{"id": "a", "function": {"name": "zoom", "arguments": '{"factor": 2}'}}]})
+    >>> read_tool_calls({"tool_calls": [{"id": "a", "function": {"name": "zoom", "arguments": '{"factor": 2}'}}]})
     (ToolCall(id='a', name='zoom', arguments='{"factor": 2}'),)
     """
     found = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from viewbox.envs.messages import ToolImages
-from viewbox.envs.rules import ReplyFormat
+from viewbox.envs.settings import ReplyFormat
 from viewbox.images.coordinates import Coordinates
 
 THINK = (("<think>", "</think>"),)

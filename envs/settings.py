@@ -1,55 +1,160 @@
-"""Class attributes as checked settings: how `make("digits", canvas=512)` overrides what an author wrote."""
+"""The settings of an environment: every constant of the turn loop, its default and its range; and how they are checked.
 
+An author writes settings as annotated class attributes. They become the fields of a frozen pydantic model, one per
+environment class, and `viewbox.make(name, max_turns=6)` fills it in. `docs/loop.md` says what each rule does and names
+the test that holds it.
+"""
+
+import warnings
 from collections.abc import Mapping
-from dataclasses import replace as _replace
 from functools import cache
-from typing import Any, ClassVar, TypeVar, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Protocol, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from viewbox.configs.validation import describe_errors, describe_type, describe_unknown_key
 from viewbox.errors import ConfigError
+from viewbox.frozen import FrozenDict
 
-T = TypeVar("T")
+NonNegative = Annotated[int, Field(ge=0)]
+ReplyFormat = Literal["native", "hermes", "fenced", "json"]
+MAX_TURNS_CEILING = 30
+IDLE_TURNS = 3  # turns without a tool call after which notes are answered with "give your final answer"
 
 
-def replace(record: T, **changes: Any) -> T:
-    """A copy of a frozen record with some fields changed."""
-    return _replace(record, **changes)  # type: ignore[type-var]
+class LastImages(BaseModel):
+    """The history policy that shows the model only its last few images; placeholders replace older ones."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    last_images: Annotated[int, Field(ge=1)]
+
+
+History = Literal["full"] | LastImages
+
+
+class LoopSettings(Protocol):
+    """The settings of the turn loop; `BaseMultiTurnEnv` inherits them all."""
+
+    max_turns: Annotated[int, Field(ge=1, description="replies of the model in an episode, the answer included")] = 10
+    max_calls: Annotated[
+        Mapping[str, NonNegative],
+        Field(description="calls of a tool in an episode, by tool name; other tools are limited by the turns only"),
+    ] = FrozenDict()
+    max_total_calls: Annotated[NonNegative | None, Field(description="calls of all tools together in an episode")] = (
+        None
+    )
+    max_calls_per_turn: Annotated[
+        int, Field(ge=1, description="calls of one reply that are run; further calls get an error as their result")
+    ] = 16
+    tool_timeout: Annotated[float | None, Field(gt=0, description="seconds after which a tool call is abandoned")] = (
+        60.0
+    )
+    max_tool_chars: Annotated[int, Field(ge=100, description="characters of a tool's text that the model reads")] = 8000
+    boundary: Annotated[
+        bool, Field(description="wrap each tool's text in marks with a random code: it is data, not instructions")
+    ] = True
+    max_consecutive_malformed: Annotated[
+        NonNegative, Field(description="malformed replies in a row after which the model is told to finish")
+    ] = 2
+    max_malformed: Annotated[int, Field(ge=1, description="malformed replies in total that end the episode")] = 5
+    history: Annotated[
+        History,
+        Field(description="full: messages only grow (training); {last_images: k}: placeholders replace older images"),
+    ] = "full"
+    reply_format: Annotated[
+        ReplyFormat,
+        Field(description="how tool calls are taught (native: by the API or the chat template); all formats are read"),
+    ] = "native"
+    thinking: Annotated[
+        tuple[tuple[str, str], ...],
+        Field(description="pairs of tags around thinking, which is never read. Default in a run: the model's own"),
+    ] = (("<think>", "</think>"),)
+    templates: Annotated[
+        Mapping[str, str],
+        Field(description="Jinja2 sources by name that replace those of envs/prompts: what the environment says"),
+    ] = FrozenDict()
 
 
 @cache
 def model_of(cls: type) -> type[BaseModel]:
-    """The settings of an environment class as a pydantic model: its annotated public class attributes."""
+    """The settings of an environment class as a frozen pydantic model: its annotated public class attributes."""
     hints = get_type_hints(cls, include_extras=True)
     fields: dict[str, Any] = {
         name: (hint, getattr(cls, name))
         for name, hint in hints.items()
-        if not name.startswith("_") and get_origin(hint) is not ClassVar and hasattr(cls, name)
+        if not name.startswith("_")
+        and name not in ("reward", "prompts")
+        and get_origin(hint) is not ClassVar
+        and hasattr(cls, name)
     }
-    config = ConfigDict(extra="forbid", validate_default=True)
+    config = ConfigDict(extra="forbid", validate_default=True, frozen=True)
     return create_model(f"{cls.__name__}Settings", __config__=config, **fields)
 
 
-def checked(cls: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Every setting of `cls`, the given ones checked by type and range; raises `ConfigError` naming the setting."""
+def check_settings(cls: type, given: Mapping[str, Any]) -> BaseModel:
+    """All settings of an environment class; the given ones are checked by type and range.
+
+    Raises:
+        ConfigError: a setting is unknown or has an invalid value; its `key` is the setting.
+    """
     model = model_of(cls)
-    who = getattr(cls, "name", cls.__name__)
+    env_name = getattr(cls, "name", cls.__name__)
     for name in given:
         if name not in model.model_fields:
-            raise ConfigError(f"{who}: {describe_unknown_key('setting', name, model.model_fields)}", key=name)
+            raise ConfigError(f"{env_name}: {describe_unknown_key('setting', name, model.model_fields)}", key=name)
     try:
-        found = model.model_validate(dict(given))
+        settings = model.model_validate(dict(given))
     except ValidationError as error:
         problem = describe_errors(error, model, given)[0]
-        raise ConfigError(f"{who}: {problem}", key=problem.key) from error
+        raise ConfigError(f"{env_name}: {problem}", key=problem.key) from error
     for name, value in given.items():
-        if isinstance(value, bool) and type(getattr(found, name)) in (
-            int,
-            float,
-        ):  # pydantic takes true for 1, false for 0
+        if isinstance(value, bool) and type(getattr(settings, name)) in (int, float):  # pydantic reads true as 1
             field = model.model_fields[name]
-            raise ConfigError(
-                f"{who}: {name} = {value}: allowed: {describe_type(field.annotation, field.metadata)}", key=name
-            )
-    return {name: getattr(found, name) for name in model.model_fields}
+            allowed = describe_type(field.annotation, field.metadata)
+            raise ConfigError(f"{env_name}: {name} = {value}: allowed: {allowed}", key=name)
+    return settings
+
+
+def resolve_settings(cls: type, given: Mapping[str, Any]) -> BaseModel:
+    """The checked settings of a new environment: templates merged with the author's, `max_turns` at most 30."""
+    settings = check_settings(cls, given)
+    values = dict(settings)
+    max_turns, multiple = values["max_turns"], values["pixel_multiple"]
+    if max_turns > MAX_TURNS_CEILING:
+        warnings.warn(f"max_turns = {max_turns}: clamped to {MAX_TURNS_CEILING}", stacklevel=3)
+    if multiple**2 > values["max_pixels"]:
+        raise ConfigError(
+            f"{getattr(cls, 'name', cls.__name__)}: max_pixels = {values['max_pixels']}; "
+            f"allowed with pixel_multiple = {multiple}: at least {multiple**2}",
+            key="max_pixels",
+        )
+    changes = {
+        "max_turns": min(max_turns, MAX_TURNS_CEILING),
+        "max_calls": FrozenDict(values["max_calls"]),
+        "templates": FrozenDict({**cls.templates, **values["templates"]}),
+    }
+    return settings.model_copy(update=changes)
+
+
+class Setting:
+    """A class attribute that is the default on the class and the checked value on an environment."""
+
+    def __init__(self, name: str, default: Any) -> None:
+        self.name, self.default = name, default
+
+    def __get__(self, env: Any, cls: type) -> Any:
+        return self.default if env is None else getattr(env.settings, self.name)
+
+
+@cache
+def install_settings(cls: type) -> None:
+    """Make every setting of an environment class read the value of its environment."""
+    for name, field in model_of(cls).model_fields.items():
+        setattr(cls, name, Setting(name, field.default))
+
+
+def get_default(cls: type, name: str) -> Any:
+    """The default of a setting that this very class declares; empty if it declares none."""
+    default = vars(cls).get(name, ())
+    return default.default if isinstance(default, Setting) else default

@@ -1,32 +1,29 @@
-"""One play in progress, and what passes between it and a policy: a reply in, a step's result out."""
+"""One play in progress, what a step returns, and what the turn loop reads of an environment."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
-from viewbox.envs import settings
+from pydantic import BaseModel
+
+from viewbox.envs.parsing.reply import AnswerFields
+from viewbox.envs.prompts.templates import Prompts
+from viewbox.envs.settings import LoopSettings
+from viewbox.envs.tools import Tool
 from viewbox.frozen import FrozenDict
+from viewbox.images.coordinates import Coordinates
 from viewbox.images.source import Source
 from viewbox.images.view import View
-from viewbox.records import EndReason, Episode, EpisodeTokens, Message, RunConfig, Task, ToolCall, Turn
-
-if TYPE_CHECKING:
-    from viewbox.envs.base import BaseMultiTurnEnv
-
-
-@dataclass(frozen=True)
-class Reply:
-    """One reply of the policy. `finish_reason` "length": it was cut off."""
-
-    text: str
-    tool_calls: tuple[ToolCall, ...] = ()
-    finish_reason: str = "stop"
+from viewbox.records import EndReason, Episode, EpisodeTokens, Message, RunConfig, Task, Turn
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What the environment says to a reply: new messages, or the end and its reason."""
+    """The environment's answer to one reply: new messages, or the end and its reason.
+
+    `terminated` (the model answered) differs from `truncated` (turns, tokens or time ran out, or a failure).
+    """
 
     messages: tuple[Message, ...] = ()
     terminated: bool = False
@@ -43,27 +40,29 @@ class StepResult:
 class EpisodeState:
     """One play in progress.
 
-    `views` are those whose pictures were shown, by number; the first is the overview of the task's first image.
-    `tools` are the names this task offers, `images` its images, each opened when it is asked for.
+    `views` are the views whose pictures were shown, by number; the first is the overview of the task's first image.
+    `tools` are the tools offered for this task, by name, and `tool_schemas` describes them in the OpenAI function
+    format (empty if there is one turn only). `images` are the task's images, each opened when first used.
     """
 
-    env: "BaseMultiTurnEnv"
     task: Task
     seed: int
+    max_turns: int
     view: View | None
     overview: View | None
     messages: list[Message]
     turns: list[Turn]
     tools: tuple[str, ...] = ()
+    tool_schemas: tuple[Mapping[str, Any], ...] = ()
     images: Sequence[Source] = ()
     views: list[View] = field(default_factory=list)
-    calls: Counter[str] = field(default_factory=Counter)  # of each tool, also those that failed
+    calls: Counter[str] = field(default_factory=Counter)  # calls of each tool, failed ones included
     turn: int = 0
     malformed: int = 0
     malformed_in_a_row: int = 0
     tool_calls: int = 0
     finalized: bool = False  # the model was told to finish: its next object is the answer
-    notes: list[Mapping[str, Any]] = field(default_factory=list)  # the objects it said `continue: true` with
+    notes: list[Mapping[str, Any]] = field(default_factory=list)  # objects sent with `continue: true`
     answer: Mapping[str, Any] | None = None
     end_reason: EndReason | None = None
     terminated: bool = False
@@ -71,44 +70,67 @@ class EpisodeState:
     flags: set[str] = field(default_factory=set)
 
     @property
-    def tool_schemas(self) -> tuple[Mapping[str, Any], ...]:
-        """The tools this play offers, in the OpenAI function format; none where there is one turn only."""
-        return self.env.schemas(self.tools)
-
-    @property
     def last_turn(self) -> bool:
-        """Whether the reply that comes next is the last one allowed."""
-        return self.turn + 1 >= self.env.max_turns
+        """Whether the next reply is the last one allowed."""
+        return self.turn + 1 >= self.max_turns
 
     def end(self, reason: EndReason) -> StepResult:
-        """Ends the play; only `answered` is a termination, the other ends are truncations."""
+        """End the play. Only `answered` is a termination; every other end is a truncation."""
         self.end_reason, self.terminated, self.truncated = reason, reason == "answered", reason != "answered"
         return StepResult((), self.terminated, self.truncated, reason)
 
-    def episode(
+    def to_episode(
         self,
+        environment: str,
         run_config: RunConfig | None = None,
         *,
         tokens: EpisodeTokens | None = None,
         info: Mapping[str, Any] | None = None,
     ) -> Episode:
-        """The record of this play, scored. A play that has not ended is recorded as `cancelled`."""
-        if self.end_reason is None:
-            self.end("cancelled")
-        assert self.end_reason is not None
-        bare = Episode(
+        """The record of this play, not yet scored. A play that has not ended is recorded as `cancelled`."""
+        end_reason = self.end_reason or self.end("cancelled").end_reason
+        assert end_reason is not None
+        return Episode(
             task=self.task,
             turns=tuple(self.turns),
             answer=self.answer,
-            end_reason=self.end_reason,
+            end_reason=end_reason,
             terminated=self.terminated,
             truncated=self.truncated,
             flags=frozenset(self.flags),
-            run_config=run_config or RunConfig(seed=self.seed, max_turns=self.env.max_turns),
+            run_config=run_config or RunConfig(seed=self.seed, max_turns=self.max_turns),
             total_tokens=0 if tokens is None else len(tokens.prompt_ids) + len(tokens.completion_ids),
-            environment=self.env.name,
+            environment=environment,
             system_prompt=self.messages[0].text,
             info={"malformed": self.malformed, **(info or {})},
             tokens=tokens,
         )
-        return settings.replace(bare, scores=self.env.score(bare))
+
+
+class PlayableEnv(LoopSettings, Protocol):
+    """What the turn loop reads of an environment; `BaseMultiTurnEnv` documents each member."""
+
+    name: ClassVar[str]
+    answer: ClassVar[type[BaseModel] | Mapping[str, Any] | None]
+    boxes: ClassVar[tuple[str, ...]]
+    view_field: ClassVar[str | None]
+    coordinates: Coordinates
+    max_pixels: int
+    pixel_multiple: int
+    prompts: Prompts
+
+    @property
+    def answer_fields(self) -> AnswerFields | None: ...
+    @property
+    def answer_format(self) -> str: ...
+    @property
+    def answer_keys(self) -> list[str]: ...
+    def get_tool(self, name: str) -> Tool: ...
+    def get_max_calls(self, name: str) -> int | None: ...
+    def is_numbering_views(self, offered: Sequence[str]) -> bool: ...
+    def apply_history(self, messages: Sequence[Message]) -> list[Message]: ...
+    def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, Any]: ...
+    def check_answer(
+        self, value: Mapping[str, Any], task: Task, views: Sequence[View] | None = None
+    ) -> tuple[dict[str, Any], str | None]: ...
+    def on_answer(self, state: EpisodeState, answer: Any) -> Any: ...

@@ -1,13 +1,27 @@
-"""Where tasks come from. Here: procedural generators; folders and datasets follow the same `Sequence` contract."""
+"""Sequences of tasks, and the images of one task, each opened when it is first used."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from threading import Condition
 from typing import Any, overload
+from weakref import WeakValueDictionary
 
+import numpy as np
+from cachetools import LRUCache, cached
+from PIL import Image
+
+from viewbox.images.files import open_image
+from viewbox.images.ref import ImageRef
+from viewbox.images.source import Source
+from viewbox.images.view import View
 from viewbox.records import Task
+
+OVERVIEW_BYTES = 2**29  # bytes kept by the overviews of an environment; the least recently used are dropped
+TaskImage = ImageRef | Image.Image | np.ndarray | Source  # what `BaseMultiTurnEnv.images` may return
 
 
 class ProceduralTasks(Sequence[Task]):
-    """`count` tasks, each made from its number when it is asked for; nothing is kept.
+    """`count` tasks, each made from its number when it is accessed; nothing is stored.
 
     >>> tasks = ProceduralTasks(3, lambda i: Task(f"t{i}"))
     >>> [task.id for task in tasks], len(tasks[1:])
@@ -24,7 +38,7 @@ class ProceduralTasks(Sequence[Task]):
     def __getitem__(self, index: int) -> Task: ...
     @overload
     def __getitem__(self, index: slice) -> "ProceduralTasks": ...
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int | slice) -> "Task | ProceduralTasks":
         if isinstance(index, slice):
             start, stop, step = index.indices(self._count)
             if step != 1:
@@ -33,3 +47,94 @@ class ProceduralTasks(Sequence[Task]):
         if not -self._count <= index < self._count:
             raise IndexError(f"task {index} of {self._count}")
         return self._make(self._start + index % self._count)
+
+
+class TaskImages(Sequence[Source]):
+    """The images of one task as sources, each opened when it is first used.
+
+    `first` is already open; `get_all` returns all images (as `BaseMultiTurnEnv.images` does).
+
+    >>> import numpy as np
+    >>> gray = [np.full((2, 2), shade, np.uint8) for shade in (0, 9)]
+    >>> images = TaskImages(Source.of(gray[0]), len(gray), lambda: gray)
+    >>> len(images), int(images[1].pixels[0, 0])
+    (2, 9)
+    """
+
+    def __init__(self, first: Source, count: int, get_all: Callable[[], Sequence[TaskImage]]) -> None:
+        self._open: dict[int, Source] = {0: first}
+        self._count, self._get_all = count, get_all
+
+    @cached_property
+    def _all(self) -> Sequence[TaskImage]:
+        return self._get_all()
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Source: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Source]: ...
+    def __getitem__(self, index: int | slice) -> Source | list[Source]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        if place not in self._open:
+            self._open[place] = open_source(self._all[place])
+        return self._open[place]
+
+    def __iter__(self) -> Iterator[Source]:
+        return (self[i] for i in range(len(self)))
+
+
+# Open sources: tasks and episodes that show the same image share one.
+_OPEN: WeakValueDictionary[tuple[str, str | None], Source] = WeakValueDictionary()
+
+
+def open_source(image: TaskImage) -> Source:
+    """The source of an image in any form that `BaseMultiTurnEnv.images` may return.
+
+    References to the same image give the same `Source` object as long as it is in use.
+    """
+    if not isinstance(image, ImageRef):
+        return Source.of(image)
+    key = image.hash, image.uri
+    source = _OPEN.get(key)
+    if source is None:
+        in_memory = image.pixels is not None or image.uri is None
+        # A file may have deeper pixels than a Pillow image.
+        source = Source.of(image.open()) if in_memory else open_image(str(image.uri))
+        source = _OPEN.setdefault(key, source)
+    return source
+
+
+Overview = tuple[View, ImageRef, int]  # the first view of a task, its picture, and the number of images
+
+
+class OverviewCache:
+    """The overviews of the tasks in use: the episodes of a group share one. It is safe to use from many threads."""
+
+    def __init__(self, get_images: Callable[[Task], Sequence[TaskImage]], max_pixels: int, multiple: int) -> None:
+        self._get_images, self._max_pixels, self._multiple = get_images, max_pixels, multiple
+        self._views: WeakValueDictionary[int, View] = WeakValueDictionary()  # by the id of their source
+        overviews: LRUCache[Any, Overview | None] = LRUCache(OVERVIEW_BYTES, getsizeof=_count_bytes)
+        self.get = cached(overviews, condition=Condition())(self._open)  # Task -> Overview; None without an image
+
+    def _open(self, task: Task) -> Overview | None:
+        images = self._get_images(task)
+        if not images:
+            return None
+        source = open_source(images[0])
+        view = View.of(source, max_pixels=self._max_pixels, multiple=self._multiple)
+        view = self._views.setdefault(id(source), view)
+        return view, view.to_ref(), len(images)
+
+
+def _count_bytes(overview: Overview | None) -> int:
+    """The memory an overview keeps: native pixels (of the whole volume, if there is one) and the picture."""
+    if overview is None:
+        return 1
+    view, picture, _ = overview
+    volume = view.source.volume
+    return (view.source.pixels if volume is None else volume.voxels).nbytes + picture.width * picture.height * 3

@@ -1,175 +1,179 @@
-"""The tool calls of one reply, run: the viewer's in order on the episode's view, the others beside them.
+"""The tool calls of one reply, run: stateful tools in order on the episode's view, stateless tools beside them.
 
-Every call has a result, in the order of the calls, and no call can harm another: what raises, hangs, says too much or
-shows what is no picture is an error of that call, in words.
+Every call has a result, in the order of the calls, and no call can harm another: if a tool raises, hangs, returns too
+much text or something that is not a picture, that call alone has an error in words.
 """
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 from viewbox.envs import concurrency, tools
 from viewbox.envs.parsing.reply import ParsedCall
 from viewbox.envs.sanitize import clean
-from viewbox.envs.settings import replace
-from viewbox.envs.state import EpisodeState
+from viewbox.envs.state import EpisodeState, PlayableEnv
 from viewbox.envs.tools.results import build_timeout_result
 from viewbox.errors import ImageError, ToolError, describe_unknown
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.records import ToolResult
 
-if TYPE_CHECKING:
-    from viewbox.envs.base import BaseMultiTurnEnv
 
-
-async def run_calls(env: "BaseMultiTurnEnv", state: EpisodeState, calls: Sequence[ParsedCall]) -> list[ToolResult]:
-    """One result a call, in their order; pictures that were shown are in `state.views` by number."""
-    errors = [_refusal(env, state, parsed, place) for place, parsed in enumerate(calls)]
-    ran = [place for place, error in enumerate(errors) if error is None]
-    hidden = {
-        place: _hidden(env, state, calls[place].call.name) for place in ran
-    }  # here, where an author's bug is told
-    before = tuple(state.views)  # what a call can name: what was shown when the reply was written
-    viewer: list[int] = []
+async def run_calls(env: PlayableEnv, state: EpisodeState, calls: Sequence[ParsedCall]) -> list[ToolResult]:
+    """One result for each call, in order. Views whose pictures are shown are added to `state.views`."""
+    errors = [_admit(env, state, parsed, place) for place, parsed in enumerate(calls)]
+    admitted = [place for place, error in enumerate(errors) if error is None]
+    # Outside the task group, where an author's bug is raised as it is.
+    hidden = {place: _get_hidden_arguments(env, state, calls[place].call.name) for place in admitted}
+    views_before = tuple(state.views)  # the views a call can name: those shown when the reply was written
+    stateful: list[int] = []
     results: dict[int, ToolResult] = {}
     views: dict[int, View] = {}
     async with asyncio.TaskGroup() as group:
         for place, (parsed, error) in enumerate(zip(calls, errors, strict=True)):
             if error is not None:
                 results[place] = ToolResult(parsed.call.name or "tool_call", error=error)
-            elif env.tool(parsed.call.name).stateful:
-                viewer.append(place)
-            elif len(ran) == 1:  # most replies: it needs no task of its own
-                await _free(env, state, parsed, place, before, hidden[place], results)
+            elif env.get_tool(parsed.call.name).stateful:
+                stateful.append(place)
+            elif len(admitted) == 1:  # most replies: the call needs no task of its own
+                await _run_stateless(env, state, parsed, place, views_before, hidden[place], results)
             else:
-                group.create_task(_free(env, state, parsed, place, before, hidden[place], results))
-        for place in viewer:
-            results[place] = await _viewer(env, state, calls[place], hidden[place])
+                group.create_task(_run_stateless(env, state, parsed, place, views_before, hidden[place], results))
+        for place in stateful:
+            results[place] = await _run_stateful(env, state, calls[place], hidden[place])
             if state.view is not None:
                 views[place] = state.view
     return [
         replace(
-            _numbered(env, state, clipped(results[place], env.tool_text_limit), views.get(place)),
+            _add_view_number(env, state, clip_result(results[place], env.max_tool_chars), views.get(place)),
             call_id=parsed.call.id,
         )
         for place, parsed in enumerate(calls)
     ]
 
 
-def _refusal(env: "BaseMultiTurnEnv", state: EpisodeState, parsed: ParsedCall, place: int) -> str | None:
-    """Why a call is not run, in words; None where it is, and then it is counted."""
+def _admit(env: PlayableEnv, state: EpisodeState, parsed: ParsedCall, place: int) -> str | None:
+    """Count a call that may be run; otherwise the reason, in words, why it is not."""
     name = parsed.call.name
     if parsed.error is not None:
         return parsed.error
-    if place >= env.calls_per_reply:
-        return f"not run: at most {tools.format_calls(env.calls_per_reply)} in one reply"
+    if place >= env.max_calls_per_turn:
+        return f"Not run: at most {tools.format_calls(env.max_calls_per_turn)} per reply."
     if name not in state.tools:
         return describe_unknown("tool", name, state.tools)
-    used_up = _used_up(env, state, name)
-    if used_up is None:
+    refusal = _check_budget(env, state, name)
+    if refusal is None:
         state.calls[name] += 1
-    return used_up
+    return refusal
 
 
-def _used_up(env: "BaseMultiTurnEnv", state: EpisodeState, name: str) -> str | None:
-    """Why a tool may not be called any more, in words; None where it may."""
-    if env.total_calls is not None and state.calls.total() >= env.total_calls:
-        return f"Tool budget used up ({tools.format_calls(env.total_calls)}). Give your final answer now."
-    limit = env.limit(name)
+def _check_budget(env: PlayableEnv, state: EpisodeState, name: str) -> str | None:
+    """The reason why a tool may not be called again, in words; None if it may."""
+    if env.max_total_calls is not None and state.calls.total() >= env.max_total_calls:
+        return f"Tool budget used up ({tools.format_calls(env.max_total_calls)}). Give your final answer now."
+    limit = env.get_max_calls(name)
     if limit is None or state.calls[name] < limit:
         return None
-    left = [one for one in state.tools if (most := env.limit(one)) is None or state.calls[one] < most]
-    others = f"still allowed: {', '.join(left)}" if left else "give the answer"
-    return f"{name} may not be called any more: {tools.format_calls(limit)} were allowed; {others}"
+    left = [tool for tool in state.tools if (most := env.get_max_calls(tool)) is None or state.calls[tool] < most]
+    advice = f"You can still call: {', '.join(left)}." if left else "Give your final answer now."
+    return f"{name} is used up ({tools.format_calls(limit)}). {advice}"
 
 
-def _hidden(env: "BaseMultiTurnEnv", state: EpisodeState, name: str) -> Mapping[str, Any]:
+def _get_hidden_arguments(env: PlayableEnv, state: EpisodeState, name: str) -> Mapping[str, Any]:
     return {"images": state.images, **env.hidden_arguments(state.task, name)}
 
 
-async def _viewer(
-    env: "BaseMultiTurnEnv", state: EpisodeState, parsed: ParsedCall, hidden: Mapping[str, Any]
+async def _run_stateful(
+    env: PlayableEnv, state: EpisodeState, parsed: ParsedCall, hidden: Mapping[str, Any]
 ) -> ToolResult:
-    """A viewer's tool, on the view that the one before it left."""
+    """Run a stateful tool on the view that the previous call left."""
     name = parsed.call.name
     if state.view is None:
-        return ToolResult(name, error="this task has no image")
-    given = {"coordinates": env.coordinates, "hidden": hidden}
+        return ToolResult(name, error="This task has no image.")
     try:
-        view, result = await concurrency.run(
-            tools.call_stateful, env.tool(name), state.view, parsed.call.arguments, limit=env.tool_time_limit, **given
+        view, result = await concurrency.run_in_thread(
+            tools.call_stateful,
+            env.get_tool(name),
+            state.view,
+            parsed.call.arguments,
+            coordinates=env.coordinates,
+            hidden=hidden,
+            timeout=env.tool_timeout,
         )
     except TimeoutError:
-        return build_timeout_result(name, env.tool_time_limit)
+        return build_timeout_result(name, env.tool_timeout)
     if result.success:
         state.view = view
     return result
 
 
-async def _free(
-    env: "BaseMultiTurnEnv",
+async def _run_stateless(
+    env: PlayableEnv,
     state: EpisodeState,
     parsed: ParsedCall,
     place: int,
-    before: Sequence[View],
+    views_before: Sequence[View],
     hidden: Mapping[str, Any],
     results: dict[int, ToolResult],
 ) -> None:
-    """A tool that does not touch the view; it is beside the others."""
+    """Run a tool that does not touch the episode's view; calls of such tools run at the same time."""
     name = parsed.call.name
 
-    def picture(reference: str) -> View:
-        return named(reference, state.images, before, env)
+    def find_view(reference: str) -> View:
+        return find_picture(reference, state.images, views_before, env)
 
     results[place] = await tools.call_stateless(
-        env.tool(name),
+        env.get_tool(name),
         parsed.call.arguments,
-        find_picture=picture,
+        find_picture=find_view,
         hidden=hidden,
         coordinates=env.coordinates,
-        timeout=env.tool_time_limit,
+        timeout=env.tool_timeout,
         max_pixels=env.max_pixels,
         multiple=env.pixel_multiple,
     )
 
 
-def named(reference: str, images: Sequence[Source], views: Sequence[View], env: "BaseMultiTurnEnv") -> View:
-    """The picture that a model calls `image_1` (the task's first image) or `view_3`; raises `ToolError` in words."""
+def find_picture(reference: str, images: Sequence[Source], views: Sequence[View], env: PlayableEnv) -> View:
+    """The picture that the model calls `image_1` (the task's first image) or `view_3`; raises `ToolError`."""
     kind, _, number = reference.strip().lower().rpartition("_")
-    there = {"image": range(1, len(images) + 1), "view": range(len(views))}.get(kind)
-    if there is None or not number.isascii() or not number.isdigit() or int(number[:9]) not in there:
+    allowed_numbers = {"image": range(1, len(images) + 1), "view": range(len(views))}.get(kind)
+    if allowed_numbers is None or not re.fullmatch("[0-9]+", number) or int(number[:9]) not in allowed_numbers:
         names = [f"image_{i + 1}" for i in range(len(images))] + [f"view_{i}" for i in range(len(views))]
-        allowed = ", ".join(names if len(names) <= 12 else [*names[:6], "…", *names[-5:]]) or "none: nothing was shown"
-        raise ToolError(f"there is no picture {reference[:40]!r}; allowed: {allowed}")
+        allowed = (
+            ", ".join(names if len(names) <= 12 else [*names[:6], "…", *names[-5:]]) or "none: no picture was shown"
+        )
+        raise ToolError(f"unknown picture {reference[:40]!r}; allowed: {allowed}")
     if kind == "view":
         return views[int(number)]
     try:
         return View.of(images[int(number) - 1], max_pixels=env.max_pixels, multiple=env.pixel_multiple)
-    except ImageError as error:  # it names the file, which may say more than the model is to know
+    except ImageError as error:  # its message names the file, which may say more than the model should know
         raise ToolError(f"{reference} cannot be opened") from error
 
 
-def _numbered(env: "BaseMultiTurnEnv", state: EpisodeState, result: ToolResult, view: View | None) -> ToolResult:
-    """The result with what its picture covers and, where views have numbers, its number."""
+def _add_view_number(env: PlayableEnv, state: EpisodeState, result: ToolResult, view: View | None) -> ToolResult:
+    """The result with the area its picture covers and, if views are numbered, its number."""
     if result.image is None:
         return result
-    number = len(state.views) if env.numbers_views(state.tools) else None
+    number = len(state.views) if env.is_numbering_views(state.tools) else None
     if view is not None:
-        told = tools.add_shown_box(result, view, env.coordinates, number)
-        if told is not result:
+        with_area = tools.add_shown_box(result, view, env.coordinates, number)
+        if with_area is not result:
             state.views.append(view)
-        return told
+        return with_area
     if number is None:
         return result
     state.views.append(View.of(Source.of(result.image.open()), max_pixels=env.max_pixels, multiple=env.pixel_multiple))
-    if result.formatted_results is not None:  # its text is all there is
+    if result.formatted_results is not None:  # the model reads this text instead of the facts
         return replace(result, formatted_results=f"{result.formatted_results}\nview: {number}")
     return replace(result, facts={**result.facts, "view": number})
 
 
-def clipped(result: ToolResult, limit: int) -> ToolResult:
-    """A result that says at most `limit` characters: it is kept, sent and stored, so it must not be megabytes."""
+def clip_result(result: ToolResult, limit: int) -> ToolResult:
+    """A result with at most `limit` characters of text: it is kept, sent and stored."""
     if result.error is not None and len(result.error) > limit:
         return replace(result, error=clean(result.error, limit))
     if result.success and len(result.text) > limit:

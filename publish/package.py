@@ -156,7 +156,7 @@ def _describe_environment(env: BaseMultiTurnEnv, settings: Mapping[str, Any]) ->
         "tasks": f"{len(env.tasks):,}" if isinstance(env.tasks, Sized) else "unknown number",
         "tools": ", ".join(env.tools) or "none",
         "max_turns": str(env.max_turns),
-        "answer": env.skeleton,
+        "answer": env.answer_format,
         "reward": " + ".join(parts),
         "settings": json.dumps(settings),
     }

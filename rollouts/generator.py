@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from viewbox.envs.prompts.templates import Prompts
-from viewbox.envs.rules import ReplyFormat
+from viewbox.envs.settings import ReplyFormat
 from viewbox.errors import ViewboxError
 from viewbox.images.ref import ImageRef
-from viewbox.records import EpisodeTokens, Message, RunConfig, Task, ToolCall
+from viewbox.records import EpisodeTokens, Message, Reply, RunConfig, Task
 
 
 class ReplyError(ViewboxError):
@@ -27,19 +27,19 @@ class TokenRecord:
     prompt_images: int = 0
     messages: int = 0  # how many of the conversation's messages are in the tokens
 
-    def observe(self, ids: Sequence[int]) -> None:
+    def add_observation(self, ids: Sequence[int]) -> None:
         """Adds what the environment said."""
         self.completion_ids += ids
         self.mask += [0] * len(ids)
         self.logprobs += [0.0] * len(ids)
 
-    def sampled(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
+    def add_sampled(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
         """Adds what the policy said."""
         self.completion_ids += ids
         self.mask += [1] * len(ids)
         self.logprobs += logprobs
 
-    def frozen(self) -> EpisodeTokens | None:
+    def to_episode_tokens(self) -> EpisodeTokens | None:
         """The record as it is stored; None where no token was ever made."""
         if not self.prompt_ids:
             return None
@@ -51,15 +51,6 @@ class TokenRecord:
             tuple(self.images),
             self.prompt_images,
         )
-
-
-@dataclass(frozen=True)
-class GeneratedReply:
-    """What a generator returns. `finish_reason` "budget": no token is left for another reply."""
-
-    text: str
-    finish_reason: str = "stop"  # stop | length | tool_calls | budget
-    tool_calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(eq=False)
@@ -77,12 +68,12 @@ class Conversation:
     info: dict[str, Any] = field(default_factory=dict)  # becomes `episode.info`; a generator may add to it
     reply_format: ReplyFormat = "native"  # how the prompt is to teach tool calls
     prompts: Prompts = field(default_factory=Prompts)  # the environment's, for what teaches them
-    history: Callable[[Sequence[Message]], list[Message]] = list  # what a model is shown of the messages
+    history: Callable[[Sequence[Message]], list[Message]] = list  # selects what the model gets of the messages
+    drops_images: bool = False  # `history` leaves images out, which token generators refuse
 
-    cut: bool = False  # that is not all of them
-
-    def shown(self) -> list[Message]:
-        """The messages as the model gets them; token generators need them whole and refuse other histories."""
+    @property
+    def visible_messages(self) -> list[Message]:
+        """The messages as the model gets them."""
         return self.history(self.messages)
 
 
@@ -104,7 +95,7 @@ class Generator(Protocol):
 
     run_config: RunConfig
 
-    async def reply(self, conversation: Conversation) -> GeneratedReply:
+    async def reply(self, conversation: Conversation) -> Reply:
         """The next assistant message; called once the environment's messages are in `conversation.messages`.
 
         `ReplyError` and `ImageError` end this episode as `error`; any other exception ends the run.

@@ -9,17 +9,19 @@ leaves no task behind.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
 from viewbox.envs import concurrency
-from viewbox.envs.base import BaseMultiTurnEnv, EpisodeState, Reply
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.loop import Policy, play_to_end
+from viewbox.envs.state import EpisodeState
 from viewbox.errors import ImageError
-from viewbox.records import EndReason, Episode, Message, Task
+from viewbox.records import EndReason, Episode, Reply, Task
 from viewbox.rewards.remote import is_blocking
 from viewbox.rollouts.generator import Conversation, Generator, ReplyError
-from viewbox.rollouts.policy import Policy, PolicyGenerator
+from viewbox.rollouts.scripted import PolicyGenerator
 
 T = TypeVar("T")
 log = logging.getLogger("viewbox.rollouts")
@@ -77,7 +79,10 @@ async def _work(
 ) -> None:
     try:
         for i, k, task in jobs:
-            await done.put(await _episode(env, task, generator, (i, k, i * group + k), timeout, seed))
+            number = i * group + k
+            own_seed = sample_seed(seed, number)
+            places = {"index": i, "sample": k, "number": number}
+            await done.put(await play_one(env, task, generator, seed=own_seed, timeout=timeout, **places))
         await done.put(None)
     except Exception as error:  # the generator's failure is everybody's: it ends the run
         await done.put(error)
@@ -92,40 +97,54 @@ def sample_seed(seed: int, number: int) -> int:
     return (seed * 1_000_003 + number) % (2**63)
 
 
-async def _episode(
+async def play_one(
     env: BaseMultiTurnEnv,
     task: Task,
     generator: Generator,
-    place: tuple[int, int, int],
-    timeout: float | None,
+    *,
     seed: int,
+    index: int = 0,
+    sample: int = 0,
+    number: int = 0,
+    timeout: float | None = None,
 ) -> Episode:
-    index, sample, number = place
-    own_seed = sample_seed(seed, number)
+    """Play one episode with a generator.
+
+    Args:
+        env: the environment; an exception in it ends the episode as `error`.
+        task: the task to play.
+        generator: gives the replies; an exception other than `ReplyError` or `ImageError` is raised.
+        seed: the episode's own seed.
+        index: the task's place in the run, for `episode.info`.
+        sample: the episode's place among the samples of the task, for `episode.info`.
+        number: the episode's place in the run (`Conversation.index`).
+        timeout: seconds after which the episode ends as `timeout`; None for no limit.
+    """
     info: dict[str, Any] = {"index": index, "sample": sample}
     deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
     conversation = Conversation(
         [],
         (),
-        own_seed,
+        seed,
         number,
         task,
         deadline=deadline,
         info=info,
         reply_format=env.reply_format,
         prompts=env.prompts,
-        history=env.shown,
-        cut=env.history != "full",
+        history=env.apply_history,
+        drops_images=env.history != "full",
     )
-    run_config = replace(generator.run_config, seed=own_seed, max_turns=env.max_turns)
+    run_config = replace(generator.run_config, seed=seed, max_turns=env.max_turns)
     generator.join(conversation)
     state = None
     clock = asyncio.timeout_at(deadline)
     try:
         async with clock:
-            state = await _opened(env, task, conversation)
+            state = await _open_episode(env, task, conversation)
             if state is not None:
-                await _play(env, state, conversation, generator)
+                player = _Player(env, state, conversation, generator)
+                await play_to_end(state, player.get_reply, player.step)
     except TimeoutError:
         if not clock.expired():  # the generator's own
             raise
@@ -138,59 +157,61 @@ async def _episode(
         return Episode(
             task=task, end_reason=end, truncated=True, environment=env.name, run_config=run_config, info=info
         )
-    episode = partial(state.episode, run_config, tokens=conversation.record.frozen(), info=info)
-    return await concurrency.run(episode) if is_blocking(env.reward) else episode()  # a judge waits for its network
+    build = partial(env.build_episode, state, run_config, tokens=conversation.record.to_episode_tokens(), info=info)
+    return await concurrency.run_in_thread(build) if is_blocking(env.reward) else build()  # a judge waits for replies
 
 
-async def _opened(env: BaseMultiTurnEnv, task: Task, conversation: Conversation) -> EpisodeState | None:
-    """A new play, its opening in the conversation; None where the task cannot be opened."""
+async def _open_episode(env: BaseMultiTurnEnv, task: Task, conversation: Conversation) -> EpisodeState | None:
+    """A new play, its first messages in the conversation; None if the task cannot be opened."""
     try:
-        state = await concurrency.run(env.reset, task, seed=conversation.seed)
-    except Exception as error:  # an image that cannot be opened, or an author's bug: this episode's alone
+        state = await concurrency.run_in_thread(env.reset, task, seed=conversation.seed)
+    except Exception as error:  # an image that cannot be opened, or an author's bug: it ends this episode only
         log.warning("environment %s could not start task %s: %s", env.name, task.id, error)
         conversation.info["error"] = f"{type(error).__name__}: {error}"
         return None
-    conversation.messages, conversation.tools = list(state.messages), state.tool_schemas
+    conversation.messages, conversation.tools = state.messages, state.tool_schemas
     return state
 
 
-async def _play(env: BaseMultiTurnEnv, state: EpisodeState, conversation: Conversation, generator: Generator) -> None:
-    info = conversation.info
-    while state.end_reason is None:
-        conversation.last_turn = state.last_turn
+@dataclass(frozen=True)
+class _Player:
+    """One episode between its generator and its environment; what fails for this episode alone ends it as `error`."""
+
+    env: BaseMultiTurnEnv
+    state: EpisodeState
+    conversation: Conversation
+    generator: Generator
+
+    async def get_reply(self) -> Reply | None:
+        self.conversation.last_turn = self.state.last_turn
         try:
-            said = await _heard(generator.reply(conversation))
-        except ImageError as error:  # one of its own images cannot be shown to the model
-            log.warning("task %s: %s", state.task.id, error)
-            info["error"] = f"ImageError: {error}"
-            state.end("error")
-            return
+            return await _await_uncancelled(self.generator.reply(self.conversation))
+        except ImageError as error:  # an image of this episode cannot be shown to the model
+            log.warning("task %s: %s", self.state.task.id, error)
+            self._fail(f"ImageError: {error}")
         except ReplyError as error:
-            log.info("task %s: %s", state.task.id, error)
-            info["error"] = str(error)
-            state.end("error")
-            return
-        if said.finish_reason == "budget":
-            state.end("max_tokens")
-            return
-        conversation.messages.append(Message("assistant", (said.text,), tool_calls=said.tool_calls))
-        state.messages.append(conversation.messages[-1])
+            log.info("task %s: %s", self.state.task.id, error)
+            self._fail(str(error))
+        return None
+
+    async def step(self, reply: Reply) -> None:
         try:
-            result = await _heard(env.step(state, Reply(said.text, said.tool_calls, said.finish_reason)))
-        except Exception as error:  # an author's bug: this episode's alone
-            log.exception("environment %s failed on task %s", env.name, state.task.id)
-            info["error"] = f"{type(error).__name__}: {error}"
-            state.end("error")
-            return
-        conversation.messages.extend(result.messages)
+            await _await_uncancelled(self.env.step(self.state, reply))
+        except Exception as error:  # an author's bug
+            log.exception("environment %s failed on task %s", self.env.name, self.state.task.id)
+            self._fail(f"{type(error).__name__}: {error}")
+
+    def _fail(self, problem: str) -> None:
+        self.conversation.info["error"] = problem
+        self.state.end("error")
 
 
-async def _heard(said: Awaitable[T]) -> T:
-    """What is awaited. A cancellation of something it waited for, which is not this task's own, is a `RuntimeError`."""
+async def _await_uncancelled(awaitable: Awaitable[T]) -> T:
+    """The result of an awaitable. If something it waits for is cancelled, but not this task, raises `RuntimeError`."""
     try:
-        return await said
+        return await awaitable
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        raise RuntimeError("what was waited for was cancelled") from error
+        raise RuntimeError("a task that was awaited was cancelled") from error

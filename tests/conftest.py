@@ -36,8 +36,8 @@ def tiny_folder(tmp_path_factory):
     from viewbox.rollouts.engine import tiny_model
 
     env = Digits()
-    said = [line for i in range(30) for line in viewer.demonstration(env, env.tasks[i], i, viewer.Habits())]
-    prompt = [env.opening(env.tasks[0]), *(json.dumps(thaw(schema)) for schema in env.tool_schemas)]
+    said = [line for i in range(30) for line in viewer.write_demonstration(env, env.tasks[i], i, viewer.Habits())]
+    prompt = [env.build_system_prompt(env.tasks[0]), *(json.dumps(thaw(schema)) for schema in env.tool_schemas)]
     tok = tiny_model.build_tokenizer([*prompt * 20, *said], 480)
     folder = tmp_path_factory.mktemp("tiny_viewer")
     tiny_model.build_model(tok, hidden=48, layers=2, vision_hidden=32, vision_layers=2).save_pretrained(folder)

@@ -13,7 +13,7 @@ from viewbox.rollouts.generator import Conversation, Generator
 from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scoring.metrics import compute_episode_metrics
 from viewbox.rollouts.scoring.summary import summarize
-from viewbox.rollouts.scripted import Forced, Script
+from viewbox.rollouts.scripted import Script, ScriptedGenerator
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def evaluate(
     """
     generator: Generator = HFGenerator(model, tokens, **generation)
     if oracle:
-        generator = Forced(tokens, build_script(env, "oracle"), generator)
+        generator = ScriptedGenerator(tokens, build_script(env, "oracle"), generator)
     selected = env.tasks[:tasks]  # type: ignore[index]
     episodes = collect_episodes(env, selected, generator, slots=generation.get("slots", 64), seed=seed)
     return compute_figures(episodes, env), episodes

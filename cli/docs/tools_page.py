@@ -27,8 +27,8 @@ are of the *current view*, x right, y down, in the environment's `coordinates`: 
 1000) or pixels. Whatever is shown is at most the view budget (`max_pixels`) large and drawn from the original pixels
 at their native depth. Every result says which box of the open image is shown (`shows`).
 
-An environment limits calls by `max_calls: {zoom: 3}` and `total_calls: 8`; `tools_of(task)` switches tools off for a
-task. `viewbox tools try IMAGE zoom factor=2 crop box=0.1,0.1,0.5,0.5` tries them from the shell, and
+An environment limits calls by `max_calls: {zoom: 3}` and `max_total_calls: 8`; `tools_of(task)` switches tools off for
+a task. `viewbox tools try IMAGE zoom factor=2 crop box=0.1,0.1,0.5,0.5` tries them from the shell, and
 `viewbox.envs.tools.apply_tool("zoom", image, factor=2)` from Python."""
 
 PACKAGE = "viewbox.envs.tools.builtin."

@@ -12,8 +12,8 @@ them.
 import asyncio
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from importlib.metadata import version
 from itertools import islice
 from typing import Any, ClassVar, Literal
@@ -24,11 +24,12 @@ from viewbox import __version__
 from viewbox.envs import make
 from viewbox.envs.adapters.verifiers_harness import Offered, ViewboxHarness, message_to_wire, vf
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.messages import ToolImages, to_wire, tool_calls_of, tools_text
-from viewbox.envs.state import EpisodeState, Reply
+from viewbox.envs.loop import play_to_end
+from viewbox.envs.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
+from viewbox.envs.state import EpisodeState
 from viewbox.errors import ConfigError
 from viewbox.frozen import thaw
-from viewbox.records import EndReason, Episode, Message, RunConfig, Scores, Task
+from viewbox.records import EndReason, Episode, Message, Reply, RunConfig, Scores, Task
 
 __all__ = ["ViewboxEnv", "ViewboxHarness", "ViewboxTask", "ViewboxTaskset"]
 
@@ -51,7 +52,7 @@ class ViewboxData(vf.TaskData):
     number: int
 
     def env(self) -> BaseMultiTurnEnv:
-        return _made(self.environment, json.dumps(self.settings, sort_keys=True))
+        return _make_cached(self.environment, json.dumps(self.settings, sort_keys=True))
 
     def task(self) -> Task:
         tasks = self.env().tasks
@@ -61,7 +62,7 @@ class ViewboxData(vf.TaskData):
 
 
 @lru_cache(maxsize=16)
-def _made(name: str, settings: str) -> BaseMultiTurnEnv:
+def _make_cached(name: str, settings: str) -> BaseMultiTurnEnv:
     return make(name, **json.loads(settings))
 
 
@@ -99,16 +100,18 @@ class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
             raise ConfigError("settings.history: verifiers keeps messages as they are; allowed: full", key="history")
         for number, task in enumerate(env.tasks):
             which: dict[str, Any] = {"environment": self.environment, "settings": settings, "number": number}
-            yield ViewboxTask(ViewboxData(id=task.id, system_prompt=_system(env, task), **which), self.config.task)
+            yield ViewboxTask(
+                ViewboxData(id=task.id, system_prompt=_build_system_prompt(env, task), **which), self.config.task
+            )
 
 
-def _system(env: BaseMultiTurnEnv, task: Task) -> str:
+def _build_system_prompt(env: BaseMultiTurnEnv, task: Task) -> str:
     """The system prompt; formats that no API speaks are taught in it."""
-    taught = env.schemas(env.offered(task)) if in_text(env) else ()
-    return env.opening(task) + tools_text(taught, env.reply_format, env.prompts)
+    taught = env.get_tool_schemas(env.get_offered_tools(task)) if teaches_in_text(env) else ()
+    return env.build_system_prompt(task) + render_tools(taught, env.reply_format, env.prompts)
 
 
-def in_text(env: BaseMultiTurnEnv) -> bool:
+def teaches_in_text(env: BaseMultiTurnEnv) -> bool:
     """Whether tools are taught in the prompt alone."""
     return env.reply_format != "native"
 
@@ -130,44 +133,58 @@ class ViewboxEnv(vf.SingleAgentEnv, vf.Env[ViewboxEnvConfig]):  # vf-replay refu
 async def _play(data: ViewboxData, interaction: vf.Interaction, tool_images: ToolImages) -> None:
     """Plays to a named end. The episode is in the trace before the interaction closes, which is when rewards run."""
     trace = interaction.trace
-    config = _run_config(trace)
+    config = _build_run_config(trace)
+    env = data.env()
     state, problem = None, None
     try:
-        state = await asyncio.to_thread(_opened, data, config.seed)
-        messages = tuple(state.messages[1:])  # the harness says the system prompt
-        # Tokens that are trained on only ever grow: there the tools stay in the prompt, and a last call is refused.
-        tokens = isinstance(trace.agent.config.client, vf.TrainClientConfig)
-        while state.end_reason is None:
-            hidden = in_text(state.env) or (state.last_turn and not tokens)
-            trace.state.tools = [] if hidden else thaw(state.tool_schemas)
-            wire = await asyncio.to_thread(to_wire, messages, tool_images=tool_images, text_calls=True)
-            segment = await interaction.turn([one for one in wire if one["role"] != "assistant"])
-            if segment.terminated:
-                state.end("error" if trace.errors else ENDS.get(trace.stop_condition, "cancelled"))
-                break
-            reply = _reply(segment.messages[-1], trace.calls[-1].finish_reason)
-            said = Message("assistant", (reply.text,), tool_calls=reply.tool_calls)
-            state.messages.append(said)
-            messages = (said, *(await state.env.step(state, reply)).messages)  # it says which calls were native
+        state = await asyncio.to_thread(_open_episode, data, config.seed)
+        player = _Player(env, state, interaction, tool_images)
+        await play_to_end(state, player.get_reply, partial(env.step, state))
     except Exception as error:  # an image that cannot be opened, or an author's bug: verifiers records it
         problem = f"{type(error).__name__}: {error}"
         raise
     finally:
-        trace.info[INFO] = _record(data, state, config, problem)
-    trace.stop(state.end_reason)  # else it reads `user_closed`, and is not truncated
+        trace.info[INFO] = _build_record(data, state, config, problem)
+    trace.stop(state.end_reason)  # otherwise verifiers records `user_closed`, which is not truncated
 
 
-def _opened(data: ViewboxData, seed: int) -> EpisodeState:
+@dataclass
+class _Player:
+    """Asks for replies through verifiers' interaction, in which a turn sends the new messages only."""
+
+    env: BaseMultiTurnEnv
+    state: EpisodeState
+    interaction: vf.Interaction
+    tool_images: ToolImages
+    num_sent: int = 1  # messages that were sent; the harness sends the system prompt itself
+
+    async def get_reply(self) -> Reply | None:
+        trace, state = self.interaction.trace, self.state
+        # Training tokens only ever grow: tools then stay in the prompt on the last turn, and a call is refused.
+        training = isinstance(trace.agent.config.client, vf.TrainClientConfig)
+        hidden = teaches_in_text(self.env) or (state.last_turn and not training)
+        trace.state.tools = [] if hidden else thaw(state.tool_schemas)
+        new = state.messages[self.num_sent :]  # begins with the last reply, which tells native calls from others
+        self.num_sent = len(state.messages)
+        wire = await asyncio.to_thread(to_openai_messages, new, tool_images=self.tool_images, text_calls=True)
+        segment = await self.interaction.turn([message for message in wire if message["role"] != "assistant"])
+        if segment.terminated:
+            state.end("error" if trace.errors else ENDS.get(trace.stop_condition, "cancelled"))
+            return None
+        return _to_reply(segment.messages[-1], trace.calls[-1].finish_reason)
+
+
+def _open_episode(data: ViewboxData, seed: int) -> EpisodeState:
     state = data.env().reset(data.task(), seed=seed)
     state.messages[0] = Message("system", (data.system_prompt or "",))  # a run may have replaced it
     return state
 
 
-def _reply(said: vf.AssistantMessage, finish_reason: Literal["stop", "length", "tool_calls"] | None) -> Reply:
-    return Reply(said.content or "", tool_calls_of(message_to_wire(said)), finish_reason or "stop")
+def _to_reply(message: vf.AssistantMessage, finish_reason: Literal["stop", "length", "tool_calls"] | None) -> Reply:
+    return Reply(message.content or "", read_tool_calls(message_to_wire(message)), finish_reason or "stop")
 
 
-def _run_config(trace: vf.Trace) -> RunConfig:
+def _build_run_config(trace: vf.Trace) -> RunConfig:
     sampling = trace.agent.config.sampling
     return RunConfig(
         model_name=trace.agent.config.model or "",
@@ -178,7 +195,9 @@ def _run_config(trace: vf.Trace) -> RunConfig:
     )
 
 
-def _record(data: ViewboxData, state: EpisodeState | None, config: RunConfig, problem: str | None) -> dict[str, Any]:
+def _build_record(
+    data: ViewboxData, state: EpisodeState | None, config: RunConfig, problem: str | None
+) -> dict[str, Any]:
     """The episode as JSON; one that broke ended as `error`, one that was stopped from outside as `cancelled`."""
     info = {} if problem is None else {"error": problem}
     if state is None:
@@ -187,4 +206,4 @@ def _record(data: ViewboxData, state: EpisodeState | None, config: RunConfig, pr
         return Episode(task, end_reason=end, truncated=True, environment=data.environment, info=info).to_dict()
     if problem is not None:
         state.end("error")
-    return state.episode(replace(config, max_turns=state.env.max_turns), info=info).to_dict()
+    return data.env().build_episode(state, replace(config, max_turns=state.max_turns), info=info).to_dict()

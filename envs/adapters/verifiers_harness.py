@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
-from viewbox.envs.messages import to_wire, tool_calls_of
+from viewbox.envs.messages import read_tool_calls, to_openai_messages
 from viewbox.errors import ConfigError
 from viewbox.records import Message
 
@@ -73,7 +73,7 @@ class ViewboxSession(HarnessSession):
         said, problem = await self._ask(self.harness.config)
         if said is None:
             return vf.ProgramResult(exit_code=1, stdout="", stderr=problem)
-        self.messages.append(sent_back(said))
+        self.messages.append(repeat_message(said))
         return OK
 
     async def _ask(self, config: Any) -> tuple[Mapping[str, Any] | None, str]:
@@ -98,14 +98,14 @@ class ViewboxSession(HarnessSession):
         await self.http.close()
 
 
-def sent_back(said: Mapping[str, Any]) -> dict[str, Any]:
-    """A model's message as the next request repeats it: as `to_wire` writes it, with the reasoning it came with.
+def repeat_message(said: Mapping[str, Any]) -> dict[str, Any]:
+    """A model's message as the next request repeats it, with the reasoning it came with.
 
-    >>> sent_back({"role": "assistant", "content": None, "refusal": None, "reasoning": "Hm."})
+    >>> repeat_message({"role": "assistant", "content": None, "refusal": None, "reasoning": "Hm."})
     {'role': 'assistant', 'content': '', 'reasoning': 'Hm.'}
     """
-    message = Message("assistant", (said.get("content") or "",), tool_calls=tool_calls_of(said))
-    return to_wire([message])[0] | {name: said[name] for name in REASONING_FIELDS if said.get(name)}
+    message = Message("assistant", (said.get("content") or "",), tool_calls=read_tool_calls(said))
+    return to_openai_messages([message])[0] | {name: said[name] for name in REASONING_FIELDS if said.get(name)}
 
 
 class ViewboxHarness(vf.Harness[ViewboxHarnessConfig]):

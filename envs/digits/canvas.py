@@ -6,29 +6,30 @@ images of 8x8 pixels with values 0-16, as scikit-learn ships them.
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Literal, get_args
 
 import cv2
 import numpy as np
 
 from viewbox.errors import ConfigError
 
-LABELS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+Label = Literal["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+LABELS: tuple[Label, ...] = get_args(Label)
 Split = Literal["train", "test"]
 TEST_SHARE = 0.25
-BACKGROUND, INK = 70.0, 150.0  # gray levels: the mean of the canvas, and what full ink adds to it
+BACKGROUND, INK = 70.0, 150.0  # gray levels: the mean of the canvas, and what full ink adds
 
 
 @cache
-def digits(split: Split) -> tuple[np.ndarray, np.ndarray]:
+def load_digit_images(split: Split) -> tuple[np.ndarray, np.ndarray]:
     """The images of one split, (n, 8, 8) float32 in [0, 1], and their labels, (n,). No image is in both splits."""
     from sklearn.datasets import load_digits
 
     data = load_digits()
     order = np.random.default_rng(0).permutation(len(data.target))
     test = int(len(order) * TEST_SHARE)
-    chosen = order[:test] if split == "test" else order[test:]
-    return (data.images[chosen] / 16).astype(np.float32), data.target[chosen]
+    selected = order[:test] if split == "test" else order[test:]
+    return (data.images[selected] / 16).astype(np.float32), data.target[selected]
 
 
 @dataclass(frozen=True)
@@ -39,20 +40,20 @@ class Difficulty:
     digit: int
     noise: float
     distractors: int
-    margin: float  # the digit's center keeps this share of the canvas from every edge
-    places: int = 0  # 0: anywhere; n: on a lattice of n x n places between the margins
+    margin: float  # smallest distance of the digit's center from an edge, as a share of the canvas
+    places: int = 0  # 0: anywhere; n: on a lattice of n x n positions between the margins
 
 
-def place(seed: int, split: Split, difficulty: Difficulty) -> tuple[int, str, tuple[int, int, int]]:
-    """What a seed stands for: the image's number in its split, its label, and (left, top, side) in pixels."""
+def place_digit(seed: int, split: Split, difficulty: Difficulty) -> tuple[int, str, tuple[int, int, int]]:
+    """The task of a seed: the image's number in its split, its label, and (left, top, side) in pixels."""
     rng = np.random.default_rng([seed, split == "test"])
-    _, targets = digits(split)
+    _, targets = load_digit_images(split)
     number = int(rng.integers(len(targets)))
     low = max(0, int(np.ceil(difficulty.margin * difficulty.canvas - difficulty.digit / 2)))
     high = difficulty.canvas - difficulty.digit - low
     if low > high:
         raise ConfigError(
-            f"digits: a digit of {difficulty.digit} pixels with margin {difficulty.margin:g} has no place on a canvas "
+            f"digits: a digit of {difficulty.digit} pixels with margin {difficulty.margin:g} does not fit on a canvas "
             f"of {difficulty.canvas}"
         )
     if difficulty.places:
@@ -63,22 +64,24 @@ def place(seed: int, split: Split, difficulty: Difficulty) -> tuple[int, str, tu
     return number, LABELS[targets[number]], (left, top, difficulty.digit)
 
 
-def canvas(seed: int, split: Split, difficulty: Difficulty) -> np.ndarray:
-    """The picture of a seed, uint8 of shape (canvas, canvas)."""
-    number, _, (left, top, side) = place(seed, split, difficulty)
+def draw_canvas(seed: int, split: Split, difficulty: Difficulty) -> np.ndarray:
+    """The canvas of a seed, uint8 of shape (canvas, canvas)."""
+    number, _, (left, top, side) = place_digit(seed, split, difficulty)
     rng = np.random.default_rng([seed, split == "test", 1])
     size = difficulty.canvas
     field = rng.normal(BACKGROUND, difficulty.noise, (size, size)).astype(np.float32)
     box = (left, top, left + side, top + side)
     for _ in range(difficulty.distractors):
-        field += _distractor(rng, size, side, box)
-    ink = cv2.resize(digits(split)[0][number], (side, side), interpolation=cv2.INTER_CUBIC).clip(0, 1)
+        field += _draw_distractor(rng, size, side, box)
+    ink = cv2.resize(load_digit_images(split)[0][number], (side, side), interpolation=cv2.INTER_CUBIC).clip(0, 1)
     field[top : top + side, left : left + side] += ink * INK
     return field.clip(0, 255).astype(np.uint8)
 
 
-def _distractor(rng: np.random.Generator, size: int, side: int, keep_clear: tuple[int, int, int, int]) -> np.ndarray:
-    """A faint scratch, or a dot smaller than a digit, that leaves the digit's own place alone."""
+def _draw_distractor(
+    rng: np.random.Generator, size: int, side: int, keep_clear: tuple[int, int, int, int]
+) -> np.ndarray:
+    """A faint scratch, or a dot smaller than a digit, that does not touch the digit."""
     layer = np.zeros((size, size), np.float32)
     x, y = (int(v) for v in rng.integers(0, size, size=2))
     if rng.random() < 0.5:

@@ -15,16 +15,17 @@ DEEPEST = 8  # objects and lists inside each other; what is deeper is left empty
 COMPOUND = ("allOf", "anyOf", "oneOf")
 
 
-def skeleton(schema: Mapping[str, Any] | None, boxes: Sequence[str] = (), *, turns: bool = True) -> str:
+def describe_answer_format(schema: Mapping[str, Any] | None, boxes: Sequence[str] = (), *, turns: bool = True) -> str:
     """An answer's shape, from its JSON Schema: examples where the schema has them, placeholders elsewhere.
 
     `boxes` are the top-level fields that hold a box. `turns`: there may be another turn, so `continue` is a key too.
 
-    >>> skeleton({"properties": {"label": {"enum": ["cat", "dog"]}, "where": {"type": "array"}}}, ["where"])
+    >>> fields = {"label": {"enum": ["cat", "dog"]}, "where": {"type": "array"}}
+    >>> describe_answer_format({"properties": fields}, ["where"])
     '{"label": "cat|dog", "where": [x1, y1, x2, y2], "continue": false}'
     >>> name = {"type": "string", "description": "what is seen"}
     >>> finding = {"properties": {"name": name, "size": {"type": "number", "minimum": 0}}, "required": ["name"]}
-    >>> print(skeleton({"properties": {"findings": {"type": "array", "items": finding}}}, turns=False))
+    >>> print(describe_answer_format({"properties": {"findings": {"type": "array", "items": finding}}}, turns=False))
     {"findings": [{"name": "…", "size": 0.0}]}
     findings[].name: what is seen
     findings[].size: may be left out; at least 0

@@ -13,20 +13,17 @@ from typing import Any, Final
 from jinja2 import StrictUndefined, Template, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from viewbox.envs.prompts.answer_format import skeleton
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.frozen import FrozenDict
 
-__all__ = ["VALUES", "Prompts", "skeleton"]
-
 # What each template is given, with an example of it; a template of an author's is tried on the examples.
 VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
-    opening={
+    system={
         "system": "You read an image with a viewer's tools.",
         "unit": "fractions of the image",  # None: no tool and no answer takes coordinates
-        "skeleton": '{"label": "…", "continue": false}',  # None: plain text answers
+        "answer_format": '{"label": "…", "continue": false}',  # None: plain text answers
         "view_field": "view",  # or None
-        "total_calls": 6,  # or None: no limit
+        "max_total_calls": 6,  # or None: no limit
         "max_turns": 10,
         "boundary": True,  # text of tools stands between marks
         "named_images": True,  # tools take pictures by name
@@ -39,8 +36,8 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
         "view": 0,  # the number of the first picture, or None: pictures have no numbers
         "switchable": True,  # open_image is offered
     },
-    malformed={"reason": "the reply is empty", "skeleton": '{"label": "…", "continue": false}', "tools": True},
-    finalize={"skeleton": '{"label": "…", "continue": false}'},
+    malformed={"reason": "the reply is empty", "answer_format": '{"label": "…", "continue": false}', "tools": True},
+    finalize={"answer_format": '{"label": "…", "continue": false}'},
     notes={"turn": 2, "max_turns": 10},
     last_turn={
         "keys": ["label", "continue"],  # empty: plain text answers
@@ -53,6 +50,8 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
     tools_fenced={"tools": ['{"type": "function", "function": {"name": "zoom"}}']},
     tools_json={"tools": ['{"type": "function", "function": {"name": "zoom"}}']},
 )
+# Old names of templates and of their values.
+RENAMED: Final = {"opening": "system", "skeleton": "answer_format", "total_calls": "max_total_calls"}
 _JINJA = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
 
 
@@ -88,16 +87,19 @@ def _defaults() -> Mapping[str, Template]:
 def _checked(name: str, source: str) -> Template:
     """An author's template, compiled and tried."""
     key = f"templates.{name}"
+    if name in RENAMED:
+        raise ConfigError(f"unknown template {name!r}; it is now {RENAMED[name]!r}", key=key)
     if name not in VALUES:
         raise ConfigError(describe_unknown("template", name, VALUES), key=key)
     try:
         parsed = _JINJA.parse(source)
         missing = meta.find_undeclared_variables(parsed) - VALUES[name].keys() - _JINJA.globals.keys()
         if missing:
-            found = next(one for one in parsed.find_all(nodes.Name) if one.name in missing)
-            raise ConfigError(
-                f"{key}: line {found.lineno}: {describe_unknown('value', found.name, VALUES[name])}", key=key
-            )
+            node = next(node for node in parsed.find_all(nodes.Name) if node.name in missing)
+            problem = describe_unknown("value", node.name, VALUES[name])
+            if RENAMED.get(node.name) in VALUES[name]:
+                problem = f"unknown value {node.name!r}; it is now {RENAMED[node.name]!r}"
+            raise ConfigError(f"{key}: line {node.lineno}: {problem}", key=key)
         template = _JINJA.from_string(source)
         template.render(VALUES[name])
     except TemplateSyntaxError as error:

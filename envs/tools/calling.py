@@ -110,11 +110,11 @@ async def call_stateless(
     try:
         if tool.is_async:
             return await call.run_on_loop(timeout)
-        return await concurrency.run(call.run_in_thread, limit=timeout)
-    except concurrency.TookTooLong:
+        return await concurrency.run_in_thread(call.run_in_thread, timeout=timeout)
+    except concurrency.CallTimeout:
         log.warning("tool %s took longer than %s s", tool.name, timeout)
         return build_timeout_result(tool.name, timeout)
-    except concurrency.Foreign as error:
+    except concurrency.ForeignError as error:
         return build_failure(tool.name, error.__cause__ or error)
     except Exception as error:
         return build_failure(tool.name, error)
@@ -137,12 +137,12 @@ class _StatelessCall:
     async def run_on_loop(self, timeout: float | None) -> ToolResult:
         """Runs a coroutine function. Pictures are opened and drawn in a thread: that may take a while."""
         if self.tool.takes_pictures:
-            checked = await concurrency.run(self.check_arguments, limit=timeout)
+            checked = await concurrency.run_in_thread(self.check_arguments, timeout=timeout)
         else:
             checked = self.check_arguments()
         returned = await _await_within(timeout, self.tool, checked)
         if isinstance(returned, ToolOutput) and returned.image is not None:
-            return await concurrency.run(self.build_result, checked, returned, limit=timeout)
+            return await concurrency.run_in_thread(self.build_result, checked, returned, timeout=timeout)
         return self.build_result(checked, returned)
 
     def check_arguments(self) -> dict[str, Any]:
@@ -172,7 +172,7 @@ async def _await_within(timeout: float | None, tool: Tool, checked: Mapping[str,
     try:
         await asyncio.wait({task}, timeout=timeout)
         if not task.done():
-            raise concurrency.TookTooLong
+            raise concurrency.CallTimeout
     finally:
         if not task.done():
             task.cancel()
@@ -196,7 +196,7 @@ async def _capture_outcome(tool: Tool, checked: Mapping[str, Any]) -> tuple[Any,
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
-        return None, concurrency.foreign(error)
+        return None, concurrency.to_foreign(error)
 
 
 # ---------------------------------------------------------------------- both

@@ -18,10 +18,10 @@ import httpx
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential_jitter
 
 from viewbox.configs.schema import SamplingParams
-from viewbox.envs.messages import ToolImages, to_wire, tool_calls_of, tools_text
+from viewbox.envs.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
 from viewbox.errors import ViewboxError
 from viewbox.frozen import thaw
-from viewbox.records import RunConfig, ToolCall
+from viewbox.records import Reply, RunConfig, ToolCall
 from viewbox.rollouts.endpoint.http import (
     build_completions_url,
     check_api_key,
@@ -30,7 +30,7 @@ from viewbox.rollouts.endpoint.http import (
     parse_finite,
     parse_retry_after,
 )
-from viewbox.rollouts.generator import Conversation, GeneratedReply, Load, ReplyError
+from viewbox.rollouts.generator import Conversation, Load, ReplyError
 
 MAX_BODY = 16 * 2**20  # bytes of the body of a reply
 MAX_MESSAGE = 300  # characters kept of a server's message
@@ -135,7 +135,7 @@ class OpenAIGenerator:
     def now(self) -> Load:
         return Load(self._in_flight, tokens=self._tokens)
 
-    async def reply(self, conversation: Conversation) -> GeneratedReply:
+    async def reply(self, conversation: Conversation) -> Reply:
         request = await asyncio.to_thread(self.build_request, conversation)
 
         def get_pause(state: RetryCallState) -> float:
@@ -163,19 +163,19 @@ class OpenAIGenerator:
         self._has_replied = True
         count = _add_usage(conversation.info, usage)
         self._tokens = self._tokens if count is None else (self._tokens or 0) + count
-        calls = _assign_call_ids(tool_calls_of(message), conversation)
-        return GeneratedReply(_extract_text(message.get("content")), finish_reason, calls)
+        calls = _assign_call_ids(read_tool_calls(message), conversation)
+        return Reply(_extract_text(message.get("content")), calls, finish_reason)
 
     def build_request(self, conversation: Conversation) -> dict[str, Any]:
         """The request for the next reply of a conversation. Raises `ImageError`."""
-        messages = to_wire(conversation.shown(), tool_images=self.tool_images, text_calls=True)
+        messages = to_openai_messages(conversation.visible_messages, tool_images=self.tool_images, text_calls=True)
         turn = len(conversation.messages)
         body: dict[str, Any] = {"model": self.model, "messages": messages, "max_tokens": self.max_tokens}
         body["seed"] = (conversation.seed * 31 + turn) % 2**31
         sampling = self.sampling.model_dump(mode="json", exclude_unset=True)
         body |= {name: value for name, value in sampling.items() if value != []}
         if conversation.reply_format != "native":
-            messages[0]["content"] += tools_text(conversation.tools, conversation.reply_format, conversation.prompts)
+            messages[0]["content"] += render_tools(conversation.tools, conversation.reply_format, conversation.prompts)
         elif conversation.tools and not conversation.last_turn:
             body["tools"] = [thaw(tool) for tool in conversation.tools]
         return {key: value for key, value in (body | self.extra).items() if value is not None}
@@ -227,7 +227,7 @@ class OpenAIGenerator:
         if not isinstance(content, str | list | None) or (isinstance(calls, list) and len(calls) > MAX_CALLS):
             raise _RetryableError(f"the reply has no usable message: {excerpt}")
         reason = choice.get("finish_reason")  # type: ignore[union-attr]
-        finish_reason = "length" if reason in LENGTH_REASONS else "tool_calls" if tool_calls_of(message) else "stop"
+        finish_reason = "length" if reason in LENGTH_REASONS else "tool_calls" if read_tool_calls(message) else "stop"
         return message, finish_reason, data.get("usage")
 
     def _to_error(self, response: httpx.Response, received: bytes) -> Exception:

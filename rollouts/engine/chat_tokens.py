@@ -15,9 +15,9 @@ from cachetools import LRUCache
 from transformers import GenerationConfig, PretrainedConfig
 
 from viewbox.envs import model_profiles
-from viewbox.envs.messages import tools_text
+from viewbox.envs.messages import render_tools
 from viewbox.envs.prompts.templates import Prompts
-from viewbox.envs.rules import ReplyFormat
+from viewbox.envs.settings import ReplyFormat
 from viewbox.errors import ConfigError, ModelError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Message
@@ -123,7 +123,7 @@ class ChatTokens:
         rendered = [self._to_template_message(message) for message in messages]
         by_template = self.template.shows_tools and reply_format in ("hermes", "native")
         if not by_template:
-            rendered[0]["content"] += tools_text(tools, reply_format, prompts)
+            rendered[0]["content"] += render_tools(tools, reply_format, prompts)
         images = [image for message in messages for image in message.images]
         merged = self.template.merge_user_messages(rendered)
         ids = self._encode(self.template.render(merged, tools if by_template else None, prompt=True), images)
@@ -154,7 +154,7 @@ class ChatTokens:
         record = conversation.record
         new = conversation.messages[record.messages :]
         if not record.prompt_ids:
-            if conversation.cut:
+            if conversation.drops_images:
                 raise ConfigError(
                     "env.history: a local model's tokens are never removed; allowed here: full", key="env.history"
                 )
@@ -167,7 +167,7 @@ class ChatTokens:
             ids, images = self.encode_observation(observed, ended=record.completion_ids[-1] == self.end_id)
             if len(record.completion_ids) + len(ids) >= max_completion_tokens:
                 return False
-            record.observe(ids)
+            record.add_observation(ids)
             record.images = record.images + images
         record.messages = len(conversation.messages)
         return True

@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from viewbox.configs.schema import SamplingParams
 from viewbox.envs import concurrency
 from viewbox.errors import ImageError, ModelError
-from viewbox.records import RunConfig
+from viewbox.records import Reply, RunConfig
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.kv_cache import KVCache, compute_bytes_per_token, to_device
 from viewbox.rollouts.engine.model_runner import ModelRunner, use_eval_mode
@@ -30,7 +30,7 @@ from viewbox.rollouts.engine.sampler import Sampler, draw_uniform
 from viewbox.rollouts.engine.scheduler import Scheduler
 from viewbox.rollouts.engine.sequence import Sequence, Stats
 from viewbox.rollouts.engine.vision_cache import VisionCache
-from viewbox.rollouts.generator import Conversation, GeneratedReply, Load
+from viewbox.rollouts.generator import Conversation, Load
 
 DEFAULT_SAMPLING = SamplingParams()
 
@@ -100,13 +100,13 @@ class HFGenerator:
     def leave(self, conversation: Conversation) -> None:
         self.scheduler.leave(conversation)
 
-    async def reply(self, conversation: Conversation) -> GeneratedReply:
+    async def reply(self, conversation: Conversation) -> Reply:
         for message in conversation.messages[conversation.record.messages :]:
             for image in message.images:
                 if image not in self.tokens.pixel_cache:  # preprocess it while other sequences decode
-                    await concurrency.run(self.tokens.get_pixels, image)
+                    await concurrency.run_in_thread(self.tokens.get_pixels, image)
         if not self.tokens.observe(conversation, self.max_completion_tokens):
-            return GeneratedReply("", "budget")
+            return Reply("", finish_reason="budget")
         sequence = self.sequences.get(conversation)
         if sequence is None:
             raise self._failure or ModelError("the engine was closed")
@@ -305,5 +305,12 @@ class HFGenerator:
     def _finish_reply(self, sequence: Sequence, reason: str) -> None:
         future = self.scheduler.finish_reply(sequence)
         if future is not None:  # the reply is still wanted
-            sequence.conversation.record.sampled(sequence.output_ids, sequence.logprobs)
-            future.set_result(GeneratedReply(self.tokens.decode(sequence.output_ids), reason))
+            sequence.conversation.record.add_sampled(sequence.output_ids, sequence.logprobs)
+            future.set_result(
+                Reply(
+                    self.tokens.decode(sequence.output_ids),
+                    finish_reason=reason,
+                    output_ids=tuple(sequence.output_ids),
+                    logprobs=tuple(sequence.logprobs),
+                )
+            )

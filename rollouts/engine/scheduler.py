@@ -11,8 +11,9 @@ import heapq
 import time
 from collections.abc import Collection
 
+from viewbox.records import Reply
 from viewbox.rollouts.engine.sequence import Sequence
-from viewbox.rollouts.generator import Conversation, GeneratedReply
+from viewbox.rollouts.generator import Conversation
 
 STEP_GRID = 4  # a sequence returns at a multiple of this many decode steps …
 MIN_STEPS_AWAY = 4  # … and at least this many after its reply
@@ -54,7 +55,7 @@ class Scheduler:
         self._leaving.append(sequence)
         self._changed.set()
 
-    def request_reply(self, sequence: Sequence) -> "asyncio.Future[GeneratedReply]":
+    def request_reply(self, sequence: Sequence) -> "asyncio.Future[Reply]":
         """Marks the sequence as waiting; returns the future of its reply."""
         if sequence.late:  # the engine does not wait for it: it gets a new due step
             sequence.due, sequence.late = self.compute_due_step(self.step), False
@@ -62,7 +63,7 @@ class Scheduler:
         self._changed.set()
         return sequence.future
 
-    def finish_reply(self, sequence: Sequence) -> "asyncio.Future[GeneratedReply] | None":
+    def finish_reply(self, sequence: Sequence) -> "asyncio.Future[Reply] | None":
         """Ends the current reply and sends the sequence away; returns the pending future, if any."""
         sequence.due = self.compute_due_step(self.step)
         future, sequence.future = sequence.future, None

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from viewbox.records import Reply
 from viewbox.rollouts.engine.architectures import Pixels
-from viewbox.rollouts.generator import Conversation, GeneratedReply
+from viewbox.rollouts.generator import Conversation
 
 
 @dataclass(eq=False)
@@ -23,7 +24,7 @@ class Sequence:
     slot: int | None = None
     length: int = 0  # tokens in the cache
     position: int = 0  # rotary position of the next token
-    future: "asyncio.Future[GeneratedReply] | None" = None  # set while a reply is requested
+    future: "asyncio.Future[Reply] | None" = None  # set while a reply is requested
     output_ids: list[int] = field(default_factory=list)  # of the current reply
     logprobs: list[float] = field(default_factory=list)  # one for each of `output_ids`
     uniform: Any = None  # random numbers of this reply, (tokens the reply may have,)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from viewbox.envs.sanitize import clean, wrapped
+from viewbox.envs.sanitize import clean, wrap_in_boundary
 from viewbox.frozen import thaw
 from viewbox.records import Message
 from viewbox.rewards.base import get_field, to_finite_float
@@ -82,7 +82,7 @@ def messages(rubric: str, texts: Mapping[str, str], limit: int) -> tuple[Message
     """
     shown = {name: clean(text, limit) for name, text in texts.items()}
     code = hashlib.sha256(json.dumps([rubric, *shown.items()]).encode()).hexdigest()[:12]
-    blocks = [f"{name}:\n{wrapped(text, code)}" for name, text in shown.items()]
+    blocks = [f"{name}:\n{wrap_in_boundary(text, code)}" for name, text in shown.items()]
     system = SYSTEM.format(rubric=rubric.strip(), shown=" and ".join(f"the {name}" for name in shown))
     return (
         Message("system", (system,)),

@@ -17,7 +17,7 @@ from viewbox.rollouts.store.writer import EpisodeWriter
 def episodes(tmp_path):
     """A folder with one episode that looked and was right."""
     env = Digits()
-    replies = iter([viewer.gold_look(env, env.tasks[0]), viewer.answer(env, env.tasks[0])])
+    replies = iter([viewer.write_gold_look(env, env.tasks[0]), viewer.write_answer(env, env.tasks[0])])
     with EpisodeWriter(tmp_path / "episodes") as writer:
         writer.append(env.play(env.tasks[0], lambda messages: next(replies)))
     return tmp_path / "episodes"

@@ -27,12 +27,12 @@ def played(number, *replies):
 
 def right(number, looks=1):
     task = ENV.tasks[number]
-    return played(number, *[viewer.gold_look(ENV, task)] * looks, viewer.answer(ENV, task))
+    return played(number, *[viewer.write_gold_look(ENV, task)] * looks, viewer.write_answer(ENV, task))
 
 
 def wrong(number):
     box = '{"label": "one", "bbox": [100, 200, 300, 400], "continue": false}'
-    return played(number, viewer.call(ENV, 2, 0.5, 0.5), box)
+    return played(number, viewer.write_zoom(ENV, 2, 0.5, 0.5), box)
 
 
 def of_image(image, reference, answer=None, **turn):

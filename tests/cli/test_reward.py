@@ -31,10 +31,10 @@ def run(tmp_path):
     env = Digits()
     folder = tmp_path / "run"
     with EpisodeWriter(folder) as writer:
-        for number, replies in enumerate(([], [viewer.gold_look(env, env.tasks[1])])):
+        for number, replies in enumerate(([], [viewer.write_gold_look(env, env.tasks[1])])):
             task = env.tasks[number]
             wrong = "one" if task.reference["label"] == "zero" else "zero"
-            said = iter([*replies, viewer.answer(env, task, None if number else wrong)])
+            said = iter([*replies, viewer.write_answer(env, task, None if number else wrong)])
             writer.append(env.play(task, lambda messages, said=said: next(said)))
     return folder
 

@@ -30,7 +30,7 @@ from viewbox.rollouts.session import create_rollout_folder, open_session
 from viewbox.rollouts.store.reader import load
 
 ENV = Digits()
-RIGHT = viewer.answer(ENV, ENV.tasks[0])
+RIGHT = viewer.write_answer(ENV, ENV.tasks[0])
 ZOOM = says("", ("a", "zoom", '{"factor": 2}'))
 KEY = "sk-a-very-secret-key"
 

@@ -10,8 +10,7 @@ from typing import get_args
 
 import pytest
 
-from viewbox.envs.rules import Rules
-from viewbox.envs.settings import model_of
+from viewbox.envs.settings import LoopSettings, model_of
 from viewbox.records import EndReason
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +35,7 @@ def test_every_rule_has_its_test():
     assert [row for row in rules if not re.search(r"\| `[\w/]+\.py::test_\w+`", row)] == []
 
 
-@pytest.mark.parametrize(("name", "field"), model_of(Rules).model_fields.items())
+@pytest.mark.parametrize(("name", "field"), model_of(LoopSettings).model_fields.items())
 def test_every_setting_is_in_the_page_with_its_default_and_meaning(name, field):
     assert f"| `{name}` | `{json.dumps(field.default)}` | {field.description} |" in LOOP
 

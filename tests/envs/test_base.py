@@ -12,12 +12,12 @@ import pytest
 from PIL import Image
 
 from tests.support.playing import NOTES, TASK, Find, Plain, Play, answer, call, elsewhere_and_here, played
-from viewbox.envs.base import BaseMultiTurnEnv, Reply
+from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError, ImageError
 from viewbox.images.ref import ImageRef
-from viewbox.records import Episode, Task
+from viewbox.records import Episode, Reply, Task
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
-from viewbox.rollouts.policies import ScriptedPolicy
+from viewbox.rollouts.scripted import ScriptedPolicy
 
 # ---- the opening
 
@@ -34,8 +34,8 @@ def test_an_episode_opens_with_the_rules_the_picture_and_the_question():
 
 
 def test_where_no_tools_are_offered_the_opening_does_not_speak_of_them():
-    assert "tool" in Find().opening(TASK).partition("tools.")[2]
-    assert "tool" not in Find(tools=[]).opening(TASK).partition("tools.")[2]
+    assert "tool" in Find().build_system_prompt(TASK).partition("tools.")[2]
+    assert "tool" not in Find(tools=[]).build_system_prompt(TASK).partition("tools.")[2]
 
 
 def test_the_reference_never_reaches_the_model():
@@ -56,12 +56,12 @@ def test_a_task_whose_image_is_missing_is_an_error_that_names_it():
 
 def test_a_task_without_an_image_can_be_answered_but_not_looked_at():
     play = Play(Find(), Task("t"))
-    assert "this task has no image" in play.told(call())
+    assert "This task has no image" in play.told(call())
     assert play.say(answer()).terminated
 
 
 def test_an_author_may_say_it_in_words_of_their_own():
-    own = {"opening": "{{ system }} {{ max_turns }} replies.", "last_turn": "Now: {{ keys | join('/') }}"}
+    own = {"system": "{{ system }} {{ max_turns }} replies.", "last_turn": "Now: {{ keys | join('/') }}"}
     play = Play(Find(max_turns=2, templates=own))
     assert play.state.messages[0].text == "You read an image with a viewer's tools. 2 replies."
     assert play.told("hm").endswith("\nNow: label/bbox/continue")
@@ -125,19 +125,17 @@ def test_an_environment_cannot_be_changed():
         ({"max_turns": "many"}, "max_turns = 'many'"),
         ({"coordinates": "pixels"}, "coordinates = 'pixels': .*'unit', 'per_mille' or 'pixel'"),
         ({"max_pixels": 10}, "max_pixels = 10"),
-        ({"calls_per_reply": 0}, "calls_per_reply = 0: allowed: a whole number of at least 1"),
-        ({"nudges_in_a_row": -1}, "nudges_in_a_row = -1: allowed: a whole number of at least 0"),
-        ({"malformed_limit": 0}, "malformed_limit = 0"),
-        ({"idle_turns": 0}, "idle_turns = 0"),
-        ({"tool_text_limit": 99}, "tool_text_limit = 99"),
-        ({"tool_time_limit": 0}, "tool_time_limit = 0"),
-        ({"max_reply_bytes": 10}, "max_reply_bytes = 10"),
+        ({"max_calls_per_turn": 0}, "max_calls_per_turn = 0: allowed: a whole number of at least 1"),
+        ({"max_consecutive_malformed": -1}, "max_consecutive_malformed = -1: allowed: a whole number of at least 0"),
+        ({"max_malformed": 0}, "max_malformed = 0"),
+        ({"max_tool_chars": 99}, "max_tool_chars = 99"),
+        ({"tool_timeout": 0}, "tool_timeout = 0"),
         ({"history": "short"}, "history = 'short'"),
         ({"history": {"last_images": 0}}, "last_images"),
         ({"reply_format": "xml"}, "reply_format = 'xml': .*'native', 'hermes', 'fenced' or 'json'"),
         ({"max_calls": {"zoom": -1}}, "max_calls"),
         ({"max_calls": {"crop3": 1}}, "unknown tool 'crop3'"),
-        ({"templates": {"opning": ""}}, r"unknown template 'opning'; .*did you mean 'opening'"),
+        ({"templates": {"sytem": ""}}, r"unknown template 'sytem'; .*did you mean 'system'"),
         ({"templates": {"notes": "{{ tunr }}"}}, "templates.notes: line 1: .*tunr"),
         ({"templates": {"notes": "{% if %}"}}, "templates.notes: line 1"),
         ({"max_pixels": 1000, "pixel_multiple": 32}, "max_pixels = 1000; allowed .* at least 1024"),
@@ -321,7 +319,7 @@ def test_overviews_are_kept_by_bytes_and_the_oldest_go_first(monkeypatch):
             return super().images(task)
 
     side = 64  # 4,096 native bytes and an overview of as many pixels: 16 kB each, so two fit
-    monkeypatch.setattr("viewbox.envs.base.OVERVIEWS", 40_000)
+    monkeypatch.setattr("viewbox.envs.tasks.OVERVIEW_BYTES", 40_000)
     env = Counting()
     tasks = [Task(f"t{i}", images=(ImageRef.of(Image.new("L", (side, side), i)),)) for i in range(4)]
     for task in (tasks[0], tasks[0], tasks[1], tasks[2], tasks[0], tasks[2]):

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.support import chest_xray_stub as STUB
-from viewbox.rollouts.policies import ScriptedPolicy
+from viewbox.rollouts.scripted import ScriptedPolicy
 
 ENV = STUB.ChestXrayStub()
 RIGHT, LEFT, NONE = ENV.tasks
@@ -215,7 +215,7 @@ def test_a_specialist_that_hangs_is_given_up():
 
     class Hanging(STUB.ChestXrayStub):
         tools = (hang, "report")
-        tool_time_limit = 0.1
+        tool_timeout = 0.1
 
     hung, fine = results(call("hang", image="image_1"), call("report", image="image_1"), env=Hanging())
     assert (

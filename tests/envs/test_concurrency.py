@@ -22,16 +22,16 @@ def gate():
 
 
 def test_a_result_comes_back_with_positional_and_named_arguments():
-    assert asyncio.run(concurrency.run(sorted, [1, 3, 2], reverse=True)) == [3, 2, 1]
+    assert asyncio.run(concurrency.run_in_thread(sorted, [1, 3, 2], reverse=True)) == [3, 2, 1]
 
 
 def test_the_work_is_not_done_on_the_event_loops_thread():
-    assert asyncio.run(concurrency.run(threading.get_ident)) != threading.get_ident()
+    assert asyncio.run(concurrency.run_in_thread(threading.get_ident)) != threading.get_ident()
 
 
 def test_what_the_function_raises_is_raised():
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(concurrency.run(divmod, 1, 0))
+        asyncio.run(concurrency.run_in_thread(divmod, 1, 0))
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit, asyncio.CancelledError])
@@ -39,15 +39,15 @@ def test_what_would_end_an_event_loop_is_wrapped(kind):
     def leave():
         raise kind("enough")
 
-    with pytest.raises(concurrency.Foreign, match=f"{kind.__name__}: enough") as caught:
-        asyncio.run(concurrency.run(leave))
+    with pytest.raises(concurrency.ForeignError, match=f"{kind.__name__}: enough") as caught:
+        asyncio.run(concurrency.run_in_thread(leave))
     assert isinstance(caught.value.__cause__, kind)
 
 
 def test_a_call_that_takes_too_long_is_a_timeout_at_once(gate):
     async def play():
         with pytest.raises(TimeoutError, match=r"no result after 0\.05 s"):
-            await concurrency.run(gate.wait, limit=0.05)
+            await concurrency.run_in_thread(gate.wait, timeout=0.05)
 
     asyncio.run(asyncio.wait_for(play(), 30))  # the gate never opens: only a limit that works gets past it
 
@@ -57,17 +57,17 @@ def test_a_timeout_of_the_functions_own_is_not_taken_for_the_limit():
         raise TimeoutError("the server did not answer")
 
     with pytest.raises(TimeoutError) as caught:
-        asyncio.run(concurrency.run(slow_network, limit=60))
-    assert not isinstance(caught.value, concurrency.TookTooLong)
+        asyncio.run(concurrency.run_in_thread(slow_network, timeout=60))
+    assert not isinstance(caught.value, concurrency.CallTimeout)
 
 
 def test_many_hung_calls_do_not_block_another(gate, monkeypatch):
     monkeypatch.setattr(concurrency, "PATIENCE", 0.05)
 
     async def play():
-        hung = [asyncio.create_task(concurrency.run(gate.wait)) for _ in range(3 * concurrency.CROWD)]
+        hung = [asyncio.create_task(concurrency.run_in_thread(gate.wait)) for _ in range(3 * concurrency.MAX_RUNNING)]
         await asyncio.sleep(0)
-        assert await concurrency.run(int, "7") == 7
+        assert await concurrency.run_in_thread(int, "7") == 7
         for task in hung:
             task.cancel()
         await asyncio.gather(*hung, return_exceptions=True)
@@ -88,10 +88,10 @@ def test_only_so_many_calls_start_out_together():
             now -= 1
 
     async def play():
-        await asyncio.gather(*[concurrency.run(work) for _ in range(10 * concurrency.CROWD)])
+        await asyncio.gather(*[concurrency.run_in_thread(work) for _ in range(10 * concurrency.MAX_RUNNING)])
 
     asyncio.run(play())
-    assert 1 < most <= concurrency.CROWD
+    assert 1 < most <= concurrency.MAX_RUNNING
 
 
 def test_a_cancelled_wait_is_over_although_the_thread_goes_on(gate):
@@ -103,7 +103,7 @@ def test_a_cancelled_wait_is_over_although_the_thread_goes_on(gate):
 
     async def play():
         before = asyncio.all_tasks()
-        task = asyncio.create_task(concurrency.run(hang))
+        task = asyncio.create_task(concurrency.run_in_thread(hang))
         while not started.is_set():
             await asyncio.sleep(0.001)
         task.cancel()
@@ -119,29 +119,29 @@ def test_a_call_cancelled_before_it_found_a_place_gives_none_away(gate, monkeypa
     monkeypatch.setattr(concurrency, "PATIENCE", 3600)
 
     async def play():
-        first = asyncio.create_task(concurrency.run(gate.wait))
+        first = asyncio.create_task(concurrency.run_in_thread(gate.wait))
         await asyncio.sleep(0)
-        second = asyncio.create_task(concurrency.run(int, "2"))
+        second = asyncio.create_task(concurrency.run_in_thread(int, "2"))
         await asyncio.sleep(0)
         second.cancel()
         await asyncio.gather(second, return_exceptions=True)
         gate.set()
         await first
-        assert await concurrency.run(int, "3") == 3
+        assert await concurrency.run_in_thread(int, "3") == 3
 
     asyncio.run(asyncio.wait_for(play(), 30))
 
 
 def test_threads_are_used_again():
     async def play():
-        return {await concurrency.run(threading.get_ident) for _ in range(200)}
+        return {await concurrency.run_in_thread(threading.get_ident) for _ in range(200)}
 
     assert len(asyncio.run(play())) <= 2  # the next call may come before the last thread has said it is idle
 
 
 def test_several_event_loops_share_the_threads():
     async def play():
-        return await asyncio.gather(*[concurrency.run(abs, -i) for i in range(50)])
+        return await asyncio.gather(*[concurrency.run_in_thread(abs, -i) for i in range(50)])
 
     found = {}
     loops = [threading.Thread(target=lambda i=i: found.update({i: asyncio.run(play())})) for i in range(4)]
@@ -157,7 +157,7 @@ def test_context_variables_are_those_of_the_task():
 
     async def play():
         name.set("somebody")
-        return await concurrency.run(name.get)
+        return await concurrency.run_in_thread(name.get)
 
     assert asyncio.run(play()) == "somebody"
 
@@ -171,7 +171,7 @@ def test_an_idle_thread_holds_on_to_nothing():
 
     async def play():
         large = Large()
-        await concurrency.run(id, large)
+        await concurrency.run_in_thread(id, large)
         return weakref.ref(large)
 
     kept = asyncio.run(play())
@@ -188,7 +188,7 @@ def test_a_hung_thread_does_not_keep_the_interpreter_alive():
 import asyncio, threading
 from viewbox.envs import concurrency
 try:
-    asyncio.run(concurrency.run(threading.Event().wait, limit=0.05))
+    asyncio.run(concurrency.run_in_thread(threading.Event().wait, timeout=0.05))
 except TimeoutError:
     print("over")
 """
@@ -201,10 +201,10 @@ def test_a_child_process_makes_its_own_threads():
     code = """
 import asyncio, os, sys
 from viewbox.envs import concurrency
-asyncio.run(concurrency.run(int, "1"))  # leaves an idle thread that a child does not have
+asyncio.run(concurrency.run_in_thread(int, "1"))  # leaves an idle thread that a child does not have
 child = os.fork()
 if child == 0:
-    os._exit(asyncio.run(asyncio.wait_for(concurrency.run(int, "5"), 20)))
+    os._exit(asyncio.run(asyncio.wait_for(concurrency.run_in_thread(int, "5"), 20)))
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

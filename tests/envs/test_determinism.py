@@ -17,11 +17,11 @@ import numpy as np
 from PIL import Image
 from pydantic import BaseModel
 
-from viewbox.envs.base import BaseMultiTurnEnv, Reply
-from viewbox.envs.messages import to_wire
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.messages import to_openai_messages
 from viewbox.envs.tools import Picture, ToolOutput
 from viewbox.images.ref import ImageRef
-from viewbox.records import Message, Task, ToolCall
+from viewbox.records import Message, Reply, Task, ToolCall
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
 
 CHANCE = random.Random(os.urandom(8))  # how long things take: another time in every process
@@ -99,7 +99,7 @@ def played(seed: int = 0) -> Iterator[str]:
         env, shown = Ward(history=history, max_pixels=2000), []
 
         async def policy(messages: list[Message]) -> Reply | str:
-            shown.append(json.dumps(to_wire(messages)))  # noqa: B023  (is awaited before the next turn)
+            shown.append(json.dumps(to_openai_messages(messages)))  # noqa: B023  (is awaited before the next turn)
             await asyncio.sleep(CHANCE.random() / 200)
             return REPLIES[sum(message.role == "assistant" for message in messages)]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.digits.canvas import LABELS, canvas, digits
+from viewbox.envs.digits.canvas import LABELS, draw_canvas, load_digit_images
 from viewbox.envs.tools import call_stateful
 from viewbox.errors import ConfigError
 from viewbox.records import Task
@@ -34,12 +34,12 @@ def test_a_seed_is_always_the_same_picture():
 
 
 def test_other_seeds_and_the_other_split_are_other_pictures():
-    pictures = [canvas(seed, split, ENV.difficulty).tobytes() for seed in range(20) for split in ("train", "test")]
+    pictures = [draw_canvas(seed, split, ENV.difficulty).tobytes() for seed in range(20) for split in ("train", "test")]
     assert len(set(pictures)) == len(pictures)
 
 
 def test_no_image_is_in_both_splits():
-    train, test = ({image.tobytes() for image in digits(split)[0]} for split in ("train", "test"))
+    train, test = ({image.tobytes() for image in load_digit_images(split)[0]} for split in ("train", "test"))
     assert len(train) > len(test) > 300
     assert not train & test
 
@@ -69,7 +69,7 @@ def test_a_task_comes_back_from_json_with_its_picture():
 
 @pytest.mark.parametrize("given", [{"canvas": 32, "digit": 40}, {"canvas": 33, "digit": 8, "margin": 0.499}])
 def test_a_digit_that_has_no_place_is_an_error_in_words(given):
-    with pytest.raises(ConfigError, match="has no place on a canvas"):
+    with pytest.raises(ConfigError, match="does not fit on a canvas"):
         Digits(**given).tasks[0]
 
 
@@ -115,7 +115,9 @@ def test_the_gold_look_shows_the_whole_digit_at_native_resolution_or_better():
     for number in SOME:
         task = ENV.tasks[number]
         state = ENV.reset(task, seed=0)
-        factor_four = json.loads(viewer.gold_look(ENV, task).removeprefix("<tool_call>").removesuffix("</tool_call>"))
+        factor_four = json.loads(
+            viewer.write_gold_look(ENV, task).removeprefix("<tool_call>").removesuffix("</tool_call>")
+        )
         view, result = call_stateful("zoom", state.view, factor_four["arguments"], coordinates=ENV.coordinates)
         assert result.success
         u1, v1, u2, v2 = view.from_original(task.reference["bbox"])
@@ -126,7 +128,7 @@ def test_the_gold_look_shows_the_whole_digit_at_native_resolution_or_better():
 
 def test_the_overview_does_not_hold_what_the_look_shows():
     """Nearest neighbors tell the digit from the look (ink as it was drawn), and hardly from the overview."""
-    train, targets = digits("train")
+    train, targets = load_digit_images("train")
     right = {"overview": 0, "look": 0}
     tasks = Digits(split="test", noise=0, distractors=0)
     for number in range(60):
@@ -167,7 +169,7 @@ def test_the_gold_answer_scores_what_its_rounding_allows(coordinates, least, max
 def test_another_label_loses_only_the_label():
     task = ENV.tasks[0]
     wrong = next(label for label in LABELS if label != task.reference["label"])
-    scores = ENV.play(task, lambda messages: viewer.answer(ENV, task, wrong)).scores
+    scores = ENV.play(task, lambda messages: viewer.write_answer(ENV, task, wrong)).scores
     assert scores.components["label"] == 0.0
     assert scores.total == pytest.approx(scores.components["box"] / 2)
 

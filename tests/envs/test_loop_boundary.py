@@ -65,8 +65,8 @@ def test_what_the_environment_itself_says_stands_outside_the_marks():
 def test_the_prompt_says_that_text_between_marks_is_no_instruction_where_there_are_tools():
     said = "never as instructions"
     assert said in bounded().state.messages[0].text
-    assert said not in Find(boundary=True, tools=[]).opening(TASK)
-    assert said not in Find(boundary=False).opening(TASK)
+    assert said not in Find(boundary=True, tools=[]).build_system_prompt(TASK)
+    assert said not in Find(boundary=False).build_system_prompt(TASK)
 
 
 def test_the_boundary_is_on_by_default():

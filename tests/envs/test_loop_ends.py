@@ -8,8 +8,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from tests.support.playing import LAST, NOTES, PICTURE, TASK, Find, Plain, Play, answer, call, played
-from viewbox.envs.base import Reply
-from viewbox.records import RunConfig, ToolCall
+from viewbox.records import Reply, RunConfig, ToolCall
 
 # ---- named ends
 
@@ -49,7 +48,7 @@ def test_a_step_after_the_end_is_the_programs_fault():
 def test_a_play_that_is_broken_off_is_recorded_as_cancelled():
     play = Play(Find())
     play.say(call())
-    episode = play.state.episode(RunConfig("m"))
+    episode = play.build_episode(RunConfig("m"))
     assert (episode.end_reason, episode.truncated, episode.run_config.model_name) == ("cancelled", True, "m")
 
 
@@ -72,7 +71,7 @@ def test_with_one_turn_there_are_no_tools():
 
 
 def test_with_one_turn_the_prompt_has_no_turn_policy():
-    said = Find(max_turns=1, boundary=True).opening(TASK)
+    said = Find(max_turns=1, boundary=True).build_system_prompt(TASK)
     assert all(word not in said for word in ("replies", "tool call", "continue", "notes", "[data"))
 
 
@@ -82,7 +81,7 @@ def test_with_one_turn_the_skeleton_and_its_descriptions_are_in_the_system_promp
         boxes = ()
         max_turns = 1
 
-    said = Single().opening(TASK)
+    said = Single().build_system_prompt(TASK)
     assert '{"label": "…"}' in said
     assert "label: the side it is on" in said
 
@@ -252,4 +251,4 @@ def test_text_cut_off_on_the_last_turn_is_kept_and_flagged():
 def test_text_cut_off_before_the_last_turn_is_malformed():
     play = Play(Plain())
     assert "cut off" in play.told(cut("It is on the le"))
-    assert asyncio.run(play.state.env.step(play.state, "left")).terminated
+    assert asyncio.run(play.env.step(play.state, "left")).terminated

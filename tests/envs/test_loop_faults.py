@@ -55,7 +55,7 @@ FAULTS = (raises, hangs, sleeps, floods, breaks)
 
 class Faulty(Find):
     tools = (*FAULTS, "zoom", "reset")
-    tool_time_limit = 1.0
+    tool_timeout = 1.0
 
 
 SCRIPTS = {
@@ -106,7 +106,7 @@ def test_every_episode_is_what_it_is_alone():
 
 
 def test_a_cancelled_episode_leaves_the_others_and_no_task_behind():
-    env = Scripted(tool_time_limit=None)
+    env = Scripted(tool_timeout=None)
     hung = [task for task in TASKS if task.id.startswith(("hangs", "sleeps"))]
     good = [task for task in TASKS if task.id.startswith(("good", "raises"))]
 
@@ -131,7 +131,7 @@ def test_an_episode_over_its_time_limit_ends_as_timeout_though_its_tool_hangs():
     tasks = [task for task in TASKS if task.id in ("hangs-0", "sleeps-0", "good-0", "raises-0")]
 
     async def run():
-        env = Scripted(tool_time_limit=None)
+        env = Scripted(tool_timeout=None)
         return [episode async for episode in play_many(env, tasks, policy, timeout=2.0)]
 
     ends = {episode.task.id: episode.end_reason for episode in asyncio.run(run())}

@@ -151,7 +151,7 @@ def test_a_picture_that_a_free_tool_shows_can_be_named_in_the_next_reply():
 
 def test_a_picture_of_the_same_reply_cannot_be_named_yet():
     told = Play(with_tools(shade)).told(call(factor=2) + call("shade", image="view_1"))
-    assert "there is no picture 'view_1'; allowed: image_1, view_0" in told
+    assert "unknown picture 'view_1'; allowed: image_1, view_0" in told
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_with_the_full_history_messages_only_ever_grow():
 def test_with_the_full_history_everything_is_shown():
     play = Play(Find(max_turns=10))
     play.say(*REPLIES)
-    assert play.state.env.shown(play.state.messages) == play.state.messages
+    assert play.env.apply_history(play.state.messages) == play.state.messages
 
 
 def test_the_full_history_is_the_default():
@@ -61,13 +61,13 @@ def test_only_the_last_images_are_shown(k):
     play.say(call(factor=2), call(factor=3), call("reset") + call(factor=4))
     every = pictures(play.state.messages)
     assert len(every) == 5
-    assert pictures(play.state.env.shown(play.state.messages)) == every[-k:]
+    assert pictures(play.env.apply_history(play.state.messages)) == every[-k:]
 
 
 def test_an_image_that_is_no_longer_shown_leaves_a_placeholder_in_its_place():
     play = last(1)
     play.say(call(factor=2))
-    shown = play.state.env.shown(play.state.messages)
+    shown = play.env.apply_history(play.state.messages)
     assert shown[1].content == ("[picture 0 is no longer shown]", "What is it?")
     assert [message.role for message in shown] == [message.role for message in play.state.messages]
 
@@ -76,21 +76,21 @@ def test_the_words_of_older_messages_stay():
     play = last(1)
     play.say(call(factor=2), call(factor=2))
     told = play.state.messages[3].text
-    assert play.state.env.shown(play.state.messages)[3].text.startswith(told)
+    assert play.env.apply_history(play.state.messages)[3].text.startswith(told)
 
 
 def test_the_messages_themselves_and_the_record_keep_every_image():
     play = last(1)
     play.say(call(factor=2), call(factor=2), answer())
     assert len(pictures(play.state.messages)) == 3
-    assert sum(len(turn.images) for turn in play.state.episode().turns) == 3
+    assert sum(len(turn.images) for turn in play.build_episode().turns) == 3
 
 
 def test_the_original_stays_while_it_is_among_the_last():
     play = last(2)
     play.say(call(factor=2))
     every = pictures(play.state.messages)
-    assert pictures(play.state.env.shown(play.state.messages)) == every  # GAZE drops it after turn 1
+    assert pictures(play.env.apply_history(play.state.messages)) == every  # GAZE drops it after turn 1
 
 
 @pytest.mark.parametrize("imageless", ["hm", NOTES, call("nothing"), call("get_intensity_stats")])
@@ -98,7 +98,7 @@ def test_after_a_turn_without_a_picture_the_last_one_is_still_shown(imageless):
     play = last(1)
     play.say(call(factor=2), imageless)
     every = pictures(play.state.messages)
-    assert pictures(play.state.env.shown(play.state.messages)) == every[-1:]  # GAZE shows none
+    assert pictures(play.env.apply_history(play.state.messages)) == every[-1:]  # GAZE shows none
 
 
 def test_a_policy_is_shown_what_the_history_leaves():
@@ -118,7 +118,7 @@ def test_the_original_is_shown_again_on_the_last_turn_where_the_history_cut_it()
     first = play.state.messages[1].images[0]
     assert said.images[1:] == (first,)
     assert "The original image again:" in said.text
-    assert pictures(play.state.env.shown(play.state.messages)) == pictures([said])  # the view and the original
+    assert pictures(play.env.apply_history(play.state.messages)) == pictures([said])  # the view and the original
 
 
 @pytest.mark.parametrize("reply", ["hm", NOTES])
@@ -127,7 +127,7 @@ def test_it_is_shown_again_in_a_message_without_a_view_too(reply):
     play.say(call(factor=2))
     (said,) = play.say(reply).messages
     assert said.images == (play.state.messages[1].images[0],)
-    assert len(pictures(play.state.env.shown(play.state.messages))) == 2
+    assert len(pictures(play.env.apply_history(play.state.messages))) == 2
 
 
 def test_the_original_is_not_shown_again_where_it_is_still_in_context():
@@ -147,7 +147,7 @@ def test_the_original_is_not_shown_again_where_the_last_view_is_the_original():
 def test_an_own_placeholder_is_a_template():
     play = Play(Find(history={"last_images": 1}, templates={"dropped": "(image {{ number }})"}))
     play.say(call(factor=2))
-    assert play.state.env.shown(play.state.messages)[1].content[0] == "(image 0)"
+    assert play.env.apply_history(play.state.messages)[1].content[0] == "(image 0)"
 
 
 # ---- the same whatever process plays it

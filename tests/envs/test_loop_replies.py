@@ -6,10 +6,9 @@ import pytest
 from pydantic import BaseModel, Field
 
 from tests.support.playing import FINALIZE, NOTES, NUDGE, TASK, Find, Finding, Plain, Play, answer, call, played
-from viewbox.envs.base import Reply
 from viewbox.envs.parsing.reply import MAX_BYTES
 from viewbox.frozen import FrozenDict
-from viewbox.records import ToolCall
+from viewbox.records import Reply, ToolCall
 
 # ---- malformed replies
 
@@ -34,7 +33,7 @@ def test_a_malformed_reply_is_told_why_and_what_is_wanted(reply, words):
     play = Play(Find())
     told = play.told(reply)
     assert words in told
-    assert play.state.env.skeleton in told
+    assert play.env.answer_format in told
     assert not play.result.done
 
 
@@ -58,7 +57,7 @@ def test_after_two_nudges_in_a_row_the_model_is_told_to_finish():
 
 @pytest.mark.parametrize("nudges", [0, 1, 3])
 def test_how_many_nudges_come_before_is_a_setting(nudges):
-    play = Play(Find(nudges_in_a_row=nudges, max_turns=10))
+    play = Play(Find(max_consecutive_malformed=nudges, max_turns=10))
     assert [play.told("hm").startswith(FINALIZE) for _ in range(nudges + 1)] == [*[False] * nudges, True]
 
 
@@ -90,7 +89,7 @@ def test_the_fifth_malformed_reply_in_all_ends_the_episode():
 
 @pytest.mark.parametrize("limit", [1, 7])
 def test_how_many_malformed_replies_end_it_is_a_setting(limit):
-    episode = played(Find(max_turns=20, malformed_limit=limit), *["hm"] * limit)
+    episode = played(Find(max_turns=20, max_malformed=limit), *["hm"] * limit)
     assert (episode.end_reason, episode.num_turns) == ("malformed", limit)
 
 
@@ -108,13 +107,13 @@ def test_calls_that_fail_do_not_count_as_malformed():
 
 
 def test_a_reply_over_the_limit_of_bytes_is_malformed_unread():
-    play = Play(Find(max_reply_bytes=1024))
-    assert "longer than 1024 bytes" in play.told(answer("x" * 1024))
-    assert play.say(answer("x" * 900)).terminated
+    play = Play(Find())
+    assert f"longer than {MAX_BYTES} bytes" in play.told(answer("x" * MAX_BYTES))
+    assert play.say(answer("x" * (MAX_BYTES - 100))).terminated
 
 
 def test_the_limit_of_bytes_is_of_bytes_not_of_characters():
-    assert "longer than 1024 bytes" in Play(Find(max_reply_bytes=1024)).told(answer("ü" * 600))
+    assert f"longer than {MAX_BYTES} bytes" in Play(Find()).told(answer("ü" * (MAX_BYTES // 2)))
 
 
 @pytest.mark.parametrize("reply", ["", "  \n", "x" * (MAX_BYTES + 1)])
@@ -258,12 +257,6 @@ def test_a_look_after_the_finalize_message_lets_the_model_go_on():
     assert "Turn 5 of 10" in play.told(NOTES)
 
 
-@pytest.mark.parametrize(("turns", "told"), [(1, [True]), (2, [False, True]), (None, [False] * 5)])
-def test_how_many_turns_make_idle_is_a_setting(turns, told):
-    play = Play(Find(idle_turns=turns, max_turns=10))
-    assert [play.told(NOTES).startswith(FINALIZE) for _ in told] == told
-
-
 def test_a_model_that_has_looked_may_go_on():
     play = Play(Find())
     play.say(call())
@@ -332,7 +325,7 @@ def test_a_json_schema_gives_the_skeleton_too():
         )
         boxes = ()
 
-    assert '{"label": "left|right", "continue": false}\nlabel: the side' in Listed().opening(TASK)
+    assert '{"label": "left|right", "continue": false}\nlabel: the side' in Listed().build_system_prompt(TASK)
 
 
 def test_an_author_may_refuse_an_answer_in_words():

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from tests.support.playing import TASK, Find, Play, answer, ask, call, played, with_tools
-from viewbox.envs.base import Reply
 from viewbox.envs.tools import ToolOutput
 from viewbox.images.ref import ImageRef
-from viewbox.records import Episode, Task, ToolCall
+from viewbox.records import Episode, Reply, Task, ToolCall
 
 # ---- the viewer's tools
 
@@ -84,7 +83,7 @@ def test_a_tool_that_is_not_offered_is_unknown():
 
 
 def test_no_chain_of_zooms_raises_or_exceeds_the_budget():
-    play = Play(Find(max_pixels=800, calls_per_reply=60))
+    play = Play(Find(max_pixels=800, max_calls_per_turn=60))
     said = play.say("".join([call(factor=4)] * 60)).messages
     assert all(image.width * image.height <= 800 for m in said for image in m.images)
     assert "maximum zoom reached" in said[-1].text
@@ -106,24 +105,24 @@ def test_of_fifty_calls_in_one_reply_the_first_sixteen_are_run_and_all_are_answe
     play = Play(Find())
     said = play.say("".join([call("reset")] * 50)).messages
     assert [len(m.images) for m in said] == [1] * 16 + [0] * 34
-    assert {m.text for m in said[16:]} == {"error: not run: at most 16 calls in one reply"}
+    assert {m.text for m in said[16:]} == {"error: Not run: at most 16 calls per reply."}
     assert len({m.tool_call_id for m in said}) == 50
 
 
 def test_how_many_calls_of_a_reply_are_run_is_a_setting():
-    said = Play(Find(calls_per_reply=1)).say(call("reset") * 2).messages
+    said = Play(Find(max_calls_per_turn=1)).say(call("reset") * 2).messages
     assert [len(m.images) for m in said] == [1, 0]
 
 
 def test_a_call_that_is_not_run_does_not_count_toward_limits():
-    play = Play(Find(calls_per_reply=1, max_calls={"reset": 2}))
+    play = Play(Find(max_calls_per_turn=1, max_calls={"reset": 2}))
     said = play.say(call("reset") * 5, call("reset"))
     assert len(said.messages[0].images) == 1
 
 
 def test_calls_of_a_tool_and_of_all_tools_are_limited_by_settings():
-    assert "zoom may not be called any more: 1 call" in Play(Find(max_calls={"zoom": 1})).told(call() + call())
-    assert "Tool budget used up (1 call)." in Play(Find(total_calls=1)).told(call() + call("reset"))
+    assert "zoom is used up (1 call)." in Play(Find(max_calls={"zoom": 1})).told(call() + call())
+    assert "Tool budget used up (1 call)." in Play(Find(max_total_calls=1)).told(call() + call("reset"))
 
 
 # ---- faults: each costs its call, and only that
@@ -185,7 +184,7 @@ def test_a_call_that_hangs_is_given_up_after_the_time_limit_and_the_others_still
         return "late"
 
     hung = {"viewer": viewer, "thread": thread, "coroutine": coroutine}[kind]
-    play = Play(with_tools(hung, ask, tool_time_limit=0.5))
+    play = Play(with_tools(hung, ask, tool_timeout=0.5))
     said = play.say(call(kind) + call("ask", question="x") + call(factor=2)).messages
     assert said[0].text.startswith(f"error: {kind} took longer than 0.5 seconds")
     assert (said[1].text, len(said[2].images)) == ("you asked x", 1)
@@ -198,7 +197,7 @@ def test_without_a_time_limit_a_call_may_take_its_time():
         await asyncio.sleep(0.05)
         return "there"
 
-    assert Play(with_tools(slow, tool_time_limit=None)).told(call("slow")) == "there"
+    assert Play(with_tools(slow, tool_timeout=None)).told(call("slow")) == "there"
 
 
 def test_a_hundred_megabytes_of_text_are_cut_for_the_model_and_for_the_record():
@@ -208,7 +207,7 @@ def test_a_hundred_megabytes_of_text_are_cut_for_the_model_and_for_the_record():
 
     play = Play(with_tools(flood))
     assert len(play.told(call("flood"))) <= 8000
-    assert len(play.state.episode().to_json()) < 50_000
+    assert len(play.build_episode().to_json()) < 50_000
 
 
 @pytest.mark.parametrize("limit", [100, 500])
@@ -217,7 +216,7 @@ def test_how_much_text_of_a_tool_the_model_reads_is_a_setting(limit):
         """Says too much."""
         return "x" * 10_000
 
-    told = Play(with_tools(flood, tool_text_limit=limit)).told(call("flood"))
+    told = Play(with_tools(flood, max_tool_chars=limit)).told(call("flood"))
     assert len(told) <= limit
     assert "10,000 characters" in told
 

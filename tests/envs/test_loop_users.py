@@ -29,7 +29,7 @@ def test_the_last_turn_asks_for_plain_text_where_text_answers():
 
 
 def test_the_opening_says_that_a_reply_without_a_call_is_the_answer():
-    said = Plain().opening(TASK)
+    said = Plain().build_system_prompt(TASK)
     assert "A reply without a tool call is your final answer." in said
     assert "JSON object" not in said
 

@@ -46,9 +46,9 @@ def task(path, name="t"):
     return Task(name, (ImageRef("0" * 64, 60, 40, "L", path),), {"question": f"What is in {name}?"})
 
 
-def step(state, name, **arguments):
+def step(env, state, name, **arguments):
     said = f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
-    (message,) = asyncio.run(state.env.step(state, said)).messages
+    (message,) = asyncio.run(env.step(state, said)).messages
     return message.images[0]
 
 
@@ -117,8 +117,9 @@ def test_a_picture_as_large_as_its_image_takes_no_memory_of_its_own(path):
 
 
 def test_episodes_that_look_at_the_same_place_share_the_pixels_of_the_view(path):
-    one, other = (Look().reset(task(path), seed=seed) for seed in (0, 1))
-    first, second = (step(state, "zoom", factor=2) for state in (one, other))
+    env = Look()
+    one, other = (env.reset(task(path), seed=seed) for seed in (0, 1))
+    first, second = (step(env, state, "zoom", factor=2) for state in (one, other))
     assert first is second
     assert one.view is not other.view
     assert np.shares_memory(one.view.get_values(), other.view.get_values())

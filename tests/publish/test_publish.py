@@ -13,7 +13,7 @@ import pytest
 
 from tests.support import verifiers_server as scripted
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.messages import to_wire
+from viewbox.envs.messages import to_openai_messages
 from viewbox.errors import ConfigError
 from viewbox.publish import publish, vendor
 from viewbox.publish.output import MANIFEST, replace_folder
@@ -95,8 +95,8 @@ def test_the_wheel_is_played_and_replayed_where_viewbox_is_not_installed(wheel, 
     look = json.dumps({"factor": 4, "center": [500, 500]})
     scripts = {}
     for task in env.tasks:
-        image = scripted.first_image(to_wire(env.reset(task, seed=0).messages))
-        scripts[image] = [scripted.say("", ("a", "zoom", look)), scripted.say(viewer.answer(env, task))]
+        image = scripted.first_image(to_openai_messages(env.reset(task, seed=0).messages))
+        scripts[image] = [scripted.say("", ("a", "zoom", look)), scripted.say(viewer.write_answer(env, task))]
     evaluate = ["-c", "from verifiers.v1.cli.eval.main import main; main()", "viewbox-digits", "--model", "scripted"]
     with scripted.serve(scripts) as server:
         evaluate += ["--client.base-url", server.url, "--no-push", "--no-rich", "-n", "3", "-o", "runs"]

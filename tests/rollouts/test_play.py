@@ -8,17 +8,14 @@ import threading
 import pytest
 from PIL import Image
 
-from viewbox.envs.base import Reply
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.tools import ToolOutput
 from viewbox.errors import ModelError
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
-from viewbox.records import RunConfig, Task
-from viewbox.rollouts.generator import GeneratedReply
+from viewbox.records import Reply, RunConfig, Task
 from viewbox.rollouts.play import play_many, sample_seed
-from viewbox.rollouts.policies import ScriptedPolicy
-from viewbox.rollouts.scripted import Forced
+from viewbox.rollouts.scripted import ScriptedGenerator, ScriptedPolicy
 
 ENV = Digits()
 
@@ -26,7 +23,7 @@ ENV = Digits()
 class Says:
     """A generator of text alone: `reply_to(conversation)` is the reply, an exception to raise, or seconds to sleep."""
 
-    def __init__(self, reply_to=lambda conversation: viewer.answer(ENV, conversation.task)):
+    def __init__(self, reply_to=lambda conversation: viewer.write_answer(ENV, conversation.task)):
         self.reply_to, self.run_config = reply_to, RunConfig("says", temperature=0.5, max_tokens=99)
         self.inside, self.most, self.joined = 0, 0, 0
 
@@ -44,7 +41,7 @@ class Says:
             raise said
         if isinstance(said, float):
             await asyncio.sleep(said)
-        return GeneratedReply(str(said))
+        return Reply(str(said))
 
     async def close(self): ...
 
@@ -159,16 +156,16 @@ def test_a_view_the_models_image_processor_refuses_ends_that_episode_and_the_res
 
     def script(conversation):
         looks = conversation.task.id == "1" and len(conversation.messages) == 2
-        return thin if looks else viewer.answer(env, conversation.task)
+        return thin if looks else viewer.write_answer(env, conversation.task)
 
-    episodes = play(env, rows, Forced(qwen3.tokens, script))
+    episodes = play(env, rows, ScriptedGenerator(qwen3.tokens, script))
     assert [episode.end_reason for episode in episodes] == ["answered", "error", "answered", "answered"]
     assert "aspect ratio" in episodes[1].info["error"]
     assert len(episodes[1].tokens.images) == 1  # the record is as it was before that view
 
 
 def test_an_episode_over_its_time_limit_ends_as_timeout_and_the_rest_go_on(play):
-    generator = Says(lambda c: 30.0 if c.index == 1 else viewer.answer(ENV, c.task))
+    generator = Says(lambda c: 30.0 if c.index == 1 else viewer.write_answer(ENV, c.task))
     episodes = play(ENV, tasks(4), generator, concurrency=2, timeout=0.3)
     assert [episode.end_reason for episode in episodes] == ["answered", "timeout", "answered", "answered"]
     assert episodes[1].truncated
@@ -176,7 +173,7 @@ def test_an_episode_over_its_time_limit_ends_as_timeout_and_the_rest_go_on(play)
 
 
 def test_a_failure_of_the_generator_ends_the_run_and_is_raised(play):
-    generator = Says(lambda c: ModelError("the endpoint is gone") if c.index == 2 else viewer.answer(ENV, c.task))
+    generator = Says(lambda c: ModelError("the endpoint is gone") if c.index == 2 else viewer.write_answer(ENV, c.task))
     with pytest.raises(ModelError, match="the endpoint is gone"):
         play(ENV, tasks(8), generator, concurrency=2)
     assert generator.inside == 0
@@ -236,7 +233,7 @@ def script(messages):
     return LOOK if len(messages) == 2 else ANSWER
 
 
-ANSWER = viewer.answer(ENV, ENV.tasks[0])
+ANSWER = viewer.write_answer(ENV, ENV.tasks[0])
 LOOK = '<tool_call>{"name": "zoom", "arguments": {"factor": 2}}</tool_call>'
 
 
@@ -370,7 +367,7 @@ def hanging(where):
             return 3600.0
         if conversation.index == 1 and where in CALL:
             return CALL[where]
-        return viewer.answer(env, conversation.task)
+        return viewer.write_answer(env, conversation.task)
 
     return env, Says(said)
 
@@ -388,7 +385,7 @@ def test_the_time_limit_ends_an_episode_wherever_it_hangs(play, where):
 
 
 def test_every_episode_has_the_whole_time_limit_however_late_it_begins(play):
-    generator = Says(lambda c: 0.25 if len(c.messages) == 2 else viewer.answer(ENV, c.task))
+    generator = Says(lambda c: 0.25 if len(c.messages) == 2 else viewer.write_answer(ENV, c.task))
     episodes = play(ENV, tasks(4), generator, concurrency=1, timeout=0.9)  # 1 second in all
     assert {episode.end_reason for episode in episodes} == {"answered"}
 

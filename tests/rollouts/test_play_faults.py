@@ -16,14 +16,13 @@ from PIL import Image
 from pydantic import BaseModel
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.messages import to_wire
+from viewbox.envs.messages import to_openai_messages
 from viewbox.envs.tools import Picture, Tool, ToolOutput
 from viewbox.errors import ToolError
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
-from viewbox.records import RunConfig, Task
+from viewbox.records import Reply, RunConfig, Task
 from viewbox.rewards import ExactMatchReward
-from viewbox.rollouts.generator import GeneratedReply
 from viewbox.rollouts.play import play_many
 
 COUNT, FAULTY = 40, 17  # episodes in flight, and which of them has the fault
@@ -174,7 +173,7 @@ class Ward(BaseMultiTurnEnv):
     name = "ward"
     answer: ClassVar = Finding
     tools = ("zoom", "invert", "reset", *OWN.values())
-    tool_time_limit: float | None = LIMIT
+    tool_timeout: float | None = LIMIT
     fault: str = ""
 
     def _fault(self, where, task):
@@ -271,10 +270,10 @@ class Script:
 
     async def reply(self, conversation):
         await asyncio.sleep(random.random() / 200)
-        self.shown[conversation.index] = json.dumps(to_wire(conversation.messages))
+        self.shown[conversation.index] = json.dumps(to_openai_messages(conversation.messages))
         replies = self.said if conversation.index == FAULTY else USUAL
         said = sum(message.role == "assistant" for message in conversation.messages)
-        return GeneratedReply(replies[said])
+        return Reply(replies[said])
 
     async def close(self): ...
 
@@ -431,6 +430,6 @@ def test_an_image_that_cannot_be_opened_ends_that_episode_as_error(faulty, tmp_p
 
 
 def test_an_episode_that_is_cancelled_in_a_tool_when_its_time_is_up_ends_as_timeout(faulty):
-    episode = faulty(call("search", query="left"), call("muse", query="x"), tool_time_limit=None, timeout=3.0)
+    episode = faulty(call("search", query="left"), call("muse", query="x"), tool_timeout=None, timeout=3.0)
     assert (episode.end_reason, episode.truncated, episode.num_turns) == ("timeout", True, 2)
     assert "nothing is known of left" in episode.turns[2].content  # what was played is kept

@@ -1,8 +1,8 @@
 """An environment for whole runs: a random policy is never right, so it reads sense into whatever one says."""
 
-from viewbox.envs.base import Reply
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.digits.canvas import LABELS
+from viewbox.records import Reply
 
 
 class Guesses(Digits):
@@ -12,6 +12,6 @@ class Guesses(Digits):
 
     async def step(self, state, reply_):
         if state.turn == 0:
-            return await super().step(state, Reply(viewer.gold_look(self, state.task)))
+            return await super().step(state, Reply(viewer.write_gold_look(self, state.task)))
         label = state.task.reference["label"] if len(reply_.text) % 2 else LABELS[0]
-        return await super().step(state, Reply(viewer.answer(self, state.task, label)))
+        return await super().step(state, Reply(viewer.write_answer(self, state.task, label)))

@@ -9,11 +9,11 @@ from typing import ClassVar
 from PIL import Image
 from pydantic import BaseModel
 
-from viewbox.envs.base import BaseMultiTurnEnv, Reply
+from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.images.ref import ImageRef
-from viewbox.records import Message, Task
+from viewbox.records import Task
 from viewbox.rewards import ExactMatchReward
-from viewbox.rollouts.policies import ScriptedPolicy
+from viewbox.rollouts.scripted import ScriptedPolicy
 
 PICTURE = Image.linear_gradient("L").resize((80, 40))
 TASK = Task("t", (ImageRef.of(PICTURE),), {"question": "What is it?"}, {"label": "left", "bbox": [0, 0, 0.5, 1]})
@@ -68,14 +68,15 @@ class Play:
     """One play, a reply at a time, as a driver plays it."""
 
     def __init__(self, env, task=TASK, seed=0):
-        self.state = env.reset(task, seed=seed)
+        self.env, self.state = env, env.reset(task, seed=seed)
 
     def say(self, *replies):
         for reply in replies:
-            said = Reply(reply) if isinstance(reply, str) else reply
-            self.state.messages.append(Message("assistant", (said.text,), tool_calls=said.tool_calls))
-            self.result = asyncio.run(self.state.env.step(self.state, said))
+            self.result = asyncio.run(self.env.step(self.state, reply))
         return self.result
+
+    def build_episode(self, run_config=None):
+        return self.env.build_episode(self.state, run_config)
 
     def told(self, *replies):
         """The environment's words to the last reply."""

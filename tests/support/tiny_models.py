@@ -28,7 +28,7 @@ from viewbox.rollouts.engine import tiny_model
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.scripted import Forced
+from viewbox.rollouts.scripted import ScriptedGenerator
 
 torch.set_num_threads(1)
 FAMILIES = ("qwen3_vl", "qwen2_5_vl")
@@ -164,8 +164,8 @@ def corpus():
     """Text like that of the episodes: prompts, schemas, calls, answers."""
     env = Digits()
     tasks = [env.tasks[i] for i in range(40)]
-    said = [line for task in tasks for line in viewer.demonstration(env, task, 0, viewer.Habits(0.2, 0.2, 0.2))]
-    prompt = [env.opening(tasks[0]), *(json.dumps(thaw(schema)) for schema in env.tool_schemas)]
+    said = [line for task in tasks for line in viewer.write_demonstration(env, task, 0, viewer.Habits(0.2, 0.2, 0.2))]
+    prompt = [env.build_system_prompt(tasks[0]), *(json.dumps(thaw(schema)) for schema in env.tool_schemas)]
     return [*prompt * 20, *said]
 
 
@@ -208,10 +208,14 @@ def look(strips):
     def script(conversation):
         said = sum(message.role == "assistant" for message in conversation.messages)
         plan = (
-            [viewer.call(strips, 2, 0.4, 0.6)],
-            [None, viewer.call(strips, 4, 0.2, 0.2)],
+            [viewer.write_zoom(strips, 2, 0.4, 0.6)],
+            [None, viewer.write_zoom(strips, 4, 0.2, 0.2)],
             [],
-            [viewer.call(strips, 2, 0.5, 0.5) + "\n" + viewer.call(strips, 2, 0.1, 0.9), None, "Hmm, wait."],
+            [
+                viewer.write_zoom(strips, 2, 0.5, 0.5) + "\n" + viewer.write_zoom(strips, 2, 0.1, 0.9),
+                None,
+                "Hmm, wait.",
+            ],
         )[conversation.index % 4]
         return plan[said] if said < len(plan) else None
 
@@ -236,7 +240,9 @@ def mixed(play, strips, look):
     """Plays 4 tasks in groups of 3 (12 episodes in 5 slots) where looks succeed and the model says the rest."""
 
     def run(generator, *, tasks=4, group=3, seed=0, concurrency=5, env=None):
-        forced = Forced(generator.tokens, look, generator, max_completion_tokens=generator.max_completion_tokens)
+        forced = ScriptedGenerator(
+            generator.tokens, look, generator, max_completion_tokens=generator.max_completion_tokens
+        )
         env = env or strips
         chosen = [env.tasks[i] for i in range(tasks)]
         return play(env, chosen, forced, group=group, concurrency=concurrency, seed=seed)

@@ -19,7 +19,7 @@ from viewbox.records import Episode, EpisodeTokens
 from viewbox.rollouts.engine import tiny_model
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.scripted import Forced
+from viewbox.rollouts.scripted import ScriptedGenerator
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.checkpoints import Checkpoints
@@ -141,7 +141,7 @@ def record_demonstrations(
     env: BaseMultiTurnEnv, tokens: ChatTokens, section: Demonstrations, folder: str, seed: int
 ) -> None:
     """Plays the environment's demonstrations and saves them with their tokens; skips those saved before."""
-    generator = Forced(tokens, build_script(env, "demonstration", **section.habits))
+    generator = ScriptedGenerator(tokens, build_script(env, "demonstration", **section.habits))
 
     async def play(writer: EpisodeWriter) -> None:
         tasks = env.tasks[: section.count]  # type: ignore[index]
@@ -160,7 +160,7 @@ def build_corpus(env: BaseMultiTurnEnv, count: int = 200) -> list[str]:
         tiny_model.build_processor(bootstrap),
         tiny_model.build_model(bootstrap, hidden=16, layers=1, vision_layers=2).config,
     )
-    generator = Forced(tokens, build_script(env, "demonstration"), max_completion_tokens=100_000)
+    generator = ScriptedGenerator(tokens, build_script(env, "demonstration"), max_completion_tokens=100_000)
     episodes = collect_episodes(env, env.tasks[:count], generator, slots=16, seed=0)  # type: ignore[index]
     corpus = []
     for number, episode in enumerate(episodes):

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support import verifiers_server as scripted
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.messages import to_wire
+from viewbox.envs.messages import to_openai_messages
 from viewbox.errors import ConfigError
 from viewbox.publish import publish
 from viewbox.records import Episode
@@ -30,7 +30,7 @@ LOOK = json.dumps({"factor": 4, "center": [500, 500]})
 
 
 def right(number):
-    return viewer.answer(ENV, ENV.tasks[number])
+    return viewer.write_answer(ENV, ENV.tasks[number])
 
 
 def wrong(number):
@@ -48,7 +48,12 @@ SCRIPTS = {
         "answered",
     ),
     "is nudged back to the format": (
-        lambda n: [say("It is a one."), say("I am sure."), say(viewer.gold_look(ENV, ENV.tasks[n])), say(wrong(n))],
+        lambda n: [
+            say("It is a one."),
+            say("I am sure."),
+            say(viewer.write_gold_look(ENV, ENV.tasks[n])),
+            say(wrong(n)),
+        ],
         "answered",
     ),
     "is malformed to the end": (lambda n: [say("no")] * 5, "malformed"),
@@ -84,7 +89,7 @@ def scripts(env=ENV):
 
 
 def overview(env, number):
-    return scripted.first_image(to_wire(env.reset(env.tasks[number], seed=0).messages))
+    return scripted.first_image(to_openai_messages(env.reset(env.tasks[number], seed=0).messages))
 
 
 def play(env, tool_images="tool"):
@@ -251,7 +256,7 @@ def test_the_pin_of_verifiers_has_not_moved():
     assert issubclass(vf.SingleAgentEnv, vf.Env)
     assert {"info", "state", "stop_condition", "calls", "errors"} <= set(vf.Trace.model_fields)
     state = ENV.reset(ENV.tasks[0], seed=0)
-    for message in to_wire(state.messages):
+    for message in to_openai_messages(state.messages):
         assert message_to_wire(parse_message(message)) == message
 
 

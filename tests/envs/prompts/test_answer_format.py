@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from viewbox.envs.digits import DigitAnswer
-from viewbox.envs.prompts.answer_format import skeleton
+from viewbox.envs.prompts.answer_format import describe_answer_format
 
 
 class Finding(BaseModel):
@@ -26,21 +26,21 @@ class Report(BaseModel):
     tags: list[str] = Field(min_length=2)
 
 
-def test_the_skeleton_of_digits_is_what_the_shipped_model_was_trained_on():
-    assert skeleton(DigitAnswer.model_json_schema(), ["bbox"]) == (
+def test_the_answer_format_of_digits_is_what_the_shipped_model_was_trained_on():
+    assert describe_answer_format(DigitAnswer.model_json_schema(), ["bbox"]) == (
         '{"label": "zero|one|two|three|four|five|six|seven|eight|nine", "bbox": [x1, y1, x2, y2], "continue": false}'
     )
 
 
 def test_nested_objects_and_lists_of_objects_are_shown():
     finding = {"name": "…", "side": "left|right", "score": 0.0, "parts": []}
-    line = skeleton(Report.model_json_schema(), turns=False).splitlines()[0]
+    line = describe_answer_format(Report.model_json_schema(), turns=False).splitlines()[0]
     expected = {"findings": [finding], "main": finding, "grade": 1, "box": [0.0], "tags": ["…", "…"]}
     assert json.loads(line) == expected
 
 
 def test_what_a_placeholder_cannot_say_stands_below():
-    assert skeleton(Report.model_json_schema(), ["box"]).splitlines()[1:] == [
+    assert describe_answer_format(Report.model_json_schema(), ["box"]).splitlines()[1:] == [
         "findings: each abnormality",
         "findings[].name: what it is",
         "findings[].side: may be left out",
@@ -57,8 +57,8 @@ def test_what_a_placeholder_cannot_say_stands_below():
 
 def test_with_one_turn_there_is_no_continue():
     schema = {"properties": {"a": {"type": "string"}}}
-    assert skeleton(schema) == '{"a": "…", "continue": false}'
-    assert skeleton(schema, turns=False) == '{"a": "…"}'
+    assert describe_answer_format(schema) == '{"a": "…", "continue": false}'
+    assert describe_answer_format(schema, turns=False) == '{"a": "…"}'
 
 
 def test_examples_constants_and_types_of_json_schema():
@@ -69,7 +69,7 @@ def test_examples_constants_and_types_of_json_schema():
         "pair": {"prefixItems": [{"type": "number"}, {"type": "boolean"}]},
         "any": True,
     }
-    assert skeleton({"properties": fields}, turns=False) == (
+    assert describe_answer_format({"properties": fields}, turns=False) == (
         '{"example": "left lung", "constant": 3, "either": 0, "pair": [0.0, false], "any": "…"}\n'
         "either: may be null; above 0"
     )
@@ -78,8 +78,8 @@ def test_examples_constants_and_types_of_json_schema():
 def test_a_schema_that_holds_itself_is_not_unrolled():
     schema = {"properties": {"a": {"$ref": "#"}, "b": {"$ref": "#/$defs/b"}, "c": {"$ref": "#/nowhere"}}}
     schema["$defs"] = {"b": {"$ref": "#/$defs/b"}}
-    assert skeleton(schema, turns=False) == '{"a": {}, "b": "…", "c": "…"}'
+    assert describe_answer_format(schema, turns=False) == '{"a": {}, "b": "…", "c": "…"}'
 
 
 def test_without_a_schema_the_answer_is_plain_text():
-    assert skeleton(None) == "plain text"
+    assert describe_answer_format(None) == "plain text"

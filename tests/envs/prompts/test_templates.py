@@ -7,7 +7,7 @@ import pytest
 
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.digits import Digits
-from viewbox.envs.messages import tools_text
+from viewbox.envs.messages import render_tools
 from viewbox.envs.parsing import reply
 from viewbox.envs.prompts.templates import VALUES, Prompts
 from viewbox.errors import ConfigError
@@ -18,8 +18,8 @@ SKELETON = '{"label": "zero|one|two|three|four|five|six|seven|eight|nine", "bbox
 
 
 def opening(**given):
-    plain = {"view_field": None, "total_calls": None, "boundary": False, "named_images": False}
-    return DEFAULT.render("opening", **{**VALUES["opening"], **plain, **given})
+    plain = {"view_field": None, "max_total_calls": None, "boundary": False, "named_images": False}
+    return DEFAULT.render("system", **{**VALUES["system"], **plain, **given})
 
 
 # ---------------------------------------------------------------------- the default texts
@@ -46,7 +46,7 @@ def test_the_opening_states_what_there_is_and_nothing_else():
         "You read an image with a viewer's tools.\nAnswer with one JSON object of this form:\n"
         '{"label": "…", "continue": false}'
     )
-    assert opening(skeleton=None, unit=None, tools=False) == "You read an image with a viewer's tools."
+    assert opening(answer_format=None, unit=None, tools=False) == "You read an image with a viewer's tools."
 
 
 def test_with_more_turns_than_one_the_opening_states_the_policy_of_turns():
@@ -55,11 +55,11 @@ def test_with_more_turns_than_one_the_opening_states_the_policy_of_turns():
     assert 'With "continue": true, it is saved as your notes and you can go on' in text
     assert "call tools" not in opening(tools=False)
     assert "at most" not in text
-    assert "You may make at most 1 tool call in total." in opening(total_calls=1)
+    assert "You may make at most 1 tool call in total." in opening(max_total_calls=1)
 
 
 def test_where_text_answers_the_opening_says_what_ends_the_episode():
-    assert opening(skeleton=None).endswith("\nA reply without a tool call is your final answer.")
+    assert opening(answer_format=None).endswith("\nA reply without a tool call is your final answer.")
 
 
 @pytest.mark.parametrize(
@@ -108,21 +108,21 @@ class Env(BaseMultiTurnEnv):
 
 
 def test_an_authors_template_stands_for_the_default_one_and_the_others_stay():
-    env = Env(templates={"opening": "Turns: {{ max_turns }}.\n"})
-    assert env.opening(env.tasks[0]) == "Turns: 10."
+    env = Env(templates={"system": "Turns: {{ max_turns }}.\n"})
+    assert env.build_system_prompt(env.tasks[0]) == "Turns: 10."
     assert env.prompts.render("notes", turn=1, max_turns=2) == DEFAULT.render("notes", turn=1, max_turns=2)
 
 
 def test_a_runs_template_leaves_the_authors_others_as_they_are():
     env = Digits(templates={"notes": "Go on."})
     assert env.prompts.render("notes", turn=1, max_turns=2) == "Go on."
-    assert env.opening(env.tasks[0]) == Digits().opening(env.tasks[0])
+    assert env.build_system_prompt(env.tasks[0]) == Digits().build_system_prompt(env.tasks[0])
 
 
 @pytest.mark.parametrize(
     ("name", "source", "complaint"),
     [
-        ("openning", "x", r"unknown template 'openning'; allowed: dropped, .*did you mean 'opening'"),
+        ("sistem", "x", r"unknown template 'sistem'; allowed: dropped, .*did you mean 'system'"),
         ("notes", "a\n{{ turns }}", r"templates.notes: line 2: unknown value 'turns'; allowed: max_turns, turn"),
         ("notes", "a\nb {% if %}", r"templates.notes: line 2: Expected an expression"),
         ("notes", "{{ turn | shout }}", r"templates.notes: line 1: No filter named 'shout'"),
@@ -147,7 +147,7 @@ def test_a_value_that_a_template_is_not_given_is_no_empty_text():
 def test_what_is_taught_is_what_is_read(taught):
     """A model that fills in the last lines of the text as they stand has made a call."""
     schema = Digits(reply_format=taught).tool_schemas
-    example = tools_text(schema, taught).rpartition(":\n")[2]
+    example = render_tools(schema, taught).rpartition(":\n")[2]
     said = example.replace("<function-name>", '"zoom"').replace("<args-json-object>", '{"factor": 2}')
     found = reply.parse_reply(said, answer_fields=reply.AnswerFields.from_schema(Digits().answer_schema))
     assert isinstance(found, reply.ToolCalls), said
@@ -157,11 +157,13 @@ def test_what_is_taught_is_what_is_read(taught):
 def test_every_format_lists_the_schemas_as_they_are():
     tool = {"function": {"name": "zoom", "description": 'näher <b> & "x"'}}
     for taught in ("hermes", "fenced", "json"):
-        assert '\n{"function": {"name": "zoom", "description": "näher <b> & \\"x\\""}}\n' in tools_text([tool], taught)
+        assert '\n{"function": {"name": "zoom", "description": "näher <b> & \\"x\\""}}\n' in render_tools(
+            [tool], taught
+        )
 
 
 def test_without_tools_nothing_is_taught():
-    assert tools_text((), "json") == ""
+    assert render_tools((), "json") == ""
 
 
 # ---------------------------------------------------------------------- the words the shipped model was trained on
@@ -175,9 +177,9 @@ def test_digits_says_byte_for_byte_what_the_shipped_model_was_trained_on():
         "Which digit is it, and where?",
     ]
     say = env.prompts.render
-    nudge = say("malformed", reason="R", skeleton=env.skeleton, tools=True)
+    nudge = say("malformed", reason="R", answer_format=env.answer_format, tools=True)
     assert nudge == f"Invalid reply: R. Reply with a tool call or with {SKELETON}"
-    assert say("finalize", skeleton=env.skeleton) == f"Stop and answer now with {SKELETON}"
+    assert say("finalize", answer_format=env.answer_format) == f"Stop and answer now with {SKELETON}"
     assert say("notes", turn=2, max_turns=4) == "Turn 2 of 4. Call a tool or give the final answer."
     last = say("last_turn", keys=env.answer_keys, changed=True, fields=["bbox"])
     assert last == "Last turn: no more tool calls. Answer now with label, bbox, continue."
@@ -185,5 +187,5 @@ def test_digits_says_byte_for_byte_what_the_shipped_model_was_trained_on():
 
 @pytest.mark.parametrize(("calls", "words"), [(1, "At most 1 tool call in total."), (3, "At most 3 tool calls")])
 def test_digits_states_a_limit_of_calls_as_it_did(calls, words):
-    env = Digits(total_calls=calls)
-    assert env.opening(env.tasks[0]).splitlines()[2].startswith(words)
+    env = Digits(max_total_calls=calls)
+    assert env.build_system_prompt(env.tasks[0]).splitlines()[2].startswith(words)

@@ -67,7 +67,7 @@ def tool_of(kind, body):
 async def run(made, limit=None, arguments=None):
     """One call as the loop makes it."""
     if made.stateful:
-        return (await concurrency.run(call_stateful, made, VIEW, arguments or {}, limit=limit))[1]
+        return (await concurrency.run_in_thread(call_stateful, made, VIEW, arguments or {}, timeout=limit))[1]
     return await call_stateless(made, arguments or {}, find_picture=lambda name: VIEW, timeout=limit)
 
 

@@ -64,12 +64,12 @@ class Play:
     """One play, a reply at a time."""
 
     def __init__(self, env, task=TASK):
-        self.state = env.reset(task, seed=0)
+        self.env, self.state = env, env.reset(task, seed=0)
 
     def told(self, *replies):
         """The environment's words to the last reply."""
         for reply in replies:
-            result = asyncio.run(self.state.env.step(self.state, reply))
+            result = asyncio.run(self.env.step(self.state, reply))
         return "\n".join(message.text for message in result.messages)
 
 
@@ -79,7 +79,7 @@ class Play:
 def test_a_tool_beyond_its_limit_is_refused_with_what_is_still_allowed():
     play = Play(Find(tools=["zoom", "reset"], max_calls={"zoom": 2}))
     assert "error" not in play.told(call(), call())
-    assert play.told(call()) == "error: zoom may not be called any more: 2 calls were allowed; still allowed: reset"
+    assert play.told(call()) == "error: zoom is used up (2 calls). You can still call: reset."
     assert "error" not in play.told(call("reset"))
 
 
@@ -89,7 +89,7 @@ def test_a_refused_call_leaves_the_view_and_is_a_failed_call_of_the_record():
     before = play.state.view
     play.told(call())
     assert play.state.view is before
-    results = [result for turn in play.state.episode().turns for result in turn.tool_results]
+    results = [result for turn in play.env.build_episode(play.state).turns for result in turn.tool_results]
     assert [result.success for result in results] == [True, False]
 
 
@@ -97,22 +97,22 @@ def test_the_limit_holds_within_one_reply():
     play = Play(Find(max_calls={"zoom": 1}))
     said = play.told(call() + call())
     assert said.count("zoomed") == 1
-    assert said.count("may not be called any more") == 1
+    assert said.count("is used up") == 1
 
 
 def test_a_call_that_failed_counts():
     play = Play(Find(max_calls={"zoom": 1}))
-    assert "may not be called any more" in play.told(call(factor=9), call())
+    assert "is used up" in play.told(call(factor=9), call())
 
 
 def test_the_total_limits_all_tools_together():
-    play = Play(Find(total_calls=2))
+    play = Play(Find(max_total_calls=2))
     assert "error" not in play.told(call(), call("reset"))
     assert play.told(call("reset")) == "error: Tool budget used up (2 calls). Give your final answer now."
 
 
 def test_a_limit_of_none_at_all_is_a_limit():
-    assert "0 calls were allowed" in Play(Find(max_calls={"zoom": 0})).told(call())
+    assert "(0 calls)" in Play(Find(max_calls={"zoom": 0})).told(call())
 
 
 def test_two_plays_do_not_share_their_calls():
@@ -122,7 +122,7 @@ def test_two_plays_do_not_share_their_calls():
 
 
 def test_limits_are_told_before_the_first_call():
-    state = Find(max_calls={"zoom": 2}, total_calls=5).reset(TASK, seed=0)
+    state = Find(max_calls={"zoom": 2}, max_total_calls=5).reset(TASK, seed=0)
     described = {one["function"]["name"]: one["function"]["description"] for one in state.tool_schemas}
     assert described["zoom"].endswith(" At most 2 calls.")
     assert "At most" not in described["crop"]
@@ -140,8 +140,8 @@ def test_the_limit_a_tool_brings_holds_unless_the_environment_says_another(scrat
         """Costs much."""
         return ToolOutput("paid")
 
-    assert "any more" in Play(Find(tools=["costly"])).told(call("costly"), call("costly"))
-    assert "any more" not in Play(Find(tools=["costly"], max_calls={"costly": 2})).told(call("costly"), call("costly"))
+    assert "used up" in Play(Find(tools=["costly"])).told(call("costly"), call("costly"))
+    assert "used up" not in Play(Find(tools=["costly"], max_calls={"costly": 2})).told(call("costly"), call("costly"))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_the_limit_a_tool_brings_holds_unless_the_environment_says_another(scrat
     [
         ({"max_calls": {"zom": 2}}, "did you mean 'zoom'"),
         ({"max_calls": {"zoom": -1}}, "max_calls.zoom"),
-        ({"total_calls": -1}, "total_calls"),
+        ({"max_total_calls": -1}, "max_total_calls"),
     ],
 )
 def test_a_limit_that_cannot_be_is_refused_when_the_environment_is_made(settings, words):
@@ -194,8 +194,7 @@ def test_a_task_with_a_tool_that_the_environment_does_not_have_is_an_error():
 
 
 def test_the_driver_offers_a_conversation_the_tools_of_its_task():
-    from viewbox.records import RunConfig
-    from viewbox.rollouts.generator import GeneratedReply
+    from viewbox.records import Reply, RunConfig
     from viewbox.rollouts.play import play_many
 
     class Listens:
@@ -211,7 +210,7 @@ def test_the_driver_offers_a_conversation_the_tools_of_its_task():
         async def reply(self, conversation):
             names = [one["function"]["name"] for one in conversation.tools]
             self.offered[conversation.task.id] = names
-            return GeneratedReply('{"label": "left"}')
+            return Reply('{"label": "left"}')
 
     async def run():
         return [one async for one in play_many(FewerTools(), [TASK, WITHOUT], Listens())]
@@ -359,13 +358,13 @@ def test_an_answer_without_a_view_is_about_the_overview():
 @pytest.mark.parametrize("number", [2, -1, 99])
 def test_an_unknown_view_is_told_those_there_are(number):
     said = Play(FindInView()).told(call(), json.dumps({"bbox": [0, 0, 1, 1], "view": number}))
-    assert f"view: there is no view {number}; allowed: 0 to 1" in said
+    assert f"view: unknown view {number}; allowed: 0 to 1" in said
 
 
 def test_a_view_of_another_image_is_refused_in_words():
     play = Play(FindInView(tools=["open_image"]), TWO)
     said = play.told(call("open_image", index=1), json.dumps({"bbox": [0, 0, 1, 1], "view": 1}))
-    assert "view: view 1 shows another image; boxes are of image 0" in said
+    assert "view: view 1 shows another image; boxes must refer to image 0" in said
 
 
 def test_an_answer_read_without_its_play_knows_the_overview_only():
@@ -378,7 +377,7 @@ def test_a_view_field_that_the_answer_does_not_have_is_refused_when_the_environm
     class Wrong(Find):
         view_field = "where"
 
-    with pytest.raises(ConfigError, match="view_field = 'where' is no field of the answer"):
+    with pytest.raises(ConfigError, match="view_field = 'where': allowed: a field of the answer"):
         Wrong()
 
 
@@ -446,7 +445,7 @@ def test_a_registered_function_keeps_the_limit_of_its_registration(scratch):
         """Costs much."""
         return "paid"
 
-    assert Find(tools=[costly]).limit("costly") == 1
+    assert Find(tools=[costly]).get_max_calls("costly") == 1
 
 
 def test_two_tools_of_one_name_are_refused():

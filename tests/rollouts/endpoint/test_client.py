@@ -11,7 +11,7 @@ from tests.support import servers
 from tests.support.servers import says, scripted, serving, status
 from viewbox.configs.schema import SamplingParams
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.messages import tools_text
+from viewbox.envs.messages import render_tools
 from viewbox.errors import ConfigError
 from viewbox.frozen import thaw
 from viewbox.records import Message
@@ -20,9 +20,9 @@ from viewbox.rollouts.generator import Conversation
 
 ENV = Digits(max_turns=3, reply_format="native")
 TASK = ENV.tasks[0]
-RIGHT = viewer.answer(ENV, TASK)
+RIGHT = viewer.write_answer(ENV, TASK)
 ZOOM = json.dumps({"factor": 2})
-BROKEN_CALL = viewer.call(ENV, 2, 0.5, 0.5)
+BROKEN_CALL = viewer.write_zoom(ENV, 2, 0.5, 0.5)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_the_first_request_is_the_prompt_with_its_image_and_the_tools(ask):
     assert asked["body"] == {
         "model": "m",
         "messages": [
-            {"role": "system", "content": ENV.opening(TASK)},
+            {"role": "system", "content": ENV.build_system_prompt(TASK)},
             {
                 "role": "user",
                 "content": [
@@ -155,7 +155,7 @@ def test_a_call_in_the_text_is_answered_in_a_user_message(ask, taught):
 @pytest.mark.parametrize("taught", ["hermes", "fenced", "json"])
 def test_a_format_other_than_native_is_taught_in_the_system_message_of_every_request(ask, taught):
     _, server = one(ask(says(BROKEN_CALL), says(RIGHT), env=Digits(max_turns=3, reply_format=taught)))
-    system = ENV.opening(TASK) + tools_text(ENV.tool_schemas, taught)
+    system = ENV.build_system_prompt(TASK) + render_tools(ENV.tool_schemas, taught)
     assert [body["messages"][0]["content"] for body in server.bodies] == [system, system]
     assert not any("tools" in body for body in server.bodies)
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from viewbox.configs.schema import ModelSection
 from viewbox.envs.digits import Digits, viewer
-from viewbox.envs.messages import tools_text
+from viewbox.envs.messages import render_tools
 from viewbox.errors import ConfigError, ImageError, ModelError
 from viewbox.frozen import thaw
 from viewbox.images.ref import ImageRef
@@ -23,15 +23,23 @@ from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.engine.loading import load_processor
 from viewbox.rollouts.generator import Conversation
-from viewbox.rollouts.scripted import Forced
+from viewbox.rollouts.scripted import ScriptedGenerator
 from viewbox.training.grpo.batch import describe_mismatch
 
 ENV = Digits(max_turns=7)
-LOOK = viewer.call(ENV, 2, 0.4, 0.6)
-SCRIPT = (LOOK, "Hmm, wäit →\n", f"{LOOK}\n{LOOK}", '{"label": "one"}', "\n", LOOK, viewer.answer(ENV, ENV.tasks[0]))
+LOOK = viewer.write_zoom(ENV, 2, 0.4, 0.6)
+SCRIPT = (
+    LOOK,
+    "Hmm, wäit →\n",
+    f"{LOOK}\n{LOOK}",
+    '{"label": "one"}',
+    "\n",
+    LOOK,
+    viewer.write_answer(ENV, ENV.tasks[0]),
+)
 
 
-class Watched(Forced):
+class Watched(ScriptedGenerator):
     """Keeps the conversations, each reply's text, and all ids as they were after each reply."""
 
     def __init__(self, *args, **settings):
@@ -142,7 +150,7 @@ def test_an_observation_that_does_not_fit_is_rolled_back_whole(kit, play):
 
     def run(budget):
         model = kit.generator(kit.model(ends=-50.0), max_completion_tokens=budget)
-        return play(ENV, [ENV.tasks[0]], Forced(kit.tokens, script, model, max_completion_tokens=budget))[0]
+        return play(ENV, [ENV.tasks[0]], ScriptedGenerator(kit.tokens, script, model, max_completion_tokens=budget))[0]
 
     reply = kit.tokens.encode_reply(LOOK)
     fits = len(reply) + run(2000).tokens.mask[len(reply) :].index(1)  # the look and what the tool shows
@@ -173,7 +181,7 @@ def sampled(kit, tokens, ids):
     """A conversation whose first reply was sampled as these ids, after the next message was observed."""
     conversation = Conversation([Message("system", ("s",)), Message("user", ("q",))], (), 0, 0)
     tokens.observe(conversation, 1000)
-    conversation.record.sampled(ids, [-1.0] * len(ids))
+    conversation.record.add_sampled(ids, [-1.0] * len(ids))
     conversation.messages += [Message("assistant", (tokens.decode(ids),)), Message("user", ("again",))]
     assert tokens.observe(conversation, 1000)
     return conversation
@@ -269,7 +277,7 @@ def test_the_prompt_teaches_the_format_that_is_set_and_no_other(kit, taught):
     state = env.reset(env.tasks[0], seed=0)
     ids, _ = kit.tokens.encode_prompt(state.messages, state.tool_schemas, env.reply_format, env.prompts)
     system = kit.tokenizer.decode(ids).partition("<|im_start|>system\n")[2].partition("<|im_end|>")[0]
-    assert system == env.opening(env.tasks[0]) + tools_text(state.tool_schemas, taught, env.prompts)
+    assert system == env.build_system_prompt(env.tasks[0]) + render_tools(state.tool_schemas, taught, env.prompts)
     assert ("<tool_call>" in system) == (taught in ("native", "hermes"))
 
 
@@ -288,7 +296,7 @@ def test_a_template_that_teaches_what_is_not_read_is_not_asked_to(qwen3):
     ids, _ = tokens.encode_prompt(ENV.reset(ENV.tasks[0], seed=0).messages, ENV.tool_schemas)
     prompt = tokens.tokenizer.decode(ids)
     assert "<function=" not in prompt
-    assert tools_text(ENV.tool_schemas) in prompt
+    assert render_tools(ENV.tool_schemas) in prompt
 
 
 def test_the_shipped_models_prompt_is_the_one_it_was_trained_on():
@@ -366,4 +374,4 @@ def test_a_picture_the_image_processor_refuses_is_an_image_error_and_leaves_the_
     conversation = Conversation([Message("system", ("s",)), Message("user", (strip, "q"))], (), 0, 0)
     with pytest.raises(ImageError, match=r"image \w{12} \(4000x10\): absolute aspect ratio"):
         kit.tokens.observe(conversation, 100)
-    assert conversation.record.frozen() is None
+    assert conversation.record.to_episode_tokens() is None

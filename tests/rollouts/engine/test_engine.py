@@ -17,7 +17,7 @@ from viewbox.images.view import View
 from viewbox.rollouts.engine.kv_cache import compute_bytes_per_token
 from viewbox.rollouts.engine.model_runner import use_eval_mode
 from viewbox.rollouts.generator import Load
-from viewbox.rollouts.scripted import Forced
+from viewbox.rollouts.scripted import ScriptedGenerator
 from viewbox.training.grpo.batch import build_model_inputs, collate
 
 TOLERANCE = 1e-5  # fp32
@@ -313,14 +313,14 @@ def test_a_tool_that_hangs_holds_the_others_up_no_longer_than_the_engines_patien
 
     class Hangs(Digits):
         tools = (hang,)
-        tool_time_limit = 2.0
+        tool_timeout = 2.0
         max_turns = 2
 
     env, call = Hangs(), '<tool_call>{"name": "hang", "arguments": {}}</tool_call>'
     generator = qwen3.generator(tool_wait_timeout=0.05, max_reply_tokens=4)
     first = lambda conversation: call if conversation.index == 0 and len(conversation.messages) == 2 else None  # noqa: E731
     ended: list[int] = []
-    for episode in play(env, [env.tasks[i] for i in range(3)], Forced(qwen3.tokens, first, generator)):
+    for episode in play(env, [env.tasks[i] for i in range(3)], ScriptedGenerator(qwen3.tokens, first, generator)):
         ended.append(episode.info["index"])
         assert episode.end_reason == "max_turns"
     assert sorted(ended) == [0, 1, 2]

@@ -8,7 +8,7 @@ import pytest
 from viewbox.envs.digits import Digits
 from viewbox.envs.tools import ToolOutput
 from viewbox.images.view import View
-from viewbox.rollouts.scripted import Forced
+from viewbox.rollouts.scripted import ScriptedGenerator
 
 COUNT, GROUP = 6, 2  # episodes, those of the same task
 OVER = threading.Event()  # what hangs in a thread hangs on this
@@ -44,7 +44,7 @@ async def muse(query: str) -> str:
 
 class Tools(Digits):
     tools = (glance, trip, stare, muse)
-    tool_time_limit = 0.3
+    tool_timeout = 0.3
     max_turns = 3
 
 
@@ -63,7 +63,7 @@ def calling(qwen3, model, play):
 
         env, generator = Tools(), qwen3.generator(model, slots=4, tool_wait_timeout=0.05)
         chosen = [env.tasks[i] for i in range(COUNT // GROUP)]
-        episodes = play(env, chosen, Forced(qwen3.tokens, script, generator), group=GROUP, concurrency=COUNT)
+        episodes = play(env, chosen, ScriptedGenerator(qwen3.tokens, script, generator), group=GROUP, concurrency=COUNT)
         assert generator.cache.num_used == 0
         assert not generator.sequences
         return episodes

@@ -29,7 +29,7 @@ def test_a_blocking_reward_is_asked_beside_the_event_loop():
     env = Digits(reward=Waits(), max_turns=1)
 
     async def played():
-        answer = viewer.answer(env, env.tasks[0])
+        answer = viewer.write_answer(env, env.tasks[0])
         return [episode async for episode in play_many(env, env.tasks[:4], lambda messages: answer, concurrency=4)]
 
     assert [episode.scores.total for episode in asyncio.run(played())] == [1.0] * 4
@@ -38,7 +38,7 @@ def test_a_blocking_reward_is_asked_beside_the_event_loop():
 def test_a_single_play_does_not_hold_up_the_event_loop():
     reward = Waits()
     env = Digits(reward=reward, max_turns=1)
-    answer = viewer.answer(env, env.tasks[0])
+    answer = viewer.write_answer(env, env.tasks[0])
 
     async def four():
         return await asyncio.gather(*(env.play_async(env.tasks[n], lambda messages: answer) for n in range(4)))

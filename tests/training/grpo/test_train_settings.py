@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from tests.support.grpo_kit import batch_of, gradient, make_trainer, steps_of
-from viewbox.envs.base import Reply
 from viewbox.envs.digits import viewer
 from viewbox.envs.digits.canvas import LABELS
+from viewbox.records import Reply
 from viewbox.rollouts.store.reader import load
 from viewbox.training.grpo.batch import build_model_inputs
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
@@ -44,11 +44,11 @@ def guessing(strips):
 
         async def step(self, state, reply_):
             if state.turn < state.seed % 3:
-                return await super().step(state, Reply(viewer.call(self, 2, 0.3, 0.6)))
+                return await super().step(state, Reply(viewer.write_zoom(self, 2, 0.3, 0.6)))
             tells = self.telling and state.task.metadata["seed"] % self.telling == 0
             wrong = LABELS[(LABELS.index(state.task.reference["label"]) + 1) % 10]
             return await super().step(
-                state, Reply(viewer.answer(self, state.task, wrong if tells and state.seed % 2 else None))
+                state, Reply(viewer.write_answer(self, state.task, wrong if tells and state.seed % 2 else None))
             )
 
     def make(**settings):

@@ -12,10 +12,10 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl import GRPOTrainer
 
 from tests.support.grpo_kit import batch_of, gathered, gradient, make_trainer, steps_of
-from viewbox.envs.base import Reply
 from viewbox.envs.digits import viewer
 from viewbox.envs.digits.canvas import LABELS
 from viewbox.errors import ConfigError
+from viewbox.records import Reply
 from viewbox.rollouts.store.reader import load
 from viewbox.training.grpo.micro_batches import split_by_tokens
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
@@ -48,9 +48,9 @@ def looking(strips):
 
         async def step(self, state, reply_):
             if state.turn < state.seed % (self.at_most + 1):
-                said = viewer.call(self, 2, 0.3, 0.6)
+                said = viewer.write_zoom(self, 2, 0.3, 0.6)
             else:
-                said = viewer.answer(self, state.task, LABELS[0] if state.seed % 2 else None)
+                said = viewer.write_answer(self, state.task, LABELS[0] if state.seed % 2 else None)
             return await super().step(state, Reply(said))
 
     def make(**settings):

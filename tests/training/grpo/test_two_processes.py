@@ -18,7 +18,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl import GRPOConfig
 
 from viewbox.envs.adapters.trl import TRLReward
-from viewbox.envs.base import Reply
+from viewbox.records import Reply
 from viewbox.envs.digits import Digits, viewer
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
 
@@ -28,7 +28,7 @@ class Thirds(Digits):
 
     async def step(self, state, reply_):
         fails = state.task.metadata["seed"] % 3 == 0 and state.seed % 2
-        return await super().step(state, Reply("nothing" if fails else viewer.answer(self, state.task)))
+        return await super().step(state, Reply("nothing" if fails else viewer.write_answer(self, state.task)))
 
 
 class Recording(EpisodeGRPOTrainer):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from viewbox.envs.digits import Digits, viewer
-from viewbox.rollouts.scripted import Forced
+from viewbox.rollouts.scripted import ScriptedGenerator
 from viewbox.training.sft.trainer import build_sft_batches, compute_sft_loss, compute_token_weights
 
 ENV = Digits()
@@ -18,10 +18,10 @@ def demonstrations(kits, play):
         habits = viewer.Habits(guess=0.2, too_far=0.3, astray=0.1)
 
         def demonstrated(conversation):
-            replies = viewer.demonstration(ENV, conversation.task, conversation.seed, habits)
+            replies = viewer.write_demonstration(ENV, conversation.task, conversation.seed, habits)
             return replies[sum(message.role == "assistant" for message in conversation.messages)]
 
-        episodes = play(ENV, [ENV.tasks[i] for i in range(8)], Forced(kit.tokens, script or demonstrated))
+        episodes = play(ENV, [ENV.tasks[i] for i in range(8)], ScriptedGenerator(kit.tokens, script or demonstrated))
         return [episode.tokens for episode in episodes]
 
     return of
@@ -58,7 +58,7 @@ def test_the_values_of_a_replys_json_are_raised_and_nothing_else_of_it(kit, demo
 
 
 def test_the_numbers_of_a_tool_call_are_raised(kit, demonstrations):
-    script = lambda c: viewer.call(ENV, 4, 0.123, 0.456) if len(c.messages) == 2 else "{}"  # noqa: E731
+    script = lambda c: viewer.write_zoom(ENV, 4, 0.123, 0.456) if len(c.messages) == 2 else "{}"  # noqa: E731
     tokens = demonstrations(kit, script)[0]
     assert digits(spoken(kit, tokens, compute_token_weights(tokens, kit.tokens, 60.0), True)) == "4123456"
 

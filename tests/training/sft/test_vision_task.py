@@ -6,7 +6,7 @@ import torch
 from viewbox.configs.schema import VisionSection
 from viewbox.envs.digits import Digits
 from viewbox.errors import StoreError
-from viewbox.rollouts.scripted import Forced
+from viewbox.rollouts.scripted import ScriptedGenerator
 from viewbox.training.evaluate import build_script
 from viewbox.training.sft.vision_task import VisionTask, find_close_looks, find_overviews
 
@@ -17,7 +17,7 @@ ENV = Digits(noise=5, digit=16, places=2, margin=0.25)  # easy to read: the test
 def episodes(kits, play):
     kit = kits["qwen3_vl"] if isinstance(kits, dict) else kits("qwen3_vl")
     script = build_script(ENV, "demonstration", guess=0.3, too_far=0.0, astray=0.3)
-    return kit, play(ENV, list(ENV.tasks[:120]), Forced(kit.tokens, script))
+    return kit, play(ENV, list(ENV.tasks[:120]), ScriptedGenerator(kit.tokens, script))
 
 
 def test_only_looks_with_the_right_label_are_used(episodes):
