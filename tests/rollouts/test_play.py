@@ -282,7 +282,7 @@ def test_a_policy_that_waits_for_something_cancelled_ends_the_run(play):
         elsewhere.cancel()
         await elsewhere
 
-    with pytest.raises(RuntimeError, match="what was waited for was cancelled"):
+    with pytest.raises(RuntimeError, match="a task that was awaited was cancelled"):
         play(ENV, tasks(2), policy)
 
 

@@ -412,7 +412,10 @@ def test_a_user_whose_words_are_no_text_ends_that_episode_as_error(faulty):
 
 def test_a_user_that_waits_for_something_cancelled_ends_that_episode_as_error(faulty):
     episode = faulty(fault="a user that is cancelled")
-    assert (episode.end_reason, episode.info["error"]) == ("error", "RuntimeError: what was waited for was cancelled")
+    assert (episode.end_reason, episode.info["error"]) == (
+        "error",
+        "RuntimeError: a task that was awaited was cancelled",
+    )
 
 
 def test_a_reward_that_raises_scores_nothing_and_the_episode_ends_as_it_did(faulty):
