@@ -5,7 +5,6 @@ environment's own settings stand beside its name under `env`; `eval` inside it o
 `docs/configuration.md` is printed from here (`viewbox config`).
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -293,9 +292,6 @@ def parse(raw: Mapping[str, Any], document: Document | None = None) -> Config:
     return config
 
 
-_KEY_PATH = re.compile(r"[a-z_]\w*(\.\w+)*")
-
-
 @contextmanager
 def locate_errors(config: Config) -> Iterator[None]:
     """Errors raised inside also say where in the file their `key` is set.
@@ -308,7 +304,5 @@ def locate_errors(config: Config) -> Iterator[None]:
     try:
         yield
     except ViewboxError as error:
-        begins = _KEY_PATH.match(str(error))
-        key = getattr(error, "key", None) or (begins[0] if begins else "")
-        error.args = (f"{config._document.find_place(key)}: {error}",)
+        error.args = (f"{config._document.find_place(error.key or '')}: {error}",)
         raise

@@ -33,7 +33,11 @@ def build_envs(config: Config, defaults: Mapping[str, Any]) -> tuple[BaseMultiTu
     """
     from viewbox.rewards import build
 
-    reward = None if config.reward is None else build(config.reward)
+    try:
+        reward = None if config.reward is None else build(config.reward)
+    except ConfigError as error:
+        error.key = error.key or "reward"
+        raise
     settings = {**defaults, **config.env.settings}
     return _build_env(config, reward, settings, {}), _build_env(config, reward, settings, config.env.eval)
 
@@ -45,14 +49,16 @@ def _build_env(
 
     for section, values in (("env", settings), ("env.eval", held_out)):
         for key in _NOT_ENV_SETTINGS.keys() & values.keys():
-            raise ConfigError(f"{section}.{key}: not a setting of an environment: {_NOT_ENV_SETTINGS[key]}")
+            text = f"{section}.{key}: not a setting of an environment: {_NOT_ENV_SETTINGS[key]}"
+            raise ConfigError(text, key=f"{section}.{key}")
     try:
         return make(config.env.name, reward=reward, **{**settings, **held_out})
     except ConfigError as error:
         if error.key is None:
-            raise ConfigError(f"env: {error}") from error
+            raise ConfigError(f"env: {error}", key="env") from error
         section = "env.eval" if error.key.split(".")[0] in held_out else "env"
-        raise ConfigError(f"{section}.{error.key}: {error}") from error
+        key = f"{section}.{error.key}"
+        raise ConfigError(f"{key}: {error}", key=key) from error
 
 
 # ---------------------------------------------------------------------- generators
@@ -82,7 +88,8 @@ def build_endpoint_settings(config: Config) -> dict[str, Any]:
         if name in section.model_fields_set and getattr(section, name) is not None:
             raise ConfigError(
                 f"rollout.{name} = {getattr(section, name)}: applies to a local model only; an endpoint's server "
-                "decides this itself: remove it"
+                "decides this itself: remove it",
+                key=f"rollout.{name}",
             )
     settings: dict[str, Any] = {"sampling": section.sampling}
     if "max_reply_tokens" in section.model_fields_set:

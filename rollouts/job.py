@@ -117,7 +117,7 @@ def load_config(options: RolloutOptions) -> tuple[Config, EndpointSettings]:
         document.override(override)
     for section in raw.keys() - set(SECTIONS):
         raise ConfigError(
-            f"{document.where(section)}: {describe_unknown('section', section, SECTIONS)}; "
+            f"{document.find_place(section)}: {describe_unknown('section', section, SECTIONS)}; "
             "a setting of the environment is written env.KEY=VALUE"
         )
     for name in ("env", "model"):
@@ -134,7 +134,9 @@ def _parse_endpoint_settings(values: Any, document: Document) -> EndpointSetting
     except ValidationError as error:
         problem = describe_errors(error, EndpointSettings, values)[0]
         problem = problem._replace(key=f"endpoint.{problem.key}".rstrip("."))
-        raise ConfigError(f"{document.where(problem.key)}: {problem}", key=problem.key, given=problem.given) from error
+        raise ConfigError(
+            f"{document.find_place(problem.key)}: {problem}", key=problem.key, given=problem.given
+        ) from error
 
 
 def _build_endpoint_job(options: RolloutOptions, config: Config, endpoint: EndpointSettings, server: str) -> RolloutJob:
@@ -152,7 +154,7 @@ def _build_endpoint_job(options: RolloutOptions, config: Config, endpoint: Endpo
             f"{env.name}: its images are restricted and do not leave this machine; allowed: an --endpoint on localhost"
         )
     rollout = config.rollout
-    with configs.located(config):
+    with configs.locate_errors(config):
         settings = build_endpoint_settings(config)
     generator = OpenAIGenerator(
         url,
@@ -204,7 +206,7 @@ def _build_env(config: Config, defaults: Mapping[str, Any]) -> tuple[Config, Bas
     """The environment, and the config that names every setting it was made with."""
     section = EnvSection.model_validate({"name": config.env.name, **defaults, **config.env.settings})
     config = config.model_copy(update={"env": section})
-    with configs.located(config):
+    with configs.locate_errors(config):
         return config, build_envs(config, {})[0]
 
 

@@ -58,7 +58,7 @@ def resolve_model_path(name: str) -> str:
     folder = shipped / name.removeprefix(PACKAGE)
     if not (folder / "config.json").is_file():
         names = [path.parent.name for path in shipped.glob("*/config.json")]
-        raise ModelError(f"model.name: {describe_unknown('shipped model', folder.name, names)}")
+        raise ModelError(f"model.name: {describe_unknown('shipped model', folder.name, names)}", key="model.name")
     return str(folder)
 
 
@@ -76,7 +76,8 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
         config = AutoConfig.from_pretrained(name, revision=section.revision)
         processor = AutoProcessor.from_pretrained(name, revision=section.revision)
     except (OSError, ValueError) as error:
-        raise ModelError(f"model.name = {section.name!r}: cannot be loaded: {str(error).splitlines()[0]}") from error
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"model.name = {section.name!r}: cannot be loaded: {reason}", key="model.name") from error
     get_architecture(config)
     return config, processor
 
@@ -96,7 +97,8 @@ def load_model(section: ModelSection) -> "PreTrainedModel":
             name, revision=section.revision, dtype=section.dtype, attn_implementation=section.attention
         )
     except (OSError, ValueError) as error:
-        raise ModelError(f"model.name = {section.name!r}: cannot be loaded: {str(error).splitlines()[0]}") from error
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"model.name = {section.name!r}: cannot be loaded: {reason}", key="model.name") from error
     return model.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))  # type: ignore[arg-type]
 
 
