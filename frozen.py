@@ -36,7 +36,7 @@ class FrozenDict(dict[Any, Any]):
     def _raise_frozen(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError("a record cannot be changed")
 
-    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _raise_frozen  # type: ignore[assignment]
+    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _raise_frozen
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))

