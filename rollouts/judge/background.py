@@ -1,6 +1,6 @@
-"""One event loop in a daemon thread, for plain functions that need something asynchronous: a reward that asks a judge.
+"""One event loop in a daemon thread, for synchronous code that calls asynchronous functions, such as a judge.
 
-The thread starts when it is first needed, is shared by all, holds up no exit, and a forked child gets its own.
+The thread starts on first use and is shared. It does not delay the exit of the program. A forked child gets its own.
 """
 
 import asyncio
@@ -16,21 +16,21 @@ _loop: asyncio.AbstractEventLoop | None = None
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What the coroutine returns or raises; blocks the calling thread, which may have an event loop of its own.
+    """Run a coroutine and return its result. Blocks the calling thread, which may have an event loop of its own.
 
     >>> run(asyncio.sleep(0, "done"))
     'done'
     """
-    future = asyncio.run_coroutine_threadsafe(coroutine, loop())
+    future = asyncio.run_coroutine_threadsafe(coroutine, get_loop())
     try:
         return future.result()
     except BaseException:
-        future.cancel()  # whoever waited has been interrupted
+        future.cancel()  # the waiting thread was interrupted
         raise
 
 
-def loop() -> asyncio.AbstractEventLoop:
-    """The loop, running."""
+def get_loop() -> asyncio.AbstractEventLoop:
+    """The running loop."""
     global _loop
     with _lock:
         if _loop is None:
@@ -39,9 +39,9 @@ def loop() -> asyncio.AbstractEventLoop:
         return _loop
 
 
-def _in_child() -> None:
+def _reset_in_child() -> None:
     global _loop, _lock
     _loop, _lock = None, Lock()
 
 
-os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(after_in_child=_reset_in_child)

@@ -1,7 +1,7 @@
-"""What a judge has said, by the hash of everything it was asked: in memory, and on disk where a folder is given.
+"""The replies of a judge by the hash of the request: in memory, and on disk if a folder is given.
 
-SQLite keeps the file whole between threads and processes. Of two that write one key the first wins and both read that,
-so all agree on the number. A file that cannot be used is said once and done without.
+SQLite keeps the file consistent between threads and processes. If two write the same key, the first wins and both read
+its reply, so that all agree on the score. A file that cannot be used is logged once and then ignored.
 """
 
 import logging
@@ -15,8 +15,8 @@ from cachetools import LRUCache
 log = logging.getLogger("viewbox.judge")
 
 FILE = "judge.sqlite"
-IN_MEMORY = 65_536  # replies; the least recently used go first
-_PATIENCE = 30.0  # seconds for another process to finish writing
+IN_MEMORY = 65_536  # replies; the least recently used are dropped first
+_TIMEOUT = 30.0  # seconds for another process to finish writing
 _TABLE = "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, reply TEXT NOT NULL) WITHOUT ROWID"
 
 
@@ -30,33 +30,33 @@ class ReplyCache:
 
     def __init__(self, folder: str | Path | None = None) -> None:
         self.path = None if folder is None else Path(folder) / FILE
-        self._near: LRUCache[str, str] = LRUCache(IN_MEMORY)
+        self._in_memory: LRUCache[str, str] = LRUCache(IN_MEMORY)
         self._lock = Lock()
 
     def get(self, key: str) -> str | None:
-        """The reply kept under `key`."""
+        """The reply stored under `key`, or None."""
         with self._lock:
-            found = self._near.get(key)
+            reply = self._in_memory.get(key)
         path = self.path
-        if found is None and path is not None and path.is_file():
-            found = self._on_disk(path, key, None)
-        return None if found is None else self._remember(key, found)
+        if reply is None and path is not None and path.is_file():
+            reply = self._access_disk(path, key, None)
+        return None if reply is None else self._store_in_memory(key, reply)
 
     def put(self, key: str, reply: str) -> str:
-        """Keeps `reply`; returns what is kept, which is another where somebody was faster."""
+        """Store `reply`; returns the stored reply, which is an earlier one if another writer was faster."""
         path = self.path
-        kept = None if path is None else self._on_disk(path, key, reply)
-        return self._remember(key, reply if kept is None else kept)
+        kept = None if path is None else self._access_disk(path, key, reply)
+        return self._store_in_memory(key, reply if kept is None else kept)
 
-    def _remember(self, key: str, reply: str) -> str:
+    def _store_in_memory(self, key: str, reply: str) -> str:
         with self._lock:
-            return self._near.setdefault(key, reply)
+            return self._in_memory.setdefault(key, reply)
 
-    def _on_disk(self, path: Path, key: str, reply: str | None) -> str | None:
-        """The reply in the file, after `reply` was offered to it."""
+    def _access_disk(self, path: Path, key: str, reply: str | None) -> str | None:
+        """Insert `reply` into the file if it is new; returns the reply in the file."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(path, timeout=_PATIENCE)) as file, file:
+            with closing(sqlite3.connect(path, timeout=_TIMEOUT)) as file, file:
                 file.execute(_TABLE)
                 if reply is not None:
                     file.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", (key, reply))

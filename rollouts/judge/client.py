@@ -1,7 +1,7 @@
-"""Text in, a model's text out, for plain functions: blocking, cached, with a limit on requests, attempts and time.
+"""A blocking client of a judge model: cached, with limits on requests, attempts and time.
 
-The requests are those of `OpenAIGenerator` (its retries, its pauses, its limits on bodies, its care for the key), made
-on the event loop of `background.py`.
+It sends requests with `OpenAIGenerator` (its retries, pauses, size limits and protection of the key) on the event loop
+of `background.py`.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ from viewbox.rollouts.judge.cache import ReplyCache
 
 log = logging.getLogger("viewbox.judge")
 
-REST = 30.0  # seconds in which an endpoint that cannot be used at all is not asked again
+REST = 30.0  # seconds without requests after an endpoint could not be used at all
 COUNTED = ("calls", "cached", "unreachable", "unreadable")
 
 
 class Asker:
-    """`ask` returns the reply to some messages, or None where none could be had. Safe for threads and forks.
+    """A client of one judge. Safe for threads and forks.
 
-    The settings are those of `JudgeReward`. Raises `ConfigError` for an endpoint that is no address, and where the
-    variable `api_key_env` is not set.
+    The settings are those of `JudgeReward`. Raises `ConfigError` if the endpoint is not a valid address or the
+    environment variable `api_key_env` is not set.
     """
 
     def __init__(
@@ -66,13 +66,16 @@ class Asker:
         build_completions_url(endpoint)
         if api_key_env is not None and not os.environ.get(api_key_env):
             raise ConfigError(f"judge: api_key_env is {api_key_env!r}, but no such environment variable is set")
-        self._begin()
+        self._start()
 
     def __reduce__(self) -> Any:
-        return _asker, (self._settings, self._options)  # a copy has its own connections, and the key is not in it
+        return _rebuild_client, (
+            self._settings,
+            self._options,
+        )  # without the key
 
-    def _begin(self) -> None:
-        """What belongs to one process."""
+    def _start(self) -> None:
+        """Set up the state that belongs to one process."""
         endpoint, model = self._settings
         variable = self._options["api_key_env"]
         self._generator = OpenAIGenerator(
@@ -90,16 +93,16 @@ class Asker:
         self._counts: Counter[str] = Counter()
         self._lock = Lock()
         self._resting_until = 0.0
-        self._said = -REST
+        self._last_logged = -REST
         self._process = os.getpid()
 
     # ------------------------------------------------------------------ asking
     def ask(self, messages: Sequence[Message]) -> str | None:
-        """The reply, from the cache where it is there. The same question at the same moment is asked once."""
+        """The reply to `messages`, from the cache if possible, or None. Equal concurrent questions are sent once."""
         if self._process != os.getpid():
-            self._begin()
+            self._start()
         conversation = Conversation(list(messages), (), 0, 0, reply_format="native")
-        key = self._key(conversation)
+        key = self._compute_key(conversation)
         with self._lock:
             flight = self._flying.get(key)
             if flight is None:
@@ -110,36 +113,36 @@ class Asker:
             return reply
         reply = None
         try:
-            reply = self._cached_or_new(key, conversation)
+            reply = self._get_or_generate(key, conversation)
         finally:
             with self._lock:
                 del self._flying[key]
             mine.set_result(reply)
         return reply
 
-    def _cached_or_new(self, key: str, conversation: Conversation) -> str | None:
-        kept = self._cache.get(key)
-        if kept is not None:
+    def _get_or_generate(self, key: str, conversation: Conversation) -> str | None:
+        reply = self._cache.get(key)
+        if reply is not None:
             self.count("cached")
-            return kept
+            return reply
         try:
-            reply = background.run(self._reply(conversation))
-        except Exception as error:  # whatever an endpoint does: it is this judgment's alone
+            reply = background.run(self._generate_reply(conversation))
+        except Exception as error:  # a failure concerns only this judgment
             self.count("unreachable")
-            self._say(error, conversation.info.get("last_failure"))
+            self._log_failure(error, conversation.info.get("last_failure"))
             return None
         return self._cache.put(key, reply)
 
-    def _say(self, error: Exception, last: str | None) -> None:
-        """Why there was no reply; once in a while, since a judge that is away is away for a whole batch."""
-        if time.monotonic() < self._said + REST:
+    def _log_failure(self, error: Exception, last: str | None) -> None:
+        """Log why there was no reply, at most every `REST` seconds: a judge that is down fails for a whole batch."""
+        if time.monotonic() < self._last_logged + REST:
             return
-        self._said = time.monotonic()
+        self._last_logged = time.monotonic()
         late = f"not within {self.time_limit:g} s" + (f"; the last failure: {last}" if last else "")
-        words = late if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-        log.warning("the judge %s gave no reply, so its component does not apply: %s", self._generator.url, words)
+        reason = late if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+        log.warning("the judge %s gave no reply, so its component does not apply: %s", self._generator.url, reason)
 
-    async def _reply(self, conversation: Conversation) -> str:
+    async def _generate_reply(self, conversation: Conversation) -> str:
         async with self._room:
             if time.monotonic() < self._resting_until:
                 raise EndpointError("it could not be used a moment ago")
@@ -152,23 +155,24 @@ class Asker:
                 self._resting_until = time.monotonic() + REST
                 raise
 
-    def _key(self, conversation: Conversation) -> str:
-        """The hash of everything that is sent, and where."""
-        sent = [self._generator.url, self._generator.build_request(conversation)]
-        return hashlib.sha256(json.dumps(sent, sort_keys=True).encode()).hexdigest()
+    def _compute_key(self, conversation: Conversation) -> str:
+        """The hash of the address and the whole request."""
+        request = [self._generator.url, self._generator.build_request(conversation)]
+        return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
 
     # ------------------------------------------------------------------ counting
     def count(self, name: str) -> None:
+        """Count an event; `name` is one of `COUNTED`."""
         with self._lock:
             self._counts[name] += 1
 
     def take_counts(self) -> dict[str, int]:
-        """What was counted since this was last asked."""
+        """The counts since the last call."""
         with self._lock:
-            found = {name: self._counts[name] for name in COUNTED}
+            counts = {name: self._counts[name] for name in COUNTED}
             self._counts.clear()
-        return found
+        return counts
 
 
-def _asker(settings: tuple[str, str], options: dict[str, Any]) -> Asker:
+def _rebuild_client(settings: tuple[str, str], options: dict[str, Any]) -> Asker:
     return Asker(*settings, **options)
