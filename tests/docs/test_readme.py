@@ -59,6 +59,8 @@ def test_every_option_the_readme_uses_exists(line):
         name, _, rest = rest.partition(" ")
         command = command.commands[name]
     known = {option for one in command.params for option in one.opts}
+    if name == "train":  # which parses its own arguments
+        known = set(re.findall(r'"(--[\w-]+)"', (ROOT / "train.py").read_text()))
     assert set(re.findall(r"(?<!\S)--[\w-]+", rest)) <= known
 
 
