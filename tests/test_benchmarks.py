@@ -295,7 +295,7 @@ def test_a_forward_from_nothing_gives_the_same_on_the_plain_cache(engine, stage)
     ids = torch.tensor([[5, 6, 7]])
     given = {"input_ids": ids + 20, "attention_mask": torch.ones(1, 1, 3, 3).tril().bool()}
     given["position_ids"] = torch.arange(3).expand(3, 1, 3)
-    cache.aim(1, 3, 3)
+    cache.prepare(1, 3, 3)
     with torch.no_grad():
         found, expected = (
             stage.model(**given, past_key_values=one, use_cache=True).logits for one in (cache, DynamicCache())
