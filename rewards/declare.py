@@ -108,7 +108,7 @@ def create_validated(cls: type, settings: Mapping[str, Any], path: str, *, stric
 
     Unless `strict`, numbers may be text, as some YAML readers give them ("1e-3").
     """
-    instance = cls.__new__(cls)
+    instance: Any = object.__new__(cls)
     _set_fields(instance, cls, settings, path, strict)
     return instance
 

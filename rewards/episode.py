@@ -133,5 +133,5 @@ def _normalize_arguments(arguments: Any) -> str:
         try:
             arguments = json.loads(arguments)
         except (ValueError, RecursionError):
-            return arguments
+            return str(arguments)
     return json.dumps(arguments, sort_keys=True, default=str)

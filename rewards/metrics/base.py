@@ -101,4 +101,6 @@ def divide(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     >>> divide(np.array([1.0, 0.0]), np.array([2.0, 0.0])).tolist()
     [0.5, nan]
     """
-    return np.divide(part, whole, out=np.full(np.broadcast(part, whole).shape, np.nan), where=whole != 0)
+    out = np.full(np.broadcast(part, whole).shape, np.nan)
+    np.divide(part, whole, out=out, where=whole != 0)
+    return out

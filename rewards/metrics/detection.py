@@ -186,7 +186,7 @@ def _count_needed_hits(gold: np.ndarray) -> np.ndarray:
     whole = np.maximum(gold, 1)[:, None]
     needed = np.ceil(RECALLS * whole)
     needed = np.where((needed - 1) / whole >= RECALLS, needed - 1, needed)
-    return np.where(needed / whole < RECALLS, needed + 1, needed)
+    return np.asarray(np.where(needed / whole < RECALLS, needed + 1, needed))
 
 
 def _interpolate(precision: np.ndarray, true: np.ndarray, needed: np.ndarray) -> np.ndarray:
@@ -200,4 +200,4 @@ def _interpolate(precision: np.ndarray, true: np.ndarray, needed: np.ndarray) ->
     apart = max(true[-1].max(), needed.max()) + 1  # every drawing's own stretch of one sorted list: one search for all
     found = np.searchsorted((true.T + drawing * apart).ravel(), (needed + drawing * apart).ravel())
     at = np.clip(found.reshape(needed.shape) - drawing * len(true), 0, len(true))
-    return best[at, drawing].mean(axis=1)
+    return np.asarray(best[at, drawing].mean(axis=1))
