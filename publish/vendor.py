@@ -19,7 +19,13 @@ ROOT = Path(viewbox.__file__).parent
 ROOMS = ("images", "rewards", "envs")
 ADAPTERS = Path("envs/adapters")  # each needs a library of its own: only the one for verifiers travels
 VERIFIERS = "verifiers>=0.4,<0.5"  # a bare "verifiers" would be published as its old interface
-DISTRIBUTIONS = {"PIL": "pillow", "cv2": "opencv-python-headless", "sklearn": "scikit-learn", "yaml": "pyyaml"}
+DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "cv2": "opencv-python-headless",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+    "pydantic_core": "pydantic",
+}
 
 
 def list_library_files() -> list[Path]:

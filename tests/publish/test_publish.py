@@ -160,7 +160,7 @@ def test_the_project_file_is_what_a_hub_asks_for(unchecked, tmp_path):
 def test_what_travels_neither_trains_nor_calls_endpoints():
     files = {path.as_posix() for path in vendor.list_library_files()}
     assert {"__init__.py", "LICENSE", "errors.py", "records.py", "images/ref.py", "configs/validation.py"} <= files
-    assert {"envs/digits/env.py", "envs/adapters/verifiers.py", "envs/prompts/opening.j2"} <= files
+    assert {"envs/digits/env.py", "envs/adapters/verifiers.py", "envs/prompts/system.j2"} <= files
     assert not {"configs/schema.py", "configs/quickstart.yaml"} & files
     assert not any(
         name.startswith(("rollouts/", "publish/", "tests/", "cli", "train", "envs/adapters/trl")) for name in files
