@@ -1,7 +1,7 @@
-"""The YAML of a run as checked settings: sections, overrides, and errors that name file, line and key.
+"""The YAML of a run as checked settings, with overrides and with errors that name file, line and key.
 
 Sections: `model`, `env`, `reward`, `rollout`, `train` (anything TRL's `GRPOConfig` describe_type), `lora`, `log`. The
-environment's own settings stand beside its name under `env`; `eval` inside it overrides them for held-out tasks.
+environment's own settings are written beside its name under `env`; `eval` inside it overrides them for held-out tasks.
 `docs/configuration.md` is printed from here (`viewbox config`).
 """
 
@@ -22,18 +22,17 @@ from viewbox.errors import ConfigError, ViewboxError, describe_unknown
 Method = Literal["grpo", "sft"]
 GRPO_ONLY = ("importance_sampling_cap", "dynamic_sampling_rounds", "micro_batch_tokens")  # keys of `train`
 # strict: `true` is not the number 1, and "7" is text
-Count = Annotated[int, Field(ge=1, strict=True)]
+PositiveInt = Annotated[int, Field(ge=1, strict=True)]
 Width = Annotated[int, Field(ge=16, strict=True)]
-Natural = Annotated[int, Field(ge=0, strict=True)]
-Positive = Annotated[float, Field(gt=0, strict=True)]
-Share = Annotated[float, Field(ge=0, lt=1, strict=True)]
-NotNegative = Annotated[float, Field(ge=0, strict=True)]
+NonNegativeInt = Annotated[int, Field(ge=0, strict=True)]
+PositiveFloat = Annotated[float, Field(gt=0, strict=True)]
+NonNegativeFloat = Annotated[float, Field(ge=0, strict=True)]
 Probability = Annotated[float, Field(ge=0, le=1, strict=True)]
 Bytes = Annotated[ByteSize, Field(ge=1024)]
 
 
 class Section(BaseModel):
-    """A section refuses keys it does not know."""
+    """A section of a config; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -42,10 +41,10 @@ class TinyModel(Section):
     """A small Qwen3-VL built from scratch instead of loaded (`rollouts/engine/tiny_model.py`)."""
 
     vocab_size: Annotated[int, Field(ge=280, strict=True)] = Field(
-        default=896, description="tokens; the tokenizer is trained on what the environment says"
+        default=896, description="tokens; the tokenizer is trained on the environment's prompts and demonstrations"
     )
     hidden: Width = Field(default=128, description="width of the language model")
-    layers: Count = Field(default=3, description="layers of the language model")
+    layers: PositiveInt = Field(default=3, description="layers of the language model")
     vision_hidden: Width = Field(default=64, description="width of the vision tower")
     vision_layers: Annotated[int, Field(ge=2, strict=True)] = Field(default=4, description="layers of the vision tower")
     patch: Annotated[int, Field(ge=4, strict=True)] = Field(
@@ -54,29 +53,33 @@ class TinyModel(Section):
 
 
 class ModelSection(Section):
-    """Which policy is trained: exactly one of `name` and `tiny`."""
+    """The policy that is trained: exactly one of `name` and `tiny`."""
 
     name: str | None = Field(
         default=None, description="a folder, a hub name, or `package:tiny_viewer` for the shipped one"
     )
-    tiny: TinyModel | None = Field(default=None, description="build a small one instead of loading")
+    tiny: TinyModel | None = Field(default=None, description="build a small model instead of loading one")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        default="auto", description="precision of the weights; auto: the one they were saved in"
+        default="auto", description="precision of the weights; auto: the precision they were saved in"
     )
-    attention: Literal["sdpa", "eager"] = Field(default="sdpa", description="what takes the engine's attention mask")
-    max_pixels: Count | None = Field(
-        default=None, description="the processor's largest image; default: the environment's"
+    attention: Literal["sdpa", "eager"] = Field(
+        default="sdpa", description="attention implementation; these two accept the engine's mask"
+    )
+    max_pixels: PositiveInt | None = Field(
+        default=None, description="largest image of the processor, in pixels; default: `env.max_pixels`"
     )
     revision: str | None = Field(default=None, description="branch, tag or commit of a hub model")
 
 
 class EnvSection(BaseModel):
-    """Which environment; further keys are its own settings (listed below, by environment)."""
+    """The environment; all other keys are its own settings (listed below, by environment)."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    name: str = Field(description="a registered environment, or `package.module:Class` for one of your own")
-    eval: dict[str, Any] = Field(default_factory=dict, description="settings that differ for held-out tasks")
+    name: str = Field(
+        description="a registered environment, or `package.module:Class` or `path/to/file.py:Class` for your own"
+    )
+    eval: dict[str, Any] = Field(default_factory=dict, description="settings that are different for held-out tasks")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -93,15 +96,17 @@ class SamplingParams(Section):
     ('</answer>',)
     """
 
-    temperature: NotNegative = Field(default=1.0, description="softmax temperature; 0: greedy (not for grpo)")
+    temperature: NonNegativeFloat = Field(default=1.0, description="softmax temperature; 0: greedy (not for grpo)")
     top_p: Annotated[float, Field(gt=0, le=1, strict=True)] = Field(
         default=1.0, description="sample from the smallest set of tokens whose probabilities sum to this; 1: all tokens"
     )
-    top_k: Natural = Field(default=0, description="sample from this many of the most likely tokens; 0: all tokens")
+    top_k: NonNegativeInt = Field(
+        default=0, description="sample from this many of the most likely tokens; 0: all tokens"
+    )
     min_p: Probability = Field(
         default=0.0, description="sample from tokens at least this fraction as likely as the most likely; 0: all tokens"
     )
-    repetition_penalty: Positive = Field(
+    repetition_penalty: PositiveFloat = Field(
         default=1.0, description="above 1: tokens already in the episode become less likely; 1: no penalty"
     )
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
@@ -113,20 +118,22 @@ class SamplingParams(Section):
 class RolloutSection(SamplingParams):
     """How episodes are generated, by the local engine or by an endpoint (which ignores the engine's own settings)."""
 
-    slots: Count = Field(default=64, description="episodes decoded together; the others wait for a free slot")
-    max_reply_tokens: Count = Field(default=512, description="maximum tokens of one reply")
-    max_completion_tokens: Count = Field(
+    slots: PositiveInt = Field(default=64, description="episodes decoded together; the others wait for a free slot")
+    max_reply_tokens: PositiveInt = Field(default=512, description="maximum tokens of one reply")
+    max_completion_tokens: PositiveInt = Field(
         default=4096, description="maximum tokens after the prompt: replies, tool results and their images"
     )
-    prefill_tokens: Count = Field(default=16384, description="maximum prompt tokens in one forward pass; bounds memory")
+    prefill_tokens: PositiveInt = Field(
+        default=16384, description="maximum prompt tokens in one forward pass; bounds memory"
+    )
     kv_cache_bytes: Bytes | None = Field(
         default=None,
         description="memory for keys and values; fewer slots are used if they do not all fit; default: no limit",
     )
-    tool_wait_timeout: NotNegative = Field(
+    tool_wait_timeout: NonNegativeFloat = Field(
         default=5.0, description="seconds the engine waits for a late tool before it decodes on without that episode"
     )
-    timeout: Positive | None = Field(default=None, description="maximum seconds of an episode; default: no limit")
+    timeout: PositiveFloat | None = Field(default=None, description="maximum seconds of an episode; default: no limit")
 
     @property
     def sampling(self) -> SamplingParams:
@@ -140,47 +147,54 @@ class RolloutSection(SamplingParams):
 
 
 class Demonstrations(Section):
-    """Episodes of the environment's scripted viewer, made for `method: sft`."""
+    """Episodes of the environment's scripted viewer, recorded for `method: sft`."""
 
-    count: Count = Field(default=10_000, description="how many")
+    count: PositiveInt = Field(default=10_000, description="number of episodes")
     habits: dict[str, float] = Field(
         default_factory=dict,
-        description="how often the viewer does what (digits: guess, too_far, astray)",
+        description="probability of each imperfection of the viewer (digits: guess, too_far, astray)",
     )
 
 
 class VisionSection(Section):
-    """sft from scratch: auxiliary tasks that teach a new vision tower to read and find."""
+    """Auxiliary tasks of a warm start that teach a new vision tower to classify and locate."""
 
-    weight: Positive = Field(default=1.0, description="of the auxiliary loss beside that of the replies")
-    batch: Annotated[int, Field(ge=2, strict=True)] = Field(default=64, description="pictures a step")
-    label: str = Field(default="label", description="the reference field that is told from a close look")
-    box: str = Field(default="bbox", description="the reference box that is found in the overview")
+    weight: PositiveFloat = Field(
+        default=1.0, description="weight of the auxiliary loss; that of the replies has weight 1"
+    )
+    batch: Annotated[int, Field(ge=2, strict=True)] = Field(default=64, description="close looks in each step")
+    label: str = Field(default="label", description="reference field that is classified from a close look")
+    box: str = Field(default="bbox", description="reference field with the box that is located in the overview")
 
 
 class TrainSection(BaseModel):
-    """How the policy is trained; keys not listed here are TRL's `GRPOConfig` (grpo) or `TrainingArguments` (sft)."""
+    """How the policy is trained. All other keys are arguments of `GRPOConfig` (grpo) or `TrainingArguments` (sft)."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    method: Method = Field(default="grpo", description="reinforcement learning, or a supervised warm start")
-    seed: Natural = Field(default=0, description="of weights, order of tasks and sampling")
+    method: Method = Field(default="grpo", description="grpo: reinforcement learning; sft: a supervised warm start")
+    seed: NonNegativeInt = Field(default=0, description="seed of new weights, the order of tasks and sampling")
     episodes: str | None = Field(default=None, description="sft: a folder of saved episodes")
-    demonstrations: Demonstrations | None = Field(default=None, description="sft: make them with the scripted viewer")
-    vision: VisionSection | None = Field(default=None, description="sft: teach a new vision tower to see meanwhile")
+    demonstrations: Demonstrations | None = Field(
+        default=None, description="sft: record episodes of the scripted viewer"
+    )
+    vision: VisionSection | None = Field(
+        default=None, description="sft: also train a new vision tower with auxiliary tasks"
+    )
     informative_weight: Annotated[float, Field(ge=1, strict=True)] = Field(
-        default=12.0, description="sft: of each JSON value in a reply"
+        default=12.0, description="sft: loss weight of each JSON value in a reply"
     )
     importance_sampling_cap: Annotated[float, Field(ge=1, strict=True)] | None = Field(
         default=2.0,
-        description="grpo, where several updates follow a generation: greatest weight of a token on whose "
-        "probability trainer and engine differ (truncated importance sampling); null: no correction",
+        description="grpo: largest importance weight of a token if a generation serves several updates "
+        "(truncated importance sampling); null: no importance sampling",
     )
-    dynamic_sampling_rounds: Natural = Field(
-        default=0, description="grpo: rounds in which groups whose rewards are all the same give way to other tasks"
+    dynamic_sampling_rounds: NonNegativeInt = Field(
+        default=0, description="grpo: rounds in which groups of equal rewards are replaced by groups of other tasks"
     )
-    micro_batch_tokens: Count | None = Field(
-        default=None, description="grpo: tokens of one forward and backward; default: by number of episodes"
+    micro_batch_tokens: PositiveInt | None = Field(
+        default=None,
+        description="grpo: maximum tokens of one forward and backward pass; default: the whole device batch",
     )
 
     @property
@@ -188,39 +202,47 @@ class TrainSection(BaseModel):
         return dict(self.model_extra or {})
 
     @model_serializer(mode="wrap")
-    def _as_it_is_read(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        """Keys that the method has not are left out; a null that is not the default stays, whatever is excluded."""
-        written = handler(self)
+    def _serialize(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """Leaves out keys that the method does not have; keeps a null that differs from the default."""
+        values = handler(self)
         if self.importance_sampling_cap is None:
-            written["importance_sampling_cap"] = None
-        return {name: value for name, value in written.items() if self.method == "grpo" or name not in GRPO_ONLY}
+            values["importance_sampling_cap"] = None
+        return {name: value for name, value in values.items() if self.method == "grpo" or name not in GRPO_ONLY}
 
 
 class LoraSection(Section):
     """Low-rank adapters (peft); leave the section out to train every weight."""
 
-    r: Count = Field(default=16, description="rank")
-    alpha: Count = Field(default=32, description="scale; the update is multiplied by alpha / r")
-    dropout: Share = Field(default=0.0, description="of the adapters' input; 0 keeps log-probs comparable")
+    r: PositiveInt = Field(default=16, description="rank")
+    alpha: PositiveInt = Field(default=32, description="the update is multiplied by alpha / r")
+    dropout: Annotated[float, Field(ge=0, lt=1, strict=True)] = Field(
+        default=0.0, description="dropout of the adapters' input; 0 keeps log-probs comparable with the engine's"
+    )
     target_modules: str | list[str] = Field(default="all-linear", description="names of the adapted layers")
 
 
 class LogSection(Section):
-    """What a run leaves behind."""
+    """What a run saves and sends."""
 
-    dir: str = Field(default="runs", description="the folder of run folders")
+    dir: str = Field(default="runs", description="folder of the run folders")
     name: str | None = Field(
-        default=None, description="the run's folder in `dir`; default: the config's file name and seed"
+        default=None, description="name of the run's folder in `dir`; default: the config's file name and the seed"
     )
-    episodes_per_step: Natural = Field(default=8, description="training episodes saved each step")
-    eval_tasks: Natural = Field(default=200, description="held-out tasks played before and after training; 0: none")
-    eval_temperature: NotNegative | None = Field(default=None, description="default: rollout.temperature")
-    eval_seed: Natural = Field(default=0, description="of the held-out episodes")
-    export: str | None = Field(default=None, description="also save the trained model and its card to this folder")
+    episodes_per_step: NonNegativeInt = Field(default=8, description="training episodes saved in each step")
+    eval_tasks: NonNegativeInt = Field(
+        default=200, description="held-out tasks played before and after training; 0: no evaluation"
+    )
+    eval_temperature: NonNegativeFloat | None = Field(
+        default=None, description="temperature of held-out episodes; default: rollout.temperature"
+    )
+    eval_seed: NonNegativeInt = Field(default=0, description="seed of the held-out episodes")
+    export: str | None = Field(
+        default=None, description="folder to which the trained model and its card are also saved"
+    )
     send_images: bool = Field(
-        default=False, description="also send pictures of sampled episodes to W&B: they leave this machine"
+        default=False, description="also send images of sampled episodes to W&B; they leave this machine"
     )
-    report_to: list[str] = Field(default_factory=list, description="trackers of transformers, such as wandb")
+    report_to: list[str] = Field(default_factory=list, description="trackers supported by transformers, such as wandb")
 
 
 class Config(Section):
@@ -229,7 +251,7 @@ class Config(Section):
     model: ModelSection
     env: EnvSection
     reward: dict[str, Any] | None = Field(
-        default=None, description="a reward by its `type`; default: the environment's own"
+        default=None, description="a reward by its `type`; default: the environment's reward"
     )
     rollout: RolloutSection = RolloutSection()
     train: TrainSection = TrainSection()
@@ -239,7 +261,7 @@ class Config(Section):
 
 
 def find(name: str) -> Path:
-    """A config by path, or by the name of one that ships with viewbox (`quickstart`)."""
+    """The path of a config: a file, or the name of a shipped one (`quickstart`)."""
     path = Path(name)
     if path.is_file():
         return path
@@ -248,17 +270,17 @@ def find(name: str) -> Path:
     if path.parent in (Path(), Path("configs")) and inside.is_file():
         return inside
     if path.is_dir():
-        held = sorted(one.name for one in path.glob("*.yaml"))
-        raise ConfigError(f"{name}: a folder, not a file; YAML files in it: {', '.join(held) or 'none'}")
-    beside = get_close_matches(str(path), [str(one) for one in path.parent.glob("*.y*ml")], n=1)
+        files = sorted(file.name for file in path.glob("*.yaml"))
+        raise ConfigError(f"{name}: a folder, not a file; YAML files in it: {', '.join(files) or 'none'}")
+    beside = get_close_matches(str(path), [str(file) for file in path.parent.glob("*.y*ml")], n=1)
     if beside:
         raise ConfigError(f"{name}: no such file (did you mean {beside[0]!r}?)")
-    names = [one.stem for one in shipped.glob("*.yaml")]
+    names = [file.stem for file in shipped.glob("*.yaml")]
     raise ConfigError(f"{name}: no such file; {describe_unknown('shipped config', path.stem, names)}")
 
 
 def load(name: str, overrides: Sequence[str] = ()) -> Config:
-    """The config of a file with `key.path=value` overrides; raises `ConfigError` naming file, line, key and value.
+    """Reads a config with `key.path=value` overrides; raises `ConfigError` naming file, line, key and value.
 
     >>> load("quickstart", ["train.learning_rate=1e-4", "env.noise=10"]).env.settings["noise"]
     10
@@ -275,7 +297,7 @@ def load(name: str, overrides: Sequence[str] = ()) -> Config:
 
 
 def parse(raw: Mapping[str, Any], document: Document | None = None) -> Config:
-    """A checked config from plain dicts; `document` knows where each key was written."""
+    """Checks a config given as plain dicts; `document` knows where each key was written."""
     document = document or Document()
     try:
         config = Config.model_validate(dict(raw))

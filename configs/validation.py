@@ -57,7 +57,7 @@ _LIMITS = {
 
 
 def describe_type(annotation: Any, metadata: Iterable[Any] = ()) -> str:
-    """What a field of this type takes.
+    """The values a field of this type accepts, in words.
 
     >>> from pydantic import Field
     >>> describe_type(Annotated[float, Field(ge=0, lt=1)])
@@ -238,7 +238,7 @@ def _get_keys(annotation: Any) -> Iterable[str]:
 
 
 def _strip_annotated(annotation: Any, metadata: Iterable[Any] = ()) -> tuple[Any, list[str]]:
-    """A type without its `Annotated`, and its limits in words."""
+    """A type without its `Annotated` wrapper, and its limits in words."""
     marks = list(metadata)
     while get_origin(annotation) is Annotated:
         annotation, *more = get_args(annotation)
@@ -249,7 +249,7 @@ def _strip_annotated(annotation: Any, metadata: Iterable[Any] = ()) -> tuple[Any
 
 
 def get_section_model(annotation: Any) -> Any:
-    """The pydantic model of a field that takes a section; None where it takes none."""
+    """The pydantic model of a field that holds a section; None if the field is not a section."""
     options = [annotation, *get_args(annotation)]
     return next((one for one in options if isinstance(one, type) and issubclass(one, BaseModel)), None)
 

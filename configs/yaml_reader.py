@@ -1,6 +1,7 @@
-"""A YAML file as plain values that remember where they were written, and what is wrong with it, by line.
+"""Reads YAML and remembers the line of every key, so that error messages can name it. Also reads `key=value`.
 
-YAML 1.1 has traps: a key given twice silently wins, `1e-4` is text, a tab is an error in words nobody understands.
+YAML 1.1 has traps: of a key given twice the last one wins silently, `1e-4` is text, and the message about a tab is hard
+to understand. All three are handled here.
 """
 
 import re
@@ -35,16 +36,16 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict:
 
 
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping)
-# YAML 1.1 wants a point and a signed exponent (1.0e-4) and takes anything else for a string
+# YAML 1.1 requires a point and a signed exponent (1.0e-4); anything else is a string
 _EXPONENT = re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
 
 
 @dataclass
 class Document:
-    """The values of a file with its overrides, and the place of each key path: `line 12`, or the override.
+    """The values of a file with its overrides, and where each key path was written: a line, or an override.
 
-    Where something was written is no part of what it says: all documents are equal.
+    Documents always compare equal, so that configs are compared by their values only.
     """
 
     name: str = field(default="config", compare=False)
@@ -52,7 +53,7 @@ class Document:
     places: dict[str, str] = field(default_factory=dict, compare=False)
 
     def find_place(self, key: str) -> str:
-        """The place of a key path, or of the nearest section around it; else the file.
+        """Where a key path was written, or the nearest section around it, or the file.
 
         >>> Document("x.yaml", {}, {"train": "x.yaml, line 3"}).find_place("train.seed")
         'x.yaml, line 3'
@@ -117,7 +118,7 @@ def set_nested(values: dict[str, Any], key: str, value: Any, origin: str = "") -
 
 
 def read(path: Path) -> Document:
-    """A file's values and lines; raises `ConfigError` with file and line where it is not YAML."""
+    """Reads a file; raises `ConfigError` with file and line if it is not YAML."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -131,7 +132,7 @@ def read(path: Path) -> Document:
 
 
 def parse(text: str, name: str) -> tuple[Any, dict[str, int]]:
-    """The values of YAML text and the line of every key path in it; `name` says in messages where it comes from."""
+    """The values of YAML text and the line of every key path in it; `name` is its source in error messages."""
     try:
         loader = _Loader(text)
         loader.name = name
@@ -144,7 +145,7 @@ def parse(text: str, name: str) -> tuple[Any, dict[str, int]]:
 
 
 def _find_lines(node: yaml.Node, path: str = "") -> Any:
-    """(key path, line) of everything below a node; merged keys have been put in place when it was constructed."""
+    """(key path, line) of everything below a node, after merge keys were resolved."""
     pairs: list[tuple[str, int, yaml.Node]] = []
     if isinstance(node, yaml.MappingNode):
         pairs = [(str(key.value), key.start_mark.line + 1, value) for key, value in node.value]
@@ -168,8 +169,8 @@ def _explain_error(error: yaml.YAMLError, text: str, name: str) -> str:
     tab = next((n for n in near if re.match(r" *\t", lines[n])), None)
     if tab is not None:
         return f"{_format_place(name, tab + 1)}: begins with a tab; YAML allows only spaces there"
-    said = ", ".join(filter(None, (error.context, error.problem)))  # type: ignore[attr-defined]
-    return f"{_format_place(name, mark.line + 1)}: not YAML: {said}"
+    reason = ", ".join(filter(None, (error.context, error.problem)))  # type: ignore[attr-defined]
+    return f"{_format_place(name, mark.line + 1)}: not YAML: {reason}"
 
 
 def _format_place(name: str, line: int) -> str:
