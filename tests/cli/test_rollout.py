@@ -472,7 +472,7 @@ def test_an_option_that_became_a_setting_names_it(viewbox, option, setting):
     assert err == f"error: {option}: is not an option; write {setting}\n"
 
 
-@pytest.mark.parametrize("setting", set(REMOVED.values()) - {"env.KEY=VALUE"})
+@pytest.mark.parametrize("setting", sorted(set(REMOVED.values()) - {"env.KEY=VALUE"}))
 def test_the_settings_that_removed_options_name_exist(setting):
     values = {"VALUE": "0.5", "SECONDS": "5", "NAME": "KEY", "'[TEXT, TEXT]'": "[a, b]"}
     for placeholder, value in values.items():
