@@ -68,7 +68,7 @@ def list_panels(episode: Episode) -> list[Panel]:
             continue
         image = turn.images[0] if turn.images else None
         names = ", ".join(result.tool_name for result in turn.tool_results)
-        errors = [f"{result.tool_name}: {result.error}" for result in turn.tool_results if result.error is not None]
+        errors = [result.error for result in turn.tool_results if result.error is not None]
         title = names or ("overview" if not panels else turn.content)
         size = f" ({image.width}x{image.height})" if image is not None else ""
         panels.append(Panel(f"{title}{size}", image, "; ".join(errors)))

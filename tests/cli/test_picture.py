@@ -113,7 +113,7 @@ def test_an_image_keeps_its_aspect_ratio():
 
 
 def test_a_failed_tool_call_shows_its_error():
-    result = ToolResult("zoom", error="factor = 0; allowed: 1 to 16")
+    result = ToolResult("zoom", error="zoom: factor = 0; allowed: 1 to 16")
     first, second = list_panels(of_image(Image.new("L", (8, 8)), {}, content="", tool_results=(result,)))
     assert (first.errors, second.errors) == ("", "zoom: factor = 0; allowed: 1 to 16")
     drawn = panel(draw_episode(of_image(Image.new("L", (8, 8)), {}, content="", tool_results=(result,))), 1)
