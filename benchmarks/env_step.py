@@ -2,7 +2,7 @@
 
     python benchmarks/env_step.py [STEPS [EPISODES [IMAGES]]]    (default 1000 2000 200; the last line is a JSON object)
 
-(a) one step, from a reply to what is said to it, without work on images: a viewer's tool and free tools that do
+(a) one step, from a reply to what is said to it, without work on images: a stateful tool and stateless tools that do
     nothing, a reply that is nudged, notes, an answer, and a mix of them; bar: a median below 0.3 ms for each. Beside it
     the processor time of the whole process, threads included: what is left of it on a machine that does other things.
 (b) EPISODES of as many tasks over IMAGES distinct pictures in files, all in flight at once through `play_many`, each
@@ -82,9 +82,9 @@ ANSWER = json.dumps({"label": "left", "bbox": [0.1, 0.1, 0.4, 0.5], "continue": 
 NOTES = json.dumps({"label": "left", "continue": True})
 SEARCH = call("search", query="a left nodule")
 STEPS = {
-    "viewer tool": call("tick"),
-    "free tool, async": SEARCH,
-    "free tool, in a thread": call("look_up", query="a left nodule"),
+    "stateful tool": call("tick"),
+    "stateless tool, async": SEARCH,
+    "stateless tool, in a thread": call("look_up", query="a left nodule"),
     "nudge": "I think that it is on the left.",
     "nudge: schema": '{"label": 3}',
     "notes": NOTES,
@@ -131,7 +131,7 @@ def _clocks() -> np.ndarray:
 
 async def _driven(env: BaseMultiTurnEnv, task: Task, steps: int) -> list[np.ndarray]:
     """A whole episode through the driver, scored and recorded: its seconds a step, one number for each 64 episodes."""
-    replies = [STEPS["viewer tool"], SEARCH, NOTES, ANSWER]
+    replies = [STEPS["stateful tool"], SEARCH, NOTES, ANSWER]
     seconds = []
     for _ in range(max(3, steps // 256)):
         start = _clocks()

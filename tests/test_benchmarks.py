@@ -111,8 +111,8 @@ def test_every_kind_of_step_that_is_timed_is_what_its_name_says():
         result = asyncio.run(env.step(env.reset(task, seed=0), reply))
         told[name] = result.end_reason or (result.messages[0].role, result.messages[0].text)
     assert told["answer"] == "answered"
-    assert "ticked" in told["viewer tool"][1]
-    assert all("nothing is known" in told[name][1] for name in ("free tool, async", "free tool, in a thread"))
+    assert "ticked" in told["stateful tool"][1]
+    assert all("nothing is known" in told[name][1] for name in ("stateless tool, async", "stateless tool, in a thread"))
     assert "no JSON object" in told["nudge"][1]
     assert "label" in told["nudge: schema"][1]
     assert "notes" in told["notes"][1]

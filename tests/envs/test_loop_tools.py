@@ -11,7 +11,7 @@ from viewbox.envs.tools import ToolOutput
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, Reply, Task, ToolCall
 
-# ---- the viewer's tools
+# ---- stateful tools
 
 
 def test_a_call_shows_the_new_view_and_what_it_covers():

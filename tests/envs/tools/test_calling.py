@@ -60,10 +60,10 @@ async def find(image: Picture, box: Box | None = None, what: Literal["nodule", "
     return ToolOutput(f"a {what}", {"box": ViewFractions(box or (0, 0, 0.5, 1))}, image.render())
 
 
-# ---- what is a free tool
+# ---- what is a stateless tool
 
 
-def test_a_tool_whose_first_argument_is_the_view_is_a_viewers_tool():
+def test_a_tool_whose_first_argument_is_the_view_is_stateful():
     def look(view: View, closer: bool = True) -> ToolOutput:
         """Looks."""
 
@@ -76,7 +76,7 @@ def test_a_tool_whose_first_argument_is_the_view_is_a_viewers_tool():
     assert [Tool.from_function(function).stateful for function in (look, ask, now)] == [True, False, False]
 
 
-def test_every_tool_that_viewbox_brings_is_still_a_viewers_tool_on_the_view():
+def test_every_tool_that_viewbox_brings_is_still_stateful():
     assert {name for name, one in TOOLS.items() if not one.stateful} == set()
 
 
@@ -88,7 +88,7 @@ def test_a_picture_called_view_is_a_picture():
     assert said(describe, {"view": "view_0"}).text == "(100, 50)"
 
 
-def test_a_free_tool_is_registered_like_any_other():
+def test_a_stateless_tool_is_registered_like_any_other():
     try:
 
         @tools.tool(max_calls=2)
@@ -382,13 +382,13 @@ def test_an_image_that_cannot_be_opened_is_not_named_to_the_model():
 # ---- the two kinds are kept apart
 
 
-def test_a_free_tool_is_refused_on_a_view_in_words():
+def test_a_stateless_tool_is_refused_on_a_view_in_words():
     view, result = tools.call_stateful(Tool.from_function(mean), GRAY, {"image": "image_1"})
     assert view is GRAY
     assert result.error == "mean is a stateless tool: it does not work on a view, and is called in episodes only"
 
 
-def test_a_viewers_tool_is_refused_beside_the_view_in_words():
+def test_a_stateful_tool_is_refused_beside_the_view_in_words():
     assert said(TOOLS["zoom"], {"factor": 2}).error == "zoom is a stateful tool: it works on the view, not beside it"
 
 

@@ -1,4 +1,4 @@
-"""Tools beside the viewer's in an episode: they run at the same time, and take pictures by name."""
+"""Stateless tools in an episode: they run at the same time as other calls, and take pictures by name."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from tests.support.playing import Find, Play, ask, call, with_tools
 from viewbox.envs.tools import Hidden, Picture, Tool, ToolOutput
 from viewbox.images.view import View
 
-# ---- tools beside the viewer's
+# ---- stateless tools
 
 
 def shade(image: Picture) -> dict:
@@ -25,7 +25,7 @@ def paint(image: Picture) -> ToolOutput:
     return ToolOutput("painted", {"side": 8}, image=np.full((8, 8), 200, np.uint8))
 
 
-def test_a_free_tool_answers_in_words_and_leaves_the_view():
+def test_a_stateless_tool_answers_in_words_and_leaves_the_view():
     play = Play(with_tools(ask))
     before = play.state.view
     (said,) = play.say(call("ask", question="why")).messages
@@ -44,7 +44,7 @@ def test_results_come_in_the_order_of_the_calls_whatever_ends_first():
     assert [m.tool_call_id for m in said] == ["call_0", "call_1", "call_2", "call_3"]
 
 
-def test_free_tools_run_beside_each_other_and_beside_the_viewers():
+def test_stateless_tools_run_beside_each_other_and_beside_stateful_tools():
     meeting = threading.Barrier(3, timeout=10)  # passed only by three at the same time
 
     def meet(number: int) -> str:
@@ -76,7 +76,7 @@ def test_coroutine_tools_run_beside_each_other():
     assert [m.text for m in Play(with_tools(meet)).say(call("meet") + call("meet")).messages] == ["met", "met"]
 
 
-def test_a_viewers_tools_never_run_beside_each_other():
+def test_stateful_tools_never_run_beside_each_other():
     inside, most = [], []
 
     def look(view) -> ToolOutput:
@@ -106,7 +106,7 @@ def test_a_tool_of_the_environment_wins_over_viewboxs_of_that_name():
     assert Play(with_tools(zoom)).told(call("zoom", how="mine")) == "mine"
 
 
-def test_arguments_of_a_free_tool_are_validated_before_it_runs():
+def test_arguments_of_a_stateless_tool_are_validated_before_it_runs():
     ran = []
 
     def count(number: int) -> str:
@@ -142,7 +142,7 @@ def test_pictures_that_can_be_named_say_their_numbers():
     assert "view: 1" in play.told(call(factor=2))
 
 
-def test_a_picture_that_a_free_tool_shows_can_be_named_in_the_next_reply():
+def test_a_picture_that_a_stateless_tool_shows_can_be_named_in_the_next_reply():
     play = Play(with_tools(paint, shade))
     (said,) = play.say(call("paint", image="view_0")).messages
     assert (len(said.images), "view: 1" in said.text) == (1, True)
@@ -168,7 +168,7 @@ def test_without_tools_that_take_pictures_no_number_is_told():
 # ---- hidden arguments
 
 
-def test_a_free_tool_is_given_what_the_environment_hides_and_the_model_never_sees_it():
+def test_a_stateless_tool_is_given_what_the_environment_hides_and_the_model_never_sees_it():
     def lookup(word: str, secret: Hidden[str]) -> str:
         """Looks up."""
         return f"{word} in a file of {len(secret)} letters"
