@@ -1,18 +1,18 @@
-"""`viewbox tools try`: tool calls written on one line of a shell, applied to one image.
+"""`viewbox tools try`: applies the tool calls of a command line to one image.
 
     viewbox tools try scan.dcm window_level preset=ct_bone zoom factor=2 center=0.5,0.3
 
-A word without `=` is a tool, the words after it are its arguments. A value is JSON, numbers with commas between them,
-or text. Without a call, the image is shown as a model first sees it.
+A word without `=` names a tool; the words with `=` after it are its arguments. A value is YAML, numbers separated by
+commas, or text. If there is no call, the picture is the image as a model first sees it.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
+from viewbox.configs.yaml_reader import parse_key_value
 from viewbox.envs.tools.apply import apply_tools, open_view
 from viewbox.envs.tools.calling import MAX_PIXELS
 from viewbox.envs.tools.tool import TOOLS
@@ -25,45 +25,45 @@ Call = tuple[str, dict[str, Any]]
 
 
 def parse_calls(arguments: Iterable[str]) -> list[Call]:
-    """The calls that the command-line arguments spell; raises `ConfigError` for an unknown or misplaced one.
+    """The calls of a command line; raises `ConfigError` for an unknown tool or an argument that has no place.
 
     >>> parse_calls(["zoom", "factor=2", "crop", "box=0.1,0.1,0.5,0.5"])
     [('zoom', {'factor': 2}), ('crop', {'box': [0.1, 0.1, 0.5, 0.5]})]
     """
     calls: list[Call] = []
     for argument in arguments:
-        name, equals, text = argument.partition("=")
-        if not equals:
-            if name not in TOOLS:
-                raise ConfigError(f"{describe_unknown('tool', name, TOOLS)}; an argument is written name=value")
-            if not TOOLS[name].stateful:
-                raise ConfigError(f"{name} does not work on a view: it can only be called in an episode")
-            calls.append((name, {}))
+        if "=" not in argument:
+            if argument not in TOOLS:
+                raise ConfigError(f"{describe_unknown('tool', argument, TOOLS)}; write an argument as name=value")
+            if not TOOLS[argument].stateful:
+                raise ConfigError(f"{argument} is a stateless tool: it can only be called in an episode")
+            calls.append((argument, {}))
         elif not calls:
             raise ConfigError(f"{argument}: an argument before any tool; allowed: TOOL name=value … TOOL name=value …")
-        elif name in calls[-1][1]:
-            raise ConfigError(f"{argument}: {name} is given twice to {calls[-1][0]}")
         else:
-            calls[-1][1][name] = _parse_value(text, TOOLS[calls[-1][0]].parameters.get(name, {}))
+            tool, values = calls[-1]
+            name, value = _parse_argument(argument, TOOLS[tool].parameters)
+            if name in values:
+                raise ConfigError(f"{argument}: {name} is given twice to {tool}")
+            values[name] = value
     return calls
 
 
-def _parse_value(text: str, spec: Mapping[str, Any]) -> Any:
-    if spec.get("type") == "string":
-        return text
-    try:
-        return json.loads(f"[{text}]" if "," in text and not text.startswith("[") else text)
-    except (ValueError, RecursionError):
-        return text  # the tool's own check says what it takes
+def _parse_argument(argument: str, parameters: Mapping[str, Mapping[str, Any]]) -> tuple[str, Any]:
+    name, _, text = argument.partition("=")
+    if not text or parameters.get(name, {}).get("type") == "string":
+        return name, text
+    is_bare_list = "," in text and text[0] not in "[{"
+    return parse_key_value(f"{name}=[{text}]" if is_bare_list else argument, repr(argument))
 
 
 def try_calls(
     image: str, arguments: Iterable[str], *, out: str, coordinates: Coordinates = "unit", max_pixels: int = MAX_PIXELS
 ) -> list[ToolResult]:
-    """Applies the calls and writes the picture that was shown last to `out`; after an error nothing is written.
+    """Applies the calls and writes the last picture to `out`; after an error nothing is written.
 
-    Without any call, the result describes the image as it is first seen. Raises `ImageError` if the image cannot be
-    opened or written.
+    If there is no call, the one result describes the image. Raises `ImageError` if the image cannot be opened or the
+    picture cannot be written.
     """
     calls = parse_calls(arguments)
     start = open_view(image, max_pixels)
@@ -90,10 +90,10 @@ def describe_image(view: View) -> ToolResult:
 
 
 def save_picture(picture: Image.Image, path: str) -> None:
-    """Writes a picture in the format that its name says; raises `ImageError` if that fails."""
+    """Writes a picture in the format of its file extension; raises `ImageError` if that fails."""
     try:
         picture.save(path, optimize=True)
-    except (OSError, ValueError) as error:  # ValueError: Pillow does not know the extension
+    except (OSError, ValueError) as error:  # ValueError: an unknown extension
         known = Path(path).suffix.lower() in Image.registered_extensions()
         reason = str(error) if known else f"{error}; allowed: .png, .jpg, .tif, …"
         raise ImageError(f"{path}: cannot be written: {reason}") from error

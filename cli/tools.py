@@ -1,4 +1,4 @@
-"""`viewbox tools`: lists the viewer's tools, tries them on an image, draws each of them."""
+"""`viewbox tools`: lists the built-in tools, tries them on an image, or draws all of them on a sheet."""
 
 import sys
 from typing import Annotated, Literal
@@ -14,7 +14,7 @@ def tools(
     context: typer.Context,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/tools.md instead of a table.")] = False,
 ) -> None:
-    """List the viewer's tools by family, or try them on an image.
+    """List the built-in tools by family, or try them on an image.
 
     Example: `viewbox tools`
     """
@@ -23,11 +23,11 @@ def tools(
     from viewbox.cli.docs import tools_page
 
     if markdown or not sys.stdout.isatty():
-        typer.echo(tools_page.markdown(), nl=False)
+        typer.echo(tools_page.format_markdown(), nl=False)
     else:
         from rich.console import Console
 
-        Console().print(tools_page.table())
+        Console().print(tools_page.build_table())
 
 
 @app.command("try")
@@ -35,16 +35,16 @@ def try_tools(
     image: Annotated[str, typer.Argument(help="A picture, DICOM, NIfTI or .npy file, or a folder of slices.")],
     calls: Annotated[
         list[str] | None,
-        typer.Argument(help="Tools with their arguments, one after the other.", metavar="[TOOL NAME=VALUE...]..."),
+        typer.Argument(help="Tools in order, each followed by its arguments.", metavar="[TOOL NAME=VALUE...]..."),
     ] = None,
-    out: Annotated[str, typer.Option(help="Picture file to write: what is shown last.")] = "view.png",
-    max_pixels: Annotated[int, typer.Option(min=256, help="Largest view, width times height.")] = 512 * 512,
-    coordinates: Annotated[Frame, typer.Option(help="How points and boxes are written.")] = "unit",
+    out: Annotated[str, typer.Option(help="File for the last picture shown.")] = "view.png",
+    max_pixels: Annotated[int, typer.Option(min=256, help="Largest view in pixels (width times height).")] = 512 * 512,
+    coordinates: Annotated[Frame, typer.Option(help="Unit of points and boxes.")] = "unit",
 ) -> None:
     """Apply tools to an image and print what a model would read after each call.
 
-    Stops with status 2 at the first call that fails, and writes no picture then. Without a call, shows the image as a
-    model first sees it.
+    If a call fails, stops with status 2 and writes no picture. If there is no call, writes the image as a model first
+    sees it.
 
     Example: `viewbox tools try scan.dcm zoom factor=2 crop box=0.1,0.1,0.5,0.5`
     """
@@ -59,7 +59,7 @@ def try_tools(
 
 
 @app.command("sheet")
-def draw_sheet(
+def write_sheet(
     image: Annotated[str | None, typer.Argument(help="Image to draw on. Default: a CT slice from pydicom.")] = None,
     out: Annotated[str, typer.Option(help="PNG file to write.")] = "tools.png",
 ) -> None:
@@ -67,8 +67,8 @@ def draw_sheet(
 
     Example: `viewbox tools sheet photo.png --out tools.png`
     """
-    from viewbox.cli.docs.tool_sheet import draw, example
+    from viewbox.cli.docs.tool_sheet import draw_sheet, get_example_path
     from viewbox.cli.tool_trial import save_picture
 
-    save_picture(draw(image or example()), out)
+    save_picture(draw_sheet(image or get_example_path()), out)
     typer.echo(out)

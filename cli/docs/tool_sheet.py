@@ -1,6 +1,6 @@
-"""The contact sheet: every visual tool on one image, a cell each, with what the model reads under it.
+"""The contact sheet: one image after every tool, a cell for each, with the text that the model reads below it.
 
-`viewbox tools sheet IMAGE --out PNG` draws it; `docs/tools.png` is that of a CT slice that pydicom brings along.
+`viewbox tools sheet IMAGE --out PNG` draws it; `docs/tools.png` shows a CT slice that pydicom includes.
 """
 
 import json
@@ -18,7 +18,7 @@ from viewbox.envs.tools.apply import apply_tools, open_view
 from viewbox.images.source import Source
 from viewbox.images.view import View
 
-# What a tool is called with here, where its defaults do not show what it does.
+# The arguments of a tool on the sheet, if its defaults do not show what it does.
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "zoom": {"factor": 2.5, "center": [0.35, 0.45]},
     "crop": {"box": [0.1, 0.25, 0.6, 0.6]},
@@ -36,61 +36,69 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "annotate_region": {"box": [0.2, 0.3, 0.5, 0.6], "label": "here"},
     "show_grid": {"divisions": 4},
 }
-BEFORE: Call = ("zoom", {"factor": 3})  # what `undo` and `reset` take back
+BEFORE: Call = ("zoom", {"factor": 3})  # the change that `undo` and `reset` take back
 COLUMNS, SIDE, MARGIN = 6, 256, 24
-TITLE, LINE, WORDS = 44, 18, 4  # pixels over a picture, pixels a line, lines of what the model reads
-CELL = TITLE + SIDE + WORDS * LINE + MARGIN
+HEADER, LINE, CAPTION_LINES = 44, 18, 4  # pixels above a picture, pixels per line, lines of text below a picture
+CELL = HEADER + SIDE + CAPTION_LINES * LINE + MARGIN
 BLACK, GRAY, PALE = "#111111", "#777777", "#f2f2f2"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A tool, its arguments as they are written, its picture (None: it only reads), and what the model reads."""
+    """One cell of the sheet.
+
+    name: of the tool.
+    arguments: as `viewbox tools try` takes them.
+    family: of the tool.
+    picture: what the tool shows; None if it returns only text.
+    text: what the model reads.
+    """
 
     name: str
     arguments: str
     family: str
     picture: Image.Image | None
-    words: str
+    text: str
 
 
-def example() -> str:
-    """The path of a real CT slice, 128 x 128, that pydicom brings along."""
+def get_example_path() -> str:
+    """The path of a real CT slice, 128 x 128, that pydicom includes."""
     from pydicom.data import get_testdata_file
 
     return str(get_testdata_file("CT_small.dcm"))
 
 
-def cells(image: str | Source) -> list[Cell]:
-    """A cell for every tool that applies, family by family; the image itself, untouched, is the first of them."""
+def build_cells(image: str | Source) -> list[Cell]:
+    """The unchanged image, then a cell for every tool that applies to it, family by family."""
     start = open_view(image)
     source = start.source
-    about = f"{source.width}x{source.height} pixels, {source.pixels.dtype}{f', {source.unit}' if source.unit else ''}"
-    families = tools_page.families()
+    unit = f", {source.unit}" if source.unit else ""
+    families = tools_page.group_by_family()
     if source.volume is None:
-        families.pop("volumes", None)  # there is no slice to choose
-    found = [_cell(one, start) for members in families.values() for one in members if one.stateful]
-    return [Cell("the image", "", "", start.render(), about), *found]
+        families.pop("volumes", None)  # the image has no slices
+    cells = [_build_cell(tool, start) for members in families.values() for tool in members if tool.stateful]
+    size = f"{source.width}x{source.height} pixels, {source.pixels.dtype}{unit}"
+    return [Cell("the image", "", "", start.render(), size), *cells]
 
 
-def _cell(one: Tool, start: View) -> Cell:
-    given = dict(EXAMPLES.get(one.name, {}))
-    before = [BEFORE] if one.name in ("undo", "reset") else []
-    _, result = apply_tools(start, [*before, (one.name, given)], hidden={"images": [start.source]})[-1]
-    arguments = " ".join(f"{name}={_written(value)}" for name, value in given.items())
-    return Cell(one.name, arguments, one.family, None if result.image is None else result.image.open(), result.text)
+def _build_cell(tool: Tool, start: View) -> Cell:
+    arguments = dict(EXAMPLES.get(tool.name, {}))
+    before = [BEFORE] if tool.name in ("undo", "reset") else []
+    _, result = apply_tools(start, [*before, (tool.name, arguments)], hidden={"images": [start.source]})[-1]
+    written = " ".join(f"{name}={_format_value(value)}" for name, value in arguments.items())
+    return Cell(tool.name, written, tool.family, None if result.image is None else result.image.open(), result.text)
 
 
-def _written(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return ",".join(f"{item:g}" for item in value) if isinstance(value, list) else json.dumps(value).strip('"')
 
 
-def draw(image: str | Source) -> Image.Image:
-    """The contact sheet of an image, mode RGB."""
-    found = cells(image)
-    rows = -(-len(found) // COLUMNS)
+def draw_sheet(image: str | Source) -> Image.Image:
+    """The contact sheet of an image, in mode RGB."""
+    cells = build_cells(image)
+    rows = -(-len(cells) // COLUMNS)
     sheet = Image.new("RGB", (COLUMNS * (SIDE + MARGIN) + MARGIN, rows * CELL + MARGIN), "white")
-    for i, cell in enumerate(found):
+    for i, cell in enumerate(cells):
         row, column = divmod(i, COLUMNS)
         _draw_cell(sheet, cell, MARGIN + column * (SIDE + MARGIN), MARGIN + row * CELL)
     return sheet
@@ -102,18 +110,18 @@ def _draw_cell(sheet: Image.Image, cell: Cell, left: int, top: int) -> None:
     pen.text((left, top), cell.name, BLACK, large)
     pen.text((left + SIDE, top + 4), cell.family, GRAY, small, anchor="ra")
     pen.text((left, top + 22), cell.arguments, GRAY, small)
-    top += TITLE
-    if cell.picture is None:  # its words are what it gives
+    top += HEADER
+    if cell.picture is None:  # the text takes the picture's place
         pen.rectangle((left, top, left + SIDE - 1, top + SIDE - 1), fill=PALE)
-        _lines(pen, cell.words, left + 12, top + 10, 32, SIDE // LINE - 1, medium)
+        _draw_text(pen, cell.text, left + 12, top + 10, 32, SIDE // LINE - 1, medium)
         return
     scale = SIDE / max(cell.picture.size)
     size = (max(1, round(cell.picture.width * scale)), max(1, round(cell.picture.height * scale)))
-    kind = Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BOX  # pixels as they are
+    kind = Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BOX  # keeps single pixels visible
     sheet.paste(cell.picture.convert("RGB").resize(size, kind), (left, top))
-    _lines(pen, cell.words, left, top + size[1] + 4, 41, WORDS, small)
+    _draw_text(pen, cell.text, left, top + size[1] + 4, 41, CAPTION_LINES, small)
 
 
-def _lines(pen: ImageDraw.ImageDraw, words: str, left: int, top: int, width: int, most: int, font: Any) -> None:
-    for i, line in enumerate(textwrap.wrap(words, width, max_lines=most, placeholder=" …")):
+def _draw_text(pen: ImageDraw.ImageDraw, text: str, left: int, top: int, width: int, max_lines: int, font: Any) -> None:
+    for i, line in enumerate(textwrap.wrap(text, width, max_lines=max_lines, placeholder=" …")):
         pen.text((left, top + i * LINE), line, BLACK, font)

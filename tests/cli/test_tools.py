@@ -22,7 +22,7 @@ def scan(tmp_path):
 
 
 def test_without_a_command_the_reference_is_printed(viewbox):
-    assert viewbox("tools") == (0, tools_page.markdown(), "")
+    assert viewbox("tools") == (0, tools_page.format_markdown(), "")
 
 
 def test_on_a_terminal_the_reference_is_a_table(viewbox, monkeypatch):
@@ -31,12 +31,12 @@ def test_on_a_terminal_the_reference_is_a_table(viewbox, monkeypatch):
     assert status == 0
     assert "┏━━━" in out
     assert "[x, y]" in out
-    assert all(one.name in out for members in tools_page.families().values() for one in members)
+    assert all(one.name in out for members in tools_page.group_by_family().values() for one in members)
 
 
 def test_markdown_may_be_asked_for_on_a_terminal(viewbox, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert viewbox("tools", "--markdown")[1] == tools_page.markdown()
+    assert viewbox("tools", "--markdown")[1] == tools_page.format_markdown()
 
 
 # ---- a chain from the shell
@@ -79,6 +79,7 @@ def test_a_call_that_fails_is_told_as_to_a_model_and_ends_with_2(viewbox, scan, 
         (["factor=2", "zoom"], "factor=2: an argument before any tool"),
         (["zoom", "factor=2", "factor=3"], "factor is given twice to zoom"),
         (["zoom", "2"], "unknown tool '2'"),
+        (["crop", "box=[0,0"], "'box=[0,0'"),
     ],
 )
 def test_what_is_no_chain_ends_with_2_in_one_line(viewbox, scan, words, problem):
@@ -115,9 +116,12 @@ def test_a_picture_that_cannot_be_written_ends_with_2_in_words(viewbox, scan, tm
         ("crop box=0,0,1,1", [0, 0, 1, 1]),
         ("annotate_region label=1,5", "1,5"),
         ("zoom factor=two", "two"),
+        ("zoom factor=1e-1", 0.1),
+        ("zoom factor=", ""),
+        ("crop box=.1,.1,1,1", [0.1, 0.1, 1, 1]),
     ],
 )
-def test_values_are_json_lists_or_text(words, value):
+def test_values_are_yaml_lists_or_text(words, value):
     ((_, arguments),) = trial.parse_calls(words.split())
     assert list(arguments.values()) == [value]
 

@@ -10,7 +10,7 @@ from viewbox.cli.docs import tool_sheet, tools_page
 from viewbox.envs.tools import TOOLS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-OURS = [one for members in tools_page.families().values() for one in members]
+OURS = [one for members in tools_page.group_by_family().values() for one in members]
 VISUAL = [
     "zoom",
     "crop",
@@ -39,7 +39,7 @@ VISUAL = [
 
 
 def test_the_page_is_what_the_code_prints():
-    assert (DOCS / "tools.md").read_text() == tools_page.markdown(), (
+    assert (DOCS / "tools.md").read_text() == tools_page.format_markdown(), (
         "print it again: viewbox tools --markdown > docs/tools.md"
     )
 
@@ -47,25 +47,25 @@ def test_the_page_is_what_the_code_prints():
 @pytest.mark.parametrize("name", [*VISUAL, "undo", "open_image"])
 def test_every_tool_is_there(name):
     assert name in {one.name for one in OURS}
-    assert f"### `{name}`" in tools_page.markdown()
+    assert f"### `{name}`" in tools_page.format_markdown()
 
 
 @pytest.mark.parametrize("one", OURS, ids=lambda one: one.name)
 def test_every_argument_is_listed_with_what_it_takes(one):
-    part = tools_page.markdown().split(f"### `{one.name}`\n")[1].split("\n#")[0]
+    part = tools_page.format_markdown().split(f"### `{one.name}`\n")[1].split("\n#")[0]
     assert one.description in part
     for name, spec in one.parameters.items():
-        assert f"| `{name}` | {tools_page.takes(spec)} |" in part
+        assert f"| `{name}` | {tools_page.describe_values(spec)} |" in part
 
 
 @pytest.mark.parametrize("one", OURS, ids=lambda one: one.name)
 def test_nothing_hidden_is_spoken_of(one):
-    part = tools_page.markdown().split(f"### `{one.name}`\n")[1].split("\n#")[0]
+    part = tools_page.format_markdown().split(f"### `{one.name}`\n")[1].split("\n#")[0]
     assert not any(f"`{name}`" in part for name in one.hidden)
 
 
 def test_every_table_row_has_as_many_cells_as_its_head():
-    for line in tools_page.markdown().splitlines():
+    for line in tools_page.format_markdown().splitlines():
         if line.startswith("| argument"):
             columns = line.count("|")
         elif line.startswith("|"):
@@ -76,24 +76,28 @@ def test_every_table_row_has_as_many_cells_as_its_head():
 def test_every_module_of_tools_is_a_family_with_a_sentence():
     families = {one.family for one in TOOLS.values() if one in OURS}
     assert families <= set(tools_page.ORDER)
-    assert all(tools_page.about(family).endswith(".") for family in families)
+    assert all(tools_page.describe_family(family).endswith(".") for family in families)
 
 
 def test_every_visual_tool_is_on_the_sheet_and_works_there():
-    found = {cell.name: cell for cell in tool_sheet.cells(tool_sheet.example())}
+    found = {cell.name: cell for cell in tool_sheet.build_cells(tool_sheet.get_example_path())}
     assert set(VISUAL) <= set(found)
-    assert [name for name, cell in found.items() if cell.words.startswith("error")] == []
+    assert [name for name, cell in found.items() if cell.text.startswith("error")] == []
 
 
 def test_a_tool_that_changes_the_view_shows_another_picture_on_the_sheet():
-    found = {cell.name: cell.picture for cell in tool_sheet.cells(tool_sheet.example()) if cell.picture is not None}
+    found = {
+        cell.name: cell.picture
+        for cell in tool_sheet.build_cells(tool_sheet.get_example_path())
+        if cell.picture is not None
+    }
     whole = found.pop("the image")
     same = {name for name, picture in found.items() if picture.tobytes() == whole.tobytes()}
     assert same == {"undo", "reset", "open_image"}
 
 
 def test_the_picture_in_the_documentation_is_the_sheet_of_today():
-    drawn, kept = tool_sheet.draw(tool_sheet.example()), Image.open(DOCS / "tools.png")
+    drawn, kept = tool_sheet.draw_sheet(tool_sheet.get_example_path()), Image.open(DOCS / "tools.png")
     assert kept.size == drawn.size, "draw it again: viewbox tools sheet --out docs/tools.png"
     # letters are drawn a little differently by other versions of a font renderer
     difference = np.abs(np.asarray(kept.convert("L"), dtype=float) - np.asarray(drawn.convert("L")))

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from viewbox.cli import tool_trial as trial
-from viewbox.cli.docs.tools_page import listing
+from viewbox.cli.docs.tools_page import format_listing
 from viewbox.envs import tools
 from viewbox.envs.tools import (
     TOOLS,
@@ -187,7 +187,10 @@ def test_the_note_of_a_picture_stands_before_how_it_is_written():
 
 
 def test_a_listing_says_that_a_picture_is_named():
-    assert listing([Tool.from_function(mean)]) == "mean(image: a picture by name): The mean gray value of a picture."
+    assert (
+        format_listing([Tool.from_function(mean)])
+        == "mean(image: a picture by name): The mean gray value of a picture."
+    )
 
 
 # ---- arguments
@@ -401,7 +404,7 @@ def test_a_stateful_tool_may_be_called_as_an_object():
 def test_the_command_line_refuses_a_stateless_tool_in_words():
     TOOLS["mean"] = Tool.from_function(mean)
     try:
-        with pytest.raises(ConfigError, match="mean does not work on a view: it can only be called in an episode"):
+        with pytest.raises(ConfigError, match="mean is a stateless tool: it can only be called in an episode"):
             trial.parse_calls(["zoom", "mean", "image=image_1"])
         assert "mean is a stateless tool" in tools.apply_tool("mean", GRAY, image="image_1")[1].error
     finally:

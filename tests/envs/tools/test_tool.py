@@ -256,7 +256,7 @@ def test_a_chain_ends_at_the_first_call_that_fails():
 
 
 def test_a_listing_has_a_line_for_every_tool_with_ranges_and_defaults():
-    zoom, reset = tools_page.listing([TOOLS["zoom"], TOOLS["reset"]], "per_mille").splitlines()
+    zoom, reset = tools_page.format_listing([TOOLS["zoom"], TOOLS["reset"]], "per_mille").splitlines()
     assert zoom == (
         "zoom(factor: a number, 0.5 to 4 (default 2.0); "
         "center: a point [x, y] in thousandths of the image (optional)): "
@@ -270,8 +270,8 @@ def test_a_tool_of_your_own_is_not_in_the_reference():
     def mine(view: View, at: Point) -> ToolOutput:
         """Mine."""
 
-    assert "mine" not in tools_page.markdown()
-    assert "mine" in tools_page.listing(TOOLS.values())
+    assert "mine" not in tools_page.format_markdown()
+    assert "mine" in tools_page.format_listing(TOOLS.values())
 
 
 # ---- arguments that a model leaves out in its own way
