@@ -139,7 +139,7 @@ def test_the_tasks_other_images_have_names_too():
 def test_a_picture_of_the_same_reply_cannot_be_named_yet():
     drawn, asked = results(call("segment", image="image_1"), call("report", image="view_1"))
     assert drawn.success
-    assert "there is no picture 'view_1'" in asked.error
+    assert "unknown picture 'view_1'" in asked.error
     assert "allowed: image_1, image_2, view_0" in asked.error
 
 
@@ -204,7 +204,7 @@ def test_a_specialist_that_may_be_called_once_is_refused_the_second_time():
     first, second = results(*again)
     assert first.success
     assert second.error.startswith(
-        "report may not be called any more: 1 call were allowed; still allowed: classify_dense"
+        "report is used up (1 call). You can still call: classify_dense"
     )
 
 
