@@ -203,9 +203,7 @@ def test_a_specialist_that_may_be_called_once_is_refused_the_second_time():
     again = [call("report", image="image_1"), call("report", image="image_2")]
     first, second = results(*again)
     assert first.success
-    assert second.error.startswith(
-        "report is used up (1 call). You can still call: classify_dense"
-    )
+    assert second.error.startswith("report is used up (1 call). You can still call: classify_dense")
 
 
 def test_a_specialist_that_hangs_is_given_up():

@@ -62,7 +62,7 @@ def test_a_timeout_of_the_functions_own_is_not_taken_for_the_limit():
 
 
 def test_many_hung_calls_do_not_block_another(gate, monkeypatch):
-    monkeypatch.setattr(concurrency, "PATIENCE", 0.05)
+    monkeypatch.setattr(concurrency, "LONG_CALL", 0.05)
 
     async def play():
         hung = [asyncio.create_task(concurrency.run_in_thread(gate.wait)) for _ in range(3 * concurrency.MAX_RUNNING)]
@@ -115,8 +115,8 @@ def test_a_cancelled_wait_is_over_although_the_thread_goes_on(gate):
 
 
 def test_a_call_cancelled_before_it_found_a_place_gives_none_away(gate, monkeypatch):
-    monkeypatch.setattr(concurrency, "CROWD", 1)
-    monkeypatch.setattr(concurrency, "PATIENCE", 3600)
+    monkeypatch.setattr(concurrency, "MAX_RUNNING", 1)
+    monkeypatch.setattr(concurrency, "LONG_CALL", 3600)
 
     async def play():
         first = asyncio.create_task(concurrency.run_in_thread(gate.wait))

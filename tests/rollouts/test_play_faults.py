@@ -335,9 +335,9 @@ WRONG = {
     "stare": "stare took longer than 1.5 seconds",
     "muse": "muse took longer than 1.5 seconds",
     "doze": "doze took longer than 1.5 seconds",
-    "smear": "smear gave a picture that cannot be shown",
-    "paint": "paint gave a picture that cannot be shown",
-    "point_to": "point_to gave a picture that cannot be shown (str is no image)",
+    "smear": "smear returned an image that cannot be shown",
+    "paint": "paint returned an image that cannot be shown",
+    "point_to": "point_to returned an image that cannot be shown (str is not an image)",
 }
 
 
@@ -365,7 +365,7 @@ def test_of_fifty_calls_in_a_reply_sixteen_are_run_and_all_are_answered(faulty):
     episode = faulty("".join(calls))
     results = episode.turns[2].tool_results
     assert [result.success for result in results] == [True] * 16 + [False] * 34
-    assert {result.error for result in results[16:]} == {"not run: at most 16 calls in one reply"}
+    assert {result.error for result in results[16:]} == {"Not run: at most 16 calls per reply."}
     assert len({result.call_id for result in results}) == 50
     assert (episode.end_reason, episode.scores.total) == ("answered", 1.0)
 
