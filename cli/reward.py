@@ -145,6 +145,8 @@ def _parse_reference(text: str) -> dict[str, Any]:
 
 def _parse_object(option: str, text: str) -> dict[str, Any] | None:
     """The JSON object of an option, or of the file it names; NaN and infinities are read, so that they can be tried."""
+    from viewbox.envs.parsing.strict_json import build_object
+
     place = f"--{option}"
     if text.startswith("@"):
         place = f"{place} {text}"
@@ -153,22 +155,11 @@ def _parse_object(option: str, text: str) -> dict[str, Any] | None:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{place}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
     try:
-        value = json.loads(text, object_pairs_hook=_refuse_repeated_keys)
+        value = json.loads(text, object_pairs_hook=build_object)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{place} is {text[:80]!r}: not JSON: {error}; {_ALLOWED}") from error
     if value is not None and not isinstance(value, dict):
         raise ConfigError(f"{place} is {text[:80]!r}; {_ALLOWED}")
-    return value
-
-
-def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object without repeated keys: a model's reply that repeats one is not an answer, so neither is this."""
-    from viewbox.envs.parsing.strict_json import describe_duplicate
-
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(describe_duplicate(next(name for name in names if names.count(name) > 1)))
     return value
 
 

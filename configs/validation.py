@@ -20,6 +20,7 @@ RENAMED: dict[str, str] = {
     "calls_per_reply": "max_calls_per_turn",
     "malformed_limit": "max_malformed",
     "nudges_in_a_row": "max_consecutive_malformed",
+    "time_limit": "timeout",
     "tool_text_limit": "max_tool_chars",
     "tool_time_limit": "tool_timeout",
     "total_calls": "max_total_calls",
@@ -27,7 +28,6 @@ RENAMED: dict[str, str] = {
     "resample": "dynamic_sampling_rounds",
     "rollout.kv_bytes": "kv_cache_bytes",
     "rollout.patience": "tool_wait_timeout",
-    "rollout.time_limit": "timeout",
 }
 
 _PLAIN: dict[Any, str] = {

@@ -109,7 +109,7 @@ def _describe_low_components(env: BaseMultiTurnEnv, scores: Sequence[Scores]) ->
     low = []
     for name, part in env.reward.components.items():
         values = [value for score in scores if (value := score.components.get(name)) is not None]
-        if not values or part.weight <= 0 or hasattr(part.reward, "of_episode"):
+        if not values or part.weight <= 0 or getattr(part.reward, "of_episode", None) is not None:
             continue
         mean, least = _mean(values), MIN_GOLD_IOU if isinstance(part.reward, IoUReward) else MIN_GOLD_SCORE
         if mean < least:

@@ -53,12 +53,11 @@ class StrictDecoder:
         return StrictJson(value, end, self._complaints[0] if self._complaints else excess)
 
     def _build_object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        value = dict(pairs)
-        if len(value) != len(pairs) and not self._complaints:
-            seen: set[str] = set()
-            twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-            self._complaints.append(describe_duplicate(twice))
-        return value
+        try:
+            return build_object(pairs)
+        except ValueError as error:
+            self._complaints.append(str(error))
+            return dict(pairs)
 
     def _build_integer(self, digits: str) -> int:
         value, complaint = parse_integer(digits)
@@ -99,6 +98,21 @@ def parse_float(digits: str) -> tuple[float, str | None]:
     """The finite number, or 0.0 and why it cannot be used."""
     value = float(digits)
     return (value, None) if math.isfinite(value) else (0.0, f"the number {digits[:32]} is too large")
+
+
+def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object from its pairs, as an `object_pairs_hook`; raises `ValueError` if a key is given twice.
+
+    >>> json.loads('{"a": 1, "a": 2}', object_pairs_hook=build_object)
+    Traceback (most recent call last):
+    ValueError: the key 'a' is given twice
+    """
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(describe_duplicate(twice))
+    return value
 
 
 def describe_duplicate(key: str) -> str:

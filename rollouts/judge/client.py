@@ -32,7 +32,7 @@ REST = 30.0  # seconds without requests after an endpoint could not be used at a
 COUNTED = ("calls", "cached", "unreachable", "unreadable")
 
 
-class Asker:
+class JudgeClient:
     """A client of one judge. Safe for threads and forks.
 
     The settings are those of `JudgeReward`. Raises `ConfigError` if the endpoint is not a valid address or the
@@ -48,7 +48,7 @@ class Asker:
         cache: str | Path | None = None,
         concurrency: int = 8,
         attempts: int = 6,
-        time_limit: float = 60.0,
+        timeout: float = 60.0,
         max_tokens: int = 512,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
@@ -58,11 +58,11 @@ class Asker:
             "cache": cache,
             "concurrency": concurrency,
             "attempts": attempts,
-            "time_limit": time_limit,
+            "timeout": timeout,
             "max_tokens": max_tokens,
             "extra": dict(extra or {}),
         }
-        self.concurrency, self.time_limit = concurrency, time_limit
+        self.concurrency, self.timeout = concurrency, timeout
         build_completions_url(endpoint)
         if api_key_env is not None and not os.environ.get(api_key_env):
             raise ConfigError(f"judge: api_key_env is {api_key_env!r}, but no such environment variable is set")
@@ -138,7 +138,7 @@ class Asker:
         if time.monotonic() < self._last_logged + REST:
             return
         self._last_logged = time.monotonic()
-        late = f"not within {self.time_limit:g} s" + (f"; the last failure: {last}" if last else "")
+        late = f"not within {self.timeout:g} s" + (f"; the last failure: {last}" if last else "")
         reason = late if isinstance(error, TimeoutError) else str(error) or type(error).__name__
         log.warning("the judge %s gave no reply, so its component does not apply: %s", self._generator.url, reason)
 
@@ -147,7 +147,7 @@ class Asker:
             if time.monotonic() < self._resting_until:
                 raise EndpointError("it could not be used a moment ago")
             self.count("calls")
-            conversation.deadline = asyncio.get_running_loop().time() + self.time_limit
+            conversation.deadline = asyncio.get_running_loop().time() + self.timeout
             try:
                 async with asyncio.timeout_at(conversation.deadline):
                     return (await self._generator.reply(conversation)).text
@@ -174,5 +174,5 @@ class Asker:
         return counts
 
 
-def _rebuild_client(settings: tuple[str, str], options: dict[str, Any]) -> Asker:
-    return Asker(*settings, **options)
+def _rebuild_client(settings: tuple[str, str], options: dict[str, Any]) -> JudgeClient:
+    return JudgeClient(*settings, **options)

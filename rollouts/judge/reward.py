@@ -1,8 +1,8 @@
-"""A language model as a reward, over any OpenAI-compatible endpoint: opt-in, cached, and never the end of a run.
+"""A language model as a reward, over any OpenAI-compatible endpoint.
 
-A judge is for what no formula reads, such as whether a report says the same as another; where one can, use that: it is
-exact, free, and nothing to be talked into. It lives here and not in `rewards` because it does I/O; it registers itself
-as `type: judge`. What a judge cannot decide is `None`, so that the other components keep their weights, and is counted.
+Use it for what no formula can compare, such as two reports. A formula is exact and free, and cannot be persuaded. The
+judge lives here and not in `rewards` because it does I/O; it registers itself as `type: judge`. If it cannot decide, it
+gives `None`: the other components keep their weights, training goes on, and the case is counted.
 """
 
 import dataclasses
@@ -17,8 +17,8 @@ from pydantic import BeforeValidator, Field
 from viewbox.records import Episode
 from viewbox.rewards.declare import Name, ReferenceField, RewardName, register_reward
 from viewbox.rollouts.endpoint.http import is_loopback
-from viewbox.rollouts.judge.client import Asker
-from viewbox.rollouts.judge.prompt import RUBRIC, Verdict, messages, read, text_at
+from viewbox.rollouts.judge.client import JudgeClient
+from viewbox.rollouts.judge.prompt import RUBRIC, Verdict, build_messages, extract_text, parse_verdict
 
 Positive = Annotated[int, Field(ge=1)]
 
@@ -28,20 +28,20 @@ class JudgeReward:
     """The score that a language model gives the answer by a rubric; `None` if it cannot be reached.
 
     LLM-as-a-judge with a reference (Zheng et al. 2023, *Judging LLM-as-a-Judge*, section 3.4). The judge sees the
-    `rubric`, the reference's field (unless `show_reference` is false) and the answer's field, or the whole of either
-    where `field` is None, as text of at most `max_characters` each, between marks that the answer cannot forge; no
-    image. It is asked at temperature 0. A missing or empty answer scores 0 unasked; a missing reference, a judge that
-    cannot be reached within `time_limit` seconds or `attempts` attempts, and a reply that is not {"score": 0..1, …}
-    give `None`.
+    `rubric`, the reference's field (unless `show_reference` is false) and the answer's field; if a field is None, the
+    whole of it. Each is text of at most `max_characters`, between marks that the answer cannot forge. No image is
+    shown. The temperature is 0. A missing or empty answer scores 0 without a request. The score is `None` if there is
+    no reference, if the judge does not reply within `timeout` seconds and `attempts` attempts, or if its reply is not
+    {"score": 0..1, …}.
 
-    Replies are kept by the hash of everything that was sent, in the folder `cache` (None: in memory), so scoring
-    again asks nothing. At most `concurrency` requests are in flight. The key is read from the environment variable
-    `api_key_env` and kept nowhere else. `extra` is merged into every request; a value of None takes a field out.
+    Replies are stored by the hash of the whole request in the folder `cache` (None: in memory): scoring again sends no
+    requests. At most `concurrency` requests are in flight. The key is read from the environment variable `api_key_env`
+    and stored nowhere else. `extra` is merged into every request; a value of None removes a field.
 
     Range: [0, 1], or `None`.
 
     >>> judge = JudgeReward("report", endpoint="http://127.0.0.1:8000/v1", model="qwen3-8b")
-    >>> judge({"report": " "}, {"report": "a nodule"})  # nothing to ask about
+    >>> judge({"report": " "}, {"report": "a nodule"})  # an empty answer is not sent
     0.0
     >>> judge.blocking, judge.remote
     (True, None)
@@ -75,7 +75,7 @@ class JudgeReward:
     ] = None
     concurrency: Annotated[Positive, Field(description="requests in flight at once")] = 8
     attempts: Annotated[Positive, Field(description="attempts of each request, with growing pauses")] = 6
-    time_limit: Annotated[
+    timeout: Annotated[
         float, Field(gt=0, allow_inf_nan=False, description="seconds for all attempts of one judgment")
     ] = 60.0
     max_tokens: Annotated[Positive, Field(description="tokens of the judge's reply")] = 512
@@ -85,64 +85,64 @@ class JudgeReward:
     ] = dataclasses.field(default_factory=dict)
     name: RewardName = "judge"
 
-    blocking: ClassVar[bool] = True  # it waits for a network: not on an event loop, please
+    blocking: ClassVar[bool] = True  # it waits for a network, so it must not run on an event loop
 
     def __post_init__(self) -> None:
-        _ = self._asker  # raises if the endpoint or the key cannot be used
+        _ = self._client  # raises if the endpoint or the key cannot be used
 
     @cached_property
-    def _asker(self) -> Asker:
-        return Asker(
+    def _client(self) -> JudgeClient:
+        return JudgeClient(
             self.endpoint,
             self.model,
             api_key_env=self.api_key_env,
             cache=self.cache,
             concurrency=self.concurrency,
             attempts=self.attempts,
-            time_limit=self.time_limit,
+            timeout=self.timeout,
             max_tokens=self.max_tokens,
             extra=self.extra,
         )
 
     @property
     def remote(self) -> str | None:
-        """Where answers are sent; None where that is this machine."""
+        """The address that answers are sent to; None if it is this machine."""
         return None if is_loopback(self.endpoint) else self.endpoint
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
-        return self.verdict(answer, reference).score
+        return self.get_verdict(answer, reference).score
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
-        """Why it scored so, in the judge's words."""
-        return self.verdict(answer, reference).words
+        """The score and the judge's reason as text."""
+        return self.get_verdict(answer, reference).to_text()
 
-    def verdict(
+    def get_verdict(
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], question: str | None = None
     ) -> Verdict:
         """The score with the judge's reason. Never raises."""
         texts = {} if question is None else {"question": question}
         if self.show_reference:
-            texts["reference"] = text_at(reference, self.reference_field or self.field)
+            texts["reference"] = extract_text(reference, self.reference_field or self.field)
             if not texts["reference"]:
-                return Verdict(None, "the reference has nothing to judge by")
-        texts["answer"] = text_at(answer, self.field)
+                return Verdict(None, "the reference is empty")
+        texts["answer"] = extract_text(answer, self.field)
         if not texts["answer"].strip():
             return Verdict(0.0, "there is no answer")
-        reply = self._asker.ask(messages(self.rubric, texts, self.max_characters))
+        reply = self._client.ask(build_messages(self.rubric, texts, self.max_characters))
         if reply is None:
             return Verdict(None, "the judge could not be reached")
-        verdict = read(reply)
+        verdict = parse_verdict(reply)
         if verdict.score is None:
-            self._asker.count("unreadable")
+            self._client.count("unreadable")
         return verdict
 
     def take_counts(self) -> dict[str, int]:
-        """What happened since this was last asked, under the names that training and scoring show.
+        """The counts since the last call, under the names that training and scoring show.
 
-        `judge/calls`: judgments asked for; `judge/cached`: those that had been made before; `judge/unreachable` and
-        `judge/unreadable`: those that are `None` because there was no reply, or no score in it.
+        `judge/calls`: requests; `judge/cached`: judgments taken from the cache; `judge/unreachable` and
+        `judge/unreadable`: judgments that are `None` because there was no reply, or no score in it.
         """
-        return {f"judge/{name}": count for name, count in self._asker.take_counts().items()}
+        return {f"judge/{name}": count for name, count in self._client.take_counts().items()}
 
     @property
     def of_episode(self) -> Callable[[Episode], float | None] | None:
@@ -150,12 +150,12 @@ class JudgeReward:
         return self._score_episode if self.show_question else None
 
     def explain_episode(self, episode: Episode) -> str:
-        """Why it scored so, in the judge's words."""
-        return self._judge_episode(episode).words
+        """The score and the judge's reason as text."""
+        return self._judge_episode(episode).to_text()
 
     def _score_episode(self, episode: Episode) -> float | None:
         return self._judge_episode(episode).score
 
     def _judge_episode(self, episode: Episode) -> Verdict:
         question = next((turn.content for turn in episode.turns if turn.role == "user"), "")
-        return self.verdict(episode.answer, episode.task.reference, question)
+        return self.get_verdict(episode.answer, episode.task.reference, question)

@@ -20,7 +20,7 @@ from viewbox.records import Episode, Task, Turn
 from viewbox.rewards import CombinedReward, ExactMatchReward, build
 from viewbox.rollouts.judge import client
 from viewbox.rollouts.judge.cache import FILE
-from viewbox.rollouts.judge.prompt import read
+from viewbox.rollouts.judge.prompt import parse_verdict
 from viewbox.rollouts.judge.reward import JudgeReward
 
 GOLD = {"report": "a nodule in the left lung"}
@@ -205,7 +205,7 @@ def test_a_missing_reference_does_not_apply(served):
     ],
 )
 def test_a_reply_is_one_object_with_a_score_from_0_to_1_or_no_score_at_all(reply, score):
-    assert read(reply).score == score
+    assert parse_verdict(reply).score == score
 
 
 def test_a_reply_without_a_score_does_not_apply_and_is_counted(served):
@@ -328,7 +328,7 @@ def test_an_endpoint_that_goes_on_failing_does_not_apply_and_is_counted(served, 
 
 
 def test_a_whole_judgment_has_a_time_limit(served):
-    judge, server = served(servers.drip, time_limit=0.3)
+    judge, server = served(servers.drip, timeout=0.3)
     assert judged(judge) is None
     assert len(server.asked) == 1  # the first attempt would drip for minutes and then be made again
     assert counts(judge) == {"calls": 1, "unreachable": 1}
@@ -416,7 +416,7 @@ def test_a_forked_child_judges(served):
         ({"endpoint": "http://me:secret@host/v1"}, "pass an API key in an environment variable"),
         ({"concurrency": 0}, "concurrency = 0: allowed: a whole number of at least 1"),
         ({"attempts": 1.5}, "attempts = 1.5"),
-        ({"time_limit": float("inf")}, "time_limit = inf"),
+        ({"timeout": float("inf")}, "timeout = inf"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, words):

@@ -191,7 +191,7 @@ def test_a_judge_on_this_machine_may_see_them(run):
 
 
 def test_those_of_an_open_environment_may_be_sent(run):
-    report = score_run(run(False), reward=judge_at(REMOTE, time_limit=5), write=False, resamples=0)
+    report = score_run(run(False), reward=judge_at(REMOTE, timeout=5), write=False, resamples=0)
     assert report.counts["judge/calls"] == 1
 
 
