@@ -40,7 +40,7 @@ JSONEncoder, detect_encoding, dump, dumps, load, loads (did you mean 'loads'?)
     module_name, _, name = path.rpartition(":")
     where = f"{kind} {path!r}"
     if not module_name or not name:
-        raise ConfigError(f"{where}: allowed: {FORMS}", key=key, given=path)
+        raise ConfigError(f"{where}; allowed: {FORMS}", key=key, given=path)
     folder = folder or Path.cwd()
     file = folder / module_name if module_name.endswith(".py") else None
     if file and not file.is_file():

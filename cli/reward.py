@@ -56,10 +56,10 @@ def draw_sheet(out: Annotated[str, typer.Option(help="PNG file to write.")] = "r
 
     Example: `viewbox reward sheet --out rewards.png`
     """
-    from viewbox.cli.docs.reward_sheet import draw
+    from viewbox.cli.docs.reward_sheet import draw_sheet as draw_rewards
     from viewbox.cli.tool_trial import save_picture
 
-    save_picture(draw(), out)
+    save_picture(draw_rewards(), out)
     typer.echo(out)
 
 
@@ -170,7 +170,7 @@ def _load_episode(place: str, reward: Any) -> "Episode":
 
     run, colon, number = place.rpartition(":")
     if not colon or not run or not number.isdecimal() or len(number) > 12:
-        raise ConfigError(f"--episode {place!r}: allowed: RUN:NUMBER, a folder of saved episodes and a number from 0")
+        raise ConfigError(f"--episode {place!r}; allowed: RUN:NUMBER, a folder of saved episodes and a number from 0")
     episode, folder = load_episode(run, int(number))
     build_sharing_check(reward, Path(run), folder)(episode)
     return episode

@@ -319,9 +319,9 @@ def locate_errors(config: Config) -> Iterator[None]:
     """Errors raised inside also say where in the file their `key` is set.
 
     >>> with locate_errors(parse({"model": {"name": "m"}, "env": {"name": "digits"}})):
-    ...     raise ConfigError("train.beta = 2: allowed: 0", key="train.beta")
+    ...     raise ConfigError("train.beta = 2; allowed: 0", key="train.beta")
     Traceback (most recent call last):
-    viewbox.errors.ConfigError: config: train.beta = 2: allowed: 0
+    viewbox.errors.ConfigError: config: train.beta = 2; allowed: 0
     """
     try:
         yield

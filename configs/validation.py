@@ -109,7 +109,7 @@ def describe_errors(error: ValidationError, expected: Any, given: Any, *, noun: 
     ...     Size.model_validate({"width": "wide"})
     ... except ValidationError as error:
     ...     print(*describe_errors(error, Size, {"width": "wide"}))
-    width = 'wide': allowed: a whole number
+    width = 'wide'; allowed: a whole number
     """
     problems: dict[str, Problem] = {}
     for detail in error.errors():
@@ -164,7 +164,7 @@ def _describe_error(expected: Any, detail: Any, given: Any, noun: str) -> Proble
             reason = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
             return Problem(key, f"= {value!r:.80}: {reason}", value)
     return Problem(
-        key, f"= {value!r:.80}: allowed: {allowed}{suggest_nearest(value, _list_choices(annotation))}", value
+        key, f"= {value!r:.80}; allowed: {allowed}{suggest_nearest(value, _list_choices(annotation))}", value
     )
 
 

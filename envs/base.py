@@ -323,7 +323,7 @@ class BaseMultiTurnEnv(PlayableEnv):
                     raise ConfigError(f"{self.name}: {describe_unknown('tool', name, allowed)}", key=path)
         fields = (self.answer_schema or {}).get("properties", {})
         if self.view_field is not None and self.view_field not in fields:
-            raise ConfigError(f"{self.name}: view_field = {self.view_field!r}: allowed: a field of the answer")
+            raise ConfigError(f"{self.name}: view_field = {self.view_field!r}; allowed: a field of the answer")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if self._sealed:

@@ -112,7 +112,7 @@ def check_settings(cls: type, given: Mapping[str, Any]) -> BaseModel:
         if isinstance(value, bool) and type(getattr(settings, name)) in (int, float):  # pydantic reads true as 1
             field = model.model_fields[name]
             allowed = describe_type(field.annotation, field.metadata)
-            raise ConfigError(f"{env_name}: {name} = {value}: allowed: {allowed}", key=name)
+            raise ConfigError(f"{env_name}: {name} = {value}; allowed: {allowed}", key=name)
     return settings
 
 

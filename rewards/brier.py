@@ -44,7 +44,7 @@ class BrierReward:
     def __post_init__(self) -> None:
         if not callable(self.of):
             raise ConfigError(
-                f"of = {self.of!r:.80}: allowed: a reward of (answer, reference)", key="of", given=self.of
+                f"of = {self.of!r:.80}; allowed: a reward of (answer, reference)", key="of", given=self.of
             )
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:

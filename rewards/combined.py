@@ -209,7 +209,7 @@ def _to_component(name: str, value: Any) -> Component:
         return value
     path = f"components.{name}"
     if not isinstance(value, tuple) or len(value) != 2:
-        raise ConfigError(f"{path} = {value!r:.80}: allowed: (reward, weight) or a Component", key=path, given=value)
+        raise ConfigError(f"{path} = {value!r:.80}; allowed: (reward, weight) or a Component", key=path, given=value)
     component: Component = create_validated(Component, {"reward": value[0], "weight": value[1]}, path, strict=True)
     return component
 

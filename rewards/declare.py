@@ -47,7 +47,7 @@ def validated_dataclass(cls: C) -> C:
     ...     radius: NonNegative = 1.0
     >>> Circle(radius=-1)
     Traceback (most recent call last):
-    viewbox.errors.ConfigError: Circle.radius = -1: allowed: a number of at least 0
+    viewbox.errors.ConfigError: Circle.radius = -1; allowed: a number of at least 0
     """
     made: Any = pydantic.dataclasses.dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True))(cls)
     signature = inspect.signature(made)

@@ -58,7 +58,7 @@ RewardSpec = Annotated[Any, BeforeValidator(build)]  # a field of a pydantic mod
 
 def _build_reward(spec: Any, path: str) -> Any:
     if not isinstance(spec, Mapping):
-        raise ConfigError(f"{path} = {spec!r:.80}: allowed: a mapping with `type`", key=path, given=spec)
+        raise ConfigError(f"{path} = {spec!r:.80}; allowed: a mapping with `type`", key=path, given=spec)
     if "type" not in spec:
         types = list_reward_types()
         text = f"{path}.type: is missing; allowed: {', '.join(types)}"

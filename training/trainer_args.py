@@ -165,7 +165,7 @@ def _check_choice(name: str, value: Any, annotation: Any) -> None:
         no = "; YAML reads a bare no as false, write 'no'" if value is False and "no" in choices else ""
         allowed = ", ".join(str(choice) for choice in choices)
         raise ConfigError(
-            f"train.{name} = {value!r}: allowed: {allowed}{suggest_nearest(value, map(str, choices))}{no}",
+            f"train.{name} = {value!r}; allowed: {allowed}{suggest_nearest(value, map(str, choices))}{no}",
             key=f"train.{name}",
         )
 

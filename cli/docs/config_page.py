@@ -97,7 +97,9 @@ def _render_train() -> Iterator[str]:
     yield "viewbox sets these itself and refuses them in `train`:"
     yield _render_table(("argument", "decided by"), [(f"`{name}`", f"{decides}") for name, decides in OWNED.items()])
     yield "These accept one value of a list (TRL and transformers check the others):"
-    choices = [(f"`{name}`", ", ".join(f"`{_format_yaml(one)}`" for one in values)) for name, values in CHOICES.items()]
+    choices = [
+        (f"`{name}`", ", ".join(f"`{_format_yaml(value)}`" for value in values)) for name, values in CHOICES.items()
+    ]
     yield _render_table(("argument", "allowed"), choices)
 
 
@@ -118,12 +120,12 @@ def _render_fields(fields: Mapping[str, FieldInfo]) -> str:
 
 
 def _format_default(value: Any) -> str:
-    """A default as YAML; of long texts only their names."""
+    """A default as YAML; long texts are replaced by their names."""
     if isinstance(value, Reward):
         return f"`{{type: {value.name}}}`"
     if isinstance(value, str) and len(value) > 60:
         return "its own"
-    if isinstance(value, Mapping) and any(isinstance(one, str) and len(one) > 40 for one in value.values()):
+    if isinstance(value, Mapping) and any(isinstance(text, str) and len(text) > 40 for text in value.values()):
         return f"its own {', '.join(value)}"
     return f"`{_format_yaml(value)}`"
 

@@ -1,4 +1,4 @@
-"""Every reward on a small example: the boxes drawn, the words written, the score, and why.
+"""Every reward on a small example: its boxes or its text, the score, and why.
 
 `viewbox reward sheet --out PNG` draws it; `docs/rewards.png` is that picture. Scores and sentences are computed.
 """
@@ -25,14 +25,14 @@ Json = Mapping[str, Any]
 Box = Sequence[float]
 
 COLUMNS, SIDE, MARGIN = 4, 260, 26
-TITLE, LINE, WORDS = 48, 18, 3  # pixels over a picture, pixels a line, lines of why
+TITLE, LINE, WORDS = 48, 18, 3  # pixels above a picture, pixels per line, lines of the reason
 CELL = TITLE + SIDE + 30 + WORDS * LINE + MARGIN
 GOLD, ANSWER, BLACK, GRAY, PALE = "#1a8f3c", "#d1242f", "#111111", "#777777", "#f2f2f2"
 
 
 @dataclass(frozen=True)
 class Example:
-    """A reward on an answer; `boxes` tells that they are drawn, `episode` is for rewards that read one."""
+    """A reward and an answer to score; `boxes`: draw them; `episode`: for rewards that read a whole episode."""
 
     title: str
     settings: str
@@ -51,8 +51,8 @@ class Example:
         return explain_reward(self.reward, self.answer, self.reference, self.episode)
 
 
-def _looks(count: int) -> Any:
-    """An episode with that many different zooms, all of them successful, whose broken answer was mended."""
+def _build_zooms(count: int) -> Any:
+    """An episode with `count` different successful zooms, whose broken JSON was repaired."""
     turns: list[Any] = []
     for number in range(count):
         call = SimpleNamespace(id=str(number), name="zoom", arguments={"factor": 2 + number})
@@ -75,22 +75,22 @@ GATED = CombinedReward(
 )
 
 
-def _box(title: str, settings: str, answer: Any, gold: Any, **options: Any) -> Example:
+def _build_box(title: str, settings: str, answer: Any, gold: Any, **options: Any) -> Example:
     return Example(title, settings, IoUReward("at", **options), {"at": answer}, {"at": gold}, boxes=True)
 
 
-def examples() -> list[Example]:
-    """One for every reward, and more for boxes."""
+def build_examples() -> list[Example]:
+    """At least one example of every reward, and several with boxes."""
     ranked = {"choices": ["cyst", "nodule", "mass"]}
     return [
-        _box("iou", "one box", [0.36, 0.35, 0.61, 0.64], SMALL),
-        _box("iou", "one box: all of the image", WHOLE, SMALL),
-        _box("iou", "the same, area_penalty: 1", WHOLE, SMALL, area_penalty=1.0),
-        _box("iou", "a gold of 90 % of the image, area_penalty: 1", HUGE, HUGE, area_penalty=1.0),
-        _box("iou", "many boxes, in any order", FOUND, THREE),
-        _box("iou", "many boxes, threshold: 0.5 (F1)", FOUND, THREE, threshold=0.5),
-        _box("iou", "one box said three times", [THREE[0]] * 3, THREE),
-        _box("iou", "box_key, label_key: two labels swapped", SWAPPED, LABELED, box_key="box", label_key="label"),
+        _build_box("iou", "one box", [0.36, 0.35, 0.61, 0.64], SMALL),
+        _build_box("iou", "one box: all of the image", WHOLE, SMALL),
+        _build_box("iou", "the same, area_penalty: 1", WHOLE, SMALL, area_penalty=1.0),
+        _build_box("iou", "a gold of 90 % of the image, area_penalty: 1", HUGE, HUGE, area_penalty=1.0),
+        _build_box("iou", "many boxes, in any order", FOUND, THREE),
+        _build_box("iou", "many boxes, threshold: 0.5 (F1)", FOUND, THREE, threshold=0.5),
+        _build_box("iou", "one box said three times", [THREE[0]] * 3, THREE),
+        _build_box("iou", "box_key, label_key: two labels swapped", SWAPPED, LABELED, box_key="box", label_key="label"),
         Example("exact_match", "field: label", ExactMatchReward(), {"label": "No tumour"}, {"label": "tumour"}),
         Example(
             "token_f1",
@@ -114,32 +114,39 @@ def examples() -> list[Example]:
             {"label": "cyst", "confidence": 0.9},
             {"label": "nodule"},
         ),
-        Example("format", "", FormatReward(), {"label": "nodule"}, {}, episode=_looks(1)),
-        Example("tool_use", "at_least: 2", ToolUseReward(at_least=2), {"label": "nodule"}, {}, episode=_looks(1)),
+        Example("format", "", FormatReward(), {"label": "nodule"}, {}, episode=_build_zooms(1)),
+        Example(
+            "tool_use",
+            "at_least: 2",
+            ToolUseReward(at_least=2),
+            {"label": "nodule"},
+            {},
+            episode=_build_zooms(1),
+        ),
         Example(
             "combined",
             "tools: {…, needs: {label: 1.0}}",
             GATED,
             {"label": "cyst"},
             {"label": "nodule"},
-            episode=_looks(5),
+            episode=_build_zooms(5),
         ),
     ]
 
 
-def draw() -> Image.Image:
+def draw_sheet() -> Image.Image:
     """The sheet, mode RGB."""
-    found = examples()
-    rows = -(-len(found) // COLUMNS)
+    examples = build_examples()
+    rows = -(-len(examples) // COLUMNS)
     sheet = Image.new("RGB", (COLUMNS * (SIDE + MARGIN) + MARGIN, rows * CELL + MARGIN), "white")
     pen = ImageDraw.Draw(sheet)
-    for i, example in enumerate(found):
+    for i, example in enumerate(examples):
         row, column = divmod(i, COLUMNS)
-        _cell(pen, example, MARGIN + column * (SIDE + MARGIN), MARGIN + row * CELL)
+        _draw_cell(pen, example, MARGIN + column * (SIDE + MARGIN), MARGIN + row * CELL)
     return sheet
 
 
-def _cell(pen: ImageDraw.ImageDraw, example: Example, left: int, top: int) -> None:
+def _draw_cell(pen: ImageDraw.ImageDraw, example: Example, left: int, top: int) -> None:
     small, medium, large = (ImageFont.load_default(size) for size in (13, 15, 20))
     pen.text((left, top), example.title, BLACK, large)
     pen.text((left, top + 25), example.settings, GRAY, small)
@@ -147,9 +154,9 @@ def _cell(pen: ImageDraw.ImageDraw, example: Example, left: int, top: int) -> No
     pen.rectangle((left, top, left + SIDE, top + SIDE), fill=PALE)
     if example.boxes:
         for side, color, shift in ((example.reference, GOLD, 0), (example.answer, ANSWER, 2)):
-            _boxes(pen, side["at"], color, left, top, shift)
+            _draw_boxes(pen, side["at"], color, left, top, shift)
     else:
-        _words(pen, example, left + 12, top + 10, medium)
+        _draw_fields(pen, example, left + 12, top + 10, medium)
     top += SIDE + 6
     score = example.score or 0.0
     pen.rectangle((left + 56, top + 5, left + SIDE, top + 17), fill=PALE)
@@ -159,37 +166,37 @@ def _cell(pen: ImageDraw.ImageDraw, example: Example, left: int, top: int) -> No
         pen.text((left, top + 24 + i * LINE), line, BLACK, small)
 
 
-def _boxes(pen: ImageDraw.ImageDraw, given: Any, color: str, left: int, top: int, shift: int) -> None:
-    """The boxes of one side; `shift` pixels inwards, so that equal ones are seen side by side."""
-    boxes = [given] if not isinstance(given[0], list | tuple | dict) else given
-    for one in boxes:
-        box: Box = one["box"] if isinstance(one, dict) else one
+def _draw_boxes(pen: ImageDraw.ImageDraw, value: Any, color: str, left: int, top: int, shift: int) -> None:
+    """Draws the boxes of the answer or the reference, `shift` pixels inwards: equal boxes are then both visible."""
+    boxes = [value] if not isinstance(value[0], list | tuple | dict) else value
+    for item in boxes:
+        box: Box = item["box"] if isinstance(item, dict) else item
         x1, y1, x2, y2 = (round(side * SIDE) for side in box)
         inside = (left + x1 + shift, top + y1 + shift, left + x2 - shift, top + y2 - shift)
         pen.rectangle(inside, outline=color, width=2)
-        if isinstance(one, dict):
+        if isinstance(item, dict):
             place = (inside[0] + 5, inside[1] + 3 + (16 if shift else 0))
-            pen.text(place, one["label"], color, ImageFont.load_default(13))
+            pen.text(place, item["label"], color, ImageFont.load_default(13))
 
 
-def _words(pen: ImageDraw.ImageDraw, example: Example, left: int, top: int, font: Any) -> None:
-    """The fields of both sides as they are written; of an episode what it did; of a combined reward its parts."""
+def _draw_fields(pen: ImageDraw.ImageDraw, example: Example, left: int, top: int, font: Any) -> None:
+    """Writes the fields of reference and answer, what the episode did, and the components of a combined reward."""
     rows = [("gold", GOLD, example.reference), ("answer", ANSWER, example.answer)]
     for name, color, side in rows:
         for field, value in side.items():
             words = ", ".join(value) if isinstance(value, list) else str(value)
-            top = _lines(pen, f"{name} {field}: {words}", left, top, color, font)
+            top = _draw_lines(pen, f"{name} {field}: {words}", left, top, color, font)
         top += 6
     if example.episode is not None:
         looks = sum(len(turn.tool_calls) for turn in example.episode.turns)
         did = f"{looks} successful zooms" if example.title != "format" else "one malformed reply, then JSON to mend"
-        top = _lines(pen, f"episode: {did}", left, top, BLACK, font) + 6
+        top = _draw_lines(pen, f"episode: {did}", left, top, BLACK, font) + 6
     if isinstance(example.reward, CombinedReward):
         for row in explain_score(example.reward, example.answer, example.reference, example.episode).components:
-            top = _lines(pen, f"{row.name} (weight {row.weight:g}): {row.why}", left, top, BLACK, font) + 6
+            top = _draw_lines(pen, f"{row.name} (weight {row.weight:g}): {row.why}", left, top, BLACK, font) + 6
 
 
-def _lines(pen: ImageDraw.ImageDraw, words: str, left: int, top: int, color: str, font: Any) -> int:
+def _draw_lines(pen: ImageDraw.ImageDraw, words: str, left: int, top: int, color: str, font: Any) -> int:
     for line in textwrap.wrap(words, 31):
         pen.text((left, top), line, color, font)
         top += LINE + 1

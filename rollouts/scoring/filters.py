@@ -47,7 +47,7 @@ prompt, reference (did you mean 'id'?)
     form = _FORM.fullmatch(text)
     if form is None:
         raise ConfigError(
-            f"--where {text!r}: allowed: field op value, with one of = != > >= < <= ~ (such as end_reason=answered)"
+            f"--where {text!r}; allowed: field op value, with one of = != > >= < <= ~ (such as end_reason=answered)"
         )
     field, op, value = form.groups()
     try:

@@ -59,7 +59,7 @@ def find_reward(reward: Any, run: Path, folder: Path) -> RewardSource:
     if ":" in str(reward):
         return _build_source(load_reward(str(reward)), str(reward))
     raise ConfigError(
-        f"reward {str(reward)!r}: allowed: a file reward.yaml, package.module:name or path/to/file.py:name"
+        f"reward {str(reward)!r}; allowed: a file reward.yaml, package.module:name or path/to/file.py:name"
     )
 
 

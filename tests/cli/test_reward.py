@@ -183,8 +183,8 @@ def test_episodes_of_a_restricted_environment_are_not_sent_to_a_judge_elsewhere(
         (["--answer", '{"a": 1, "a": 2}', "--reference", "{}"], "the key 'a' is given twice"),
         (["--answer", "@nowhere.json", "--reference", "{}"], "--answer @nowhere.json: cannot be read (No such file"),
         (["--answer", "[" * 100_000, "--reference", "{}"], "not JSON"),
-        (["--episode", "runs/x"], "--episode 'runs/x': allowed: RUN:NUMBER"),
-        (["--episode", "runs/x:last"], "--episode 'runs/x:last': allowed: RUN:NUMBER"),
+        (["--episode", "runs/x"], "--episode 'runs/x'; allowed: RUN:NUMBER"),
+        (["--episode", "runs/x:last"], "--episode 'runs/x:last'; allowed: RUN:NUMBER"),
         (["--episode", "runs/x:" + "9" * 5000], "allowed: RUN:NUMBER"),
         (["--episode", "nowhere:0"], "nowhere: no episodes here"),
     ],
@@ -222,7 +222,7 @@ def test_a_reward_that_is_neither_file_nor_path_says_what_is_allowed(viewbox):
     status, _, err = viewbox("reward", "try", "nothing", "--answer", "{}", "--reference", "{}")
     assert (status, err) == (
         2,
-        "error: reward 'nothing': allowed: a file reward.yaml, package.module:name or path/to/file.py:name\n",
+        "error: reward 'nothing'; allowed: a file reward.yaml, package.module:name or path/to/file.py:name\n",
     )
 
 

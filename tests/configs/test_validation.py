@@ -45,16 +45,16 @@ def describe(expected, given, **options):
 @pytest.mark.parametrize(
     ("expected", "given", "said"),
     [
-        (Point, {"x": 1, "y": "up"}, "y = 'up': allowed: a number"),
+        (Point, {"x": 1, "y": "up"}, "y = 'up'; allowed: a number"),
         (Point, {"x": 1}, "y: is missing; allowed: a number"),
-        (dict[str, Point], {"a": {"x": 1, "y": None}}, "a.y = None: allowed: a number"),
+        (dict[str, Point], {"a": {"x": 1, "y": None}}, "a.y = None; allowed: a number"),
         (Form, {"type": "circl"}, "unknown form 'circl'; allowed: circle, square (did you mean 'circle'?)"),
         (Form, {}, "type: is missing; allowed: circle, square"),
-        (Form, {"type": "circle", "radius": 0}, "radius = 0: allowed: a number above 0"),
+        (Form, {"type": "circle", "radius": 0}, "radius = 0; allowed: a number above 0"),
         (Form, {"type": "square", "sides": 2}, "sides: unknown key 'sides'; allowed: circle, side, type"),
-        (Form, {"type": "square", "circle": {"type": "circle", "radius": 0}}, "circle.radius = 0: allowed: a number"),
-        (list[Form], [{"type": "circle", "radius": -1}], "0.radius = -1: allowed: a number above 0"),
-        (int, "x", "= 'x': allowed: a whole number"),
+        (Form, {"type": "square", "circle": {"type": "circle", "radius": 0}}, "circle.radius = 0; allowed: a number"),
+        (list[Form], [{"type": "circle", "radius": -1}], "0.radius = -1; allowed: a number above 0"),
+        (int, "x", "= 'x'; allowed: a whole number"),
     ],
 )
 def test_every_kind_of_annotation_is_described_at_its_key(expected, given, said):

@@ -183,7 +183,7 @@ def test_the_parts_of_a_combined_part_that_is_out_do_not_apply():
     [
         ({"lable": 1.0}, "unknown component 'lable'; allowed: bonus, label .did you mean 'label'"),
         ({"bonus": 1.0}, "components: needs form a cycle: bonus → bonus"),
-        ({"label": 0}, "needs.label = 0: allowed: a number above 0 and of at most 1"),
+        ({"label": 0}, "needs.label = 0; allowed: a number above 0 and of at most 1"),
         ({"label": 1.5}, "needs.label = 1.5"),
         ({"label": math.nan}, "needs.label = nan"),
         ({"label": True}, "needs.label = True"),

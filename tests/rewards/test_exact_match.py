@@ -115,12 +115,12 @@ def test_the_edge_of_the_tolerance_is_inside_whatever_rounding_does():
 
 @pytest.mark.parametrize("tolerance", [-1, float("nan"), float("inf"), "1", True])
 def test_a_tolerance_that_is_not_a_size_is_refused(tolerance):
-    with pytest.raises(ConfigError, match=r"ExactMatchReward.tolerance = .*: allowed: a number of at least 0 or null"):
+    with pytest.raises(ConfigError, match=r"ExactMatchReward.tolerance = .*; allowed: a number of at least 0 or null"):
         ExactMatchReward(tolerance=tolerance)
 
 
 def test_an_alias_that_is_a_bare_string_is_refused():
-    with pytest.raises(ConfigError, match=r"aliases.seven = '10': allowed: a list of text"):
+    with pytest.raises(ConfigError, match=r"aliases.seven = '10'; allowed: a list of text"):
         ExactMatchReward(aliases={"seven": "10"})
 
 

@@ -38,7 +38,7 @@ def written_and_read(config):
 def test_a_value_out_of_range_is_refused_with_what_is_allowed(key, value, allowed):
     with pytest.raises(ConfigError) as caught:
         parsed(**{key: value})
-    assert f"train.{key} = {value!r}: allowed: {allowed}" in str(caught.value)
+    assert f"train.{key} = {value!r}; allowed: {allowed}" in str(caught.value)
 
 
 def test_the_defaults_cap_at_two_and_play_no_further_rounds():

@@ -377,7 +377,7 @@ def test_a_view_field_that_the_answer_does_not_have_is_refused_when_the_environm
     class Wrong(Find):
         view_field = "where"
 
-    with pytest.raises(ConfigError, match="view_field = 'where': allowed: a field of the answer"):
+    with pytest.raises(ConfigError, match="view_field = 'where'; allowed: a field of the answer"):
         Wrong()
 
 

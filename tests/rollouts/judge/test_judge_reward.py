@@ -414,7 +414,7 @@ def test_a_forked_child_judges(served):
     [
         ({"endpoint": "nowhere"}, "allowed is http"),
         ({"endpoint": "http://me:secret@host/v1"}, "pass an API key in an environment variable"),
-        ({"concurrency": 0}, "concurrency = 0: allowed: a whole number of at least 1"),
+        ({"concurrency": 0}, "concurrency = 0; allowed: a whole number of at least 1"),
         ({"attempts": 1.5}, "attempts = 1.5"),
         ({"timeout": float("inf")}, "timeout = inf"),
     ],
