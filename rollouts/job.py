@@ -213,7 +213,7 @@ def _build_env(config: Config, defaults: Mapping[str, Any]) -> tuple[Config, Bas
 def _select_tasks(env: BaseMultiTurnEnv, count: int) -> Sequence[Task]:
     if isinstance(env.tasks, Sequence):
         if count > len(env.tasks):
-            raise ConfigError(f"--tasks = {count}: {env.name} has {len(env.tasks)}", key="tasks", given=count)
+            raise ConfigError(f"--tasks = {count}; {env.name} has {len(env.tasks)} tasks", key="tasks", given=count)
         return env.tasks[:count]
     return list(islice(env.tasks, count))
 

@@ -459,7 +459,7 @@ def test_what_is_given_wrong_is_said_in_one_message(viewbox, tmp_path, given, wo
 
 
 def test_an_environment_with_fewer_tasks_than_asked_says_how_many(viewbox):
-    with pytest.raises(ViewboxError, match="--tasks = 9: digits has 5"):
+    with pytest.raises(ViewboxError, match="--tasks = 9; digits has 5 tasks"):
         build_job(
             RolloutOptions(env="digits", model="m", endpoint="http://[::1]", tasks=9, overrides=["env.num_tasks=5"])
         )

@@ -190,7 +190,7 @@ CONTRADICTIONS = [
     case("view smaller than the patch grid", "env.max_pixels", "allowed with pixel_multiple = 32: at least 1024",
          lines={6: "  max_pixels: 900", 7: "  pixel_multiple: 32"}),
     case("digit larger than its canvas", "line 4: env: digits: the first task cannot be opened",
-         "no place on a canvas of 32",
+         "does not fit on a canvas of 32",
          lines={6: "  digit: 40", 7: "  canvas: 32"}),
     case("greedy samples", "line 14: rollout.temperature = 0", "allowed: above 0", lines={14: "  temperature: 0"}),
     case("two precisions", "train.bf16 = True", "fp16", lines={19: "  bf16: true\n  fp16: true"}),
