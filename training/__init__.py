@@ -1,1 +1,4 @@
-"""Launching a run: settings checked, the run and its folder, resuming, what a person sees. `train.py` starts here."""
+"""Turns episodes into weights: `run.Run` is one run, started by `train.py` after `preflight.check`.
+
+`grpo` and `sft` hold the two methods; the other files resume, save, evaluate, watch and report a run.
+"""
