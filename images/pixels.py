@@ -102,7 +102,7 @@ def rescale(stored: np.ndarray, slope: float, intercept: float) -> np.ndarray:
 
 
 def _to_finite_float32(values: np.ndarray) -> tuple[np.ndarray, Range]:
-    low, high = float(values.min()), float(values.max())  # NaN if any value is
+    low, high = float(values.min()), float(values.max())  # NaN if any value is NaN
     if np.isfinite(low) and np.isfinite(high):
         return _to_float32(values, low, high), (low, high)
     finite = np.isfinite(values)
@@ -136,7 +136,7 @@ def pillow_to_array(image: Image.Image) -> np.ndarray:
     Gray stays gray and deep stays deep; everything else is RGB.
     """
     tags = getattr(image, "tag_v2", {})
-    if image.getexif().get(ORIENTATION, 1) != 1:  # else it would be copied
+    if image.getexif().get(ORIENTATION, 1) != 1:  # exif_transpose copies the image
         image = ImageOps.exif_transpose(image)
     if image.mode == "1":
         image = image.convert("L")

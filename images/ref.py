@@ -29,7 +29,7 @@ class ImageRef(Record):
         width, height: in pixels.
         mode: Pillow's, such as "L" or "RGB".
         uri: a path, if the pixels can be read from there.
-        pixels: in memory only, never stored: a uint8 array, or a Pillow image once it was opened.
+        pixels: in memory only, never stored: a uint8 array, or a Pillow image after `open`.
 
     >>> ref = ImageRef.of(Image.new("L", (4, 2), 7))
     >>> ref.width, ref.height, ref.mode, ref.open().getpixel((0, 0))
@@ -62,7 +62,7 @@ class ImageRef(Record):
     def _from_array(cls, pixels: np.ndarray, uri: str | None) -> "ImageRef":
         """The reference of uint8 (h, w) or (h, w, 3), which stay an array: most views are only ever encoded.
 
-        For pixels that are in memory already, it is the reference that holds them.
+        If equal pixels are already in memory, this is the reference that holds them.
         """
         flat = np.ascontiguousarray(pixels)
         (height, width), mode = flat.shape[:2], "L" if flat.ndim == 2 else "RGB"

@@ -16,7 +16,7 @@ from viewbox.errors import ImageError, describe_unknown
 from viewbox.images.pixels import DEPTHS, to_native_pixels
 
 Plane = Literal["axial", "coronal", "sagittal"]
-# The axis that is cut through, for an array of axes (z, y, x): z toward the head, y toward the back, x toward the left.
+# The axis that a plane cuts, for an array of axes (z, y, x): z toward the head, y toward the back, x toward the left.
 AXES: dict[Plane, int] = {"axial": 0, "coronal": 1, "sagittal": 2}
 
 
@@ -119,8 +119,8 @@ class Volume:
     """A stack of slices (a series, a multi-frame file, a NIfTI volume) that is seen one slice at a time.
 
     Slices are shown as radiologists expect: axial and coronal with the patient's right on the left of the picture,
-    sagittal with the face to the left, and the head up. All slices share one array: a slice that lies together in
-    memory is a view of it, another is copied when asked for.
+    sagittal with the face to the left, and the head up. All slices share one array: a slice that is contiguous
+    in memory is a view of it; any other slice is copied on demand.
 
     Args:
         voxels: (z, y, x), or frames (n, height, width[, 3]) if `planes` is False.

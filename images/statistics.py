@@ -1,4 +1,4 @@
-"""Exact statistics of all native pixels: of integers by counting their values, of floats directly."""
+"""Exact statistics of all native pixels; those of integers come from counts of their values."""
 
 import cv2
 import numpy as np

@@ -66,13 +66,13 @@ def fit_size(
 
 @dataclass(frozen=True)
 class View:
-    """What is shown of a source. Views are equal if they show the same of one source, however they came about.
+    """What is shown of a source. Views are equal if they show the same, whatever the steps that led to them.
 
     Args:
         source: the image.
         size: (width, height) of the grid in pixels.
         max_pixels: the largest grid that a view of this image may have.
-        multiple: of which both sides of a grid are multiples.
+        multiple: both sides of a grid are multiples of it.
         window: what is shown, (x1, y1, x2, y2) in fractions of the source.
         turned: whether the window is transposed: x of the view runs along y of the original.
         mirrored: whether x and y of the view run backwards, after transposing.
@@ -128,7 +128,7 @@ class View:
         return (1 - u if self.mirrored[0] else u), (1 - v if self.mirrored[1] else v)
 
     def box_to_original(self, box: Sequence[float]) -> Box:
-        """Map a box of this view to the original: (x1, y1, x2, y2) with x1 <= x2 and y1 <= y2, however it is turned."""
+        """Map a box of this view to the original: (x1, y1, x2, y2) with x1 <= x2 and y1 <= y2, for any rotation."""
         return _order_corners(self.to_original(box))
 
     def box_from_original(self, box: Sequence[float]) -> Box:
@@ -149,7 +149,7 @@ class View:
         return x1 * width, y1 * height, x2 * width, y2 * height
 
     def find_pixel(self, point: Point) -> tuple[int, int]:
-        """(column, row) of the native pixel that holds a point (fractions of this view); at the far edges the last."""
+        """(column, row) of the native pixel that holds a point (fractions of this view); at a far edge, the last."""
         parts = zip(self.to_original(point), self.source.size, strict=True)
         column, row = (min(side - 1, max(0, math.floor(part * side + CLOSE))) for part, side in parts)
         return column, row
@@ -204,7 +204,7 @@ class View:
 
     @property
     def is_mirror_image(self) -> bool:
-        """Whether no rotation makes this view like the original, so that left and right cannot be trusted."""
+        """Whether this view is mirrored: no rotation makes it like the original, and left and right may be swapped."""
         return self.turned ^ self.mirrored[0] ^ self.mirrored[1]
 
     def reset(self) -> "View":
@@ -235,7 +235,7 @@ class View:
     def get_values(self) -> np.ndarray:
         """The grid, (height, width[, 3]): native values, or uint8 once an operation has made them so. Read-only.
 
-        It is kept with this view and the one before, however long the chain. Threads may share views.
+        This view and the view before it keep their grids, however long the chain. Threads may share views.
         """
         grid = self._kept.get("grid")
         if grid is None:

@@ -1,6 +1,6 @@
 """The answer's JSON Schema, as far as it helps to read a reply: its fields, the required ones, the nested objects.
 
-It decides which of two objects is the answer, whether the answer stands under a wrong key, and whether the model
+It decides which of two objects is the answer, whether the answer is under a wrong key, and whether the model
 returned the schema itself. Whether an answer is valid is decided by `find_violation`.
 """
 
@@ -37,9 +37,9 @@ class AnswerFields:
         return _read_fields(_to_json(schema))
 
     def unwrap(self, value: dict[str, Any]) -> dict[str, Any]:
-        """The answer that stands under a key which the schema does not have, with its `continue`; else `value`.
+        """The answer nested under a key that the schema does not have, with the outer `continue`; else `value`.
 
-        The answer is moved only if one reading is possible: no field of the answer stands beside it, and exactly one
+        The answer is moved only if one reading is possible: there is no field of the answer beside it, and exactly one
         object inside has all required fields.
         """
         inner_fields = dict(self.objects)
@@ -58,7 +58,7 @@ class AnswerFields:
         return only if isinstance(only, dict) and self._is_complete(only) else None
 
     def wrap(self, value: dict[str, Any]) -> dict[str, Any]:
-        """The fields of one nested object, put under its name; `value` if they are not clearly that."""
+        """Puts the fields of one nested object under its name; returns `value` unless exactly one object has them."""
         keys = value.keys() - {"continue"}
         if not keys or keys & self.names:
             return value
@@ -77,7 +77,7 @@ class AnswerFields:
 
 
 def describe_echo(value: Mapping[str, Any], answer_fields: AnswerFields | None) -> str | None:
-    """What a reply repeats instead of an answer: the answer's schema, or a tool's; None if it repeats neither.
+    """The complaint about a reply that repeats the schema of the answer or of a tool; None if it repeats neither.
 
     >>> describe_echo({"type": "object", "properties": {"answer": {"type": "string"}}}, None)
     "this is the answer's schema, not an answer: give the values themselves"
@@ -109,7 +109,7 @@ def _is_properties(value: Mapping[str, Any], names: frozenset[str]) -> bool:
 
 
 def find_violation(value: Mapping[str, Any], schema: Mapping[str, Any]) -> str | None:
-    """The most telling of the first few violations of `schema`, with its field; None if `value` is valid."""
+    """The most relevant of the first few violations of `schema`, with its field; None if `value` is valid."""
     from jsonschema.exceptions import best_match
 
     error = best_match(islice(_get_validator(_to_json(schema)).iter_errors(value), 16))

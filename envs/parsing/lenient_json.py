@@ -1,8 +1,8 @@
-"""JSON as models write it when they write it wrong, read only if a single reading is possible.
+"""Reads the faulty JSON that models write, if only one reading is possible.
 
-Accepted are: single, typographic and CJK quotes and punctuation, keys and single words without quotes, Python's
+It accepts single, typographic and CJK quotes and punctuation, keys and single words without quotes, Python's
 literals and tuples, comments, trailing commas, raw line breaks in strings, a comma missing at a line's end, a trailing
-ellipsis among the keys, closing brackets missing at the end. Refused, with a reason, is what could mean two things: a
+ellipsis among the keys, closing brackets missing at the end. It refuses, with a reason, what could mean two things: a
 quote inside a string, a missing or omitted value (…), a bare word that may be text or a literal (yes, none, nan),
 crossing brackets. Nothing is filled in: if the text ends right after a bare word or a number, the value may be cut off,
 so it is dropped and the object counts as incomplete.
@@ -68,7 +68,7 @@ class LenientJson:
     depth: int = 0
 
     def to_strict(self) -> StrictJson:
-        """The same as a strict decoder reports it: without a value unless it is complete."""
+        """The same as a `StrictJson`: an incomplete value becomes None."""
         return StrictJson(self.value if self.complete else None, self.end, self.complaint)
 
 
@@ -147,7 +147,7 @@ class _Reader:
         elif kind == "close":  # after an ellipsis
             self._close_bracket(token[0])
         else:
-            self._expect(kind == "comma", "elided", "something is left out (...): write it out")
+            self._expect(kind == "comma", "elided", "a part is left out (...): write all of it")
         if self.complaint is not None:
             near = self.text[token.start() : token.start() + 24].partition("\n")[0]
             self.complaint = f"{self.complaint}, before {near!r}"
@@ -170,9 +170,9 @@ class _Reader:
         return LenientJson(value or None, end, complaint or "it is not finished", complete=False)
 
     def _ends_in_bare_token(self, end: int, cut: bool) -> bool:
-        """Whether the text ends right after a number or a bare word, so that more of it may have been to come.
+        """Whether the text ends right after a number or a bare word, so that the token may be cut off.
 
-        A literal (true, null) that the model ended by itself is complete.
+        A literal (true, null) is complete if the model ended the reply by itself.
         """
         last = self._last
         if last is None or last.lastgroup not in ("number", "word") or last.end() != end:
@@ -203,7 +203,7 @@ class _Reader:
             self.containers[-1].key = key
             self.state = "colon"
         else:
-            escaped = 'the quotes around keys and values are written ", not \\"'
+            escaped = 'write the quotes around keys and values as ", not \\"'
             self.complaint = escaped if word == "\\" else "a key in double quotes is expected"
 
     def _read_value(self, kind: str, word: str) -> None:
@@ -222,7 +222,7 @@ class _Reader:
         elif kind == "close" and self.containers and self.containers[-1].closer != "}":
             self._close_bracket(word)
         elif kind == "dots":
-            self.complaint = "a value is left out (...): write it out"
+            self.complaint = "a value is left out (...): write the value"
         elif kind == "odd":
             self.complaint = f"{word[:32]} is not a JSON number"
         else:
@@ -251,7 +251,7 @@ class _Reader:
             self._crossed = True  # {"box": [1, 2}: clear if nothing but closing brackets follows
             self._pop_container()
         if bracket != self.containers[-1].closer:
-            self.complaint = f"{bracket} stands where {self.containers[-1].closer} is expected"
+            self.complaint = f"found {bracket}, but {self.containers[-1].closer} is expected"
         elif bracket == ")" and len(self.containers[-1].value) < 2:
             self.complaint = "( ) is not JSON: a list is written [ ]"
         else:

@@ -38,10 +38,10 @@ _PLACEHOLDERS = ("…", "...")
 
 @dataclass(frozen=True)
 class ToolCalls(Record):
-    """The calls of a reply in their order, the broken ones included, and a valid answer beside them, if any.
+    """The calls of a reply in order, including broken calls, and the valid answer beside them, if any.
 
-    `answer` is without `continue`, and `flags` are its flags. Every entry of `calls` must get an observation under its
-    `call.id`.
+    `answer` does not hold `continue`; `flags` are the flags of the answer. Every entry of `calls` must get an
+    observation under its `call.id`.
     """
 
     calls: tuple[ParsedCall, ...]
@@ -56,10 +56,10 @@ class ToolCalls(Record):
 
 @dataclass(frozen=True)
 class Answer(Record):
-    """One JSON object: `value` is without `continue`, which is `wants_more`.
+    """One JSON object. `value` does not hold `continue`; that is `wants_more`.
 
-    `flags` holds "salvaged" if the reply was cut off, or went on with a broken object, or its fields were put under
-    their parent; and "repaired" if the JSON was not strict, or the answer stood under a wrong key.
+    `flags` holds "salvaged" if the reply was cut off, a broken object follows the answer, or fields were put under
+    their parent. It holds "repaired" if the JSON was not strict, or the answer was under a wrong key.
     """
 
     value: Mapping[str, Any]
@@ -99,7 +99,7 @@ def parse_reply(
 
     finish_reason: "length" if the token budget ended the reply.
     schema: JSON Schema (2020-12) of the answer without `continue`; the answer must fit it.
-    answer_fields: the fields of that schema, if only the reading is to use it; the answer need not fit.
+    answer_fields: the fields of the answer, used to find it; they do not validate it. Default: those of `schema`.
     last: no further reply is possible. An object that was cut off is then closed after its last complete value.
     thinking: pairs of tags around thinking.
     max_bytes: length in UTF-8 above which a reply is malformed.
@@ -177,7 +177,7 @@ class _AnswerReader:
         return None if only is None else ReplyObject(only, None, True)
 
     def _check_object(self, chosen: ReplyObject, flags: set[str]) -> Answer | Malformed:
-        """The chosen object as an answer; `flags` are those that it has already."""
+        """The chosen object as an answer; `flags` are the flags known so far."""
         if chosen.complaint is not None:
             return Malformed(chosen.complaint, "invalid")
         value = dict(chosen.value)
@@ -203,7 +203,7 @@ class _AnswerReader:
         return Answer(value, wants_more, frozenset(flags))
 
     def _describe_no_answer(self) -> Answer | Malformed:
-        """Why there is no object to take."""
+        """Why the reply holds no usable object."""
         text = self.scan.text.strip()
         if self.cut:
             return Malformed("the reply was cut off before a JSON object was complete", "truncated")
@@ -216,7 +216,7 @@ class _AnswerReader:
             return Malformed(self.scan.broken, "invalid")
         if self.scan.open_think is not None:
             tag = self.scan.open_think
-            return Malformed(f"the thinking was never closed with {tag}, so there is no answer", "no_json")
+            return Malformed(f"the thinking is not closed with {tag}, so there is no answer", "no_json")
         if text.startswith("```"):
             text = text.partition("\n")[2].removesuffix("```").strip()
         try:
@@ -229,7 +229,7 @@ class _AnswerReader:
         return Malformed("the answer must be one JSON object {…}, not a list or a bare value", "not_an_object")
 
     def _read_encoded(self, text: str) -> Answer | Malformed | None:
-        """The answer in a reply that is one JSON string holding it."""
+        """The answer in a reply that is a single JSON string."""
         if not text.startswith('"'):
             return None
         try:

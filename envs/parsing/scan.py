@@ -1,8 +1,8 @@
 """One pass over the text of a reply: its tool calls, its top-level objects, and the first thing that cannot be read.
 
 The work is linear. Reading begins only where an object can begin; what has been read, as strict or as lenient JSON, is
-never read again; and at most `MAX_ITEMS` items are looked at. A call that cannot be run as written keeps its raw text
-and the reason, so that it gets an error and is never lost.
+never read again; and at most `MAX_ITEMS` items are read. A call that cannot be run as written keeps its raw text
+and the reason, so that it gets an error and is not lost.
 """
 
 import re
@@ -20,7 +20,7 @@ from viewbox.frozen import Record
 from viewbox.records import ToolCall
 
 MAX_ITEMS = 256  # tool calls and top-level objects in one reply
-MAX_BRACKETS = 10_000  # after these, the end of a broken object is no longer looked for
+MAX_BRACKETS = 10_000  # read in search of the end of a broken object
 
 TagPairs = tuple[tuple[str, str], ...]  # the tags that open and close the thinking
 
@@ -53,7 +53,7 @@ _IGNORED_KEYS = frozenset({"id", "call_id", "type", "continue", "thought", "thou
 # ---------------------------------------------------------------------- one tool call
 @dataclass(frozen=True)
 class ParsedCall(Record):
-    """A tool call and, if it cannot be run as written, why; `call.arguments` is then the raw text of the block."""
+    """A tool call and, if it cannot be run as written, the reason; `call.arguments` is then the raw text."""
 
     call: ToolCall
     error: str | None = None
@@ -175,7 +175,7 @@ def _parse_arguments(name: str, arguments: Any) -> tuple[Mapping[str, Any], str 
 # ---------------------------------------------------------------------- the whole reply
 @lru_cache(maxsize=32)
 def _build_patterns(thinking: TagPairs) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Where an item can begin, and the tags that no leniently read object reaches over."""
+    """Patterns of the beginning of an item, and of the tags at which lenient reading stops."""
     tags = "|".join(re.escape(tag) for pair in thinking for tag in pair if tag)
     start = "|".join(filter(None, (tags, "<tool_call>", _FENCED_CALL, _LIST, _OBJECT)))
     return re.compile(start, re.DOTALL), re.compile("|".join(filter(None, (tags, _CALL_TAG.pattern))))
@@ -209,13 +209,13 @@ class ReplyScan:
             position = self._read_item(match)
 
     def _clear_items(self) -> None:
-        """Nothing has been read yet, or all of it was thinking."""
+        """Removes all items, because everything up to here was thinking."""
         self.calls: list[ParsedCall] = []
         self.objects: list[ReplyObject] = []
         self.lists: list[list[Any]] = []
         self.partial: ReplyObject | None = None  # the complete part of an object that the end of the text cut off
         self.broken: str | None = None
-        self.broken_last = False  # the last object is a broken one
+        self.broken_last = False  # the last object is broken
 
     def _read_item(self, start: re.Match[str]) -> int:
         """Reads the item that begins at `start`; returns the position after it."""
@@ -289,7 +289,7 @@ class ReplyScan:
             reason = (text.startswith(_BRACKETS) and complaint) or _FORMAT
             self._refuse_call("", text, f"the tool call is not valid JSON: {reason}")
         elif complaint is None and (rest is None or rest.end() < stop):
-            self._add_call(value, text, "the block of a tool call holds one JSON object and nothing after it")
+            self._add_call(value, text, "a tool call block must hold one JSON object and nothing after it")
         else:
             error = None if complaint is None else f"the tool call is not valid JSON: {complaint}"
             for call in find_calls(value, None) or [value]:

@@ -1,4 +1,4 @@
-"""The viewer's tools, and how an author declares more of them.
+"""The built-in tools, and what an author needs to declare others.
 
 `tool` registers a function, `Tool` describes one, `ToolOutput` is what it returns; `call_stateful` and `call_stateless`
 run it, `apply_tool` runs it outside an episode. Importing this package registers the built-in tools.

@@ -34,8 +34,8 @@ def apply_tool(
     """Calls one stateful tool on an image; returns the view after the call and the result.
 
     `image` is a path (any file that viewbox opens), a PIL image, an array, a `Source` or a `View`. `max_pixels` bounds
-    the view unless `image` is a `View`. `hidden` are arguments that the environment would fill in. What is wrong with
-    the call is in `result.error`. Raises `ImageError` if the image cannot be opened.
+    the view unless `image` is a `View`. `hidden` are arguments that the environment would fill in. If the call
+    fails, `result.error` says why. Raises `ImageError` if the image cannot be opened.
 
     >>> view, result = apply_tool("crop", Image.new("L", (100, 100)), box=[0.1, 0.1, 0.6, 0.6])
     >>> result.image.open().size, result.facts["area_percentage"]
@@ -55,7 +55,7 @@ def apply_tools(
     max_pixels: int = MAX_PIXELS,
     hidden: Mapping[str, Any] | None = None,
 ) -> list[tuple[View, ToolResult]]:
-    """Calls stateful tools in order, each on the view that the one before left; stops after the first error.
+    """Calls stateful tools in order, each on the view that the call before it left; stops after the first error.
 
     >>> steps = apply_tools(Image.new("L", (80, 40)), [("zoom", {"factor": 2}), ("crop", {"box": [0, 0, 1, 1]})])
     >>> [view.size for view, result in steps]

@@ -50,10 +50,10 @@ def call_stateful(
     coordinates: Coordinates = "unit",
     hidden: Mapping[str, Any] | None = None,
 ) -> tuple[View, ToolResult]:
-    """Runs a stateful tool, given by itself or by its registered name, on a view.
+    """Runs a stateful tool (a `Tool` or its registered name) on a view.
 
-    Returns the view after the call and the result; after an error that is the old view. `arguments` come from the
-    model, `hidden` from the environment: the tool receives those that it declares.
+    Returns the view after the call and the result; after an error, the view is unchanged. `arguments` come from the
+    model, `hidden` from the environment: the tool receives the hidden arguments that it declares.
 
     >>> from PIL import Image
     >>> view, result = call_stateful("zoom", View.of(Image.new("L", (64, 64))), {"factor": 9})
@@ -64,7 +64,9 @@ def call_stateful(
     try:
         tool = get_tool(tool) if isinstance(tool, str) else tool
         if not tool.stateful:
-            raise ToolError(f"{name} is a stateless tool: it does not work on a view, and is called in episodes only")
+            raise ToolError(
+                f"{name} is a stateless tool: it does not work on a view and can only be called in an episode"
+            )
         checked = tool.check_arguments(parse_arguments(name, arguments), coordinates, view.size)
         output = read_output(tool, tool.function(view, **checked, **_select_hidden(tool, hidden)))
         image = output.image if output.view is None else output.view
@@ -146,15 +148,17 @@ class _StatelessCall:
         return self.build_result(checked, returned)
 
     def check_arguments(self) -> dict[str, Any]:
-        """What the function is called with."""
+        """The checked arguments with the hidden arguments."""
         if self.tool.stateful:
-            raise ToolError(f"{self.tool.name} is a stateful tool: it works on the view, not beside it")
+            raise ToolError(
+                f"{self.tool.name} is a stateful tool: it works on the view and never runs beside other calls"
+            )
         arguments = parse_arguments(self.tool.name, self.arguments)
         checked = self.tool.check_arguments(arguments, self.coordinates, None, self.find_picture)
         return checked | _select_hidden(self.tool, self.hidden)
 
     def build_result(self, checked: Mapping[str, Any], returned: Any) -> ToolResult:
-        """What the function returned, as a record. Its facts refer to the first picture of the call."""
+        """The record of what the function returned. Its facts refer to the first picture of the call."""
         name, output = self.tool.name, read_output(self.tool, returned)
         kinds = {key: spec.get("x-kind") for key, spec in self.tool.parameters.items()}
         pictures = [checked[key] for key, kind in kinds.items() if kind == "picture" and key in checked]
@@ -164,7 +168,7 @@ class _StatelessCall:
 
 
 async def _await_within(timeout: float | None, tool: Tool, checked: Mapping[str, Any]) -> Any:
-    """What the coroutine function returns; raises what it raises, and `TookTooLong`.
+    """Returns what the coroutine function returns, or raises its exception, or `CallTimeout` after `timeout` seconds.
 
     It runs in its own task, so that a tool which ignores its cancellation does not hold up the others.
     """

@@ -1,7 +1,7 @@
 """What a tool returns (`ToolOutput`), and how it becomes a `ToolResult` that can be stored and shown.
 
 An author's tool may return anything. What a program would choke on later (a NaN in an episode's JSON, a gigabyte of
-values, an image without pixels) is corrected or refused here, where it harms only that call.
+values, an image without pixels) is corrected or refused here, so that it harms only that call.
 """
 
 import inspect
@@ -31,7 +31,7 @@ MAX_VALUES: Final = 100_000  # numbers and strings in the facts of one call
 MAX_CHARACTERS: Final = 65_536  # of one string
 MAX_DEPTH: Final = 8
 MAX_BITS: Final = 1024  # of an integer
-ADVICE: Final = "Try different arguments, or continue without this tool."  # after an error that is not the model's
+ADVICE: Final = "Try different arguments, or continue without this tool."  # ends an error that the model did not cause
 
 
 class ViewFractions(tuple[float, ...]):
@@ -56,9 +56,9 @@ class ToolOutput:
 
 
 def read_output(tool: "Tool", returned: Any) -> ToolOutput:
-    """What a tool's function returned, as a `ToolOutput`; raises `ToolError` if no tool may return it.
+    """What a tool's function returned, as a `ToolOutput`; raises `ToolError` for any other type.
 
-    A string is the text, a mapping the facts.
+    A string becomes the text, a mapping the facts.
     """
     if inspect.iscoroutine(returned):
         returned.close()  # otherwise Python warns that it was never awaited
@@ -72,7 +72,7 @@ def read_output(tool: "Tool", returned: Any) -> ToolOutput:
             return returned
     kind = "ToolOutput(text, facts, image, view)" if tool.stateful else "ToolOutput(text, facts, image)"
     log.error("tool %s returned %.80r; allowed: a string, a mapping of facts, %s", tool.name, returned, kind)
-    raise ToolError(f"{tool.name} returned nothing that can be read ({type(returned).__name__}). {ADVICE}")
+    raise ToolError(f"{tool.name} returned a {type(returned).__name__}, which cannot be read. {ADVICE}")
 
 
 def to_plain_facts(facts: Mapping[str, Any], coordinates: Coordinates, size: tuple[int, int]) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def _is_ready_to_show(image: "Image.Image | np.ndarray", max_pixels: int | None,
 
 
 def build_failure(name: str, error: BaseException) -> ToolResult:
-    """A failed call as the model reads it: a `ToolError` in full, of any other exception only its kind."""
+    """The result of a failed call: a `ToolError` in full, any other exception by its type only."""
     if isinstance(error, ToolError):
         return ToolResult(name, error=to_storable_text(str(error)))
     if isinstance(error, ImageError):  # its message names the file, which the model must not learn
@@ -190,7 +190,7 @@ def build_failure(name: str, error: BaseException) -> ToolResult:
 
 
 def build_timeout_result(name: str, timeout: float | None) -> ToolResult:
-    """What the model reads of a call that ran longer than `timeout` seconds."""
+    """The result of a call that ran longer than `timeout` seconds."""
     return ToolResult(name, error=f"{name} took longer than {timeout or 0:g} seconds and was stopped. {ADVICE}")
 
 

@@ -33,7 +33,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")  # what endpoints allow
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool: its function and what the model is told about it."""
+    """A tool: its function and what the model reads about it."""
 
     name: str
     function: ToolFunction
@@ -54,19 +54,19 @@ class Tool:
         description: str | None = None,
         max_calls: int | None = None,
     ) -> "Tool":
-        """Makes a tool of a function, a method or an object with `__call__`, without registering it.
+        """Builds a tool from a function, a method or an object with `__call__`; does not register it.
 
-        `name` and `description` default to the function's name and docstring. With other names, one function makes
-        several tools. Raises `TypeError` if an argument has a type that no schema can express.
+        `name` and `description` default to the function's name and docstring. Under several names, one function can
+        be several tools. Raises `TypeError` if an argument has a type that no schema can express.
 
         >>> def count(image: Picture, what: str) -> str:
         ...     "Counts what is in a picture."
         >>> Tool.from_function(count, "count_nodules").build_schema()["function"]["parameters"]["required"]
         ['image', 'what']
         """
-        made = _read_signature(function, name, description, max_calls)
-        _check_declaration(made)
-        return made
+        new_tool = _read_signature(function, name, description, max_calls)
+        _check_declaration(new_tool)
+        return new_tool
 
     @property
     def takes_pictures(self) -> bool:
@@ -148,13 +148,13 @@ def tool(function: ToolFunction | None = None, /, *, max_calls: int | None = Non
     With `view` as its first argument the tool is stateful; otherwise it is stateless, and may be `async def`. Either
     kind returns a `ToolOutput`, a string, or a mapping of facts.
 
-    The meaning of an argument stands in its hint (`Annotated[int, Range(1, 5), "how often"]`) or on its own line of the
-    docstring (`times: how often`). `@tool(max_calls=3)` limits the calls per episode.
+    Describe an argument in its hint (`Annotated[int, Range(1, 5), "how often"]`) or on its own line of the docstring
+    (`times: how often`). `@tool(max_calls=3)` limits the calls per episode.
     """
 
     def register(function: ToolFunction) -> ToolFunction:
-        made = Tool.from_function(function, max_calls=max_calls)
-        TOOLS[made.name] = made
+        new_tool = Tool.from_function(function, max_calls=max_calls)
+        TOOLS[new_tool.name] = new_tool
         return function
 
     return register if function is None else register(function)
@@ -168,7 +168,7 @@ def get_tool(name: str) -> Tool:
 
 
 def collect_tools(listed: Iterable[Any]) -> dict[str, Tool]:
-    """The tools among `listed`, by name; entries that are names are left out.
+    """The tools among `listed`, by name; names are skipped.
 
     An entry is a name, a function or a `Tool`, as in the setting `tools` of an environment. A function that `@tool`
     registered keeps its limit. Raises `ConfigError` if two different tools have one name.
@@ -177,9 +177,9 @@ def collect_tools(listed: Iterable[Any]) -> dict[str, Tool]:
     for item in listed:
         if isinstance(item, str):
             continue
-        made = _to_tool(item)
-        if tools.setdefault(made.name, made).function != made.function:
-            raise ConfigError(f"tools: two different tools are named {made.name!r}", key="tools")
+        new_tool = _to_tool(item)
+        if tools.setdefault(new_tool.name, new_tool).function != new_tool.function:
+            raise ConfigError(f"tools: two different tools are named {new_tool.name!r}", key="tools")
     return tools
 
 
@@ -235,18 +235,18 @@ def _read_signature(function: ToolFunction, name: str | None, description: str |
     )
 
 
-def _check_declaration(made: Tool) -> None:
+def _check_declaration(new_tool: Tool) -> None:
     """Raises `TypeError` for a tool that could not be called as it is declared."""
-    kinds = {name: spec.get("x-kind") for name, spec in made.parameters.items()}
+    kinds = {name: spec.get("x-kind") for name, spec in new_tool.parameters.items()}
     pictures = [name for name, kind in kinds.items() if kind == "picture"]
-    if made.stateful and made.is_async:
-        raise TypeError(f"{made.name}: a stateful tool is a plain function: its calls run in order, in a thread")
-    if made.stateful and pictures:
-        raise TypeError(f"{made.name}: {pictures[0]!r} is a Picture, but a stateful tool works on the view")
-    if not made.stateful and not pictures and any(kinds.values()):
-        raise TypeError(f"{made.name}: a Point or Box needs a Picture to refer to")
-    if any(made.defaults.get(name) is not None for name in pictures):
-        raise TypeError(f"{made.name}: the only default of a Picture is None")
+    if new_tool.stateful and new_tool.is_async:
+        raise TypeError(f"{new_tool.name}: a stateful tool is a plain function: its calls run in order, in a thread")
+    if new_tool.stateful and pictures:
+        raise TypeError(f"{new_tool.name}: {pictures[0]!r} is a Picture, but a stateful tool works on the view")
+    if not new_tool.stateful and not pictures and any(kinds.values()):
+        raise TypeError(f"{new_tool.name}: a Point or Box needs a Picture to refer to")
+    if any(new_tool.defaults.get(name) is not None for name in pictures):
+        raise TypeError(f"{new_tool.name}: a Picture can only have the default None")
 
 
 def _split_docstring(function: ToolFunction, names: Collection[str]) -> tuple[str, dict[str, str]]:

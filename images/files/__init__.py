@@ -1,8 +1,8 @@
 """Opens images as sources: a file of any known format, a folder, bytes, or a data URL.
 
 Files are recognized by their content, never by their name. Every file may be hostile: sizes are checked in the header
-before anything is decoded (`limits`), a path must stay inside the task's folder (`paths`), and whatever a decoder
-raises becomes one `ImageError` that names the file and the reason. Of a DICOM file only pixels, spacing, display range
+before anything is decoded (`limits`), a path must stay inside the task's folder (`paths`), and any exception of a
+decoder becomes one `ImageError` that names the file and the reason. Of a DICOM file only pixels, spacing, display range
 and unit are read, and no message quotes it.
 """
 
@@ -20,7 +20,7 @@ from viewbox.images.source import Source
 __all__ = ["ImageLocation", "open_image", "open_picture"]
 
 ImageLocation = str | os.PathLike[str] | bytes  # a path, a data: URL, or the bytes of a file
-HEAD = 1024  # bytes that tell the kinds of file apart
+HEAD = 1024  # bytes that suffice to recognize a format
 
 Opened = TypeVar("Opened")
 
@@ -29,9 +29,9 @@ def open_image(where: ImageLocation, folder: str | os.PathLike[str] | None = Non
     """Open an image file at its native depth.
 
     Reads PNG, JPEG, TIFF, BMP, WebP, GIF, DICOM, NIfTI (.nii, .nii.gz), NumPy (.npy), and a folder with the slices of
-    one DICOM series. Animations, pages and DICOM frames open at the first of them, a NIfTI volume at its middle axial
-    slice and a series at the middle of its own plane; `source.volume` has the others. Transparent pictures are shown on
-    black.
+    one DICOM series. Animations, multi-page and multi-frame files open at their first frame, a NIfTI volume at its
+    middle axial slice, and a series at the middle of its own plane; `source.volume` has the other slices. Transparent
+    pictures are shown on black.
 
     Args:
         where: a path, a `data:` URL, or the bytes of a file.
@@ -52,14 +52,14 @@ BMP, WebP, GIF, DICOM, NIfTI, NumPy .npy
 
 
 def open_picture(where: ImageLocation, folder: str | os.PathLike[str] | None = None) -> Image.Image:
-    """Open the first picture of a file as Pillow has it (mode, palette, alpha); deeper formats as they are shown."""
+    """Open the first picture of a file as Pillow decodes it (mode, palette, alpha); deeper formats as displayed."""
     return _open_with(_read_picture, where, folder)
 
 
 def _open_with(
     read: Callable[[BinaryIO | Path], Opened], where: ImageLocation, folder: str | os.PathLike[str] | None
 ) -> Opened:
-    """Errors are raised outside `except`, so that none carries the decoder's own error along."""
+    """Raises errors outside `except`, so that no error carries the decoder's own exception."""
     name = paths.describe_location(where)
     try:
         with paths.open_location(where, folder) as content:

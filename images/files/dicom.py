@@ -34,7 +34,7 @@ PLUGINS = {  # transfer syntaxes that pydicom decodes with another package (pydi
     "JPEG-LS": "pyjpegls",
     "JPEG": "pylibjpeg and pylibjpeg-libjpeg",
 }
-_LOCK = threading.Lock()  # pydicom's log level is one for the whole process
+_LOCK = threading.Lock()  # pydicom has one log level for the whole process
 
 
 class NoPictureError(ImageError):
@@ -64,7 +64,7 @@ class DecodedFrames:
 
 
 def is_dicom(head: bytes) -> bool:
-    """Whether a file begins as DICOM does: with its mark or, without it, with an element of group 2 or 8.
+    """Whether a file begins like DICOM: with the DICM mark or, if that is missing, with an element of group 2 or 8.
 
     >>> is_dicom(bytes(128) + b"DICM"), is_dicom(bytes(200))
     (True, False)
@@ -78,7 +78,7 @@ def is_dicom(head: bytes) -> bool:
 
 
 def read(file: BinaryIO) -> Source:
-    """The image of a file; of several frames the first, and its volume has the others."""
+    """The first frame of a file; its volume has the other frames."""
     decoded = decode(file)
     if len(decoded.pixels) == 1:
         return Source(decoded.pixels[0], decoded.display, decoded.spacing, decoded.unit)
@@ -170,7 +170,7 @@ def _decode_stored(dataset: Any) -> tuple[np.ndarray, bool]:
     if not any(name in dataset for name in dicom_tags.PIXELS):
         raise NoPictureError("the DICOM file holds no picture")
     syntax = UID(dataset.file_meta.get("TransferSyntaxUID") or NATIVE[dataset.original_encoding])
-    name = syntax.name if syntax in UID_dictionary else "an unknown one"
+    name = syntax.name if syntax in UID_dictionary else "unknown"
     try:
         decoder = get_decoder(syntax)
         readable = decoder.is_available
@@ -197,7 +197,7 @@ def _decode_stored(dataset: Any) -> tuple[np.ndarray, bool]:
 
 
 def _suggest_plugin(syntax: str) -> str:
-    """Which package decodes a transfer syntax, to end a sentence with."""
+    """The package that decodes a transfer syntax, as the end of an error message."""
     package = next((package for start, package in PLUGINS.items() if syntax.startswith(start)), None)
     return f"; install {package}" if package else ""
 

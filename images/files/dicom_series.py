@@ -11,8 +11,8 @@ from viewbox.images import limits
 from viewbox.images.files import dicom, dicom_tags
 from viewbox.images.source import Source, Volume, reorient
 
-MAX_ANGLE = 1e-3  # by which the direction cosines of slices may differ
-MAX_UNEVENNESS = 0.1  # by which the distance of two slices may differ from the usual one, as a share of it
+MAX_ANGLE = 1e-3  # largest difference between the direction cosines of slices
+MAX_UNEVENNESS = 0.1  # largest deviation from the median distance of slices, as a share of it
 SAME = {  # noun → the element that all slices must share
     "series": "SeriesInstanceUID",
     "heights": "Rows",
@@ -40,7 +40,7 @@ class SeriesSlice:
 
 
 def read(folder: Path) -> Source:
-    """The middle slice, in the plane of the series; raises `ImageError` if the files are not one even stack."""
+    """The middle slice, in the plane of the series; raises `ImageError` if the files are not an even stack."""
     slices = [item for path in sorted(folder.iterdir()) if (item := _read_slice(path)) is not None]
     if not slices:
         raise ImageError("the folder holds no DICOM slices")
@@ -101,7 +101,7 @@ def _check_equal(noun: str, values: set[str]) -> None:
 
 
 def _measure_distance(places: list[float]) -> float:
-    """The distance of neighboring slices in mm, 0 if there is only one."""
+    """The distance of neighboring slices in mm; 0 for a single slice."""
     if len(places) == 1:
         return 0.0
     gaps = np.diff(places)

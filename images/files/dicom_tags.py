@@ -99,7 +99,7 @@ def get_window(dataset: Any) -> tuple[float, float] | None:
 
 
 def choose_display(window: tuple[float, float] | None, values: np.ndarray) -> tuple[float, float]:
-    """The window, if it shows any of `values`; else the range of all values, and 8 bits as they are."""
+    """The window, if it shows any of `values`; else the range of all values, or 0 to 255 for 8 bits."""
     low, high = float(values.min()), float(values.max())
     if window is not None and window[0] < high and window[1] > low:
         return window

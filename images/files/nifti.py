@@ -32,7 +32,7 @@ def _get_header_size(head: bytes) -> int | None:
 
 
 def read(file: BinaryIO, *, zipped: bool) -> Source:
-    """The middle axial slice of a volume; of several volumes in time, the first."""
+    """The middle axial slice of a volume; if there are several volumes in time, of the first."""
     import nibabel
 
     stream: IO[bytes] = gzip.GzipFile(fileobj=file) if zipped else file  # type: ignore[assignment]
@@ -65,7 +65,7 @@ def _build_volume(header: Any, stored: np.ndarray) -> Volume:
     affine = header.get_best_affine()
     sizes: np.ndarray = affines.voxel_sizes(affine)  # type: ignore[no-untyped-call]
     if not np.isfinite(affine).all() or sizes.min() <= 0 or abs(np.linalg.det(affine[:3, :3] / sizes)) < 1e-3:
-        raise ImageError("the NIfTI header does not say how the volume lies (its affine is singular)")
+        raise ImageError("the NIfTI header does not give the orientation of the volume (its affine is singular)")
     slope, intercept = header.get_slope_inter()
     values = rescale(stored, *((1.0, 0.0) if slope is None else (float(slope), float(intercept or 0))))
     axes = ((affine[:3, :3] / sizes).T * RAS_TO_LPS)[::-1]  # rows: the directions of z, y and x of `stored`
@@ -76,7 +76,7 @@ def _build_volume(header: Any, stored: np.ndarray) -> Volume:
 
 
 def _choose_display(header: Any, values: np.ndarray) -> tuple[float, float]:
-    """The range that the header asks for if it shows anything; else all values, and 8 bits as they are."""
+    """The range that the header asks for, if it shows any values; else all values, or 0 to 255 for 8 bits."""
     low, high = float(values.min()), float(values.max())
     wanted = float(header["cal_min"]), float(header["cal_max"])
     if wanted[0] < wanted[1] and wanted[0] < high and wanted[1] > low:

@@ -17,7 +17,7 @@ MAX_NAME = 80  # characters of a name that a message shows
 
 
 def describe_location(where: "str | os.PathLike[str] | bytes") -> str:
-    """How messages call an image: the last part of its path, or what it is instead of a path.
+    """The name of an image in messages: the last part of its path, or a description if it has no path.
 
     >>> describe_location("/data/case 7/slice.png"), describe_location("data:image/png;base64,AAAA")
     ("'slice.png'", '(data URL)')
@@ -37,7 +37,7 @@ def describe_location(where: "str | os.PathLike[str] | bytes") -> str:
 def open_location(
     where: "str | os.PathLike[str] | bytes", folder: "str | os.PathLike[str] | None"
 ) -> Iterator[BinaryIO | Path]:
-    """Open the file at `where` for reading, or give back a folder; raises `ImageError` if it may not be read."""
+    """Open the file at `where` for reading, or yield the folder; raises `ImageError` if it may not be read."""
     if isinstance(where, bytes):
         yield io.BytesIO(where)
         return

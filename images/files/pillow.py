@@ -1,7 +1,7 @@
 """Pictures that Pillow reads: PNG, JPEG, TIFF, BMP, WebP, GIF; their pages and frames.
 
-The plugins are called directly and not through `Image.open`. Its limit is one number for the whole process, half of
-what is allowed here, and it would try some forty formats.
+The plugins are called directly and not through `Image.open`, which has one size limit for the whole process, half of
+what is allowed here, and would try some forty formats.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ FORMATS: dict[str, tuple[Callable[[bytes], bool], Callable[..., Any]]] = {
     "GIF": (lambda head: head[:6] in (b"GIF87a", b"GIF89a"), GifImagePlugin.GifImageFile),
 }
 ANIMATED = ("TIFF", "GIF", "WEBP", "PNG")  # a JPEG with several pictures holds previews of the same one
-# Bytes of a pixel in Pillow's memory. Other modes need 4, for they become RGB; WebP needs 16: its decoder keeps copies.
+# Bytes of a pixel in Pillow's memory. Other modes need 4, because they become RGB; WebP needs 16 for copies.
 BYTES = {"1": 1, "L": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
 MAX_SCANNED = 2**30  # pixels times scans of a JPEG: a progressive one has about ten, each over all pixels
 
@@ -63,14 +63,14 @@ def load_picture(file: BinaryIO, head: bytes) -> Image.Image:
         return image
     except Image.DecompressionBombError:
         reason = f"more pixels than this kind of file may have; allowed: {2 * (Image.MAX_IMAGE_PIXELS or 0)}"
-    except (OSError, SyntaxError) as error:  # Pillow's own words
+    except (OSError, SyntaxError) as error:  # Pillow's messages
         text = "".join(letter for letter in str(error) if letter.isprintable())[:100]
         reason = f"it is damaged or cut short ({text})"
     raise ImageError(reason)
 
 
 def read(file: BinaryIO, head: bytes) -> Source:
-    """The source of a file; of several frames the first, and its volume has the others."""
+    """The first frame of a file; if there are several, its volume has the others."""
     image = load_picture(file, head)
     first = pillow_to_array(image)
     if image.format not in ANIMATED or not getattr(image, "is_animated", False):

@@ -1,7 +1,7 @@
 """Tools that only read: numbers from the original pixels, and marks on the picture. The view stays as it is.
 
-Numbers come from native pixels, whatever the zoom and the filters: Hounsfield units stay Hounsfield units. In a profile
-a point stands for the pixel that it lies in. A distance is between the points themselves.
+Numbers come from native pixels, whatever the zoom and the filters: Hounsfield units stay Hounsfield units. A profile
+begins and ends at the pixels that contain its points. A distance is measured between the points themselves.
 """
 
 import math

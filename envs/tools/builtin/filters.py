@@ -75,7 +75,7 @@ def denoise(view: View, sigma: Annotated[float, Range(0.5, 5)] = 1.0) -> ToolOut
 class LocalContrast:
     """CLAHE (Zuiderveld 1994) in `tiles` × `tiles` tiles, as OpenCV's `createCLAHE(clip_limit, (tiles, tiles))`.
 
-    A picture of one level stays as it is. If tiles would hold fewer than `SMALLEST_TILE` pixels, there are fewer tiles.
+    A picture of one level does not change. Tiles that would hold fewer than `SMALLEST_TILE` pixels are made larger.
     """
 
     tool: ClassVar[str] = "adaptive_equalize"

@@ -1,4 +1,4 @@
-"""Tools that change what part of the image is shown, and how it is turned."""
+"""Tools that change which part of the image is shown, and its orientation."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -11,7 +11,7 @@ from viewbox.images.source import Source
 from viewbox.images.view import WHOLE, View
 
 SMALLEST_CROP = 10  # native pixels
-SMALLEST_ZOOM = 1  # native pixels along the longer side: closer, there is nothing more to see
+SMALLEST_ZOOM = 1  # native pixels along the longer side; a closer view would show nothing new
 
 
 def _list_size(view: View) -> list[int]:

@@ -1,4 +1,4 @@
-"""Tools that change brightness values point by point, never coordinates: each is one table of 256 entries.
+"""Tools that change brightness pixel by pixel, never coordinates; each is one table of 256 entries.
 
 They act on the displayed picture (0–255): a 16-bit or Hounsfield image is first mapped to its display range. The table
 is fixed when the tool is called, so a later zoom shows the same picture closer. The tools of `windows.py` act on native
@@ -74,7 +74,7 @@ def equalize_levels(pixels: np.ndarray) -> np.ndarray:
     """256 levels, not rounded: the cumulative histogram of (h, w) uint8 pixels; lowest level black, highest white.
 
     (cdf(v) − cdf(lowest)) / (n − cdf(lowest)) · 255: Gonzalez & Woods, as OpenCV's `equalizeHist`. A picture with a
-    single level stays as it is.
+    single level does not change.
 
     >>> equalize_levels(np.array([[7, 7, 8, 9]], np.uint8))[[7, 8, 9]].tolist()
     [0.0, 127.5, 255.0]

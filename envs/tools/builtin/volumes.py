@@ -1,4 +1,4 @@
-"""Tools for stacks of slices: list the slices, show another one."""
+"""Tools for stacks of slices: list the slices, or show another slice."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tools that choose which values are shown from black to white: a window, or two limits.
+"""Tools that choose the range of values shown from black to white: a window, or two limits.
 
 They act on the current values. On an unchanged image these are native (the Hounsfield units of a CT, the counts of a
 16-bit file), so a window shows detail that the 8-bit picture has lost; after any other intensity tool they are 0–255. A
@@ -76,7 +76,7 @@ def threshold(view: View, lower: Annotated[int, Range(0, 254)], upper: Annotated
     facts = {"lower": lower, "upper": upper, "size": list(view.size)}
     low, high = float(lower), float(upper)
     native = _is_deep(view)
-    if native:  # as fractions of the display range: this keeps apart what 8 bits would merge
+    if native:  # on the native values, which keeps apart what 8 bits would merge
         black, white = view.source.display
         low, high = (black + value / 255 * (white - black) for value in (low, high))
         facts |= {"values": [low, high], "unit": _name_unit(view, native)}
@@ -134,7 +134,7 @@ def _check_hounsfield(view: View, preset: str) -> None:
 
 
 def _find_change(view: View) -> str:
-    """The tool that made the picture 8-bit for good; a window alone could still be replaced."""
+    """The tool that made the picture 8-bit. A first window does not count if other changes follow it."""
     names = [_name_operation(operation) for operation in view.operations]
     return names[1] if names[0] == "window_level" and len(names) > 1 else names[0]
 
@@ -149,5 +149,5 @@ def _is_deep(view: View) -> bool:
 
 
 def _name_unit(view: View, native: bool) -> str:
-    """What the numbers are: "HU", "native value", or "gray level" (0–255)."""
+    """The unit of the numbers: "HU", "native value", or "gray level" (0–255)."""
     return (view.source.unit or "native value") if native else "gray level"

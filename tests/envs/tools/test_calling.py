@@ -159,7 +159,7 @@ def test_declarations_that_could_not_be_called_are_the_authors_error():
         both: "'other' is a Picture, but a stateful tool works on the view",
         boxless: "needs a Picture to refer to",
         pointless: "needs a Picture to refer to",
-        defaulted: "the only default of a Picture is None",
+        defaulted: "a Picture can only have the default None",
         unhinted: "argument 'words' has no type hint",
     }.items():
         with pytest.raises(TypeError, match=words):
@@ -388,11 +388,14 @@ def test_an_image_that_cannot_be_opened_is_not_named_to_the_model():
 def test_a_stateless_tool_is_refused_on_a_view_in_words():
     view, result = tools.call_stateful(Tool.from_function(mean), GRAY, {"image": "image_1"})
     assert view is GRAY
-    assert result.error == "mean is a stateless tool: it does not work on a view, and is called in episodes only"
+    assert result.error == "mean is a stateless tool: it does not work on a view and can only be called in an episode"
 
 
 def test_a_stateful_tool_is_refused_beside_the_view_in_words():
-    assert said(TOOLS["zoom"], {"factor": 2}).error == "zoom is a stateful tool: it works on the view, not beside it"
+    assert (
+        said(TOOLS["zoom"], {"factor": 2}).error
+        == "zoom is a stateful tool: it works on the view and never runs beside other calls"
+    )
 
 
 def test_a_stateful_tool_may_be_called_as_an_object():

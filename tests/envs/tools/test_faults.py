@@ -226,7 +226,7 @@ def test_a_call_that_is_cancelled_is_cancelled_and_leaves_no_task(kind, gate):
 @pytest.mark.parametrize("returned", [None, 3, b"bytes", ["a", "b"], View, ToolOutput(text=3), ToolOutput(facts=[1])])
 def test_what_is_neither_words_nor_facts_is_an_error(kind, returned):
     error = result_of(kind, lambda: returned).error
-    assert error == f"probe returned nothing that can be read ({type(returned).__name__}). {ADVICE}"
+    assert error == f"probe returned a {type(returned).__name__}, which cannot be read. {ADVICE}"
 
 
 def test_a_coroutine_that_a_plain_function_returns_is_closed_and_an_error():
@@ -234,7 +234,7 @@ def test_a_coroutine_that_a_plain_function_returns_is_closed_and_an_error():
         return "never"
 
     coroutine = later()
-    assert "(coroutine)" in result_of("thread", lambda: coroutine).error
+    assert "returned a coroutine, which" in result_of("thread", lambda: coroutine).error
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
 
@@ -247,9 +247,7 @@ def test_tools_of_every_kind_return_text_facts_or_both(returned):
 
 @pytest.mark.parametrize(("kind", "view"), [("stateful", "no view"), ("thread", VIEW), ("coroutine", VIEW)])
 def test_only_a_stateful_tool_returns_a_view(kind, view):
-    assert (
-        "returned nothing that can be read (ToolOutput)" in result_of(kind, lambda: ToolOutput("new", view=view)).error
-    )
+    assert "returned a ToolOutput, which cannot be read" in result_of(kind, lambda: ToolOutput("new", view=view)).error
     assert result_of("stateful", lambda: ToolOutput("new", view=VIEW)).success
 
 
