@@ -7,6 +7,7 @@ import torch
 
 from viewbox import train
 from viewbox.configs import schema
+from viewbox.configs.schema import SamplingParams
 from viewbox.errors import ModelError
 from viewbox.rollouts.engine import loading
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
@@ -19,7 +20,12 @@ torch.set_num_threads(1)
 def figures():
     """(its own play, with the gold look forced) on 48 held-out tasks of the quickstart."""
     _, env, model, processor = loading.open_policy(schema.load("quickstart"))
-    generation = {"slots": 48, "temperature": 1.0, "max_reply_tokens": 40, "max_completion_tokens": 400}
+    generation = {
+        "slots": 48,
+        "sampling": SamplingParams(temperature=1.0),
+        "max_reply_tokens": 40,
+        "max_completion_tokens": 400,
+    }
 
     def play(oracle):
         tokens = ChatTokens(processor, model.config)

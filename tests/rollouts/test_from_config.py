@@ -64,7 +64,7 @@ def test_training_and_held_out_evaluation_generate_with_the_section(temperature,
     run = module.Run.__new__(module.Run)
     run.config = config.model_copy(update={"log": config.log.model_copy(update={"eval_temperature": temperature})})
     run.held_out = run.model = run.tokens = None
-    assert run.generation() == build_engine_settings(config)
+    assert run.build_generation() == build_engine_settings(config)
     run.evaluate()
     assert asked["sampling"].temperature == (0.5 if temperature is None else temperature)
     assert asked | {"sampling": config.rollout.sampling} == build_engine_settings(config)

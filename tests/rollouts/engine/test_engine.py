@@ -197,8 +197,8 @@ def test_a_prompt_that_a_group_shares_is_prefilled_once_and_later_turns_only_add
     prompt = len(episodes[0].tokens.prompt_ids)
     assert shapes[0] == (1, prompt)
     assert all(width < prompt for _, width in shapes[1:])
-    rows = max(len(episode.tokens.completion_ids) for episode in episodes)
-    assert sum(width for _, width in shapes) < prompt + 2 * rows + 50
+    added = sum(len(episode.tokens.completion_ids) for episode in episodes)
+    assert sum(width for _, width in shapes) < prompt + added + 50  # whichever rows share a forward
 
 
 def test_of_every_row_of_a_forward_only_the_logits_after_its_last_token_are_computed(kit, mixed):
