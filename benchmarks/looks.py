@@ -32,7 +32,7 @@ QUESTION = "What is to be seen on this picture? Look at it as often as you like,
 
 
 @dataclass(frozen=True)
-class Case:
+class PlayCase:
     """How much is played. Sides are in image tokens: a picture of side n takes n * n."""
 
     prompts: int
@@ -53,7 +53,7 @@ class Looks(BaseMultiTurnEnv):
     max_turns = 6
     boundary = False
 
-    def __init__(self, case: Case, alone: bool = False) -> None:
+    def __init__(self, case: PlayCase, alone: bool = False) -> None:
         def look(view: View) -> ToolOutput:
             """Shows a part of the picture."""
             return ToolOutput("looked", image=picture(int(view.source.pixels[0, 0]), case.tool_side))
@@ -68,7 +68,7 @@ class Looks(BaseMultiTurnEnv):
 
     @property
     def tasks(self) -> list[Task]:
-        case: Case = self._case  # type: ignore[attr-defined]
+        case: PlayCase = self._case  # type: ignore[attr-defined]
         each = case.group // self.group
         seeds = [i // each % (case.pictures or case.prompts) for i in range(case.prompts * each)]
         return [
@@ -129,7 +129,7 @@ class ScriptedEngine(HFGenerator):
 class Stage:
     """A case with its tiny model (about a million parameters), and what its episodes say."""
 
-    case: Case
+    case: PlayCase
     processor: Any = field(init=False)
     model: Any = field(init=False)
     tokens: ChatTokens = field(init=False)

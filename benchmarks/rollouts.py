@@ -23,7 +23,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from looks import Case, Looks, Stage  # first: it asks for one thread
+from looks import Looks, PlayCase, Stage  # first: it asks for one thread
 
 # ruff: isort: split
 import psutil
@@ -33,11 +33,11 @@ from per_turn import per_turn
 from plain_cache import Beside, Clock
 from trl_loop import against_trl
 
-CASES = {"a": Case(8, 8, 12, 8), "b": Case(4, 16, 24, 12)}
-SPLIT = Case(4, 8, 12, 8)
-LINEAR = Case(8, 8, 4, 4)  # text, mostly: nothing that is paid once
+CASES = {"a": PlayCase(8, 8, 12, 8), "b": PlayCase(4, 16, 24, 12)}
+SPLIT = PlayCase(4, 8, 12, 8)
+LINEAR = PlayCase(8, 8, 4, 4)  # text, mostly: nothing that is paid once
 SLOTS = 8  # of `linear`
-SMALL = Case(1, 2, 2, 2)
+SMALL = PlayCase(1, 2, 2, 2)
 BARS = {"a": 3.0, "b": 5.0, "in_forwards": 0.85, "over_floor": 1.15, "linear": 0.1, "memory": 0.02}
 
 
@@ -47,7 +47,7 @@ def timed(play: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - started, found
 
 
-def against_the_loop(case: Case, bar: float, repeats: int) -> dict[str, Any]:
+def against_the_loop(case: PlayCase, bar: float, repeats: int) -> dict[str, Any]:
     stage = Stage(case)
     generator = stage.engine()
     seconds: dict[str, list[float]] = {"engine": [], "per_turn": []}
@@ -74,7 +74,7 @@ def against_the_loop(case: Case, bar: float, repeats: int) -> dict[str, Any]:
     }
 
 
-def split(case: Case, repeats: int) -> dict[str, Any]:
+def split(case: PlayCase, repeats: int) -> dict[str, Any]:
     stage = Stage(case)
     seconds: dict[str, list[float]] = {name: [] for name in [*VARIANTS, "per_turn"]}
     count = stage.play(stage.engine())  # opens pictures: none of the sides does it alone
@@ -89,7 +89,7 @@ def split(case: Case, repeats: int) -> dict[str, Any]:
     return {"seconds": best, "ratio": {name: spent / best["engine"] for name, spent in best.items()}}
 
 
-def floor(case: Case, repeats: int) -> dict[str, Any]:
+def floor(case: PlayCase, repeats: int) -> dict[str, Any]:
     stage = Stage(case)
     beside, tower = Beside(stage.model), Clock(stage.tokens.architecture.get_vision_tower(stage.model))
     plain, doubled = stage.engine(), stage.engine(model=beside)
@@ -122,9 +122,9 @@ def floor(case: Case, repeats: int) -> dict[str, Any]:
     }
 
 
-def linear(case: Case, slots: int, repeats: int) -> dict[str, Any]:
+def linear(case: PlayCase, slots: int, repeats: int) -> dict[str, Any]:
     """Each block of N episodes uses the same images and replies; the prompts differ."""
-    cases = {n: Case(case.prompts * n, case.group, case.side, case.tool_side, case.prompts) for n in (1, 2, 4)}
+    cases = {n: PlayCase(case.prompts * n, case.group, case.side, case.tool_side, case.prompts) for n in (1, 2, 4)}
     envs, stage = {n: Looks(one) for n, one in cases.items()}, Stage(case)
     generator, process = stage.engine(slots=slots), psutil.Process()
     seconds: dict[int, list[float]] = {1: [], 2: []}

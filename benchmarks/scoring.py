@@ -51,7 +51,7 @@ SCHEMA = {"properties": {"label": {"type": "string"}, "report": {"type": "string
 SHAPE = AnswerFields.from_schema(SCHEMA)
 
 
-class Case(NamedTuple):
+class ScoringCase(NamedTuple):
     """A reply, the answer that is in it, and the task's reference."""
 
     reply: str
@@ -59,10 +59,10 @@ class Case(NamedTuple):
     reference: dict[str, Any]
 
 
-def cases(tasks: int = TASKS, group: int = GROUP, seed: int = 0) -> list[Case]:
+def cases(tasks: int = TASKS, group: int = GROUP, seed: int = 0) -> list[ScoringCase]:
     """Replies to `tasks` tasks, a group of each: half of the labels right, reports and boxes near the gold's."""
     draw = random.Random(seed)
-    found: list[Case] = []
+    found: list[ScoringCase] = []
     for _ in range(tasks):
         said = draw.sample(PHRASES, 2)
         gold = {"label": draw.choice(LABELS), "report": _report(said), "bbox": _box(draw)}
@@ -71,7 +71,7 @@ def cases(tasks: int = TASKS, group: int = GROUP, seed: int = 0) -> list[Case]:
             phrases = draw.sample([*said, *draw.sample(PHRASES, 2)], draw.choice((1, 2, 3)))
             box = [round(min(1, max(0, side + draw.gauss(0, 0.05))), 3) for side in gold["bbox"]]
             answer = {"label": label.capitalize(), "report": _report(phrases), "bbox": box}
-            found.append(Case(f"```json\n{json.dumps(answer)}\n```", answer, gold))
+            found.append(ScoringCase(f"```json\n{json.dumps(answer)}\n```", answer, gold))
     return found
 
 
@@ -95,13 +95,13 @@ def ours() -> CombinedReward:
     )
 
 
-def read_and_score(reward: CombinedReward, case: Case) -> float | None:
+def read_and_score(reward: CombinedReward, case: ScoringCase) -> float | None:
     """The score of a reply from its text, as an environment reads it."""
     found = parse_reply(case.reply, answer_fields=SHAPE)
     return reward.score(found.value if isinstance(found, Answer) else None, case.reference)[0]
 
 
-def gaze() -> Callable[[Case], float] | None:
+def gaze() -> Callable[[ScoringCase], float] | None:
     """gaze-vlm's reward of a case; None where it cannot be imported."""
     sys.path.append(str(BESIDE))
     try:
@@ -114,14 +114,14 @@ def gaze() -> Callable[[Case], float] | None:
     parts = [theirs.ExactMatchReward(), theirs.TokenF1Reward(), theirs.IoUReward()]
     reward = theirs.CombinedReward(parts, [0.4, 0.3, 0.3])
 
-    def scored(case: Case) -> float:
+    def scored(case: ScoringCase) -> float:
         gold = case.reference
         return reward("", case.reply, {"gold": f"{gold['label']} {gold['report']}", "bbox": gold["bbox"]})
 
     return scored
 
 
-def rates(ways: Mapping[str, Callable[[Case], Any]], rounds: int) -> dict[str, list[float]]:
+def rates(ways: Mapping[str, Callable[[ScoringCase], Any]], rounds: int) -> dict[str, list[float]]:
     """Scores a second of each way in every round, by processor time; the first round is not counted."""
     found: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
@@ -135,7 +135,7 @@ def rates(ways: Mapping[str, Callable[[Case], Any]], rounds: int) -> dict[str, l
     return found
 
 
-def _seconds(way: Callable[[Case], Any], given: Sequence[Case]) -> float:
+def _seconds(way: Callable[[ScoringCase], Any], given: Sequence[ScoringCase]) -> float:
     fresh = [case._replace(answer=json.loads(json.dumps(case.answer))) for case in given]
     started = time.process_time()
     for case in fresh:
@@ -146,7 +146,7 @@ def _seconds(way: Callable[[Case], Any], given: Sequence[Case]) -> float:
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 9
     reward = ours()
-    ways: dict[str, Callable[[Case], Any]] = {
+    ways: dict[str, Callable[[ScoringCase], Any]] = {
         "viewbox": lambda case: reward.score(case.answer, case.reference),
         "viewbox, from the reply": lambda case: read_and_score(reward, case),
     }

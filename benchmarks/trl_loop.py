@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from looks import CALL, Case, Stage  # first: it asks for one thread
+from looks import CALL, PlayCase, Stage  # first: it asks for one thread
 
 # ruff: isort: split
 import torch
@@ -159,7 +159,7 @@ def engine_side(stage: Stage) -> tuple[float, list[Played]]:
     return seconds, [Played(*map(list, (one.prompt_ids, one.completion_ids, one.mask))) for one in tokens if one]
 
 
-def against_trl(case: Case, repeats: int) -> dict[str, Any]:
+def against_trl(case: PlayCase, repeats: int) -> dict[str, Any]:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     logging.getLogger("transformers").setLevel(logging.ERROR)
     stage = Stage(case)
@@ -192,7 +192,7 @@ def against_trl(case: Case, repeats: int) -> dict[str, Any]:
 def main() -> None:
     torch.set_num_threads(1)
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 2
-    print(json.dumps(against_trl(Case(8, 8, 12, 8), repeats)))
+    print(json.dumps(against_trl(PlayCase(8, 8, 12, 8), repeats)))
 
 
 if __name__ == "__main__":

@@ -189,7 +189,7 @@ def engine():
 
 @pytest.fixture(scope="module")
 def stage(engine):
-    return engine.Stage(engine.Case(2, 2, 3, 2))
+    return engine.Stage(engine.PlayCase(2, 2, 3, 2))
 
 
 @pytest.fixture
@@ -304,7 +304,7 @@ def test_a_forward_from_nothing_gives_the_same_on_the_plain_cache(engine, stage)
 
 
 def test_twice_the_episodes_have_prompts_of_their_own_and_the_same_pictures(engine):
-    once, twice = (engine.Looks(engine.Case(n, 2, 2, 2, pictures=2)) for n in (2, 4))
+    once, twice = (engine.Looks(engine.PlayCase(n, 2, 2, 2, pictures=2)) for n in (2, 4))
     systems = [twice.system_prompt(task) for task in twice.tasks]
     assert len(set(systems)) == 4
     seen = [[env.images(task)[0].tobytes() for task in env.tasks] for env in (once, twice)]
@@ -312,7 +312,7 @@ def test_twice_the_episodes_have_prompts_of_their_own_and_the_same_pictures(engi
 
 
 def test_trl_and_the_engine_play_the_same_completions(engine):
-    found = engine.against_trl(engine.Case(1, 2, 2, 2), 1)  # asserts that they are equal
+    found = engine.against_trl(engine.PlayCase(1, 2, 2, 2), 1)  # asserts that they are equal
     assert found["tokens"] > 0
     assert abs(found["prompt_tokens"]["engine"] - found["prompt_tokens"]["trl"]) < 20
 

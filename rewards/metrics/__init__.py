@@ -1,10 +1,10 @@
-"""Aggregate metrics: what a paper reports of many answers at once, where no mean of rewards will do.
+"""Aggregate metrics: the figures that a paper reports of many answers, if a mean of rewards is not enough.
 
     from viewbox.rewards.metrics import MeanAveragePrecision
     MeanAveragePrecision("boxes", label_key="label")(pairs)          # {'map@0.3': 0.61, …}
 
-They read pairs of (answer, reference) as rewards do, are pure functions of them, and never raise for what a model said.
-A figure that is not defined (mAP where nothing has gold) is NaN. `viewbox.summarize` adds bootstrap intervals.
+Metrics are pure functions of (answer, reference) pairs, as rewards are. No model output can make them raise.
+An undefined figure (mAP without any gold box) is NaN. `viewbox.summarize` adds bootstrap intervals.
 """
 
 from viewbox.rewards.metrics.base import Metric, Pair, PairMetric, PreparedMetric

@@ -1,9 +1,9 @@
 """What a metric is, and the form that makes a bootstrap of it cheap.
 
-A metric turns pairs of (answer, reference) into a few named figures. A bootstrap asks for them a thousand times, of
-pairs drawn with replacement; so viewbox's own first keep of each pair what they need (a `row`: it was right, its
-boxes matched), and then give the figures for any number of drawings at once (`Prepared.at`). A plain function of pairs
-is a metric too; it is called once a drawing.
+A metric turns pairs of (answer, reference) into a few named figures. A bootstrap needs them a thousand times, for
+pairs drawn with replacement. The metrics of viewbox therefore extract what they need from each pair once
+(`extract_stats`), and then compute the figures of all drawings together (`compute_figures`). A plain function of pairs
+is also a metric; it is called once per drawing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ Pair = tuple[Mapping[str, Any] | None, Mapping[str, Any]]
 
 @runtime_checkable
 class Metric(Protocol):
-    """Named figures of many (answer, reference); an answer is `None` where there is none. NaN: not defined."""
+    """Named figures of many (answer, reference) pairs. A missing answer is `None`; an undefined figure is NaN."""
 
     @property
     def name(self) -> str: ...
@@ -25,41 +25,42 @@ class Metric(Protocol):
 
 
 class PreparedMetric(Protocol):
-    """A metric of some pairs that lie in groups (a group: the episodes of one task), ready to be drawn from."""
+    """A metric of pairs in groups, ready for a bootstrap. A group holds the episodes of one task."""
 
     names: Sequence[str]
-    effort: int  # numbers touched a drawing, by which a bootstrap may draw less often
+    effort: int  # numbers read per drawing; a bootstrap may draw less often if this is large
 
-    def at(self, times: np.ndarray) -> np.ndarray:
-        """Figures, (drawings, names), where group g counts `times[drawing, g]` times; NaN where not defined."""
+    def compute_figures(self, times: np.ndarray) -> np.ndarray:
+        """The figures, (drawings, names), if group g counts `times[drawing, g]` times; NaN if undefined."""
         ...
 
 
 class PairMetric:
-    """A metric by what it keeps of each pair; the base class of viewbox's own."""
+    """The base class of viewbox's metrics: statistics of each pair, then figures of all pairs."""
 
-    def row(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> Any:
-        """What the metric needs of one pair, small enough to be kept of very many."""
+    def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> Any:
+        """What the metric needs of one pair; small, because it is kept for every pair."""
         raise NotImplementedError
 
     def prepare(self, rows: Sequence[Any], groups: np.ndarray) -> PreparedMetric:
-        """The rows ready to be drawn from; `groups`, (rows,), holds the index of each one's group."""
+        """Prepare the rows for drawing; `groups`, (rows,), holds the group index of each row."""
         raise NotImplementedError
 
     def __call__(self, pairs: Sequence[Pair]) -> dict[str, float]:
-        rows = [self.row(answer, reference) for answer, reference in pairs]
+        rows = [self.extract_stats(answer, reference) for answer, reference in pairs]
         prepared = self.prepare(rows, np.zeros(len(rows), int))
-        return dict(zip(prepared.names, map(float, prepared.at(np.ones((1, 1)))[0]), strict=True))
+        return dict(zip(prepared.names, map(float, prepared.compute_figures(np.ones((1, 1)))[0]), strict=True))
 
 
 class SumFigures:
-    """A figure of sums over pairs (a rate, an F1): drawing only adds up the sums of the groups.
+    """Figures that depend only on sums over pairs (a rate, an F1): a drawing adds up the sums of its groups.
 
-    `sums` is (groups, columns), an array or a sparse one; `finish` turns drawn sums, (drawings, columns), into
+    `sums` is (groups, columns), a dense or sparse array; `finish` turns drawn sums, (drawings, columns), into
     figures, (drawings, names).
 
     >>> right_of = sum_by_group(np.array([[1, 1], [0, 1], [0, 1]]), np.array([0, 0, 1]))
-    >>> SumFigures(["rate"], right_of, lambda sums: sums[:, :1] / sums[:, 1:]).at(np.array([[2, 0], [1, 2]])).tolist()
+    >>> rate = SumFigures(["rate"], right_of, lambda sums: sums[:, :1] / sums[:, 1:])
+    >>> rate.compute_figures(np.array([[2, 0], [1, 2]])).tolist()
     [[0.5], [0.25]]
     """
 
@@ -67,7 +68,7 @@ class SumFigures:
         self.names, self.sums, self.finish = names, sums, finish
         self.effort = len(names)
 
-    def at(self, times: np.ndarray) -> np.ndarray:
+    def compute_figures(self, times: np.ndarray) -> np.ndarray:
         return self.finish(times[:, : self.sums.shape[0]] @ self.sums)
 
 
@@ -79,24 +80,24 @@ def sum_by_group(stats: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 
 class ResampledMetric:
-    """A plain function of pairs: called once a drawing, with each pair as often as it was drawn."""
+    """A plain function of pairs; it is called once per drawing, with each pair as often as it was drawn."""
 
     def __init__(self, metric: Metric, pairs: Sequence[Pair], groups: np.ndarray) -> None:
         self.metric, self.pairs, self.groups = metric, pairs, groups
         self.names: Sequence[str] = list(metric(pairs))
-        self.effort = 10**9  # who knows
+        self.effort = 10**9  # unknown: assume that it is slow
 
-    def at(self, times: np.ndarray) -> np.ndarray:
-        return np.array([self._one(drawn) for drawn in times]).reshape(len(times), len(self.names))
+    def compute_figures(self, times: np.ndarray) -> np.ndarray:
+        return np.array([self._compute_drawing(drawn) for drawn in times]).reshape(len(times), len(self.names))
 
-    def _one(self, drawn: np.ndarray) -> list[float]:
+    def _compute_drawing(self, drawn: np.ndarray) -> list[float]:
         counts = drawn[self.groups].astype(int)
-        found = self.metric([pair for pair, n in zip(self.pairs, counts, strict=True) for _ in range(n)])
-        return [float(found.get(name, np.nan)) for name in self.names]
+        figures = self.metric([pair for pair, n in zip(self.pairs, counts, strict=True) for _ in range(n)])
+        return [float(figures.get(name, np.nan)) for name in self.names]
 
 
 def divide(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """part / whole; NaN where the whole is 0.
+    """part / whole; NaN if the whole is 0.
 
     >>> divide(np.array([1.0, 0.0]), np.array([2.0, 0.0])).tolist()
     [0.5, nan]

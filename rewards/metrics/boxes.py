@@ -1,7 +1,7 @@
-"""Boxes of one answer against those of its reference, as detection is judged: each class apart, the surest first.
+"""Matches the boxes of an answer to the boxes of its reference, as COCO does for detection.
 
-The matching of COCO (Lin et al. 2014; `COCOeval.evaluateImg`): detections in the order of their confidence, each takes
-the free gold box it overlaps most, if that reaches the threshold.
+Each class is matched on its own, and the most confident detection comes first. A detection takes the free gold box that
+it overlaps most, if the overlap reaches the threshold (Lin et al. 2014; `COCOeval.evaluateImg`).
 """
 
 from collections import Counter
@@ -16,13 +16,13 @@ from viewbox.rewards.iou import compute_iou
 from viewbox.rewards.metrics.base import PairMetric
 from viewbox.rewards.metrics.labels import read_label
 
-MOST = 100  # detections of one class in one answer that are looked at: COCO's maxDets
+MOST = 100  # detections of one class in one answer that are read: COCO's maxDets
 Detection = tuple[str, float, Box | None]  # class, confidence, xyxy
 
 
 @dataclass(frozen=True)
 class MatchedPair:
-    """What is kept of a pair: gold boxes by class, and (class, confidence, thresholds reached as bits) by detection."""
+    """Statistics of a pair: gold boxes per class, and (class, confidence, reached thresholds as bits) per detection."""
 
     gold: tuple[tuple[str, int], ...]
     detections: tuple[tuple[str, float, int], ...]
@@ -30,12 +30,12 @@ class MatchedPair:
 
 @dataclass(frozen=True)
 class BoxMetric(PairMetric):
-    """How boxes are read, for the metrics of boxes.
+    """The settings that tell a metric of boxes how to read them.
 
-    `field` holds one box or a list of boxes, or, with `box_key`, mappings with a box there; both sides in `format` and
-    in one frame, whichever it is. The class of a box is its own `label_key`, else the whole answer's `label_field`;
-    without either there is one class. Its confidence is its own `confidence_key`, else the answer's
-    `confidence_field`; 1 where there is none, 0 where it is no number. A detection that is no box matches nothing.
+    `field` holds one box or a list of boxes, or, with `box_key`, mappings with a box at that key. Both sides use
+    `format` and the same frame. The class of a box is at its own `label_key`, else at the answer's `label_field`;
+    without both there is one class. The confidence is at its own `confidence_key`, else at the answer's
+    `confidence_field`; it is 1 if missing and 0 if not a number. A detection that is not a box matches nothing.
     """
 
     field: str = "bbox"
@@ -54,39 +54,39 @@ class BoxMetric(PairMetric):
             raise ConfigError(f"label_key is {self.label_key!r} without box_key; allowed: both, or box_key alone")
 
     def get_thresholds(self) -> tuple[float, ...]:
-        """The thresholds a row has bits for, in order."""
+        """The IoU thresholds of the bits in `MatchedPair`, in order."""
         raise NotImplementedError
 
-    def row(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> MatchedPair:
-        gold, said = (
+    def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> MatchedPair:
+        gold, detected = (
             self.read_detections(reference, self.reference_field or self.field),
             self.read_detections(answer, self.field),
         )
         counts = Counter(label for label, _, _ in gold)
         detections: list[tuple[str, float, int]] = []
-        for label in dict.fromkeys(label for label, _, _ in said):
-            mine = sorted((one for one in said if one[0] == label), key=lambda one: -one[1])[:MOST]
+        for label in dict.fromkeys(label for label, _, _ in detected):
+            mine = sorted((item for item in detected if item[0] == label), key=lambda item: -item[1])[:MOST]
             theirs = [box for other, _, box in gold if other == label]
             reached = match_boxes([box for _, _, box in mine], theirs, self.get_thresholds())
-            detections += [(label, one[1], bits) for one, bits in zip(mine, reached, strict=True)]
+            detections += [(label, item[1], bits) for item, bits in zip(mine, reached, strict=True)]
         return MatchedPair(tuple(counts.items()), tuple(detections))
 
     def read_detections(self, whole: Any, field: str) -> list[Detection]:
-        """(class, confidence, xyxy) of every box in `field`; what is no box has none."""
+        """(class, confidence, xyxy) of every item in `field`; the box is `None` if the item is not a box."""
         value = get_field(whole, field)
         if value is None:
             return []
-        found = read_boxes(value, self.format, self.box_key, self.label_key)
+        boxes = read_boxes(value, self.format, self.box_key, self.label_key)
         common = read_label(get_field(whole, self.label_field)) if self.label_field else ""
-        if found is None:  # something else is there: counted, and matched with nothing
+        if boxes is None:  # not a box: it counts, and matches nothing
             return [(common, 1.0, None)]
-        stated = [get_field(whole, self.confidence_field)] * len(found)
+        stated = [get_field(whole, self.confidence_field)] * len(boxes)
         if self.box_key is not None:
             items = [value] if isinstance(value, Mapping) else value
             own = [get_field(item, self.confidence_key) for item in items]
-            stated = [whole if one is None else one for one, whole in zip(own, stated, strict=True)]
+            stated = [default if value is None else value for value, default in zip(own, stated, strict=True)]
         return [
-            (label or common, _read_confidence(score), box) for (box, label), score in zip(found, stated, strict=True)
+            (label or common, _read_confidence(score), box) for (box, label), score in zip(boxes, stated, strict=True)
         ]
 
 
@@ -95,12 +95,12 @@ def _read_confidence(stated: Any) -> float:
 
 
 def match_boxes(boxes: Sequence[Box | None], gold: Sequence[Box | None], thresholds: Sequence[float]) -> list[int]:
-    """For each box, the surest first, the thresholds at which it has a gold box of its own: bit i for the i-th.
+    """For each box, most confident first, the thresholds at which it gets its own gold box: bit i for threshold i.
 
     >>> match_boxes([(0, 0, 1, 1), (0, 0, 1, 0.9)], [(0, 0, 1, 1)], [0.5, 0.95])
     [3, 0]
     """
-    overlaps = [[compute_iou(box, one) for one in gold] for box in boxes]
+    overlaps = [[compute_iou(box, gold_box) for gold_box in gold] for box in boxes]
     highest = max((value for row in overlaps for value in row), default=0.0)
     reached = [0] * len(boxes)
     for bit, threshold in enumerate(thresholds):
@@ -120,16 +120,16 @@ def match_boxes(boxes: Sequence[Box | None], gold: Sequence[Box | None], thresho
 
 
 def _find_best_match(overlaps: Sequence[float], free: set[int], least: float) -> int | None:
-    """The free gold box of the greatest overlap, of equal ones the last, as COCO takes it."""
-    found = None
+    """The free gold box with the greatest overlap; the last of equal boxes, as in COCO."""
+    best = None
     for number in sorted(free):
         if overlaps[number] >= least:
-            found, least = number, overlaps[number]
-    return found
+            best, least = number, overlaps[number]
+    return best
 
 
 def check_thresholds(thresholds: Sequence[float]) -> None:
     """Raises `ConfigError` unless these are IoU thresholds."""
-    numbers = [to_finite_float(one) or 0.0 for one in thresholds]
+    numbers = [to_finite_float(threshold) or 0.0 for threshold in thresholds]
     if not 1 <= len(numbers) <= 50 or not all(0 < number <= 1 for number in numbers):
         raise ConfigError(f"thresholds are {list(thresholds)!r}; allowed: 1 to 50 numbers in (0, 1]")

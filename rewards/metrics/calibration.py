@@ -1,4 +1,4 @@
-"""Whether a stated confidence means what it says."""
+"""Whether stated confidence agrees with how often answers are right."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,11 @@ class CalibrationError(PairMetric):
 
     `ece` = Σ_b n_b / n · |accuracy_b - mean confidence_b| over `bins` of equal width, each open to the left: (0.1, 0.2]
     (Guo et al. 2017, after Naeini et al. 2015). `brier` is the mean of (confidence - right)² (Brier 1950). An answer
-    is right as `ExactMatchReward` compares. Pairs without gold, or without a number in [0, 1], are left out, so
-    `stated` says how many of those with gold stated one. Range: [0, 1].
+    is right as `ExactMatchReward` compares. Pairs without gold, or without a number in [0, 1], are left out;
+    `stated` is the share of the pairs with gold that stated a confidence. Range: [0, 1].
 
-    >>> said = {"label": "a", "confidence": 0.9}, {"label": "a", "confidence": 0.6}
-    >>> pairs = [(said[0], {"label": "a"}), (said[1], {"label": "b"})]
+    >>> answers = {"label": "a", "confidence": 0.9}, {"label": "a", "confidence": 0.6}
+    >>> pairs = [(answers[0], {"label": "a"}), (answers[1], {"label": "b"})]
     >>> {name: round(value, 3) for name, value in CalibrationError("label")(pairs).items()}
     {'ece': 0.35, 'brier': 0.185, 'stated': 1.0}
     """
@@ -46,8 +46,10 @@ class CalibrationError(PairMetric):
     def reward(self) -> ExactMatchReward:
         return ExactMatchReward(self.field, self.reference_field, self.aliases, self.tolerance)
 
-    def row(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[float, float, float]:
-        """(1 where there is gold, confidence or NaN, whether it is right)."""
+    def extract_stats(
+        self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
+    ) -> tuple[float, float, float]:
+        """(1 if there is gold, confidence or NaN, whether it is right)."""
         if not get_accepted_values(get_field(reference, self.reference_field or self.field)):
             return 0.0, np.nan, 0.0
         confidence = to_finite_float(get_field(answer, self.confidence_field))

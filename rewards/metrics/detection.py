@@ -129,7 +129,7 @@ class _Averages:
         self.names, self.classes = names, classes
         self.effort = sum(one.hits.size for one in classes)
 
-    def at(self, times: np.ndarray) -> np.ndarray:
+    def compute_figures(self, times: np.ndarray) -> np.ndarray:
         most = max((len(one.group) for one in self.classes), default=0)
         few = max(1, _BLOCK // (most + 1))
         return np.concatenate(

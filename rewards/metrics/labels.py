@@ -1,4 +1,4 @@
-"""Metrics of one label an answer: accuracy, macro-F1 and top-k, by the comparison of `ExactMatchReward`."""
+"""Metrics of answers with one label: accuracy, macro-F1 and top-k. Labels compare as in `ExactMatchReward`."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ from viewbox.rewards.exact_match import ExactMatchReward
 from viewbox.rewards.metrics.base import PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
 from viewbox.rewards.text import get_accepted_values, normalize_label, to_text
 
-LONGEST = 1000  # characters of a label; longer text is no label
+LONGEST = 1000  # characters of a label; longer text is not a label
 
 
 def read_label(value: Any) -> str:
-    """The label a scalar is, without case and outer punctuation; empty for what is none.
+    """The label of a scalar, without case and outer punctuation; empty if the value is not a label.
 
     >>> read_label(" Seven. "), read_label(7), read_label(["seven"]), read_label("x" * 2000)
     ('seven', '7', '', '')
@@ -47,7 +47,7 @@ class Accuracy(PairMetric):
     def reward(self) -> ExactMatchReward:
         return ExactMatchReward(self.field, self.reference_field, self.aliases, self.tolerance)
 
-    def row(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[float, float]:
+    def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[float, float]:
         applies = bool(get_accepted_values(get_field(reference, self.reference_field or self.field)))
         return (self.reward(answer, reference), 1.0) if applies else (0.0, 0.0)
 
@@ -60,7 +60,7 @@ class Accuracy(PairMetric):
 class TopK(PairMetric):
     """The share of pairs with a right label among the first `k` of a ranked list; a scalar is a list of one.
 
-    Labels compare as in `ExactMatchReward`; repeated ones take up a place each. Pairs without gold are left out.
+    Labels compare as in `ExactMatchReward`; each repeated label takes a place. Pairs without gold are left out.
     Range: [0, 1].
 
     >>> pairs = [({"ranked": ["two", "seven", "one"]}, {"label": "seven"}), ({"ranked": "one"}, {"label": "one"})]
@@ -80,15 +80,15 @@ class TopK(PairMetric):
 
     @cached_property
     def reward(self) -> ExactMatchReward:
-        return ExactMatchReward("said", "gold", self.aliases)
+        return ExactMatchReward("answer", "gold", self.aliases)
 
-    def row(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[float, float]:
+    def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[float, float]:
         gold = get_field(reference, self.reference_field or self.field)
         if not get_accepted_values(gold):
             return 0.0, 0.0
-        said = get_field(answer, self.field)
-        ranked = said[: self.k] if isinstance(said, list | tuple) else [said]
-        return max((self.reward({"said": one}, {"gold": gold}) for one in ranked), default=0.0), 1.0
+        value = get_field(answer, self.field)
+        ranked = value[: self.k] if isinstance(value, list | tuple) else [value]
+        return max((self.reward({"answer": label}, {"gold": gold}) for label in ranked), default=0.0), 1.0
 
     def prepare(self, rows: Sequence[tuple[float, float]], groups: np.ndarray) -> PreparedMetric:
         stats = np.array(rows, float).reshape(len(rows), 2)
@@ -97,10 +97,10 @@ class TopK(PairMetric):
 
 @dataclass(frozen=True)
 class MacroF1(PairMetric):
-    """The mean over classes of F1 = 2 tp / (said + gold): every class counts alike, however rare.
+    """The mean over classes of F1 = 2 tp / (answered + gold): rare classes count as much as common classes.
 
-    The classes are the gold labels there are; an answer that is none of them, or missing, is a miss of its gold's
-    class only (scikit-learn: `f1_score(…, labels=<the gold labels>, average="macro", zero_division=0)`). Of a list of
+    The classes are the gold labels. An answer outside them, or a missing answer, counts only as a miss of its gold
+    class (scikit-learn: `f1_score(…, labels=<the gold labels>, average="macro", zero_division=0)`). Of a list of
     accepted golds the first names the class. Labels compare as in `ExactMatchReward`. Range: [0, 1].
 
     >>> pairs = [({"label": "a"}, {"label": "a"}), ({"label": "a"}, {"label": "b"}), (None, {"label": "b"})]
@@ -122,8 +122,8 @@ class MacroF1(PairMetric):
         """Every alias by the label it stands for."""
         return {read_label(alias): read_label(gold) for gold, aliases in self.aliases.items() for alias in aliases}
 
-    def row(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[str, str]:
-        """(class of the gold, class of the answer); empty where there is none."""
+    def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[str, str]:
+        """(class of the gold, class of the answer); empty if missing."""
         golds = get_accepted_values(get_field(reference, self.reference_field or self.field))
         gold = self._read_class(golds[0]) if golds else ""
         if gold and self.reward(answer, reference) == 1.0:
@@ -138,14 +138,14 @@ class MacroF1(PairMetric):
         from scipy.sparse import coo_array
 
         classes = {label: number for number, label in enumerate(sorted({gold for gold, _ in rows} - {""}))}
-        width, ones = len(classes), []  # (group, column) by column: hits, said and gold of every class
-        for group, (gold, said) in zip(groups.tolist(), rows, strict=True):
+        width, ones = len(classes), []  # (group, column) pairs; columns: hits, answers and golds of each class
+        for group, (gold, label) in zip(groups.tolist(), rows, strict=True):
             if not gold:
                 continue
             ones.append((group, 2 * width + classes[gold]))
-            if said in classes:
-                ones.append((group, width + classes[said]))
-            if said == gold:
+            if label in classes:
+                ones.append((group, width + classes[label]))
+            if label == gold:
                 ones.append((group, classes[gold]))
         at = np.array(ones, int).reshape(-1, 2).T
         shape = (int(groups.max(initial=-1)) + 1, 3 * width)
@@ -153,6 +153,6 @@ class MacroF1(PairMetric):
 
 
 def _compute_macro_f1(sums: np.ndarray) -> np.ndarray:
-    hits, said, gold = np.split(sums, 3, axis=1)
-    f1 = np.where(gold > 0, divide(2 * hits, said + gold), 0.0)  # a class that was not drawn is none of this drawing
+    hits, answered, gold = np.split(sums, 3, axis=1)
+    f1 = np.where(gold > 0, divide(2 * hits, answered + gold), 0.0)  # a drawing ignores classes that it did not draw
     return divide(f1.sum(axis=1), (gold > 0).sum(axis=1).astype(float))[:, None]

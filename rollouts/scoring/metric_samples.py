@@ -76,7 +76,11 @@ class MetricSamples:
         if self._error is not None:
             return
         try:
-            row = self.metric.row(answer, reference) if isinstance(self.metric, PairMetric) else (answer, reference)
+            row = (
+                self.metric.extract_stats(answer, reference)
+                if isinstance(self.metric, PairMetric)
+                else (answer, reference)
+            )
         except Exception as error:
             self._error = error
         else:
@@ -109,7 +113,7 @@ class MetricBootstrap:
 
     def __init__(self, prepared: PreparedMetric, tasks: int) -> None:
         self.prepared, self.tasks = prepared, tasks
-        self.values = prepared.at(np.ones((1, tasks)))[0]
+        self.values = prepared.compute_figures(np.ones((1, tasks)))[0]
         self._draws = np.empty((0, len(self.values)))
         self.max_draws = max(MIN_DRAWS, MAX_NUMBERS // max(1, prepared.effort))
 
@@ -132,7 +136,7 @@ class WellFormed(PairMetric):
 
     name = "well_formed"
 
-    def row(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[float, float]:
+    def extract_stats(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> tuple[float, float]:
         assert answer is not None
         return answer["malformed"], answer["replies"]
 

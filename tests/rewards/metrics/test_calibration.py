@@ -64,9 +64,9 @@ def test_drawing_a_group_twice_is_having_its_pairs_twice():
     rng = np.random.default_rng(0)
     pairs = [pair(rng.random(), rng.random() < 0.5) for _ in range(40)]
     times, metric = rng.integers(0, 4, 40), CalibrationError()
-    prepared = metric.prepare([metric.row(*one) for one in pairs], np.arange(40))
+    prepared = metric.prepare([metric.extract_stats(*one) for one in pairs], np.arange(40))
     repeated = metric([one for one, n in zip(pairs, times, strict=True) for _ in range(n)])
-    assert prepared.at(times[None].astype(float))[0] == pytest.approx(list(repeated.values()))
+    assert prepared.compute_figures(times[None].astype(float))[0] == pytest.approx(list(repeated.values()))
 
 
 @pytest.mark.parametrize("bins", [0, 2.5, True])

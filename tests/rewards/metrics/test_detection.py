@@ -206,9 +206,9 @@ def test_drawing_a_group_twice_is_having_its_pairs_twice(seed):
     pairs = random_set(seed)
     metric = MeanAveragePrecision("found", box_key="bbox", label_key="label", ties="together")
     times = np.random.default_rng(seed).integers(0, 4, len(pairs))
-    prepared = metric.prepare([metric.row(*pair) for pair in pairs], np.arange(len(pairs)))
+    prepared = metric.prepare([metric.extract_stats(*pair) for pair in pairs], np.arange(len(pairs)))
     repeated = metric([pair for pair, n in zip(pairs, times, strict=True) for _ in range(n)])
-    assert prepared.at(times[None].astype(float))[0] == pytest.approx(list(repeated.values()), nan_ok=True)
+    assert prepared.compute_figures(times[None].astype(float))[0] == pytest.approx(list(repeated.values()), nan_ok=True)
 
 
 @pytest.mark.parametrize(

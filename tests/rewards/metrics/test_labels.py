@@ -92,6 +92,6 @@ def test_k_must_be_a_whole_number(k):
 def test_drawing_a_group_twice_is_having_its_pairs_twice(metric):
     pairs = random_pairs(1)
     times = np.random.default_rng(1).integers(0, 4, len(pairs))
-    prepared = metric.prepare([metric.row(*pair) for pair in pairs], np.arange(len(pairs)))
+    prepared = metric.prepare([metric.extract_stats(*pair) for pair in pairs], np.arange(len(pairs)))
     repeated = metric([pair for pair, n in zip(pairs, times, strict=True) for _ in range(n)])
-    assert prepared.at(times[None].astype(float))[0] == pytest.approx(list(repeated.values()))
+    assert prepared.compute_figures(times[None].astype(float))[0] == pytest.approx(list(repeated.values()))
