@@ -1,14 +1,14 @@
-"""What the environment itself costs: time a step, and memory with thousands of episodes in flight.
+"""Measures the environment itself: time per step, and memory with thousands of episodes in flight.
 
     python benchmarks/env_step.py [STEPS [EPISODES [IMAGES]]]    (default 1000 2000 200; the last line is a JSON object)
 
-(a) one step, from a reply to what is said to it, without work on images: a stateful tool and stateless tools that do
-    nothing, a reply that is nudged, notes, an answer, and a mix of them; bar: a median below 0.3 ms for each. Beside it
-    the processor time of the whole process, threads included: what is left of it on a machine that does other things.
+(a) one step, from a reply to the next message, without work on images: stateful and stateless tools that do nothing, a
+    malformed reply, notes, an answer, and a mix of them. Bar: a median below 0.3 ms for each. Processor time (of the
+    whole process, threads included) is printed beside it, because it does not depend on other load.
 (b) EPISODES of as many tasks over IMAGES distinct pictures in files, all in flight at once through `play_many`, each
-    after a zoom, a search, a nudge and notes; bar: growth of memory below the distinct pixels (of the pictures and of
-    the views that were shown, each counted once) + 50 KB an episode. Measured in fresh processes: what the process
-    holds (RSS) in one, what Python allocated (tracemalloc) in another.
+    after a zoom, a search, a malformed reply and notes. Bar: memory grows by at most the distinct pixels (of pictures
+    and of views that were shown, each counted once) + 50 KB per episode. Fresh processes measure it: one reads the
+    resident memory (RSS), another the allocations of Python (tracemalloc).
 """
 
 import asyncio
@@ -93,61 +93,61 @@ STEPS = {
 
 
 # ---------------------------------------------------------------------- (a) time
-def times(steps: int) -> dict[str, dict[str, float]]:
-    """Milliseconds a step, by kind: median, 95th percentile, and the processor's; each begins a play of its own."""
+def time_steps(steps: int) -> dict[str, dict[str, float]]:
+    """Milliseconds per step by kind: median, 95th percentile, and processor time; each step begins a new episode."""
     env, task = Bench(), _tasks([ImageRef.of(np.zeros((SIDE, SIDE), np.uint8))], 1)[0]
     kinds: dict[str, Sequence[str]] = {name: [reply] for name, reply in STEPS.items()}
     kinds["mixed"] = list(STEPS.values())
-    found = {name: _spread(asyncio.run(_stepped(env, task, replies, steps))) for name, replies in kinds.items()}
-    found["(reset)"] = _spread(_timed(lambda: env.reset(task, seed=0), steps))
-    found["(play_many, a step)"] = _spread(asyncio.run(_driven(env, task, steps)))
+    found = {name: _summarize(asyncio.run(_time_replies(env, task, replies, steps))) for name, replies in kinds.items()}
+    found["(reset)"] = _summarize(_time_function(lambda: env.reset(task, seed=0), steps))
+    found["(play_many, a step)"] = _summarize(asyncio.run(_time_driver(env, task, steps)))
     return found
 
 
-async def _stepped(env: BaseMultiTurnEnv, task: Task, replies: Sequence[str], steps: int) -> list[np.ndarray]:
+async def _time_replies(env: BaseMultiTurnEnv, task: Task, replies: Sequence[str], steps: int) -> list[np.ndarray]:
     seconds = []
     for number in range(-50, steps):  # the first few warm up
         state = env.reset(task, seed=number)
-        start = _clocks()
+        start = _read_clocks()
         await env.step(state, replies[number % len(replies)])
         if number >= 0:
-            seconds.append(_clocks() - start)
+            seconds.append(_read_clocks() - start)
     return seconds
 
 
-def _timed(function: Callable[[], Any], count: int) -> list[np.ndarray]:
+def _time_function(function: Callable[[], Any], count: int) -> list[np.ndarray]:
     seconds = []
     for _ in range(count):
-        start = _clocks()
+        start = _read_clocks()
         function()
-        seconds.append(_clocks() - start)
+        seconds.append(_read_clocks() - start)
     return seconds
 
 
-def _clocks() -> np.ndarray:
-    """Seconds on the wall, and of the processor."""
+def _read_clocks() -> np.ndarray:
+    """Wall and processor seconds."""
     return np.array([time.perf_counter(), time.process_time()])
 
 
-async def _driven(env: BaseMultiTurnEnv, task: Task, steps: int) -> list[np.ndarray]:
-    """A whole episode through the driver, scored and recorded: its seconds a step, one number for each 64 episodes."""
+async def _time_driver(env: BaseMultiTurnEnv, task: Task, steps: int) -> list[np.ndarray]:
+    """Seconds per step of whole episodes, played, scored and recorded; one number for every 64 episodes."""
     replies = [STEPS["stateful tool"], SEARCH, NOTES, ANSWER]
     seconds = []
     for _ in range(max(3, steps // 256)):
-        start = _clocks()
+        start = _read_clocks()
         ended = [episode async for episode in play_many(env, [task] * 64, Script(replies))]
-        seconds.append((_clocks() - start) / len(ended) / len(replies))
+        seconds.append((_read_clocks() - start) / len(ended) / len(replies))
     return seconds
 
 
-def _spread(seconds: Sequence[np.ndarray]) -> dict[str, float]:
+def _summarize(seconds: Sequence[np.ndarray]) -> dict[str, float]:
     wall, processor = 1000 * np.array(seconds).T
     found = {"median_ms": np.median(wall), "p95_ms": np.quantile(wall, 0.95), "processor_ms": np.median(processor)}
     return {name: round(float(value), 4) for name, value in found.items()}
 
 
 class Script:
-    """A policy that says its replies in order; before the last one it waits until it is told to go on, if it must."""
+    """A policy with a fixed list of replies. If it has a gate, it waits there before the last reply."""
 
     def __init__(self, replies: Sequence[str], gate: "Gate | None" = None) -> None:
         self.replies, self.gate = replies, gate
@@ -161,7 +161,7 @@ class Script:
 
 # ---------------------------------------------------------------------- (b) memory
 class Gate:
-    """Where every episode waits until all of them are there; the pictures that they hold are counted on the way."""
+    """Every episode waits here until all episodes have arrived; counts the pictures that they hold."""
 
     def __init__(self, count: int) -> None:
         self.missing, self.open, self.full = count, asyncio.Event(), asyncio.Event()
@@ -180,7 +180,7 @@ HELD = [call("zoom", factor=2.0, center=[0.4, 0.6]), SEARCH, STEPS["nudge"], NOT
 
 
 def _tasks(pictures: Sequence[ImageRef], count: int) -> list[Task]:
-    """As many tasks, each with a question of its own, on the pictures in turn."""
+    """`count` tasks, each with its own question, over the pictures in turn."""
     reference = {"label": "left"}
     return [
         Task(f"task-{i}", (pictures[i % len(pictures)],), {"question": f"What do you see? ({i})"}, reference)
@@ -202,22 +202,22 @@ def _files(folder: Path, count: int, seed: int) -> list[ImageRef]:
 
 
 def held(how: str, episodes: int, images: int) -> dict[str, float]:
-    """What `episodes` in flight hold, in this process, in bytes; `how` is rss or tracemalloc."""
+    """Bytes that `episodes` in flight hold in this process; `how` is rss or tracemalloc."""
     with tempfile.TemporaryDirectory() as folder:
         warm = _tasks(_files(Path(folder), 2, seed=1), 64)
         tasks = _tasks(_files(Path(folder), images, seed=0), episodes)
-        return asyncio.run(_held(how, warm, tasks))
+        return asyncio.run(_measure_held(how, warm, tasks))
 
 
-async def _held(how: str, warm: list[Task], tasks: list[Task]) -> dict[str, float]:
-    await _all(Bench(), warm, Script(HELD))
+async def _measure_held(how: str, warm: list[Task], tasks: list[Task]) -> dict[str, float]:
+    await _play_all(Bench(), warm, Script(HELD))
     env, gate = Bench(), Gate(len(tasks))
-    measure = _rss if how == "rss" else _traced
+    measure = _read_rss if how == "rss" else _read_traced
     if how == "tracemalloc":
         tracemalloc.start()
     before = measure()
     start = time.perf_counter()
-    playing = asyncio.create_task(_all(env, tasks, Script(HELD, gate)))
+    playing = asyncio.create_task(_play_all(env, tasks, Script(HELD, gate)))
     full = asyncio.create_task(gate.full.wait())
     await asyncio.wait({playing, full}, return_when=asyncio.FIRST_COMPLETED)
     grown, seconds = measure() - before, time.perf_counter() - start
@@ -229,22 +229,22 @@ async def _held(how: str, warm: list[Task], tasks: list[Task]) -> dict[str, floa
     return {"grown": grown, "pixels": sum(gate.pixels.values()), "pictures": len(gate.pixels), "seconds": seconds}
 
 
-async def _all(env: BaseMultiTurnEnv, tasks: list[Task], policy: Script) -> list[Episode]:
+async def _play_all(env: BaseMultiTurnEnv, tasks: list[Task], policy: Script) -> list[Episode]:
     return [episode async for episode in play_many(env, tasks, policy, concurrency=len(tasks))]
 
 
-def _rss() -> int:
+def _read_rss() -> int:
     gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _traced() -> int:
+def _read_traced() -> int:
     gc.collect()
     return tracemalloc.get_traced_memory()[0]
 
 
-def memory(episodes: int, images: int) -> dict[str, float]:
-    """Both measures, each from a process of its own; megabytes are of 10^6 bytes."""
+def measure_memory(episodes: int, images: int) -> dict[str, float]:
+    """Both measures, each from its own process; a megabyte is 10^6 bytes."""
     found = {}
     for how in ("rss", "tracemalloc"):
         command = [sys.executable, __file__, "--held", how, str(episodes), str(images)]
@@ -258,16 +258,16 @@ def memory(episodes: int, images: int) -> dict[str, float]:
 
 
 def main(steps: int = 1000, episodes: int = 2000, images: int = 200) -> None:
-    print(f"(a) milliseconds a step, {steps} of each kind")
-    step = times(steps)
+    print(f"(a) milliseconds per step, {steps} steps of each kind")
+    step = time_steps(steps)
     for name, row in step.items():
         print(f"    {name:24}" + "".join(f"  {key[:-3]} {value:7.3f}" for key, value in row.items()))
     print(f"(b) {episodes} episodes in flight over {images} distinct pictures of {SIDE} x {SIDE}")
-    held_ = memory(episodes, images)
+    held_ = measure_memory(episodes, images)
     for how in ("rss", "tracemalloc"):
         print(
             f"    {how:12} grew {held_[f'{how}_mb']:.1f} MB; {held_['distinct_pixels_mb']:.1f} MB are distinct pixels: "
-            f"{held_[f'{how}_kb_an_episode']:.1f} KB an episode (bar: {KB_AN_EPISODE})"
+            f"{held_[f'{how}_kb_an_episode']:.1f} KB per episode (bar: {KB_AN_EPISODE})"
         )
     slowest = max(row["median_ms"] for name, row in step.items() if not name.startswith("("))
     most = max(held_[f"{how}_kb_an_episode"] for how in ("rss", "tracemalloc"))

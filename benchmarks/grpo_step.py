@@ -1,10 +1,10 @@
-"""A GRPO step of the quickstart against the same step of an earlier commit, run by turns.
+"""Times a GRPO step of the quickstart and the same step at an earlier commit, in turns.
 
     python benchmarks/grpo_step.py [--before COMMIT] [--steps 12] [--rounds 2]      (the last line is one JSON object)
 
-Every run is a process of its own: the first `--steps` steps of `configs/quickstart.yaml`, without held-out episodes.
-The default commit is the last one before the continuous engine: rows in waves, and a loss that computed every prompt,
-picture and column of padding of every member of a group.
+Every run is its own process: the first `--steps` steps of `configs/quickstart.yaml`, without held-out episodes.
+The default commit precedes the continuous engine: it generates in waves, and its loss computes every prompt, picture
+and padding column again for every member of a group.
 """
 
 import argparse
@@ -21,8 +21,8 @@ BEFORE = "c804c42"
 PARTS = {"generation": "time/generation", "scoring": "time/scoring", "loss forward": "time/loss_forward"}
 
 
-def checkout(commit: str, folder: Path) -> Path:
-    """The package as it was at a commit, in a folder to put on the path."""
+def extract_commit(commit: str, folder: Path) -> Path:
+    """The package as it was at a commit, in a folder for the path."""
     target = folder / "before" / "viewbox"
     target.mkdir(parents=True)
     archive = subprocess.run(["git", "archive", commit], cwd=REPOSITORY, check=True, capture_output=True)
@@ -31,7 +31,7 @@ def checkout(commit: str, folder: Path) -> Path:
 
 
 def run(path: Path, steps: int, folder: Path) -> dict[str, float]:
-    """Seconds of a step and of its parts, the first step left out; `path` holds the package."""
+    """Mean seconds of a step and of its parts, without the first step; `path` holds the package."""
     settings = [f"train.max_steps={steps}", "log.eval_tasks=0", f"log.dir={folder}", "train.save_strategy='no'"]
     command = [sys.executable, "-m", "viewbox.train", "quickstart", *settings]
     given = os.environ | {"PYTHONPATH": str(path)}
@@ -48,15 +48,15 @@ def run(path: Path, steps: int, folder: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--before", default=BEFORE, help="the commit to compare with")
-    parser.add_argument("--steps", type=int, default=12, help="of every run; the first is not counted")
-    parser.add_argument("--rounds", type=int, default=2, help="runs of each side, by turns")
+    parser.add_argument("--steps", type=int, default=12, help="steps of every run; the first does not count")
+    parser.add_argument("--rounds", type=int, default=2, help="runs of each side, in turns")
     given = parser.parse_args()
     found: dict[str, list[dict[str, float]]] = {"before": [], "now": []}
     with tempfile.TemporaryDirectory() as folder:
         now = Path(folder) / "now"
         now.mkdir()
         (now / "viewbox").symlink_to(REPOSITORY)
-        sides = {"before": checkout(given.before, Path(folder)), "now": now}
+        sides = {"before": extract_commit(given.before, Path(folder)), "now": now}
         for i in range(given.rounds):
             for side, path in sides.items():
                 out = Path(folder) / f"{side}-{i}"

@@ -1,9 +1,9 @@
-"""The quickstart on several seeds: held-out reward before and after, beside the oracle, and the time it took.
+"""Runs the quickstart on several seeds: held-out reward before, after and of the oracle, and the time.
 
     python benchmarks/quickstart.py [SEED ...]        (default: 0 1 2)
 
-Also measured on the shipped model: replies well-formed, and digits read when the gold look is forced. Each seed is a
-whole run in a process of its own; the last line is one JSON object.
+Also measures the shipped model: the share of well-formed replies, and of digits read if the gold look is forced. Each
+seed is a whole run in its own process; the last line is one JSON list.
 """
 
 import json
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 
-def run(seed: int, folder: str) -> dict:
+def run_quickstart(seed: int, folder: str) -> dict:
     """One quickstart; returns its summary with the wall time of the whole process."""
     started = time.monotonic()
     command = [sys.executable, "-m", "viewbox.train", "quickstart", f"train.seed={seed}", f"log.dir={folder}"]
@@ -23,8 +23,8 @@ def run(seed: int, folder: str) -> dict:
     return summary | {"wall_seconds": time.monotonic() - started}
 
 
-def figures(summary: dict) -> dict:
-    """What the bars speak of."""
+def compute_figures(summary: dict) -> dict:
+    """The numbers that the bars refer to."""
     before, after, oracle = (summary["held_out"][name] for name in ("before", "after", "oracle"))
     gap = oracle["reward"] - before["reward"]
     return {
@@ -46,7 +46,7 @@ def figures(summary: dict) -> dict:
 def main() -> None:
     seeds = [int(given) for given in sys.argv[1:]] or [0, 1, 2]
     with tempfile.TemporaryDirectory() as folder:
-        found = [figures(run(seed, folder)) for seed in seeds]
+        found = [compute_figures(run_quickstart(seed, folder)) for seed in seeds]
     print(json.dumps(found))
 
 

@@ -1,10 +1,10 @@
-"""How long the hardest replies take to read: every adversarial family at 64 KB, and how time grows from 1 KB on.
+"""Times the parser on adversarial replies: every family at 64 KB, and the growth of time from 1 KB to 64 KB.
 
     python benchmarks/reply.py
 
-Each family is a scrap of text repeated, read as it is, as the value of an object's first key, inside a tool call, and
-cut off on the last turn; the worst of these counts. `exponent` is the slope of log(time) over log(size) from 1 to
-64 KB (1: linear). Each time is the best of five, so that what else runs on the machine does not count. The bar is
+Each family repeats a scrap of text. It is read alone, as the value of an object's first key, inside a tool call, and
+cut off on the last turn; the slowest of these counts. `exponent` is the slope of log(time) over log(size) from 1 to
+64 KB (1: linear). Each time is the best of five, which excludes other load on the machine. The bar is
 50 ms for any reply of 64 KB. The last line is one JSON object.
 """
 
@@ -50,14 +50,14 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def text_of(scrap: str, frame: str, size: int) -> str:
+def build_text(scrap: str, frame: str, size: int) -> str:
     """A reply of exactly `size` bytes or a few less."""
     room = size - len(frame.format("").encode())
     return frame.format(scrap * (room // len(scrap.encode("utf-8", "surrogatepass"))))
 
 
-def seconds(text: str, options: dict[str, Any], repeats: int = 5) -> float:
-    """CPU time: the best of some readings."""
+def time_reply(text: str, options: dict[str, Any], repeats: int = 5) -> float:
+    """CPU seconds: the best of `repeats` readings."""
     best = math.inf
     for _ in range(repeats):
         begin = time.thread_time()
@@ -66,20 +66,20 @@ def seconds(text: str, options: dict[str, Any], repeats: int = 5) -> float:
     return best
 
 
-def row(scrap: str) -> tuple[float, float, float]:
+def measure_family(scrap: str) -> tuple[float, float, float]:
     """Worst and median seconds of a family at the largest size, and its exponent."""
-    times = [[seconds(text_of(scrap, frame, size), options) for frame, options in SETTINGS] for size in SIZES]
+    times = [[time_reply(build_text(scrap, frame, size), options) for frame, options in SETTINGS] for size in SIZES]
     logs = [math.log(max(each)) for each in times]
     exponent = statistics.linear_regression([math.log(size) for size in SIZES], logs).slope
     return max(times[-1]), statistics.median(times[-1]), exponent
 
 
 def main() -> int:
-    """Prints a line a family, then the report."""
+    """Prints a line for each family, then the report."""
     parse_reply("{}", schema=SCHEMA)  # imports jsonschema
     rows = {}
     for family, scrap in FAMILIES.items():
-        worst, median, exponent = rows[family] = row(scrap)
+        worst, median, exponent = rows[family] = measure_family(scrap)
         print(f"{family:20s} worst {worst * 1e3:6.2f} ms  median {median * 1e3:6.2f} ms  exponent {exponent:4.2f}")
     slowest = max(rows, key=lambda family: rows[family][0])
     steepest = max(rows, key=lambda family: rows[family][2])

@@ -1,10 +1,10 @@
-"""Scoring 10,000 saved episodes again: in this process and as a command, beside `json.loads` of the same lines.
+"""Times scoring 10,000 saved episodes again, in this process and as a command, beside `json.loads` of the same lines.
 
     python benchmarks/rescore.py [EPISODES] [ROUNDS]        (default: 10000 3)
 
 The episodes are real ones of `digits` with up to four looks, some 3 kB a line, with token files that must not be read:
-they are deleted first. The three are timed in turn, so that a busy machine slows all of them; processor seconds are
-beside the wall's, since they say more there. The last line is one JSON object; the bar is 3 s for the command.
+they are deleted first. The three take turns, so that a busy machine slows all of them; processor seconds are reported
+too, because they depend less on other load. The last line is one JSON object; the bar is 3 s for the command.
 """
 
 import json
@@ -23,11 +23,11 @@ from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.reader import LINES, TOKENS
 from viewbox.rollouts.store.writer import EpisodeWriter
 
-PLAYED, GROUP = 50, 8  # different plays, of which the rest are copies; episodes a task
+PLAYED, GROUP = 50, 8  # distinct episodes (the others are copies); episodes per task
 
 
 def play(env: Digits, number: int) -> Episode:
-    """A play with `number` % 5 looks before the answer, which is wrong every third time."""
+    """An episode with `number` % 5 looks before the answer; every third answer is wrong."""
     task = env.tasks[number]
     looks = [viewer.write_gold_look(env, task), viewer.write_zoom(env, 2, 0.5, 0.5)] * 2
     said = iter([*looks[: number % 5], viewer.write_answer(env, task, None if number % 3 else "two")])

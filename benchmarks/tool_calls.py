@@ -1,9 +1,9 @@
-"""What a tool call costs beside the tool itself: the way into a thread and back, and the cleaning of what it says.
+"""Times what a tool call adds to the tool itself: the way into a thread and back, and cleaning the tool's text.
 
     python benchmarks/tool_calls.py
 
-The last line is one JSON object: microseconds a call, milliseconds a text. `to_thread` is the standard library's, for
-comparison.
+The last line is one JSON object: microseconds per call and per text. `to_thread` is the standard library's function,
+for comparison.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ async def quiet_too(image: Picture) -> str:
     return "nothing"
 
 
-async def one_after_the_other(call: Callable[[], Awaitable[object]]) -> float:
-    """Microseconds a call, the median of some rounds."""
+async def time_sequential(call: Callable[[], Awaitable[object]]) -> float:
+    """Microseconds per call: the median of `ROUNDS` rounds."""
     found = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
@@ -43,30 +43,30 @@ async def one_after_the_other(call: Callable[[], Awaitable[object]]) -> float:
     return statistics.median(found)
 
 
-async def all_at_once(call: Callable[[], Awaitable[object]]) -> float:
+async def time_concurrent(call: Callable[[], Awaitable[object]]) -> float:
     start = time.perf_counter()
     await asyncio.gather(*[call() for _ in range(CALLS)])
     return (time.perf_counter() - start) / CALLS * 1e6
 
 
-async def calls() -> dict[str, float]:
+async def time_calls() -> dict[str, float]:
     view = View.of(np.zeros((64, 64), np.uint8))
     plain, awaited = Tool.from_function(quiet), Tool.from_function(quiet_too)
     named = {"image": "image_1"}
     return {
-        "run_us": await one_after_the_other(lambda: concurrency.run_in_thread(int, timeout=60)),
-        "to_thread_us": await one_after_the_other(lambda: asyncio.to_thread(int)),
-        "run_at_once_us": await all_at_once(lambda: concurrency.run_in_thread(int, timeout=60)),
-        "answer_us": await one_after_the_other(
+        "run_us": await time_sequential(lambda: concurrency.run_in_thread(int, timeout=60)),
+        "to_thread_us": await time_sequential(lambda: asyncio.to_thread(int)),
+        "run_at_once_us": await time_concurrent(lambda: concurrency.run_in_thread(int, timeout=60)),
+        "answer_us": await time_sequential(
             lambda: call_stateless(plain, named, find_picture=lambda name: view, timeout=60)
         ),
-        "answer_async_us": await one_after_the_other(
+        "answer_async_us": await time_sequential(
             lambda: call_stateless(awaited, named, find_picture=lambda name: view, timeout=60)
         ),
     }
 
 
-def texts() -> dict[str, float]:
+def time_texts() -> dict[str, float]:
     given = {
         "line_us": "zoomed (factor: 2.0, shows: [0.25, 0.25, 0.75, 0.75])",
         "page_us": "No focal consolidation; heart size normal. " * 180,
@@ -87,7 +87,7 @@ def texts() -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    measured = asyncio.run(calls()) | texts()
+    measured = asyncio.run(time_calls()) | time_texts()
     for name, value in measured.items():
         print(f"{name:24} {value:10.1f}")
     print(json.dumps({"benchmark": "tool_calls", **{name: round(value, 1) for name, value in measured.items()}}))

@@ -1,6 +1,6 @@
 """Is the tool needed? A classifier on gold-located crops at overview resolution against one on zoomed crops.
 
-Both see the same tasks, those of the quickstart, in one run; the last line is one JSON object.
+Both see the same tasks of the quickstart; the last line is one JSON object.
 
     python benchmarks/tool_needed.py
 """
@@ -19,7 +19,7 @@ SIDE = 12  # pixels of a crop as the classifier sees it
 TRAIN, TEST = 4000, 1000
 
 
-def crops(split: str, count: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def render_crops(split: str, count: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """(overview crops, zoomed crops), each (count, SIDE²), and the labels."""
     settings = schema.load("quickstart").env.settings
     env = viewbox.make("digits", **{**settings, "split": split})
@@ -37,7 +37,7 @@ def crops(split: str, count: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
 
 
 def main() -> None:
-    train, test = crops("train", TRAIN), crops("test", TEST)
+    train, test = render_crops("train", TRAIN), render_crops("test", TEST)
     found = {}
     for k, name in enumerate(("overview", "zoomed")):
         mean, spread = train[k].mean(), train[k].std()

@@ -1,15 +1,15 @@
-"""Every visual tool beside gaze-vlm's tool of that name: the same picture, the same arguments, timed in turn.
+"""Times every visual tool and gaze-vlm's tool of the same name, on the same picture with the same arguments.
 
     python benchmarks/tools.py [REPEATS [TOOL ...]]        (default: 9 and all; the last line is one JSON object)
 
-(a) at equal output size: the view budget raised to the picture's 2048x2048; up to the pixels of the result in memory,
-    so without encoding (and, for viewbox, without the hash that names them).
-(b) as each is used: the default budget, and all that is done until there is a data URL: JPEG of the whole picture for
-    gaze-vlm (kept between resets, as it does), a lossless PNG of the view for viewbox.
+(a) at equal output size: the view budget is the picture's 2048x2048. The clock stops when the pixels of the result are
+    in memory, before they are encoded (and, for viewbox, before they are hashed).
+(b) as each is used: the default budget, up to a data URL. gaze-vlm encodes the whole picture as JPEG (and caches it
+    between resets), viewbox encodes the view as lossless PNG.
 
-gaze-vlm 0.1.1 and what it lacks to be imported are installed into build/gaze by the first run, without touching the
-environment. Each side is called as it calls itself: a tool by name from an event loop, in a worker thread, on an image
-in memory; what a call changes is put back outside the clock. Everything runs on one thread.
+The first run installs gaze-vlm 0.1.1 and its missing dependencies into build/gaze; the environment does not change.
+Both sides run a tool by name from an event loop, in a worker thread, on an image in memory. The state is restored
+outside the clock. All computation uses one thread.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from viewbox.images.view import View
 SIDE = 2048
 BUDGET = 512 * 512  # the default of an environment
 BESIDE = Path(__file__).parents[1] / "build" / "gaze"
-REQUIREMENTS = {  # what gaze-vlm needs to be imported, by module
+REQUIREMENTS = {  # packages that gaze-vlm imports, by module
     "gaze": "gaze-vlm==0.1.1",
     "beartype": "beartype>=0.22.9,<1",
     "defusedxml": "defusedxml>=0.7,<1",
@@ -55,10 +55,10 @@ ENDS = {"point1": [0.1, 0.2], "point2": [0.8, 0.9]}
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the tables. `before` is what both sides do first, outside the clock.
+    """One line of the tables. Both sides run `before` first, outside the clock.
 
-    Where viewbox shows a window of the picture at the budget and gaze-vlm a larger picture (zoom), `crop` is cut out
-    on gaze-vlm's side first in table (a), so that both make as many pixels of the same part.
+    To zoom, viewbox shows a window of the picture at the budget, but gaze-vlm enlarges the picture. In table (a),
+    gaze-vlm's picture is first cut to `crop`, so that both sides compute as many pixels of the same part.
     """
 
     tool: str
@@ -66,7 +66,7 @@ class Row:
     note: str = ""
     before: Step | None = None
     crop: tuple[float, ...] | None = None
-    bar: float = 1.0  # how many times as fast table (a) has to be at least
+    bar: float = 1.0  # smallest ratio in table (a) that passes
 
     @property
     def name(self) -> str:
@@ -122,7 +122,7 @@ def picture(side: int = SIDE, seed: int = 0) -> Image.Image:
 
 
 class Ours:
-    """viewbox: an overview of the picture that has been shown, as when a model calls."""
+    """viewbox, with an overview of the picture that was already shown, as in an episode."""
 
     def __init__(self, image: Image.Image, max_pixels: int, encoded: bool) -> None:
         self.overview = View.of(image, max_pixels=max_pixels)
@@ -130,17 +130,17 @@ class Ours:
         self.view = self.overview
 
     def prepare(self, row: Row) -> None:
-        self.view = self.overview = replace(self.overview)  # nothing is kept from the last call
-        self.view.get_values()  # what a view that has been shown keeps
+        self.view = self.overview = replace(self.overview)  # drops the caches of the last call
+        self.view.get_values()  # a view that was shown caches them
         if row.before is not None:
             self.view, _ = tools.call_stateful(row.before[0], self.view, row.before[1])
-        self.view.get_values()  # what a view that has been shown keeps
+        self.view.get_values()  # a view that was shown caches them
 
     async def run(self, row: Row) -> None:
         await asyncio.to_thread(self._encoded if self.encoded else self._plain, row)
 
     def _plain(self, row: Row) -> None:
-        """What `tools.call` does up to the pixels, before they are named and encoded."""
+        """What `tools.call_stateful` does up to the pixels, before they are hashed and encoded."""
         tool = tools.get_tool(row.tool)
         outcome = tool.function(self.view, **tool.check_arguments(row.arguments, "unit", self.view.size))
         if outcome.view is not None:
@@ -154,7 +154,7 @@ class Ours:
 
 
 class Gaze:
-    """gaze-vlm: its registry with its visual tools, holding the picture; without its encoder for table (a)."""
+    """gaze-vlm: its registry of visual tools with the picture; table (a) runs without its encoder."""
 
     def __init__(self, image: Image.Image, encoded: bool) -> None:
         from gaze.tools import visual
@@ -181,8 +181,8 @@ class Gaze:
         result.get_image_data_url()
 
 
-def install() -> None:
-    """gaze-vlm beside this environment, whose own packages are found first."""
+def install_gaze() -> None:
+    """Installs gaze-vlm beside this environment; packages of the environment take precedence."""
     sys.path.append(str(BESIDE))
     missing = [wanted for module, wanted in REQUIREMENTS.items() if importlib.util.find_spec(module) is None]
     if missing:
@@ -195,7 +195,7 @@ def install() -> None:
     logger.remove()
 
 
-def timed(side: "Ours | Gaze", row: Row, runner: asyncio.Runner) -> float:
+def time_call(side: "Ours | Gaze", row: Row, runner: asyncio.Runner) -> float:
     """Milliseconds of one call."""
     side.prepare(row)
 
@@ -207,38 +207,42 @@ def timed(side: "Ours | Gaze", row: Row, runner: asyncio.Runner) -> float:
     return 1000 * runner.run(call())
 
 
-def table(image: Image.Image, rows: list[Row], encoded: bool, repeats: int) -> list[dict[str, Any]]:
-    """The rows of one table: medians of calls that take turns, the first of each uncounted."""
+def measure_table(image: Image.Image, rows: list[Row], encoded: bool, repeats: int) -> list[dict[str, Any]]:
+    """The rows of one table: medians of alternating calls; the first call of each side does not count."""
     ours, gaze = Ours(image, BUDGET if encoded else SIDE * SIDE, encoded), Gaze(image, encoded)
     found = []
     with asyncio.Runner() as runner:
         for row in rows:
-            turns = [(timed(gaze, row, runner), timed(ours, row, runner)) for _ in range(repeats + 1)][1:]
+            turns = [(time_call(gaze, row, runner), time_call(ours, row, runner)) for _ in range(repeats + 1)][1:]
             theirs_ms, ours_ms = (statistics.median(column) for column in zip(*turns, strict=True))
             found.append({"name": row.name, "gaze_ms": theirs_ms, "ours_ms": ours_ms, "ratio": theirs_ms / ours_ms})
     return found
 
 
-def show(title: str, found: list[dict[str, Any]], missed: Callable[[dict[str, Any]], bool]) -> None:
+def print_table(title: str, found: list[dict[str, Any]], missed: Callable[[dict[str, Any]], bool]) -> None:
     print(f"\n{title}\n{'tool':<28}{'gaze ms':>10}{'ours ms':>10}{'ratio':>9}")
-    for one in found:
-        mark = "   below its bar" if missed(one) else ""
-        print(f"{one['name']:<28}{one['gaze_ms']:>10.2f}{one['ours_ms']:>10.2f}{one['ratio']:>8.1f}x{mark}")
-    print(f"{'median':<48}{statistics.median(one['ratio'] for one in found):>8.1f}x", flush=True)
+    for item in found:
+        mark = "   below its bar" if missed(item) else ""
+        print(f"{item['name']:<28}{item['gaze_ms']:>10.2f}{item['ours_ms']:>10.2f}{item['ratio']:>8.1f}x{mark}")
+    print(f"{'median':<48}{statistics.median(item['ratio'] for item in found):>8.1f}x", flush=True)
 
 
 def main() -> None:
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 9
-    install()
+    install_gaze()
     cv2.setNumThreads(1)
     image = picture()
     wanted = [row for row in ROWS if row.tool in (sys.argv[2:] or tools.TOOLS)]
     rows = [row for row in wanted if row.tool in tools.TOOLS]
     bars = {row.name: row.bar for row in ROWS}
-    equal = table(image, rows, encoded=False, repeats=repeats)
-    show(f"(a) equal output size, {SIDE}x{SIDE}, without encoding", equal, lambda one: one["ratio"] < bars[one["name"]])
-    used = table(image, rows, encoded=True, repeats=repeats)
-    show("(b) as each is used, encoded", used, lambda one: False)
+    equal = measure_table(image, rows, encoded=False, repeats=repeats)
+    print_table(
+        f"(a) equal output size, {SIDE}x{SIDE}, without encoding",
+        equal,
+        lambda item: item["ratio"] < bars[item["name"]],
+    )
+    used = measure_table(image, rows, encoded=True, repeats=repeats)
+    print_table("(b) as each is used, encoded", used, lambda item: False)
     skipped = sorted({row.tool for row in ROWS} - set(tools.TOOLS))
     if skipped:
         print(f"not registered, skipped: {', '.join(skipped)}")
@@ -248,9 +252,9 @@ def main() -> None:
             {
                 "repeats": repeats,
                 "median_ratio": {
-                    name: statistics.median(one["ratio"] for one in found) for name, found in medians.items()
+                    name: statistics.median(item["ratio"] for item in found) for name, found in medians.items()
                 },
-                "below_bar": [one["name"] for one in equal if one["ratio"] < bars[one["name"]]],
+                "below_bar": [item["name"] for item in equal if item["ratio"] < bars[item["name"]]],
                 "skipped": skipped,
                 "equal": equal,
                 "used": used,

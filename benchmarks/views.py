@@ -1,10 +1,10 @@
-"""What looking costs on a 4096x4096 16-bit image at a budget of 1024x1024: time and memory of chains of 30 tool calls.
+"""Time and memory of chains of 30 tool calls on a 4096x4096 16-bit image, with views of at most 1024x1024.
 
     python benchmarks/views.py [CHAINS] [REPEATS]        (default: 6 5; a table, then one JSON object as the last line)
 
-The calls of a chain are drawn by seed from all tools that change the view, geometry and intensity mixed. Bars: no call
-over 150 ms (median of the repeats, one thread), at most 100 MB of memory beyond the loaded image (high-water mark of a
-fresh process for each chain, as /proc tells it: Linux), whole-image statistics within 400 ms.
+The calls of a chain are drawn by seed from all tools that change the view. Bars: no call over 150 ms (median of the
+repeats, one thread); at most 100 MB of memory beyond the loaded image (peak of a fresh process for each chain, from
+/proc, so Linux only); statistics of the whole image within 400 ms.
 """
 
 import json
@@ -80,9 +80,9 @@ def picture(side: int = SIDE, seed: int = 0) -> np.ndarray:
 
 
 def chain(view: View, seed: int, length: int = LENGTH) -> list[Step]:
-    """`length` calls that succeed one after the other from `view` on; a call that is refused is drawn again."""
+    """`length` calls that all succeed in order, beginning at `view`; a call that fails is drawn again."""
     draw = random.Random(seed)
-    back = set() if seed % 2 else {"reset", "undo"}  # every second chain only grows: the most operations on one view
+    back = set() if seed % 2 else {"reset", "undo"}  # every second chain never goes back, to collect many operations
     names = [name for name in DRAWS if name in tools.TOOLS and name not in back]
     steps: list[Step] = []
     for _ in range(20 * length):
@@ -108,38 +108,38 @@ def play(view: View, steps: list[Step]) -> list[float]:
     return spent
 
 
-def memory(key: str) -> float:
-    """MB of this process: `VmRSS` now, `VmHWM` at most so far."""
+def read_memory(key: str) -> float:
+    """MB of this process: `VmRSS` is the current value, `VmHWM` the peak."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) / 1024
 
 
-def remember(file: str, steps: list[Step]) -> float:
-    """MB that a chain takes beyond the loaded image at its peak; to be called in a fresh process."""
+def measure_peak(file: str, steps: list[Step]) -> float:
+    """Peak MB of a chain beyond the loaded image; call it in a fresh process."""
     cv2.setNumThreads(1)
-    cv2.GaussianBlur(np.zeros((64, 64), np.uint16), (0, 0), 1)  # what a library sets up once is not the chain's
+    cv2.GaussianBlur(np.zeros((64, 64), np.uint16), (0, 0), 1)  # one-time setup of OpenCV does not count
     pixels = np.load(file)
-    before = memory("VmRSS")
+    before = read_memory("VmRSS")
     view = View.of(pixels, max_pixels=BUDGET)
     view.render()
     play(view, steps)
-    return memory("VmHWM") - before
+    return read_memory("VmHWM") - before
 
 
 def peak(file: Path, steps: list[Step]) -> float:
-    """`remember` in a process of its own."""
+    """Runs `measure_peak` in its own process."""
     command = [sys.executable, __file__, "--remember", str(file), json.dumps(steps)]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def time_chain(view: View, steps: list[Step], repeats: int) -> list[float]:
-    """Milliseconds of each call, medians over plays of the chain."""
+    """Milliseconds of each call: medians over `repeats` plays of the chain."""
     return [statistics.median(column) for column in zip(*(play(view, steps) for _ in range(repeats)), strict=True)]
 
 
 def main() -> None:
     if sys.argv[1:2] == ["--remember"]:
-        print(remember(sys.argv[2], json.loads(sys.argv[3])))
+        print(measure_peak(sys.argv[2], json.loads(sys.argv[3])))
         return
     chains, repeats = ([int(given) for given in sys.argv[1:]] + [6, 5][len(sys.argv) - 1 :])[:2]
     cv2.setNumThreads(1)
