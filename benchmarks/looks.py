@@ -1,7 +1,7 @@
-"""What the engine's benchmarks play: an environment with pictures, scripted replies, and an engine that says them.
+"""The material of the engine's benchmarks: an environment with pictures, scripted replies, and an engine for them.
 
-A random model never calls a tool, so every side samples as usual and then says what the script says: equal tokens,
-equal turns. `Stage` holds what all sides of a comparison share.
+A random model never calls a tool. Every side therefore samples as usual, but then uses the tokens of the script: equal
+tokens, equal turns. `Stage` holds what all sides of a comparison share.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ QUESTION = "What is to be seen on this picture? Look at it as often as you like,
 
 @dataclass(frozen=True)
 class PlayCase:
-    """How much is played. Sides are in image tokens: a picture of side n takes n * n."""
+    """The size of a comparison. Sides are in image tokens: a picture of side n has n * n tokens."""
 
     prompts: int
     group: int  # episodes of each prompt
     side: int  # of the prompt's picture
-    tool_side: int  # of what the tool shows
-    pictures: int | None = None  # distinct pictures of prompts; none: one each
+    tool_side: int  # of the picture that the tool shows
+    pictures: int | None = None  # distinct pictures of prompts; None: one for each prompt
 
     @property
     def episodes(self) -> int:
@@ -47,7 +47,7 @@ class PlayCase:
 
 
 class Looks(BaseMultiTurnEnv):
-    """A picture, and a tool that shows another. `alone`: no two episodes have the same prompt, from its first words."""
+    """A picture, and a tool that shows another. If `alone`, no two prompts begin alike."""
 
     name = "looks"
     max_turns = 6
@@ -63,7 +63,7 @@ class Looks(BaseMultiTurnEnv):
 
     @property
     def group(self) -> int:
-        """How often each task is to be played."""
+        """Episodes per task."""
         return 1 if self._alone else self._case.group  # type: ignore[attr-defined]
 
     @property
@@ -104,12 +104,12 @@ def script(tokens: ChatTokens, seed: int) -> list[list[int]]:
 
 
 def turn_of(conversation: Conversation) -> int:
-    """How many replies were said in it."""
+    """The number of replies so far."""
     return sum(message.role == "assistant" for message in conversation.messages)
 
 
 class ScriptedEngine(HFGenerator):
-    """The engine, that says what the script says; what it would have sampled is worked out all the same."""
+    """The engine with the tokens of a script; it samples all the same, so that the work is equal."""
 
     def __init__(self, *args: Any, scripts: list[list[list[int]]], **kwargs: Any) -> None:
         self.scripts = scripts
@@ -127,7 +127,7 @@ class ScriptedEngine(HFGenerator):
 
 @dataclass
 class Stage:
-    """A case with its tiny model (about a million parameters), and what its episodes say."""
+    """A case with its tiny model (about a million parameters), and the script of its episodes."""
 
     case: PlayCase
     processor: Any = field(init=False)
@@ -152,7 +152,7 @@ class Stage:
         return kind(scripts=self.scripts, max_completion_tokens=4000, **given)
 
     def episodes(self, generator: ScriptedEngine, env: Looks | None = None) -> list[Episode]:
-        """All episodes, played; in the order of their tasks."""
+        """Plays all episodes; returns them in the order of their tasks."""
         env = env or self.env
 
         async def played() -> list[Episode]:
@@ -164,5 +164,5 @@ class Stage:
         return sorted(found, key=lambda episode: (episode.info["index"], episode.info["sample"]))
 
     def play(self, generator: ScriptedEngine, env: Looks | None = None) -> int:
-        """Plays all episodes; how many tokens were sampled."""
+        """Plays all episodes; returns the number of sampled tokens."""
         return sum(sum(episode.tokens.mask) for episode in self.episodes(generator, env) if episode.tokens)
