@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,39 @@ from viewbox.frozen import thaw
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: tests run in parallel processes
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell that starts the tests in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+TESTS = Path(__file__).parent
+# What loads torch, trains, starts processes or takes seconds. `make check` leaves these out without importing them.
+SLOW = (
+    "cli/test_rollout.py",
+    "configs/test_bad_input.py",
+    "docs/test_loop_docs.py",
+    "envs/adapters",
+    "envs/parsing/test_any_reply.py",
+    "envs/test_determinism.py",
+    "examples",
+    "publish",
+    "rollouts",
+    "test_benchmarks.py",
+    "test_shipped_model.py",
+    "training",
+)
+
+
+def is_slow(path):
+    return any(path.is_relative_to(TESTS / name) for name in SLOW)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """With `-m "not slow"`, slow files are not even imported, unless one of them is named on the command line."""
+    named = any(Path(argument.split("::")[0]).resolve() == collection_path for argument in config.args)
+    return True if config.option.markexpr == "not slow" and is_slow(collection_path) and not named else None
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if is_slow(item.path):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

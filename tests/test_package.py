@@ -14,6 +14,8 @@ import pytest
 
 import viewbox
 
+# their examples load torch or verifiers
+HEAVY_ROOMS = ("viewbox.envs.adapters", "viewbox.rollouts.engine", "viewbox.training")
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
 HEAVY = {"torch", "torchvision", "transformers", "trl", "peft", "accelerate"}
@@ -213,7 +215,9 @@ def find_circles(edges):
     return circles
 
 
-@pytest.mark.parametrize("name", WITH_EXAMPLES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n.startswith(HEAVY_ROOMS) else n for n in WITH_EXAMPLES]
+)
 def test_the_examples_in_the_docstrings_run(name):
     module = importlib.import_module(name)
     assert Path(module.__file__).resolve() == MODULES[name]

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -19,10 +20,19 @@ TABLES = {trainer: (trainer.PRIVATE_NAMES, GRPOTrainer), checkpoints: (checkpoin
 OURS = (trainer.EpisodeGRPOTrainer, checkpoints.Checkpoints, sft.SFTTrainer)
 
 
+@cache
+def read_names(owner):
+    """The names that a class or one of its bases defines, or assigns to `self`."""
+    names = set(dir(owner))
+    for base in owner.__mro__[:-1]:
+        for line in inspect.getsource(base).splitlines():
+            left, equals, _ = line.rpartition("=")
+            names |= set(re.findall(r"\bself\.(\w+)", left)) if equals else set()
+    return names
+
+
 def exists(owner, name):
-    """Whether a class or one of its bases defines or assigns a name."""
-    assigned = re.compile(rf"\bself\.{name}\b[^\n]*=(?!=)")
-    return hasattr(owner, name) or any(assigned.search(inspect.getsource(base)) for base in owner.__mro__[:-1])
+    return name in read_names(owner)
 
 
 def defined_by_us():
