@@ -30,6 +30,7 @@ def apply_history(messages: Sequence[Message], history: History, dropped: Callab
     image of the conversation again, that image is not counted: it would push out what the model has just asked for.
 
     >>> import numpy as np
+    >>> from viewbox.envs.settings import LastImages
     >>> first, second = (ImageRef.of(np.full((2, 2), shade, np.uint8)) for shade in (1, 2))
     >>> conversation = [Message("user", (first, "What is it?")), Message("tool", ("zoomed in", second))]
     >>> visible = apply_history(conversation, LastImages(last_images=1), "image {} is gone".format)

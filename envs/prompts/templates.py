@@ -62,7 +62,7 @@ class Prompts:
     `templates.<name>`) for a name that is no template, a source that does not compile, or a value it is not given.
 
     >>> Prompts().render("notes", turn=2, max_turns=4)
-    'Your notes are kept. Turn 2 of 4: go on, or give the final answer.'
+    'Your notes are saved. Turn 2 of 4: continue, or give the final answer.'
     >>> Prompts({"notes": "{{ max_turns - turn }} left."}).render("notes", turn=1, max_turns=4)
     '3 left.'
     """

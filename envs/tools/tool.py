@@ -59,6 +59,7 @@ class Tool:
         `name` and `description` default to the function's name and docstring. Under several names, one function can
         be several tools. Raises `TypeError` if an argument has a type that no schema can express.
 
+        >>> from viewbox.envs.tools.arguments import Picture
         >>> def count(image: Picture, what: str) -> str:
         ...     "Counts what is in a picture."
         >>> Tool.from_function(count, "count_nodules").build_schema()["function"]["parameters"]["required"]
