@@ -17,7 +17,7 @@ _HOMES = {  # public name → the module that defines it; type checkers read the
     "make": "viewbox.envs",
     "BaseMultiTurnEnv": "viewbox.envs.base",
     "Reply": "viewbox.records",
-    "StepResult": "viewbox.envs.base",
+    "StepResult": "viewbox.envs.state",
     "Box": "viewbox.envs.tools",
     "Hidden": "viewbox.envs.tools",
     "Picture": "viewbox.envs.tools",
@@ -25,7 +25,7 @@ _HOMES = {  # public name → the module that defines it; type checkers read the
     "Range": "viewbox.envs.tools",
     "Tool": "viewbox.envs.tools",
     "ToolOutput": "viewbox.envs.tools",
-    "tool": "viewbox.envs.tools",
+    "tool": "viewbox.envs.tools.tool",
     "ConfigError": "viewbox.errors",
     "ImageError": "viewbox.errors",
     "ModelError": "viewbox.errors",
@@ -68,7 +68,7 @@ REWARD_PLUGINS = {"judge": "viewbox.rollouts.judge.reward"}
 if TYPE_CHECKING:
     from viewbox.envs import make as make
     from viewbox.envs.base import BaseMultiTurnEnv as BaseMultiTurnEnv
-    from viewbox.envs.base import StepResult as StepResult
+    from viewbox.envs.state import StepResult as StepResult
     from viewbox.envs.tools import Box as Box
     from viewbox.envs.tools import Hidden as Hidden
     from viewbox.envs.tools import Picture as Picture
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from viewbox.envs.tools import Range as Range
     from viewbox.envs.tools import Tool as Tool
     from viewbox.envs.tools import ToolOutput as ToolOutput
-    from viewbox.envs.tools import tool as tool
+    from viewbox.envs.tools.tool import tool as tool
     from viewbox.errors import ConfigError as ConfigError
     from viewbox.errors import ImageError as ImageError
     from viewbox.errors import ModelError as ModelError

@@ -132,7 +132,7 @@ def resolve_settings(cls: type, given: Mapping[str, Any]) -> BaseModel:
     changes = {
         "max_turns": min(max_turns, MAX_TURNS_CEILING),
         "max_calls": FrozenDict(values["max_calls"]),
-        "templates": FrozenDict({**cls.templates, **values["templates"]}),
+        "templates": FrozenDict({**type(settings).model_fields["templates"].default, **values["templates"]}),
     }
     return settings.model_copy(update=changes)
 

@@ -1,6 +1,6 @@
 """Sequences of tasks, and the images of one task, each opened when it is first used."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from threading import Condition
 from typing import Any, overload
@@ -10,6 +10,7 @@ import numpy as np
 from cachetools import LRUCache, cached
 from PIL import Image
 
+from viewbox.errors import ConfigError
 from viewbox.images.files import open_image
 from viewbox.images.ref import ImageRef
 from viewbox.images.source import Source
@@ -18,6 +19,18 @@ from viewbox.records import Task
 
 OVERVIEW_BYTES = 2**29  # bytes kept by the overviews of an environment; the least recently used are dropped
 TaskImage = ImageRef | Image.Image | np.ndarray | Source  # what `BaseMultiTurnEnv.images` may return
+
+
+def to_sequence(tasks: Iterable[Task], owner: str, key: str = "tasks") -> Sequence[Task]:
+    """`tasks`, if they have a length and numbers; otherwise raises a `ConfigError` that begins with `owner`.
+
+    >>> to_sequence(iter(()), "my_env")
+    Traceback (most recent call last):
+    viewbox.errors.ConfigError: my_env: its tasks are a tuple_iterator; allowed: a sequence
+    """
+    if not isinstance(tasks, Sequence):
+        raise ConfigError(f"{owner}: its tasks are a {type(tasks).__name__}; allowed: a sequence", key=key)
+    return tasks
 
 
 class ProceduralTasks(Sequence[Task]):

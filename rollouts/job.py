@@ -121,8 +121,8 @@ def load_config(options: RolloutOptions) -> tuple[Config, EndpointSettings]:
             "a setting of the environment is written env.KEY=VALUE"
         )
     for name in ("env", "model"):
-        section = raw.get(name) or {}
-        if isinstance(section, Mapping) and not section.get("name"):
+        values = raw.get(name) or {}
+        if isinstance(values, Mapping) and not values.get("name"):
             raise ConfigError(f"--{name}: is missing; give it, or a --config that names one")
     endpoint = _parse_endpoint_settings(raw.pop("endpoint", {}), document)
     return configs.parse(raw, document), endpoint

@@ -8,7 +8,7 @@ leaves no task behind.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -37,7 +37,7 @@ async def play_many(
     timeout: float | None = None,
     seed: int = 0,
     skip: Collection[tuple[int, int]] = (),
-) -> AsyncIterator[Episode]:
+) -> AsyncGenerator[Episode, None]:
     """Plays every task `group` times and yields episodes as they end.
 
     `episode.info` holds `index` (the task's place in `tasks`) and `sample` (0 … group−1). Every sample has its own

@@ -12,7 +12,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +47,7 @@ class RolloutSession:
         """The episodes that are stored already."""
         yield from load(self.folder / rollout_folder.EPISODES)
 
-    async def play(self) -> AsyncIterator[Episode]:
+    async def play(self) -> AsyncGenerator[Episode, None]:
         """Plays what is missing; yields each episode after it is stored, and closes the generator at the end."""
         job = self.job
         episodes = play_many(
@@ -65,7 +65,7 @@ class RolloutSession:
                 self.writer.append(episode)
                 yield episode
         finally:
-            await episodes.aclose()  # type: ignore[attr-defined]
+            await episodes.aclose()
             await job.generator.close()
 
     def write_summary(self) -> dict[str, Any]:

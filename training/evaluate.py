@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.tasks import to_sequence
 from viewbox.records import Episode, Task
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.engine import HFGenerator
@@ -83,7 +84,7 @@ def evaluate(
     generator: Generator = HFGenerator(model, tokens, **generation)
     if oracle:
         generator = ScriptedGenerator(tokens, build_script(env, "oracle"), generator)
-    selected = env.tasks[:tasks]  # type: ignore[index]
+    selected = to_sequence(env.tasks, env.name)[:tasks]
     episodes = collect_episodes(env, selected, generator, slots=generation.get("slots", 64), seed=seed)
     return compute_figures(episodes, env), episodes
 

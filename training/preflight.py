@@ -8,6 +8,7 @@ from typing import Any
 
 from viewbox.configs.schema import GRPO_ONLY, Config, ModelSection, TrainSection, locate_errors
 from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.tasks import to_sequence
 from viewbox.errors import ConfigError, ModelError, ViewboxError, describe_unknown, suggest_nearest
 from viewbox.records import Task
 from viewbox.rollouts.from_config import build_envs, describe_filters
@@ -112,15 +113,11 @@ def _check_trackers(names: Sequence[str]) -> None:
 
 def _open_first_task(env: BaseMultiTurnEnv, section: str) -> Task:
     """The first task of an environment, after an episode of it was opened."""
-    tasks: Any = env.tasks
-    if not isinstance(tasks, Sequence):
-        raise ConfigError(
-            f"{section}: {env.name}: its tasks are a {type(tasks).__name__}; allowed: a sequence", key=section
-        )
+    tasks = to_sequence(env.tasks, f"{section}: {env.name}", section)
     if not tasks:
         raise ConfigError(f"{section}: {env.name}: has no tasks", key=section)
     try:
-        task: Task = tasks[0]
+        task = tasks[0]
         env.reset(task, seed=0)
     except ViewboxError as error:
         error.args = (f"{section}: {env.name}: the first task cannot be opened: {error}",)
@@ -134,9 +131,10 @@ def _check_held_out(config: Config, held_out: BaseMultiTurnEnv) -> None:
     if not count:
         return
     _open_first_task(held_out, "env.eval" if config.env.eval else "env")
-    if count > len(held_out.tasks):  # type: ignore[arg-type]
+    num_tasks = len(to_sequence(held_out.tasks, held_out.name))
+    if count > num_tasks:
         raise ConfigError(
-            f"log.eval_tasks = {count}: more than the held-out tasks; allowed: at most {len(held_out.tasks)}",  # type: ignore[arg-type]
+            f"log.eval_tasks = {count}: more than the held-out tasks; allowed: at most {num_tasks}",
             key="log.eval_tasks",
         )
 

@@ -13,6 +13,7 @@ from transformers import PrinterCallback
 
 from viewbox.configs.schema import Config
 from viewbox.envs.adapters.trl import TRLReward
+from viewbox.envs.tasks import to_sequence
 from viewbox.files import write_atomically
 from viewbox.rollouts.engine import loading
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
@@ -107,7 +108,7 @@ class Run:
         return figures
 
     def _has_oracle(self) -> bool:
-        return bool(self.held_out.oracle(self.held_out.tasks[0]))
+        return bool(self.held_out.oracle(to_sequence(self.held_out.tasks, self.held_out.name)[0]))
 
     def build_generation(self, **changes: Any) -> dict[str, Any]:
         """Keyword arguments of `HFGenerator`."""
@@ -139,7 +140,7 @@ class Run:
         ):
             self.printer.print_line(f"note: {note}")
         arguments = build_trainer_arguments(self.config, self.folder / "checkpoints")
-        count = len(self.env.tasks)
+        count = len(to_sequence(self.env.tasks, self.env.name))
         lora = self.config.lora
         peft_config = None
         if lora is not None:

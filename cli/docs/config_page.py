@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel
+from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic.fields import FieldInfo
 
 from viewbox.configs.schema import Config
@@ -76,13 +77,13 @@ def _render_env() -> Iterator[str]:
 
 def _render_rewards() -> Iterator[str]:
     yield REWARD
-    fields = Component.__pydantic_fields__
+    fields = _get_fields(Component)
     yield _render_fields({name: fields[name] for name in COMPONENT_KEYS})
     for type_name in list_reward_types():
         cls = get_reward_class(type_name)
         yield f"### `reward.type: {type_name}`"
         yield _get_first_paragraph(cls)
-        yield _render_fields(cls.__pydantic_fields__)
+        yield _render_fields(_get_fields(cls))
 
 
 def _render_train() -> Iterator[str]:
@@ -104,6 +105,11 @@ def _render_train() -> Iterator[str]:
 
 
 _RENDERERS = {"env": _render_env, "reward": _render_rewards, "train": _render_train}
+
+
+def _get_fields(cls: type) -> Mapping[str, FieldInfo]:
+    assert is_pydantic_dataclass(cls)
+    return cls.__pydantic_fields__
 
 
 def _render_fields(fields: Mapping[str, FieldInfo]) -> str:

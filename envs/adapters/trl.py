@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.tasks import to_sequence
 from viewbox.errors import ConfigError
 from viewbox.images.coordinates import needs_size
 from viewbox.records import Episode, Task
@@ -47,7 +48,8 @@ class TRLReward:
         if episodes is not None:
             return [episode.scores.total if episode.scores else None for episode in episodes]
         if task is not None:
-            tasks = [self.env.tasks[number] for number in task]  # type: ignore[index]
+            numbered = to_sequence(self.env.tasks, self.env.name)
+            tasks = [numbered[number] for number in task]
         elif reference is not None:
             if self.env.boxes and needs_size(self.env.coordinates):
                 raise ConfigError(

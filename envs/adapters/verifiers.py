@@ -11,7 +11,7 @@ them.
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib.metadata import version
@@ -56,9 +56,7 @@ class ViewboxData(vf.TaskData):
 
     def task(self) -> Task:
         tasks = self.env().tasks
-        if hasattr(tasks, "__getitem__"):
-            return tasks[self.number]
-        return next(islice(tasks, self.number, None))
+        return tasks[self.number] if isinstance(tasks, Sequence) else next(islice(tasks, self.number, None))
 
 
 @lru_cache(maxsize=16)
@@ -79,7 +77,8 @@ class ViewboxTask(vf.Task[ViewboxData, Offered]):
         return {name: value for name, value in scores.components.items() if value is not None}
 
     def _scores(self, trace: vf.Trace) -> Scores:
-        return self.data.env().score(Episode.from_dict(trace.info[INFO]))
+        data: ViewboxData = self.data
+        return data.env().score(Episode.from_dict(trace.info[INFO]))
 
 
 class ViewboxTasksetConfig(vf.TasksetConfig):

@@ -17,6 +17,8 @@ from viewbox.envs.messages import read_tool_calls, to_openai_messages
 from viewbox.errors import ConfigError
 from viewbox.records import Message
 
+__all__ = ["Offered", "ViewboxHarness", "message_to_wire", "vf"]
+
 SUPPORTED = "0.4"
 INSTALL = f"verifiers {SUPPORTED} is needed: pip install 'verifiers>=0.4,<0.5'"
 

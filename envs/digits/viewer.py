@@ -19,8 +19,8 @@ from viewbox.records import Task
 class DigitsView(Protocol):
     """What the viewer needs of `Digits`."""
 
-    coordinates: Coordinates
-
+    @property
+    def coordinates(self) -> Coordinates: ...
     @property
     def overview_size(self) -> tuple[int, int]: ...
     def gold_answer(self, task: Task) -> dict[str, Any]: ...

@@ -164,8 +164,8 @@ def _check_deflated(file: BinaryIO) -> None:
 
 def _decode_stored(dataset: Any) -> tuple[np.ndarray, bool]:
     """The stored values, and whether they are RGB."""
-    from pydicom.pixels import apply_color_lut, get_decoder  # type: ignore[attr-defined]
-    from pydicom.uid import UID, UID_dictionary  # type: ignore[attr-defined]
+    from pydicom.pixels import apply_color_lut, get_decoder
+    from pydicom.uid import UID, UID_dictionary
 
     if not any(name in dataset for name in dicom_tags.PIXELS):
         raise NoPictureError("the DICOM file holds no picture")
@@ -180,7 +180,7 @@ def _decode_stored(dataset: Any) -> tuple[np.ndarray, bool]:
         raise ImageError(f"no decoder for its transfer syntax ({name}) is installed{_suggest_plugin(name)}")
     problem = ""
     try:
-        stored, meta = decoder.as_array(dataset, allow_excess_frames=False)  # type: ignore[arg-type]
+        stored, meta = decoder.as_array(dataset, allow_excess_frames=False)  # type: ignore[arg-type]  # its **options are annotated wrongly
     except Exception as error:  # the decoders of pydicom and its plugins raise anything
         problem = type(error).__name__
     if problem:
@@ -204,7 +204,7 @@ def _suggest_plugin(syntax: str) -> str:
 
 def _decode_gray(dataset: Any, frames: np.ndarray, spacing: tuple[float, float] | None) -> DecodedFrames:
     """Convert stored values to values in their unit; a higher value is brighter."""
-    from pydicom.pixels import apply_modality_lut  # type: ignore[attr-defined]
+    from pydicom.pixels import apply_modality_lut
 
     scales = [dicom_tags.get_rescale(dataset, frame) for frame in range(len(frames))]
     window, unit = dicom_tags.get_window(dataset), dicom_tags.get_unit(dataset)

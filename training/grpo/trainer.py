@@ -28,6 +28,7 @@ from trl import GRPOTrainer
 
 from viewbox.configs.schema import SamplingParams
 from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.tasks import to_sequence
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, EpisodeTokens, Task
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
@@ -216,7 +217,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
 
     # ------------------------------------------------------------------ playing
     def _get_tasks(self, indices: Sequence[int]) -> list[Task]:
-        return [self.env.tasks[index] for index in indices]  # type: ignore[index]
+        tasks = to_sequence(self.env.tasks, self.env.name)
+        return [tasks[index] for index in indices]
 
     def _play_tasks(self, tasks: Sequence[Task], seeds: int | None = None) -> list[Episode]:
         """An episode for each task, in order, each with its own seed.

@@ -14,6 +14,7 @@ from transformers import Trainer
 
 from viewbox.configs.schema import Demonstrations
 from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.tasks import to_sequence
 from viewbox.errors import StoreError
 from viewbox.records import Episode, EpisodeTokens
 from viewbox.rollouts.engine import tiny_model
@@ -144,7 +145,7 @@ def record_demonstrations(
     generator = ScriptedGenerator(tokens, build_script(env, "demonstration", **section.habits))
 
     async def play(writer: EpisodeWriter) -> None:
-        tasks = env.tasks[: section.count]  # type: ignore[index]
+        tasks = to_sequence(env.tasks, env.name)[: section.count]
         made = {(episode.info["index"], 0) for episode in load(folder)}
         async for episode in play_many(env, tasks, generator, seed=seed, skip=made):
             writer.append(episode)
@@ -161,7 +162,7 @@ def build_corpus(env: BaseMultiTurnEnv, count: int = 200) -> list[str]:
         tiny_model.build_model(bootstrap, hidden=16, layers=1, vision_layers=2).config,
     )
     generator = ScriptedGenerator(tokens, build_script(env, "demonstration"), max_completion_tokens=100_000)
-    episodes = collect_episodes(env, env.tasks[:count], generator, slots=16, seed=0)  # type: ignore[index]
+    episodes = collect_episodes(env, to_sequence(env.tasks, env.name)[:count], generator, slots=16, seed=0)
     corpus = []
     for number, episode in enumerate(episodes):
         assert episode.tokens is not None
