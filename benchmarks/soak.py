@@ -157,7 +157,7 @@ async def rounds(env: Soak, engine: HFGenerator, count: int, ends: Counter[str])
         wanted = -(-size // 2) if number % 4 == 2 else size  # the reader stops half way
         limit = SHORT if number % 4 == 3 else None
         settings: dict[str, Any] = {"group": GROUP, "concurrency": SLOTS, "timeout": limit, "seed": number}
-        async with aclosing(play_many(env, tasks, player, **settings)) as played:  # type: ignore[type-var]
+        async with aclosing(play_many(env, tasks, player, **settings)) as played:
             for _ in range(wanted):
                 yield await anext(played)
         ends["readers that stopped"] += wanted < size
