@@ -53,7 +53,7 @@ AnyReward = Reward | EpisodeReward
 
 
 def get_field(mapping: Any, field: str) -> Any:
-    """The value at `field`, whose dots step into inner mappings; `None` where there is none.
+    """The value at `field`, whose dots step into inner mappings; `None` if there is no value.
 
     >>> get_field({"finding": {"label": "nodule"}}, "finding.label")
     'nodule'
@@ -71,7 +71,7 @@ def get_field(mapping: Any, field: str) -> Any:
 
 
 def to_finite_float(value: Any) -> float | None:
-    """`value` as a finite float; `None` for bools, strings, NaN, infinities and whatever else is not a number.
+    """`value` as a finite float; `None` for bools, strings, NaN, infinities and anything else that is not a number.
 
     >>> [to_finite_float(value) for value in (3, "3", True, float("nan"), 10**400)]
     [3.0, None, None, None, None]
@@ -87,7 +87,7 @@ def to_finite_float(value: Any) -> float | None:
 
 
 def to_items(value: Any, most: int | None = None) -> Sequence[Any] | None:
-    """The items of a list (the first `most`); one scalar is a list of one, and `None`: neither.
+    """The items of a list (the first `most`); a scalar is a list of one item; `None` for anything else.
 
     >>> to_items(["a", "b"]), to_items("a"), to_items(None), to_items([]), to_items({"a": 1})
     (['a', 'b'], ['a'], None, [], None)

@@ -1,4 +1,4 @@
-"""What a field of boxes holds: read without trust, and brought into one frame."""
+"""Reads boxes from untrusted fields, and converts them to one frame."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -7,17 +7,17 @@ from viewbox.rewards.base import get_field, to_finite_float
 from viewbox.rewards.text import normalize_label, to_text
 
 Box = tuple[float, float, float, float]  # x1, y1, x2, y2
-Labeled = tuple[Box | None, str]  # None: counted, and matched with nothing
+Labeled = tuple[Box | None, str]  # None: it counts, but matches nothing
 BoxFormat = Literal["xyxy", "xywh"]
 Frame = Literal["unit", "per_mille", "pixel"]
-_LISTS = (list, tuple)  # list | tuple, which takes longer to ask
-_LONGEST_LABEL = 1000  # characters; a longer one is no label
+_LISTS = (list, tuple)  # isinstance is slower with list | tuple
+_LONGEST_LABEL = 1000  # characters; longer text is not a label
 
 
 def read_boxes(
     value: Any, format: BoxFormat, box_key: str | None = None, label_key: str | None = None, most: int | None = None
 ) -> Sequence[Labeled] | None:
-    """The boxes of one box, a list of them, or a list of objects; `None` where there is nothing of the kind.
+    """The boxes in one box, a list of boxes, or a list of objects; `None` if the value is none of these.
 
     Only the first `most` are read.
 
@@ -37,7 +37,7 @@ def read_boxes(
     if box_key is not None:
         return [_read_object(item, format, box_key, label_key) for item in value[:most]]
     if value and not isinstance(value[0], _LISTS):
-        return None  # one box that is none
+        return None  # a flat list that is not a box
     return [(parse_box(item, format), "") for item in value[:most]]
 
 
@@ -56,7 +56,7 @@ def parse_box(value: Any, format: str) -> Box | None:
 
 
 def convert_to_fractions(boxes: Sequence[Labeled], frame: Frame, size: Any) -> list[Labeled] | None:
-    """The boxes as fractions of the image; `None` where they are pixels and `size` is no [width, height].
+    """The boxes as fractions of the image; `None` if they are pixels and `size` is not [width, height].
 
     >>> convert_to_fractions([((0, 0, 500, 250), "")], "per_mille", None)
     [((0.0, 0.0, 0.5, 0.25), '')]
@@ -72,12 +72,12 @@ def convert_to_fractions(boxes: Sequence[Labeled], frame: Frame, size: Any) -> l
         across, down = (to_finite_float(size[0]), to_finite_float(size[1])) if two else (None, None)
     if across is None or down is None or across < 1 or down < 1:
         return None
-    found: list[Labeled] = []
+    converted: list[Labeled] = []
     for box, label in boxes:
-        # a size that leaves no area leaves no box
+        # a box whose area vanishes becomes None
         scaled = None if box is None else (box[0] / across, box[1] / down, box[2] / across, box[3] / down)
-        found.append((parse_box(scaled, "xyxy"), label))
-    return found
+        converted.append((parse_box(scaled, "xyxy"), label))
+    return converted
 
 
 def compute_area(box: Box) -> float:

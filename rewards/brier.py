@@ -20,10 +20,10 @@ class BrierReward:
     y is what the reward `of` gives (an exact match unless told otherwise) and c the answer's confidence, a number in
     [0, `scale`], divided by `scale`. The Brier score (1950) is proper: stating the true chance p is best, and then
     the reward is (1 + p²) / 2, so that being right oftener always pays more (RLCR, Damani et al. 2025). The bare
-    1 - (c - y)² does not: it pays 1.0 for nonsense said with confidence 0. Without a confidence in range, or without
+    1 - (c - y)² does not: it pays 1.0 for nonsense with confidence 0. Without a confidence in range, or without
     the field that `of` reads, the reward is 0.
 
-    Range: right and certain 1.0; right at confidence 0, or wrong at 0, 0.5; wrong and certain 0.0. `None` where `of`
+    Range: right and certain 1.0; right at confidence 0, or wrong at 0, 0.5; wrong and certain 0.0. `None` if `of`
     does not apply.
 
     >>> reward = BrierReward(ExactMatchReward("label"))
@@ -56,16 +56,15 @@ class BrierReward:
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
         """Why the answer got its score, in a sentence."""
-        said = get_field(answer, self.confidence_field)
+        stated = get_field(answer, self.confidence_field)
         if self._read_confidence(answer) is None:
-            return (
-                f"{self.confidence_field}: {quote_value(said)} is no confidence from 0 to {self.scale:g} in an answer"
-            )
+            return f"{self.confidence_field}: {quote_value(stated)} "
+                f"is not a confidence from 0 to {self.scale:g} of an answer"
         right = self.of(answer, reference)
-        return f"{self.confidence_field} {said:g} of {self.scale:g}, {self.of.name} gives {right}"
+        return f"{self.confidence_field} {stated:g} of {self.scale:g}, {self.of.name} gives {right}"
 
     def _read_confidence(self, answer: Mapping[str, Any] | None) -> float | None:
-        """The confidence in [0, 1], of an answer that answers."""
+        """The confidence in [0, 1], if the answer fills the field that `of` reads."""
         read = getattr(self.of, "field", None)
         if isinstance(read, str) and get_field(answer, read) in (None, "", [], ()):
             return None

@@ -1,4 +1,4 @@
-"""How well the answer's boxes cover the gold's: one box or many, matched one to one."""
+"""Scores boxes by intersection over union: one box, or many boxes matched one to one."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,8 +35,8 @@ _MOST = 100  # boxes in an answer, beyond four times the gold's
 def compute_iou(a: Any, b: Any) -> float:
     """Intersection over union of two xyxy boxes (lists or tuples, both in one unit): |a ∩ b| / |a ∪ b|, in [0, 1].
 
-    What is not a box scores 0: four finite numbers with x1 < x2 and y1 < y2 are required. The Jaccard index, as in
-    PASCAL VOC (Everingham et al. 2010), without its extra pixel.
+    A box is four finite numbers with x1 < x2 and y1 < y2; anything else scores 0. This is the Jaccard index, as in
+    PASCAL VOC (Everingham et al. 2010) but without the extra pixel.
 
     >>> compute_iou((0, 0, 2, 2), (1, 0, 3, 2))
     0.3333333333333333
@@ -49,23 +49,23 @@ def compute_iou(a: Any, b: Any) -> float:
 
 @register_reward("iou")
 class IoUReward:
-    """Intersection over union of the answer's boxes and the reference's, or how many reach `threshold`.
+    """Intersection over union of the answer's boxes and the reference's, or the F1 of pairs that reach `threshold`.
 
-    A field holds one box, a list of boxes, or (with `box_key`) objects that have a box there; with `label_key` only
-    boxes whose labels are equal may be matched. Boxes are in `format` (xyxy, or xywh with the corner of least x and
-    y). Where the answer is in another frame than the gold, `frame` and `reference_frame` say which ("unit":
+    A field holds one box, a list of boxes, or (with `box_key`) objects with a box at that key. With `label_key`, only
+    boxes with equal labels can match. Boxes are in `format` (xyxy, or xywh with the corner of least x and
+    y). If the answer and the gold use different frames, `frame` and `reference_frame` name them ("unit":
     fractions, "per_mille": 0 to 1000, "pixel": with [width, height] in the reference's `size_field`); boxes are
-    never clipped to the image. What is not a box scores 0, counts as a box, and is never matched.
+    never clipped to the image. An item that is not a box counts as a box, but never matches.
 
     One box: score s = IoU / (1 + `area_penalty` · max(0, A_answer / A_gold - 1)), so the penalty acts only beyond the
     gold's own area and a perfect box scores 1.0 exactly, however large. IoU alone already punishes a box that is too
     large: the penalty (default 0: off) makes that steeper. With `threshold`: 1.0 if s reaches it, else 0.0.
 
     Many boxes: one-to-one matching of greatest Σ s (Kuhn 1955; as in DETR, Carion et al. 2020), Σ s / max(n_answer,
-    n_gold), continuous in every coordinate; so extra, repeated and missing boxes all cost. With `threshold`: the F1
-    2 TP / (n_answer + n_gold) of the largest matching of pairs that reach it. Where the gold is an empty list, an
+    n_gold), continuous in every coordinate. Extra, repeated and missing boxes all lower the score. With `threshold`: the
+    F1 2 TP / (n_answer + n_gold) of the largest matching of pairs that reach it. If the gold is an empty list, an
     empty list scores 1.0 and anything else 0.0. An answer of more than 100 boxes beyond four times the gold's scores
-    0 unread.
+    0 without being read.
 
     Range: [0, 1]; {0.0, 1.0} for one box with a threshold.
 
@@ -120,65 +120,65 @@ class IoUReward:
             raise ConfigError("size_field: is missing; needed to compare pixels with another frame", key="size_field")
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
-        said, golds = self._read_boxes(answer, reference)
-        if said is None or golds is None:
+        boxes, golds = self._read_boxes(answer, reference)
+        if boxes is None or golds is None:
             return 0.0
-        if len(said) == 1 == len(golds):
-            score = self._score_pair(said[0], golds[0])
+        if len(boxes) == 1 == len(golds):
+            score = self._score_pair(boxes[0], golds[0])
             return score if self.threshold is None else float(score >= self.threshold)
-        if not said or not golds:
-            return 1.0 if not said and not golds else 0.0
-        if len(said) > 4 * len(golds) + _MOST:
+        if not boxes or not golds:
+            return 1.0 if not boxes and not golds else 0.0
+        if len(boxes) > 4 * len(golds) + _MOST:
             return 0.0
-        pairs = self._match_boxes(said, golds)
+        pairs = self._match_boxes(boxes, golds)
         if self.threshold is not None:
-            return 2 * len(pairs) / (len(said) + len(golds))
-        return min(1.0, math.fsum(score for _, _, score in pairs) / max(len(said), len(golds)))
+            return 2 * len(pairs) / (len(boxes) + len(golds))
+        return min(1.0, math.fsum(score for _, _, score in pairs) / max(len(boxes), len(golds)))
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
         """Why the answer got its score, in a sentence."""
-        said, golds = self._read_boxes(answer, reference)
-        if said is None or golds is None:
-            return f"{self.field}: the {'answer' if said is None else 'reference'} holds no box"
-        if len(said) > 4 * len(golds) + _MOST:
-            return f"{self.field}: {len(said)} boxes for {len(golds)} in the gold are too many to read"
-        pairs = self._match_boxes(said, golds)
+        boxes, golds = self._read_boxes(answer, reference)
+        if boxes is None or golds is None:
+            return f"{self.field}: the {'answer' if boxes is None else 'reference'} does not hold a box"
+        if len(boxes) > 4 * len(golds) + _MOST:
+            return f"{self.field}: {len(boxes)} boxes for {len(golds)} in the gold are too many to read"
+        pairs = self._match_boxes(boxes, golds)
         scores = ", ".join(f"{score:.2f}" for _, _, score in sorted(pairs, key=lambda pair: -pair[2]))
         what = "IoU" if not self.area_penalty else "IoU with the area's penalty"
         words = [f"{len(pairs)} of {len(golds)} gold boxes matched" + (f": {what} {scores}" if pairs else "")]
         if self.threshold is not None:
             words[0] += f" (threshold {self.threshold:g})"
-        if extra := len(said) - len(pairs):
-            words.append(f"{extra} of {len(said)} boxes said {'is' if extra == 1 else 'are'} unmatched")
+        if extra := len(boxes) - len(pairs):
+            words.append(f"{extra} of {len(boxes)} answer boxes {'is' if extra == 1 else 'are'} unmatched")
         return "; ".join(words)
 
     def _read_boxes(
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
     ) -> tuple[Sequence[Labeled] | None, Sequence[Labeled] | None]:
-        """The answer's boxes and the gold's, in one frame; None for a side that has none."""
+        """The answer's boxes and the gold's, in one frame; `None` for a side without boxes."""
         gold = get_field(reference, self.reference_field or self.field)
         golds = read_boxes(gold, self.format, self.box_key, self.label_key)
         most = 4 * len(golds or ()) + _MOST + 1  # one more than are allowed
-        said = read_boxes(get_field(answer, self.field), self.format, self.box_key, self.label_key, most)
+        boxes = read_boxes(get_field(answer, self.field), self.format, self.box_key, self.label_key, most)
         other = self.reference_frame or self.frame
-        if other == self.frame or said is None or golds is None:
-            return said, golds
+        if other == self.frame or boxes is None or golds is None:
+            return boxes, golds
         size = get_field(reference, self.size_field) if self.size_field else None
-        return convert_to_fractions(said, self.frame, size), convert_to_fractions(golds, other, size)
+        return convert_to_fractions(boxes, self.frame, size), convert_to_fractions(golds, other, size)
 
-    def _match_boxes(self, said: Sequence[Labeled], golds: Sequence[Labeled]) -> list[BoxMatch]:
+    def _match_boxes(self, boxes: Sequence[Labeled], golds: Sequence[Labeled]) -> list[BoxMatch]:
         """The pairs (place in the answer, place in the gold, score) of the best matching."""
-        said, golds = (
-            sorted(said, key=_get_sort_key),
+        boxes, golds = (
+            sorted(boxes, key=_get_sort_key),
             sorted(golds, key=_get_sort_key),
-        )  # whatever order they were said in
-        if said == golds:
-            pairs = [(i, i, self._score_pair(one, one)) for i, one in enumerate(said)]
+        )  # the order in the answer does not matter
+        if boxes == golds:
+            pairs = [(i, i, self._score_pair(box, box)) for i, box in enumerate(boxes)]
             return [pair for pair in pairs if pair[2]]
-        return match_pairs([[self._score_pair(one, gold) for gold in golds] for one in said], self.threshold)
+        return match_pairs([[self._score_pair(box, gold) for gold in golds] for box in boxes], self.threshold)
 
-    def _score_pair(self, said: Labeled, gold: Labeled) -> float:
-        (box, label), (gold_box, gold_label) = said, gold
+    def _score_pair(self, answer: Labeled, gold: Labeled) -> float:
+        (box, label), (gold_box, gold_label) = answer, gold
         if box is None or gold_box is None or (self.label_key is not None and (label != gold_label or not label)):
             return 0.0
         score = _compute_iou(box, gold_box)
@@ -213,8 +213,8 @@ def match_pairs(scores: Sequence[Sequence[float]], threshold: float | None = Non
     return [pair for pair in pairs if pair[2] > 0 and pair[2] >= least]
 
 
-def _get_sort_key(one: Labeled) -> tuple[tuple[float, ...], str]:
-    return one[0] or (), one[1]
+def _get_sort_key(box: Labeled) -> tuple[tuple[float, ...], str]:
+    return box[0] or (), box[1]
 
 
 def _compute_iou(a: Box, b: Box) -> float:
@@ -226,5 +226,5 @@ def _compute_iou(a: Box, b: Box) -> float:
     if small > large:
         small, large = large, small
     shared = width * height
-    # in this order rounding never takes it above 1, and leaves equal boxes at 1 exactly
+    # in this order, rounding never exceeds 1, and equal boxes score exactly 1
     return shared / (large + (small - shared))

@@ -1,4 +1,4 @@
-"""Which labels the answer lists, of those the gold lists: findings, organs, choices of several."""
+"""Compares the set of labels in the answer with the gold's: findings, organs, multiple choices."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,13 @@ _LONGEST = 1000  # characters of a label
 class LabelSetF1Reward:
     """F1 of two sets of labels: F1 = 2 |A ∩ G| / (|A| + |G|) (the Dice coefficient; Sørensen 1948).
 
-    The field holds a list of scalars, or of objects with the label under `item_key`; a scalar is a list of one, and
-    is never taken apart. Labels are equal as `ExactMatchReward` compares them; `aliases` gives further spellings.
+    The field holds a list of scalars, or of objects with the label under `item_key`; a scalar is a list of
+    one label, and is never split. Labels are equal as `ExactMatchReward` compares them; `aliases` gives further
+    spellings.
     Repeating a label changes nothing; an item without text counts as a wrong label. A label that the answer lists
-    both bare and denied ("tumour", "no tumour") is found neither way. Where the gold is an empty list, an empty list
-    scores 1.0 and anything else 0.0. An answer of more than 100 labels beyond four times the gold's scores 0 unread.
+    both bare and denied ("tumour", "no tumour") does not match in either form. If the gold is an empty
+    list, an empty list scores 1.0 and anything else 0.0. An answer of more than 100 labels beyond four times the
+    gold's scores 0 without being read.
 
     Range: [0, 1].
 
@@ -51,29 +53,33 @@ class LabelSetF1Reward:
         for gold, spellings in build_spellings(self.aliases).items():
             for other in spellings:
                 if same.setdefault(other, gold) != gold:
-                    both = " and for ".join(repr(one) for one in sorted((same[other], gold)))
+                    both = " and for ".join(repr(label) for label in sorted((same[other], gold)))
                     raise ConfigError(f"aliases: {other!r} stands for {both}; allowed: one label", key="aliases")
         return same
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
-        said, golds = self._read_label_sets(answer, reference)
-        if said is None or golds is None:
+        answered, golds = self._read_label_sets(answer, reference)
+        if answered is None or golds is None:
             return 0.0
-        if not said or not golds:
-            return 1.0 if not said and not golds else 0.0
-        if len(said) > 4 * len(golds) + _MOST:
+        if not answered or not golds:
+            return 1.0 if not answered and not golds else 0.0
+        if len(answered) > 4 * len(golds) + _MOST:
             return 0.0
-        found = (said & golds) - (_find_contradicted(said) - _find_contradicted(golds))
-        return 2 * len(found) / (len(said) + len(golds))
+        found = (answered & golds) - (_find_contradicted(answered) - _find_contradicted(golds))
+        return 2 * len(found) / (len(answered) + len(golds))
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
         """Why the answer got its score, in a sentence."""
-        said, golds = self._read_label_sets(answer, reference)
-        if said is None or golds is None:
-            return f"{self.field}: the {'answer' if said is None else 'reference'} holds no list of labels"
-        against = _find_contradicted(said) - _find_contradicted(golds)
-        words = [f"{self.field}: {len((said & golds) - against)} of {len(golds)} gold labels found"]
-        for what, labels in (("missing", golds - said), ("wrong", said - golds), ("said both ways", against & golds)):
+        answered, golds = self._read_label_sets(answer, reference)
+        if answered is None or golds is None:
+            return f"{self.field}: the {'answer' if answered is None else 'reference'} does not hold a list of labels"
+        against = _find_contradicted(answered) - _find_contradicted(golds)
+        words = [f"{self.field}: {len((answered & golds) - against)} of {len(golds)} gold labels found"]
+        for what, labels in (
+            ("missing", golds - answered),
+            ("wrong", answered - golds),
+            ("listed both bare and denied", against & golds),
+        ):
             if labels:
                 listed = ", ".join(sorted(label or "(no text)" for label in labels))
                 words.append(f"{what}: {listed if len(listed) < 200 else listed[:200] + '…'}")
@@ -95,7 +101,7 @@ class LabelSetF1Reward:
 
 
 def _find_contradicted(labels: set[str]) -> set[str]:
-    """The labels that stand there bare and denied, both forms."""
+    """The labels that occur both bare and denied, in both forms."""
     found: set[str] = set()
     for label in labels:
         first, _, rest = label.partition(" ")

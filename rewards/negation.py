@@ -1,7 +1,7 @@
-"""Which words of a text are denied: "no tumour" must not pass for "tumour".
+"""Marks the denied words of a text, because "no tumour" must not match "tumour".
 
-In the manner of NegEx (Chapman et al. 2001): every word in the reach of a negation is marked, so that it equals only
-a word that is denied too. "No", "not", "without" … reach forward; "absent", "unlikely", "ruled out", a negation that
+This follows NegEx (Chapman et al. 2001): every word in the scope of a negation is marked, and a marked word equals
+only another marked word. "No", "not", "without" … reach forward; "absent", "unlikely", "ruled out", a negation that
 ends its clause ("tumour: no") and one of seeing ("tumour is not seen") reach back as well. A reach ends at a full
 stop, semicolon, line end or contrast ("but"); not at a comma, since the commonest sentence of a report is "no
 consolidation, effusion or pneumothorax" (only a leading "No, …" ends there). Two in a row undo each other ("cannot be
@@ -47,7 +47,7 @@ _LOOK_ALIKE = str.maketrans("асеһіјорѕтухԁԛԝοιανεκρτυ", 
 
 
 def split_words(text: str) -> tuple[list[str], bool]:
-    """The words of folded `text` in order, those that are denied with `MARK` before them; and whether any may be.
+    """The words of folded `text` in order, with `MARK` before denied words; and whether it may hold a negation.
 
     >>> split_words("no tumour; left lung clear")
     (['no', '¬tumour', 'left', 'lung', 'clear'], True)
@@ -71,26 +71,32 @@ def _split_pieces(text: str) -> list[str]:
 
 
 def mark_denied(pieces: list[str], plain: bool = False) -> list[str]:
-    """The words among words and stops (`.;!,`), those that are denied with `MARK` before them.
+    """The words among words and stops (`.;!,`), with `MARK` before the denied words.
 
-    `plain`: they are known to be ASCII and to hold no "n't", which is faster.
+    `plain` says that the words are ASCII and do not contain "n't"; this is faster.
 
     >>> mark_denied(["tumour", "is", "not", "seen"]), mark_denied(["tumour", "cannot", "be", "excluded"])
     (['¬tumour', '¬is', 'not', '¬seen'], ['tumour', 'cannot', 'be', 'excluded'])
     """
-    found: list[str] = []
-    start = 0  # of the clause before, in `found`
+    marked: list[str] = []
+    start = 0  # of the clause before, in `marked`
     commas = "," in pieces
     for clause in _split_clauses(pieces):
         places = [] if plain and _MAYBE.isdisjoint(clause) else _find_negations(clause)
-        words = _mark_clause(clause, places) if places else [one for one in clause if one != ","] if commas else clause
+        words = (
+            _mark_clause(clause, places)
+            if places
+            else [piece for piece in clause if piece != ","]
+            if commas
+            else clause
+        )
         if words and len(words) == len(places):  # nothing but negations, as in "Tumour. No."
-            before = found[start:]
-            said = set(_find_negations(before))
-            found[start:] = [word if i in said else _mark_word(word) for i, word in enumerate(before)]
-        start = len(found)
-        found += words
-    return found
+            before = marked[start:]
+            negations = set(_find_negations(before))
+            marked[start:] = [word if i in negations else _mark_word(word) for i, word in enumerate(before)]
+        start = len(marked)
+        marked += words
+    return marked
 
 
 def _split_clauses(pieces: list[str]) -> Iterator[list[str]]:
@@ -103,7 +109,7 @@ def _split_clauses(pieces: list[str]) -> Iterator[list[str]]:
 
 
 def _find_negations(words: list[str]) -> list[int]:
-    """The places of the words that deny."""
+    """The indexes of the negations."""
     return [
         i
         for i, word in enumerate(words)
@@ -151,7 +157,7 @@ def _mark_clause(clause: list[str], places: list[int]) -> list[str]:
 
 
 def _group_negations(words: list[str], places: list[int]) -> list[list[int]]:
-    """The negations that stand together: an even number of different ones says nothing ("cannot be excluded")."""
+    """Groups adjacent negations: an even number of different negations denies nothing ("cannot be excluded")."""
     runs: list[list[int]] = []
     for place in places:
         together = runs and all(word in _INSIDE for word in words[runs[-1][-1] + 1 : place])
@@ -175,7 +181,7 @@ def _is_reaching_back(words: list[str], last: int) -> bool:
 
 
 def _to_latin(word: str) -> str:
-    """A word of look-alike letters as it is read."""
+    """`word` with look-alike letters replaced by Latin letters."""
     return word if word.isascii() else word.translate(_LOOK_ALIKE)
 
 

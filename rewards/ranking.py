@@ -1,4 +1,4 @@
-"""How high the answer's list puts what is relevant: for recommendations and differential diagnoses."""
+"""Scores a ranked list by the places of its relevant names: for recommendations and differential diagnoses."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ class RankingReward:
     """The quality of an ordered list, best first, of which the first `k` places count (None: all).
 
     The answer's field holds a list of names, or of objects with the name under `item_key`. The reference holds the
-    relevant names (a scalar or a list: gain 1 each) or a mapping of name to gain > 0. A name said again, and an item
-    without text, takes its place and gains nothing. Names are equal as `ExactMatchReward` compares them.
+    relevant names (a scalar or a list: gain 1 each) or a mapping of name to gain > 0. A repeated name, or an item
+    without text, takes a place and gains nothing. Names are equal as `ExactMatchReward` compares them.
 
-    - "mrr": 1 / the place of the first relevant name, 0 where there is none (reciprocal rank; Voorhees 1999).
+    - "mrr": 1 / the place of the first relevant name, 0 if there is none (reciprocal rank; Voorhees 1999).
     - "ndcg": DCG / the greatest DCG possible, DCG = Σ gain_i / log2(i + 1) (Järvelin & Kekäläinen 2002).
 
-    Where the gold is empty, an empty list scores 1.0 and anything else 0.0. Only the first 1,000 places are read.
+    If the gold is empty, an empty list scores 1.0 and anything else 0.0. Only the first 1,000 places are read.
 
     Range: [0, 1].
 
@@ -50,12 +50,12 @@ class RankingReward:
     name: RewardName = "ranking"
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
-        said, gains = self._read_ranking(answer, reference)
-        if said is None or gains is None:
+        ranked, gains = self._read_ranking(answer, reference)
+        if ranked is None or gains is None:
             return 0.0
-        if not said or not gains:
-            return 1.0 if not said and not gains else 0.0
-        earned = _compute_gains(said, gains)
+        if not ranked or not gains:
+            return 1.0 if not ranked and not gains else 0.0
+        earned = _compute_gains(ranked, gains)
         if self.metric == "mrr":
             return next((1 / place for place, gain in enumerate(earned, 1) if gain), 0.0)
         most = min(len(gains), self.k or _MOST)
@@ -64,30 +64,30 @@ class RankingReward:
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
         """Why the answer got its score, in a sentence."""
-        said, gains = self._read_ranking(answer, reference)
-        if said is None or gains is None:
-            return f"{self.field}: the {'answer' if said is None else 'reference'} holds no list of names"
-        places = [(place, said[place - 1]) for place, gain in enumerate(_compute_gains(said, gains), 1) if gain]
+        ranked, gains = self._read_ranking(answer, reference)
+        if ranked is None or gains is None:
+            return f"{self.field}: the {'answer' if ranked is None else 'reference'} does not hold a list of names"
+        places = [(place, ranked[place - 1]) for place, gain in enumerate(_compute_gains(ranked, gains), 1) if gain]
         listed = ", ".join(f"{quote_value(name)} at {place}" for place, name in places[:10])
-        return f"{self.field}: {len(places)} of {len(gains)} relevant names in {len(said)} places" + (
+        return f"{self.field}: {len(places)} of {len(gains)} relevant names in {len(ranked)} places" + (
             f" ({listed})" if listed else ""
         )
 
     def _read_ranking(
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
     ) -> tuple[list[str] | None, dict[str, float] | None]:
-        """The names in the answer's order, and the gain of each relevant one as a share of the greatest."""
-        said = to_items(get_field(answer, self.field), self.k or _MOST)
-        names = None if said is None else [self._read_name(item) for item in said]
+        """The names in the answer's order, and the gain of each relevant name as a share of the greatest gain."""
+        ranked = to_items(get_field(answer, self.field), self.k or _MOST)
+        names = None if ranked is None else [self._read_name(item) for item in ranked]
         gold = get_field(reference, self.reference_field or self.field)
         if isinstance(gold, Mapping) and self.item_key not in gold:
-            given = {normalize_label(to_text(name)): to_finite_float(gain) or 0.0 for name, gain in gold.items()}
+            listed_gains = {normalize_label(to_text(name)): to_finite_float(gain) or 0.0 for name, gain in gold.items()}
         else:
             listed = to_items(gold)
             if listed is None:
                 return names, None
-            given = {self._read_name(item): 1.0 for item in listed}
-        relevant = {name: gain for name, gain in given.items() if name and gain > 0}
+            listed_gains = {self._read_name(item): 1.0 for item in listed}
+        relevant = {name: gain for name, gain in listed_gains.items() if name and gain > 0}
         greatest = max(relevant.values(), default=1.0)
         return names, {name: gain / greatest for name, gain in relevant.items()}
 
@@ -97,10 +97,10 @@ class RankingReward:
         return normalize_label(text) if len(text) <= _LONGEST else ""
 
 
-def _compute_gains(said: Sequence[str], gains: Mapping[str, float]) -> list[float]:
-    """The gain at each place; a name earns it once."""
+def _compute_gains(ranked: Sequence[str], gains: Mapping[str, float]) -> list[float]:
+    """The gain at each place; only the first occurrence of a name earns it."""
     left = dict(gains)
-    return [left.pop(name, 0.0) for name in said]
+    return [left.pop(name, 0.0) for name in ranked]
 
 
 def _compute_dcg(gains: Sequence[float]) -> float:

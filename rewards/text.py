@@ -1,7 +1,7 @@
-"""What a scalar says, in a form two writers agree on: shared by the rewards that compare words.
+"""Normalizes text, so that two spellings of the same label or sentence compare equal.
 
 Look-alike letters of other scripts stay different: only what Unicode itself calls compatible (full-width digits,
-ligatures) is made equal, and what it does not draw (zero-width characters, variation selectors, fillers) is left out.
+ligatures) is made equal, and invisible characters (zero-width, variation selectors, fillers) are removed.
 """
 
 import re
@@ -19,7 +19,7 @@ _QUOTED = 60  # characters of a text that a sentence about it repeats
 
 
 class _Visible(dict[int, int | None]):
-    """A table for `str.translate` that drops invisible characters, filled in as they are met."""
+    """A table for `str.translate` that drops invisible characters, filled on demand."""
 
     def __missing__(self, code: int) -> int | None:
         character = chr(code)
@@ -48,7 +48,7 @@ def to_text(value: Any) -> str:
 
 
 def get_accepted_values(value: Any) -> list[Any]:
-    """The accepted values of a gold field: one scalar, or a list of them; what has no text is left out."""
+    """The accepted values of a gold field: one scalar, or a list of them; values without text are left out."""
     if type(value) is str:
         return [value] if value else []
     values = value if isinstance(value, list | tuple | set | frozenset) else [value]
@@ -56,12 +56,12 @@ def get_accepted_values(value: Any) -> list[Any]:
 
 
 def fold_text(text: str) -> str:
-    """Without case (Unicode case folding), compatibility forms (NFKC), invisible characters and runs of whitespace.
+    """`text` case-folded, in NFKC, without invisible characters, and with single spaces.
 
     >>> fold_text("  Ｓｅｖｅｎ\\u200b \\n NODULES ")
     'seven nodules'
     """
-    if text.isascii() and text.isprintable():  # most texts, where nothing else can happen
+    if text.isascii() and text.isprintable():  # the fast path for most texts
         return " ".join(text.lower().split())
     visible = text.translate(_VISIBLE)
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
@@ -69,10 +69,10 @@ def fold_text(text: str) -> str:
 
 
 def strip_outer_punctuation(text: str) -> str:
-    """Without the punctuation around it; what carries meaning stays: the sign of a number, 50%, HER2-, T2*.
+    """`text` without outer punctuation; punctuation with a meaning stays: the sign of a number, 50%, HER2-, T2*.
 
-    An exclamation mark before a word stays too: to a programr it says not. Text that is nothing but punctuation is
-    left as it is.
+    An exclamation mark before a word stays too: programmers read it as "not". Text that is only punctuation
+    is left unchanged.
 
     >>> [strip_outer_punctuation(t) for t in ('"seven."', "**seven!**", "(-7)", ".5", "50%", "T2*", "!seven", "?")]
     ['seven', 'seven', '-7', '.5', '50%', 'T2*', '!seven', '?']
@@ -96,7 +96,7 @@ def _is_outer(character: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def normalize_label(text: str) -> str:
-    """`text` folded and without its outer punctuation: two labels are one where these are equal.
+    """`text` folded and without its outer punctuation: labels are equal if these are equal.
 
     >>> normalize_label(" Seven. ")
     'seven'
@@ -105,7 +105,7 @@ def normalize_label(text: str) -> str:
 
 
 def quote_value(value: Any) -> str:
-    """What a field holds, for a sentence about it.
+    """The value of a field, as an explanation quotes it.
 
     >>> quote_value("No tumour"), quote_value(None), quote_value([1, 2])
     ("'No tumour'", 'nothing', '[1, 2]')

@@ -230,7 +230,7 @@ def test_pixels_without_a_size_score_zero(size):
 def test_the_explanation_counts_what_was_matched_and_what_was_not():
     said = [LEFT, [0.5, 0, 1, 0.8], [0, 0, 0.1, 0.1]]
     words = IoUReward().explain({"bbox": said}, {"bbox": [LEFT, RIGHT]})
-    assert words == "2 of 2 gold boxes matched: IoU 1.00, 0.80; 1 of 3 boxes said is unmatched"
+    assert words == "2 of 2 gold boxes matched: IoU 1.00, 0.80; 1 of 3 answer boxes is unmatched"
 
 
 # ---- properties of many boxes
