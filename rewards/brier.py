@@ -58,8 +58,8 @@ class BrierReward:
         """Why the answer got its score, in a sentence."""
         stated = get_field(answer, self.confidence_field)
         if self._read_confidence(answer) is None:
-            return f"{self.confidence_field}: {quote_value(stated)} "
-                f"is not a confidence from 0 to {self.scale:g} of an answer"
+            value = quote_value(stated)
+            return f"{self.confidence_field}: {value} is not a confidence from 0 to {self.scale:g} of an answer"
         right = self.of(answer, reference)
         return f"{self.confidence_field} {stated:g} of {self.scale:g}, {self.of.name} gives {right}"
 

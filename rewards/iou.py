@@ -62,8 +62,8 @@ class IoUReward:
     large: the penalty (default 0: off) makes that steeper. With `threshold`: 1.0 if s reaches it, else 0.0.
 
     Many boxes: one-to-one matching of greatest Σ s (Kuhn 1955; as in DETR, Carion et al. 2020), Σ s / max(n_answer,
-    n_gold), continuous in every coordinate. Extra, repeated and missing boxes all lower the score. With `threshold`: the
-    F1 2 TP / (n_answer + n_gold) of the largest matching of pairs that reach it. If the gold is an empty list, an
+    n_gold), continuous in every coordinate. Extra, repeated and missing boxes all lower the score. With `threshold`:
+    the F1 2 TP / (n_answer + n_gold) of the largest matching of pairs that reach it. If the gold is an empty list, an
     empty list scores 1.0 and anything else 0.0. An answer of more than 100 boxes beyond four times the gold's scores
     0 without being read.
 
