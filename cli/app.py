@@ -1,7 +1,7 @@
 """The `viewbox` command: the list of its commands, each in a file of that name beside this one.
 
-A command's file is imported when the command is used, or listed by `--help`, so it must not import numpy or torch
-before its function runs.
+The file of a command is imported when the command runs or `--help` lists it. It must therefore import numpy and torch
+inside its functions only.
 """
 
 import sys

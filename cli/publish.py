@@ -1,4 +1,4 @@
-"""`viewbox publish`: writes an environment as a package, and says what to do with it next."""
+"""`viewbox publish`: writes an environment as a package, and prints the commands that come next."""
 
 import shlex
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +17,7 @@ def publish(
         str, typer.Argument(help="A registered name, package.module:Class, or path/to/module.py:Class.")
     ],
     out: Annotated[str, typer.Argument(help="Folder to write.")],
-    to: Annotated[str, typer.Option(help="Kind of target; dir: a folder.")] = "dir",
+    to: Annotated[str, typer.Option(help="Kind of output; only dir, a folder, so far.")] = "dir",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Setting of the environment as KEY=VALUE (YAML); may be repeated."),
@@ -42,9 +42,9 @@ def publish(
 
 
 def render_report(package: "PublishedPackage") -> str:
-    """What was written, what was checked, and the commands that follow.
+    """What was written, what was checked, and the next commands.
 
-    The commands name the folder by its full path: pip takes a bare word for a project on PyPI and downloads that.
+    The commands give the full path of the folder: pip would take a bare word for a project on PyPI and download that.
     """
     folder = shlex.quote(str(package.folder.resolve()))
     wheel = f"{package.id.replace('-', '_')}-{package.version}-py3-none-any.whl"

@@ -1,6 +1,7 @@
-"""`viewbox reward`: tries a reward on one answer, and draws every reward.
+"""`viewbox reward`: tries a reward on one answer, and draws all rewards.
 
-`viewbox reward try` takes an answer that is typed, or one of a saved episode, and prints what every component says.
+`viewbox reward try` takes an answer from the command line or from a saved episode, and prints the score of every
+component and its reason.
 """
 
 import json
@@ -35,11 +36,11 @@ def try_reward(
     answer: Annotated[str | None, typer.Option(help="Answer as a JSON object or @file.json; null: no answer.")] = None,
     reference: Annotated[str | None, typer.Option(help="Reference of the task as a JSON object or @file.json.")] = None,
     episode: Annotated[
-        str | None, typer.Option(help="RUN:NUMBER, a saved episode instead; its number in the folder, from 0.")
+        str | None, typer.Option(help="A saved episode instead, as RUN:NUMBER; NUMBER counts from 0.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Print what a reward gives on one answer: every component, and why.
+    """Print the score of one answer: every component, and why.
 
     Example: `viewbox reward try reward.yaml --answer '{"label": "six"}' --reference '{"label": "seven"}'`
     """
@@ -52,7 +53,7 @@ def try_reward(
 
 @app.command("sheet")
 def draw_sheet(out: Annotated[str, typer.Option(help="PNG file to write.")] = "rewards.png") -> None:
-    """Draw every reward on an example.
+    """Draw every reward on an example, with its score.
 
     Example: `viewbox reward sheet --out rewards.png`
     """
@@ -91,7 +92,7 @@ def run_trial(
     if answer is None or reference is None:
         both = {"answer": answer, "reference": reference}
         missing = " and ".join(f"--{name}" for name, text in both.items() if text is None)
-        raise ConfigError(f"{missing}: missing; allowed: --answer and --reference, or --episode RUN:NUMBER")
+        raise ConfigError(f"{missing}: missing; give --answer and --reference, or --episode RUN:NUMBER")
     return explain_score(judge.reward, _parse_object("answer", answer), _parse_reference(reference))
 
 
@@ -112,14 +113,14 @@ def print_trial(trial: "ExplainedScore") -> None:
         console.print(table, soft_wrap=False)
     else:
         _print_lines([_HEADINGS, *lines])
-    total = "does not apply, since no component does" if trial.total is None else _format_number(trial.total)
+    total = "does not apply, because no component applies" if trial.total is None else _format_number(trial.total)
     print(f"{trial.reward}: {total}")
     for problem in trial.problems:
-        print(f"warning: {problem}; it counts 0", file=sys.stderr)
+        print(f"warning: {problem}; it counts as 0", file=sys.stderr)
 
 
 def _format_cells(row: "ComponentScore") -> tuple[str, ...]:
-    why = "".join(character if character.isprintable() else " " for character in row.why)  # it may quote others
+    why = "".join(character if character.isprintable() else " " for character in row.why)  # it may quote the model
     name = "  " * row.name.count(".") + row.name
     return name, f"{row.weight:g}", _format_number(row.score), "shut" if row.closed else "", why
 
@@ -170,7 +171,7 @@ def _load_episode(place: str, reward: Any) -> "Episode":
 
     run, colon, number = place.rpartition(":")
     if not colon or not run or not number.isdecimal() or len(number) > 12:
-        raise ConfigError(f"--episode {place!r}; allowed: RUN:NUMBER, a folder of saved episodes and a number from 0")
+        raise ConfigError(f"--episode {place!r}; allowed: RUN:NUMBER, a run folder and an episode's number, from 0")
     episode, folder = load_episode(run, int(number))
     build_sharing_check(reward, Path(run), folder)(episode)
     return episode

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from viewbox.rollouts.session import RolloutSession
 
 INTERRUPTED = 130
-# Options of version 0.1 and how their setting is written now.
+# Options of version 0.1, and the settings that replace them.
 REMOVED = {
     "--set": "env.KEY=VALUE",
     "--top-p": "rollout.top_p=VALUE",
@@ -38,13 +38,13 @@ REMOVED = {
 
 
 class RolloutCommand(TyperCommand):
-    """Says how the setting of a removed option is written now."""
+    """Refuses removed options and names the settings that replace them."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for argument in args:
             option = argument.partition("=")[0]
             if option in REMOVED:
-                raise ConfigError(f"{option}: is not an option; write {REMOVED[option]}", key=option)
+                raise ConfigError(f"{option} is no longer an option; write {REMOVED[option]}", key=option)
         return super().parse_args(ctx, args)
 
 
@@ -75,7 +75,7 @@ def rollout(
     held_out: Annotated[
         bool, typer.Option("--held-out", help="Play the held-out tasks: apply env.eval of the config.")
     ] = False,
-    tasks: Annotated[int, typer.Option(help="Number of tasks to play, from the first.")] = 100,
+    tasks: Annotated[int, typer.Option(help="Number of tasks to play, beginning with the first.")] = 100,
     group: Annotated[int, typer.Option(help="Number of episodes per task.")] = 1,
     concurrency: Annotated[
         int | None,
@@ -127,7 +127,7 @@ def rollout(
 
 
 def play_job(job: "RolloutJob", folder: "Path", *, retry_failed: bool) -> int:
-    """Plays what is missing, shows how it goes and prints the figures; returns the exit status."""
+    """Plays the missing episodes, shows the progress and prints the figures; returns the exit status."""
     from viewbox.cli.progress import Progress, print_summary
     from viewbox.rollouts.session import open_session
 

@@ -1,4 +1,4 @@
-"""One saved episode, by its number: what `viewbox picture` and `viewbox reward try` ask for."""
+"""Finds one saved episode, for `viewbox picture` and `viewbox reward try`."""
 
 from itertools import islice
 from pathlib import Path
@@ -9,25 +9,25 @@ from viewbox.rollouts.store.reader import load
 
 
 def load_episode(run: str, number: int) -> tuple[Episode, Path]:
-    """The episode with this number among those that can be read, from 0, and the folder of episodes it is in.
+    """The episode with this number, and the folder that holds it. Only readable episodes count, from 0.
 
     Raises:
-        StoreError: there are no episodes here, or not so many.
+        StoreError: there are no episodes, or fewer than `number` + 1.
     """
     episodes = load(run, errors="skip")
     episode = next(islice(episodes, number, None), None)
     if episode is None:
         count = sum(1 for _ in load(run, errors="skip"))
         allowed = f"; allowed: 0 to {count - 1}" if count else ""
-        raise StoreError(f"episode {number}: {run} holds {count} episodes that can be read{allowed}")
+        raise StoreError(f"episode {number}: {run} holds {count} readable episodes{allowed}")
     return episode, episodes.folder
 
 
 def find_best_episode(run: str) -> Episode:
-    """The episode with the greatest reward among those that used a tool; among all if none did.
+    """The episode with the highest reward among those that used a tool; if none did, among all.
 
     Raises:
-        StoreError: there is no episode that can be read.
+        StoreError: no episode can be read.
     """
 
     def rank(episode: Episode) -> tuple[bool, float]:
@@ -35,5 +35,5 @@ def find_best_episode(run: str) -> Episode:
 
     best = max(load(run, errors="skip"), key=rank, default=None)
     if best is None:
-        raise StoreError(f"{run} holds 0 episodes that can be read")
+        raise StoreError(f"{run} holds no readable episodes")
     return best

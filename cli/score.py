@@ -1,4 +1,4 @@
-"""`viewbox score`: scores saved episodes; a table on a terminal, aligned columns for another program."""
+"""`viewbox score`: scores saved episodes. It prints tables on a terminal, and aligned columns otherwise."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -28,7 +28,7 @@ def score(
         typer.Option(help="Score only episodes with FIELD OP VALUE, such as end_reason=answered; may be repeated."),
     ] = None,
     group_by: Annotated[
-        str | None, typer.Option(help="Field; the reward is also printed for each of its values.")
+        str | None, typer.Option(help="Field of the episodes; the reward is also printed for each of its values.")
     ] = None,
     name: Annotated[
         str | None, typer.Option("--name", "--out", help="Name of the new score column. Default: the reward's name.")
@@ -145,7 +145,7 @@ def _list_notes(report: "ScoreReport") -> Iterable[str]:
         first = report.first_failure
         assert first is not None
         yield (
-            f"warning: the reward failed on {report.failures} episodes, which count 0 there; the first: "
+            f"warning: the reward failed on {report.failures} episodes, which count as 0; the first: "
             f"line {first.line}, task {first.task!r}: {first.error}"
         )
     if report.counts:

@@ -9,7 +9,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     "train", context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 )
 def train(context: typer.Context) -> None:
-    """Train a model as a YAML config says.
+    """Train a model from a YAML config.
 
     Example: `viewbox train quickstart train.seed=1`. `viewbox train --help` explains the arguments.
     """

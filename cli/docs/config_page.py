@@ -15,6 +15,7 @@ from viewbox.configs.schema import Config
 from viewbox.configs.validation import describe_type, get_section_model
 from viewbox.envs import ENVIRONMENTS, make
 from viewbox.envs.settings import model_of
+from viewbox.envs.tools import to_tool_names
 from viewbox.frozen import thaw
 from viewbox.rewards import Component, Reward
 from viewbox.rewards.declare import get_reward_class, list_reward_types
@@ -143,7 +144,7 @@ def _render_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def _format_yaml(value: Any) -> str:
-    return yaml.safe_dump(thaw(value), default_flow_style=True).removesuffix("...\n").strip()
+    return yaml.safe_dump(to_tool_names(thaw(value)), default_flow_style=True).removesuffix("...\n").strip()
 
 
 def _get_first_paragraph(thing: Any) -> str:

@@ -103,7 +103,7 @@ def test_picture_draws_a_saved_episode(viewbox, episodes, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["{folder}", "--number", "1"], "holds 1 episodes that can be read; allowed: 0 to 0"),
+        (["{folder}", "--number", "1"], "holds 1 readable episodes; allowed: 0 to 0"),
         (["{folder}/nowhere"], "no episodes here"),
     ],
 )

@@ -156,7 +156,7 @@ def test_the_number_is_that_of_reward_try(viewbox, tmp_path):
         for number in (4, 5):
             writer.append(right(number))
     assert [load_episode(str(tmp_path / "run"), n)[0].task.id for n in (0, 1)] == ["digits-train-4", "digits-train-5"]
-    with pytest.raises(StoreError, match=r"episode 2: .*run holds 2 episodes that can be read; allowed: 0 to 1"):
+    with pytest.raises(StoreError, match=r"episode 2: .*run holds 2 readable episodes; allowed: 0 to 1"):
         load_episode(str(tmp_path / "run"), 2)
     (tmp_path / "label.yaml").write_text("type: exact_match\nfield: label\n")
     status, out, _ = viewbox("reward", "try", tmp_path / "label.yaml", "--episode", f"{tmp_path / 'run'}:1", "--json")

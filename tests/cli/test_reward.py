@@ -125,7 +125,7 @@ def test_nothing_that_applies_is_said_in_words(viewbox, tmp_path):
     (tmp_path / "tools.yaml").write_text("{type: tool_use, at_least: 1}")
     status, out, _ = viewbox("reward", "try", tmp_path / "tools.yaml", "--answer", GOLD, "--reference", GOLD)
     assert status == 0
-    assert out.splitlines()[-1] == "tool_use: does not apply, since no component does"
+    assert out.splitlines()[-1] == "tool_use: does not apply, because no component applies"
 
 
 def test_a_reward_that_fails_counts_0_with_a_warning(viewbox, tmp_path):
@@ -133,7 +133,7 @@ def test_a_reward_that_fails_counts_0_with_a_warning(viewbox, tmp_path):
     status, out, err = viewbox("reward", "try", f"{tmp_path}/mine.py:broken", "--answer", "{}", "--reference", "{}")
     assert (status, out.splitlines()[-1]) == (0, "broken: 0")
     assert "failed: KeyError: 'nothing'" in out
-    assert "warning: reward component 'broken' raised KeyError: 'nothing'; it counts 0" in err
+    assert "warning: reward component 'broken' raised KeyError: 'nothing'; it counts as 0" in err
 
 
 # ---- a saved episode
@@ -175,7 +175,7 @@ def test_episodes_of_a_restricted_environment_are_not_sent_to_a_judge_elsewhere(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ([], "--answer and --reference: missing; allowed: --answer and --reference, or --episode RUN:NUMBER"),
+        ([], "--answer and --reference: missing; give --answer and --reference, or --episode RUN:NUMBER"),
         (["--answer", "{}"], "--reference: missing"),
         (["--answer", "{", "--reference", "{}"], "--answer is '{': not JSON: "),
         (["--answer", "[1]", "--reference", "{}"], "--answer is '[1]'; allowed: a JSON object, or @file.json"),
@@ -200,7 +200,7 @@ def test_what_is_wrong_ends_with_2_in_one_line(viewbox, reward, arguments, probl
 def test_a_number_beyond_the_episodes_says_how_many_there_are(viewbox, reward, run):
     status, _, err = viewbox("reward", "try", reward, "--episode", f"{run}:2")
     assert status == 2
-    assert "holds 2 episodes that can be read; allowed: 0 to 1" in err
+    assert "holds 2 readable episodes; allowed: 0 to 1" in err
 
 
 @pytest.mark.parametrize(

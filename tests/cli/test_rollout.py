@@ -469,7 +469,7 @@ def test_an_environment_with_fewer_tasks_than_asked_says_how_many(viewbox):
 def test_an_option_that_became_a_setting_names_it(viewbox, option, setting):
     code, _, err = viewbox("--env", "digits", "--model", "m", option, "1")
     assert code == 2
-    assert err == f"error: {option}: is not an option; write {setting}\n"
+    assert err == f"error: {option} is no longer an option; write {setting}\n"
 
 
 @pytest.mark.parametrize("setting", sorted(set(REMOVED.values()) - {"env.KEY=VALUE"}))

@@ -1,4 +1,4 @@
-"""Every file and name that docs/architecture.md, CONTRIBUTING.md and benchmarks/README.md give in backticks exists."""
+"""Every file and name that the pages below and benchmarks/README.md give in backticks exists."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ import pytest
 from tests.test_package import ROOMS_IN_ORDER
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("docs/architecture.md", "CONTRIBUTING.md")
+PAGES = ("docs/architecture.md", "docs/how_it_works.md", "docs/loop.md", "docs/authoring.md", "CONTRIBUTING.md")
 PLACEHOLDERS = {"envs/NAME/", "file.py", "path/to/file.py"}
 NAMED = [(page, name) for page in PAGES for name in re.findall(r"`([\w./]+)`", (ROOT / page).read_text())]
 FILES = sorted({name for _, name in NAMED if name.endswith((".py", "/", ".md", ".toml", ".yaml"))} - PLACEHOLDERS)
@@ -31,6 +31,8 @@ def list_names(path):
     for node in tree.body:
         if isinstance(node, ast.Assign):
             names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
     return names
 
 

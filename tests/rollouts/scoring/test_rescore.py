@@ -236,7 +236,7 @@ def test_a_reward_that_fails_counts_nothing_and_is_counted_with_the_first_one(st
     assert "returned nan" in report.first_failure.error
     status, out, _ = command(store, "--reward", f"{tmp_path}/mine.py:worse")
     assert status == 0
-    assert "the reward failed on 20 episodes, which count 0 there; the first: line 2, task 't0'" in out
+    assert "the reward failed on 20 episodes, which count as 0; the first: line 2, task 't0'" in out
     assert "ZeroDivisionError" in out
 
 
