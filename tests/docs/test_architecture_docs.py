@@ -9,7 +9,7 @@ import pytest
 from tests.test_package import ROOMS_IN_ORDER
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("docs/architecture.md", "docs/how_it_works.md", "docs/loop.md", "docs/authoring.md", "CONTRIBUTING.md")
+PAGES = ("docs/architecture.md", "docs/loop.md", "CONTRIBUTING.md")
 PLACEHOLDERS = {"envs/NAME/", "file.py", "path/to/file.py"}
 NAMED = [(page, name) for page in PAGES for name in re.findall(r"`([\w./]+)`", (ROOT / page).read_text())]
 FILES = sorted({name for _, name in NAMED if name.endswith((".py", "/", ".md", ".toml", ".yaml"))} - PLACEHOLDERS)
