@@ -139,7 +139,7 @@ def check_value(
     2
     >>> check_value("sobell", {"type": "string", "enum": ["sobel", "scharr"]}, "edges: method", "unit", (64, 64))
     Traceback (most recent call last):
-    viewbox.errors.ToolError: edges: method = "sobell"; allowed: sobel, scharr (did you mean 'sobel'?)
+    viewbox.errors.ToolError: edges: method = "sobell": allowed: sobel, scharr (did you mean 'sobel'?)
     """
     value, kind = thaw(given), spec.get("x-kind")
     if not _is_finite(value):

@@ -120,7 +120,7 @@ class MetricBootstrap:
     def draw(self, draws: Iterable[np.ndarray]) -> None:
         """Compute the figures of `draws` (`bootstrap.draw_tasks`); a single task gives no interval."""
         if self.tasks > 1:
-            self._draws = np.concatenate([self._draws, *map(self.prepared.at, draws)])
+            self._draws = np.concatenate([self._draws, *map(self.prepared.compute_figures, draws)])
 
     def compute_figures(self, prefix: str, count: int) -> dict[str, Interval]:
         """Every defined figure, over `count` episodes, by its full name."""
