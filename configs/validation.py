@@ -148,7 +148,7 @@ def _describe_error(expected: Any, detail: Any, given: Any, noun: str) -> Proble
         return Problem(key, describe_unknown_key("key", str(loc[-1]), _get_keys(annotation), path=key), value)
     path, annotation, metadata = _follow(expected, loc, given)
     if kind in ("invalid_key", "string_type") and loc and not path and isinstance(given, Mapping):
-        return Problem(str(loc[0]), "allowed: a key that is text", value)
+        return Problem(str(loc[0]), "a key that is not text; allowed: text", value)
     key, allowed = ".".join(path), describe_type(annotation, metadata)
     match kind:
         case "union_tag_invalid":

@@ -166,7 +166,7 @@ def test_a_key_given_twice_is_refused_with_both_lines(refused):
         ("? [a]\n: 1\n", ["run.yaml", "line 1", "unhashable"]),
         ("- model\n", ["run.yaml", "mapping of sections", "model, env, reward"]),
         ("", ["run.yaml", "mapping of sections"]),
-        ("1: 2\n" + PLAIN, ["run.yaml", "1; allowed: a key that is text"]),
+        ("1: 2\n" + PLAIN, ["run.yaml", "1: a key that is not text; allowed: text"]),
         ("env: !!python/object:os.system {}\n", ["run.yaml", "line 1", "could not determine a constructor"]),
     ],
 )
