@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SEED ?= 0
 
-.PHONY: quickstart check test setup lint types clean
+.PHONY: quickstart check test setup lint types fast clean
 
 setup: $(VENV)/.installed
 
@@ -32,8 +32,11 @@ types: setup
 # One process a core; each test file stays in one process, which makes its models and runs once.
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
 
-check: setup lint types
+fast: setup
 	$(PYTEST) -m "not slow"
+
+check: setup
+	$(MAKE) --no-print-directory --output-sync=target --jobs=2 lint types fast
 
 test: setup lint types
 	$(PYTEST)
