@@ -1,4 +1,7 @@
-"""What the model faces: environments, their tools and records. No torch in here."""
+"""Environments, their tools and prompts. Nothing here imports torch.
+
+`make` builds an environment by name; `BaseMultiTurnEnv` (in `base`) is the class that authors subclass.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +11,7 @@ from viewbox.importing import load_object
 if TYPE_CHECKING:
     from viewbox.envs.base import BaseMultiTurnEnv
 
-# name → where the class lives; imported when it is asked for
+# name → path of the class, which is imported when it is needed
 ENVIRONMENTS = {"digits": "viewbox.envs.digits:Digits"}
 
 
@@ -17,7 +20,7 @@ def make(name: str, **settings: Any) -> "BaseMultiTurnEnv":
 
     Args:
         name: a registered name, or the path of your own class: `package.module:Class` or `path/to/file.py:Class`.
-        settings: what overrides the environment's own settings.
+        settings: override the defaults of the environment.
 
     Raises:
         ConfigError: an unknown name, a module that cannot be imported, or a setting that is not allowed.

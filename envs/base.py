@@ -67,7 +67,7 @@ class BaseMultiTurnEnv(PlayableEnv):
         """The tasks to solve."""
         return ()
 
-    def default_reward(self) -> Any:
+    def default_reward(self) -> object:
         """The reward used if a run names none."""
         raise ConfigError(f"{self.name}: this environment has no default reward; set reward=…")
 
@@ -299,7 +299,7 @@ class BaseMultiTurnEnv(PlayableEnv):
         )
 
     # ------------------------------------------------------------------ construction
-    def __init__(self, *, reward: Any = None, **given: Any) -> None:
+    def __init__(self, *, reward: object = None, **given: Any) -> None:
         self.settings = settings.resolve_settings(type(self), given)
         settings.install_settings(type(self))
         listed = [*(settings.get_default(cls, "tools") for cls in reversed(type(self).__mro__)), given.get("tools", ())]

@@ -88,9 +88,9 @@ def to_openai_messages(
 def render_tools(
     tools: Iterable[Mapping[str, Any]], reply_format: ReplyFormat = "hermes", prompts: Prompts | None = None
 ) -> str:
-    """What stands at the end of a system message and teaches to call these tools in that format; "" without tools.
+    """The end of a system message, which teaches the model to call these tools in a format; "" without tools.
 
-    "native" is what an API or a chat template teaches by itself; where neither does, it is taught as Hermes.
+    An API or a chat template teaches the format "native" itself. If neither does, the Hermes text is used.
 
     >>> print(render_tools([{"name": "zoom"}], "json").rpartition("\\n")[2])
     {"tool": <function-name>, "arguments": <args-json-object>}
@@ -101,7 +101,7 @@ def render_tools(
 
 
 def read_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    """The native tool calls of an assistant message; what is not shaped like one is passed over.
+    """The native tool calls of an assistant message; malformed ones are skipped.
 
     >>> read_tool_calls({"tool_calls": [{"id": "a", "function": {"name": "zoom", "arguments": '{"factor": 2}'}}]})
     (ToolCall(id='a', name='zoom', arguments='{"factor": 2}'),)
@@ -120,7 +120,7 @@ def read_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
 
 
 def _answered(messages: Iterable[Message]) -> Iterator[Message]:
-    """The messages, what answers no native call gathered in user messages, a round in one."""
+    """The messages with results of calls from the text as user messages, one message per round."""
     native: set[str] = set()
     round_: list[str | ImageRef] = []
     for message in messages:
@@ -144,7 +144,7 @@ def _answered(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def _arguments(call: ToolCall) -> str:
-    """A call's arguments as JSON text; what is no JSON object is wrapped in one: servers parse what they are sent."""
+    """A call's arguments as JSON text; any other value is wrapped in an object, because servers parse it."""
     if not isinstance(call.arguments, str) or not call.arguments:
         return json.dumps(call.arguments or {})
     try:

@@ -1,7 +1,7 @@
-"""What models were trained to write, by `model_type`: the one table that environments and endpoints take defaults from.
+"""The conventions that models were trained on, by `model_type`: the defaults of environments and endpoints.
 
-Every entry says where it is known from. A value of None is unknown: the environment's own default is used then, and
-`docs/models.md` (made of this table) says "default". A setting in a config or on the command line always wins.
+Every entry names its sources. None means that a value is unknown: the environment's own default then applies. The table
+in `docs/models.md` is made from this one. A setting in a config or on the command line overrides it.
 """
 
 import re
@@ -18,10 +18,11 @@ THINK = (("<think>", "</think>"),)
 
 @dataclass(frozen=True)
 class ModelDefaults:
-    """One kind of model.
+    """The conventions of one `model_type`.
 
-    `names` is a pattern of the names it is served under. `tool_images` is "tool" where its chat template shows the
-    image of a tool message; `pixel_multiple` stands where coordinates are pixels, which a resize would shift.
+    `names` is a regular expression for the names under which endpoints serve the model. `tool_images` is "tool" if the
+    chat template shows the image of a tool message. `pixel_multiple` is set if the model writes coordinates in pixels:
+    its image processor then resizes no image, which would shift them.
     """
 
     source: str = "default"
@@ -32,13 +33,13 @@ class ModelDefaults:
     tool_images: ToolImages = "user"
     pixel_multiple: int | None = None
 
-    def settings(self) -> dict[str, Any]:
-        """What is known of it, as settings of an environment."""
+    def to_settings(self) -> dict[str, Any]:
+        """The known values, as settings of an environment."""
         names = ("coordinates", "pixel_multiple", "reply_format", "thinking")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
-# In the order in which a served name is matched: the particular before the general.
+# A served name is matched in this order, so specific patterns come before general ones.
 MODELS: Final[Mapping[str, ModelDefaults]] = {
     "qwen2_vl": ModelDefaults(
         "coordinates: arXiv 2409.12191, section 2 (boxes in [0, 1000)); the chat template has no tools",
@@ -145,34 +146,34 @@ MODELS: Final[Mapping[str, ModelDefaults]] = {
 }
 
 
-def of(model_type: str) -> ModelDefaults:
-    """What is known of a `model_type` (transformers' config); nothing of one that is not in the table.
+def get_model_defaults(model_type: str) -> ModelDefaults:
+    """The conventions of a `model_type` (of a transformers config); all unknown if it is not in the table.
 
-    >>> of("qwen3_vl").settings()
+    >>> get_model_defaults("qwen3_vl").to_settings()
     {'coordinates': 'per_mille', 'reply_format': 'hermes', 'thinking': (('<think>', '</think>'),)}
-    >>> of("other").settings()
+    >>> get_model_defaults("other").to_settings()
     {}
     """
     return MODELS.get(model_type, ModelDefaults())
 
 
-def type_of(name: str) -> str | None:
-    """The `model_type` of a model by the name it is served under; None where the name says nothing.
+def find_model_type(name: str) -> str | None:
+    """The `model_type` that a served model's name matches; None if it matches none.
 
-    >>> type_of("Qwen/Qwen2.5-VL-7B-Instruct"), type_of("qwen3-vl:8b"), type_of("gpt-x")
+    >>> find_model_type("Qwen/Qwen2.5-VL-7B-Instruct"), find_model_type("qwen3-vl:8b"), find_model_type("gpt-x")
     ('qwen2_5_vl', 'qwen3_vl', None)
     """
     plain = name.lower().replace("_", "-")
     return next((kind for kind, model in MODELS.items() if re.search(model.names, plain)), None)
 
 
-def markdown() -> str:
-    """The table as `docs/models.md` shows it."""
+def build_markdown_table() -> str:
+    """The table in `docs/models.md`."""
     rows = ["| `model_type` | reply format | coordinates | thinking | a tool's image | source |", "|" + "---|" * 6]
     for kind, model in MODELS.items():
         size = f" (sides in multiples of {model.pixel_multiple})" if model.pixel_multiple else ""
         tags = ", ".join(f"`{opening}` `{closing}`" for opening, closing in model.thinking or ()).replace("|", "\\|")
-        shown = (model.reply_format or "default", f"{model.coordinates or 'default'}{size}", tags or "default")
+        cells = (model.reply_format or "default", f"{model.coordinates or 'default'}{size}", tags or "default")
         place = "in its message" if model.tool_images == "tool" else "in a user message"
-        rows.append(f"| `{kind}` | {' | '.join(shown)} | {place} | {model.source} |")
+        rows.append(f"| `{kind}` | {' | '.join(cells)} | {place} | {model.source} |")
     return "\n".join(rows) + "\n"

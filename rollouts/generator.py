@@ -1,4 +1,4 @@
-"""What the driver and every generator share: a conversation, its tokens, and the reply."""
+"""The interface between the driver and generators: a conversation, its tokens, and the generator protocol."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ from viewbox.records import EpisodeTokens, Message, Reply, RunConfig, Task
 
 
 class ReplyError(ViewboxError):
-    """No reply could be had for this conversation: it ends as `error`, the others go on."""
+    """The generator has no reply for this conversation, which ends as `error`; other conversations continue."""
 
 
 @dataclass
 class TokenRecord:
-    """The tokens of one episode while it is played; the fields are those of `EpisodeTokens`."""
+    """The tokens of an episode in progress; the fields are those of `EpisodeTokens`."""
 
     prompt_ids: list[int] = field(default_factory=list)
     completion_ids: list[int] = field(default_factory=list)
@@ -25,22 +25,22 @@ class TokenRecord:
     logprobs: list[float] = field(default_factory=list)
     images: list[ImageRef] = field(default_factory=list)
     prompt_images: int = 0
-    messages: int = 0  # how many of the conversation's messages are in the tokens
+    messages: int = 0  # number of messages whose tokens are recorded
 
     def add_observation(self, ids: Sequence[int]) -> None:
-        """Adds what the environment said."""
+        """Adds the tokens of the environment's messages."""
         self.completion_ids += ids
         self.mask += [0] * len(ids)
         self.logprobs += [0.0] * len(ids)
 
     def add_sampled(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
-        """Adds what the policy said."""
+        """Adds the tokens that the policy sampled."""
         self.completion_ids += ids
         self.mask += [1] * len(ids)
         self.logprobs += logprobs
 
     def to_episode_tokens(self) -> EpisodeTokens | None:
-        """The record as it is stored; None where no token was ever made."""
+        """The record in its stored form; None if it has no tokens."""
         if not self.prompt_ids:
             return None
         return EpisodeTokens(
@@ -55,7 +55,7 @@ class TokenRecord:
 
 @dataclass(eq=False)
 class Conversation:
-    """One episode as a generator sees it: messages that only ever grow, and (token generators) their tokens."""
+    """One episode as a generator sees it: its messages, which only grow, and for token generators its tokens."""
 
     messages: list[Message]
     tools: Sequence[Mapping[str, Any]]
@@ -63,12 +63,12 @@ class Conversation:
     index: int
     task: Task | None = None  # for scripted policies; a model never sees it
     record: TokenRecord = field(default_factory=TokenRecord)
-    last_turn: bool = False  # the reply that comes next is the last one allowed
-    deadline: float | None = None  # when the episode's time is up, on the event loop's clock
+    last_turn: bool = False  # the next reply is the last one allowed
+    deadline: float | None = None  # end of the episode's time, on the event loop's clock
     info: dict[str, Any] = field(default_factory=dict)  # becomes `episode.info`; a generator may add to it
-    reply_format: ReplyFormat = "native"  # how the prompt is to teach tool calls
-    prompts: Prompts = field(default_factory=Prompts)  # the environment's, for what teaches them
-    history: Callable[[Sequence[Message]], list[Message]] = list  # selects what the model gets of the messages
+    reply_format: ReplyFormat = "native"  # the format in which the prompt teaches tool calls
+    prompts: Prompts = field(default_factory=Prompts)  # the environment's texts, for the tools section of the prompt
+    history: Callable[[Sequence[Message]], list[Message]] = list  # returns the messages that the model gets
     drops_images: bool = False  # `history` leaves images out, which token generators refuse
 
     @property
@@ -79,35 +79,35 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Load:
-    """What a generator is doing now, for those who watch. None: not known, or not bounded."""
+    """The current load of a generator, for progress displays. None: unknown or unlimited."""
 
-    busy: int  # conversations in its cache, or requests under way
-    slots: int | None = None  # of how many
-    waiting: int = 0  # conversations that will be busy when a slot is free
-    tokens: int | None = None  # sampled since it was made
+    busy: int  # conversations in its cache, or requests in progress
+    slots: int | None = None  # limit of `busy`
+    waiting: int = 0  # conversations that wait for a slot
+    tokens: int | None = None  # sampled since the generator was made
 
 
 class Generator(Protocol):
     """Turns conversations into replies; a token generator also fills `conversation.record`.
 
-    It may also have `now() -> Load`: then `viewbox rollout` shows tokens/s and what is in use.
+    If it also has `now() -> Load`, `viewbox rollout` shows tokens/s and the slots in use.
     """
 
     run_config: RunConfig
 
     async def reply(self, conversation: Conversation) -> Reply:
-        """The next assistant message; called once the environment's messages are in `conversation.messages`.
+        """The next assistant message. It is called after the environment's messages were appended.
 
         `ReplyError` and `ImageError` end this episode as `error`; any other exception ends the run.
         """
         ...
 
     def join(self, conversation: Conversation) -> None:
-        """A conversation starts."""
+        """Called when a conversation starts."""
         ...
 
     def leave(self, conversation: Conversation) -> None:
-        """A conversation is over; what was kept for it may go."""
+        """Called when a conversation has ended; its resources can be freed."""
         ...
 
     async def close(self) -> None: ...

@@ -1,9 +1,8 @@
 """`play_many`: many episodes at once against one generator.
 
 The driver knows neither tokens nor HTTP: it hands a `Conversation` to a `Generator`, gives the reply to the
-environment, and adds what the environment says. Up to `concurrency` episodes are in flight; each ends with a named
-reason, and an episode whose environment fails ends as `error` without harming the others. Whoever stops listening
-leaves no task behind.
+environment, which appends messages. Up to `concurrency` episodes are in progress at once. Each ends with an end
+reason. If the environment fails, that episode alone ends as `error`. If the caller stops reading, all tasks stop.
 """
 
 import asyncio
@@ -41,13 +40,15 @@ async def play_many(
     """Plays every task `group` times and yields episodes as they end.
 
     `episode.info` holds `index` (the task's place in `tasks`) and `sample` (0 … group−1). Every sample has its own
-    seed, drawn from `seed`, so group members differ and a run can be repeated. `timeout` is in seconds an episode.
-    The (index, sample) pairs in `skip` are not played: those that an earlier session has stored. A plain function of
-    the messages may stand for a generator, as in `env.play`.
+    seed, derived from `seed`, so group members differ and a run can be repeated. `timeout` is in seconds per episode.
+    The (index, sample) pairs in `skip` are not played, for example because an earlier session stored them. `generator`
+    may also be a plain function of the messages, as in `env.play`.
     """
     player: Any = generator if hasattr(generator, "reply") else PolicyGenerator(generator)
     jobs = ((i, k, task) for i, task in enumerate(tasks) for k in range(group) if (i, k) not in skip)
-    done: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue(2 * concurrency)  # a slow reader slows the play
+    done: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue(
+        2 * concurrency
+    )  # a slow reader slows down the workers
     workers = [asyncio.create_task(_work(env, jobs, player, group, timeout, seed, done)) for _ in range(concurrency)]
     running = len(workers)
     try:
@@ -75,7 +76,7 @@ async def _work(
     group: int,
     timeout: float | None,
     seed: int,
-    done: asyncio.Queue,
+    done: asyncio.Queue[Episode | BaseException | None],
 ) -> None:
     try:
         for i, k, task in jobs:
@@ -84,7 +85,7 @@ async def _work(
             places = {"index": i, "sample": k, "number": number}
             await done.put(await play_one(env, task, generator, seed=own_seed, timeout=timeout, **places))
         await done.put(None)
-    except Exception as error:  # the generator's failure is everybody's: it ends the run
+    except Exception as error:  # a failure of the generator concerns every episode: it ends the run
         await done.put(error)
 
 
@@ -146,7 +147,7 @@ async def play_one(
                 player = _Player(env, state, conversation, generator)
                 await play_to_end(state, player.get_reply, player.step)
     except TimeoutError:
-        if not clock.expired():  # the generator's own
+        if not clock.expired():  # the generator raised it
             raise
         if state is not None:
             state.end("timeout")
@@ -162,7 +163,7 @@ async def play_one(
 
 
 async def _open_episode(env: BaseMultiTurnEnv, task: Task, conversation: Conversation) -> EpisodeState | None:
-    """A new play, its first messages in the conversation; None if the task cannot be opened."""
+    """Start an episode and put its first messages in the conversation; None if the task cannot be opened."""
     try:
         state = await concurrency.run_in_thread(env.reset, task, seed=conversation.seed)
     except Exception as error:  # an image that cannot be opened, or an author's bug: it ends this episode only
@@ -175,7 +176,7 @@ async def _open_episode(env: BaseMultiTurnEnv, task: Task, conversation: Convers
 
 @dataclass(frozen=True)
 class _Player:
-    """One episode between its generator and its environment; what fails for this episode alone ends it as `error`."""
+    """Connects the generator and the environment of one episode; a failure of this episode alone ends it as `error`."""
 
     env: BaseMultiTurnEnv
     state: EpisodeState
@@ -207,7 +208,7 @@ class _Player:
 
 
 async def _await_uncancelled(awaitable: Awaitable[T]) -> T:
-    """The result of an awaitable. If something it waits for is cancelled, but not this task, raises `RuntimeError`."""
+    """The result of an awaitable. Raises `RuntimeError` if the awaitable was cancelled although this task was not."""
     try:
         return await awaitable
     except asyncio.CancelledError as error:

@@ -1,4 +1,4 @@
-"""A reward and an environment as a TRL reward function, for those who train with plain TRL."""
+"""The reward of an environment as a TRL reward function, for training with plain TRL."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,11 +13,11 @@ from viewbox.rewards.remote import refuse_remote
 
 
 class TRLReward:
-    """Callable as TRL calls rewards: lists of completions and of the dataset's columns in, a list of floats out.
+    """A reward function for TRL: it takes lists of completions and of dataset columns, and returns a list of floats.
 
-    The last message of a completion is read as the environment reads a final reply, so the number equals that of
-    `env.score`. The dataset names its tasks by number in a column `task`, or gives their `reference`. Where the
-    trainer passes whole `episodes`, their stored scores are returned. `None`: not applicable.
+    The last message of a completion is read as the environment reads a final reply, so the reward equals that of
+    `env.score`. The dataset needs a column `task` (a number in `env.tasks`) or a column `reference`. If the trainer
+    passes whole `episodes`, their stored scores are returned. A reward is None if it does not apply.
 
     >>> from viewbox.envs.digits import Digits
     >>> env = Digits()
@@ -30,12 +30,12 @@ class TRLReward:
     True
     """
 
-    def __init__(self, env: BaseMultiTurnEnv, reward: Any = None, name: str | None = None) -> None:
+    def __init__(self, env: BaseMultiTurnEnv, reward: object = None, name: str | None = None) -> None:
         self.env = env
         self.reward = env.reward if reward is None else to_combined(reward)
         if env.restricted:
             refuse_remote(self.reward, env.name)
-        self.__name__ = name or f"{env.name}_reward"  # TRL logs by it
+        self.__name__ = name or f"{env.name}_reward"  # TRL logs the reward under this name
 
     def __call__(
         self,
@@ -48,8 +48,8 @@ class TRLReward:
         if episodes is not None:
             return [episode.scores.total if episode.scores else None for episode in episodes]
         if task is not None:
-            numbered = to_sequence(self.env.tasks, self.env.name)
-            tasks = [numbered[number] for number in task]
+            all_tasks = to_sequence(self.env.tasks, self.env.name)
+            tasks = [all_tasks[number] for number in task]
         elif reference is not None:
             if self.env.boxes and needs_size(self.env.coordinates):
                 raise ConfigError(
@@ -62,14 +62,16 @@ class TRLReward:
                 f"{self.__name__}: the dataset has the columns {sorted(columns)}; needed: 'task' (a number in "
                 "env.tasks) or 'reference'"
             )
-        return [self._one(said, one) for said, one in zip(completions, tasks, strict=True)]
+        return [self._score_one(*pair) for pair in zip(completions, tasks, strict=True)]
 
-    def _one(self, completion: Any, task: Task) -> float | None:
-        text = completion if isinstance(completion, str) else _text(completion[-1]["content"] if completion else "")
+    def _score_one(self, completion: Any, task: Task) -> float | None:
+        text = (
+            completion if isinstance(completion, str) else _join_text(completion[-1]["content"] if completion else "")
+        )
         return self.reward(self.env.read_answer(text, task), task.reference)
 
 
-def _text(content: Any) -> str:
+def _join_text(content: Any) -> str:
     if isinstance(content, str):
         return content
     return "".join(part.get("text") or "" for part in content or ())

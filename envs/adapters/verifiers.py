@@ -3,10 +3,10 @@
     class Taskset(ViewboxTaskset):
         environment = "digits"
 
-is a whole adapter. A task carries the number of its task and the settings, no image: whoever needs the environment
-makes it from those. The loop steps our environment through verifiers' `interaction.turn`, so the messages are those of
-our own driver. The episode is kept in `trace.info["viewbox"]`, and rewards read nothing else: `vf-replay` recomputes
-them.
+is a complete adapter. A verifiers task carries the number of a viewbox task and the settings of the environment, but no
+image: each process makes the environment from these settings. The turn loop steps the environment through verifiers'
+`interaction.turn`, so the messages are the same as in viewbox's own driver. The episode is stored in
+`trace.info["viewbox"]`. Rewards read only this record, so `vf-replay` can recompute them.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from pydantic import Field
 
 from viewbox import __version__
 from viewbox.envs import make
-from viewbox.envs.adapters.verifiers_harness import Offered, ViewboxHarness, message_to_wire, vf
+from viewbox.envs.adapters.verifiers_harness import OfferedTools, ViewboxHarness, message_to_wire, vf
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.loop import play_to_end
 from viewbox.envs.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
@@ -34,7 +34,7 @@ from viewbox.records import EndReason, Episode, Message, Reply, RunConfig, Score
 __all__ = ["ViewboxEnv", "ViewboxHarness", "ViewboxTask", "ViewboxTaskset"]
 
 INFO = "viewbox"  # the key of the episode in `trace.info`
-# Where verifiers ended the exchange (its own limits, set by `--env.agent.*`): our name for it.
+# The end reason of an episode that verifiers stopped at one of its own limits (`--env.agent.*`).
 ENDS: Mapping[str | None, EndReason] = {
     "max_turns": "max_turns",
     "max_input_tokens": "max_tokens",
@@ -45,7 +45,7 @@ ENDS: Mapping[str | None, EndReason] = {
 
 
 class ViewboxData(vf.TaskData):
-    """Which task of which environment; `prompt` stays empty, since the environment opens the conversation."""
+    """Identifies a task of an environment. `prompt` stays empty, because the environment opens the conversation."""
 
     environment: str
     settings: dict[str, Any] = Field(default_factory=dict)
@@ -64,12 +64,12 @@ def _make_cached(name: str, settings: str) -> BaseMultiTurnEnv:
     return make(name, **json.loads(settings))
 
 
-class ViewboxTask(vf.Task[ViewboxData, Offered]):
-    """The reward is the environment's total; its components are metrics (one that does not apply is left out)."""
+class ViewboxTask(vf.Task[ViewboxData, OfferedTools]):
+    """The reward is the environment's total. Its components are metrics, except those that do not apply."""
 
     @vf.reward(weight=1.0)
     async def total(self, trace: vf.Trace) -> float:
-        return (await asyncio.to_thread(self._scores, trace)).total  # a judge waits for its network
+        return (await asyncio.to_thread(self._scores, trace)).total  # a judge waits for the network
 
     @vf.metric
     async def components(self, trace: vf.Trace) -> dict[str, float]:
@@ -83,11 +83,11 @@ class ViewboxTask(vf.Task[ViewboxData, Offered]):
 
 class ViewboxTasksetConfig(vf.TasksetConfig):
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the environment, over the published ones: `--env.taskset.settings '{"max_turns": 3}'`."""
+    """Settings of the environment, which override the published ones: `--env.taskset.settings '{"max_turns": 3}'`."""
 
 
 class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
-    """The tasks of `environment` (a name, or `package.module:Class`) with `settings`; a published one sets both."""
+    """The tasks of `environment` (a name, or `package.module:Class`) with `settings`; a subclass sets both."""
 
     environment: ClassVar[str] = ""
     settings: ClassVar[Mapping[str, Any]] = {}
@@ -96,33 +96,33 @@ class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
         settings = {**self.settings, **self.config.settings}
         env = make(self.environment, **settings)
         if env.history != "full":
-            raise ConfigError("settings.history: verifiers keeps messages as they are; allowed: full", key="history")
+            raise ConfigError("settings.history: verifiers never shortens the history; allowed: full", key="history")
         for number, task in enumerate(env.tasks):
-            which: dict[str, Any] = {"environment": self.environment, "settings": settings, "number": number}
+            fields: dict[str, Any] = {"environment": self.environment, "settings": settings, "number": number}
             yield ViewboxTask(
-                ViewboxData(id=task.id, system_prompt=_build_system_prompt(env, task), **which), self.config.task
+                ViewboxData(id=task.id, system_prompt=_build_system_prompt(env, task), **fields), self.config.task
             )
 
 
 def _build_system_prompt(env: BaseMultiTurnEnv, task: Task) -> str:
-    """The system prompt; formats that no API speaks are taught in it."""
-    taught = env.get_tool_schemas(env.get_offered_tools(task)) if teaches_in_text(env) else ()
-    return env.build_system_prompt(task) + render_tools(taught, env.reply_format, env.prompts)
+    """The system prompt. It describes the tools if the API does not."""
+    schemas = env.get_tool_schemas(env.get_offered_tools(task)) if teaches_in_text(env) else ()
+    return env.build_system_prompt(task) + render_tools(schemas, env.reply_format, env.prompts)
 
 
 def teaches_in_text(env: BaseMultiTurnEnv) -> bool:
-    """Whether tools are taught in the prompt alone."""
+    """Whether only the system prompt describes the tools, not the API."""
     return env.reply_format != "native"
 
 
 class ViewboxEnvConfig(vf.SingleAgentEnvConfig):
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())  # the default is a remote sandbox
     tool_images: ToolImages = "tool"
-    """`user`: a tool's images go in a user message, for endpoints that take none in a tool message."""
+    """`user`: images of tools go in a user message, for endpoints that accept no images in tool messages."""
 
 
-class ViewboxEnv(vf.SingleAgentEnv, vf.Env[ViewboxEnvConfig]):  # vf-replay refuses what is not a SingleAgentEnv
-    """One episode of our environment as one interaction: each turn is one reply, answered by `env.step`."""
+class ViewboxEnv(vf.SingleAgentEnv, vf.Env[ViewboxEnvConfig]):  # vf-replay accepts only a SingleAgentEnv
+    """Plays one episode as one verifiers interaction: `env.step` answers each reply."""
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
         async with agents.agent.interaction(task) as interaction:
@@ -130,7 +130,7 @@ class ViewboxEnv(vf.SingleAgentEnv, vf.Env[ViewboxEnvConfig]):  # vf-replay refu
 
 
 async def _play(data: ViewboxData, interaction: vf.Interaction, tool_images: ToolImages) -> None:
-    """Plays to a named end. The episode is in the trace before the interaction closes, which is when rewards run."""
+    """Plays an episode and stores it in the trace before the interaction closes, because rewards run then."""
     trace = interaction.trace
     config = _build_run_config(trace)
     env = data.env()
@@ -149,21 +149,22 @@ async def _play(data: ViewboxData, interaction: vf.Interaction, tool_images: Too
 
 @dataclass
 class _Player:
-    """Asks for replies through verifiers' interaction, in which a turn sends the new messages only."""
+    """Asks for replies through verifiers' interaction, which sends only the new messages of a turn."""
 
     env: BaseMultiTurnEnv
     state: EpisodeState
     interaction: vf.Interaction
     tool_images: ToolImages
-    num_sent: int = 1  # messages that were sent; the harness sends the system prompt itself
+    num_sent: int = 1  # messages sent so far; the harness sends the system prompt itself
 
     async def get_reply(self) -> Reply | None:
         trace, state = self.interaction.trace, self.state
-        # Training tokens only ever grow: tools then stay in the prompt on the last turn, and a call is refused.
+        # Training tokens are only ever appended. The tools therefore stay in the prompt on the last turn.
+        # The environment refuses calls there.
         training = isinstance(trace.agent.config.client, vf.TrainClientConfig)
         hidden = teaches_in_text(self.env) or (state.last_turn and not training)
         trace.state.tools = [] if hidden else thaw(state.tool_schemas)
-        new = state.messages[self.num_sent :]  # begins with the last reply, which tells native calls from others
+        new = state.messages[self.num_sent :]  # begins with the last reply, which shows which calls were native
         self.num_sent = len(state.messages)
         wire = await asyncio.to_thread(to_openai_messages, new, tool_images=self.tool_images, text_calls=True)
         segment = await self.interaction.turn([message for message in wire if message["role"] != "assistant"])
@@ -188,7 +189,7 @@ def _build_run_config(trace: vf.Trace) -> RunConfig:
     return RunConfig(
         model_name=trace.agent.config.model or "",
         temperature=1.0 if sampling.temperature is None else sampling.temperature,
-        seed=int(trace.id[:12], 16),  # every rollout its own, also in a group
+        seed=int(trace.id[:12], 16),  # different for every rollout of a group
         max_tokens=sampling.max_tokens,
         versions={"viewbox": __version__, "verifiers": version("verifiers")},
     )
@@ -197,7 +198,7 @@ def _build_run_config(trace: vf.Trace) -> RunConfig:
 def _build_record(
     data: ViewboxData, state: EpisodeState | None, config: RunConfig, problem: str | None
 ) -> dict[str, Any]:
-    """The episode as JSON; one that broke ended as `error`, one that was stopped from outside as `cancelled`."""
+    """The episode as JSON. Its end reason is `error` after an exception, and `cancelled` if verifiers stopped it."""
     info = {} if problem is None else {"error": problem}
     if state is None:
         end: EndReason = "error" if problem else "cancelled"

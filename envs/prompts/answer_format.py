@@ -1,7 +1,7 @@
-"""An answer's shape as prompts and nudges state it, made from its JSON Schema: so the words cannot drift from the rule.
+"""Describes the answer format in prompts. It is made from the answer's JSON Schema, so the two always agree.
 
-One line of JSON with a placeholder for every value, nested objects and lists of objects included; below it, a line for
-every field of which there is more to say: what it means, that it may be left out, which numbers it takes.
+The first line is JSON with a placeholder for every value, also in nested objects and lists. A further line follows for
+each field that needs one: its meaning, whether it may be left out, and the allowed numbers.
 """
 
 import json
@@ -11,14 +11,14 @@ from typing import Any
 
 BOX = "[x1, y1, x2, y2]"
 NONE: Mapping[str, Any] = {}
-DEEPEST = 8  # objects and lists inside each other; what is deeper is left empty
+DEEPEST = 8  # levels of nested objects and lists; deeper ones are left empty
 COMPOUND = ("allOf", "anyOf", "oneOf")
 
 
 def describe_answer_format(schema: Mapping[str, Any] | None, boxes: Sequence[str] = (), *, turns: bool = True) -> str:
-    """An answer's shape, from its JSON Schema: examples where the schema has them, placeholders elsewhere.
+    """The answer format of a JSON Schema, with the schema's examples, or else placeholders.
 
-    `boxes` are the top-level fields that hold a box. `turns`: there may be another turn, so `continue` is a key too.
+    `boxes` are the top-level fields that hold a box. `turns` adds the key `continue`, for episodes of several turns.
 
     >>> fields = {"label": {"enum": ["cat", "dog"]}, "where": {"type": "array"}}
     >>> describe_answer_format({"properties": fields}, ["where"])
@@ -33,17 +33,17 @@ def describe_answer_format(schema: Mapping[str, Any] | None, boxes: Sequence[str
     if schema is None:
         return "plain text"
     shape = _Shape(schema)
-    filled = shape.filled(schema)
+    filled = shape.fill(schema)
     filled = (filled if isinstance(filled, dict) else {}) | dict.fromkeys(boxes, "<box>")
     if turns:
         filled["continue"] = False
     line = json.dumps(filled, ensure_ascii=False).replace('"<box>"', BOX)
-    return "\n".join([line, *shape.notes(schema)])
+    return "\n".join([line, *shape.build_notes(schema)])
 
 
 @dataclass(frozen=True)
 class _Spec:
-    """A schema with its references followed: `nullable` where null will do as well, `names` the references."""
+    """A schema after its references were followed. `nullable`: null is allowed too. `names`: the references."""
 
     own: Mapping[str, Any]
     nullable: bool
@@ -64,17 +64,17 @@ _TELLING = {"properties": "object", "items": "array", "prefixItems": "array"}
 
 
 class _Shape:
-    """A schema with its definitions. One that holds itself is not unrolled."""
+    """A schema with its definitions. A schema that contains itself is not expanded."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self.root = root
 
-    def spec(self, given: Any) -> _Spec:
-        """What a schema comes to: the first choice of `anyOf` that is not null, and the outer words over the inner."""
+    def resolve(self, given: Any) -> _Spec:
+        """The resolved schema: the first choice of `anyOf` that is not null. Outer keys override inner ones."""
         own, nullable, names = given if isinstance(given, Mapping) else NONE, False, set()
         for _ in range(DEEPEST):  # a reference may lead to itself
             name = str(own.get("$ref", ""))
-            choices = [self._target(name)] if name else [one for key in COMPOUND for one in own.get(key, ())]
+            choices = [self._find_target(name)] if name else [one for key in COMPOUND for one in own.get(key, ())]
             choices = [choice for choice in choices if isinstance(choice, Mapping)]
             if not choices:
                 break
@@ -88,65 +88,69 @@ class _Shape:
             own = {**own, "type": next((kind for kind in kinds if kind != "null"), "null")}
         return _Spec(own, nullable, frozenset(names))
 
-    def _target(self, reference: str) -> Any:
+    def _find_target(self, reference: str) -> Any:
         found: Any = self.root
         for step in reference.removeprefix("#").strip("/").split("/"):
             key = step.replace("~1", "/").replace("~0", "~")
             found = found if not step else found.get(key, NONE) if isinstance(found, Mapping) else NONE
         return found
 
-    def filled(self, given: Any, within: frozenset[str] = frozenset({"#"}), depth: int = 0) -> Any:
-        """A value of that schema: an example, or a placeholder. `within` are the references that it is inside of."""
-        spec = self.spec(given)
+    def fill(self, given: Any, within: frozenset[str] = frozenset({"#"}), depth: int = 0) -> Any:
+        """An example value or a placeholder for a schema. `within` are the references that enclose it."""
+        spec = self.resolve(given)
         own, inside = spec.own, within | spec.names
         if own.get("examples"):
             return own["examples"][0]
         if "const" in own:
             return own["const"]
         if own.get("enum"):
-            return "|".join(own["enum"]) if _all_words(own["enum"]) else own["enum"][0]
+            return "|".join(own["enum"]) if _are_strings(own["enum"]) else own["enum"][0]
         deeper = depth < DEEPEST and not spec.names & within
         if spec.kind == "object":
-            return {name: self.filled(one, inside, depth + 1) for name, one in spec.fields.items()} if deeper else {}
+            return {name: self.fill(one, inside, depth + 1) for name, one in spec.fields.items()} if deeper else {}
         if spec.kind == "array":
             items = [*own.get("prefixItems", ())] or [own.get("items")] * max(1, min(4, own.get("minItems", 1)))
-            known = [one for one in items if isinstance(one, Mapping) and not self.spec(one).names & inside]
-            return [self.filled(one, inside, depth + 1) for one in known] if deeper else []
+            known = [one for one in items if isinstance(one, Mapping) and not self.resolve(one).names & inside]
+            return [self.fill(one, inside, depth + 1) for one in known] if deeper else []
         return {"number": 0.0, "integer": 0, "boolean": False, "null": None}.get(spec.kind, "…")
 
-    def notes(self, given: Any, path: str = "", within: frozenset[str] = frozenset({"#"})) -> Iterator[str]:
-        """A line for each field, at any depth, of which the placeholder does not say all."""
-        spec = self.spec(given)
+    def build_notes(self, given: Any, path: str = "", within: frozenset[str] = frozenset({"#"})) -> Iterator[str]:
+        """A line for each field, at any depth, that the placeholder does not fully describe."""
+        spec = self.resolve(given)
         inside = within | spec.names
         if spec.names & within or path.count(".") + path.count("[") >= DEEPEST:
             return
         if spec.kind == "array":
-            yield from self.notes(spec.own.get("items"), f"{path}[]", inside)
+            yield from self.build_notes(spec.own.get("items"), f"{path}[]", inside)
         for name, one in spec.fields.items():
-            field, here = self.spec(one), f"{path}.{name}" if path else name
-            words = [*_meaning(field), *_presence(field, name, spec.own.get("required")), *_limits(field.own)]
+            field, here = self.resolve(one), f"{path}.{name}" if path else name
+            words = [
+                *_describe_meaning(field),
+                *_describe_presence(field, name, spec.own.get("required")),
+                *_describe_limits(field.own),
+            ]
             if words:
                 yield f"{here}: {'; '.join(words)}"
-            yield from self.notes(one, here, inside)
+            yield from self.build_notes(one, here, inside)
 
 
-def _all_words(values: Sequence[Any]) -> bool:
+def _are_strings(values: Sequence[Any]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
-def _meaning(field: _Spec) -> list[str]:
+def _describe_meaning(field: _Spec) -> list[str]:
     words = field.own.get("description")
     return [" ".join(str(words).split()).rstrip(".")] if words else []
 
 
-def _presence(field: _Spec, name: str, required: Sequence[str] | None) -> list[str]:
+def _describe_presence(field: _Spec, name: str, required: Sequence[str] | None) -> list[str]:
     if "default" in field.own or (required is not None and name not in required):
         return ["may be left out"]
     return ["may be null"] if field.nullable else []
 
 
-def _limits(own: Mapping[str, Any]) -> list[str]:
-    if own.get("enum") and not _all_words(own["enum"]):
+def _describe_limits(own: Mapping[str, Any]) -> list[str]:
+    if own.get("enum") and not _are_strings(own["enum"]):
         return [f"one of {', '.join(json.dumps(value, ensure_ascii=False) for value in own['enum'])}"]
     low, high = own.get("minimum"), own.get("maximum")
     if low is not None and high is not None:

@@ -1,8 +1,8 @@
-"""Every sentence the environment itself says to the model: Jinja2 templates, and an author's own over them.
+"""The texts that an environment sends to the model: Jinja2 templates, which an author can override.
 
-The defaults are the files of `envs/templates`, one a sentence or a prompt. They are short on purpose: on token paths
-each of them is context the policy pays for. A template is compiled once, and one that is wrong is refused when the
-environment is made, not in the middle of a run. Templates come from YAML files, so they are rendered in a sandbox.
+The defaults are the files `envs/prompts/*.j2`, one for each text. They are short, because each of them takes room in
+the policy's context. Each template is compiled once. An invalid template is refused when the environment is made, not
+in the middle of a run. Templates may come from YAML files, so they are rendered in a sandbox.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.frozen import FrozenDict
 
-# What each template is given, with an example of it; a template of an author's is tried on the examples.
+# The values that each template gets, with examples. An author's template is tested on these examples.
 VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
     system={
         "system": "You read an image with a viewer's tools.",
@@ -25,14 +25,14 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
         "view_field": "view",  # or None
         "max_total_calls": 6,  # or None: no limit
         "max_turns": 10,
-        "boundary": True,  # text of tools stands between marks
-        "named_images": True,  # tools take pictures by name
-        "tools": True,  # any tool is offered
+        "boundary": True,  # the text of tools is put between marks
+        "named_images": True,  # tools take the names of pictures as arguments
+        "tools": True,  # at least one tool is offered
     },
     question={
         "question": "What is it?",
         "images": 2,
-        "first_image": True,  # boxes are of image 0
+        "first_image": True,  # boxes refer to image 0
         "view": 0,  # the number of the first picture, or None: pictures have no numbers
         "switchable": True,  # open_image is offered
     },
@@ -42,10 +42,10 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
     last_turn={
         "keys": ["label", "continue"],  # empty: plain text answers
         "changed": True,  # the open view is not the original
-        "fields": ["box"],  # those that hold a box of the original
+        "fields": ["box"],  # the fields that hold a box of the original
     },
-    original={},  # the caption where the original image is shown again
-    dropped={"number": 1},  # stands where an older picture is no longer shown
+    original={},  # the caption of the original image when it is shown again
+    dropped={"number": 1},  # replaces an older picture that is no longer shown
     tools_hermes={"tools": ['{"type": "function", "function": {"name": "zoom"}}']},
     tools_fenced={"tools": ['{"type": "function", "function": {"name": "zoom"}}']},
     tools_json={"tools": ['{"type": "function", "function": {"name": "zoom"}}']},
@@ -56,10 +56,10 @@ _JINJA = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, und
 
 
 class Prompts:
-    """The texts of an environment: Jinja2 sources by template name (see `VALUES`) over the default ones.
+    """The texts of an environment: the default templates, and `overrides` by template name (see `VALUES`).
 
-    A line break at the very end of a source is not part of the text. Raises `ConfigError` (its key is
-    `templates.<name>`) for a name that is no template, a source that does not compile, or a value it is not given.
+    A final line break in a source is not part of the text. Raises `ConfigError` (its key is `templates.<name>`) if the
+    template is unknown, if its source does not compile, or if it uses an unknown value.
 
     >>> Prompts().render("notes", turn=2, max_turns=4)
     'Your notes are saved. Turn 2 of 4: continue, or give the final answer.'
@@ -68,24 +68,27 @@ class Prompts:
     """
 
     def __init__(self, overrides: Mapping[str, str] = FrozenDict()) -> None:
-        self._templates: Mapping[str, Template] = _defaults()
+        self._templates: Mapping[str, Template] = _load_defaults()
         if overrides:
-            self._templates = {**_defaults(), **{name: _checked(name, overrides[name]) for name in overrides}}
+            self._templates = {
+                **_load_defaults(),
+                **{name: _compile_checked(name, overrides[name]) for name in overrides},
+            }
 
     def render(self, name: str, **values: Any) -> str:
-        """The text of one template; `values` are those of `VALUES[name]`."""
+        """The text of a template; `values` has the keys of `VALUES[name]`."""
         return self._templates[name].render(values)
 
 
 @cache
-def _defaults() -> Mapping[str, Template]:
+def _load_defaults() -> Mapping[str, Template]:
     folder = resources.files("viewbox.envs.prompts")
     return {name: _JINJA.from_string((folder / f"{name}.j2").read_text("utf-8")) for name in VALUES}
 
 
 @cache
-def _checked(name: str, source: str) -> Template:
-    """An author's template, compiled and tried."""
+def _compile_checked(name: str, source: str) -> Template:
+    """Compile an author's template and test it on the example values."""
     key = f"templates.{name}"
     if name in RENAMED:
         raise ConfigError(f"unknown template {name!r}; it is now {RENAMED[name]!r}", key=key)
@@ -106,6 +109,6 @@ def _checked(name: str, source: str) -> Template:
         raise ConfigError(f"{key}: line {error.lineno}: {error.message}", key=key) from error
     except ConfigError:
         raise
-    except Exception as error:  # whatever a template does to its values
+    except Exception as error:  # a template can raise anything while it is rendered
         raise ConfigError(f"{key}: {type(error).__name__}: {error}", key=key) from error
     return template

@@ -20,8 +20,8 @@ def get_view_settings(model: str) -> dict[str, Any]:
     >>> get_view_settings("Qwen/Qwen2.5-VL-7B-Instruct"), get_view_settings("gpt-x")
     ({'coordinates': 'pixel', 'pixel_multiple': 28, 'reply_format': 'hermes'}, {})
     """
-    kind = model_profiles.type_of(model)
-    return {} if kind is None else model_profiles.of(kind).settings()
+    kind = model_profiles.find_model_type(model)
+    return {} if kind is None else model_profiles.get_model_defaults(kind).to_settings()
 
 
 def build_completions_url(endpoint: str) -> str:

@@ -66,7 +66,7 @@ class ChatTokens:
             processor,
             self.tokenizer.decode([self.image_id]),
             list(ends),
-            tool_images=model_profiles.of(self.architecture.model_type).tool_images == "tool",
+            tool_images=model_profiles.get_model_defaults(self.architecture.model_type).tool_images == "tool",
         )
         self.end_id: int = ends[self.template.end]
 

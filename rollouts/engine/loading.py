@@ -133,7 +133,7 @@ def build_tiny_model(
 def get_view_settings(config: "PretrainedConfig", processor: Any) -> dict[str, Any]:
     """The environment settings that follow from a model: the conventions it was trained on, and its patch grid."""
     images = processor.image_processor
-    profile = model_profiles.of(get_architecture(config).model_type).settings()
+    profile = model_profiles.get_model_defaults(get_architecture(config).model_type).to_settings()
     return profile | {"pixel_multiple": images.patch_size * images.merge_size}
 
 

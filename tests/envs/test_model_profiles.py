@@ -6,7 +6,7 @@ import pytest
 
 from viewbox.envs import model_profiles
 from viewbox.envs.digits import Digits
-from viewbox.envs.model_profiles import MODELS, of, type_of
+from viewbox.envs.model_profiles import MODELS, find_model_type, get_model_defaults
 from viewbox.envs.parsing import reply
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -14,24 +14,26 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_entry_says_where_it_is_known_from(kind):
-    model = of(kind)
-    source = of(model.source.removeprefix("as ")).source if model.source.startswith("as ") else model.source
+    model = get_model_defaults(kind)
+    source = (
+        get_model_defaults(model.source.removeprefix("as ")).source if model.source.startswith("as ") else model.source
+    )
     stated = {"coordinates": model.coordinates, "thinking": model.thinking, "format": model.reply_format}
     for word, value in stated.items():
         assert value is None or f"{word}:" in source or "the rest: chat template" in source, word
-    assert model.settings() or source.startswith("default")
+    assert model.to_settings() or source.startswith("default")
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_entry_is_settings_that_an_environment_takes(kind):
-    env = Digits(**of(kind).settings())
-    for name, value in of(kind).settings().items():
+    env = Digits(**get_model_defaults(kind).to_settings())
+    for name, value in get_model_defaults(kind).to_settings().items():
         assert getattr(env, name) == value
 
 
 def test_what_is_unknown_is_left_to_the_environment():
-    assert of("some_new_model").settings() == {}
-    assert "coordinates" not in of("gemma3").settings()
+    assert get_model_defaults("some_new_model").to_settings() == {}
+    assert "coordinates" not in get_model_defaults("gemma3").to_settings()
 
 
 @pytest.mark.parametrize(
@@ -68,14 +70,14 @@ def test_what_is_unknown_is_left_to_the_environment():
     ],
 )
 def test_a_served_name_says_which_kind_of_model_it_is(name, kind):
-    assert type_of(name) == kind
+    assert find_model_type(name) == kind
 
 
-@pytest.mark.parametrize("kind", [kind for kind in MODELS if of(kind).thinking])
+@pytest.mark.parametrize("kind", [kind for kind in MODELS if get_model_defaults(kind).thinking])
 def test_thinking_in_a_models_tags_is_never_its_answer(kind):
-    for opening, closing in of(kind).thinking:
+    for opening, closing in get_model_defaults(kind).thinking:
         said = f'{opening}\nIs it {{"label": "one"}}?\n{closing}\n{{"label": "two"}}'
-        found = reply.parse_reply(said, thinking=of(kind).thinking)
+        found = reply.parse_reply(said, thinking=get_model_defaults(kind).thinking)
         assert isinstance(found, reply.Answer)
         assert found.value == {"label": "two"}
 
@@ -87,6 +89,6 @@ def test_where_coordinates_are_pixels_the_sides_that_are_not_resized_are_known()
 
 
 def test_the_page_is_what_the_table_says():
-    assert (ROOT / "docs" / "models.md").read_text().endswith(f"\n{model_profiles.markdown()}"), (
-        "print it again: python -c 'from viewbox.envs.model_profiles import markdown; print(markdown(), end=\"\")'"
+    assert (ROOT / "docs" / "models.md").read_text().endswith(f"\n{model_profiles.build_markdown_table()}"), (
+        "print it again: python -c 'from viewbox.envs.model_profiles import *; print(build_markdown_table(), end=\"\")'"
     )

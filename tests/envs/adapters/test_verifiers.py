@@ -291,8 +291,8 @@ def test_an_environment_that_breaks_leaves_a_named_end_in_the_trace():
 
 
 def test_a_missing_verifiers_is_a_config_error_as_everything_else_is():
-    from viewbox.envs.adapters.verifiers_harness import supported
+    from viewbox.envs.adapters.verifiers_harness import check_version
 
-    supported("0.4.7")
+    check_version("0.4.7")
     with pytest.raises(ConfigError, match=r"0\.40\.1 is installed"):
-        supported("0.40.1")
+        check_version("0.40.1")
