@@ -29,8 +29,9 @@ types: setup
 	$(BIN)/python -m pip install --quiet --no-deps --target build/typed .
 	cd build/typed && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml -p viewbox
 
-# One process a core; each test file stays in one process, which makes its models and runs once.
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
+# One process a core; each test file stays in one process, which makes its models and runs once. Slow files
+# start first.
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 fast: setup
 	$(PYTEST) -m "not slow"

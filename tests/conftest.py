@@ -48,6 +48,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if is_slow(item.path):
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: (item.path.name != "test_resume.py", not is_slow(item.path)))  # the longest file first
 
 
 @pytest.fixture

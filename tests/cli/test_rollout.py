@@ -438,7 +438,7 @@ def test_restricted_images_leave_for_this_machine_only(viewbox, monkeypatch, tmp
         (("--env", "digits", "--model", "m", "rollout.kv_cache_bytes=much"), "text such as 2GiB or 500MB"),
         (
             ("--env", "digits", "--model", "m", "rollout.top_p=1.5"),
-            "override 'rollout.top_p=1.5': rollout.top_p = 1.5: ",
+            "override 'rollout.top_p=1.5': rollout.top_p = 1.5; ",
         ),
         (("--env", "digits", "--model", "m", "rollout.stop=['']"), "rollout.stop.0 = ''"),
         (("--env", "digits", "--model", "m", "noise=1"), "unknown section 'noise'"),
