@@ -22,7 +22,7 @@ class ModelDefaults:
 
     `names` is a regular expression for the names under which endpoints serve the model. `tool_images` is "tool" if the
     chat template shows the image of a tool message. `pixel_multiple` is set if the model writes coordinates in pixels:
-    its image processor then resizes no image, which would shift them.
+    if sides are multiples of it, the image processor does not resize the image and shift the coordinates.
     """
 
     source: str = "default"

@@ -1,9 +1,8 @@
 """Makes untrusted text safe to put in a prompt: the output of a tool, a web page or a file is data, not instructions.
 
 `clean` removes invisible characters, which can hide words or reverse their order. It breaks the marks that chat
-templates use for roles, tools and images, and cuts the text to a length.
-`wrap_in_boundary` puts the text between marks that
-contain a code. The author of the text cannot know this code and therefore cannot close the marks.
+templates use for roles, tools and images, and cuts the text to a length. `wrap_in_boundary` puts the text between
+marks that contain a code. The author of the text cannot know this code and therefore cannot close the marks.
 """
 
 import hashlib
