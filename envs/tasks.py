@@ -1,6 +1,6 @@
 """Sequences of tasks, and the images of one task, each opened when it is first used."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from threading import Condition
 from typing import Any, overload
@@ -22,15 +22,21 @@ TaskImage = ImageRef | Image.Image | np.ndarray | Source  # what `BaseMultiTurnE
 
 
 def to_sequence(tasks: Iterable[Task], owner: str, key: str = "tasks") -> Sequence[Task]:
-    """`tasks`, if they have a length and numbers; otherwise raises a `ConfigError` that begins with `owner`.
+    """`tasks` as a sequence. Any class with `__len__` and `__getitem__` will do.
+
+    Raises:
+        ConfigError: the tasks have no length or cannot be accessed by number; the message begins with `owner`.
 
     >>> to_sequence(iter(()), "my_env")
     Traceback (most recent call last):
-    viewbox.errors.ConfigError: my_env: its tasks are a tuple_iterator; allowed: a sequence
+    viewbox.errors.ConfigError: my_env: its tasks are a tuple_iterator; allowed: a sequence (__len__ and __getitem__)
     """
-    if not isinstance(tasks, Sequence):
-        raise ConfigError(f"{owner}: its tasks are a {type(tasks).__name__}; allowed: a sequence", key=key)
-    return tasks
+    if isinstance(tasks, Sequence) and not isinstance(tasks, str):
+        return tasks
+    if isinstance(tasks, Mapping | str) or not (hasattr(tasks, "__len__") and hasattr(tasks, "__getitem__")):
+        allowed = "a sequence (__len__ and __getitem__)"
+        raise ConfigError(f"{owner}: its tasks are a {type(tasks).__name__}; allowed: {allowed}", key=key)
+    return ProceduralTasks(len(tasks), tasks.__getitem__)
 
 
 class ProceduralTasks(Sequence[Task]):

@@ -19,6 +19,7 @@ from viewbox.configs.validation import describe_errors
 from viewbox.configs.yaml_reader import Document
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.messages import ToolImages
+from viewbox.envs.tasks import to_sequence
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.records import Task
 from viewbox.rollouts.endpoint import http
@@ -211,11 +212,12 @@ def _build_env(config: Config, defaults: Mapping[str, Any]) -> tuple[Config, Bas
 
 
 def _select_tasks(env: BaseMultiTurnEnv, count: int) -> Sequence[Task]:
-    if isinstance(env.tasks, Sequence):
-        if count > len(env.tasks):
-            raise ConfigError(f"--tasks = {count}; {env.name} has {len(env.tasks)} tasks", key="tasks", given=count)
-        return env.tasks[:count]
-    return list(islice(env.tasks, count))
+    if not hasattr(env.tasks, "__len__"):  # a stream of tasks: as many as are asked for
+        return list(islice(env.tasks, count))
+    tasks = to_sequence(env.tasks, env.name)
+    if count > len(tasks):
+        raise ConfigError(f"--tasks = {count}; {env.name} has {len(tasks)} tasks", key="tasks", given=count)
+    return tasks[:count]
 
 
 def _describe_command(options: RolloutOptions, endpoint: EndpointSettings, url: str | None) -> dict[str, Any]:

@@ -83,3 +83,15 @@ def test_every_page_that_a_page_links_to_exists(page):
     links = re.findall(r"\]\(([\w./]+\.md)\)", page)
     assert links
     assert [link for link in links if not (ROOT / "docs" / link).is_file()] == []
+
+
+@pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
+def test_the_right_answer_of_the_guides_environment_is_right_in_all_coordinates(coordinates, tmp_path):
+    code = f"""
+import json
+from hearts import Hearts
+env = Hearts(coordinates={coordinates!r})
+answers = [(env.read_answer(json.dumps(env.gold_answer(task)), task), task) for task in env.tasks[:20]]
+print(min(env.reward(answer, task.reference) for answer, task in answers))
+"""
+    assert float(run(code, tmp_path)) >= 0.95

@@ -189,3 +189,16 @@ def test_digits_says_byte_for_byte_what_the_shipped_model_was_trained_on():
 def test_digits_states_a_limit_of_calls_as_it_did(calls, words):
     env = Digits(max_total_calls=calls)
     assert env.build_system_prompt(env.tasks[0]).splitlines()[2].startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("templates", "words"),
+    [
+        ({"opening": "{{ system }}"}, "unknown template 'opening'; it is now 'system'"),
+        ({"system": "{{ skeleton }}"}, "unknown value 'skeleton'; it is now 'answer_format'"),
+        ({"system": "{{ total_calls }}"}, "unknown value 'total_calls'; it is now 'max_total_calls'"),
+    ],
+)
+def test_an_old_name_gets_an_error_that_says_the_new_one(templates, words):
+    with pytest.raises(ConfigError, match=words):
+        Prompts(templates)
