@@ -390,3 +390,10 @@ def test_a_bar_that_is_missed_is_told_and_counted(capsys):
 def test_the_share_of_time_in_forwards_is_a_share(gpu_check):
     _, figures, _ = gpu_check
     assert 0.1 < figures["share of the engine's time in forwards"] < 1
+
+
+def test_a_traced_episode_runs_through_the_loop_and_no_file_outside_the_package():
+    calls = load("trace_episode").count_calls()
+    files = {path for path, _ in calls}
+    assert {"envs/base.py", "envs/loop.py", "envs/parsing/reply.py", "rewards/combined.py"} <= files
+    assert all((FOLDER.parent / path).is_file() for path in files)

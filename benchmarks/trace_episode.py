@@ -1,0 +1,57 @@
+"""How many files, functions and calls of viewbox one episode with one zoom and one answer runs through.
+
+    python benchmarks/trace_episode.py
+
+A reader follows an episode through these files. Imports and caches do not count: an episode is played before. The last
+line is one JSON object.
+"""
+
+import json
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import viewbox
+
+ROOT = Path(viewbox.__file__).resolve().parent
+MAX_FILES = 20  # the bar
+
+
+def count_calls() -> Counter[tuple[str, str]]:
+    """Calls by (file, function) while one episode is played, in its own thread and in the threads it starts."""
+    calls: Counter[tuple[str, str]] = Counter()
+
+    def record(frame, event, argument):
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(ROOT) and not {"benchmarks", ".venv"} & set(path.parts):
+            calls[str(path.relative_to(ROOT)), frame.f_code.co_name] += 1
+
+    env = viewbox.make("digits")
+    for number in (0, 1):  # the first episode fills the caches
+        task = env.tasks[number]
+        policy = viewbox.ScriptedPolicy([*env.oracle(task), json.dumps(env.gold_answer(task))])
+        if number:
+            threading.setprofile(record)
+            sys.setprofile(record)
+        try:
+            episode = env.play(task, policy)
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
+        assert episode.end_reason == "answered"
+    return calls
+
+
+def main() -> None:
+    calls = count_calls()
+    files: Counter[str] = Counter()
+    for (path, _), count in calls.items():
+        files[path] += count
+    for path, count in sorted(files.items()):
+        print(f"{count:5}  {path}")
+    print(json.dumps({"files": len(files), "functions": len(calls), "calls": calls.total(), "bar": MAX_FILES}))
+
+
+if __name__ == "__main__":
+    main()
