@@ -71,7 +71,7 @@ def run_trial(
 
     Args:
         reward: a YAML file, module:name or file.py:name.
-        answer, reference: JSON objects, or `@file.json`; `null` is no answer.
+        answer, reference: JSON objects, or `@file.json`; `null` means no answer.
         episode: RUN:NUMBER, a saved episode, counted from 0. Its own answer and reference are used unless they are
             given as well.
 
