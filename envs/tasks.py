@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from threading import Condition
-from typing import Any, overload
+from typing import Any, Protocol, overload, runtime_checkable
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -21,6 +21,15 @@ OVERVIEW_BYTES = 2**29  # bytes kept by the overviews of an environment; the lea
 TaskImage = ImageRef | Image.Image | np.ndarray | Source  # what `BaseMultiTurnEnv.images` may return
 
 
+@runtime_checkable
+class _Numbered(Protocol):
+    """A class whose tasks are accessed by number."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, number: int, /) -> Task: ...
+
+
 def to_sequence(tasks: Iterable[Task], owner: str, key: str = "tasks") -> Sequence[Task]:
     """`tasks` as a sequence. Any class with `__len__` and `__getitem__` will do.
 
@@ -33,7 +42,7 @@ def to_sequence(tasks: Iterable[Task], owner: str, key: str = "tasks") -> Sequen
     """
     if isinstance(tasks, Sequence) and not isinstance(tasks, str):
         return tasks
-    if isinstance(tasks, Mapping | str) or not (hasattr(tasks, "__len__") and hasattr(tasks, "__getitem__")):
+    if isinstance(tasks, Mapping | str) or not isinstance(tasks, _Numbered):
         allowed = "a sequence (__len__ and __getitem__)"
         raise ConfigError(f"{owner}: its tasks are a {type(tasks).__name__}; allowed: {allowed}", key=key)
     return ProceduralTasks(len(tasks), tasks.__getitem__)
