@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, BeforeValidator, Field
 
 from viewbox.envs import answers, concurrency, loop, settings
-from viewbox.envs.messages import apply_history
+from viewbox.envs.messages import drop_older_images
 from viewbox.envs.parsing.reply import AnswerFields
 from viewbox.envs.prompts.answer_format import describe_answer_format
 from viewbox.envs.prompts.templates import Prompts
@@ -158,6 +158,18 @@ class BaseMultiTurnEnv(PlayableEnv):
         record = state.to_episode(self.name, run_config, tokens=tokens, info=info)
         return replace(record, scores=self.score(record))
 
+    async def build_episode_async(
+        self,
+        state: EpisodeState,
+        run_config: RunConfig | None = None,
+        *,
+        tokens: EpisodeTokens | None = None,
+        info: Mapping[str, Any] | None = None,
+    ) -> Episode:
+        """`build_episode` on an event loop: in a thread if the reward waits for a service, such as a judge."""
+        build = partial(self.build_episode, state, run_config, tokens=tokens, info=info)
+        return await concurrency.run_in_thread(build) if self._scores_in_thread else build()
+
     def score(self, episode: Episode) -> Scores:
         """The reward of an episode and its components; an episode without an answer scores what `None` scores.
 
@@ -174,11 +186,7 @@ class BaseMultiTurnEnv(PlayableEnv):
             return await loop.ask_policy(policy, self.apply_history(state.messages))
 
         await loop.play_to_end(state, get_reply, partial(self.step, state))
-        return (
-            await concurrency.run_in_thread(self.build_episode, state)
-            if is_blocking(self.reward)
-            else self.build_episode(state)
-        )
+        return await self.build_episode_async(state)
 
     def play(self, task: Task, policy: loop.Policy, *, seed: int = 0) -> Episode:
         """`play_async` for scripts and notebooks without an event loop of their own."""
@@ -279,8 +287,11 @@ class BaseMultiTurnEnv(PlayableEnv):
         )
 
     def apply_history(self, messages: Sequence[Message]) -> list[Message]:
-        """The messages as the model gets them under the `history` policy."""
-        return apply_history(messages, self.history, lambda number: self.prompts.render("dropped", number=number))
+        """The messages as the model gets them under the `history` policy; the record keeps every image."""
+        if self.history == "full":  # messages only ever grow, as training on sampled tokens needs
+            return list(messages)
+        number_kept = self.history.last_images
+        return drop_older_images(messages, number_kept, lambda number: self.prompts.render("dropped", number=number))
 
     def build_system_prompt(self, task: Task) -> str:
         """The whole system prompt of a task."""
@@ -300,9 +311,9 @@ class BaseMultiTurnEnv(PlayableEnv):
 
     # ------------------------------------------------------------------ construction
     def __init__(self, *, reward: object = None, **given: Any) -> None:
-        self.settings = settings.resolve_settings(type(self), given)
-        settings.install_settings(type(self))
-        listed = [*(settings.get_default(cls, "tools") for cls in reversed(type(self).__mro__)), given.get("tools", ())]
+        for name, value in settings.resolve_settings(type(self), given):
+            setattr(self, name, value)
+        listed = [*(vars(cls).get("tools", ()) for cls in reversed(type(self).__mro__)), given.get("tools", ())]
         self._toolbox = TOOLS | {name: tool for tools in listed for name, tool in collect_tools(tools).items()}
         self.prompts = Prompts(self.templates)
         self._check_names()
@@ -311,6 +322,7 @@ class BaseMultiTurnEnv(PlayableEnv):
         self._build_schemas = lru_cache(maxsize=256)(self._build_tool_schemas)
         own_reward = getattr(type(self), "reward", None) if reward is None else reward
         self.reward = to_combined(self.default_reward() if own_reward is None else own_reward)
+        self._scores_in_thread = is_blocking(self.reward)
         if self.restricted:
             refuse_remote(self.reward, self.name)
         self._sealed = True

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from viewbox.envs.prompts.templates import Prompts
-from viewbox.envs.settings import History, ReplyFormat
+from viewbox.envs.settings import ReplyFormat
 from viewbox.frozen import thaw
 from viewbox.images.ref import ImageRef
 from viewbox.records import Message, ToolCall
@@ -22,24 +22,20 @@ FOLLOWS = "(The image follows in the next message.)"
 SHOWN = "The image of tool call {id}:"
 
 
-def apply_history(messages: Sequence[Message], history: History, dropped: Callable[[int], str]) -> list[Message]:
-    """The messages as the model gets them under a history policy; the record keeps every image.
+def drop_older_images(messages: Sequence[Message], last_images: int, dropped: Callable[[int], str]) -> list[Message]:
+    """The messages with their last `last_images` images; `dropped(n)` replaces the n-th image (from 0).
 
-    `full` keeps all images: messages only ever grow, as training on sampled tokens needs. Otherwise the last
-    `last_images` images stay, and `dropped(n)` replaces the n-th image (from 0). If the last message shows the first
-    image of the conversation again, that image is not counted: it would push out what the model has just asked for.
+    If the last message shows the first image of the conversation again, that image is not counted: it would push out
+    what the model has just asked for.
 
     >>> import numpy as np
-    >>> from viewbox.envs.settings import LastImages
     >>> first, second = (ImageRef.of(np.full((2, 2), shade, np.uint8)) for shade in (1, 2))
     >>> conversation = [Message("user", (first, "What is it?")), Message("tool", ("zoomed in", second))]
-    >>> visible = apply_history(conversation, LastImages(last_images=1), "image {} is gone".format)
+    >>> visible = drop_older_images(conversation, 1, "image {} is gone".format)
     >>> [len(message.images) for message in visible]
     [0, 1]
     """
-    if history == "full":
-        return list(messages)
-    left = history.last_images
+    left = last_images
     original = next((image.hash for message in messages for image in message.images), None)
     number = sum(len(message.images) for message in messages)
     selected: list[Message] = []

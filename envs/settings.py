@@ -135,26 +135,3 @@ def resolve_settings(cls: type, given: Mapping[str, Any]) -> BaseModel:
         "templates": FrozenDict({**type(settings).model_fields["templates"].default, **values["templates"]}),
     }
     return settings.model_copy(update=changes)
-
-
-class Setting:
-    """A class attribute that is the default on the class and the checked value on an environment."""
-
-    def __init__(self, name: str, default: Any) -> None:
-        self.name, self.default = name, default
-
-    def __get__(self, env: Any, cls: type) -> Any:
-        return self.default if env is None else getattr(env.settings, self.name)
-
-
-@cache
-def install_settings(cls: type) -> None:
-    """Make every setting of an environment class read the value of its environment."""
-    for name, field in model_of(cls).model_fields.items():
-        setattr(cls, name, Setting(name, field.default))
-
-
-def get_default(cls: type, name: str) -> Any:
-    """The default of a setting that this very class declares; empty if it declares none."""
-    default = vars(cls).get(name, ())
-    return default.default if isinstance(default, Setting) else default

@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeVar
 
 from viewbox.envs import concurrency
@@ -18,7 +17,6 @@ from viewbox.envs.loop import Policy, play_to_end
 from viewbox.envs.state import EpisodeState
 from viewbox.errors import ImageError
 from viewbox.records import EndReason, Episode, Reply, Task
-from viewbox.rewards.remote import is_blocking
 from viewbox.rollouts.generator import Conversation, Generator, ReplyError
 from viewbox.rollouts.scripted import PolicyGenerator
 
@@ -158,8 +156,8 @@ async def play_one(
         return Episode(
             task=task, end_reason=end, truncated=True, environment=env.name, run_config=run_config, info=info
         )
-    build = partial(env.build_episode, state, run_config, tokens=conversation.record.to_episode_tokens(), info=info)
-    return await concurrency.run_in_thread(build) if is_blocking(env.reward) else build()  # a judge waits for replies
+    tokens = conversation.record.to_episode_tokens()
+    return await env.build_episode_async(state, run_config, tokens=tokens, info=info)
 
 
 async def _open_episode(env: BaseMultiTurnEnv, task: Task, conversation: Conversation) -> EpisodeState | None:
