@@ -122,7 +122,7 @@ def print_trial(trial: "ExplainedScore") -> None:
 def _format_cells(row: "ComponentScore") -> tuple[str, ...]:
     why = "".join(character if character.isprintable() else " " for character in row.why)  # it may quote the model
     name = "  " * row.name.count(".") + row.name
-    return name, f"{row.weight:g}", _format_number(row.score), "shut" if row.closed else "", why
+    return name, f"{row.weight:g}", _format_number(row.score), "closed" if row.closed else "", why
 
 
 def _format_number(value: float | None) -> str:

@@ -33,7 +33,7 @@ class Reward(Protocol):
 class EpisodeReward(Protocol):
     """A pure function of a whole episode, for what an answer alone cannot show (format, use of tools).
 
-    The range is that of `Reward`.
+    The score is finite and in [0, 1]; `None` means that the reward does not apply to this episode.
 
     >>> class Short:
     ...     name = "short"
@@ -60,7 +60,7 @@ def get_field(mapping: Any, field: str) -> Any:
     >>> get_field({"finding": "nodule"}, "finding.label") is None
     True
     """
-    if type(mapping) is dict and "." not in field:  # most of them
+    if type(mapping) is dict and "." not in field:  # the common case
         return mapping.get(field)
     value = mapping
     for part in field.split("."):
@@ -76,7 +76,7 @@ def to_finite_float(value: Any) -> float | None:
     >>> [to_finite_float(value) for value in (3, "3", True, float("nan"), 10**400)]
     [3.0, None, None, None, None]
     """
-    if type(value) is float:  # most of them; asking an abstract class is slow
+    if type(value) is float:  # the common case; isinstance with an abstract class is slow
         return value if math.isfinite(value) else None
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
@@ -86,14 +86,14 @@ def to_finite_float(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def to_items(value: Any, most: int | None = None) -> Sequence[Any] | None:
-    """The items of a list (the first `most`); a scalar is a list of one item; `None` for anything else.
+def to_items(value: Any, max_items: int | None = None) -> Sequence[Any] | None:
+    """The first `max_items` items of a list; a scalar counts as a list of one item. `None` for anything else.
 
     >>> to_items(["a", "b"]), to_items("a"), to_items(None), to_items([]), to_items({"a": 1})
     (['a', 'b'], ['a'], None, [], None)
     """
     if isinstance(value, list | tuple):
-        return value if most is None else value[:most]
+        return value if max_items is None else value[:max_items]
     if isinstance(value, set | frozenset):
         return list(value)
     return [value] if isinstance(value, str | int | float) and value != "" else None

@@ -15,11 +15,15 @@ _LONGEST_LABEL = 1000  # characters; longer text is not a label
 
 
 def read_boxes(
-    value: Any, format: BoxFormat, box_key: str | None = None, label_key: str | None = None, most: int | None = None
+    value: Any,
+    format: BoxFormat,
+    box_key: str | None = None,
+    label_key: str | None = None,
+    max_boxes: int | None = None,
 ) -> Sequence[Labeled] | None:
-    """The boxes in one box, a list of boxes, or a list of objects; `None` if the value is none of these.
+    """Read one box, a list of boxes, or a list of objects with a box; `None` if the value is none of these.
 
-    Only the first `most` are read.
+    Only the first `max_boxes` are read.
 
     >>> read_boxes([0, 0, 1, 1], "xyxy")
     [((0.0, 0.0, 1.0, 1.0), '')]
@@ -35,10 +39,10 @@ def read_boxes(
     if not isinstance(value, _LISTS):
         return None
     if box_key is not None:
-        return [_read_object(item, format, box_key, label_key) for item in value[:most]]
+        return [_read_object(item, format, box_key, label_key) for item in value[:max_boxes]]
     if value and not isinstance(value[0], _LISTS):
         return None  # a flat list that is not a box
-    return [(parse_box(item, format), "") for item in value[:most]]
+    return [(parse_box(item, format), "") for item in value[:max_boxes]]
 
 
 def parse_box(value: Any, format: str) -> Box | None:
@@ -81,6 +85,7 @@ def convert_to_fractions(boxes: Sequence[Labeled], frame: Frame, size: Any) -> l
 
 
 def compute_area(box: Box) -> float:
+    """Width times height, in the square of the box's own unit."""
     return (box[2] - box[0]) * (box[3] - box[1])
 
 

@@ -15,13 +15,13 @@ from viewbox.rewards.text import quote_value
 
 @register_reward("brier")
 class BrierReward:
-    """Being right, less the Brier loss of the stated confidence: (1 + y - (c - y)²) / 2.
+    """Correctness minus the Brier loss of the stated confidence: (1 + y - (c - y)²) / 2.
 
-    y is what the reward `of` gives (an exact match unless told otherwise) and c the answer's confidence, a number in
-    [0, `scale`], divided by `scale`. The Brier score (1950) is proper: stating the true chance p is best, and then
-    the reward is (1 + p²) / 2, so that being right oftener always pays more (RLCR, Damani et al. 2025). The bare
-    1 - (c - y)² does not: it pays 1.0 for nonsense with confidence 0. Without a confidence in range, or without
-    the field that `of` reads, the reward is 0.
+    y is the score of the reward `of` (default: an exact match) and c the answer's confidence, a number in
+    [0, `scale`], divided by `scale`. The Brier score (1950) is proper: it is best to state the true probability p.
+    The expected reward is then (1 + p²) / 2, so being right more often always pays more (RLCR, Damani et al. 2025).
+    With the plain 1 - (c - y)² it does not: that pays 1.0 for nonsense with confidence 0. If the confidence is missing
+    or out of range, or the field that `of` reads is missing, the reward is 0.
 
     Range: right and certain 1.0; right at confidence 0, or wrong at 0, 0.5; wrong and certain 0.0. `None` if `of`
     does not apply.
@@ -59,14 +59,14 @@ class BrierReward:
         stated = get_field(answer, self.confidence_field)
         if self._read_confidence(answer) is None:
             value = quote_value(stated)
-            return f"{self.confidence_field}: {value} is not a confidence from 0 to {self.scale:g} of an answer"
+            return f"{self.confidence_field}: {value} is not a number from 0 to {self.scale:g}, or there is no answer"
         right = self.of(answer, reference)
-        return f"{self.confidence_field} {stated:g} of {self.scale:g}, {self.of.name} gives {right}"
+        return f"{self.confidence_field} {stated:g} of {self.scale:g}, {self.of.name} scores {right:.3g}"
 
     def _read_confidence(self, answer: Mapping[str, Any] | None) -> float | None:
         """The confidence in [0, 1], if the answer fills the field that `of` reads."""
-        read = getattr(self.of, "field", None)
-        if isinstance(read, str) and get_field(answer, read) in (None, "", [], ()):
+        field = getattr(self.of, "field", None)
+        if isinstance(field, str) and get_field(answer, field) in (None, "", [], ()):
             return None
         number = to_finite_float(get_field(answer, self.confidence_field))
         return number / self.scale if number is not None and 0 <= number <= self.scale else None

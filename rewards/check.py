@@ -1,4 +1,4 @@
-"""A check that every environment passes on its own tasks: the gold answer scores 1.0 and no answer scores 0."""
+"""A check that every environment should pass on its own tasks: a gold answer scores 1.0, a missing answer 0."""
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -9,7 +9,7 @@ from viewbox.rewards.combined import CombinedReward
 
 
 class RewardedTasks(Protocol):
-    """What the check reads of an environment. It may also have `perfect_answer(task)`."""
+    """The parts of an environment that the check reads. It may also have `perfect_answer(task)`."""
 
     @property
     def tasks(self) -> Iterable[Task]: ...

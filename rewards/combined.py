@@ -1,4 +1,4 @@
-"""Several rewards as one: a weighted mean that keeps every component's score, and that no component can break."""
+"""Combines rewards into a weighted mean that keeps the score of every component. No component can make it fail."""
 
 import logging
 import math
@@ -63,7 +63,7 @@ class Component:
     weight: Annotated[NonNegative, Field(description="its share of the combined reward; all weights sum to 1")]
     needs: Annotated[
         Mapping[Name, Threshold],
-        Field(description="scores other components must reach for it to count: `{label: 1.0}`; below, it counts 0"),
+        Field(description="least scores of other components, such as `{label: 1.0}`; if one is lower, this counts 0"),
     ] = field(default_factory=dict)
 
 
@@ -240,7 +240,7 @@ def _sort_by_needs(components: Mapping[str, Component]) -> list[str]:
 
 
 def to_combined(reward: object) -> CombinedReward:
-    """Any reward, an object or a plain function, as a `CombinedReward`: nothing it does can end a run.
+    """Wrap any reward, an object or a plain function, in a `CombinedReward`, so that its errors cannot end a run.
 
     >>> def always(answer, reference):
     ...     return 1.0

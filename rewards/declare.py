@@ -1,7 +1,8 @@
 """How a reward is declared: once, as a frozen dataclass.
 
-Its annotations are the keys, limits and descriptions of its YAML, its defaults are theirs, and pydantic checks both a
-mapping from YAML and a call in Python. A mistake is a `ConfigError` that names the setting and what it takes.
+The annotations and defaults of the class are also the keys, limits, descriptions and defaults of its YAML. pydantic
+checks a mapping from YAML and a call in Python alike. A mistake is a `ConfigError` that names the setting and what is
+allowed.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ Name = Annotated[str, Field(min_length=1)]
 AnswerField = Annotated[str, Field(min_length=1, description="the answer's field; dots step into inner mappings")]
 ReferenceField = Annotated[Name | None, Field(description="the reference's field; default: the same as `field`")]
 RewardName = Annotated[str, Field(min_length=1, description="the name in logs if it is not a component")]
-Aliases = Annotated[Mapping[str, Sequence[str]], Field(description="other spellings of a label that count as it")]
+Aliases = Annotated[Mapping[str, Sequence[str]], Field(description="other accepted spellings of each label")]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 UnitInterval = Annotated[float, Field(ge=0, le=1)]
 Threshold = Annotated[float, Field(gt=0, le=1)]
@@ -49,15 +50,15 @@ def validated_dataclass(cls: C) -> C:
     Traceback (most recent call last):
     viewbox.errors.ConfigError: Circle.radius = -1; allowed: a number of at least 0
     """
-    made: Any = pydantic.dataclasses.dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True))(cls)
-    signature = inspect.signature(made)
+    validated: Any = pydantic.dataclasses.dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True))(cls)
+    signature = inspect.signature(validated)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         settings = signature.bind(*args, **kwargs).arguments
-        _set_fields(self, made, settings, made.__name__, strict=True)
+        _set_fields(self, validated, settings, validated.__name__, strict=True)
 
-    made.__init__ = __init__
-    return cast(C, made)
+    validated.__init__ = __init__
+    return cast(C, validated)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
@@ -77,15 +78,15 @@ def register_reward(type: str) -> Callable[[C], C]:
     """
 
     def register(cls: C) -> C:
-        made = validated_dataclass(cls)
-        REWARD_TYPES[type] = made
-        return made
+        reward_class = validated_dataclass(cls)
+        REWARD_TYPES[type] = reward_class
+        return reward_class
 
     return register
 
 
 def list_reward_types() -> list[str]:
-    """Every `type` that `build` takes, also of rewards that are not imported yet."""
+    """Every `type` that `build` accepts, including rewards that are not imported yet."""
     return sorted({*REWARD_TYPES, *viewbox.REWARD_PLUGINS})
 
 

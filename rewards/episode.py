@@ -1,4 +1,4 @@
-"""What an answer alone cannot show: whether it followed the format, and how tools were used."""
+"""Rewards of a whole episode: whether the replies followed the format, and how tools were used."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -21,10 +21,11 @@ PENALTIES: Mapping[str, float] = MappingProxyType({"salvaged": 0.5, "repaired": 
 class FormatReward:
     """1 for an answer in the requested format, less penalties: max(0, 1 - Σ penalties - `malformed` · n).
 
-    `penalties` are by the episode's flags: "salvaged" (the object stood in a reply that was cut off or went on),
-    "repaired" (broken JSON that was mended), "forced_final" (it wanted to go on when it had to finish). n is how many
-    replies were malformed. Without an answer the reward is 0. It says nothing about being right: give it a small
-    weight, or let what is right need it (`Part(…, needs={"format": …})`).
+    `penalties` gives the cost of each flag of an episode: "salvaged" (the answer was taken from a reply that was cut
+    off or held something else too), "repaired" (its JSON was broken and was repaired), "forced_final" (it asked to
+    continue when it had to be final). n is the number of malformed replies. Without an answer the reward is 0. It does
+    not measure whether the answer is right: give it a small weight, or let the other components need it
+    (`Component(…, needs={"format": 0.5})`).
 
     Range: [0, 1].
 
@@ -47,12 +48,12 @@ class FormatReward:
     def explain_episode(self, episode: Episode) -> str:
         """Why the episode got its score, in a sentence."""
         if getattr(episode, "answer", None) is None:
-            return f"no answer: the episode ended {getattr(episode, 'end_reason', 'without one')}"
-        forgiven = self._list_penalties(episode)
-        return "; ".join(f"{name}: -{cost:g}" for name, cost in forgiven.items()) or "an answer as asked"
+            return f"no answer; end reason: {getattr(episode, 'end_reason', 'unknown')}"
+        penalties = self._list_penalties(episode)
+        return "; ".join(f"{name}: -{cost:g}" for name, cost in penalties.items()) or "the answer has the right format"
 
     def _list_penalties(self, episode: Episode) -> dict[str, float]:
-        """What it costs, by name."""
+        """The penalties of this episode by name."""
         flags = getattr(episode, "flags", None) or ()
         costs = {name: cost for name, cost in self.penalties.items() if name in flags and cost}
         info = getattr(episode, "info", None)
@@ -66,10 +67,11 @@ class FormatReward:
 class ToolUseReward:
     """1 between `at_least` and `at_most` successful tool calls, n / at_least below, at_most / n above.
 
-    Below, n counts *different* calls (name and arguments): the same look twice is one look. Above, n counts all that
-    succeeded. Failed calls count nowhere. `tools` are the names that count (None: all). Bounded, so that no number
-    of calls beats enough of them; but a bonus that a wrong answer gets too still teaches looking for its own sake, so
-    let it need a right answer: `Part(ToolUseReward(at_least=1), 0.1, needs={"label": 1.0})`.
+    Below `at_least`, n is the number of *different* successful calls (name and arguments). Above `at_most`, n is the
+    number of all successful calls. Failed calls never count. `tools` names the tools that count (None: all).
+
+    More calls than `at_least` pay nothing more. Even so, a bonus that wrong answers also get teaches the model to call
+    tools for the bonus. Let it need a right answer: `Component(ToolUseReward(at_least=1), 0.1, needs={"label": 1.0})`.
 
     Range: [0, 1].
 
@@ -83,9 +85,9 @@ class ToolUseReward:
     """
 
     at_least: Annotated[
-        NumCalls | None, Field(description="as many different successful calls earn the full score")
+        NumCalls | None, Field(description="number of different successful calls that earns the full score")
     ] = None
-    at_most: Annotated[NumCalls | None, Field(description="more successful calls earn less")] = None
+    at_most: Annotated[NumCalls | None, Field(description="with more successful calls the score falls")] = None
     tools: Annotated[Names | None, Field(description="names of the tools whose calls count; default: all")] = None
     name: RewardName = "tool_use"
 
@@ -96,39 +98,39 @@ class ToolUseReward:
             raise ConfigError(f"at_least = {self.at_least} is above at_most = {self.at_most}")
 
     def of_episode(self, episode: Episode) -> float:
-        every, different = self._count_calls(episode)
-        if self.at_least and different < self.at_least:
-            return different / self.at_least
-        if self.at_most is not None and every > self.at_most:
-            return self.at_most / every
+        num_calls, num_different = self._count_calls(episode)
+        if self.at_least and num_different < self.at_least:
+            return num_different / self.at_least
+        if self.at_most is not None and num_calls > self.at_most:
+            return self.at_most / num_calls
         return 1.0
 
     def explain_episode(self, episode: Episode) -> str:
         """Why the episode got its score, in a sentence."""
-        every, different = self._count_calls(episode)
-        asked = [f"at least {self.at_least}"] if self.at_least is not None else []
-        asked += [f"at most {self.at_most}"] if self.at_most is not None else []
-        return f"{every} successful tool calls, {different} of them different; asked for {' and '.join(asked)}"
+        num_calls, num_different = self._count_calls(episode)
+        limits = [f"at least {self.at_least}"] if self.at_least is not None else []
+        limits += [f"at most {self.at_most}"] if self.at_most is not None else []
+        return f"successful tool calls: {num_calls} ({num_different} different); required: {' and '.join(limits)}"
 
     def _count_calls(self, episode: Episode) -> tuple[int, int]:
-        """How many calls succeeded, and how many different ones."""
+        """The number of successful calls, and of different ones among them."""
         calls = [call for call in _iter_successful_calls(episode) if self.tools is None or call[0] in self.tools]
         return len(calls), len(set(calls))
 
 
 def _iter_successful_calls(episode: Episode) -> Iterator[tuple[str, str]]:
-    """(name, arguments) of every call that succeeded; call ids may come again in a later turn."""
-    asked: dict[Any, Any] = {}
+    """(name, arguments) of every call that succeeded; an id may be used again in a later turn."""
+    calls: dict[Any, Any] = {}
     for turn in getattr(episode, "turns", None) or ():
-        asked.update({call.id: call for call in turn.tool_calls})
+        calls.update({call.id: call for call in turn.tool_calls})
         for result in turn.tool_results:
             if result.success:
-                call = asked.get(result.call_id)
+                call = calls.get(result.call_id)
                 yield result.tool_name, "" if call is None else _normalize_arguments(call.arguments)
 
 
 def _normalize_arguments(arguments: Any) -> str:
-    """Arguments as one text, whatever the order and spacing they were written in."""
+    """Arguments as one text that does not depend on their order and spacing."""
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)

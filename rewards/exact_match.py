@@ -1,4 +1,4 @@
-"""The answer is the gold, or it is not: for labels, choices and numbers."""
+"""Whether the answer equals the gold: for labels, choices and numbers."""
 
 import dataclasses
 import math
@@ -22,13 +22,13 @@ class ExactMatchReward:
     """1 if the answer's field equals the reference's field after normalization, else 0.
 
     Both sides are compared without case, compatibility forms (NFKC), invisible characters, runs of whitespace and
-    outer punctuation (the normalization of SQuAD, Rajpurkar et al. 2016, without its removal of articles). The gold
-    is a string, number or bool, or a list of accepted ones; `aliases` gives further spellings of a gold. A numeric
-    gold is also compared as a number: |answer - gold| <= `tolerance` (0 if None); with a tolerance, so is a gold
-    string that is a number. The answer must be one scalar: a list of labels scores 0, and so does a missing or empty
-    one, also where the gold is missing. An answer longer than four times the longest accepted text plus 256
-    characters scores 0 unread. The whole text has to match, so no negation, hedge or list of options can pass for
-    the gold; look-alike letters of another script are other letters.
+    outer punctuation (the normalization of SQuAD, Rajpurkar et al. 2016, but articles stay). The gold is a string,
+    number or bool, or a list of accepted values; `aliases` gives further spellings of a gold. A numeric gold is also
+    compared as a number: |answer - gold| <= `tolerance` (0 if None). With a tolerance, so is a gold string that holds
+    a number. The answer must be a scalar: a list of labels scores 0, and so does a missing or empty answer, even if
+    the gold is missing. An answer longer than four times the longest accepted text plus 256 characters scores 0
+    without being compared. The whole text must match, so a negated or hedged gold, or a list of options, scores 0;
+    look-alike letters of another script are different letters.
 
     Range: {0.0, 1.0}.
 
@@ -61,26 +61,26 @@ class ExactMatchReward:
         raw = to_text(get_field(answer, self.field))
         if len(raw) > 4 * max(map(len, accepted), default=0) + 256:
             return 0.0
-        said = normalize_label(raw)
-        if not said:
+        label = normalize_label(raw)
+        if not label:
             return 0.0
-        return 1.0 if said in accepted or any(self._is_near(said, gold) for gold in golds) else 0.0
+        return 1.0 if label in accepted or any(self._is_near(label, gold) for gold in golds) else 0.0
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
         """Why the answer got its score, in a sentence."""
-        said, gold = get_field(answer, self.field), get_field(reference, self.reference_field or self.field)
+        value, gold = get_field(answer, self.field), get_field(reference, self.reference_field or self.field)
         if self(answer, reference):
-            return f"{self.field}: {quote_value(said)} is {quote_value(gold)}"
+            return f"{self.field}: {quote_value(value)} is {quote_value(gold)}"
         within = f" (± {self.tolerance:g})" if self.tolerance else ""
-        return f"{self.field}: {quote_value(said)} is not {quote_value(gold)}{within}"
+        return f"{self.field}: {quote_value(value)} is not {quote_value(gold)}{within}"
 
-    def _is_near(self, said: str, gold: Any) -> bool:
+    def _is_near(self, label: str, gold: Any) -> bool:
         if isinstance(gold, str) and self.tolerance is None:
             return False
-        ours, theirs = _parse_number(said), _parse_number(normalize_label(to_text(gold)))
-        if ours is None or theirs is None:
+        number, gold_number = _parse_number(label), _parse_number(normalize_label(to_text(gold)))
+        if number is None or gold_number is None:
             return False
-        distance, tolerance = abs(ours - theirs), self.tolerance or 0
+        distance, tolerance = abs(number - gold_number), self.tolerance or 0
         return distance <= tolerance or math.isclose(distance, tolerance, rel_tol=1e-9)  # 1.1 is within 0.1 of 1.0
 
 
@@ -98,7 +98,7 @@ def build_spellings(aliases: Mapping[str, Sequence[str]]) -> dict[str, frozenset
 
 
 def _parse_number(text: str) -> int | float | None:
-    """The number a text is; integers stay exact, and a thousands separator is not read (1,5 is a half to some)."""
+    """Parse a text that is one number. Integers stay exact. Commas are rejected, because 1,5 may mean 1.5."""
     if len(text) > _LONGEST_NUMBER or not _NUMBER.fullmatch(text):
         return None
     return to_finite_float(float(text)) if set(text) & set(".e") else int(text)

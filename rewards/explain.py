@@ -114,12 +114,12 @@ def explain_reward(
     >>> explain_reward(ExactMatchReward("label"), {"label": "No tumour"}, {"label": "tumour"})
     "label: 'No tumour' is not 'tumour'"
     >>> explain_reward(lambda answer, reference: 0.5, {}, {})
-    'gives 0.5'
+    'scores 0.5'
     """
     try:
         if isinstance(reward, CombinedReward):
             total, _ = reward.score(answer, reference, episode)
-            return "does not apply" if total is None else f"the weighted mean of its parts, {total:.3g}"
+            return "does not apply" if total is None else f"weighted mean of its components: {total:.3g}"
         of_episode = getattr(reward, "of_episode", None)
         if of_episode is not None and episode is None:
             return "does not apply: it reads a whole episode"
@@ -127,7 +127,7 @@ def explain_reward(
         if own is not None:
             return str(own(answer, reference) if of_episode is None else own(episode))
         score = reward(answer, reference) if of_episode is None else of_episode(episode)
-        return "does not apply" if score is None else f"gives {score!r:.80}"
+        return "does not apply" if score is None else f"scores {score!r:.80}"
     except Exception as error:  # a user's reward may fail, and this says so
         return f"failed: {type(error).__name__}: {error}"
 

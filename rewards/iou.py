@@ -29,7 +29,7 @@ from viewbox.rewards.declare import (
 )
 
 BoxMatch = tuple[int, int, float]  # index in the answer, index in the reference, score
-_MOST = 100  # boxes in an answer, beyond four times the gold's
+_EXTRA_BOXES = 100  # an answer may have this many boxes beyond four times the gold's
 
 
 def compute_iou(a: Any, b: Any) -> float:
@@ -52,10 +52,10 @@ class IoUReward:
     """Intersection over union of the answer's boxes and the reference's, or the F1 of pairs that reach `threshold`.
 
     A field holds one box, a list of boxes, or (with `box_key`) objects with a box at that key. With `label_key`, only
-    boxes with equal labels can match. Boxes are in `format` (xyxy, or xywh with the corner of least x and
-    y). If the answer and the gold use different frames, `frame` and `reference_frame` name them ("unit":
-    fractions, "per_mille": 0 to 1000, "pixel": with [width, height] in the reference's `size_field`); boxes are
-    never clipped to the image. An item that is not a box counts as a box, but never matches.
+    boxes with equal labels can match. Boxes are in `format`: xyxy, or xywh with the top left corner. If the answer and
+    the gold use different frames, `frame` and `reference_frame` name them ("unit": fractions, "per_mille": 0 to 1000,
+    "pixel": with [width, height] in the reference's `size_field`). Boxes are never clipped to the image. An item that
+    is not a box counts as a box, but never matches.
 
     One box: score s = IoU / (1 + `area_penalty` · max(0, A_answer / A_gold - 1)), so the penalty acts only beyond the
     gold's own area and a perfect box scores 1.0 exactly, however large. IoU alone already punishes a box that is too
@@ -64,8 +64,8 @@ class IoUReward:
     Many boxes: one-to-one matching of greatest Σ s (Kuhn 1955; as in DETR, Carion et al. 2020), Σ s / max(n_answer,
     n_gold), continuous in every coordinate. Extra, repeated and missing boxes all lower the score. With `threshold`:
     the F1 2 TP / (n_answer + n_gold) of the largest matching of pairs that reach it. If the gold is an empty list, an
-    empty list scores 1.0 and anything else 0.0. An answer of more than 100 boxes beyond four times the gold's scores
-    0 without being read.
+    empty list scores 1.0 and anything else 0.0. An answer with more than 4 n_gold + 100 boxes scores 0 without being
+    matched.
 
     Range: [0, 1]; {0.0, 1.0} for one box with a threshold.
 
@@ -87,11 +87,11 @@ class IoUReward:
     ] = "xyxy"
     threshold: Annotated[
         Threshold | None,
-        Field(description="1 if the score of a pair reaches it, else 0 (of many boxes: F1); default: the score itself"),
+        Field(description="1 if the score of a pair reaches it, else 0 (many boxes: F1); default: the score itself"),
     ] = None
     area_penalty: Annotated[
         NonNegative,
-        Field(description="divides the score of too large a box by 1 + this x (its area / the reference's - 1)"),
+        Field(description="divides the score of a box larger than the gold by 1 + this x (area / gold area - 1)"),
     ] = 0.0
     box_key: Annotated[
         Name | None, Field(description="the key of the box in each object of a list; default: a list of bare boxes")
@@ -101,7 +101,7 @@ class IoUReward:
         Field(description="the key of the label in each object; only boxes of equal label match; needs `box_key`"),
     ] = None
     frame: Annotated[
-        Frame, Field(description="the unit of the answer's coordinates; matters only beside another `reference_frame`")
+        Frame, Field(description="the unit of the answer's coordinates; matters only if `reference_frame` differs")
     ] = "unit"
     reference_frame: Annotated[
         Frame | None, Field(description="the unit of the reference's coordinates; default: as the answer's")
@@ -128,7 +128,7 @@ class IoUReward:
             return score if self.threshold is None else float(score >= self.threshold)
         if not boxes or not golds:
             return 1.0 if not boxes and not golds else 0.0
-        if len(boxes) > 4 * len(golds) + _MOST:
+        if len(boxes) > 4 * len(golds) + _EXTRA_BOXES:
             return 0.0
         pairs = self._match_boxes(boxes, golds)
         if self.threshold is not None:
@@ -140,17 +140,17 @@ class IoUReward:
         boxes, golds = self._read_boxes(answer, reference)
         if boxes is None or golds is None:
             return f"{self.field}: the {'answer' if boxes is None else 'reference'} does not hold a box"
-        if len(boxes) > 4 * len(golds) + _MOST:
+        if len(boxes) > 4 * len(golds) + _EXTRA_BOXES:
             return f"{self.field}: {len(boxes)} boxes for {len(golds)} in the gold are too many to read"
         pairs = self._match_boxes(boxes, golds)
         scores = ", ".join(f"{score:.2f}" for _, _, score in sorted(pairs, key=lambda pair: -pair[2]))
-        what = "IoU" if not self.area_penalty else "IoU with the area's penalty"
-        words = [f"{len(pairs)} of {len(golds)} gold boxes matched" + (f": {what} {scores}" if pairs else "")]
+        what = "IoU with area penalty" if self.area_penalty else "IoU"
+        sentences = [f"{len(pairs)} of {len(golds)} gold boxes matched" + (f": {what} {scores}" if pairs else "")]
         if self.threshold is not None:
-            words[0] += f" (threshold {self.threshold:g})"
+            sentences[0] += f" (threshold {self.threshold:g})"
         if extra := len(boxes) - len(pairs):
-            words.append(f"{extra} of {len(boxes)} answer boxes {'is' if extra == 1 else 'are'} unmatched")
-        return "; ".join(words)
+            sentences.append(f"{extra} of {len(boxes)} answer boxes {'is' if extra == 1 else 'are'} unmatched")
+        return "; ".join(sentences)
 
     def _read_boxes(
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
@@ -158,8 +158,8 @@ class IoUReward:
         """The answer's boxes and the gold's, in one frame; `None` for a side without boxes."""
         gold = get_field(reference, self.reference_field or self.field)
         golds = read_boxes(gold, self.format, self.box_key, self.label_key)
-        most = 4 * len(golds or ()) + _MOST + 1  # one more than are allowed
-        boxes = read_boxes(get_field(answer, self.field), self.format, self.box_key, self.label_key, most)
+        max_boxes = 4 * len(golds or ()) + _EXTRA_BOXES + 1  # one more than allowed
+        boxes = read_boxes(get_field(answer, self.field), self.format, self.box_key, self.label_key, max_boxes)
         other = self.reference_frame or self.frame
         if other == self.frame or boxes is None or golds is None:
             return boxes, golds
@@ -167,11 +167,9 @@ class IoUReward:
         return convert_to_fractions(boxes, self.frame, size), convert_to_fractions(golds, other, size)
 
     def _match_boxes(self, boxes: Sequence[Labeled], golds: Sequence[Labeled]) -> list[BoxMatch]:
-        """The pairs (place in the answer, place in the gold, score) of the best matching."""
-        boxes, golds = (
-            sorted(boxes, key=_get_sort_key),
-            sorted(golds, key=_get_sort_key),
-        )  # the order in the answer does not matter
+        """The pairs (index of the box, index of the gold, score) of the best matching, in sorted order."""
+        # sorted, so that the score does not depend on the order in the answer
+        boxes, golds = sorted(boxes, key=_get_sort_key), sorted(golds, key=_get_sort_key)
         if boxes == golds:
             pairs = [(i, i, self._score_pair(box, box)) for i, box in enumerate(boxes)]
             return [pair for pair in pairs if pair[2]]
@@ -200,17 +198,17 @@ def match_pairs(scores: Sequence[Sequence[float]], threshold: float | None = Non
     """
     if not scores or not scores[0]:
         return []
-    least = 0.0 if threshold is None else threshold
+    minimum = 0.0 if threshold is None else threshold
     if len(scores) == 1 or len(scores[0]) == 1:
         flat = [(row, column, score) for row, line in enumerate(scores) for column, score in enumerate(line)]
         best = max(flat, key=lambda pair: pair[2])
-        return [best] if best[2] > 0 and best[2] >= least else []
-    from scipy.optimize import linear_sum_assignment  # takes a while to import, and most answers hold one box
+        return [best] if best[2] > 0 and best[2] >= minimum else []
+    from scipy.optimize import linear_sum_assignment  # slow to import, and most answers hold one box
 
-    worth = scores if threshold is None else [[float(score >= threshold) for score in line] for line in scores]
-    rows, columns = linear_sum_assignment(worth, maximize=True)
+    values = scores if threshold is None else [[float(score >= threshold) for score in line] for line in scores]
+    rows, columns = linear_sum_assignment(values, maximize=True)
     pairs = [(int(row), int(column), scores[row][column]) for row, column in zip(rows, columns, strict=True)]
-    return [pair for pair in pairs if pair[2] > 0 and pair[2] >= least]
+    return [pair for pair in pairs if pair[2] > 0 and pair[2] >= minimum]
 
 
 def _get_sort_key(box: Labeled) -> tuple[tuple[float, ...], str]:

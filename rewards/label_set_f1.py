@@ -12,21 +12,19 @@ from viewbox.rewards.exact_match import build_spellings
 from viewbox.rewards.negation import FORWARD
 from viewbox.rewards.text import normalize_label, to_text
 
-_MOST = 100  # labels in an answer, beyond four times the gold's
-_LONGEST = 1000  # characters of a label
+_EXTRA_LABELS = 100  # an answer may have this many labels beyond four times the gold's
+_MAX_LENGTH = 1000  # characters of a label
 
 
 @register_reward("label_set_f1")
 class LabelSetF1Reward:
     """F1 of two sets of labels: F1 = 2 |A ∩ G| / (|A| + |G|) (the Dice coefficient; Sørensen 1948).
 
-    The field holds a list of scalars, or of objects with the label under `item_key`; a scalar is a list of
-    one label, and is never split. Labels are equal as `ExactMatchReward` compares them; `aliases` gives further
-    spellings.
-    Repeating a label changes nothing; an item without text counts as a wrong label. A label that the answer lists
-    both bare and denied ("tumour", "no tumour") does not match in either form. If the gold is an empty
-    list, an empty list scores 1.0 and anything else 0.0. An answer of more than 100 labels beyond four times the
-    gold's scores 0 without being read.
+    The field holds a list of scalars, or of objects with the label under `item_key`; a scalar is a list of one label,
+    and is never split. Labels are compared as in `ExactMatchReward`; `aliases` gives further spellings. Repeating a
+    label changes nothing; an item without text counts as a wrong label. A label that the answer lists both affirmed
+    and denied ("tumour", "no tumour") does not match in either form. If the gold is an empty list, an empty list
+    scores 1.0 and anything else 0.0. An answer with more than 4 |G| + 100 labels scores 0.
 
     Range: [0, 1].
 
@@ -48,7 +46,7 @@ class LabelSetF1Reward:
 
     @cached_property
     def _canonical(self) -> Mapping[str, str]:
-        """Every other spelling -> the label it stands for."""
+        """The label that each other spelling stands for."""
         same: dict[str, str] = {}
         for gold, spellings in build_spellings(self.aliases).items():
             for other in spellings:
@@ -63,7 +61,7 @@ class LabelSetF1Reward:
             return 0.0
         if not answered or not golds:
             return 1.0 if not answered and not golds else 0.0
-        if len(answered) > 4 * len(golds) + _MOST:
+        if len(answered) > 4 * len(golds) + _EXTRA_LABELS:
             return 0.0
         found = (answered & golds) - (_find_contradicted(answered) - _find_contradicted(golds))
         return 2 * len(found) / (len(answered) + len(golds))
@@ -73,35 +71,35 @@ class LabelSetF1Reward:
         answered, golds = self._read_label_sets(answer, reference)
         if answered is None or golds is None:
             return f"{self.field}: the {'answer' if answered is None else 'reference'} does not hold a list of labels"
-        against = _find_contradicted(answered) - _find_contradicted(golds)
-        words = [f"{self.field}: {len((answered & golds) - against)} of {len(golds)} gold labels found"]
+        contradicted = _find_contradicted(answered) - _find_contradicted(golds)
+        parts = [f"{self.field}: {len((answered & golds) - contradicted)} of {len(golds)} gold labels found"]
         for what, labels in (
             ("missing", golds - answered),
             ("wrong", answered - golds),
-            ("listed both bare and denied", against & golds),
+            ("both affirmed and denied", contradicted & golds),
         ):
             if labels:
                 listed = ", ".join(sorted(label or "(no text)" for label in labels))
-                words.append(f"{what}: {listed if len(listed) < 200 else listed[:200] + '…'}")
-        return "; ".join(words)
+                parts.append(f"{what}: {listed if len(listed) < 200 else listed[:200] + '…'}")
+        return "; ".join(parts)
 
     def _read_label_sets(
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
     ) -> tuple[set[str] | None, set[str] | None]:
         golds = to_items(get_field(reference, self.reference_field or self.field))
-        most = _MOST + 4 * len(golds or ()) + 1
-        return self._to_label_set(to_items(get_field(answer, self.field), most)), self._to_label_set(golds)
+        max_labels = 4 * len(golds or ()) + _EXTRA_LABELS + 1  # one more than allowed
+        return self._to_label_set(to_items(get_field(answer, self.field), max_labels)), self._to_label_set(golds)
 
     def _to_label_set(self, values: Sequence[Any] | None) -> set[str] | None:
         if values is None:
             return None
         texts = (to_text(value if self.item_key is None else get_field(value, self.item_key)) for value in values)
-        labels = (normalize_label(text) if len(text) <= _LONGEST else "" for text in texts)
+        labels = (normalize_label(text) if len(text) <= _MAX_LENGTH else "" for text in texts)
         return {self._canonical.get(label, label) for label in labels}
 
 
 def _find_contradicted(labels: set[str]) -> set[str]:
-    """The labels that occur both bare and denied, in both forms."""
+    """The labels that occur both affirmed and denied, in both forms."""
     found: set[str] = set()
     for label in labels:
         first, _, rest = label.partition(" ")

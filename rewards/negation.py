@@ -1,11 +1,11 @@
 """Marks the denied words of a text, because "no tumour" must not match "tumour".
 
-This follows NegEx (Chapman et al. 2001): every word in the scope of a negation is marked, and a marked word equals
-only another marked word. "No", "not", "without" … reach forward; "absent", "unlikely", "ruled out", a negation that
-ends its clause ("tumour: no") and one of seeing ("tumour is not seen") reach back as well. A reach ends at a full
-stop, semicolon, line end or contrast ("but"); not at a comma, since the commonest sentence of a report is "no
-consolidation, effusion or pneumothorax" (only a leading "No, …" ends there). Two in a row undo each other ("cannot be
-excluded"). English only.
+This follows NegEx (Chapman et al. 2001): every word in the scope of a negation is marked, and a marked word matches
+only a marked word. After "no", "not", "without" …, the scope is what follows. "Absent", "unlikely", "ruled out", a
+negation at the end of its clause ("tumour: no") and a negated verb of seeing ("tumour is not seen") also deny the
+words before them. A scope ends at a full stop, semicolon, line end or contrast ("but"). It does not end at a comma,
+because reports often say "no consolidation, effusion or pneumothorax"; only a leading "No, …" ends there. Two
+negations in a row cancel ("cannot be excluded"). English only.
 """
 
 import re
@@ -26,8 +26,8 @@ FORWARD = _to_set(
     """
 )
 BOTH_WAYS = _to_set("absent negative excluded unlikely")
-_MAYBE = FORWARD | BOTH_WAYS | _to_set("non free false out")  # negations, some of them only in company
-NEGATIONS = _MAYBE | _to_set("except exclusion rule ruled")  # what is never a stop word
+_MAYBE = FORWARD | BOTH_WAYS | _to_set("non free false out")  # negations; some only beside certain words
+NEGATIONS = _MAYBE | _to_set("except exclusion rule ruled")  # never stop words
 _NO_NEGATION = _to_set("only just doubt change changes increase")  # after it: "no doubt", "not only", "no change"
 _SEEING = _to_set(
     """
@@ -62,7 +62,7 @@ def split_words(text: str) -> tuple[list[str], bool]:
 
 
 def _split_pieces(text: str) -> list[str]:
-    """The words and stops of a text in order; splitting is five times as fast, and the same where it is enough."""
+    """The words and stops of a text in order. Simple text is split, which gives the same and is five times as fast."""
     if not _SIMPLE.fullmatch(text):
         return _PIECE.findall(text)
     for stop in _STOPS:
@@ -144,7 +144,7 @@ def _mark_clause(clause: list[str], places: list[int]) -> list[str]:
         if words[run[0]] == "non":  # of the next word alone
             out[after : after + 1] = map(_mark_word, words[after : after + 1])
             continue
-        if done:  # the reach of the negation before ends where another begins
+        if done:  # the scope of a negation ends where another negation begins
             out[done : run[0]] = map(_mark_word, words[done : run[0]])
         denies = len(run) % 2 == 1
         if denies and _is_reaching_back(words, run[-1]):
@@ -163,7 +163,7 @@ def _group_negations(words: list[str], places: list[int]) -> list[list[int]]:
         together = runs and all(word in _INSIDE for word in words[runs[-1][-1] + 1 : place])
         if not together or words[runs[-1][0]] == "non":
             runs.append([place])
-        elif words[place] == words[runs[-1][-1]]:  # "no no" insists
+        elif words[place] == words[runs[-1][-1]]:  # "no no" does not cancel
             runs[-1][-1] = place
         else:
             runs[-1].append(place)

@@ -11,17 +11,17 @@ from viewbox.rewards.declare import AnswerField, ItemKey, ReferenceField, Reward
 from viewbox.rewards.text import normalize_label, quote_value, to_text
 
 Rank = Annotated[int, Field(ge=1)]
-_MOST = 1000  # places that are read
-_LONGEST = 1000  # characters of a name
+_MAX_PLACES = 1000  # further places are ignored
+_MAX_LENGTH = 1000  # characters of a name
 
 
 @register_reward("ranking")
 class RankingReward:
-    """The quality of an ordered list, best first, of which the first `k` places count (None: all).
+    """The quality of a ranked list, best first, of which the first `k` places count (None: all).
 
     The answer's field holds a list of names, or of objects with the name under `item_key`. The reference holds the
     relevant names (a scalar or a list: gain 1 each) or a mapping of name to gain > 0. A repeated name, or an item
-    without text, takes a place and gains nothing. Names are equal as `ExactMatchReward` compares them.
+    without text, takes a place and gains nothing. Names are compared as in `ExactMatchReward`.
 
     - "mrr": 1 / the place of the first relevant name, 0 if there is none (reciprocal rank; Voorhees 1999).
     - "ndcg": DCG / the greatest DCG possible, DCG = Σ gain_i / log2(i + 1) (Järvelin & Kekäläinen 2002).
@@ -58,8 +58,8 @@ class RankingReward:
         earned = _compute_gains(ranked, gains)
         if self.metric == "mrr":
             return next((1 / place for place, gain in enumerate(earned, 1) if gain), 0.0)
-        most = min(len(gains), self.k or _MOST)
-        best = _compute_dcg(sorted(gains.values(), reverse=True)[:most])
+        places = min(len(gains), self.k or _MAX_PLACES)
+        best = _compute_dcg(sorted(gains.values(), reverse=True)[:places])
         return min(1.0, _compute_dcg(earned) / best)
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
@@ -77,7 +77,7 @@ class RankingReward:
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
     ) -> tuple[list[str] | None, dict[str, float] | None]:
         """The names in the answer's order, and the gain of each relevant name as a share of the greatest gain."""
-        ranked = to_items(get_field(answer, self.field), self.k or _MOST)
+        ranked = to_items(get_field(answer, self.field), self.k or _MAX_PLACES)
         names = None if ranked is None else [self._read_name(item) for item in ranked]
         gold = get_field(reference, self.reference_field or self.field)
         if isinstance(gold, Mapping) and self.item_key not in gold:
@@ -94,7 +94,7 @@ class RankingReward:
     def _read_name(self, item: Any) -> str:
         inside = isinstance(item, Mapping) and self.item_key is not None
         text = to_text(get_field(item, self.item_key) if inside and self.item_key else item)
-        return normalize_label(text) if len(text) <= _LONGEST else ""
+        return normalize_label(text) if len(text) <= _MAX_LENGTH else ""
 
 
 def _compute_gains(ranked: Sequence[str], gains: Mapping[str, float]) -> list[float]:

@@ -1,8 +1,8 @@
-"""What a reward that calls another service (a judge) declares, found anywhere inside a combined reward.
+"""Rewards that call another service, such as a judge: functions that find what they declare, at any depth.
 
-A reward that waits for a network sets `blocking = True`: it must not run on an event loop, and many may be scored at
-once. Its `remote` is the address that data would be sent to, and its `take_counts` returns what it counted since the
-last call. All three are optional; a reward without them is a pure function.
+A reward that waits for a network sets `blocking = True`: it must not run on an event loop, and several answers may be
+scored at once. `remote` is the address that it sends data to, and `take_counts` returns what it counted since the last
+call. All three are optional; a reward without them is a pure function.
 """
 
 from collections import Counter
@@ -11,11 +11,11 @@ from typing import Any
 
 from viewbox.errors import ConfigError
 
-THREADS = 8  # of a blocking reward that does not say its `concurrency`
+THREADS = 8  # for a blocking reward without `concurrency`
 
 
 def iter_rewards(reward: Any) -> Iterator[Any]:
-    """The rewards inside, at any depth.
+    """The rewards inside combined rewards, at any depth; any other reward itself.
 
     >>> from viewbox.rewards import CombinedReward, ExactMatchReward
     >>> inner = CombinedReward({"label": (ExactMatchReward("label"), 1.0)})
@@ -27,10 +27,10 @@ def iter_rewards(reward: Any) -> Iterator[Any]:
         for part in parts.values():
             yield from iter_rewards(part[0] if isinstance(part, tuple) else part.reward)
         return
-    judged = getattr(reward, "of", None)  # what a calibration reward asks who is right
-    if judged is not None:
-        yield from iter_rewards(judged)
-    function = getattr(reward, "function", reward)  # one by import path, under another name
+    inner = getattr(reward, "of", None)  # the reward that tells `BrierReward` what is right
+    if inner is not None:
+        yield from iter_rewards(inner)
+    function = getattr(reward, "function", reward)  # a reward by import path that got another name
     yield getattr(function, "__self__", function)
 
 
@@ -46,7 +46,7 @@ def count_threads(reward: Any) -> int:
 
 
 def is_blocking(reward: Any) -> bool:
-    """Whether a reward inside waits for something: it must not be called on an event loop.
+    """Whether a reward inside waits for a network; then it must not be called on an event loop.
 
     >>> from viewbox.rewards import ExactMatchReward
     >>> is_blocking(ExactMatchReward())
@@ -56,24 +56,24 @@ def is_blocking(reward: Any) -> bool:
 
 
 def find_remote_address(reward: Any) -> str | None:
-    """An address outside this machine that a reward inside sends answers to; None where there is none."""
-    found = (getattr(one, "remote", None) for one in iter_rewards(reward))
-    return next((address for address in found if isinstance(address, str)), None)
+    """The first address outside this machine that a reward inside sends answers to, or None."""
+    addresses = (getattr(one, "remote", None) for one in iter_rewards(reward))
+    return next((address for address in addresses if isinstance(address, str)), None)
 
 
 def refuse_remote(reward: Any, environment: str) -> None:
-    """Raises `ConfigError` where a reward would send the data of this (restricted) environment elsewhere."""
+    """Raise `ConfigError` if a reward would send data of this restricted environment to another machine."""
     address = find_remote_address(reward)
     if address is not None:
         raise ConfigError(
-            f"{environment}: its data are restricted and do not leave this machine, but its reward asks {address}; "
+            f"{environment}: its data is restricted to this machine, but its reward sends answers to {address}; "
             "allowed: a judge on localhost",
             key="reward",
         )
 
 
 def take_counts(reward: Any) -> dict[str, float]:
-    """What the rewards inside counted since this was last asked (`judge/calls`, …), summed; nothing of pure ones.
+    """The sums of what the rewards inside counted since the last call (`judge/calls`, …); {} for pure functions.
 
     >>> from viewbox.rewards import ExactMatchReward
     >>> take_counts(ExactMatchReward())

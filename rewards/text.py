@@ -12,10 +12,10 @@ from typing import Any
 
 from viewbox.rewards.base import to_finite_float
 
-_ONE_SIGN = str.maketrans({"−": "-", "‘": "'", "’": "'"})  # the minus sign and the curly apostrophes
+_ASCII_SIGNS = str.maketrans({"−": "-", "‘": "'", "’": "'"})  # the minus sign and the curly apostrophes
 _SIGNED_NUMBER = re.compile(r"-?\.?\d")
-_NOT_DRAWN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
-_QUOTED = 60  # characters of a text that a sentence about it repeats
+_INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+_MAX_QUOTE = 60  # characters of a text that an explanation quotes
 
 
 class _Visible(dict[int, int | None]):
@@ -24,7 +24,7 @@ class _Visible(dict[int, int | None]):
     def __missing__(self, code: int) -> int | None:
         character = chr(code)
         hidden = unicodedata.category(character) in ("Cc", "Cf") and not character.isspace()
-        self[code] = None if hidden or _NOT_DRAWN.match(character) else code
+        self[code] = None if hidden or _INVISIBLE.match(character) else code
         return self[code]
 
 
@@ -65,7 +65,7 @@ def fold_text(text: str) -> str:
         return " ".join(text.lower().split())
     visible = text.translate(_VISIBLE)
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
-    return " ".join(folded.translate(_ONE_SIGN).split())
+    return " ".join(folded.translate(_ASCII_SIGNS).split())
 
 
 def strip_outer_punctuation(text: str) -> str:
@@ -78,13 +78,13 @@ def strip_outer_punctuation(text: str) -> str:
     ['seven', 'seven', '-7', '.5', '50%', 'T2*', '!seven', '?']
     """
     start, end = 0, len(text)
-    meant = "-%" if text.startswith("*") else "-%*"  # a star at both ends is emphasis
+    kept_signs = "-%" if text.startswith("*") else "-%*"  # a star at both ends is emphasis
     while start < end and _is_outer(text[start]) and not _SIGNED_NUMBER.match(text, start):
         if text[start] == "!" and text[start + 1 : start + 2].isalnum():
             break
         start += 1
     while end > start and _is_outer(text[end - 1]):
-        if text[end - 1] in meant and text[end - 2 : end - 1].isalnum():
+        if text[end - 1] in kept_signs and text[end - 2 : end - 1].isalnum():
             break
         end -= 1
     return text[start:end] or text
@@ -113,5 +113,5 @@ def quote_value(value: Any) -> str:
     if value is None or value == "":
         return "nothing"
     if isinstance(value, str):
-        return repr(value if len(value) <= _QUOTED else value[:_QUOTED] + "…")
+        return repr(value if len(value) <= _MAX_QUOTE else value[:_MAX_QUOTE] + "…")
     return reprlib.repr(value)

@@ -1,4 +1,4 @@
-"""Scores the words that the answer shares with the gold: for short free text."""
+"""Scores short free text by the words that it shares with the gold."""
 
 import re
 from collections import Counter
@@ -22,9 +22,9 @@ _STOP_WORDS = """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 # A number with its sign and decimals is one token (-2.5 is not 2.5), and so is a contraction (isn't).
 _TOKEN = re.compile(TOKEN)
-# What folding would lose: a line end closes a sentence, a struck out word is withdrawn, and these signs mean not.
+# What folding would lose: a line end closes a sentence, a struck-out word does not count, and these signs mean "not".
 _SIGNS = re.compile(r"(?P<struck>~~[^~]+~~)|(?P<line>[\n\r\u2028\u2029])|[¬≠✗✘❌🚫]|(?<![\w!])!(?=\w)")
-_LONGEST = 5_000  # characters, beyond four times the gold
+_EXTRA_LENGTH = 5_000  # an answer may have this many characters beyond four times the gold's
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class TokenF1Reward:
 
     From SQuAD (Rajpurkar et al. 2016); here an empty or missing answer scores 0 even if the gold is empty too.
     Repeating a word does not help, because the intersection counts a word at most as often as the gold has it.
-    `stop_words` are left out on both sides: True for a short English list, or your own; negations never are, and a
-    gold made only of stop words is compared as it stands. An answer over 5,000 characters plus four times the gold
-    scores 0.
+    `stop_words` are left out on both sides: True for a short English list, or your own list. Negations are never left
+    out, and a gold that holds only stop words is compared as it is. An answer of more than 5,000 characters plus four
+    times the gold's scores 0.
 
-    A word that is denied equals only a word that is denied (`negation.py`, after NegEx), so "no tumour" against
-    "tumour" scores 0, and "No effusion. Nodule." is not "Effusion. No nodule."; the negation itself still counts as a
-    word. A word that one side both affirms and denies is worth half. `negation_scope=False` compares bare words, as
-    SQuAD does. Word order does not count otherwise; for labels use `ExactMatchReward`.
+    A denied word matches only a denied word (`negation.py`, after NegEx). So "no tumour" against "tumour" scores 0, and
+    "No effusion. Nodule." is not "Effusion. No nodule.". The negation itself still counts as a word. A word that one
+    side both affirms and denies is worth half. `negation_scope=False` compares bare words, as SQuAD does. Apart from
+    that, the order of the words does not matter; for labels use `ExactMatchReward`.
 
     Range: [0, 1].
 
@@ -70,7 +70,7 @@ class TokenF1Reward:
     ] = False
     negation_scope: Annotated[
         bool,
-        Field(description="a denied word equals only a denied word (`no tumour` is not `tumour`); false: bare words"),
+        Field(description="a denied word matches only a denied word (`no tumour` is not `tumour`); false: bare words"),
     ] = True
     name: RewardName = "token_f1"
 
@@ -86,7 +86,7 @@ class TokenF1Reward:
             to_text(gold) for gold in get_accepted_values(get_field(reference, self.reference_field or self.field))
         ]
         text = to_text(get_field(answer, self.field))
-        if not text or len(text) > _LONGEST + 4 * max(map(len, golds), default=0):
+        if not text or len(text) > _EXTRA_LENGTH + 4 * max(map(len, golds), default=0):
             return 0.0
         words, both_ways = _split_text(text, self.negation_scope)
         best = 0.0
@@ -99,7 +99,7 @@ class TokenF1Reward:
         gold = get_field(reference, self.reference_field or self.field)
         text = to_text(get_field(answer, self.field))
         golds = [to_text(value) for value in get_accepted_values(gold)]
-        if not text or not golds or len(text) > _LONGEST + 4 * max(map(len, golds)):
+        if not text or not golds or len(text) > _EXTRA_LENGTH + 4 * max(map(len, golds)):
             return f"{self.field}: {quote_value(text)} cannot be compared with {quote_value(gold)}"
         words, both_ways = _split_text(text, self.negation_scope)
         ready = [_prepare_gold(text, self.negation_scope, self._ignored) for text in golds]
@@ -130,7 +130,7 @@ def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _PreparedGold
 def _prepare_gold(text: str, scope: bool, ignored: frozenset[str]) -> _PreparedGold:
     words, both_ways = _split_text(text, scope)
     kept = [word for word in words if word not in ignored]
-    if not kept:  # nothing but stop words: compared as it stands
+    if not kept:  # nothing but stop words: compared as it is
         return _PreparedGold(words, Counter(words), both_ways, frozenset())
     return _PreparedGold(kept, Counter(kept), both_ways, ignored)
 

@@ -151,9 +151,7 @@ def _build_endpoint_job(options: RolloutOptions, config: Config, endpoint: Endpo
         defaults["reply_format"] = "native"
     config, env = _build_env(config, defaults)
     if getattr(env, "restricted", False) and not http.is_loopback(url):
-        raise ConfigError(
-            f"{env.name}: its images are restricted and do not leave this machine; allowed: an --endpoint on localhost"
-        )
+        raise ConfigError(f"{env.name}: its images are restricted to this machine; allowed: an --endpoint on localhost")
     rollout = config.rollout
     with configs.locate_errors(config):
         settings = build_endpoint_settings(config)

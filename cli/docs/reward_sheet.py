@@ -25,14 +25,18 @@ Json = Mapping[str, Any]
 Box = Sequence[float]
 
 COLUMNS, SIDE, MARGIN = 4, 260, 26
-TITLE, LINE, WORDS = 48, 18, 3  # pixels above a picture, pixels per line, lines of the reason
-CELL = TITLE + SIDE + 30 + WORDS * LINE + MARGIN
+TITLE, LINE, REASON_LINES = 48, 18, 3  # pixels above a picture, pixels per line, lines of the reason
+CELL = TITLE + SIDE + 30 + REASON_LINES * LINE + MARGIN
 GOLD, ANSWER, BLACK, GRAY, PALE = "#1a8f3c", "#d1242f", "#111111", "#777777", "#f2f2f2"
 
 
 @dataclass(frozen=True)
 class Example:
-    """A reward and an answer to score; `boxes`: draw them; `episode`: for rewards that read a whole episode."""
+    """A reward and an answer to score.
+
+    `settings` is the subtitle. `boxes` says that the field `at` holds boxes to draw. `episode` is for rewards that read
+    one.
+    """
 
     title: str
     settings: str
@@ -84,12 +88,12 @@ def build_examples() -> list[Example]:
     ranked = {"choices": ["cyst", "nodule", "mass"]}
     return [
         _build_box("iou", "one box", [0.36, 0.35, 0.61, 0.64], SMALL),
-        _build_box("iou", "one box: all of the image", WHOLE, SMALL),
-        _build_box("iou", "the same, area_penalty: 1", WHOLE, SMALL, area_penalty=1.0),
-        _build_box("iou", "a gold of 90 % of the image, area_penalty: 1", HUGE, HUGE, area_penalty=1.0),
+        _build_box("iou", "one box: the whole image", WHOLE, SMALL),
+        _build_box("iou", "the whole image, area_penalty: 1", WHOLE, SMALL, area_penalty=1.0),
+        _build_box("iou", "gold covers 90 %, area_penalty: 1", HUGE, HUGE, area_penalty=1.0),
         _build_box("iou", "many boxes, in any order", FOUND, THREE),
         _build_box("iou", "many boxes, threshold: 0.5 (F1)", FOUND, THREE, threshold=0.5),
-        _build_box("iou", "one box said three times", [THREE[0]] * 3, THREE),
+        _build_box("iou", "one box repeated three times", [THREE[0]] * 3, THREE),
         _build_box("iou", "box_key, label_key: two labels swapped", SWAPPED, LABELED, box_key="box", label_key="label"),
         Example("exact_match", "field: label", ExactMatchReward(), {"label": "No tumour"}, {"label": "tumour"}),
         Example(
@@ -109,7 +113,7 @@ def build_examples() -> list[Example]:
         Example("ranking", "metric: mrr", RankingReward(), ranked, {"choices": ["nodule"]}),
         Example(
             "brier",
-            "of an exact match",
+            "of: {type: exact_match}",
             BrierReward(),
             {"label": "cyst", "confidence": 0.9},
             {"label": "nodule"},
@@ -162,12 +166,12 @@ def _draw_cell(pen: ImageDraw.ImageDraw, example: Example, left: int, top: int) 
     pen.rectangle((left + 56, top + 5, left + SIDE, top + 17), fill=PALE)
     pen.rectangle((left + 56, top + 5, left + 56 + round(score * (SIDE - 56)), top + 17), fill=BLACK)
     pen.text((left, top), f"{score:.3f}", BLACK, medium)
-    for i, line in enumerate(textwrap.wrap(example.why, 40, max_lines=WORDS, placeholder=" …")):
+    for i, line in enumerate(textwrap.wrap(example.why, 40, max_lines=REASON_LINES, placeholder=" …")):
         pen.text((left, top + 24 + i * LINE), line, BLACK, small)
 
 
 def _draw_boxes(pen: ImageDraw.ImageDraw, value: Any, color: str, left: int, top: int, shift: int) -> None:
-    """Draws the boxes of the answer or the reference, `shift` pixels inwards: equal boxes are then both visible."""
+    """Draws the boxes of the answer or the reference, `shift` pixels inwards, so that equal boxes are both visible."""
     boxes = [value] if not isinstance(value[0], list | tuple | dict) else value
     for item in boxes:
         box: Box = item["box"] if isinstance(item, dict) else item
@@ -184,20 +188,23 @@ def _draw_fields(pen: ImageDraw.ImageDraw, example: Example, left: int, top: int
     rows = [("gold", GOLD, example.reference), ("answer", ANSWER, example.answer)]
     for name, color, side in rows:
         for field, value in side.items():
-            words = ", ".join(value) if isinstance(value, list) else str(value)
-            top = _draw_lines(pen, f"{name} {field}: {words}", left, top, color, font)
+            text = ", ".join(value) if isinstance(value, list) else str(value)
+            top = _draw_lines(pen, f"{name} {field}: {text}", left, top, color, font)
         top += 6
     if example.episode is not None:
-        looks = sum(len(turn.tool_calls) for turn in example.episode.turns)
-        did = f"{looks} successful zooms" if example.title != "format" else "one malformed reply, then JSON to mend"
-        top = _draw_lines(pen, f"episode: {did}", left, top, BLACK, font) + 6
+        zooms = sum(len(turn.tool_calls) for turn in example.episode.turns)
+        summary = f"successful zooms: {zooms}"
+        if example.title == "format":
+            summary = "one malformed reply, then JSON that was repaired"
+        top = _draw_lines(pen, f"episode: {summary}", left, top, BLACK, font) + 6
     if isinstance(example.reward, CombinedReward):
         for row in explain_score(example.reward, example.answer, example.reference, example.episode).components:
             top = _draw_lines(pen, f"{row.name} (weight {row.weight:g}): {row.why}", left, top, BLACK, font) + 6
 
 
-def _draw_lines(pen: ImageDraw.ImageDraw, words: str, left: int, top: int, color: str, font: Any) -> int:
-    for line in textwrap.wrap(words, 31):
+def _draw_lines(pen: ImageDraw.ImageDraw, text: str, left: int, top: int, color: str, font: Any) -> int:
+    """Writes wrapped text; returns where the next line begins, in pixels from the top."""
+    for line in textwrap.wrap(text, 31):
         pen.text((left, top), line, color, font)
         top += LINE + 1
     return top

@@ -1,9 +1,9 @@
 """What a metric is, and the form that makes a bootstrap of it cheap.
 
-A metric turns pairs of (answer, reference) into a few named figures. A bootstrap needs them a thousand times, for
-pairs drawn with replacement. The metrics of viewbox therefore extract what they need from each pair once
-(`extract_stats`), and then compute the figures of all drawings together (`compute_figures`). A plain function of pairs
-is also a metric; it is called once per drawing.
+A metric turns pairs of (answer, reference) into a few named figures. A bootstrap needs them for a thousand *draws*:
+samples of the pairs, drawn with replacement. The metrics of viewbox therefore extract what they need from each pair
+once (`extract_stats`), and then compute the figures of all draws together (`compute_figures`). A plain function of
+pairs is also a metric; it is called once per draw.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,10 +28,10 @@ class PreparedMetric(Protocol):
     """A metric of pairs in groups, ready for a bootstrap. A group holds the episodes of one task."""
 
     names: Sequence[str]
-    effort: int  # numbers read per drawing; a bootstrap may draw less often if this is large
+    effort: int  # numbers read per draw; if this is large, a bootstrap may use fewer draws
 
-    def compute_figures(self, times: np.ndarray) -> np.ndarray:
-        """The figures, (drawings, names), if group g counts `times[drawing, g]` times; NaN if undefined."""
+    def compute_figures(self, counts: np.ndarray) -> np.ndarray:
+        """The figures of each draw, (draws, names); NaN if undefined. `counts`, (draws, groups), weights the groups."""
         ...
 
 
@@ -43,7 +43,7 @@ class PairMetric:
         raise NotImplementedError
 
     def prepare(self, rows: Sequence[Any], groups: np.ndarray) -> PreparedMetric:
-        """Prepare the rows for drawing; `groups`, (rows,), holds the group index of each row."""
+        """Prepare the rows for a bootstrap; `groups`, (rows,), holds the group index of each row."""
         raise NotImplementedError
 
     def __call__(self, pairs: Sequence[Pair]) -> dict[str, float]:
@@ -53,10 +53,12 @@ class PairMetric:
 
 
 class SumFigures:
-    """Figures that depend only on sums over pairs (a rate, an F1): a drawing adds up the sums of its groups.
+    """Figures that depend only on sums over pairs (a rate, an F1): a draw adds up the sums of its groups.
 
-    `sums` is (groups, columns), a dense or sparse array; `finish` turns drawn sums, (drawings, columns), into
-    figures, (drawings, names).
+    Args:
+        names: of the figures.
+        sums: (groups, columns), a dense or sparse array.
+        finish: turns the sums of each draw, (draws, columns), into figures, (draws, names).
 
     >>> right_of = sum_by_group(np.array([[1, 1], [0, 1], [0, 1]]), np.array([0, 0, 1]))
     >>> rate = SumFigures(["rate"], right_of, lambda sums: sums[:, :1] / sums[:, 1:])
@@ -68,8 +70,8 @@ class SumFigures:
         self.names, self.sums, self.finish = names, sums, finish
         self.effort = len(names)
 
-    def compute_figures(self, times: np.ndarray) -> np.ndarray:
-        return self.finish(times[:, : self.sums.shape[0]] @ self.sums)
+    def compute_figures(self, counts: np.ndarray) -> np.ndarray:
+        return self.finish(counts[:, : self.sums.shape[0]] @ self.sums)
 
 
 def sum_by_group(stats: np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -80,19 +82,19 @@ def sum_by_group(stats: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 
 class ResampledMetric:
-    """A plain function of pairs; it is called once per drawing, with each pair as often as it was drawn."""
+    """A plain function of pairs; it is called once per draw, with each pair as often as it was drawn."""
 
     def __init__(self, metric: Metric, pairs: Sequence[Pair], groups: np.ndarray) -> None:
         self.metric, self.pairs, self.groups = metric, pairs, groups
         self.names: Sequence[str] = list(metric(pairs))
         self.effort = 10**9  # unknown: assume that it is slow
 
-    def compute_figures(self, times: np.ndarray) -> np.ndarray:
-        return np.array([self._compute_drawing(drawn) for drawn in times]).reshape(len(times), len(self.names))
+    def compute_figures(self, counts: np.ndarray) -> np.ndarray:
+        return np.array([self._compute_draw(row) for row in counts]).reshape(len(counts), len(self.names))
 
-    def _compute_drawing(self, drawn: np.ndarray) -> list[float]:
-        counts = drawn[self.groups].astype(int)
-        figures = self.metric([pair for pair, n in zip(self.pairs, counts, strict=True) for _ in range(n)])
+    def _compute_draw(self, group_counts: np.ndarray) -> list[float]:
+        pair_counts = group_counts[self.groups].astype(int)
+        figures = self.metric([pair for pair, n in zip(self.pairs, pair_counts, strict=True) for _ in range(n)])
         return [float(figures.get(name, np.nan)) for name in self.names]
 
 

@@ -16,7 +16,7 @@ from viewbox.rewards.iou import compute_iou
 from viewbox.rewards.metrics.base import PairMetric
 from viewbox.rewards.metrics.labels import read_label
 
-MOST = 100  # detections of one class in one answer that are read: COCO's maxDets
+MAX_DETECTIONS = 100  # per class and answer, COCO's maxDets; further ones are ignored
 Detection = tuple[str, float, Box | None]  # class, confidence, xyxy
 
 
@@ -65,7 +65,7 @@ class BoxMetric(PairMetric):
         counts = Counter(label for label, _, _ in gold)
         detections: list[tuple[str, float, int]] = []
         for label in dict.fromkeys(label for label, _, _ in detected):
-            mine = sorted((item for item in detected if item[0] == label), key=lambda item: -item[1])[:MOST]
+            mine = sorted((item for item in detected if item[0] == label), key=lambda item: -item[1])[:MAX_DETECTIONS]
             theirs = [box for other, _, box in gold if other == label]
             reached = match_boxes([box for _, _, box in mine], theirs, self.get_thresholds())
             detections += [(label, item[1], bits) for item, bits in zip(mine, reached, strict=True)]
@@ -95,7 +95,9 @@ def _read_confidence(stated: Any) -> float:
 
 
 def match_boxes(boxes: Sequence[Box | None], gold: Sequence[Box | None], thresholds: Sequence[float]) -> list[int]:
-    """For each box, most confident first, the thresholds at which it gets its own gold box: bit i for threshold i.
+    """The thresholds at which each box gets a gold box of its own, as bits: bit i for threshold i.
+
+    `boxes` are ordered, the most confident first.
 
     >>> match_boxes([(0, 0, 1, 1), (0, 0, 1, 0.9)], [(0, 0, 1, 1)], [0.5, 0.95])
     [3, 0]
@@ -107,7 +109,7 @@ def match_boxes(boxes: Sequence[Box | None], gold: Sequence[Box | None], thresho
         least = min(threshold, 1 - 1e-10)  # COCO's allowance for rounding
         if highest < least:
             continue
-        if len(boxes) == 1:  # as most answers are
+        if len(boxes) == 1:  # the common case
             reached[0] |= 1 << bit
             continue
         free = set(range(len(gold)))

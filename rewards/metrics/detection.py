@@ -1,6 +1,6 @@
 """Metrics of boxes over a set of answers: average precision as COCO computes it, and precision and recall.
 
-Boxes are matched once an answer (`boxes.py`); drawing answers again only changes how often each match counts.
+The boxes of each answer are matched once (`boxes.py`). A bootstrap only changes how often each match counts.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from viewbox.errors import ConfigError, describe_unknown
 from viewbox.rewards.metrics.base import PreparedMetric, SumFigures, divide, sum_by_group
 from viewbox.rewards.metrics.boxes import BoxMetric, MatchedPair, check_thresholds
 
-_BLOCK = 2**17  # drawn detections held at once: what fits in a cache
+_BLOCK = 2**17  # drawn detections held at once: fits in the CPU cache
 RECALLS = np.linspace(0, 1, 101)
 COCO = tuple(np.linspace(0.5, 0.95, 10).tolist())
 
@@ -22,10 +22,11 @@ COCO = tuple(np.linspace(0.5, 0.95, 10).tolist())
 class MeanAveragePrecision(BoxMetric):
     """Average precision, the mean over classes, at each of `thresholds` and averaged over 0.5:0.95.
 
-    That of COCO (`pycocotools.COCOeval`, all areas, 100 detections a class and answer): greedy matching by confidence,
-    precision made monotone, interpolated at 101 recalls; classes without gold do not count. Detections of equal
-    confidence stand in the order of the pairs, which COCO's figure then depends on; with `ties="together"` they enter
-    at once, and the order does not matter: better where answers state no confidence. Range: [0, 1]; NaN without gold.
+    As COCO computes it (`pycocotools.COCOeval`, all areas, 100 detections per class and answer): greedy matching by
+    confidence, precision made monotone, interpolated at 101 recalls; classes without gold do not count. In COCO,
+    detections of equal confidence keep the order of the pairs, and the figure depends on that order. With
+    `ties="together"` they are added at once, and the order does not matter: use it if answers state no confidence.
+    Range: [0, 1]; NaN without gold.
 
     >>> gold = {"bbox": [0, 0, 10, 10]}
     >>> pairs = [({"bbox": [0, 0, 10, 10]}, gold), ({"bbox": [0, 0, 10, 4]}, gold)]
@@ -82,19 +83,19 @@ class BoxRates(BoxMetric):
 
 
 def _compute_rates(sums: np.ndarray) -> np.ndarray:
-    said, gold = sums[:, :1], sums[:, 1:2]
-    rates = [divide(sums[:, 2:], said), divide(sums[:, 2:], gold), divide(2 * sums[:, 2:], said + gold)]
+    detections, gold, hits = sums[:, :1], sums[:, 1:2], sums[:, 2:]
+    rates = [divide(hits, detections), divide(hits, gold), divide(2 * hits, detections + gold)]
     return np.stack(rates, axis=2).reshape(len(sums), -1)
 
 
 @dataclass(frozen=True)
 class _Class:
-    """One class: gold boxes by group, and its detections (D of them), the surest first."""
+    """One class: gold boxes by group, and its detections (D of them), the most confident first."""
 
     gold: np.ndarray  # (groups,)
     group: np.ndarray  # (D,)
     hits: np.ndarray  # (thresholds, D), bool
-    last: np.ndarray | None  # (D,) index of the last detection of equal confidence; None: each stands alone
+    last: np.ndarray | None  # (D,) index of the last detection of equal confidence; None: ties are not grouped
 
 
 def _collect_classes(rows: Sequence[MatchedPair], groups: np.ndarray, thresholds: int, together: bool) -> list[_Class]:
@@ -104,59 +105,58 @@ def _collect_classes(rows: Sequence[MatchedPair], groups: np.ndarray, thresholds
     for group, row in zip(groups.tolist(), rows, strict=True):
         for label, number in row.gold:
             gold.setdefault(label, np.zeros(count))[group] += number
-    said: dict[str, list[tuple[int, float, int]]] = {label: [] for label in gold}
+    detections: dict[str, list[tuple[int, float, int]]] = {label: [] for label in gold}
     for group, row in zip(groups.tolist(), rows, strict=True):
         for label, score, bits in row.detections:
-            if label in said:
-                said[label].append((group, score, bits))
-    return [_build_class(gold[label], said[label], thresholds, together) for label in gold]
+            if label in detections:
+                detections[label].append((group, score, bits))
+    return [_build_class(gold[label], detections[label], thresholds, together) for label in gold]
 
 
-def _build_class(gold: np.ndarray, said: list[tuple[int, float, int]], thresholds: int, together: bool) -> _Class:
-    scores = np.array([score for _, score, _ in said])
+def _build_class(gold: np.ndarray, detections: list[tuple[int, float, int]], thresholds: int, together: bool) -> _Class:
+    scores = np.array([score for _, score, _ in detections])
     order = np.argsort(-scores, kind="stable")
-    group = np.array([group for group, _, _ in said], int)[order]
-    bits = np.array([bits for _, _, bits in said], int)[order]
+    group = np.array([group for group, _, _ in detections], int)[order]
+    bits = np.array([bits for _, _, bits in detections], int)[order]
     hits = (bits >> np.arange(thresholds)[:, None] & 1).astype(bool)
     last = np.searchsorted(-scores[order], -scores[order], side="right") - 1 if together else None
     return _Class(gold, group, hits, last)
 
 
 class _Averages:
-    """Average precision for any drawing; the last ten thresholds are COCO's."""
+    """Average precision of each draw; the last ten thresholds are COCO's."""
 
     def __init__(self, names: Sequence[str], classes: Sequence[_Class]) -> None:
         self.names, self.classes = names, classes
         self.effort = sum(one.hits.size for one in classes)
 
-    def compute_figures(self, times: np.ndarray) -> np.ndarray:
-        most = max((len(one.group) for one in self.classes), default=0)
-        few = max(1, _BLOCK // (most + 1))
+    def compute_figures(self, counts: np.ndarray) -> np.ndarray:
+        max_detections = max((len(one.group) for one in self.classes), default=0)
+        block = max(1, _BLOCK // (max_detections + 1))
         return np.concatenate(
-            [self._compute_block(times[start : start + few]) for start in range(0, max(1, len(times)), few)]
+            [self._compute_block(counts[start : start + block]) for start in range(0, max(1, len(counts)), block)]
         )
 
-    def _compute_block(self, times: np.ndarray) -> np.ndarray:
+    def _compute_block(self, counts: np.ndarray) -> np.ndarray:
         given = len(self.names) - 1
-        classes = np.zeros((len(times), 1))
-        sums = np.zeros((len(times), given + len(COCO)))
-        times_by_group = np.ascontiguousarray(
-            times.T
-        )  # drawings side by side: sums over detections run over all at once
+        classes = np.zeros((len(counts), 1))
+        sums = np.zeros((len(counts), given + len(COCO)))
+        # draws are the last axis, so that a sum over detections runs over contiguous memory
+        counts_by_group = np.ascontiguousarray(counts.T)
         for one in self.classes:
-            gold = one.gold @ times_by_group[: len(one.gold)]
-            sums += np.where(gold[:, None] > 0, _compute_precisions(one, times_by_group, gold), 0.0)
-            classes[:, 0] += gold > 0  # a class without gold in a drawing is none of it
+            gold = one.gold @ counts_by_group[: len(one.gold)]
+            sums += np.where(gold[:, None] > 0, _compute_precisions(one, counts_by_group, gold), 0.0)
+            classes[:, 0] += gold > 0  # a class without gold in a draw does not count there
         means = divide(sums, np.broadcast_to(classes, sums.shape))
         return np.column_stack([means[:, :given], means[:, given:].mean(axis=1)])
 
 
-def _compute_precisions(one: _Class, times_by_group: np.ndarray, gold: np.ndarray) -> np.ndarray:
-    """Average precision of a class, (drawings, thresholds); `gold`, (drawings,), is how many gold boxes were drawn.
+def _compute_precisions(one: _Class, counts_by_group: np.ndarray, gold: np.ndarray) -> np.ndarray:
+    """Average precision of a class, (draws, thresholds).
 
-    `times_by_group` is (groups, drawings).
+    `counts_by_group`, (groups, draws), is how often each group was drawn; `gold`, (draws,), the number of gold boxes.
     """
-    drawn = times_by_group[one.group]
+    drawn = counts_by_group[one.group]
     seen = np.cumsum(drawn, axis=0)
     needed = _count_needed_hits(gold)
     found = np.zeros((len(gold), len(one.hits)))
@@ -171,18 +171,18 @@ def _compute_precisions(one: _Class, times_by_group: np.ndarray, gold: np.ndarra
 def _compute_precision(
     at: np.ndarray, last: np.ndarray | None, drawn: np.ndarray, seen: np.ndarray, needed: np.ndarray
 ) -> np.ndarray:
-    """Average precision with the detections `at` as hits, (drawings,)."""
+    """Average precision with the detections `at` as hits, (draws,)."""
     true, ends = np.cumsum(drawn[at], axis=0), at
     if last is not None:  # only the end of each tie is a point of the curve
         kept = np.append(last[at][1:] != last[at][:-1], True)
         true, ends = true[kept], last[at][kept]
-    said = seen[ends]
-    precision = np.divide(true, said, out=np.zeros_like(true), where=said > 0)
+    detections = seen[ends]
+    precision = np.divide(true, detections, out=np.zeros_like(true), where=detections > 0)
     return _interpolate(precision, true, needed)
 
 
 def _count_needed_hits(gold: np.ndarray) -> np.ndarray:
-    """The fewest hits whose recall reaches each of `RECALLS`, (drawings, 101), in floating point as COCO divides."""
+    """The fewest hits whose recall reaches each of `RECALLS`, (draws, 101), rounded as in COCO's division."""
     whole = np.maximum(gold, 1)[:, None]
     needed = np.ceil(RECALLS * whole)
     needed = np.where((needed - 1) / whole >= RECALLS, needed - 1, needed)
@@ -190,14 +190,14 @@ def _count_needed_hits(gold: np.ndarray) -> np.ndarray:
 
 
 def _interpolate(precision: np.ndarray, true: np.ndarray, needed: np.ndarray) -> np.ndarray:
-    """The mean over recalls of the best precision at that recall or a higher one, 0 beyond the last, (drawings,).
+    """The mean over recalls of the best precision at that recall or a higher one, 0 beyond the last, (draws,).
 
-    `precision` and `true`, the hits so far, are (points, drawings).
+    `precision` and `true`, the hits so far, are (points, draws).
     """
     best = np.zeros((len(true) + 1, len(needed)))
     np.maximum.accumulate(precision[::-1], axis=0, out=best[-2::-1])
-    drawing = np.arange(len(needed))[:, None]
-    apart = max(true[-1].max(), needed.max()) + 1  # every drawing's own stretch of one sorted list: one search for all
-    found = np.searchsorted((true.T + drawing * apart).ravel(), (needed + drawing * apart).ravel())
-    at = np.clip(found.reshape(needed.shape) - drawing * len(true), 0, len(true))
-    return np.asarray(best[at, drawing].mean(axis=1))
+    draw = np.arange(len(needed))[:, None]
+    offset = max(true[-1].max(), needed.max()) + 1  # shifts each draw into its own range: one search serves all draws
+    found = np.searchsorted((true.T + draw * offset).ravel(), (needed + draw * offset).ravel())
+    at = np.clip(found.reshape(needed.shape) - draw * len(true), 0, len(true))
+    return np.asarray(best[at, draw].mean(axis=1))

@@ -154,5 +154,5 @@ class MacroF1(PairMetric):
 
 def _compute_macro_f1(sums: np.ndarray) -> np.ndarray:
     hits, answered, gold = np.split(sums, 3, axis=1)
-    f1 = np.where(gold > 0, divide(2 * hits, answered + gold), 0.0)  # a drawing ignores classes that it did not draw
+    f1 = np.where(gold > 0, divide(2 * hits, answered + gold), 0.0)  # a draw ignores classes that it does not contain
     return divide(f1.sum(axis=1), (gold > 0).sum(axis=1).astype(float))[:, None]

@@ -54,10 +54,10 @@ def test_every_component_is_printed_with_weight_score_gate_and_why(viewbox, rewa
     status, out, err = viewbox("reward", "try", reward, "--answer", WRONG, "--reference", GOLD)
     assert (status, err) == (0, "")
     assert out.splitlines() == [
-        "component  weight  score  gate  why",
-        "label         0.5      0        label: 'six' is not 'seven'",
-        "box           0.3      0  shut  counts 0: label is 0, needed: 1",
-        "tools         0.2      -        does not apply: it reads a whole episode",
+        "component  weight  score  gate    why",
+        "label         0.5      0          label: 'six' is not 'seven'",
+        "box           0.3      0  closed  counts 0: label is 0, needed: 1",
+        "tools         0.2      -          does not apply: it reads a whole episode",
         "combined: 0",
     ]
 
@@ -166,7 +166,7 @@ def test_episodes_of_a_restricted_environment_are_not_sent_to_a_judge_elsewhere(
     (tmp_path / "judge.yaml").write_text("{type: judge, endpoint: 'https://judge.example.org/v1', model: m}")
     status, _, err = viewbox("reward", "try", tmp_path / "judge.yaml", "--episode", f"{run}:0")
     assert status == 2
-    assert "do not leave this machine" in err
+    assert "restricted to this machine" in err
 
 
 # ---- how it ends where something is wrong

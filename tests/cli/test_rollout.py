@@ -415,7 +415,7 @@ def test_restricted_images_leave_for_this_machine_only(viewbox, monkeypatch, tmp
         assert viewbox("--env", "hospital:Scans", "--endpoint", server.url, "--model", "m", "--tasks", 1)[0] == 0
     code, _, err = viewbox("--env", "hospital:Scans", "--endpoint", "https://api.example.org/v1", "--model", "m")
     assert code == 2
-    assert "restricted and do not leave this machine" in err
+    assert "images are restricted to this machine" in err
 
 
 @pytest.mark.parametrize(

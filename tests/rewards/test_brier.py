@@ -58,7 +58,7 @@ def test_something_that_is_no_reward_is_refused():
 
 def test_the_explanation_says_both():
     words = BrierReward().explain({"label": "cyst", "confidence": 0.5}, {"label": "cyst"})
-    assert words == "confidence 0.5 of 1, exact_match gives 1.0"
+    assert words == "confidence 0.5 of 1, exact_match scores 1"
 
 
 @given(st.sampled_from(["cyst", "mass", "", None]), st.floats() | st.integers() | st.none() | st.text(max_size=3))

@@ -55,8 +55,8 @@ def test_a_penalty_that_is_no_share_is_refused(options):
 
 def test_the_explanation_of_the_format_names_each_penalty():
     assert FormatReward().explain_episode(ended(ANSWER, ["repaired"], 2)) == "repaired: -0.5; 2 malformed: -0.5"
-    assert FormatReward().explain_episode(ended(ANSWER)) == "an answer as asked"
-    assert FormatReward().explain_episode(ended()) == "no answer: the episode ended max_turns"
+    assert FormatReward().explain_episode(ended(ANSWER)) == "the answer has the right format"
+    assert FormatReward().explain_episode(ended()) == "no answer; end reason: max_turns"
 
 
 def call(name, success=True, **arguments):
@@ -129,7 +129,7 @@ def test_arguments_that_are_no_json_are_counted_all_the_same(arguments):
 
 def test_the_explanation_of_tool_use_counts_the_calls():
     words = ToolUseReward(at_least=1, at_most=2).explain_episode(played(*LOOKS, LOOKS[0]))
-    assert words == "4 successful tool calls, 3 of them different; asked for at least 1 and at most 2"
+    assert words == "successful tool calls: 4 (3 different); required: at least 1 and at most 2"
 
 
 def test_both_are_rewards_of_an_episode():

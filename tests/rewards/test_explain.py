@@ -59,7 +59,7 @@ def test_a_combined_reward_says_why_part_by_part():
         }
     )
     assert explain_components(reward, {"label": "cyst"}, {"label": "nodule"}) == {
-        "inner": "the weighted mean of its parts, 0",
+        "inner": "weighted mean of its components: 0",
         "inner.label": "label: 'cyst' is not 'nodule'",
         "box": "counts 0: inner is 0, needed: 1",
         "look": "counts 0: inner is 0, needed: 0.5",

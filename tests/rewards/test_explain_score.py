@@ -1,4 +1,4 @@
-"""A reward taken apart on one answer: the numbers of the reward itself, which gates were shut, and why."""
+"""One answer explained: the numbers are those of the reward itself, closed gates are named, and so are reasons."""
 
 import json
 
@@ -40,8 +40,8 @@ def test_a_weight_is_that_in_the_reward_around_the_component():
 
 
 def test_a_gate_is_shut_where_what_is_needed_is_not_reached():
-    shut = {name for name, row in rows({**GOLD, "label": "six"}).items() if row.closed}
-    assert shut == {"box", "inner", "inner.report", "inner.size"}
+    closed = {name for name, row in rows({**GOLD, "label": "six"}).items() if row.closed}
+    assert closed == {"box", "inner", "inner.report", "inner.size"}
 
 
 def test_no_gate_is_shut_where_everything_is_reached():

@@ -59,7 +59,9 @@ def test_no_reward_is_not_blocking():
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_remote_reward_is_refused_where_data_are_restricted(place):
-    with pytest.raises(ConfigError, match=r"scans: its data are restricted .* asks https://judge\.example/v1"):
+    with pytest.raises(
+        ConfigError, match=r"scans: its data is restricted .* sends answers to https://judge\.example/v1"
+    ):
         refuse_remote(PLACES[place](Asks()), "scans")
 
 

@@ -56,7 +56,9 @@ def judged_at(endpoint):
 
 
 def test_a_restricted_environment_takes_no_judge_elsewhere():
-    with pytest.raises(ConfigError, match=r"digits: its data are restricted .* asks https://judge\.example/v1"):
+    with pytest.raises(
+        ConfigError, match=r"digits: its data is restricted .* sends answers to https://judge\.example/v1"
+    ):
         Scans(reward=judged_at("https://judge.example/v1"))
 
 

@@ -173,7 +173,7 @@ def run(tmp_path, monkeypatch):
 
 
 def test_episodes_of_a_restricted_environment_are_shown_to_no_judge_elsewhere(run):
-    with pytest.raises(ConfigError, match="its data are restricted and do not leave this machine"):
+    with pytest.raises(ConfigError, match="its data is restricted to this machine"):
         score_run(run(True), reward=judge_at(REMOTE), write=False)
 
 
