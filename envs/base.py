@@ -28,7 +28,7 @@ from viewbox.images.view import View
 from viewbox.records import Episode, EpisodeTokens, Message, Reply, RunConfig, Scores, Task, Turn
 from viewbox.rewards import to_combined
 from viewbox.rewards.metrics import Metric
-from viewbox.rewards.remote import is_blocking, refuse_remote
+from viewbox.rewards.remote import check_reward_may_ask, is_blocking
 
 
 class BaseMultiTurnEnv(PlayableEnv):
@@ -323,8 +323,7 @@ class BaseMultiTurnEnv(PlayableEnv):
         own_reward = getattr(type(self), "reward", None) if reward is None else reward
         self.reward = to_combined(self.default_reward() if own_reward is None else own_reward)
         self._scores_in_thread = is_blocking(self.reward)
-        if self.restricted:
-            refuse_remote(self.reward, self.name)
+        check_reward_may_ask(self, self.reward)
         self._sealed = True
 
     def _check_names(self) -> None:

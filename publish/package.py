@@ -12,6 +12,7 @@ from typing import Any
 from viewbox import __version__
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError, describe_unknown
+from viewbox.network.data_policy import check_may_leave
 from viewbox.publish import author_code, preflight, templates, vendor
 from viewbox.publish.author_code import EnvironmentSource
 from viewbox.publish.output import replace_folder
@@ -71,8 +72,7 @@ def publish(
     module = _build_module_name(name, source)
     if not re.fullmatch(VERSION, version):
         raise ConfigError(f"--version {version!r}; allowed: a release such as 0.1.0, 1.2, 1.0rc1 or 1.0.post1")
-    if source.env.restricted:
-        raise ConfigError(f"{source.env.name}: its data are restricted and must not be published")
+    check_may_leave(source.env, "others", door="publishing gives its package to", allowed="no published package of it")
     findings = [preflight.check_playable(source.env)]
     with tempfile.TemporaryDirectory(prefix="viewbox-publish-") as temporary:
         staged = Path(temporary)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from viewbox.errors import ConfigError
+from viewbox.network.data_policy import HasData, check_may_leave
 
 THREADS = 8  # for a blocking reward without `concurrency`
 
@@ -61,15 +61,10 @@ def find_remote_address(reward: Any) -> str | None:
     return next((address for address in addresses if isinstance(address, str)), None)
 
 
-def refuse_remote(reward: Any, environment: str) -> None:
+def check_reward_may_ask(env: HasData, reward: Any) -> None:
     """Raise `ConfigError` if a reward would send data of this restricted environment to another machine."""
     address = find_remote_address(reward)
-    if address is not None:
-        raise ConfigError(
-            f"{environment}: its data is restricted to this machine, but its reward sends answers to {address}; "
-            "allowed: a judge on localhost",
-            key="reward",
-        )
+    check_may_leave(env, address, door="its reward sends answers to", allowed="a judge on localhost", key="reward")
 
 
 def take_counts(reward: Any) -> dict[str, float]:

@@ -21,6 +21,8 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.messages import ToolImages
 from viewbox.envs.tasks import to_sequence
 from viewbox.errors import ConfigError, describe_unknown
+from viewbox.network.data_policy import check_may_leave
+from viewbox.network.hosts import read_api_key
 from viewbox.records import Task
 from viewbox.rollouts.endpoint import http
 from viewbox.rollouts.from_config import build_endpoint_settings, build_engine_settings, build_envs
@@ -34,7 +36,10 @@ SECTIONS = ("model", "env", "reward", "rollout", "endpoint")  # of an override
 class EndpointSettings(Section):
     """How a server is asked; written as overrides, such as `endpoint.tool_images=tool`."""
 
-    api_key_env: str = Field(default="OPENAI_API_KEY", description="environment variable that holds the API key")
+    api_key_env: str | None = Field(
+        default=None,
+        description="environment variable with the API key; default: OPENAI_API_KEY, if the endpoint is OpenAI's",
+    )
     tool_images: ToolImages = Field(default="user", description="role of the message that holds a tool's image")
     native_tools: bool = Field(default=True, strict=True, description="send tools as `tools`; false: in the prompt")
     extra: dict[str, Any] = Field(default_factory=dict, description="more fields of every request; null removes one")
@@ -150,15 +155,16 @@ def _build_endpoint_job(options: RolloutOptions, config: Config, endpoint: Endpo
     if endpoint.native_tools:
         defaults["reply_format"] = "native"
     config, env = _build_env(config, defaults)
-    if getattr(env, "restricted", False) and not http.is_loopback(url):
-        raise ConfigError(f"{env.name}: its images are restricted to this machine; allowed: an --endpoint on localhost")
+    check_may_leave(
+        env, url, door="--endpoint sends its images to", allowed="an --endpoint on localhost", key="endpoint"
+    )
     rollout = config.rollout
     with configs.locate_errors(config):
         settings = build_endpoint_settings(config)
     generator = OpenAIGenerator(
         url,
         name,
-        api_key=os.environ.get(endpoint.api_key_env),
+        api_key=read_api_key(url, endpoint.api_key_env, chosen=True, key="endpoint.api_key_env"),
         tool_images=endpoint.tool_images,
         extra=endpoint.extra,
         **settings,

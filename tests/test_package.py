@@ -40,6 +40,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 ROOMS_IN_ORDER = [
     {"assets", "errors"},
     {"exit_status", "files", "frozen", "importing"},
+    {"network"},
     {"configs"},
     {"images"},
     {"records"},

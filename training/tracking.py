@@ -16,6 +16,7 @@ from transformers import TrainerCallback
 
 from viewbox.configs.schema import LogSection
 from viewbox.errors import ConfigError
+from viewbox.network.data_policy import check_may_leave
 from viewbox.records import Episode
 
 TABLE_EVERY = 10  # steps
@@ -61,15 +62,10 @@ def check_images(log: LogSection, env: Any) -> None:
     """Raises `ConfigError` if images would be sent to a tracker but must not be."""
     if not log.send_images:
         return
-    if env.restricted:
-        raise ConfigError(
-            f"log.send_images: the environment {env.name!r} is restricted: its images stay on this machine",
-            key="log.send_images",
-        )
+    key = "log.send_images"
+    check_may_leave(env, "W&B", door="log.send_images sends its images to", allowed="false", key=key)
     if "wandb" not in log.report_to:
-        raise ConfigError(
-            "log.send_images: images are sent to W&B; allowed only with log.report_to: [wandb]", key="log.send_images"
-        )
+        raise ConfigError("log.send_images: images are sent to W&B; allowed only with log.report_to: [wandb]", key=key)
 
 
 def send_held_out(held_out: Mapping[str, Mapping[str, Any]]) -> None:

@@ -9,7 +9,7 @@ from viewbox.errors import ConfigError
 from viewbox.images.coordinates import needs_size
 from viewbox.records import Episode, Task
 from viewbox.rewards import to_combined
-from viewbox.rewards.remote import refuse_remote
+from viewbox.rewards.remote import check_reward_may_ask
 
 
 class TRLReward:
@@ -33,8 +33,7 @@ class TRLReward:
     def __init__(self, env: BaseMultiTurnEnv, reward: object = None, name: str | None = None) -> None:
         self.env = env
         self.reward = env.reward if reward is None else to_combined(reward)
-        if env.restricted:
-            refuse_remote(self.reward, env.name)
+        check_reward_may_ask(env, self.reward)
         self.__name__ = name or f"{env.name}_reward"  # TRL logs the reward under this name
 
     def __call__(

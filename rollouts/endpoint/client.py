@@ -21,12 +21,12 @@ from viewbox.configs.schema import SamplingParams
 from viewbox.envs.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
 from viewbox.errors import ViewboxError
 from viewbox.frozen import thaw
+from viewbox.network import hosts, secrets
 from viewbox.records import Reply, RunConfig, ToolCall
 from viewbox.rollouts.endpoint.http import (
     build_completions_url,
     check_api_key,
     extract_error_message,
-    is_loopback,
     parse_finite,
     parse_retry_after,
 )
@@ -85,7 +85,7 @@ class OpenAIGenerator:
         max_body: limit of a reply's body, in bytes.
 
     Raises:
-        ConfigError: the endpoint is not a URL, or the key cannot be sent.
+        ConfigError: the endpoint is not a URL, or the key cannot be sent, or not safely.
     """
 
     def __init__(
@@ -113,7 +113,9 @@ class OpenAIGenerator:
         self._has_replied = False
         self._has_connected = False
         self._unreachable = True  # never connected, or not since a whole round of attempts failed
-        self._key = check_api_key(api_key)
+        self._key = secrets.remember(check_api_key(api_key))
+        if self._key:
+            hosts.check_key_travels_safely(endpoint)
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}  # no decompression bombs
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -121,7 +123,7 @@ class OpenAIGenerator:
             headers=headers,
             timeout=httpx.Timeout(CONNECT_TIMEOUT, read=READ_TIMEOUT, pool=None),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
-            trust_env=not is_loopback(endpoint),  # requests to this machine use no proxy
+            trust_env=not hosts.is_loopback(endpoint),  # requests to this machine use no proxy
         )
 
     # ------------------------------------------------------------------ the Generator protocol

@@ -5,13 +5,13 @@ import math
 import re
 import time
 from email.utils import parsedate_to_datetime
-from ipaddress import ip_address
 from typing import Any
 
 import httpx
 
 from viewbox.envs import model_profiles
 from viewbox.errors import ConfigError
+from viewbox.network.hosts import ALLOWED_URL, parse_url
 
 
 def get_view_settings(model: str) -> dict[str, Any]:
@@ -33,31 +33,14 @@ def build_completions_url(endpoint: str) -> str:
     >>> build_completions_url("http://127.0.0.1:8000"), build_completions_url("https://host/api/v1/")
     ('http://127.0.0.1:8000/v1/chat/completions', 'https://host/api/v1/chat/completions')
     """
+    parse_url(endpoint)
     try:
         url = httpx.URL(endpoint)
-    except httpx.InvalidURL as error:
-        raise ConfigError(f"endpoint: {error}") from None
-    if url.userinfo or url.query or url.fragment:
-        raise ConfigError(
-            "endpoint: allowed is http(s)://host[:port][/path]; pass an API key in an environment variable"
-        )
-    if url.scheme not in ("http", "https") or not url.host:
-        raise ConfigError(f"endpoint {endpoint!r}: allowed is http(s)://host[:port][/path]")
+        _ = url.host  # decodes international names
+    except (httpx.InvalidURL, UnicodeError) as error:
+        raise ConfigError(f"endpoint: {endpoint!r}: {error}; {ALLOWED_URL}", key="endpoint", given=endpoint) from None
     path = url.path.rstrip("/") or "/v1"
     return str(url.copy_with(path=path if path.endswith("/chat/completions") else f"{path}/chat/completions"))
-
-
-def is_loopback(endpoint: str) -> bool:
-    """Whether the endpoint is on this machine.
-
-    >>> is_loopback("http://127.0.0.1:8000/v1"), is_loopback("http://[::1]/"), is_loopback("http://localhost.org")
-    (True, True, False)
-    """
-    host = httpx.URL(endpoint).host
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def parse_retry_after(header: str | None) -> float | None:

@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Any
 
 from viewbox.configs.schema import SamplingParams
-from viewbox.errors import ConfigError
+from viewbox.network.hosts import read_api_key
 from viewbox.records import Message
 from viewbox.rollouts.endpoint.client import EndpointError, OpenAIGenerator
 from viewbox.rollouts.endpoint.http import build_completions_url
@@ -64,8 +64,6 @@ class JudgeClient:
         }
         self.concurrency, self.timeout = concurrency, timeout
         build_completions_url(endpoint)
-        if api_key_env is not None and not os.environ.get(api_key_env):
-            raise ConfigError(f"judge: api_key_env is {api_key_env!r}, but no such environment variable is set")
         self._start()
 
     def __reduce__(self) -> Any:
@@ -81,7 +79,7 @@ class JudgeClient:
         self._generator = OpenAIGenerator(
             endpoint,
             model,
-            api_key=os.environ.get(variable) if variable else None,
+            api_key=read_api_key(endpoint, variable) if variable else None,
             sampling=SamplingParams(temperature=0.0),
             max_tokens=self._options["max_tokens"],
             extra={"seed": None, **self._options["extra"]},

@@ -14,9 +14,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
+from viewbox.network.hosts import is_loopback
 from viewbox.records import Episode
 from viewbox.rewards.declare import Name, ReferenceField, RewardName, register_reward
-from viewbox.rollouts.endpoint.http import is_loopback
 from viewbox.rollouts.judge.client import JudgeClient
 from viewbox.rollouts.judge.prompt import RUBRIC, Verdict, build_messages, extract_text, parse_verdict
 

@@ -12,7 +12,7 @@ from viewbox.envs import make
 from viewbox.errors import ConfigError
 from viewbox.records import Episode
 from viewbox.rewards import ExactMatchReward
-from viewbox.rewards.remote import find_remote_address, refuse_remote
+from viewbox.rewards.remote import check_reward_may_ask, find_remote_address
 from viewbox.rollouts.store.run_folder import read_config
 
 
@@ -38,8 +38,7 @@ def build_sharing_check(reward: Any, run: Path, folder: Path) -> Callable[[Episo
                 f"{name}: this environment cannot be made, so it is unknown whether its data may be sent to {address} "
                 f"({error}); allowed: a judge on localhost"
             ) from error
-        if env.restricted:
-            refuse_remote(reward, name)
+        check_reward_may_ask(env, reward)
 
     def check_episode(episode: Episode) -> None:
         name = run_environment or episode.environment

@@ -183,7 +183,8 @@ def test_the_key_is_in_no_file_and_no_message(viewbox, tmp_path):
         status(400, {"error": {"message": f"bad key {handler.headers['Authorization']}"}})(handler)
 
     with serving(lambda body, n: says(RIGHT) if n else echo) as server:
-        code, out, err = viewbox(*at(server, "--tasks", 6, "--concurrency", 2))
+        given = at(server, "--tasks", 6, "--concurrency", 2)
+        code, out, err = viewbox(*given, "endpoint.api_key_env=OPENAI_API_KEY")
     assert code == 0
     assert server.asked[0]["headers"]["Authorization"] == f"Bearer {KEY}"
     assert "1 × HTTP 400: bad key Bearer ***" in out
@@ -415,7 +416,7 @@ def test_restricted_images_leave_for_this_machine_only(viewbox, monkeypatch, tmp
         assert viewbox("--env", "hospital:Scans", "--endpoint", server.url, "--model", "m", "--tasks", 1)[0] == 0
     code, _, err = viewbox("--env", "hospital:Scans", "--endpoint", "https://api.example.org/v1", "--model", "m")
     assert code == 2
-    assert "images are restricted to this machine" in err
+    assert "restricted to this machine, but --endpoint sends its images to https://api.example.org" in err
 
 
 @pytest.mark.parametrize(
@@ -424,7 +425,7 @@ def test_restricted_images_leave_for_this_machine_only(viewbox, monkeypatch, tmp
         (("--env", "digits"), "--model: is missing"),
         (("--model", "m", "--endpoint", "http://127.0.0.1:1"), "--env: is missing"),
         (("--env", "digit", "--model", "m", "--endpoint", "http://127.0.0.1:1"), "did you mean 'digits'?"),
-        (("--env", "digits", "--model", "m", "--endpoint", "127.0.0.1:1"), "allowed is http(s)://host"),
+        (("--env", "digits", "--model", "m", "--endpoint", "127.0.0.1:1"), "allowed: http(s)://host"),
         (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "env.noies=1"), "'noies'"),
         (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "env.noise"), "key.path=value"),
         (("--env", "digits", "--model", "m", "--endpoint", "http://[::1]", "--tasks", 0), "--tasks = 0"),

@@ -245,7 +245,7 @@ def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(viewbox, unche
             r"the right answer \(`gold_answer`\) scores 0.50, because of exact_match 0.50 \(allowed: at least 0.9\)",
         ),
         (dots("import shapes"), "imports 'shapes'"),
-        (dots().replace("    level:", "    restricted = True\n    level:"), "must not be published"),
+        (dots().replace("    level:", "    restricted = True\n    level:"), "restricted to this machine"),
     ],
 )
 def test_an_environment_that_cannot_be_played_elsewhere_is_not_written(unchecked, tmp_path, monkeypatch, source, words):

@@ -7,7 +7,7 @@ import pytest
 from viewbox.errors import ConfigError
 from viewbox.rewards import BrierReward, CombinedReward, ExactMatchReward
 from viewbox.rewards.imported import AnswerFunction, EpisodeFunction
-from viewbox.rewards.remote import count_threads, find_remote_address, is_blocking, refuse_remote, take_counts
+from viewbox.rewards.remote import check_reward_may_ask, count_threads, find_remote_address, is_blocking, take_counts
 
 
 @dataclass
@@ -27,6 +27,10 @@ class Asks:
     def take_counts(self):
         counted, self.counted = self.counted, {}
         return counted
+
+
+class Scans:
+    name, restricted = "scans", True
 
 
 def inside(reward):
@@ -62,13 +66,13 @@ def test_a_remote_reward_is_refused_where_data_are_restricted(place):
     with pytest.raises(
         ConfigError, match=r"scans: its data is restricted .* sends answers to https://judge\.example/v1"
     ):
-        refuse_remote(PLACES[place](Asks()), "scans")
+        check_reward_may_ask(Scans(), PLACES[place](Asks()))
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_judge_on_this_machine_is_not(place):
     assert find_remote_address(PLACES[place](Asks(remote=None))) is None
-    refuse_remote(PLACES[place](Asks(remote=None)), "scans")
+    check_reward_may_ask(Scans(), PLACES[place](Asks(remote=None)))
 
 
 def test_counts_are_summed_and_told_once():

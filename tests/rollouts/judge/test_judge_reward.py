@@ -266,8 +266,8 @@ def test_what_is_kept_is_of_everything_that_was_sent(served, tmp_path, change):
 
 
 def test_no_text_and_no_key_is_in_the_file(served, tmp_path, monkeypatch):
-    monkeypatch.setenv("A_KEY", "sk-secret")
-    judge, _ = served(HALF, cache=tmp_path, api_key_env="A_KEY")
+    monkeypatch.setenv("JUDGE_KEY", "sk-secret")
+    judge, _ = served(HALF, cache=tmp_path, api_key_env="JUDGE_KEY")
     judged(judge, "a name to protect")
     held = (tmp_path / FILE).read_bytes()
     assert b"half of it" in held
@@ -375,8 +375,8 @@ def test_no_more_requests_are_in_flight_than_allowed(served):
 
 # ---------------------------------------------------------------------- the key
 def test_the_key_comes_from_the_environment_and_goes_into_the_header_only(served, monkeypatch, caplog):
-    monkeypatch.setenv("A_KEY", "sk-secret")
-    judge, server = served(HALF, status(400, "sk-secret is not allowed"), api_key_env="A_KEY")
+    monkeypatch.setenv("JUDGE_KEY", "sk-secret")
+    judge, server = served(HALF, status(400, "sk-secret is not allowed"), api_key_env="JUDGE_KEY")
     judged(judge)
     judged(judge, "other")
     assert server.asked[0]["headers"]["Authorization"] == "Bearer sk-secret"
@@ -386,8 +386,8 @@ def test_the_key_comes_from_the_environment_and_goes_into_the_header_only(served
 
 
 def test_a_key_that_is_not_there_is_refused_before_the_first_episode():
-    with pytest.raises(ConfigError, match="'NO_SUCH_KEY', but no such environment variable is set"):
-        JudgeReward("report", endpoint="http://127.0.0.1:9/v1", model="m", api_key_env="NO_SUCH_KEY")
+    with pytest.raises(ConfigError, match="'NO_SUCH_API_KEY', but no such environment variable is set"):
+        JudgeReward("report", endpoint="http://127.0.0.1:9/v1", model="m", api_key_env="NO_SUCH_API_KEY")
 
 
 # ---------------------------------------------------------------------- as an object
@@ -412,7 +412,7 @@ def test_a_forked_child_judges(served):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"endpoint": "nowhere"}, "allowed is http"),
+        ({"endpoint": "nowhere"}, "allowed: http"),
         ({"endpoint": "http://me:secret@host/v1"}, "pass an API key in an environment variable"),
         ({"concurrency": 0}, "concurrency = 0; allowed: a whole number of at least 1"),
         ({"attempts": 1.5}, "attempts = 1.5"),

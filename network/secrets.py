@@ -1,0 +1,197 @@
+"""Masks keys in everything that is written or shown: `mask_text`, `mask_values` and `mask_settings`.
+
+Two things are masked. A key that this process has sent somewhere (`remember`) is masked wherever it comes back: a
+server may repeat it in a reply. A setting whose name says that it is a secret, or whose value looks
+like the key of a known service, is masked before a config is written.
+"""
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote
+
+MASK = "***"
+MIN_SECRET = 8  # letters and digits; shorter keys ("EMPTY") are placeholders
+MIN_FRAGMENT = 12  # letters and digits of a key in a row that are masked, so that a key in two parts is, too
+_SEED = 6  # letters; every run of 2 * _SEED - 1 holds one of the blocks a form is cut into
+
+_known: set[str] = set()
+
+_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:(?:api|app|access|account|auth|consumer|encryption|license|master|private|secret|service|signing|ssh)"
+    r"_?keys?(?:_id)?|key|secrets?|secret_[a-z0-9_]*|passw(?:or)?d|passwd|passphrase|pwd|credentials?|authori[sz]ation"
+    r"|bearer|cookies?|(?:[a-z0-9]+_)*(?:token|jwt))$"
+)
+# Names that end like a secret's: parts of a vocabulary, and keys of an object.
+_NO_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:(?:bos|boi|cls|decoder_start|end|eoi|eos|forced_bos|forced_eos|image|mask|new|pad|sep|sequence|special"
+    r"|start|stop|think|unk|video|vision|vision_end|vision_start)_token|(?:box|confidence|dict|foreign|item|label|name"
+    r"|primary|sort|id|input|output|text|image)_key)$"
+)
+# What the keys of well-known services look like.
+_KEY_FORMS: Mapping[str, str] = {
+    "a private key": r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----",
+    "a key of Anthropic": r"\bsk-ant-[A-Za-z0-9_-]{16,}",
+    "a key of OpenAI or the like": r"\bsk-(?=[A-Za-z_-]*[0-9])(?:proj-|svcacct-|or-v1-)?[A-Za-z0-9_-]{16,}",
+    "a token of GitHub": r"\b(?:gh[opsur]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,})",
+    "a token of GitLab": r"\bglpat-[A-Za-z0-9_-]{16,}",
+    "a token of Hugging Face": r"\bhf_[A-Za-z0-9]{16,}",
+    "a key of AWS": r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
+    "a key of Google": r"\bAIza[A-Za-z0-9_-]{30,}",
+    "a secret of Google": r"\b(?:GOCSPX-[A-Za-z0-9_-]{20,}|ya29\.[A-Za-z0-9_-]{20,})",
+    "a token of Slack": r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",
+    "a key of Stripe": r"\b[rs]k_live_[A-Za-z0-9]{16,}",
+    "a token of PyPI": r"\bpypi-[A-Za-z0-9_-]{32,}",
+    "a token of npm": r"\bnpm_[A-Za-z0-9]{30,}",
+    "a key of Groq": r"\bgsk_[A-Za-z0-9]{20,}",
+    "a key of xAI": r"\bxai-[A-Za-z0-9]{20,}",
+    "a JSON web token": r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
+}
+_ANY_KEY = re.compile("|".join(f"(?:{form})" for form in _KEY_FORMS.values()))
+
+
+def remember(secret: str | None) -> str | None:
+    """The secret itself, without surrounding spaces, after which `mask_text` knows it; None if it is empty."""
+    secret = (secret or "").strip()
+    if secret:
+        _known.add(secret)
+    return secret or None
+
+
+def is_secret_name(name: object) -> bool:
+    """Whether a setting of this name holds a secret.
+
+    >>> [name for name in ("api_key", "hub_token", "apiKey", "X-Auth-Token", "password") if not is_secret_name(name)]
+    []
+    >>> [name for name in ("api_key_env", "max_tokens", "label_key", "eos_token") if is_secret_name(name)]
+    []
+    """
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name))
+    words = re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
+    return bool(_SECRET_NAME.search(words)) and not _NO_SECRET_NAME.search(words)
+
+
+def find_key_form(text: str) -> str | None:
+    """What kind of key a text holds, by the forms of well-known services; None if it holds none.
+
+    >>> find_key_form("token = 'hf_" + 20 * "a" + "'"), find_key_form("hf_hub")
+    ('a token of Hugging Face', None)
+    """
+    return next((kind for kind, form in _KEY_FORMS.items() if re.search(form, text)), None)
+
+
+def mask_text(text: str) -> str:
+    """The text without the keys that this process knows.
+
+    A key is found in upper and lower case, reversed, as Base64, hexadecimal and percent-encoded, with other characters
+    than letters and digits between its own, and in parts of at least `MIN_FRAGMENT` letters and digits.
+    """
+    for secret in sorted(_known, key=len, reverse=True):
+        text = _mask_one(text, secret)
+    return text
+
+
+def mask_values(value: Any) -> Any:
+    """Plain nested values, all their texts masked by `mask_text`; the value itself if no key is known."""
+    return _map_texts(value, mask_text) if _known else value
+
+
+def mask_settings(value: Any) -> Any:
+    """Plain nested settings as they may be written: without secrets, by name, by form and by `mask_text`.
+
+    >>> mask_settings({"hub_token": "abc", "extra": {"api_key": "x", "top_k": 3}, "api_key_env": "MY_API_KEY"})
+    {'hub_token': '***', 'extra': {'api_key': '***', 'top_k': 3}, 'api_key_env': 'MY_API_KEY'}
+    """
+    return _mask_fields(_map_texts(value, lambda text: mask_text(_ANY_KEY.sub(MASK, text))))
+
+
+def _mask_fields(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: MASK if _is_hidden(name, item) else _mask_fields(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_mask_fields(item) for item in value]
+    return value
+
+
+def _is_hidden(name: object, value: Any) -> bool:
+    return value not in (None, "", [], {}) and not isinstance(value, bool) and is_secret_name(name)
+
+
+def _map_texts(value: Any, change: Any) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {change(key) if isinstance(key, str) else key: _map_texts(item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_map_texts(item, change) for item in value]
+    return value
+
+
+# ---------------------------------------------------------------------- finding one key in a text
+@dataclass(frozen=True)
+class _Form:
+    """One way to write a key: its letters and digits in lower case, and the blocks that any long part of it holds."""
+
+    letters: str
+    blocks: tuple[tuple[int, str], ...]
+
+
+@lru_cache(maxsize=64)
+def _list_forms(secret: str) -> tuple[_Form, ...]:
+    """The ways in which a key is found; none for a placeholder."""
+    if len(_keep_letters(secret)) < MIN_SECRET:
+        return ()
+    raw = secret.encode()
+    written = [secret, secret[::-1], raw.hex(), raw.hex()[::-1], quote(secret, safe="")]
+    for shift in range(3):  # Base64 of a longer text that holds the key; the characters at its ends depend on the rest
+        encoded = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
+        encoded = encoded[(0, 2, 3)[shift] : len(encoded) - ((len(raw) + shift) % 3 > 0)]
+        written += [encoded, encoded[::-1]]
+    letters = dict.fromkeys(_keep_letters(one) for one in written)
+    return tuple(
+        _Form(one, tuple((start, one[start : start + _SEED]) for start in range(0, len(one) - _SEED + 1, _SEED)))
+        for one in letters
+    )
+
+
+def _mask_one(text: str, secret: str) -> str:
+    text = text.replace(secret, MASK)
+    forms = _list_forms(secret)
+    if not forms or len(text) < MIN_SECRET:
+        return text
+    letters = _keep_letters(text)
+    if not any(block in letters for form in forms for _, block in form.blocks):
+        return text
+    places = [place for place, letter in enumerate(text) if letter.isascii() and letter.isalnum()]
+    spans = sorted((places[start], places[end - 1] + 1) for form in forms for start, end in _find_runs(letters, form))
+    done, parts = 0, []
+    for start, end in spans:
+        if end > done:
+            parts += [text[done : max(start, done)], MASK]
+            done = end
+    return "".join([*parts, text[done:]])
+
+
+def _find_runs(text: str, form: _Form) -> list[tuple[int, int]]:
+    """The (start, end) of every long part of the form in a text of letters and digits."""
+    runs = []
+    for offset, block in form.blocks:
+        at = text.find(block)
+        while at >= 0:
+            start, end = at, at + len(block)
+            left, right = offset, offset + len(block)
+            while start and left and text[start - 1] == form.letters[left - 1]:
+                start, left = start - 1, left - 1
+            while end < len(text) and right < len(form.letters) and text[end] == form.letters[right]:
+                end, right = end + 1, right + 1
+            if end - start >= min(MIN_FRAGMENT, len(form.letters)):
+                runs.append((start, end))
+            at = text.find(block, at + 1)
+    return runs
+
+
+def _keep_letters(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "", text).lower()
