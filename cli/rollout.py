@@ -101,8 +101,8 @@ def rollout(
 
     Example: `viewbox rollout --env digits --endpoint http://127.0.0.1:8000/v1 --model my-model env.noise=3`
 
-    The API key is read from the environment variable that endpoint.api_key_env names; OPENAI_API_KEY is sent to OpenAI's
-    own address without being named. A key travels over https only, except to this machine.
+    The API key is read from the environment variable that endpoint.api_key_env names; OPENAI_API_KEY is sent
+    to OpenAI's own address without being named. A key travels over https only, except to this machine.
     The command can be stopped at any moment: the same command with the same --out plays the missing episodes.
     """
     from viewbox.rollouts.job import RolloutOptions, build_job
