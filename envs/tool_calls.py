@@ -155,18 +155,22 @@ def find_picture(reference: str, images: Sequence[Source], views: Sequence[View]
 
 
 def _add_view_number(env: PlayableEnv, state: EpisodeState, result: ToolResult, view: View | None) -> ToolResult:
-    """The result with the area its picture covers and, if views are numbered, its number."""
-    if result.image is None:
+    """Add what the picture of a result shows to `state.views`; if views are numbered, the result says its number.
+
+    `view` is the episode's view after the call; None if the tool is stateless.
+    """
+    picture = result.image
+    is_numbered = env.is_numbering_views(state.tools)
+    if picture is None:
         return result
-    number = len(state.views) if env.is_numbering_views(state.tools) else None
-    if view is not None:
-        with_area = tools.add_shown_box(result, view, env.coordinates, number)
-        if with_area is not result:
-            state.views.append(view)
-        return with_area
-    if number is None:
+    if view is None or (picture.width, picture.height) != view.size:  # the picture is not of the view
+        if not is_numbered:
+            return result
+        view = View.of(Source.of(picture.open()), max_pixels=env.max_pixels, multiple=env.pixel_multiple)
+    number = len(state.views)
+    state.views.append(view)
+    if not is_numbered:
         return result
-    state.views.append(View.of(Source.of(result.image.open()), max_pixels=env.max_pixels, multiple=env.pixel_multiple))
     if result.formatted_results is not None:  # the model reads this text instead of the facts
         return replace(result, formatted_results=f"{result.formatted_results}\nview: {number}")
     return replace(result, facts={**result.facts, "view": number})

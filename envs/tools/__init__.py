@@ -8,7 +8,7 @@ from viewbox.envs.tools.apply import apply_tool, apply_tools, open_view
 from viewbox.envs.tools.arguments import Box, Hidden, Picture, Point, Range
 from viewbox.envs.tools.builtin import analysis, filters, geometry, intensity, symmetry, volumes, windows
 from viewbox.envs.tools.calling import call_stateful, call_stateless
-from viewbox.envs.tools.results import ToolOutput, ViewFractions, add_shown_box
+from viewbox.envs.tools.results import ToolOutput, ViewFractions
 from viewbox.envs.tools.tool import TOOLS, Tool, collect_tools, format_calls, get_tool, to_tool_names, tool
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "Tool",
     "ToolOutput",
     "ViewFractions",
-    "add_shown_box",
     "analysis",
     "apply_tool",
     "apply_tools",

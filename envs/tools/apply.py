@@ -11,7 +11,6 @@ import numpy as np
 from PIL import Image
 
 from viewbox.envs.tools.calling import MAX_PIXELS, call_stateful
-from viewbox.envs.tools.results import add_shown_box
 from viewbox.images.coordinates import Coordinates
 from viewbox.images.files import open_image
 from viewbox.images.source import Source
@@ -65,7 +64,7 @@ def apply_tools(
     steps: list[tuple[View, ToolResult]] = []
     for name, arguments in calls:
         view, result = call_stateful(name, view, arguments, coordinates=coordinates, hidden=hidden)
-        steps.append((view, add_shown_box(result, view, coordinates)))
+        steps.append((view, result))
         if result.error is not None:
             break
     return steps

@@ -31,7 +31,7 @@ from viewbox.envs.tools.results import (
 )
 from viewbox.envs.tools.tool import Tool, get_tool
 from viewbox.errors import ToolError
-from viewbox.images.coordinates import Coordinates
+from viewbox.images.coordinates import Coordinates, from_unit
 from viewbox.images.view import View
 from viewbox.records import ToolResult
 
@@ -52,8 +52,9 @@ def call_stateful(
 ) -> tuple[View, ToolResult]:
     """Runs a stateful tool (a `Tool` or its registered name) on a view.
 
-    Returns the view after the call and the result; after an error, the view is unchanged. `arguments` come from the
-    model, `hidden` from the environment: the tool receives the hidden arguments that it declares.
+    Returns the view after the call and the result; after an error, the view is unchanged. If the picture of the result
+    is of the view, the fact `shows` is the box of the open image that it shows. `arguments` come from the model,
+    `hidden` from the environment: the tool receives the hidden arguments that it declares.
 
     >>> from PIL import Image
     >>> view, result = call_stateful("zoom", View.of(Image.new("L", (64, 64))), {"factor": 9})
@@ -72,7 +73,10 @@ def call_stateful(
         image = output.image if output.view is None else output.view
         shown = None if image is None else render_image(image, name)
         facts = to_plain_facts(output.facts, coordinates, view.size)
-        return output.view or view, ToolResult(name, _describe_output(output), image=shown, facts=facts)
+        after = output.view or view
+        if shown is not None and (shown.width, shown.height) == after.size:  # not a sheet of many slices, for example
+            facts["shows"] = from_unit(after.window, coordinates, after.reset().size)
+        return after, ToolResult(name, _describe_output(output), image=shown, facts=facts)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise

@@ -8,7 +8,7 @@ import inspect
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -192,15 +192,3 @@ def build_failure(name: str, error: BaseException) -> ToolResult:
 def build_timeout_result(name: str, timeout: float | None) -> ToolResult:
     """The result of a call that ran longer than `timeout` seconds."""
     return ToolResult(name, error=f"{name} took longer than {timeout or 0:g} seconds and was stopped. {ADVICE}")
-
-
-def add_shown_box(result: ToolResult, view: View, coordinates: Coordinates, number: int | None = None) -> ToolResult:
-    """The result with the box of the open image that its picture shows and, if views are numbered, its number.
-
-    A picture that is not of the view (a sheet of many slices) has no such box: the result is returned unchanged.
-    """
-    if result.image is None or (result.image.width, result.image.height) != view.size:
-        return result
-    shows = from_unit(view.window, coordinates, view.reset().size)
-    facts = {**result.facts, "shows": shows} | ({} if number is None else {"view": number})
-    return replace(result, facts=facts)

@@ -250,7 +250,7 @@ def test_a_label_that_is_too_long_is_refused_with_the_limit():
 )
 def test_a_box_that_was_drawn_is_told_as_it_was_written(coordinates, box):
     result = read("annotate_region", GRAY, {"box": list(box), "label": "a  b"}, coordinates=coordinates)
-    assert result.facts == {"box": box, "color": "red", "label": "a b"}
+    assert {**result.facts, "shows": None} == {"box": box, "color": "red", "label": "a b", "shows": None}
 
 
 def test_a_box_thinner_than_a_pixel_is_still_seen():
@@ -269,7 +269,8 @@ def test_a_grid_has_its_lines_between_its_cells(divisions):
 
 def test_the_cells_of_a_grid_are_named_row_by_row():
     found = facts("show_grid", GRAY, divisions=3)
-    assert found == {"divisions": 3, "cell_labels": ("A1", "B1", "C1", "A2", "B2", "C2", "A3", "B3", "C3")}
+    assert found["divisions"] == 3
+    assert found["cell_labels"] == ("A1", "B1", "C1", "A2", "B2", "C2", "A3", "B3", "C3")
 
 
 def test_every_cell_of_a_grid_is_labeled_in_its_corner():

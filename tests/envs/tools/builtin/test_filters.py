@@ -207,4 +207,4 @@ def test_a_threshold_of_the_brightest_level_leaves_black():
 
 def test_a_threshold_that_is_not_given_is_not_stated():
     result = call_stateful("morphological", View.of(GRAY), {"operation": "erode"})[1]
-    assert result.facts == {"operation": "erode", "iterations": 1, "size": (110, 70)}
+    assert result.facts == {"operation": "erode", "iterations": 1, "size": (110, 70), "shows": (0, 0, 1, 1)}

@@ -244,7 +244,7 @@ def test_zooms_and_crops_of_a_turned_view_are_those_of_the_turned_picture():
 
 def test_rotate_tells_the_sizes_before_and_after():
     after, result = call_stateful("rotate", view(), {})
-    assert result.facts == {"clockwise": True, "original_size": (64, 48), "new_size": (48, 64)}
+    assert result.facts == {"clockwise": True, "original_size": (64, 48), "new_size": (48, 64), "shows": (0, 0, 1, 1)}
     assert (np.asarray(result.image.open()) == np.rot90(NOISE, -1)).all()
     assert call_stateful("rotate", after, {"clockwise": False})[0] == view()
 
@@ -255,7 +255,7 @@ def test_rotate_tells_the_sizes_before_and_after():
 )
 def test_a_mirrored_view_says_so_and_warns(name, what, turn):
     after, result = call_stateful(name, view(), {})
-    assert result.facts == {"size": (64, 48), what: "reversed"}
+    assert result.facts == {"size": (64, 48), what: "reversed", "shows": (0, 0, 1, 1)}
     assert "Careful: this is a mirror image" in result.text
     assert (np.asarray(result.image.open()) == turn(NOISE)).all()
     _, again = call_stateful(name, after, {})
@@ -274,9 +274,12 @@ def test_undo_says_what_is_shown():
     now, _ = call_stateful("adjust_contrast", view().rotate(), {"factor": 2})
     now, _ = call_stateful("zoom", now, {})
     now, result = call_stateful("undo", now, {})
-    assert result.text == "one step back: the whole image, turned, intensities changed (size: [48, 64])"
+    assert (
+        result.text
+        == "one step back: the whole image, turned, intensities changed (size: [48, 64], shows: [0.0, 0.0, 1.0, 1.0])"
+    )
     now, result = call_stateful("undo", now.undo(), {})
-    assert result.text == "one step back: the whole image (size: [64, 48])"
+    assert result.text == "one step back: the whole image (size: [64, 48], shows: [0.0, 0.0, 1.0, 1.0])"
 
 
 def test_undo_of_the_first_view_is_refused():
@@ -287,7 +290,7 @@ def test_another_image_of_the_task_is_opened():
     images = [SOURCE, Source.of(np.zeros((10, 20), np.uint8))]
     after, result = call_stateful("open_image", view().zoom(2), {"index": 1}, hidden={"images": images})
     assert after.source is images[1]
-    assert result.facts == {"index": 1, "images": 2, "size": (20, 10)}
+    assert result.facts == {"index": 1, "images": 2, "size": (20, 10), "shows": (0, 0, 1, 1)}
     assert "(another image)" in call_stateful("undo", after, {})[1].text
 
 

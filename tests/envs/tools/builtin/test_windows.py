@@ -57,7 +57,14 @@ def test_a_ct_preset_windows_hounsfield_units(ct, hounsfield, preset):
     view, result = done("window_level", ct, preset=preset)
     expected = windowed(hounsfield, center - width / 2, center + width / 2)
     assert abs(view.to_uint8() - expected).max() <= 0.5 + 1e-3
-    assert result.facts == {"center": center, "width": width, "preset": preset, "unit": "HU", "size": (128, 128)}
+    assert result.facts == {
+        "center": center,
+        "width": width,
+        "preset": preset,
+        "unit": "HU",
+        "size": (128, 128),
+        "shows": (0, 0, 1, 1),
+    }
 
 
 def test_a_ct_file_is_windowed_on_its_hounsfield_units(hounsfield):
@@ -181,7 +188,7 @@ def test_an_unknown_preset_is_told_the_presets(ct):
 def test_a_threshold_clips_and_stretches():
     view, result = done("threshold", View.of(RAMP), lower=40, upper=140)
     assert abs(view.to_uint8() - windowed(RAMP, 40, 140)).max() <= 0.5
-    assert result.facts == {"lower": 40, "upper": 140, "size": (16, 16)}
+    assert result.facts == {"lower": 40, "upper": 140, "size": (16, 16), "shows": (0, 0, 1, 1)}
 
 
 def test_a_threshold_of_a_deep_image_is_of_its_display_range(ct, hounsfield):
