@@ -1,6 +1,6 @@
-"""Shows how a rollout goes: a live table on a terminal, a line now and then in a file, and a summary at the end.
+"""Shows the progress of a rollout: a live table on a terminal, else a line every few seconds; at the end a summary.
 
-The figures come from the episodes; speed and load from the generator's `now()`, if it has one.
+The figures come from the episodes; speed and load from the generator's `get_load()`, if it has one.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ WIDTH = 120  # columns without a terminal; the live table is at most this wide
 
 
 class Progress:
-    """Counts episodes as they end; `render_line` and `render_table` are what a person reads.
+    """Counts episodes as they end; `render_line` and `render_table` show the counts.
 
     >>> from viewbox.records import Scores, Task
     >>> progress = Progress(total=4, get_load=lambda: Load(2, slots=64, tokens=50))
@@ -76,7 +76,7 @@ class Progress:
         return "  ".join(part for part in parts if part)
 
     def render_table(self, seconds: float | None = None) -> Table:
-        """A bar of the episodes done; below it side by side: speed, reward with its components, end reasons."""
+        """A progress bar; below it, side by side: speed, reward with its components, end reasons."""
         seconds, count = self._get_seconds(seconds), max(1, self.done)
         means = [(name, sum(values) / len(values)) for name, values in self.components.items() if values]
         scores = [("reward", self.reward / count), *means, ("tool rate", self.tools / count)]
@@ -100,7 +100,7 @@ class Progress:
         return max(1e-9, time.monotonic() - self.started if seconds is None else seconds)
 
     def _list_speeds(self, seconds: float) -> list[tuple[str, str]]:
-        """(number, unit) of this session, as far as known."""
+        """(number, unit) of the speeds and loads of this session that are known."""
         speeds = [(f"{self.new / seconds:.1f}", "episodes/s")]
         load = self.get_load() if self.get_load else None
         if load is not None and load.tokens is not None:

@@ -81,19 +81,19 @@ def run_trial(
     from viewbox.rewards.explain import explain_score
     from viewbox.rollouts.scoring.reward_source import find_reward
 
-    judge = find_reward(reward, Path("."), Path("."))
+    source = find_reward(reward, Path("."), Path("."))
     if episode is not None:
-        saved = _load_episode(episode, judge.reward)
+        saved = _load_episode(episode, source.reward)
         if answer is not None:
             saved = replace(saved, answer=_parse_object("answer", answer))
         if reference is not None:
             saved = replace(saved, task=replace(saved.task, reference=_parse_reference(reference)))
-        return explain_score(judge.reward, saved.answer, saved.task.reference, saved)
+        return explain_score(source.reward, saved.answer, saved.task.reference, saved)
     if answer is None or reference is None:
         both = {"answer": answer, "reference": reference}
         missing = " and ".join(f"--{name}" for name, text in both.items() if text is None)
         raise ConfigError(f"{missing}: missing; give --answer and --reference, or --episode RUN:NUMBER")
-    return explain_score(judge.reward, _parse_object("answer", answer), _parse_reference(reference))
+    return explain_score(source.reward, _parse_object("answer", answer), _parse_reference(reference))
 
 
 def print_trial(trial: "ExplainedScore") -> None:
@@ -145,7 +145,7 @@ def _parse_reference(text: str) -> dict[str, Any]:
 
 
 def _parse_object(option: str, text: str) -> dict[str, Any] | None:
-    """The JSON object of an option, or of the file it names; NaN and infinities are read, so that they can be tried."""
+    """The JSON object of an option, or of the file it names; NaN and infinities can be tried too."""
     from viewbox.envs.parsing.strict_json import build_object
 
     place = f"--{option}"

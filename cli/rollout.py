@@ -138,7 +138,7 @@ def play_job(job: "RolloutJob", folder: "Path", *, retry_failed: bool) -> int:
         if session.retried:
             typer.echo(f"{session.retried} failed episodes are played again")
         heading = f"{job.env.name}, {job.config.model.name}"
-        progress = Progress(total=session.total, heading=heading, get_load=getattr(job.generator, "now", None))
+        progress = Progress(total=session.total, heading=heading, get_load=getattr(job.generator, "get_load", None))
         try:
             asyncio.run(_play_session(session, progress))
         except KeyboardInterrupt:

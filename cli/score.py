@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from viewbox.rollouts.scoring.bootstrap import Interval
     from viewbox.rollouts.scoring.rescore import ScoreChange, ScoreReport
 
-_NAMED = 5  # unreadable lines that are listed
+_MAX_LISTED = 5  # unreadable lines
 _HEADINGS = ("episodes", "stored", "new", "change")
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -99,7 +99,7 @@ def _list_metrics(report: "ScoreReport") -> Iterable[tuple[str, str]]:
     """The environment's own metrics first; end reasons that did not occur are left out."""
     for name in sorted(report.metrics, key=lambda name: not name.startswith("metrics/")):
         if report.metrics[name].mean or not name.startswith("end/"):
-            draws = f" ({report.fewer[name]} draws)" if name in report.fewer else ""
+            draws = f" ({report.fewer_draws[name]} draws)" if name in report.fewer_draws else ""
             yield name.removeprefix("metrics/"), report.metrics[name].format() + draws
 
 
@@ -134,8 +134,8 @@ def _list_notes(report: "ScoreReport") -> Iterable[str]:
 
     if report.resamples:
         yield (
-            f"in brackets: {100 * CONFIDENCE:.0f} % percentile intervals, {report.resamples} bootstrap draws over "
-            f"tasks; the change is paired"
+            f"in brackets: {100 * CONFIDENCE:.0f} % percentile intervals of {report.resamples} bootstrap draws over "
+            f"tasks; changes are paired"
         )
     if report.column is not None:
         yield f"written: {report.column}  (viewbox.load({report.run!r}, scores={report.name!r}))"
@@ -152,7 +152,7 @@ def _list_notes(report: "ScoreReport") -> Iterable[str]:
         yield ", ".join(f"{name}: {count:g}" for name, count in report.counts.items())
     if report.skipped:
         yield f"warning: {report.skipped} lines of {report.file} cannot be read and were skipped"
-        for line, why in list(report.unreadable.items())[:_NAMED]:
+        for line, why in list(report.unreadable.items())[:_MAX_LISTED]:
             yield f"  line {line}: {why:.200}"
-        if report.skipped > _NAMED:
-            yield f"  and {report.skipped - _NAMED} more"
+        if report.skipped > _MAX_LISTED:
+            yield f"  and {report.skipped - _MAX_LISTED} more"

@@ -1,6 +1,6 @@
-"""The sections `env` and `rollout` of a config, turned into environments and generator settings.
+"""Builds environments and generator settings from the sections `env`, `reward` and `rollout` of a config.
 
-Training, held-out evaluation and `viewbox rollout` all call these functions, so that a setting means the same in each.
+Training, held-out evaluation and `viewbox rollout` all call these functions, so a setting means the same in each.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ def build_envs(config: Config, defaults: Mapping[str, Any]) -> tuple[BaseMultiTu
 
     Args:
         config: the run; `env.eval` overrides `env` for the held-out environment.
-        defaults: environment settings that follow from the model; the config's own win.
+        defaults: environment settings that follow from the model; settings in the config override them.
 
     Raises:
         ConfigError: a setting is invalid; the message begins with its key in the YAML.
@@ -88,7 +88,7 @@ def build_endpoint_settings(config: Config) -> dict[str, Any]:
         if name in section.model_fields_set and getattr(section, name) is not None:
             raise ConfigError(
                 f"rollout.{name} = {getattr(section, name)}: applies to a local model only; an endpoint's server "
-                "decides this itself: remove it",
+                "decides this itself, so remove it",
                 key=f"rollout.{name}",
             )
     settings: dict[str, Any] = {"sampling": section.sampling}
@@ -98,7 +98,7 @@ def build_endpoint_settings(config: Config) -> dict[str, Any]:
 
 
 def describe_filters(config: Config) -> list[str]:
-    """A warning for GRPO runs that filter what they sample: log-probs are those of the unfiltered distribution.
+    """A warning if a GRPO run samples with filters: the loss uses log-probs of the unfiltered distribution.
 
     >>> from viewbox.configs.schema import parse
     >>> print(*describe_filters(parse({"model": {"name": "m"}, "env": {"name": "digits"}, "rollout": {"top_p": 0.9}})))

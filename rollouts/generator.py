@@ -17,7 +17,7 @@ class ReplyError(ViewboxError):
 
 @dataclass
 class TokenRecord:
-    """The tokens of an episode in progress; the fields are those of `EpisodeTokens`."""
+    """The tokens of an episode in progress, in the fields of `EpisodeTokens`."""
 
     prompt_ids: list[int] = field(default_factory=list)
     completion_ids: list[int] = field(default_factory=list)
@@ -64,16 +64,16 @@ class Conversation:
     task: Task | None = None  # for scripted policies; a model never sees it
     record: TokenRecord = field(default_factory=TokenRecord)
     last_turn: bool = False  # the next reply is the last one allowed
-    deadline: float | None = None  # end of the episode's time, on the event loop's clock
+    deadline: float | None = None  # when the episode times out, on the event loop's clock
     info: dict[str, Any] = field(default_factory=dict)  # becomes `episode.info`; a generator may add to it
     reply_format: ReplyFormat = "native"  # the format in which the prompt teaches tool calls
     prompts: Prompts = field(default_factory=Prompts)  # the environment's texts, for the tools section of the prompt
-    history: Callable[[Sequence[Message]], list[Message]] = list  # returns the messages that the model gets
-    drops_images: bool = False  # `history` leaves images out, which token generators refuse
+    history: Callable[[Sequence[Message]], list[Message]] = list  # selects what the model sees of the messages
+    drops_images: bool = False  # whether `history` leaves images out; token generators refuse this
 
     @property
     def visible_messages(self) -> list[Message]:
-        """The messages as the model gets them."""
+        """The messages that the model sees."""
         return self.history(self.messages)
 
 
@@ -90,7 +90,7 @@ class Load:
 class Generator(Protocol):
     """Turns conversations into replies; a token generator also fills `conversation.record`.
 
-    If it also has `now() -> Load`, `viewbox rollout` shows tokens/s and the slots in use.
+    If it also has `get_load() -> Load`, `viewbox rollout` shows tokens/s and the slots in use.
     """
 
     run_config: RunConfig

@@ -34,7 +34,7 @@ SECTIONS = ("model", "env", "reward", "rollout", "endpoint")  # of an override
 
 
 class EndpointSettings(Section):
-    """How a server is asked; written as overrides, such as `endpoint.tool_images=tool`."""
+    """Settings of the requests to an endpoint; given as overrides, such as `endpoint.tool_images=tool`."""
 
     api_key_env: str | None = Field(
         default=None,
@@ -42,7 +42,9 @@ class EndpointSettings(Section):
     )
     tool_images: ToolImages = Field(default="user", description="role of the message that holds a tool's image")
     native_tools: bool = Field(default=True, strict=True, description="send tools as `tools`; false: in the prompt")
-    extra: dict[str, Any] = Field(default_factory=dict, description="more fields of every request; null removes one")
+    extra: dict[str, Any] = Field(
+        default_factory=dict, description="fields merged into every request; null removes a field"
+    )
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class RolloutOptions:
 
     Args:
         env: a registered environment, or `package.module:Class`; default: the config's.
-        model: the model's name at the endpoint, else a folder, hub name or `package:tiny_viewer`; default: as above.
+        model: the model's name at the endpoint; without one, a folder, hub name or `package:tiny_viewer`. Default: the
+            config's.
         endpoint: URL of an OpenAI-compatible server; None plays a local model.
         config: a run's YAML, of which `model`, `env`, `reward` and `rollout` are used.
         held_out: apply the settings in `env.eval` of the config.
@@ -76,8 +79,16 @@ class RolloutOptions:
 class RolloutJob:
     """Everything that is needed to play.
 
-    `config` names every setting the environment was made with; `timeout` is in seconds per episode; `record` is what
-    the folder keeps of the command (see `store/rollout_folder.py`).
+    Args:
+        config: the resolved config, with every setting of the environment.
+        env: the environment.
+        tasks: the tasks to play.
+        generator: gives the replies.
+        concurrency: episodes in progress at once.
+        timeout: seconds per episode; None for no limit.
+        group: episodes per task.
+        seed: sampling seed.
+        record: the settings of the command, saved in `rollout.json` (see `store/rollout_folder.py`).
     """
 
     config: Config
@@ -92,7 +103,7 @@ class RolloutJob:
 
 
 def build_job(options: RolloutOptions) -> RolloutJob:
-    """The job for these options; raises `ConfigError` if it cannot be played."""
+    """Build the job for these options; raises `ConfigError` if an option or a setting is invalid."""
     for name in ("tasks", "group"):
         if getattr(options, name) < 1:
             raise ConfigError(f"--{name} = {getattr(options, name)}; allowed: at least 1", key=name)
@@ -103,7 +114,7 @@ def build_job(options: RolloutOptions) -> RolloutJob:
 
 
 def load_config(options: RolloutOptions) -> tuple[Config, EndpointSettings]:
-    """The sections of the config file, changed by the options and then by the overrides."""
+    """The sections of the config file, with the options and then the overrides applied."""
     raw: dict[str, Any] = {}
     if options.config is not None:
         whole = configs.load(options.config).model_dump(mode="json", exclude_unset=True)
@@ -208,7 +219,7 @@ def _build_local_job(options: RolloutOptions, config: Config, endpoint: Endpoint
 
 
 def _build_env(config: Config, defaults: Mapping[str, Any]) -> tuple[Config, BaseMultiTurnEnv]:
-    """The environment, and the config that names every setting it was made with."""
+    """The config with every setting of the environment, and the environment."""
     section = EnvSection.model_validate({"name": config.env.name, **defaults, **config.env.settings})
     config = config.model_copy(update={"env": section})
     with configs.locate_errors(config):
@@ -216,7 +227,7 @@ def _build_env(config: Config, defaults: Mapping[str, Any]) -> tuple[Config, Bas
 
 
 def _select_tasks(env: BaseMultiTurnEnv, count: int) -> Sequence[Task]:
-    if not hasattr(env.tasks, "__len__"):  # a stream of tasks: as many as are asked for
+    if not hasattr(env.tasks, "__len__"):  # a stream of tasks
         return list(islice(env.tasks, count))
     tasks = to_sequence(env.tasks, env.name)
     if count > len(tasks):
@@ -225,7 +236,7 @@ def _select_tasks(env: BaseMultiTurnEnv, count: int) -> Sequence[Task]:
 
 
 def _describe_command(options: RolloutOptions, endpoint: EndpointSettings, url: str | None) -> dict[str, Any]:
-    """What a folder keeps of the command; a resumed one must be given the same (see `store/rollout_folder.py`)."""
+    """The settings of the command; to resume it, they must be the same (see `store/rollout_folder.py`)."""
     return {
         "endpoint": url,
         "tasks": options.tasks,

@@ -1,8 +1,7 @@
 """`play_many`: many episodes at once against one generator.
 
-The driver knows neither tokens nor HTTP: it hands a `Conversation` to a `Generator`, gives the reply to the
-environment, which appends messages. Up to `concurrency` episodes are in progress at once. Each ends with an end
-reason. If the environment fails, that episode alone ends as `error`. If the caller stops reading, all tasks stop.
+The driver knows neither tokens nor HTTP. It gives a `Conversation` to a `Generator` and the reply to the environment,
+which appends its messages to the conversation. A failure of the environment ends that episode alone, as `error`.
 """
 
 import asyncio
@@ -35,18 +34,28 @@ async def play_many(
     seed: int = 0,
     skip: Collection[tuple[int, int]] = (),
 ) -> AsyncGenerator[Episode, None]:
-    """Plays every task `group` times and yields episodes as they end.
+    """Play every task `group` times and yield episodes as they end.
 
-    `episode.info` holds `index` (the task's place in `tasks`) and `sample` (0 … group−1). Every sample has its own
-    seed, derived from `seed`, so group members differ and a run can be repeated. `timeout` is in seconds per episode.
-    The (index, sample) pairs in `skip` are not played, for example because an earlier session stored them. `generator`
-    may also be a plain function of the messages, as in `env.play`.
+    `episode.info` holds `index` (the task's place in `tasks`) and `sample` (0 to group - 1). If the caller stops
+    reading, all episodes in progress are cancelled.
+
+    Args:
+        env: the environment; an exception in it ends that episode as `error`.
+        tasks: what to play; read as episodes start, so it may be a stream.
+        generator: gives the replies; or a plain function of the messages, as in `env.play`.
+        group: episodes per task.
+        concurrency: episodes in progress at once.
+        timeout: seconds per episode, after which it ends as `timeout`; None for no limit.
+        seed: each episode derives its own seed from it, so that group members differ and a run can be repeated.
+        skip: (index, sample) pairs that are not played, for example because an earlier session stored them.
+
+    Raises:
+        Exception: any that the generator raises, except `ReplyError` and `ImageError`, which end one episode.
     """
     player: Any = generator if hasattr(generator, "reply") else PolicyGenerator(generator)
     jobs = ((i, k, task) for i, task in enumerate(tasks) for k in range(group) if (i, k) not in skip)
-    done: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue(
-        2 * concurrency
-    )  # a slow reader slows down the workers
+    # the queue is bounded, so that a slow reader slows down the workers
+    done: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue(2 * concurrency)
     workers = [asyncio.create_task(_work(env, jobs, player, group, timeout, seed, done)) for _ in range(concurrency)]
     running = len(workers)
     try:
@@ -79,16 +88,16 @@ async def _work(
     try:
         for i, k, task in jobs:
             number = i * group + k
-            own_seed = sample_seed(seed, number)
+            episode_seed = sample_seed(seed, number)
             places = {"index": i, "sample": k, "number": number}
-            await done.put(await play_one(env, task, generator, seed=own_seed, timeout=timeout, **places))
+            await done.put(await play_one(env, task, generator, seed=episode_seed, timeout=timeout, **places))
         await done.put(None)
     except Exception as error:  # a failure of the generator concerns every episode: it ends the run
         await done.put(error)
 
 
 def sample_seed(seed: int, number: int) -> int:
-    """The seed of the `number`-th sample of a run: distinct for each, fixed by `seed`.
+    """The seed of sample `number` of a run: different for each sample, and fixed by `seed`.
 
     >>> sample_seed(0, 1) != sample_seed(0, 2) and sample_seed(0, 1) == sample_seed(0, 1)
     True
@@ -112,12 +121,15 @@ async def play_one(
     Args:
         env: the environment; an exception in it ends the episode as `error`.
         task: the task to play.
-        generator: gives the replies; an exception other than `ReplyError` or `ImageError` is raised.
+        generator: gives the replies.
         seed: the episode's own seed.
         index: the task's place in the run, for `episode.info`.
         sample: the episode's place among the samples of the task, for `episode.info`.
         number: the episode's place in the run (`Conversation.index`).
         timeout: seconds after which the episode ends as `timeout`; None for no limit.
+
+    Raises:
+        Exception: any that the generator raises, except `ReplyError` and `ImageError`, which end the episode.
     """
     info: dict[str, Any] = {"index": index, "sample": sample}
     deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
@@ -206,7 +218,7 @@ class _Player:
 
 
 async def _await_uncancelled(awaitable: Awaitable[T]) -> T:
-    """The result of an awaitable. Raises `RuntimeError` if the awaitable was cancelled although this task was not."""
+    """Await; raises `RuntimeError` if the awaitable was cancelled and this task was not."""
     try:
         return await awaitable
     except asyncio.CancelledError as error:

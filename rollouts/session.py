@@ -30,7 +30,15 @@ from viewbox.rollouts.store.writer import EpisodeWriter
 
 @dataclass
 class RolloutSession:
-    """One process that plays a job into a folder; `retried` failed episodes were set aside to be played again."""
+    """One process that plays a job into a folder.
+
+    Args:
+        job: what to play.
+        folder: where everything is stored.
+        writer: appends the episodes.
+        retried: number of failed episodes that are played again.
+        started: when the session began, on `time.monotonic`'s clock.
+    """
 
     job: RolloutJob
     folder: Path
@@ -69,7 +77,7 @@ class RolloutSession:
             await job.generator.close()
 
     def write_summary(self) -> dict[str, Any]:
-        """The figures of all stored episodes, which are also written to summary.json."""
+        """Write summary.json, the figures of all stored episodes; returns its content."""
         episodes = list(self.load_saved())
         usage = [episode.info.get("usage", {}) for episode in episodes]
         summary = {
@@ -115,8 +123,8 @@ def create_rollout_folder(job: RolloutJob, out: str | Path | None = None) -> Pat
     return run_folder.create_folder(Path("runs"), re.sub(r"[^\w.-]+", "-", f"rollout-{job.config.env.name}-{model}"))
 
 
-def count_failures(episodes: Sequence[Episode], most: int = 5) -> dict[str, int]:
-    """The reasons of episodes that ended as `error` or `timeout` and their numbers, most frequent first."""
+def count_failures(episodes: Sequence[Episode], max_reasons: int = 5) -> dict[str, int]:
+    """How many episodes ended as `error` or `timeout`, by reason; the most frequent reasons first."""
     failed = (episode for episode in episodes if episode.end_reason in ("error", "timeout"))
     reasons = Counter(str(e.info.get("error") or e.info.get("last_failure") or "out of time") for e in failed)
-    return dict(reasons.most_common(most))
+    return dict(reasons.most_common(max_reasons))

@@ -1,10 +1,10 @@
 """Any OpenAI-compatible endpoint as a generator, over httpx.
 
-Endpoints refuse, stall, disconnect and send malformed bodies. Failures that may pass are retried, with growing pauses
-or after the pause the server asks for. Other failures end that episode alone, as `error` with the server's message.
-Only an endpoint that cannot be used at all (unreachable, key refused, model unknown) ends the run. Bodies are read up
-to a limit, and the timeout of the episode bounds everything. The API key is sent in one header only, and removed from
-every message.
+Endpoints refuse, stall, disconnect and send malformed bodies. After a temporary failure the request is sent again, with
+growing pauses or after the pause that the server asks for. Other failures end that episode alone, as `error` with the
+server's message. Only an endpoint that cannot be used at all (unreachable, key refused, model unknown) ends the run. A
+body is read up to a limit, and no attempt outlasts the timeout of the episode. The API key is sent in one header only,
+and is removed from every message.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ MAX_BODY = 16 * 2**20  # bytes of the body of a reply
 MAX_MESSAGE = 300  # characters kept of a server's message
 MAX_CALLS = 256  # tool calls in one reply
 MAX_ATTEMPTS = 8  # for one reply; the pauses between them add up to about a minute
-MAX_ATTEMPTS_UNREACHABLE = 4  # while the endpoint has never answered, or since a whole round of attempts failed
+MAX_ATTEMPTS_UNREACHABLE = 4  # if no connection was ever made, or none since all attempts for a reply failed
 MAX_PAUSE = 30.0  # seconds, unless the server asks for more
 MAX_PAUSE_WITHOUT_TIMEOUT = 300.0  # seconds a server may ask for if the episode has no timeout
 CONNECT_TIMEOUT = 30.0  # seconds; also for writing the request
@@ -52,7 +52,7 @@ class EndpointError(ViewboxError):
 
 
 class _RetryableError(Exception):
-    """A failure that may pass.
+    """A temporary failure; the request may be sent again.
 
     Args:
         message: what failed.
@@ -80,8 +80,8 @@ class OpenAIGenerator:
         max_tokens: limit of one reply; None: the server's.
         tool_images: which message carries the image of a tool result (see `viewbox.envs.messages`).
         extra: fields merged into every request; None removes a field (such as `seed`, if a server refuses it).
-        attempts: tries for one reply.
-        first_pause: seconds before the second try.
+        attempts: attempts for one reply, the first included.
+        first_pause: seconds before the second attempt.
         max_body: limit of a reply's body, in bytes.
 
     Raises:
@@ -112,7 +112,7 @@ class OpenAIGenerator:
         self._tokens: int | None = None  # of all replies, if the server counts them
         self._has_replied = False
         self._has_connected = False
-        self._unreachable = True  # never connected, or not since a whole round of attempts failed
+        self._unreachable = True  # never connected, or not since all attempts for a reply failed
         self._key = secrets.remember(check_api_key(api_key))
         if self._key:
             hosts.check_key_travels_safely(endpoint)
@@ -134,7 +134,7 @@ class OpenAIGenerator:
     async def close(self) -> None:
         await self._client.aclose()
 
-    def now(self) -> Load:
+    def get_load(self) -> Load:
         return Load(self._in_flight, tokens=self._tokens)
 
     async def reply(self, conversation: Conversation) -> Reply:
@@ -250,7 +250,7 @@ class OpenAIGenerator:
         return state.attempt_number >= (min(MAX_ATTEMPTS_UNREACHABLE, self.attempts) if unreachable else self.attempts)
 
     def _compute_pause(self, state: RetryCallState, deadline: float | None) -> float:
-        """Seconds until the next attempt. A pause longer than the time left is cut to half of it, for one more try."""
+        """Seconds until the next attempt. A pause that exceeds the time left becomes half of that time."""
         pause = self._backoff(state)
         retry_after = _get_failure(state).retry_after
         if retry_after is not None:
@@ -274,7 +274,7 @@ class OpenAIGenerator:
 
 
 def _encode_request(request: Mapping[str, Any], attempt: int) -> bytes:
-    """The request as JSON. Each attempt has its own seed: the same reply would break the server again."""
+    """The request as JSON. Each attempt has its own seed, because the same reply could fail again."""
     if attempt > 1 and isinstance(request.get("seed"), int):
         request = {**request, "seed": (request["seed"] + attempt - 1) % 2**31}
     return json.dumps(request).encode()

@@ -1,4 +1,4 @@
-"""What needs no request to an endpoint: its URL, the API key, error bodies, the settings that its model implies."""
+"""Helpers of the client that send nothing: URLs, API keys, error bodies, and the settings that a model implies."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""A model's chat template: its abilities are tested before a run depends on it, then it renders messages.
+"""Tests what a model's chat template can do before a run depends on it, and renders messages with it.
 
 Each test decides how messages are rendered, or refuses the template with a reason:
 
@@ -8,8 +8,8 @@ Each test decides how messages are rendered, or refuses the template with a reas
 - *Turns*: may user messages follow each other? Otherwise they are merged.
 - *History*: is the text after a reply the same whatever came before? Otherwise the template is refused, because the
   tokens of an episode are only ever appended.
-- *Thinking*, *prefix*: does it strip the thinking of earlier replies, or change the text before them? Replies are never
-  rendered and stay as they were sampled; `notes` says that the template would do otherwise.
+- *Thinking*, *prefix*: does it strip the thinking of earlier replies, or change the text before them? viewbox does
+  neither, because it never renders replies; `notes` names the difference.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ class ChatTemplate:
     """A processor's chat template.
 
     Args:
-        processor: whose template is used.
+        processor: the model's processor.
         image: the placeholder the template writes for an image.
         ends: the texts of the tokens that end a reply, the preferred one first.
         tool_images: whether the model was trained on images in tool messages.

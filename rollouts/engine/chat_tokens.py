@@ -1,10 +1,10 @@
 """Messages to token ids and back, so that training sees exactly the tokens that were sampled.
 
-The chat template renders the prompt once and each observation once, never a policy's reply: the sampled ids stay as
-they are, and the ids of a turn extend those of the turn before. The text between a reply's end token and the next reply
-is what the template writes there after a stand-in reply, so no newline is lost. A reply that ends in another way
-(another end token, a stop string, its length) is followed by the template's own end token. The whole then reads as if
-the template had rendered what was sampled.
+The chat template renders the prompt once and each observation once, never a reply of the policy: sampled ids stay as
+they are, and each turn only appends ids. The text between a reply's end token and the next reply is the text that the
+template writes after a stand-in reply, so no newline is lost. If a reply ends in another way (another end token, a stop
+string, its length), the template's own end token is appended. The result equals what the template would render for the
+sampled text.
 """
 
 import re
@@ -33,7 +33,7 @@ class ChatTokens:
     Args:
         processor: of a supported architecture.
         model_config: the model's.
-        generation_config: the model's, if there is one; it may name more tokens that end a reply.
+        generation_config: the model's, if there is one; it may name further end tokens.
 
     Raises:
         ModelError: the architecture is not supported, or the chat template cannot be used.
@@ -72,7 +72,7 @@ class ChatTokens:
 
     # ------------------------------------------------------------------ messages
     def _escape_control_tokens(self, text: str) -> str:
-        """`text` without control tokens: errors repeat a policy's words, and data may contain anything."""
+        """`text` with a space inside each control token: errors quote the policy, and data may contain anything."""
         return self._control.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
 
     def _to_template_message(self, message: Message) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class ChatTokens:
             messages: those before the first reply.
             tools: tool schemas. The template lists them if it teaches `reply_format`; otherwise `prompts` does, at the
                 end of the system message.
-            reply_format: how the policy is to write tool calls.
+            reply_format: the format of tool calls that the prompt teaches.
             prompts: the environment's texts.
 
         Returns:
@@ -148,7 +148,7 @@ class ChatTokens:
             False if they would leave no room for a reply; the record is then unchanged.
 
         Raises:
-            ConfigError: the environment shortens the history, which tokens cannot follow.
+            ConfigError: the environment removes images from the history, but recorded tokens cannot be removed.
             ImageError: an image cannot be opened.
         """
         record = conversation.record
@@ -196,7 +196,8 @@ def _get_control_ids(tokenizer: Any) -> frozenset[int]:
 def _find_end_ids(tokenizer: Any, model_config: Any, generation_config: Any) -> frozenset[int]:
     """The end tokens of the generation config, and those of the model's config that are control tokens.
 
-    (A model config without an end token has its class's default, which may be any word of this vocabulary.)
+    Others are ignored: a model config without an end token has the default of its class, which may be the id of any
+    word in this vocabulary.
     """
 
     def get_ids(config: Any) -> set[int]:

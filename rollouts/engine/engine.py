@@ -4,10 +4,10 @@ Each conversation owns a slot of one preallocated KV cache (`kv_cache.py`) until
 their slots for waiting ones. The engine works in steps. A step is at most one forward (`model_runner.py`): the
 *prefill* of sequences whose observation is ready (a prompt shared by several is computed once, then copied), or the
 *decoding* of one token for every running sequence, whatever its turn. Tools run in threads meanwhile. A prefill costs
-its new tokens, padded to the longest of the batch; a decode step costs one token a sequence, attending to the columns
-of the longest one. Image features are computed once an image (`vision_cache.py`).
+its new tokens, padded to the longest of the batch. A decode step costs one token per sequence, attending to the columns
+of the longest one. Image features are computed once per image (`vision_cache.py`).
 
-Runs are repeatable bit for bit: the time a sequence is away is counted in decode steps (`scheduler.py`). Log-probs are
+Runs repeat bit for bit, because the time that a tool takes is counted in decode steps (`scheduler.py`). Log-probs are
 log_softmax(logits / T) of the sampled ids, before any filter (`sampler.py`).
 """
 
@@ -41,14 +41,14 @@ class HFGenerator:
     Args:
         model: a model of a supported architecture (`architectures.py`).
         tokens: its chat template, tokenizer and image processor.
-        sampling: how tokens are drawn.
+        sampling: temperature and filters.
         slots: conversations in the cache; others wait.
         max_reply_tokens: limit of one reply.
-        max_completion_tokens: limit of everything after the prompt, observations included.
-        prefill_tokens: limit of one prefill forward, padding included.
+        max_completion_tokens: limit of all tokens after the prompt, observations included.
+        prefill_tokens: tokens of one prefill forward at most, padding included.
         kv_cache_bytes: limit of keys and values; fewer slots are used if they do not all fit.
         tool_wait_timeout: seconds to wait for a conversation whose tool is late.
-        vision_cache: image features, if they are shared with other generators of the same model.
+        vision_cache: the cache of image features, if other generators of the same model share it.
         model_name: recorded in `run_config`.
     """
 
@@ -112,7 +112,7 @@ class HFGenerator:
             raise self._failure or ModelError("the engine was closed")
         return await self.scheduler.request_reply(sequence)
 
-    def now(self) -> Load:
+    def get_load(self) -> Load:
         waiting = sum(sequence.slot is None for sequence in self.sequences.values())
         return Load(self.cache.num_used, len(self.cache.owners), waiting, self.stats.tokens)
 
@@ -159,7 +159,7 @@ class HFGenerator:
             self.running = [sequence for sequence in self.running if not sequence.finished]
 
     def _admit(self) -> list[Sequence]:
-        """The sequences to prefill now. New ones get a slot, in the order of conversations; none is overtaken."""
+        """The sequences to prefill now. New ones get a slot strictly in the order of conversations."""
         waiting = self.scheduler.get_waiting(self.running)
         new = [sequence for sequence in waiting if sequence.slot is None]
         for sequence in new:
@@ -171,11 +171,11 @@ class HFGenerator:
     def _has_room(self, sequence: Sequence, new: list[Sequence]) -> bool:
         """Whether a sequence may take a slot now.
 
-        With `kv_cache_bytes`, each slot has room for the longest that any of the `new` sequences may become. A longer
-        sequence waits until the cache is empty, which is then allocated anew.
+        With `kv_cache_bytes`, each slot is as long as the longest of the `new` sequences may become. A sequence that
+        does not fit waits until the cache is empty; then longer slots are allocated.
 
         Raises:
-            ModelError: the budget does not even hold one episode.
+            ModelError: `kv_cache_bytes` cannot hold a single episode.
         """
         if self.kv_cache_bytes is None:
             return self.cache.num_used < self.slots
@@ -189,8 +189,8 @@ class HFGenerator:
         if longest > capacity - 1:
             raise ModelError(
                 f"rollout.kv_cache_bytes = {self.kv_cache_bytes}: one episode needs {(longest + 1) * bytes_per_token} "
-                f"({longest - self.max_completion_tokens} tokens of prompt, at most {self.max_completion_tokens} after "
-                "it); allowed: at least that, or a lower rollout.max_completion_tokens"
+                f"bytes ({longest - self.max_completion_tokens} tokens of prompt, at most {self.max_completion_tokens} "
+                "after it); allowed: at least that, or a lower rollout.max_completion_tokens"
             )
         self.cache.allocate(min(self.slots, capacity // (longest + 1)), longest)
         return True
@@ -203,7 +203,7 @@ class HFGenerator:
             record = sequence.conversation.record
             try:
                 sequence.images = self.runner.collect_new_images(sequence)
-            except ImageError as error:  # it was dropped from memory, and its file is gone
+            except ImageError as error:  # the cache dropped the image, and its file is gone
                 self.scheduler.fail(sequence, error)
                 continue
             key: object = id(sequence)

@@ -1,8 +1,8 @@
 """Keys and values of many conversations in one preallocated cache.
 
 Each conversation owns one slot until it ends, so its keys and values stay there across turns. A decode step reads the
-first slots as a plain slice, without a copy. Sequences that wait for a tool are still computed in that step (wasted);
-once they are too many, `compact` moves the running sequences together.
+first slots as a plain slice, without a copy. Slots in that slice whose sequences wait for a tool are computed in vain.
+If there are too many of them, `compact` moves the running sequences together.
 
 Used of transformers, and checked by `tests/rollouts/engine/test_transformers_contract.py`:
 
@@ -23,7 +23,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from viewbox.rollouts.engine.sequence import Sequence
 
 GROWTH = 128  # columns added at least when the cache grows
-MAX_WASTE = 0.25  # largest wasted share of a decode step
+MAX_WASTE = 0.25  # largest share of a decode step that may be computed in vain
 
 
 @dataclass
@@ -170,7 +170,7 @@ class KVCache(Cache):
         Args:
             slots: the slot of each row of the forward.
             lengths: tokens already in each of these slots; the forward writes after them.
-            width: columns written in each slot. Columns beyond the capacity are padding; all go to the last column.
+            width: columns written in each slot. Columns beyond the capacity are padding and go to the last column.
             num_read: columns read of each slot.
             device: of the model.
 
@@ -196,7 +196,7 @@ class KVCache(Cache):
                 self.bytes_copied += len(targets) * states[source, :, :length].nbytes
 
     def _move(self, targets: dict[int, int], length: int) -> None:
-        """Copies the first `length` columns of each slot among the keys to the slot that is its value, all at once."""
+        """Copies the first `length` columns of several slots at once; `targets` maps each slot to its new place."""
         sources, places = list(targets), list(targets.values())
         for layer in self._get_initialized_layers() if targets else ():
             for states in (layer.keys, layer.values):

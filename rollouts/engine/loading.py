@@ -1,4 +1,4 @@
-"""Models and processors of a config: from a folder, from the hub, shipped with viewbox, or built from scratch."""
+"""Loads the model and processor of a config: from a folder, from the hub or shipped with viewbox; or builds them."""
 
 from collections.abc import Sequence
 from importlib import resources
@@ -131,7 +131,7 @@ def build_tiny_model(
 
 
 def get_view_settings(config: "PretrainedConfig", processor: Any) -> dict[str, Any]:
-    """The environment settings that follow from a model: the conventions it was trained on, and its patch grid."""
+    """The environment settings that follow from a model: the conventions it was trained on, and its patch size."""
     images = processor.image_processor
     profile = model_profiles.get_model_defaults(get_architecture(config).model_type).to_settings()
     return profile | {"pixel_multiple": images.patch_size * images.merge_size}

@@ -1,13 +1,13 @@
 """Runs the model for the engine: prefills of new tokens, and decode steps of one token for every running sequence.
 
-Positions and masks are passed explicitly: no forward depends on state left on the model, and none is left there.
+Positions and masks are passed explicitly, so a forward neither reads nor leaves state on the model.
 
 Used of transformers, and checked by `tests/rollouts/engine/test_transformers_contract.py`:
 
 | name | what is relied on |
 | --- | --- |
 | `config._attn_implementation` | "sdpa" accepts a boolean mask; others need an additive one |
-| `module.gradient_checkpointing` | True drops the cache without a word, so it is off here |
+| `module.gradient_checkpointing` | True silently drops the cache, so it is off here |
 | `forward(logits_to_keep=…)` | a (rows, 1) tensor of indices selects one position of each row |
 | `forward(mm_token_type_ids=…)` | 1 where an image token stands |
 """
@@ -46,7 +46,7 @@ class ModelRunner:
 
     @torch.no_grad()
     def prefill(self, sequences: list[Sequence]) -> torch.Tensor:
-        """Computes the new tokens of each sequence, padded to the longest.
+        """Runs the new tokens of each sequence through the model, padded to the longest.
 
         Returns:
             The logits after each sequence's last token, (sequences, vocabulary) float32.
@@ -80,10 +80,10 @@ class ModelRunner:
 
     @torch.no_grad()
     def decode(self, running: list[Sequence]) -> torch.Tensor:
-        """Computes the last token of every running sequence.
+        """Runs the last token of every running sequence through the model.
 
-        Slots in between that belong to other sequences are computed too; what is written there is overwritten by their
-        next tokens.
+        Slots of other sequences that lie in between are computed too. What is written there is overwritten later by
+        the next tokens of those sequences.
 
         Returns:
             The logits after each sequence's last token, (sequences, vocabulary) float32.
@@ -142,7 +142,7 @@ class ModelRunner:
             position_ids=positions,
             past_key_values=self.cache,
             use_cache=True,
-            logits_to_keep=last,  # one position a row: all logits would be (rows, width, vocabulary)
+            logits_to_keep=last,  # one position per row: all logits would be (rows, width, vocabulary)
             **vision,
         )
         logits = output.logits[:, 0].float()

@@ -1,4 +1,4 @@
-"""Preprocessed images, each made once, in the thread that asks first."""
+"""A cache of preprocessed images; each image is preprocessed once, by the first thread that needs it."""
 
 from threading import Lock
 from typing import Any
@@ -14,10 +14,7 @@ MIN_BYTES_EACH = 2**20  # every image counts for at least this much: at most 2,0
 
 
 class PixelCache:
-    """Pixels by the hash of the image; the least recently used are dropped, and made again when needed.
-
-    Any thread may ask.
-    """
+    """Pixels by the hash of the image. The least recently used are dropped first. Safe for threads."""
 
     def __init__(self, architecture: Architecture, image_processor: Any) -> None:
         self.architecture, self.image_processor = architecture, image_processor

@@ -1,7 +1,7 @@
 """Draws one token for every sequence of a batch, and returns its log-prob.
 
-Log-probs are the model's own at the temperature, log_softmax(logits / T), before any filter or penalty: the same as in
-the trainer's forward. Each reply has its own random numbers, fixed by its seed and its place in the episode.
+Log-probs are log_softmax(logits / T), before any filter or penalty, as in the trainer's forward. The random numbers of
+a reply are fixed by the episode's seed and the reply's place in the episode.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from viewbox.rollouts.engine.kv_cache import to_device
 
 
 class Sampler:
-    """Draws tokens as `params` say."""
+    """Draws tokens with the temperature, filters and penalty of `params`."""
 
     def __init__(self, params: SamplingParams) -> None:
         self.params = params
@@ -50,13 +50,13 @@ class Sampler:
         """Sets the log-probs of filtered tokens to -inf: top-k, then top-p, then min-p."""
         params = self.params
         if 0 < params.top_k < logprobs.shape[1]:
-            least = logprobs.topk(params.top_k, dim=-1).values[:, -1:]
-            logprobs = logprobs.masked_fill(logprobs < least, -torch.inf)
+            smallest = logprobs.topk(params.top_k, dim=-1).values[:, -1:]
+            logprobs = logprobs.masked_fill(logprobs < smallest, -torch.inf)
         if params.top_p < 1:
-            ordered, places = logprobs.sort(dim=-1, descending=True)
+            ordered, indices = logprobs.sort(dim=-1, descending=True)
             probs = ordered.softmax(dim=-1)
-            beyond = probs.cumsum(dim=-1) - probs >= params.top_p  # the most likely token always stays
-            logprobs = logprobs.masked_fill(beyond.scatter(1, places, beyond), -torch.inf)
+            removed = probs.cumsum(dim=-1) - probs >= params.top_p  # never the most likely token
+            logprobs = logprobs.masked_fill(removed.scatter(1, indices, removed), -torch.inf)
         if params.min_p > 0:
             threshold = logprobs.max(dim=-1, keepdim=True).values + float(np.log(params.min_p))
             logprobs = logprobs.masked_fill(logprobs < threshold, -torch.inf)
@@ -71,7 +71,7 @@ def _invert_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
 
 
 def draw_uniform(seed: int, offset: int, count: int) -> np.ndarray:
-    """The random numbers of one reply, (count,) in [0, 1): fixed by the episode, whatever batch it is in.
+    """The random numbers of one reply, (count,) in [0, 1). They do not depend on the batch that it is in.
 
     Args:
         seed: of the episode.

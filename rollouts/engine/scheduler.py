@@ -1,9 +1,9 @@
 """Decides which sequences run next, with a clock that counts decode steps instead of seconds.
 
-A sequence that got its reply is expected back a fixed number of decode steps later, however fast its tool was. Tools
-therefore run while other sequences decode, and a run can still be repeated bit for bit. If a sequence is not back when
-it is due, the engine waits for it, but at most `tool_wait_timeout` seconds: then the sequence is late, and the engine
-decodes on without it.
+A sequence that got its reply is expected back a fixed number of decode steps later, however fast its tool is. Tools
+therefore run while other sequences decode, and a run still repeats bit for bit. If a sequence is not back when it is
+due, the engine waits for at most `tool_wait_timeout` seconds. After that the sequence is late, and the engine continues
+without it.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ MIN_STEPS_AWAY = 4  # … and at least this many after its reply
 
 
 class Scheduler:
-    """The sequences of an engine, by conversation.
+    """Knows the sequences of an engine, and at which decode step each is due.
 
     Args:
         tool_wait_timeout: seconds to wait for a sequence that is due.
@@ -64,7 +64,7 @@ class Scheduler:
         return sequence.future
 
     def finish_reply(self, sequence: Sequence) -> "asyncio.Future[Reply] | None":
-        """Ends the current reply and sends the sequence away; returns the pending future, if any."""
+        """Ends the current reply and sets the next due step; returns the pending future, if any."""
         sequence.due = self.compute_due_step(self.step)
         future, sequence.future = sequence.future, None
         return None if future is None or future.done() else future
@@ -101,7 +101,7 @@ class Scheduler:
         """Waits until every due sequence is back, or late.
 
         Args:
-            busy: False if the engine has nothing to compute; then the clock moves on to the next due step.
+            busy: False if the engine has nothing to compute; then the clock jumps to the next due step.
         """
         if not busy:
             away = [*self._leaving, *(s for s in self.sequences.values() if s.due > self.step or not s.future)]

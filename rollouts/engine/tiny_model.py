@@ -101,7 +101,7 @@ def build_model(
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
     ids = {name: tok.convert_tokens_to_ids(name) for name in SPECIAL}
-    spread = hidden**-0.5  # the usual 0.02 is for widths in the thousands; at this size it would stall learning
+    std = hidden**-0.5  # the usual 0.02 suits widths in the thousands; at this size learning would stall
     head = hidden // heads
     sections = [head // 2 - 2 * (head // 6), head // 6, head // 6]
     config = Qwen3VLConfig(  # type: ignore[call-arg]
@@ -120,7 +120,7 @@ def build_model(
                 "mrope_interleaved": True,
                 "rope_theta": 10000.0,
             },
-            "initializer_range": spread,
+            "initializer_range": std,
             "tie_word_embeddings": True,
             "bos_token_id": None,
             "eos_token_id": ids["<|im_end|>"],
@@ -136,10 +136,10 @@ def build_model(
             "spatial_merge_size": 2,
             "temporal_patch_size": 2,
             "num_position_embeddings": positions,
-            "initializer_range": spread,
+            "initializer_range": std,
             "deepstack_visual_indexes": [vision_layers - 2],
         },
-        initializer_range=spread,
+        initializer_range=std,
         image_token_id=ids["<|image_pad|>"],
         video_token_id=ids["<|video_pad|>"],
         vision_start_token_id=ids["<|vision_start|>"],
@@ -150,8 +150,6 @@ def build_model(
     model = Qwen3VLForConditionalGeneration(config)
     model.generation_config.eos_token_id = ids["<|im_end|>"]
     model.generation_config.pad_token_id = ids["<|endoftext|>"]
-    model.generation_config.do_sample, model.generation_config.top_k = (
-        True,
-        0,
-    )  # other servers then sample as in training
+    # other servers then sample as in training
+    model.generation_config.do_sample, model.generation_config.top_k = True, 0
     return model

@@ -1,7 +1,7 @@
 """Features of the vision tower, computed once for each image while the tower's weights do not change.
 
-The members of a group share the prompt image, and often the views their tools return. Features are kept up to a number
-of bytes (least recently used first out) and dropped as soon as a weight of the tower changes.
+The members of a group share the prompt image, and often the views that tools return. Features are kept up to a number
+of bytes (the least recently used are dropped first), and all are dropped when a weight of the tower changes.
 
 Used of torch, and checked by `tests/rollouts/engine/test_transformers_contract.py`:
 
@@ -28,9 +28,9 @@ class VisionCache:
     """Image features of one model, by the hash of the image.
 
     Args:
-        model: whose vision tower is used.
+        model: the model with the vision tower.
         architecture: the model's.
-        max_bytes: size of the kept features.
+        max_bytes: limit of the stored features.
     """
 
     def __init__(self, model: PreTrainedModel, architecture: Architecture, max_bytes: int = MAX_BYTES) -> None:

@@ -30,7 +30,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def get_loop() -> asyncio.AbstractEventLoop:
-    """The running loop."""
+    """The event loop of the background thread, which is started if needed."""
     global _loop
     with _lock:
         if _loop is None:

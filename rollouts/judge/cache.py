@@ -1,7 +1,7 @@
 """The replies of a judge by the hash of the request: in memory, and on disk if a folder is given.
 
-SQLite keeps the file consistent between threads and processes. If two write the same key, the first wins and both read
-its reply, so that all agree on the score. A file that cannot be used is logged once and then ignored.
+SQLite keeps the file consistent between threads and processes. If two writers use the same key, the first reply stays
+and both get it, so all agree on the score. A file that cannot be used is logged once and then ignored.
 """
 
 import logging
@@ -15,7 +15,7 @@ from cachetools import LRUCache
 log = logging.getLogger("viewbox.judge")
 
 FILE = "judge.sqlite"
-IN_MEMORY = 65_536  # replies; the least recently used are dropped first
+MAX_IN_MEMORY = 65_536  # replies; the least recently used are dropped first
 _TIMEOUT = 30.0  # seconds for another process to finish writing
 _TABLE = "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, reply TEXT NOT NULL) WITHOUT ROWID"
 
@@ -30,7 +30,7 @@ class ReplyCache:
 
     def __init__(self, folder: str | Path | None = None) -> None:
         self.path = None if folder is None else Path(folder) / FILE
-        self._in_memory: LRUCache[str, str] = LRUCache(IN_MEMORY)
+        self._in_memory: LRUCache[str, str] = LRUCache(MAX_IN_MEMORY)
         self._lock = Lock()
 
     def get(self, key: str) -> str | None:

@@ -28,7 +28,7 @@ from viewbox.rollouts.judge.cache import ReplyCache
 
 log = logging.getLogger("viewbox.judge")
 
-REST = 30.0  # seconds without requests after an endpoint could not be used at all
+COOLDOWN = 30.0  # seconds without requests after an endpoint could not be used at all
 COUNTED = ("calls", "cached", "unreachable", "unreadable")
 
 
@@ -67,10 +67,7 @@ class JudgeClient:
         self._start()
 
     def __reduce__(self) -> Any:
-        return _rebuild_client, (
-            self._settings,
-            self._options,
-        )  # without the key
+        return _rebuild_client, (self._settings, self._options)  # without the key
 
     def _start(self) -> None:
         """Set up the state that belongs to one process."""
@@ -86,27 +83,30 @@ class JudgeClient:
             attempts=self._options["attempts"],
         )
         self._cache = ReplyCache(self._options["cache"])
-        self._room = asyncio.Semaphore(self.concurrency)
-        self._flying: dict[str, Future[str | None]] = {}
+        self._semaphore = asyncio.Semaphore(self.concurrency)
+        self._pending: dict[str, Future[str | None]] = {}  # by the hash of the request
         self._counts: Counter[str] = Counter()
         self._lock = Lock()
-        self._resting_until = 0.0
-        self._last_logged = -REST
+        self._unusable_until = 0.0
+        self._last_logged = -COOLDOWN
         self._process = os.getpid()
 
     # ------------------------------------------------------------------ asking
     def ask(self, messages: Sequence[Message]) -> str | None:
-        """The reply to `messages`, from the cache if possible, or None. Equal concurrent questions are sent once."""
+        """The reply to `messages`, from the cache if possible; None if there is no reply.
+
+        Equal requests that are made at the same time are sent once.
+        """
         if self._process != os.getpid():
             self._start()
         conversation = Conversation(list(messages), (), 0, 0, reply_format="native")
         key = self._compute_key(conversation)
         with self._lock:
-            flight = self._flying.get(key)
-            if flight is None:
-                mine = self._flying[key] = Future()
-        if flight is not None:
-            reply = flight.result()
+            pending = self._pending.get(key)
+            if pending is None:
+                future = self._pending[key] = Future()
+        if pending is not None:  # another thread has sent this request
+            reply = pending.result()
             self.count("unreachable" if reply is None else "cached")
             return reply
         reply = None
@@ -114,8 +114,8 @@ class JudgeClient:
             reply = self._get_or_generate(key, conversation)
         finally:
             with self._lock:
-                del self._flying[key]
-            mine.set_result(reply)
+                del self._pending[key]
+            future.set_result(reply)
         return reply
 
     def _get_or_generate(self, key: str, conversation: Conversation) -> str | None:
@@ -132,8 +132,8 @@ class JudgeClient:
         return self._cache.put(key, reply)
 
     def _log_failure(self, error: Exception, last: str | None) -> None:
-        """Log why there was no reply, at most every `REST` seconds: a judge that is down fails for a whole batch."""
-        if time.monotonic() < self._last_logged + REST:
+        """Log why there was no reply, at most every `COOLDOWN` seconds, because a judge that is down fails often."""
+        if time.monotonic() < self._last_logged + COOLDOWN:
             return
         self._last_logged = time.monotonic()
         late = f"not within {self.timeout:g} s" + (f"; the last failure: {last}" if last else "")
@@ -141,8 +141,8 @@ class JudgeClient:
         log.warning("the judge %s gave no reply, so its component does not apply: %s", self._generator.url, reason)
 
     async def _generate_reply(self, conversation: Conversation) -> str:
-        async with self._room:
-            if time.monotonic() < self._resting_until:
+        async with self._semaphore:
+            if time.monotonic() < self._unusable_until:
                 raise EndpointError("it could not be used a moment ago")
             self.count("calls")
             conversation.deadline = asyncio.get_running_loop().time() + self.timeout
@@ -150,7 +150,7 @@ class JudgeClient:
                 async with asyncio.timeout_at(conversation.deadline):
                     return (await self._generator.reply(conversation)).text
             except EndpointError:
-                self._resting_until = time.monotonic() + REST
+                self._unusable_until = time.monotonic() + COOLDOWN
                 raise
 
     def _compute_key(self, conversation: Conversation) -> str:

@@ -1,8 +1,8 @@
 """The prompt of an LLM judge, and the parser of its reply.
 
-The answer was written by a policy that is rewarded by the judge. It is enclosed in marks whose code is a hash of the
-text itself, which its author could not know, and anything in it that looks like a mark is defused
-(`viewbox.envs.sanitize`). The same texts always give the same prompt, which makes replies cacheable.
+The answer was written by a policy that the judge rewards. It is put between marks whose code is a hash of the texts,
+which the policy could not know, and anything in it that looks like a mark is defused (`viewbox.envs.sanitize`). The
+same texts always give the same prompt, so replies can be cached.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ class Verdict:
 
 
 def extract_text(record: Any, field: str | None) -> str:
-    """The text of an answer or reference that a judge is shown: a string as it is, else JSON; "" if there is nothing.
+    """The text of an answer or reference for the judge: a string as it is, other values as JSON; "" if it is empty.
 
     >>> extract_text({"report": "a nodule", "size": 3}, "report"), extract_text({"size": (3, 4)}, None)
     ('a nodule', '{"size": [3, 4]}')
@@ -93,7 +93,7 @@ def build_messages(rubric: str, texts: Mapping[str, str], limit: int) -> tuple[M
 
 
 def parse_verdict(reply: str) -> Verdict:
-    """Parse a judge's reply: one JSON object, optionally in a code fence or after a thought; else no score.
+    """Parse a judge's reply: one JSON object, optionally in a code fence or after a `<think>` block; else no score.
 
     >>> parse_verdict('{"score": 0.5, "why": "half of it"}')
     Verdict(score=0.5, why='half of it')

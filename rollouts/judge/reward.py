@@ -1,8 +1,8 @@
 """A language model as a reward, over any OpenAI-compatible endpoint.
 
 Use it for what no formula can compare, such as two reports. A formula is exact and free, and cannot be persuaded. The
-judge lives here and not in `rewards` because it does I/O; it registers itself as `type: judge`. If it cannot decide, it
-gives `None`: the other components keep their weights, training goes on, and the case is counted.
+judge is here and not in `rewards` because it does I/O; it registers itself as `type: judge`. If there is no verdict,
+the score is `None`: the other components keep their weights, training continues, and the case is counted.
 """
 
 import dataclasses
@@ -28,11 +28,11 @@ class JudgeReward:
     """The score that a language model gives the answer by a rubric; `None` if it cannot be reached.
 
     LLM-as-a-judge with a reference (Zheng et al. 2023, *Judging LLM-as-a-Judge*, section 3.4). The judge sees the
-    `rubric`, the reference's field (unless `show_reference` is false) and the answer's field; if a field is None, the
-    whole of it. Each is text of at most `max_characters`, between marks that the answer cannot forge. No image is
-    shown. The temperature is 0. A missing or empty answer scores 0 without a request. The score is `None` if there is
-    no reference, if the judge does not reply within `timeout` seconds and `attempts` attempts, or if its reply is not
-    {"score": 0..1, …}.
+    `rubric`, the reference's field (unless `show_reference` is false) and the answer's field; if `field` is None, the
+    whole reference and answer. Each is text of at most `max_characters`, between marks that the answer cannot forge.
+    The judge sees no image, and its temperature is 0. A missing or empty answer scores 0 without a request. The score
+    is `None` if there is no reference, if there is no reply within `timeout` seconds and `attempts` attempts, or if
+    the reply is not {"score": 0..1, …}.
 
     Replies are stored by the hash of the whole request in the folder `cache` (None: in memory): scoring again sends no
     requests. At most `concurrency` requests are in flight. The key is read from the environment variable `api_key_env`
@@ -59,12 +59,14 @@ class JudgeReward:
     _: KW_ONLY
     endpoint: Annotated[Name, Field(description="the base URL, such as http://127.0.0.1:8000/v1")]
     model: Annotated[Name, Field(description="the model's name at the endpoint")]
-    rubric: Annotated[Name, Field(description="what earns which score; default: agreement with the reference")] = RUBRIC
+    rubric: Annotated[Name, Field(description="how to score an answer; default: by agreement with the reference")] = (
+        RUBRIC
+    )
     show_reference: Annotated[bool, Field(description="whether the judge sees the reference")] = True
     show_question: Annotated[
         bool, Field(description="whether the judge sees the question; it then reads the episode")
     ] = False
-    max_characters: Annotated[Positive, Field(description="limit of each text that is shown to the judge")] = 8000
+    max_characters: Annotated[Positive, Field(description="limit of each text that the judge sees")] = 8000
     api_key_env: Annotated[
         Name | None, Field(description="the environment variable with the API key; the key itself is never saved")
     ] = None
@@ -78,7 +80,7 @@ class JudgeReward:
     timeout: Annotated[
         float, Field(gt=0, allow_inf_nan=False, description="seconds for all attempts of one judgment")
     ] = 60.0
-    max_tokens: Annotated[Positive, Field(description="tokens of the judge's reply")] = 512
+    max_tokens: Annotated[Positive, Field(description="limit of the judge's reply, in tokens")] = 512
     extra: Annotated[
         Mapping[str, Any],
         Field(description="merged into every request; a value of null removes a field (such as temperature)"),
@@ -146,7 +148,7 @@ class JudgeReward:
 
     @property
     def of_episode(self) -> Callable[[Episode], float | None] | None:
-        """The score of an episode; None unless the question is shown, so that the answer alone is scored."""
+        """The function that scores an episode; None unless `show_question` is set: then the answer alone is scored."""
         return self._score_episode if self.show_question else None
 
     def explain_episode(self, episode: Episode) -> str:

@@ -19,8 +19,8 @@ from viewbox.rollouts.store.run_folder import read_config
 def build_sharing_check(reward: Any, run: Path, folder: Path) -> Callable[[Episode], None]:
     """Build a check that raises `ConfigError` for an episode that `reward` must not send to another machine.
 
-    The environment is that of the run's config.yaml, else the one the episode names. An environment that cannot be
-    created may be restricted, so its episodes are refused, too. Episodes without an environment are allowed.
+    The environment is that of the run's config.yaml, else the one that the episode names. An environment that cannot be
+    created may be restricted, so its episodes are refused too. Episodes that name no environment are allowed.
 
     >>> build_sharing_check(None, Path("."), Path("."))(Episode.__new__(Episode))  # no reward sends anything
     """
@@ -35,7 +35,7 @@ def build_sharing_check(reward: Any, run: Path, folder: Path) -> Callable[[Episo
             env = make(name, reward=ExactMatchReward())  # it may have no default reward
         except ConfigError as error:
             raise ConfigError(
-                f"{name}: this environment cannot be made, so it is unknown whether its data may be sent to {address} "
+                f"{name}: this environment cannot be created, so it is unknown whether its data may go to {address} "
                 f"({error}); allowed: a judge on localhost"
             ) from error
         check_reward_may_ask(env, reward)

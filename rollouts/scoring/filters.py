@@ -32,7 +32,7 @@ def _list_fields(record: type[Record]) -> list[str]:
 
 
 def parse_filter(text: str) -> Callable[[Episode], bool]:
-    """Parse a condition into a function that tells if an episode meets it; raises `ConfigError`.
+    """Parse a condition into a function that returns whether an episode meets it; raises `ConfigError`.
 
     >>> from viewbox.records import Task
     >>> episode = Episode(Task("t1", metadata={"seed": 3}), answer={"label": "one"}, flags={"salvaged"})

@@ -1,7 +1,7 @@
 """The samples of an environment's metrics, and their bootstrap.
 
-viewbox's own metrics keep a few numbers of each pair of answer and reference; a plain function of pairs keeps the
-pairs. An expensive metric (average precision of very many boxes, a plain function) gets fewer bootstrap draws.
+For viewbox's own metrics, a few numbers are kept of each pair of answer and reference; for a plain function of pairs,
+the pairs. An expensive metric (average precision of very many boxes, a plain function) gets fewer bootstrap draws.
 """
 
 from array import array
@@ -22,12 +22,12 @@ from viewbox.rewards.metrics.base import (
 )
 from viewbox.rollouts.scoring.bootstrap import Interval, compute_interval
 
-MIN_DRAWS = 200  # of a metric, however expensive
-MAX_NUMBERS = 25_000_000  # processed by all draws of a metric: about half a second
+MIN_DRAWS = 200  # for any metric, however expensive
+MAX_NUMBERS = 25_000_000  # that all draws of a metric may read: about half a second
 
 
 class EnvironmentMetrics:
-    """The metrics of episodes: from a mapping, an environment or its name; else those of each episode's environment."""
+    """The metrics of a mapping, an environment or its name; without any, those of each episode's environment."""
 
     def __init__(self, source: Any = None) -> None:
         self.source = source
@@ -72,7 +72,7 @@ class MetricSamples:
         return len(self._rows)
 
     def add(self, episode: int, answer: Any, reference: Mapping[str, Any]) -> None:
-        """Add the answer and reference of episode number `episode`. An error is raised later, by `prepare`."""
+        """Add the answer and reference of episode number `episode`. An error of the metric is raised by `prepare`."""
         if self._error is not None:
             return
         try:

@@ -12,7 +12,7 @@ NAMES = ("reward", *RATES, *(f"end/{reason}" for reason in END_REASONS))
 
 
 def compute_episode_metrics(episodes: Sequence[Episode], reward: Any = None) -> dict[str, float]:
-    """Compute means over `episodes`. The names do not depend on the episodes.
+    """Compute means over `episodes`; 0 if there are none. The names of the rates do not depend on the episodes.
 
     `reward` and `rewards/<component>/mean` are in [0, 1]. `tools/rate` is the share of episodes with a tool call,
     `tools/calls` the calls per episode. `episodes/turns` is the turns per episode; `episodes/malformed`,

@@ -1,4 +1,4 @@
-"""Scores saved episodes again, with the reward of their environment or with a new one.
+"""Scores saved episodes again, with the reward of their environment or with a new reward.
 
     report = score_run("runs/mine", reward="reward.yaml", where=["end_reason=answered"])
     report.total.change.mean
@@ -85,7 +85,7 @@ class ScoreReport:
     first_failure: RewardFailure | None = None
     counts: dict[str, float] = field(default_factory=dict)  # counted by the reward: `judge/calls`, …
     metrics: dict[str, Interval] = field(default_factory=dict)  # rates, and the environment's own metrics
-    fewer: dict[str, int] = field(default_factory=dict)  # draws of the metrics that have fewer than `resamples`
+    fewer_draws: dict[str, int] = field(default_factory=dict)  # bootstrap draws of figures with fewer than `resamples`
     problems: tuple[str, ...] = ()  # why metrics of an environment are missing
 
     def to_dict(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def score_run(
         replace: replace an existing column of that name.
         write: store the scores as a column.
         resamples: bootstrap draws over tasks for the intervals (`bootstrap.py`); 0: no intervals.
-        seed: of the bootstrap.
+        seed: seed of the bootstrap.
 
     Raises:
         ConfigError: an argument is not allowed, or no episode meets the filters.
@@ -188,7 +188,7 @@ def score_run(
         first_failure=collector.first_failure,
         counts=take_counts(source.reward),
         metrics=summary.figures,
-        fewer=summary.fewer,
+        fewer_draws=summary.fewer_draws,
         problems=summary.problems,
     )
 

@@ -1,6 +1,6 @@
-"""Finds the reward for saved episodes: the one that is given, or the environment's own. Needs no model.
+"""Finds the reward for saved episodes: the given reward, or the environment's own. Needs no model.
 
-Either way, the scores equal those that the environment gives during play (`BaseMultiTurnEnv.score`).
+Either way, the scores equal those that the environment computes during play (`BaseMultiTurnEnv.score`).
 """
 
 from collections.abc import Callable, Mapping
@@ -24,8 +24,11 @@ OWN = "own"
 class RewardSource:
     """A reward for saved episodes.
 
-    `score` gives an episode's scores; `name` is short; `about` describes the reward in the header of a score column.
-    `reward` is the reward itself, or None if each episode is scored by its own environment.
+    Args:
+        name: a short name.
+        about: describes the reward in the header of a score column.
+        score: computes the scores of an episode.
+        reward: the reward itself, or None if each episode is scored by the environment that it names.
     """
 
     name: str
@@ -39,8 +42,8 @@ def find_reward(reward: Any, run: Path, folder: Path) -> RewardSource:
 
     Args:
         reward: an object or function, a YAML file, an import path, or None for the environment's own.
-        run: what the user named.
-        folder: the folder of episodes in it.
+        run: the run's folder, or its folder of episodes.
+        folder: the folder of episodes.
 
     Raises:
         ConfigError: the reward or the environment cannot be made.

@@ -26,7 +26,7 @@ SCORES = ("reward", "rewards")  # first parts of the names of scores
 class Summary:
     """Figures by name, each with its interval. An undefined figure, such as mAP without references, is left out.
 
-    `resamples` is the number of bootstrap draws, except for the figures in `fewer`, which have that many.
+    `resamples` is the number of bootstrap draws. Expensive figures have fewer: `fewer_draws` gives their number.
     `problems` lists the metrics that failed.
     """
 
@@ -35,7 +35,7 @@ class Summary:
     figures: dict[str, Interval]
     resamples: int
     seed: int
-    fewer: dict[str, int] = field(default_factory=dict)
+    fewer_draws: dict[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Interval:
@@ -54,7 +54,7 @@ class Summary:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The summary as JSON values."""
         return {**asdict(self), "confidence": CONFIDENCE}
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ def summarize(episodes: Iterable[Episode], source: Any = None, *, resamples: int
         episodes: for example `viewbox.load("runs/mine")`; read once.
         source: an environment, its name, or metrics by name. Default: the environment named by each episode.
         resamples: bootstrap draws over tasks for the 95 % percentile intervals; 0: no intervals.
-        seed: of the bootstrap. The same seed gives the same intervals.
+        seed: seed of the bootstrap. The same seed gives the same intervals.
 
     >>> from viewbox.records import Scores, Task
     >>> from viewbox.rewards.metrics import Accuracy
@@ -111,7 +111,7 @@ class EpisodeTally:
     def summarize(self, resamples: int, *, seed: int) -> Summary:
         """Compute the figures of all episodes added so far; more may be added afterwards."""
         tasks = self.samples.tasks
-        figures, fewer = self.samples.compute_intervals(resamples, seed=seed), dict[str, int]()
+        figures, fewer_draws = self.samples.compute_intervals(resamples, seed=seed), dict[str, int]()
         problems = list(self.metrics.problems.values())
         ranks = self._rank_episodes()
         for prefix, samples in self._group_by_prefix().items():
@@ -124,11 +124,11 @@ class EpisodeTally:
                 continue
             metric_figures = bootstrap.compute_figures(f"{prefix}/", len(samples))
             figures |= metric_figures
-            fewer |= dict.fromkeys(metric_figures, number) if number < resamples else {}
-        return Summary(self.samples.rows, tasks, figures, resamples, seed, fewer, tuple(problems))
+            fewer_draws |= dict.fromkeys(metric_figures, number) if number < resamples else {}
+        return Summary(self.samples.rows, tasks, figures, resamples, seed, fewer_draws, tuple(problems))
 
     def _group_by_prefix(self) -> dict[str, MetricSamples]:
-        """The samples of each metric by the prefix of its figures; with several environments it names theirs."""
+        """The samples of each metric by the prefix of its figures, which names the environment if there are several."""
         several = len({environment for environment, _ in self._metric_samples}) > 1
         groups = {"replies": self._well_formed} if self.samples.rows else {}
         for (environment, name), samples in self._metric_samples.items():
@@ -136,7 +136,7 @@ class EpisodeTally:
         return groups
 
     def _rank_episodes(self) -> np.ndarray:
-        """The rank of each episode by task and sample, so that figures do not depend on the order of their ends."""
+        """The rank of each episode by task and sample, so that figures do not depend on which episode ended first."""
         ids, task = self.samples.task_ids, self.samples.task_numbers.tolist()
         order = sorted(range(len(task)), key=lambda row: (ids[task[row]], self._sample_numbers[row]))
         ranks = np.empty(len(order), int)

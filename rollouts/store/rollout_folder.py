@@ -20,13 +20,17 @@ from viewbox.rollouts.store.reader import LINES
 
 COMMAND, EPISODES, RETRIED = "rollout.json", "episodes", "retried.jsonl"
 FAILED = frozenset({"error", "timeout", "cancelled"})
-# Settings that may change on resume: speed, the number of tasks, and where the same model is served.
-SPEED = ("slots", "timeout", "prefill_tokens", "kv_cache_bytes", "tool_wait_timeout")
-FREE = frozenset({*(f"rollout.{name}" for name in SPEED), "command.tasks", "command.endpoint"})
+# What may change on resume: settings of speed, the number of tasks, and the address of the same model.
+SPEED_SETTINGS = ("slots", "timeout", "prefill_tokens", "kv_cache_bytes", "tool_wait_timeout")
+CHANGEABLE = frozenset({*(f"rollout.{name}" for name in SPEED_SETTINGS), "command.tasks", "command.endpoint"})
 
 
 def start_rollout(folder: Path, config: Mapping[str, Any], command: Mapping[str, Any]) -> None:
-    """Write the settings of a new rollout. To resume one, they must be the same; else raises `ConfigError`."""
+    """Write the settings of a new rollout, or compare them with those of the rollout that is resumed.
+
+    Raises:
+        ConfigError: a setting differs, or the folder holds episodes of another run.
+    """
     record, episodes = folder / COMMAND, folder / EPISODES / LINES
     if not record.is_file():
         if (folder / "config.yaml").is_file() and episodes.is_file():
@@ -34,14 +38,14 @@ def start_rollout(folder: Path, config: Mapping[str, Any], command: Mapping[str,
         run_folder.write_config(folder, config)
     else:
         before = {**yaml.safe_load((folder / "config.yaml").read_text()), "command": json.loads(record.read_text())}
-        was, now = dict(_iter_leaves(before)), dict(_iter_leaves({**config, "command": command}))
-        for key in sorted((was.keys() | now.keys()) - FREE):
-            if was.get(key) != now.get(key):
+        old, new = dict(_iter_leaves(before)), dict(_iter_leaves({**config, "command": command}))
+        for key in sorted((old.keys() | new.keys()) - CHANGEABLE):
+            if old.get(key) != new.get(key):
                 raise ConfigError(
-                    f"{folder}: was started with {key} = {was.get(key)!r}, given is {now.get(key)!r}; "
+                    f"{folder}: was started with {key} = {old.get(key)!r}, given is {new.get(key)!r}; "
                     "give the same value, or another --out"
                 )
-    write_atomically(record, json.dumps(command, indent=2) + "\n")  # last: from here on the folder can be resumed
+    write_atomically(record, json.dumps(command, indent=2) + "\n")  # written last: then the folder can be resumed
 
 
 def move_failed_episodes(folder: Path) -> int:

@@ -55,7 +55,7 @@ def find_latest_folder(parent: Path, name: str) -> Path | None:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Keep other processes from writing to a run's folder; raises `ConfigError` if one is already writing to it."""
+    """Lock a run's folder for this process; raises `ConfigError` if another process is writing to it."""
     with ExitStack() as stack:
         try:
             stack.enter_context(lock_file(folder / ".lock"))

@@ -28,7 +28,7 @@ from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens
 from viewbox.rollouts.store.reader import IMAGES, LINES, PNG_MODES, TOKENS, build_image_name, is_json, iter_image_dicts
 
-_ROW = np.dtype([("id", "<i4"), ("mask", "i1"), ("logprob", "<f8")])
+_TOKEN = np.dtype([("id", "<i4"), ("mask", "i1"), ("logprob", "<f8")])
 
 
 class EpisodeWriter:
@@ -38,7 +38,7 @@ class EpisodeWriter:
 
     Args:
         path: the folder; it is created if missing. Episodes already in it are kept.
-        fsync: make every appended episode survive a power failure, too.
+        fsync: sync every episode to the disk, so that it survives a power failure too.
 
     Raises:
         StoreError: the folder cannot be written.
@@ -123,7 +123,7 @@ class EpisodeWriter:
             for folder in (IMAGES, TOKENS):
                 for leftover in (self.path / folder).glob("*.tmp"):
                     leftover.unlink(missing_ok=True)
-        try_lock(self._fd, shared=True)  # until the file is closed: tells the next writer that this one is alive
+        try_lock(self._fd, shared=True)  # held until the file is closed: tells other writers that this one is alive
 
     def _store_image(self, ref: ImageRef) -> None:
         if ref.hash in self._stored:
@@ -178,7 +178,7 @@ def _encode_image(image: Image.Image, digest: str) -> bytes:
 
 def _encode_tokens(tokens: EpisodeTokens) -> bytes:
     prompt = len(tokens.prompt_ids)
-    rows = np.zeros(prompt + len(tokens.completion_ids), dtype=_ROW)
+    rows = np.zeros(prompt + len(tokens.completion_ids), dtype=_TOKEN)
     rows["id"] = tokens.prompt_ids + tokens.completion_ids
     rows["mask"][prompt:] = tokens.mask
     rows["logprob"][prompt:] = tokens.logprobs

@@ -189,14 +189,14 @@ def test_the_requests_under_way_are_counted_and_the_tokens_of_replies(play):
     seen, told = [], []
 
     def answer(body, number):
-        seen.append(generator.now())
+        seen.append(generator.get_load())
         return says(RIGHT, usage={"prompt_tokens": 9, "completion_tokens": 7})
 
     with serving(answer) as server:
         generator = OpenAIGenerator(server.url, "m")
-        told.append(generator.now())
+        told.append(generator.get_load())
         play(ENV, [TASK] * 3, generator, concurrency=1)
-        told.append(generator.now())
+        told.append(generator.get_load())
     assert [(load.busy, load.tokens) for load in seen] == [(1, None), (1, 7), (1, 14)]
     assert [(load.busy, load.slots, load.tokens) for load in told] == [(0, None, None), (0, None, 21)]
 
@@ -205,14 +205,14 @@ def test_a_request_that_failed_is_no_longer_under_way(play):
     with serving(scripted(status(400, "no"))) as server:
         generator = OpenAIGenerator(server.url, "m")
         play(ENV, [TASK], generator)
-    assert generator.now().busy == 0
+    assert generator.get_load().busy == 0
 
 
 def test_without_usage_no_tokens_are_known(play):
     with serving(scripted(says(RIGHT))) as server:
         generator = OpenAIGenerator(server.url, "m")
         play(ENV, [TASK], generator)
-    assert generator.now().tokens is None
+    assert generator.get_load().tokens is None
 
 
 # ---------------------------------------------------------------------- what comes back

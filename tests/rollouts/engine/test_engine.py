@@ -331,10 +331,10 @@ def test_the_engine_says_how_many_slots_are_taken_and_how_many_wait(qwen3, play,
 
     class Looking(type(strips)):
         async def step(self, state, reply):
-            seen.append(generator.now())
+            seen.append(generator.get_load())
             return await super().step(state, reply)
 
     episodes = play(Looking(max_turns=2, tools=("zoom",)), [strips.tasks[i] for i in range(4)], generator)
     assert {(load.busy, load.slots) for load in seen} >= {(2, 2)}
     assert max(load.waiting for load in seen) == 2
-    assert generator.now() == Load(0, slots=2, tokens=sum(sum(one.tokens.mask) for one in episodes))
+    assert generator.get_load() == Load(0, slots=2, tokens=sum(sum(one.tokens.mask) for one in episodes))

@@ -196,12 +196,12 @@ def test_those_of_an_open_environment_may_be_sent(run):
 
 
 def test_episodes_of_an_environment_that_cannot_be_found_stay(run):
-    with pytest.raises(ConfigError, match="gone:Scans: this environment cannot be made"):
+    with pytest.raises(ConfigError, match="gone:Scans: this environment cannot be created"):
         score_run(run(True, name="gone:Scans"), reward=judge_at(REMOTE), write=False)
 
 
 def test_without_a_config_the_environment_that_the_episode_names_decides(tmp_path):
     with EpisodeWriter(tmp_path / "store") as writer:
         writer.append(replace(made(0), environment="nobody_knows"))
-    with pytest.raises(ConfigError, match="nobody_knows: this environment cannot be made"):
+    with pytest.raises(ConfigError, match="nobody_knows: this environment cannot be created"):
         score_run(tmp_path / "store", reward=judge_at(REMOTE), write=False)

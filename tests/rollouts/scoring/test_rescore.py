@@ -620,7 +620,7 @@ def test_metrics_are_in_the_json_with_their_intervals(dots, command):
     found = json.loads(out)
     assert found["metrics"]["metrics/label/accuracy"] == {"mean": 0.5, "low": 0.5, "high": 0.5, "count": 40}
     assert found["metrics"]["end/timeout"]["mean"] == 0.0
-    assert (found["fewer"], found["problems"]) == ({}, [])
+    assert (found["fewer_draws"], found["problems"]) == ({}, [])
 
 
 def test_an_environment_that_is_not_there_costs_the_metrics_but_not_the_scores(dots, command):

@@ -208,15 +208,15 @@ def test_one_task_has_no_intervals_and_neither_has_no_bootstrap(episodes, resamp
 
 def test_a_plain_function_is_drawn_less_often_and_that_is_said():
     found = summarize(EPISODES, {"slow": Plain(Accuracy()), "label": Accuracy()}, resamples=300)
-    assert (found.resamples, found.fewer) == (300, {"metrics/slow/accuracy": 200})
+    assert (found.resamples, found.fewer_draws) == (300, {"metrics/slow/accuracy": 200})
 
 
 def test_average_precision_of_very_many_boxes_is_drawn_less_often(monkeypatch):
     metrics = {"box": MeanAveragePrecision()}
-    assert summarize(EPISODES, metrics, resamples=1000).fewer == {}
+    assert summarize(EPISODES, metrics, resamples=1000).fewer_draws == {}
     boxes = sum(one.answer is not None for one in EPISODES)
     monkeypatch.setattr("viewbox.rollouts.scoring.metric_samples.MAX_NUMBERS", 12 * boxes * 300)
-    assert set(summarize(EPISODES, metrics, resamples=1000).fewer.values()) == {300}
+    assert set(summarize(EPISODES, metrics, resamples=1000).fewer_draws.values()) == {300}
 
 
 # ---- held-out evaluation
