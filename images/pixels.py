@@ -8,7 +8,6 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from viewbox.errors import ImageError
-from viewbox.images import limits
 
 DEPTHS = ("uint8", "uint16", "int16", "float32")
 SHAPES = "(h, w), (h, w, 1), (h, w, 3) or (h, w, 4)"
@@ -31,7 +30,7 @@ def to_native_pixels(image: np.ndarray | Image.Image) -> tuple[np.ndarray, Range
             or floats. Never written to; the result may share its memory.
 
     Raises:
-        ImageError: another shape or type, no pixels at all, too many, or values that float32 cannot tell apart.
+        ImageError: another shape or type, no pixels at all, or values that float32 cannot tell apart.
 
     >>> to_native_pixels(np.array([[0.0, np.nan, 2.0]]))[0].tolist()
     [[0.0, 0.0, 2.0]]
@@ -46,7 +45,6 @@ def to_native_pixels(image: np.ndarray | Image.Image) -> tuple[np.ndarray, Range
         raise ImageError(f"array of shape {image.shape}; allowed: {SHAPES}")
     if image.size == 0:
         raise ImageError(f"array of shape {image.shape}: nothing to show")
-    limits.check_size(image.shape, min(image.dtype.itemsize, 4))
     if image.ndim == 3 and image.shape[2] == 4:
         image = _blend_over_black(image)
     return to_native_dtype(image)
