@@ -6,6 +6,8 @@ images of 8x8 pixels with values 0-16, as scikit-learn ships them.
 
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal, get_args
 
 import cv2
@@ -23,13 +25,24 @@ BACKGROUND, INK = 70.0, 150.0  # gray levels: the mean of the canvas, and what f
 @cache
 def load_digit_images(split: Split) -> tuple[np.ndarray, np.ndarray]:
     """The images of one split, (n, 8, 8) float32 in [0, 1], and their labels, (n,). No image is in both splits."""
-    from sklearn.datasets import load_digits
-
-    data = load_digits()
-    order = np.random.default_rng(0).permutation(len(data.target))
+    pixels, labels = _read_digits()
+    order = np.random.default_rng(0).permutation(len(labels))
     test = int(len(order) * TEST_SHARE)
     selected = order[:test] if split == "test" else order[test:]
-    return (data.images[selected] / 16).astype(np.float32), data.target[selected]
+    return (pixels[selected].reshape(-1, 8, 8) / 16).astype(np.float32), labels[selected]
+
+
+def _read_digits() -> tuple[np.ndarray, np.ndarray]:
+    """What `load_digits` returns: pixels (n, 64) in 0-16, and labels (n,). Importing scikit-learn takes seconds."""
+    package = find_spec("sklearn")
+    if package is not None and package.origin is not None:
+        file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+        if file.is_file():
+            table = np.loadtxt(file, delimiter=",")
+            return table[:, :-1], table[:, -1].astype(int)
+    from sklearn.datasets import load_digits  # a version that keeps the file elsewhere
+
+    return load_digits(return_X_y=True)
 
 
 @dataclass(frozen=True)

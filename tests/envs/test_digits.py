@@ -1,11 +1,12 @@
 """The quickstart's environment: the same everywhere, fair to every convention, and not to be read unaided."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from viewbox.envs.digits import Digits, viewer
+from viewbox.envs.digits import Digits, canvas, viewer
 from viewbox.envs.digits.canvas import LABELS, draw_canvas, load_digit_images
 from viewbox.envs.tools import call_stateful
 from viewbox.errors import ConfigError
@@ -42,6 +43,22 @@ def test_no_image_is_in_both_splits():
     train, test = ({image.tobytes() for image in load_digit_images(split)[0]} for split in ("train", "test"))
     assert len(train) > len(test) > 300
     assert not train & test
+
+
+def test_the_images_are_those_that_scikit_learn_loads():
+    from sklearn.datasets import load_digits
+
+    pixels, labels = canvas._read_digits()
+    given = load_digits()
+    assert (pixels.reshape(-1, 8, 8) == given.images).all()
+    assert (labels == given.target).all()
+
+
+def test_where_scikit_learn_keeps_the_file_elsewhere_it_loads_them_itself(monkeypatch, tmp_path):
+    elsewhere = SimpleNamespace(origin=str(tmp_path / "sklearn" / "__init__.py"))
+    expected = canvas._read_digits()
+    monkeypatch.setattr(canvas, "find_spec", lambda name: elsewhere)
+    assert all((ours == theirs).all() for ours, theirs in zip(canvas._read_digits(), expected, strict=True))
 
 
 def test_a_split_draws_all_labels_about_equally():
