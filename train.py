@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports a wrong argument as every other mistake: in one line, with the nearest option."""
+    """Reports a wrong argument like any other mistake: in one line, with the nearest option."""
 
     def error(self, message: str) -> NoReturn:
         near = suggest_nearest(message.split()[-1], self._option_string_actions)
@@ -67,17 +67,16 @@ def _main(argv: Sequence[str] | None) -> int:
         "--dry-run", action="store_true", help="check everything and print the resolved config, without loading weights"
     )
     arguments = parser.parse_intermixed_args(argv)
-    if (
-        arguments.resume and "=" in arguments.resume and not Path(arguments.resume).exists()
-    ):  # --resume train.max_steps=200
+    # in `--resume train.max_steps=200`, argparse takes the override as the run
+    if arguments.resume and "=" in arguments.resume and not Path(arguments.resume).exists():
         arguments.overrides.append(arguments.resume)
         arguments.resume = LATEST
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     config = configs.load(arguments.config, arguments.overrides)
     resolved = check(config)
     if arguments.dry_run:
-        whole = {"config": config.model_dump(exclude_none=True), "resolved": resolved}
-        print(json.dumps(whole, indent=2, default=list))
+        report = {"config": config.model_dump(exclude_none=True), "resolved": resolved}
+        print(json.dumps(report, indent=2, default=list))
         return 0
     summary = run(config, name=Path(arguments.config).stem, resume=arguments.resume)
     return 130 if "stopped_at" in summary else 0
@@ -102,8 +101,11 @@ def run(config: Config, name: str = "run", resume: str | None = None) -> dict[st
 
     Args:
         config: a checked config.
-        name: of a new run, unless `log.name` is set; the seed is appended.
-        resume: "latest", a run's folder, or one of its checkpoints.
+        name: the name of a new run unless `log.name` is set; the seed is appended.
+        resume: "latest", a run's folder, or one of its checkpoints; None starts a new run.
+
+    Raises:
+        ViewboxError: the run cannot be found, resumed or started.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     import torch
@@ -131,7 +133,7 @@ def run(config: Config, name: str = "run", resume: str | None = None) -> dict[st
                 shared = [location]
             except ViewboxError as error:
                 shared = [error]
-        broadcast_object_list(shared)  # all processes write to one folder, or learn why they cannot
+        broadcast_object_list(shared)  # every process gets the folder, or the error
         if isinstance(shared[0], ViewboxError):
             raise shared[0]
         assert isinstance(shared[0], RunLocation)
@@ -147,7 +149,7 @@ def _locate_run(config: Config, name: str, resume: str | None) -> "RunLocation":
     parent, own_name = Path(config.log.dir), config.log.name or f"{name}-seed{config.train.seed}"
     location = find_run(parent, own_name, resume) if resume else None
     if resume and location is None:
-        print(f"nothing to resume: no run {parent / own_name} yet; starting one", flush=True)
+        print(f"nothing to resume: no run {parent / own_name} yet; starting it", flush=True)
     return location or RunLocation(run_folder.create_folder(parent, own_name), None)
 
 

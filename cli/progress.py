@@ -19,6 +19,7 @@ from rich.text import Text
 from viewbox.records import Episode
 from viewbox.rollouts.generator import Load
 from viewbox.rollouts.scoring.metrics import END_REASONS
+from viewbox.training.report import format_duration
 
 EVERY = 5.0  # seconds between lines without a terminal
 WIDTH = 120  # columns without a terminal; the live table is at most this wide
@@ -80,7 +81,7 @@ class Progress:
         seconds, count = self._get_seconds(seconds), max(1, self.done)
         means = [(name, sum(values) / len(values)) for name, values in self.components.items() if values]
         scores = [("reward", self.reward / count), *means, ("tool rate", self.tools / count)]
-        clock = "  ".join(part for part in (_format_clock(seconds), self._format_time_left(seconds)) if part)
+        clock = "  ".join(part for part in (format_duration(seconds), self._format_time_left(seconds)) if part)
         top = _build_row([Text(self.heading, "bold", overflow="ellipsis", no_wrap=True)], [clock])
         bar = ProgressBar(max(1, self.total), self.done)
         whole = Table.grid(expand=True)
@@ -112,7 +113,7 @@ class Progress:
 
     def _format_time_left(self, seconds: float) -> str:
         todo = self.total - self.done
-        return f"{_format_clock(todo * seconds / self.new)} left" if todo > 0 and self.new else ""
+        return f"{format_duration(todo * seconds / self.new)} left" if todo > 0 and self.new else ""
 
     def _list_end_reasons(self) -> list[tuple[str, str]]:
         return [(str(self.ends[reason]), reason) for reason in END_REASONS if self.ends[reason]]
@@ -149,16 +150,6 @@ def build_console() -> Console:
     """The terminal with its own width; a file or a pipe with the width of tables."""
     console = Console()
     return console if console.is_terminal else Console(width=WIDTH)
-
-
-def _format_clock(seconds: float) -> str:
-    """Hours, minutes and seconds.
-
-    >>> _format_clock(6.0), _format_clock(3725)
-    ('0:06', '1:02:05')
-    """
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
 
 
 def _build_row(wide: Sequence[Any], narrow: Sequence[str]) -> Table:

@@ -1,8 +1,8 @@
-"""The YAML of a run as checked settings, with overrides and with errors that name file, line and key.
+"""The settings of a run: the sections of a YAML config, checked, with errors that name file, line and key.
 
-Sections: `model`, `env`, `reward`, `rollout`, `train` (anything TRL's `GRPOConfig` describe_type), `lora`, `log`. The
+Sections: `model`, `env`, `reward`, `rollout`, `train` (also any argument of TRL's `GRPOConfig`), `lora`, `log`. The
 environment's own settings are written beside its name under `env`; `eval` inside it overrides them for held-out tasks.
-`docs/configuration.md` is printed from here (`viewbox config`).
+`viewbox config` prints `docs/configuration.md` from this file.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +41,8 @@ class TinyModel(Section):
     """A small Qwen3-VL built from scratch instead of loaded (`rollouts/engine/tiny_model.py`)."""
 
     vocab_size: Annotated[int, Field(ge=280, strict=True)] = Field(
-        default=896, description="tokens; the tokenizer is trained on the environment's prompts and demonstrations"
+        default=896,
+        description="tokens of the tokenizer, which is trained on the environment's prompts and demonstrations",
     )
     hidden: Width = Field(default=128, description="width of the language model")
     layers: PositiveInt = Field(default=3, description="layers of the language model")
@@ -66,7 +67,7 @@ class ModelSection(Section):
         default="sdpa", description="attention implementation; these two accept the engine's mask"
     )
     max_pixels: PositiveInt | None = Field(
-        default=None, description="largest image of the processor, in pixels; default: `env.max_pixels`"
+        default=None, description="the processor shrinks images with more pixels; default: `env.max_pixels`"
     )
     revision: str | None = Field(default=None, description="branch, tag or commit of a hub model")
 
@@ -79,7 +80,7 @@ class EnvSection(BaseModel):
     name: str = Field(
         description="a registered environment, or `package.module:Class` or `path/to/file.py:Class` for your own"
     )
-    eval: dict[str, Any] = Field(default_factory=dict, description="settings that are different for held-out tasks")
+    eval: dict[str, Any] = Field(default_factory=dict, description="settings that replace others for held-out tasks")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -87,7 +88,7 @@ class EnvSection(BaseModel):
 
 
 class SamplingParams(Section):
-    """How the tokens of a reply are drawn. The engine, the endpoint client and the command line all take this object.
+    """How the tokens of a reply are sampled. The engine, the endpoint client and the command line all take this object.
 
     `top_p`: nucleus sampling (Holtzman et al. 2020, arXiv 1904.09751). `min_p`: Nguyen et al. 2024, arXiv 2407.01082.
     `repetition_penalty`: Keskar et al. 2019, arXiv 1909.05858.
@@ -131,7 +132,7 @@ class RolloutSection(SamplingParams):
         description="memory for keys and values; fewer slots are used if they do not all fit; default: no limit",
     )
     tool_wait_timeout: NonNegativeFloat = Field(
-        default=5.0, description="seconds the engine waits for a late tool before it decodes on without that episode"
+        default=5.0, description="seconds the engine waits for a late tool before it continues without that episode"
     )
     timeout: PositiveFloat | None = Field(default=None, description="maximum seconds of an episode; default: no limit")
 
@@ -147,12 +148,12 @@ class RolloutSection(SamplingParams):
 
 
 class Demonstrations(Section):
-    """Episodes of the environment's scripted viewer, recorded for `method: sft`."""
+    """Demonstrations of the environment (its method `demonstration`), recorded for `method: sft`."""
 
     count: PositiveInt = Field(default=10_000, description="number of episodes")
     habits: dict[str, float] = Field(
         default_factory=dict,
-        description="probability of each imperfection of the viewer (digits: guess, too_far, astray)",
+        description="probability of each imperfection of a demonstration (digits: guess, too_far, astray)",
     )
 
 
@@ -162,7 +163,9 @@ class VisionSection(Section):
     weight: PositiveFloat = Field(
         default=1.0, description="weight of the auxiliary loss; that of the replies has weight 1"
     )
-    batch: Annotated[int, Field(ge=2, strict=True)] = Field(default=64, description="close looks in each step")
+    batch: Annotated[int, Field(ge=2, strict=True)] = Field(
+        default=64, description="close looks (last images of correct episodes) in each step"
+    )
     label: str = Field(default="label", description="reference field that is classified from a close look")
     box: str = Field(default="bbox", description="reference field with the box that is located in the overview")
 
@@ -176,13 +179,14 @@ class TrainSection(BaseModel):
     seed: NonNegativeInt = Field(default=0, description="seed of new weights, the order of tasks and sampling")
     episodes: str | None = Field(default=None, description="sft: a folder of saved episodes")
     demonstrations: Demonstrations | None = Field(
-        default=None, description="sft: record episodes of the scripted viewer"
+        default=None, description="sft: record demonstrations of the environment"
     )
     vision: VisionSection | None = Field(
         default=None, description="sft: also train a new vision tower with auxiliary tasks"
     )
     informative_weight: Annotated[float, Field(ge=1, strict=True)] = Field(
-        default=12.0, description="sft: loss weight of each JSON value in a reply"
+        default=12.0,
+        description="sft: loss weight of each JSON value in a reply; its other tokens have weight 1",
     )
     importance_sampling_cap: Annotated[float, Field(ge=1, strict=True)] | None = Field(
         default=2.0,
@@ -203,7 +207,7 @@ class TrainSection(BaseModel):
 
     @model_serializer(mode="wrap")
     def _serialize(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        """Leaves out keys that the method does not have; keeps a null that differs from the default."""
+        """Leaves out keys that the method does not use; keeps a null that differs from the default."""
         values = handler(self)
         if self.importance_sampling_cap is None:
             values["importance_sampling_cap"] = None
@@ -224,7 +228,7 @@ class LoraSection(Section):
 class LogSection(Section):
     """What a run saves and sends."""
 
-    dir: str = Field(default="runs", description="folder of the run folders")
+    dir: str = Field(default="runs", description="folder in which each run creates its own folder")
     name: str | None = Field(
         default=None, description="name of the run's folder in `dir`; default: the config's file name and the seed"
     )
@@ -240,7 +244,7 @@ class LogSection(Section):
         default=None, description="folder to which the trained model and its card are also saved"
     )
     send_images: bool = Field(
-        default=False, description="also send images of sampled episodes to W&B; they leave this machine"
+        default=False, description="also send images of some episodes to W&B, away from this machine"
     )
     report_to: list[str] = Field(default_factory=list, description="trackers supported by transformers, such as wandb")
 
@@ -287,9 +291,9 @@ def load(name: str, overrides: Sequence[str] = ()) -> Config:
     """
     document = yaml_reader.read(find(name))
     if not isinstance(document.values, dict):
-        given = "it is empty" if document.values is None else f"it holds a {type(document.values).__name__}"
+        given = "is empty" if document.values is None else f"holds a {type(document.values).__name__}"
         raise ConfigError(
-            f"{document.name}: a config is a mapping of sections, {given}; allowed: {', '.join(Config.model_fields)}"
+            f"{document.name}: {given}; allowed: a mapping of the sections {', '.join(Config.model_fields)}"
         )
     for override in overrides:
         document.override(override)
@@ -307,16 +311,24 @@ def parse(raw: Mapping[str, Any], document: Document | None = None) -> Config:
         raise ConfigError(text, key=problems[0].key) from error
     config._document = document
     with locate_errors(config):
-        if (config.model.name is None) == (config.model.tiny is None):
-            raise ConfigError("model needs exactly one of `name` and `tiny`", key="model")
-        if config.train.method == "sft" and (config.train.episodes is None) == (config.train.demonstrations is None):
-            raise ConfigError("train with method sft needs exactly one of `episodes` and `demonstrations`", key="train")
+        _check_exactly_one("model", config.model, ("name", "tiny"))
+        if config.train.method == "sft":
+            _check_exactly_one("train.method = sft", config.train, ("episodes", "demonstrations"), key="train")
     return config
+
+
+def _check_exactly_one(label: str, section: BaseModel, names: Sequence[str], key: str = "") -> None:
+    given = [f"`{name}`" for name in names if getattr(section, name) is not None]
+    if len(given) != 1:
+        allowed = " and ".join(f"`{name}`" for name in names)
+        raise ConfigError(
+            f"{label}: given: {' and '.join(given) or 'neither'}; allowed: exactly one of {allowed}", key=key or label
+        )
 
 
 @contextmanager
 def locate_errors(config: Config) -> Iterator[None]:
-    """Errors raised inside also say where in the file their `key` is set.
+    """Adds to errors raised inside it the place in the file where their `key` is set.
 
     >>> with locate_errors(parse({"model": {"name": "m"}, "env": {"name": "digits"}})):
     ...     raise ConfigError("train.beta = 2; allowed: 0", key="train.beta")

@@ -1,7 +1,7 @@
-"""What a setting takes, in words: for error messages and for the documentation.
+"""Describes in words what a setting accepts, for error messages and for the documentation.
 
-pydantic checks; its own messages are for programmers. Here the same annotations are put into words for users, which
-is why an error message and `docs/configuration.md` agree. `RENAMED` lists the old names of settings.
+pydantic checks the settings, but its messages are for programmers. This file words the same annotations for users, so
+that error messages and `docs/configuration.md` agree. `RENAMED` lists the old names of settings.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,8 +14,8 @@ from pydantic.fields import FieldInfo
 
 from viewbox.errors import describe_unknown, suggest_nearest
 
-# Old key -> new key, of any section, reward or environment. `rollout.old` renames the key of that section only; the new
-# name is written with its section if it moved to another.
+# Old key -> new key, of any section, reward or environment. An old key with a section (`rollout.old`) is renamed only
+# there; a new key with a section is one that moved to it.
 RENAMED: dict[str, str] = {
     "calls_per_reply": "max_calls_per_turn",
     "malformed_limit": "max_malformed",
@@ -30,7 +30,7 @@ RENAMED: dict[str, str] = {
     "rollout.patience": "tool_wait_timeout",
 }
 
-_PLAIN: dict[Any, str] = {
+_TYPE_WORDS: dict[Any, str] = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
@@ -41,7 +41,7 @@ _PLAIN: dict[Any, str] = {
     dict: "a mapping",
     list: "a list",
 }
-_MANY = {
+_PLURALS = {
     "a whole number": "whole numbers",
     "a number": "numbers",
     "anything": "anything",
@@ -81,7 +81,7 @@ def describe_type(annotation: Any, metadata: Iterable[Any] = ()) -> str:
         return "a mapping" if inner[1] is Any else f"a mapping whose values are {_pluralize(inner[1])}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"a mapping with the keys {', '.join(annotation.model_fields)}"
-    words = _PLAIN.get(annotation, str(getattr(annotation, "__name__", annotation)))
+    words = _TYPE_WORDS.get(annotation, str(getattr(annotation, "__name__", annotation)))
     return " ".join([words, " and ".join(limits)]) if limits else words
 
 
@@ -98,10 +98,13 @@ class Problem(NamedTuple):
 
 
 def describe_errors(error: ValidationError, expected: Any, given: Any, *, noun: str = "type") -> list[Problem]:
-    """Every mistake pydantic found in `given`, in words, each key once.
+    """Every mistake that pydantic found in `given`, in words; only the first one of a key.
 
-    `expected` is what `given` was validated against: a model, a dataclass, a union told apart by a tag, any annotation.
-    `noun` names what such a tag stands for (`reward`).
+    Args:
+        error: the error that pydantic raised.
+        expected: the type that `given` was checked against: a model, a dataclass, a union, any annotation.
+        given: the input.
+        noun: what the `type` of a union names, such as "reward".
 
     >>> class Size(BaseModel):
     ...     width: int
@@ -169,7 +172,7 @@ def _describe_error(expected: Any, detail: Any, given: Any, noun: str) -> Proble
 
 
 def _follow(annotation: Any, loc: Sequence[Any], given: Any) -> tuple[list[str], Any, Any]:
-    """The keys of pydantic's location, which also names members of unions, and the type at its end."""
+    """The key path of a pydantic location, without the names of union members, and the type and limits at its end."""
     path: list[str] = []
     metadata: Any = ()
     for part in loc:
@@ -217,7 +220,7 @@ def _get_members(annotation: Any) -> list[Any]:
 
 
 def _get_tags(member: Any, field: str) -> tuple[Any, ...]:
-    """What the field of a union's member may be, if the members are told apart by it."""
+    """The values that a union's member allows in its tag `field`; empty if `field` is not a tag."""
     if is_dataclass(member):
         annotation = get_type_hints(member, include_extras=True).get(field)
     else:
@@ -263,7 +266,7 @@ def _list_choices(annotation: Any) -> list[str]:
 
 def _pluralize(annotation: Any) -> str:
     words = describe_type(annotation)
-    return _MANY.get(words, words.replace("a whole number of", "whole numbers of"))
+    return _PLURALS.get(words, words.replace("a whole number of", "whole numbers of"))
 
 
 def _join_with_or(words: Sequence[str]) -> str:

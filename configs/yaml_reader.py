@@ -1,11 +1,11 @@
 """Reads YAML and remembers the line of every key, so that error messages can name it. Also reads `key=value`.
 
-YAML 1.1 has traps: of a key given twice the last one wins silently, `1e-4` is text, and the message about a tab is hard
+YAML 1.1 has traps: if a key is given twice, the last one wins silently; `1e-4` is text; the message about a tab is hard
 to understand. All three are handled here.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from viewbox.errors import ConfigError
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML that refuses a key given twice and reads 1e-4 as the number it is."""
+    """YAML that rejects a key given twice and reads 1e-4 as a number."""
 
 
 def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict:
@@ -112,7 +112,7 @@ def set_nested(values: dict[str, Any], key: str, value: Any, origin: str = "") -
             created.append(".".join(parents[:depth]))
         values = values[part]
         if not isinstance(values, dict):
-            raise ConfigError(f"{origin or key}: {part!r} is not a section, it has no keys")
+            raise ConfigError(f"{origin or key}: {part!r} is a value; allowed: a section, which has keys")
     values[last] = value
     return created
 
@@ -123,7 +123,7 @@ def read(path: Path) -> Document:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{path}: not text in UTF-8 (byte {error.start} is {error.object[error.start]:#04x})"
+            f"{path}: is not UTF-8 text (byte {error.start} is {error.object[error.start]:#04x})"
         ) from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
@@ -144,7 +144,7 @@ def parse(text: str, name: str) -> tuple[Any, dict[str, int]]:
         raise ConfigError(_explain_error(error, text, name)) from error
 
 
-def _find_lines(node: yaml.Node, path: str = "") -> Any:
+def _find_lines(node: yaml.Node, path: str = "") -> Iterator[tuple[str, int]]:
     """(key path, line) of everything below a node, after merge keys were resolved."""
     pairs: list[tuple[str, int, yaml.Node]] = []
     if isinstance(node, yaml.MappingNode):

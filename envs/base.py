@@ -6,7 +6,7 @@ exception: it becomes an observation or a named end.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from typing import Annotated, Any, ClassVar
@@ -98,7 +98,7 @@ class BaseMultiTurnEnv(PlayableEnv):
         """What is wrong with an answer that fits the schema, as a sentence for the model; None if it is valid."""
         return None
 
-    def on_answer(self, state: EpisodeState, answer: Any) -> Any:
+    def on_answer(self, state: EpisodeState, answer: Mapping[str, Any]) -> str | Awaitable[str | None] | None:
         """The user's response to an answer, which continues the episode, or None to end it.
 
         It may be a coroutine function, as when the user is another model. It is not called on the last turn.
@@ -110,8 +110,11 @@ class BaseMultiTurnEnv(PlayableEnv):
         return ()
 
     def demonstration(self, task: Task, seed: int, **habits: float) -> Sequence[str]:
-        """The replies of a scripted viewer, for a supervised warm start."""
-        raise ConfigError(f"{self.name}: this environment has no scripted viewer; train on saved `episodes`")
+        """The replies of a whole episode, written by a script, for a supervised warm start.
+
+        `habits` are the probabilities of its imperfections. Raises `ConfigError` if the environment has no script.
+        """
+        raise ConfigError(f"{self.name}: this environment has no demonstrations; allowed: train on saved `episodes`")
 
     # ------------------------------------------------------------------ called by a driver
     def reset(self, task: Task, *, seed: int) -> EpisodeState:

@@ -1,7 +1,7 @@
 """One play in progress, what a step returns, and what the turn loop reads of an environment."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -133,4 +133,4 @@ class PlayableEnv(LoopSettings, Protocol):
     def check_answer(
         self, value: Mapping[str, Any], task: Task, views: Sequence[View] | None = None
     ) -> tuple[dict[str, Any], str | None]: ...
-    def on_answer(self, state: EpisodeState, answer: Any) -> Any: ...
+    def on_answer(self, state: EpisodeState, answer: Mapping[str, Any]) -> str | Awaitable[str | None] | None: ...

@@ -1,6 +1,6 @@
-"""What watches a run: metrics.jsonl for programs, lines for the user, alarms, and Ctrl-C.
+"""Callbacks that watch a run: they write metrics.jsonl, print progress, raise alarms and handle Ctrl-C.
 
-Each is a callback of transformers' trainer. They change nothing but when the run stops.
+Each is a `TrainerCallback` of transformers. None changes the training; only `Interrupt` may end it early.
 """
 
 import json
@@ -18,9 +18,11 @@ import torch
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-ALARM_STEPS = 5  # logs an alarm averages over
+from viewbox.training.report import format_duration
+
+ALARM_STEPS = 5  # an alarm looks at the mean of this many logs
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -59,13 +61,24 @@ class MetricsFile(TrainerCallback):
         self.started = time.monotonic()
         self.first_step = 0
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         self.started, self.first_step = time.monotonic(), state.global_step
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         self.printer.close()
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         if not state.is_world_process_zero or not logs:
             return
         with self.path.open("a") as file:
@@ -76,7 +89,7 @@ class MetricsFile(TrainerCallback):
             if state.global_step % self.every == 0 or state.global_step == state.max_steps:
                 self.printer.print_line(line)
 
-    def _format_step(self, state: Any, logs: Mapping[str, Any]) -> str:
+    def _format_step(self, state: TrainerState, logs: Mapping[str, Any]) -> str:
         done = state.global_step - self.first_step
         left = (state.max_steps - state.global_step) * (time.monotonic() - self.started) / max(1, done)
         parts = [f"step {state.global_step}/{state.max_steps}"]
@@ -90,19 +103,6 @@ class MetricsFile(TrainerCallback):
         return "  ".join([*parts, f"{format_duration(left)} left"])
 
 
-def format_duration(seconds: float) -> str:
-    """A duration as hours, minutes and seconds.
-
-    >>> format_duration(75), format_duration(3 * 86400 + 7200)
-    ('1:15', '3 d 2:00:00')
-    """
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    short = f"{hours}:{minutes:02d}:{rest:02d}" if hours or days else f"{minutes}:{rest:02d}"
-    return f"{days} d {short}" if days else short
-
-
 @dataclass(frozen=True)
 class Alarm:
     """Fires if the mean of `metric` over the last logs is below `low` or above `high`; `advice` says what may help."""
@@ -112,7 +112,7 @@ class Alarm:
     advice: str
     low: float = float("-inf")
     high: float = float("inf")
-    only_after: float | None = None  # a mean the metric must have reached before: a collapse, not a slow start
+    only_after: float | None = None  # the mean must have been this high before: a collapse, not a slow start
 
 
 ALARMS = (
@@ -125,7 +125,7 @@ ALARMS = (
     ),
     Alarm(
         "frac_reward_zero_std",
-        "{value:.0%} of the groups have no variance in their rewards and teach nothing",
+        "{value:.0%} of the groups have equal rewards and teach nothing",
         "tasks are too easy or too hard, or samples too similar: change env, raise rollout.temperature or "
         "train.num_generations",
         high=0.8,
@@ -152,7 +152,14 @@ class Alarms(TrainerCallback):
         self._best: dict[str, float] = {}
         self._active: set[str] = set()
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         for alarm in ALARMS:
             value = (logs or {}).get(alarm.metric)
             if value is not None and state.is_world_process_zero:
@@ -174,7 +181,7 @@ class Alarms(TrainerCallback):
 
 
 class Interrupt(TrainerCallback):
-    """Ctrl-C (or a cluster's SIGTERM) while training: finish the step, save a checkpoint, stop. Twice: stop at once.
+    """Stops training at Ctrl-C or SIGTERM: after the current step and with a checkpoint; at the second signal, at once.
 
     `stopped` is true if training ended because of a signal.
     """
@@ -183,11 +190,13 @@ class Interrupt(TrainerCallback):
         self.requested = self.stopped = False
         self._handlers: dict[int, Any] = {}
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         self._handlers = {number: signal.signal(number, self._handle_signal) for number in SIGNALS}
 
-    def restore(self) -> None:
-        """Puts back the handlers that were set before training."""
+    def restore_handlers(self) -> None:
+        """Restores the signal handlers that were set before training."""
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers = {}
@@ -196,15 +205,15 @@ class Interrupt(TrainerCallback):
         self.requested = True
         for each in SIGNALS:
             signal.signal(each, signal.SIG_DFL)
-        # straight to the file: a signal comes between any two instructions, and may interrupt a print
-        os.write(2, b"\nstopping after this step with a checkpoint; press again to stop at once\n")
+        # os.write, because the signal may have interrupted a print
+        os.write(2, b"\nstopping after this step, with a checkpoint; press Ctrl-C again to stop at once\n")
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._is_requested_anywhere() and state.global_step < state.max_steps:
             self.stopped = control.should_save = control.should_training_stop = True
 
     def _is_requested_anywhere(self) -> bool:
-        """Every process must stop after the same step; otherwise the others would wait for it forever."""
+        """Whether any process was asked to stop. All must stop after the same step, or some would wait forever."""
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             return self.requested
         on_gpu = torch.distributed.get_backend() == "nccl"

@@ -1,7 +1,7 @@
 """Checkpoints that are complete or absent, and hold all the state a run depends on.
 
-transformers writes a checkpoint file by file into its final folder: a killed process leaves one that looks complete. It
-also does not save our counters, a batch that is used for several updates, or sums not logged yet. Here a checkpoint is
+transformers writes a checkpoint file by file into its final folder: a killed process leaves one that looks complete.
+Nor does it save our counters, a batch that still serves updates, or sums that are not logged yet. Here a checkpoint is
 written to `.draft` beside the others, synced to disk, and then renamed.
 """
 
@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import TrainerCallback, TrainerState
+from accelerate import Accelerator
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from viewbox.errors import ConfigError
 from viewbox.files import sync_to_disk
 
-# Every private name of transformers' `Trainer` that is used, all of them in this file. `training/grpo/trainer.py` has
-# those of TRL. `tests/training/grpo/test_private_names.py` is the contract test.
+# Every private name of transformers' `Trainer` that viewbox uses; only this file uses them. `training/grpo/trainer.py`
+# lists those of TRL, and `tests/training/grpo/test_private_names.py` checks both lists.
 PRIVATE_NAMES = {
     "_save_checkpoint": "extended: writes to a draft folder, adds our state, renames",
     "_get_output_dir": "overridden while a checkpoint is written: the draft folder",
@@ -33,7 +34,7 @@ DRAFT = ".draft"
 
 
 def get_step(checkpoint: Path) -> int:
-    """The step at which a checkpoint was taken."""
+    """The step of a checkpoint, from its folder's name; raises `ConfigError` for any other name."""
     match = _NAME.fullmatch(checkpoint.name)
     if match is None:
         raise ConfigError(f"{checkpoint}: not a checkpoint; allowed: a folder named checkpoint-<step>")
@@ -47,7 +48,7 @@ def list_complete(folder: Path) -> list[Path]:
 
 
 def check_resumable(checkpoint: Path) -> Path:
-    """The checkpoint itself; raises `ConfigError` if it is missing, incomplete, or saved without its optimizer."""
+    """Returns the checkpoint; raises `ConfigError` if it is missing, incomplete, or saved without its optimizer."""
     get_step(checkpoint)
     if not _is_complete(checkpoint):
         others = ", ".join(path.name for path in list_complete(checkpoint.parent.parent)) or "none"
@@ -71,9 +72,9 @@ class Checkpoints:
     `train(resume_from_checkpoint=…)` then continues as if it had never stopped.
     """
 
-    args: Any
-    state: Any
-    accelerator: Any
+    args: TrainingArguments
+    state: TrainerState
+    accelerator: Accelerator
     _tr_loss: torch.Tensor
     _globalstep_last_logged: int
     _drafting = False
@@ -92,7 +93,7 @@ class Checkpoints:
         return super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
 
     def load_if_finished(self, checkpoint: Path) -> bool:
-        """Whether the checkpoint is that of the last step; if so, loads its weights."""
+        """Loads the checkpoint's weights if training had ended there; returns whether it had."""
         state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
         done = state.global_step >= (self.args.max_steps if self.args.max_steps > 0 else state.max_steps)
         if done:
@@ -138,7 +139,9 @@ class _Restore(TrainerCallback):
     def __init__(self, trainer: Any, checkpoint: Path) -> None:
         self.trainer, self.checkpoint = trainer, checkpoint
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         file = self.checkpoint / _get_state_file(self.trainer.accelerator.process_index)
         if not file.is_file():
             raise ConfigError(f"{self.checkpoint}: holds no {file.name}; was it saved by the same number of processes?")

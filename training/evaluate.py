@@ -1,9 +1,11 @@
-"""Held-out figures of a policy: it plays by itself, or the oracle chooses the looks and the policy answers."""
+"""Measures a policy on held-out tasks: it plays alone, or the environment's oracle looks and the policy answers."""
 
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
+
+from transformers import PreTrainedModel
 
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
@@ -24,13 +26,13 @@ def count_replies(conversation: Conversation) -> int:
     return sum(message.role == "assistant" for message in conversation.messages)
 
 
-def build_script(env: BaseMultiTurnEnv, kind: str, **habits: float) -> Script:
-    """A script of the environment's replies; None after the last one, so that the model continues.
+def build_script(env: BaseMultiTurnEnv, kind: Literal["oracle", "demonstration"], **habits: float) -> Script:
+    """A script that gives the environment's own replies, then None, so that the model continues.
 
     Args:
         env: the environment.
-        kind: "oracle" for its looks only, "demonstration" for whole episodes.
-        habits: settings of the demonstrations.
+        kind: "oracle" for tool calls only, "demonstration" for whole episodes.
+        habits: the probability of each imperfection of a demonstration, such as `guess=0.5`.
     """
 
     def script(conversation: Conversation) -> str | None:
@@ -59,7 +61,7 @@ def collect_episodes(
 
 def evaluate(
     env: BaseMultiTurnEnv,
-    model: Any,
+    model: PreTrainedModel,
     tokens: ChatTokens,
     *,
     tasks: int,
@@ -72,14 +74,15 @@ def evaluate(
     Args:
         env: the held-out environment.
         model, tokens: the policy.
-        tasks: how many tasks are played.
-        seed: of sampling.
+        tasks: the number of tasks.
+        seed: the sampling seed.
         generation: keyword arguments of `HFGenerator`.
-        oracle: whether the environment's oracle chooses the looks.
+        oracle: whether the environment's oracle makes the tool calls, and the policy only answers.
 
     Returns:
-        figures: floats under the names of `compute_episode_metrics`, the environment's own under `metrics/…`, and
-            `intervals`, a [low, high] for each of them.
+        figures: a float for each name of `compute_episode_metrics` and for each metric of the environment
+            (`metrics/NAME`); `intervals` maps the same names to [low, high].
+        episodes: in the order of the tasks.
     """
     generator: Generator = HFGenerator(model, tokens, **generation)
     if oracle:
@@ -90,7 +93,7 @@ def evaluate(
 
 
 def compute_figures(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[str, Any]:
-    """The figures of episodes; see `evaluate`."""
+    """The figures of episodes, as `evaluate` returns them; logs a warning for each metric that fails."""
     summary = summarize(episodes, env)
     for problem in summary.problems:
         log.warning("%s", problem)

@@ -1,4 +1,4 @@
-"""Checks a run before any weights are loaded: do its settings, its tasks and its model go together?"""
+"""Checks before any weights are loaded whether the settings, the tasks and the model of a run fit together."""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +16,10 @@ from viewbox.rollouts.from_config import build_envs, describe_filters
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A model in a folder, without its weights. `view_settings`: how it writes coordinates and cuts pixels."""
+    """A model in a folder, without its weights.
+
+    `view_settings` are the environment settings that suit it, such as `coordinates` and `pixel_multiple`.
+    """
 
     config: Any
     processor: Any
@@ -24,7 +27,11 @@ class LocalModel:
 
 
 def check(config: Config) -> dict[str, Any]:
-    """What a run resolves to; raises the `ViewboxError` of the first wrong setting, with its line."""
+    """Checks a run and returns its resolved settings, which `--dry-run` prints.
+
+    Raises:
+        ViewboxError: the first setting that is wrong, with the line of the file that sets it.
+    """
     with locate_errors(config):
         return _check(config)
 
@@ -41,7 +48,7 @@ def _check(config: Config) -> dict[str, Any]:
     arguments = build_trainer_arguments(config, "runs")
     if config.model.tiny is not None and config.lora is None and getattr(arguments, "beta", 0.0) != 0:
         raise ConfigError(
-            f"train.beta = {arguments.beta}: model.tiny has no saved reference; allowed: 0, or with lora",
+            f"train.beta = {arguments.beta}: model.tiny has no saved weights as a reference; allowed: 0, or add lora",
             key="train.beta",
         )
     task = _open_first_task(env, "env")
@@ -78,7 +85,7 @@ def _check_sections(config: Config) -> None:
         )
     if train.method == "sft" and config.lora is not None:
         raise ConfigError(
-            "lora: not with train.method = sft, which trains every weight; leave the section out", key="lora"
+            "lora: train.method = sft trains every weight; allowed: no section lora, or train.method = grpo", key="lora"
         )
     for name in ("episodes", "demonstrations", "vision"):
         if train.method != "sft" and getattr(train, name) is not None:
@@ -134,7 +141,7 @@ def _check_held_out(config: Config, held_out: BaseMultiTurnEnv) -> None:
     num_tasks = len(to_sequence(held_out.tasks, held_out.name))
     if count > num_tasks:
         raise ConfigError(
-            f"log.eval_tasks = {count}: more than the held-out tasks; allowed: at most {num_tasks}",
+            f"log.eval_tasks = {count}: there are only {num_tasks} held-out tasks; allowed: at most {num_tasks}",
             key="log.eval_tasks",
         )
 
@@ -152,7 +159,7 @@ def _check_reward_fields(spec: Any, env: BaseMultiTurnEnv, path: str) -> None:
         _check_reward_fields(part, env, f"{path}.components.{name}")
 
 
-def _check_warm_start(section: TrainSection, env: Any, task: Task) -> None:
+def _check_warm_start(section: TrainSection, env: BaseMultiTurnEnv, task: Task) -> None:
     if section.episodes is not None:
         _check_episodes(section.episodes)
     if section.demonstrations is not None:
@@ -178,7 +185,7 @@ def _check_episodes(folder: str) -> None:
     except ViewboxError as error:
         raise ConfigError(f"{key}: {error}", key=key) from error
     if first is None:
-        raise ConfigError(f"{key} = {folder!r}: no episodes in it; allowed: a folder with saved episodes", key=key)
+        raise ConfigError(f"{key} = {folder!r}: holds no episodes; allowed: a folder with saved episodes", key=key)
     if first.tokens is None:
         raise ConfigError(
             f"{key} = {folder!r}: its episodes have no tokens; allowed: those of a local model or of "
@@ -202,7 +209,7 @@ def find_model(section: ModelSection) -> LocalModel | None:
         return None
     if not path.is_dir():
         raise ConfigError(
-            f"{given}: a file; allowed: a folder with config.json, weights and processor, or a hub name", key=key
+            f"{given}: is a file; allowed: a folder with config.json, weights and processor, or a hub name", key=key
         )
     try:
         model_type = json.loads((path / "config.json").read_text())["model_type"]
@@ -223,7 +230,7 @@ def find_model(section: ModelSection) -> LocalModel | None:
 
 
 def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task: Task) -> None:
-    """Raises `ConfigError` if an episode of the first task does not fit the model, or an image the episode."""
+    """Raises `ConfigError` if an episode does not fit the model's context, or an image does not fit an episode."""
     from viewbox.rollouts.engine.chat_tokens import ChatTokens
     from viewbox.rollouts.engine.loading import set_max_pixels
 

@@ -1,4 +1,4 @@
-"""What a run reports at its end: curve.png, and a table of the held-out figures before and after."""
+"""What a run reports: curve.png and a table of the held-out figures at its end, and how figures are printed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -55,7 +55,7 @@ def _draw_grpo(steps: list[dict[str, Any]], held_out: Mapping[str, Any]) -> Any:
     right.plot(x, [line["tools/rate"] for line in steps], label="episodes with a tool call", color="black", linewidth=2)
     for name in _RATES:
         right.plot(x, [line.get(name, float("nan")) for line in steps], label=name, alpha=0.7)
-    for axis, title in ((left, "reward"), (right, "what the policy does (rates)")):
+    for axis, title in ((left, "reward"), (right, "rates")):
         axis.set(title=title, xlabel="step", ylim=(-0.02, 1.02))
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3, frameon=False)
@@ -85,11 +85,11 @@ def print_table(summary: Mapping[str, Any], folder: Path) -> None:
         gap = held_out["oracle"]["reward"] - held_out["before"]["reward"]
         share = f", {100 * gain / gap:.0f} % of the gap to the oracle" if gap > 0 else ""
         console.print(f"reward {gain:+.3f}{share}; training took {summary['seconds']['training']:.0f} s")
-    console.print(f"figures: {folder}/summary.json, {folder}/metrics.jsonl; picture: {folder}/curve.png")
+    console.print(f"figures: {folder}/summary.json, {folder}/metrics.jsonl; plot: {folder}/curve.png")
 
 
 def format_figure(figures: Mapping[str, Any], key: str) -> str:
-    """A figure with its interval, if it has one.
+    """A figure with its confidence interval if it has one, or "-" if it is missing.
 
     >>> format_figure({"reward": 0.5, "intervals": {"reward": [0.4, 0.6]}}, "reward"), format_figure({}, "reward")
     ('0.500 [0.400, 0.600]', '-')
@@ -98,3 +98,16 @@ def format_figure(figures: Mapping[str, Any], key: str) -> str:
         return "-"
     low, high = figures.get("intervals", {}).get(key, (None, None))
     return Interval(figures[key], low, high, 0).format()
+
+
+def format_duration(seconds: float) -> str:
+    """A duration as hours, minutes and seconds.
+
+    >>> format_duration(75), format_duration(3 * 86400 + 7200)
+    ('1:15', '3 d 2:00:00')
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    short = f"{hours}:{minutes:02d}:{rest:02d}" if hours or days else f"{minutes}:{rest:02d}"
+    return f"{days} d {short}" if days else short

@@ -50,14 +50,14 @@ def find_run(parent: Path, name: str, wanted: str) -> RunLocation | None:
         return RunLocation(path.parent.parent, checkpoints.check_resumable(path))
     if not (path / "config.yaml").is_file():
         raise ConfigError(
-            f"--resume {wanted}: neither a run's folder (with config.yaml) nor a checkpoint-<step> in one"
+            f"--resume {wanted}: is not a run; allowed: a run's folder (with config.yaml) or a checkpoint-<step> in it"
         )
     return _locate_newest(path)
 
 
 def _locate_newest(folder: Path) -> RunLocation:
-    whole = checkpoints.list_complete(folder)
-    return RunLocation(folder, checkpoints.check_resumable(whole[-1]) if whole else None)
+    complete = checkpoints.list_complete(folder)
+    return RunLocation(folder, checkpoints.check_resumable(complete[-1]) if complete else None)
 
 
 def rewind(location: RunLocation) -> None:
@@ -80,7 +80,7 @@ def _read_lines_until(metrics: Path, step: int) -> Iterator[str]:
             logged = json.loads(line)
         except ValueError:  # the torn last line of a process that was killed
             continue
-        if logged["step"] <= step and "train_runtime" not in logged:  # that line says that training ended
+        if logged["step"] <= step and "train_runtime" not in logged:  # TRL's last line of a whole training
             yield line + "\n"
 
 

@@ -1,4 +1,4 @@
-"""One training run: the model, the environments, the trainer, and the folder they write to."""
+"""One training run: measures the model on held-out tasks, trains it, measures it again, and saves the results."""
 
 import json
 import time
@@ -9,7 +9,7 @@ from typing import Any
 from accelerate import PartialState
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import PrinterCallback
+from transformers import PreTrainedModel, PrinterCallback, ProcessorMixin, TrainerCallback
 
 from viewbox.configs.schema import Config
 from viewbox.envs.adapters.trl import TRLReward
@@ -26,12 +26,18 @@ from viewbox.training.evaluate import evaluate
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
 from viewbox.training.model_card import write_card
 from viewbox.training.resume import RunLocation
-from viewbox.training.sft import trainer, vision_task
+from viewbox.training.sft.trainer import SFTTrainer, build_corpus, record_demonstrations, select_usable
+from viewbox.training.sft.vision_task import VisionTask
 from viewbox.training.trainer_args import build_trainer_arguments
 
 
 class Run:
-    """One run: the model, the environments and the folder they write to."""
+    """One run of a config.
+
+    Args:
+        config: a checked config (`preflight.check`).
+        location: the folder to write to, and the checkpoint to resume from.
+    """
 
     def __init__(self, config: Config, location: RunLocation) -> None:
         self.config, self.folder, self.checkpoint = config, location.folder, location.checkpoint
@@ -41,7 +47,7 @@ class Run:
         self.printer = ProgressPrinter()
         self.alarms, self.interrupt = Alarms(self.printer.print_line), Interrupt()
 
-    def _load_model(self) -> tuple[Any, Any]:
+    def _load_model(self) -> tuple[PreTrainedModel, ProcessorMixin]:
         section = self.config.model
         if section.name is not None:
             self.env, self.held_out, model, processor = loading.open_policy(self.config)
@@ -49,13 +55,13 @@ class Run:
         assert section.tiny is not None
         multiple = 2 * section.tiny.patch
         self.env, self.held_out = build_envs(self.config, {"coordinates": "per_mille", "pixel_multiple": multiple})
-        corpus = trainer.build_corpus(self.env)
+        corpus = build_corpus(self.env)
         return loading.build_tiny_model(section, corpus, self.env.max_pixels, self.config.train.seed)
 
     def execute(self) -> dict[str, Any]:
         """Evaluates, trains, evaluates again and writes the results; returns the summary.
 
-        If the run was interrupted, the summary is `{"stopped_at": step}`.
+        The summary is `{"stopped_at": step}` if the run was interrupted, and empty on all processes but the first.
         """
         tracking.prepare_wandb(self.config.log, self.folder, self.printer.print_line)
         held_out = self._evaluate_before()
@@ -66,9 +72,9 @@ class Run:
             if self.checkpoint is None or not trainer.load_if_finished(self.checkpoint):
                 trainer.train(None if self.checkpoint is None else str(self.checkpoint))
         finally:
-            self.interrupt.restore()
+            self.interrupt.restore_handlers()
             self.printer.close()
-        trained = time.monotonic() - training_started
+        training_seconds = time.monotonic() - training_started
         self.model = trainer.accelerator.unwrap_model(trainer.model)
         if self.interrupt.stopped:
             if trainer.is_world_process_zero():
@@ -85,7 +91,7 @@ class Run:
         tracking.send_held_out(held_out)
         summary: dict[str, Any] = {"name": self.folder.name, "seed": self.config.train.seed, "held_out": held_out}
         summary["warnings"] = [f"step {step}: {message}" for step, message in self.alarms.fired]
-        summary["seconds"] = {"training": trained, "all": time.monotonic() - self.started}
+        summary["seconds"] = {"training": training_seconds, "all": time.monotonic() - self.started}
         self.save_model(summary)
         lines = run_folder.read_metrics(self.folder / "metrics.jsonl")
         report.draw_curve(self.folder, lines, summary)
@@ -130,7 +136,7 @@ class Run:
             oracle=oracle,
         )[0]
 
-    def _build_callbacks(self, every: int) -> list[Any]:
+    def _build_callbacks(self, every: int) -> list[TrainerCallback]:
         return [MetricsFile(self.folder / "metrics.jsonl", self.printer, every), self.alarms, self.interrupt]
 
     def build_grpo_trainer(self) -> EpisodeGRPOTrainer:
@@ -158,8 +164,8 @@ class Run:
             env=self.env,
             generation=self.build_generation(),
             timeout=self.config.rollout.timeout,
-            episodes=self.folder / "episodes",
-            kept_episodes=self.config.log.episodes_per_step,
+            episodes_folder=self.folder / "episodes",
+            episodes_per_step=self.config.log.episodes_per_step,
             importance_sampling_cap=self.config.train.importance_sampling_cap,
             dynamic_sampling_rounds=self.config.train.dynamic_sampling_rounds,
             micro_batch_tokens=self.config.train.micro_batch_tokens,
@@ -168,10 +174,10 @@ class Run:
             f"step {trainer.state.global_step + 1}/{trainer.state.max_steps}: {done} of {total} episodes played"
         )
         if self.config.log.send_images:
-            trainer.add_callback(tracking.EpisodeTable(lambda: trainer.latest))
+            trainer.add_callback(tracking.EpisodeTable(lambda: trainer.latest_episodes))
         return trainer
 
-    def build_sft_trainer(self) -> trainer.SFTTrainer:
+    def build_sft_trainer(self) -> SFTTrainer:
         """The supervised trainer of this run, on saved episodes or on demonstrations recorded now."""
         section = self.config.train
         saved = section.episodes
@@ -179,27 +185,27 @@ class Run:
             saved = str(self.folder / "demonstrations")
             processes = PartialState()
             if processes.is_main_process:
-                trainer.record_demonstrations(self.env, self.tokens, section.demonstrations, saved, section.seed)
+                record_demonstrations(self.env, self.tokens, section.demonstrations, saved, section.seed)
             processes.wait_for_everyone()
         assert saved is not None
-        # in the order of the tasks: they are stored as they end, and those recorded after a resume come last
+        # sorted by task: episodes are stored in the order in which they end
         episodes = sorted(load(saved, tokens=True), key=lambda episode: episode.info.get("index", 0))
         vision = None
         if section.vision is not None:
-            vision = vision_task.VisionTask(self.model, self.tokens, episodes, section.vision, section.seed)
-        return trainer.SFTTrainer(
+            vision = VisionTask(self.model, self.tokens, episodes, section.vision, section.seed)
+        return SFTTrainer(
             model=self.model,
             args=build_trainer_arguments(self.config, self.folder / "checkpoints"),
-            train_dataset=trainer.select_usable(episodes, self.tokens),
+            train_dataset=select_usable(episodes, self.tokens),
             callbacks=self._build_callbacks(every=20),
             tokens=self.tokens,
-            informative=section.informative_weight,
+            informative_weight=section.informative_weight,
             vision=vision,
         )
 
     def save_model(self, summary: Mapping[str, Any]) -> None:
         """Saves the weights, processor and card into the run's folder, and into `log.export` if it is set."""
-        if hasattr(self.model, "merge_and_unload"):  # LoRA: also save the adapter, then merge it
+        if hasattr(self.model, "merge_and_unload"):  # LoRA: the adapter is saved on its own, then merged
             self.model.save_pretrained(self.folder / "adapter")
             self.model = self.model.merge_and_unload()
         targets = [self.folder / "model", *([Path(self.config.log.export)] if self.config.log.export else [])]

@@ -1,4 +1,4 @@
-"""Sends metrics to Weights & Biases as well: offline without a key, and into the same W&B run after a resume.
+"""Sets up Weights & Biases: without an API key a run is stored offline; a resumed run continues its W&B run.
 
 Images are sent only with `log.send_images`, and never from a restricted environment.
 """
@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from viewbox.configs.schema import LogSection
+from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
 from viewbox.network.data_policy import check_may_leave
 from viewbox.records import Episode
@@ -22,32 +23,38 @@ from viewbox.records import Episode
 TABLE_EVERY = 10  # steps
 
 
-def prepare_wandb(log: LogSection, folder: Path, tell: Callable[[str], None]) -> None:
-    """Sets the environment variables W&B reads, unless the user has set them."""
+def prepare_wandb(log: LogSection, folder: Path, print_line: Callable[[str], None]) -> None:
+    """Sets the environment variables that W&B reads, unless the user has set them.
+
+    Args:
+        log: the config's section; nothing is done unless it reports to wandb.
+        folder: the run's folder, whose name becomes the name of the W&B run.
+        print_line: is told how to upload a run that is stored offline.
+    """
     if "wandb" not in log.report_to:
         return
-    identity = folder / "wandb-id"
-    if not identity.is_file():
-        identity.write_text(uuid.uuid4().hex[:12])
+    id_file = folder / "wandb-id"
+    if not id_file.is_file():
+        id_file.write_text(uuid.uuid4().hex[:12])
     settings = {
         "WANDB_PROJECT": "viewbox",
         "WANDB_NAME": folder.name,
         "WANDB_DIR": str(folder),
-        "WANDB_RUN_ID": identity.read_text().strip(),
+        "WANDB_RUN_ID": id_file.read_text().strip(),
         "WANDB_RESUME": "allow",
         "WANDB_SILENT": "true",
     }
     for name, value in settings.items():
         os.environ.setdefault(name, value)
-    if "WANDB_MODE" not in os.environ and not has_key():
+    if "WANDB_MODE" not in os.environ and not has_api_key():
         os.environ["WANDB_MODE"] = "offline"
-        tell(
+        print_line(
             "W&B: no API key, so the run is stored offline; "
             f"upload it later with: wandb sync {folder}/wandb/offline-run-*"
         )
 
 
-def has_key() -> bool:
+def has_api_key() -> bool:
     """Whether W&B can log in: by WANDB_API_KEY, or by the netrc file that `wandb login` writes."""
     if os.environ.get("WANDB_API_KEY"):
         return True
@@ -58,14 +65,14 @@ def has_key() -> bool:
         return False
 
 
-def check_images(log: LogSection, env: Any) -> None:
-    """Raises `ConfigError` if images would be sent to a tracker but must not be."""
+def check_images(log: LogSection, env: BaseMultiTurnEnv) -> None:
+    """Raises `ConfigError` if `log.send_images` is set, but images must stay here or no tracker takes them."""
     if not log.send_images:
         return
     key = "log.send_images"
     check_may_leave(env, "W&B", door="log.send_images sends its images to", allowed="false", key=key)
     if "wandb" not in log.report_to:
-        raise ConfigError("log.send_images: images are sent to W&B; allowed only with log.report_to: [wandb]", key=key)
+        raise ConfigError("log.send_images: only W&B takes images; allowed only with log.report_to: [wandb]", key=key)
 
 
 def send_held_out(held_out: Mapping[str, Mapping[str, Any]]) -> None:
@@ -95,16 +102,23 @@ class EpisodeTable(TrainerCallback):
     def __init__(self, latest: Callable[[], Sequence[Episode]]) -> None:
         self.latest = latest
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         import wandb
 
         if wandb.run is None or "reward" not in (logs or {}) or state.global_step % TABLE_EVERY:
             return
-        table = wandb.Table(columns=["step", "task", "reward", "end", "answer", "said", "pictures"])
+        table = wandb.Table(columns=["step", "task", "reward", "end", "answer", "messages", "images"])
         for episode in self.latest():
-            said = "\n".join(f"[{turn.role}] {turn.content}" for turn in episode.turns)
-            pictures = [wandb.Image(ref.open()) for turn in episode.turns for ref in turn.images]
+            messages = "\n".join(f"[{turn.role}] {turn.content}" for turn in episode.turns)
+            images = [wandb.Image(ref.open()) for turn in episode.turns for ref in turn.images]
             total = None if episode.scores is None else episode.scores.total
             answer = None if episode.answer is None else str(dict(episode.answer))
-            table.add_data(state.global_step, episode.task.id, total, episode.end_reason, answer, said, pictures)
+            table.add_data(state.global_step, episode.task.id, total, episode.end_reason, answer, messages, images)
         wandb.log({"episodes": table}, commit=False)

@@ -6,7 +6,6 @@ During play the environment itself refuses such a reward. Saved episodes need th
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from viewbox.envs import make
 from viewbox.errors import ConfigError
@@ -16,7 +15,7 @@ from viewbox.rewards.remote import check_reward_may_ask, find_remote_address
 from viewbox.rollouts.store.run_folder import read_config
 
 
-def build_sharing_check(reward: Any, run: Path, folder: Path) -> Callable[[Episode], None]:
+def build_sharing_check(reward: object, run: Path, folder: Path) -> Callable[[Episode], None]:
     """Build a check that raises `ConfigError` for an episode that `reward` must not send to another machine.
 
     The environment is that of the run's config.yaml, else the one that the episode names. An environment that cannot be

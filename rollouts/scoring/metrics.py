@@ -1,9 +1,10 @@
 """Rates and means over episodes. Training logs them at every step; `summary.py` adds intervals."""
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import get_args
 
 from viewbox.records import EndReason, Episode
+from viewbox.rewards.base import AnyReward
 from viewbox.rewards.remote import take_counts
 
 END_REASONS: tuple[str, ...] = get_args(EndReason)
@@ -11,7 +12,7 @@ RATES = ("tools/rate", "tools/calls", "episodes/turns", "episodes/malformed", "e
 NAMES = ("reward", *RATES, *(f"end/{reason}" for reason in END_REASONS))
 
 
-def compute_episode_metrics(episodes: Sequence[Episode], reward: Any = None) -> dict[str, float]:
+def compute_episode_metrics(episodes: Sequence[Episode], reward: AnyReward | None = None) -> dict[str, float]:
     """Compute means over `episodes`; 0 if there are none. The names of the rates do not depend on the episodes.
 
     `reward` and `rewards/<component>/mean` are in [0, 1]. `tools/rate` is the share of episodes with a tool call,

@@ -23,7 +23,7 @@ from viewbox.rollouts.scoring import filters
 from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval, TaskSamples
 from viewbox.rollouts.scoring.data_policy import build_sharing_check, read_environment_name
 from viewbox.rollouts.scoring.parallel import map_in_order
-from viewbox.rollouts.scoring.reward_source import find_reward
+from viewbox.rollouts.scoring.reward_source import RewardArgument, find_reward
 from viewbox.rollouts.scoring.summary import EpisodeTally
 from viewbox.rollouts.store.columns import ScoreColumnWriter
 from viewbox.rollouts.store.reader import LINES, EpisodeReader, load
@@ -104,7 +104,7 @@ class _ScoredEpisode(NamedTuple):
 def score_run(
     run: str | Path,
     *,
-    reward: Any = None,
+    reward: RewardArgument = None,
     where: Sequence[str] = (),
     group_by: str | None = None,
     name: str | None = None,

@@ -13,11 +13,14 @@ from viewbox.envs import make
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, Scores
-from viewbox.rewards import build, to_combined
+from viewbox.rewards import CombinedReward, build, to_combined
+from viewbox.rewards.base import AnyReward
 from viewbox.rewards.imported import load_reward
 from viewbox.rollouts.store.run_folder import read_config
 
 OWN = "own"
+# An object, a function, a YAML file, an import path, or None for the environment's own reward
+RewardArgument = AnyReward | Callable[..., float | None] | str | Path | None
 
 
 @dataclass(frozen=True)
@@ -34,10 +37,10 @@ class RewardSource:
     name: str
     about: Any
     score: Callable[[Episode], Scores]
-    reward: Any = None
+    reward: CombinedReward | None = None
 
 
-def find_reward(reward: Any, run: Path, folder: Path) -> RewardSource:
+def find_reward(reward: RewardArgument, run: Path, folder: Path) -> RewardSource:
     """Find the reward that scores the episodes of a run.
 
     Args:
@@ -66,7 +69,7 @@ def find_reward(reward: Any, run: Path, folder: Path) -> RewardSource:
     )
 
 
-def _build_source(reward: Any, about: Any, name: str = "") -> RewardSource:
+def _build_source(reward: AnyReward | Callable[..., float | None], about: Any, name: str = "") -> RewardSource:
     combined = to_combined(reward)
 
     def score(episode: Episode) -> Scores:

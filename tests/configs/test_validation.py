@@ -119,7 +119,7 @@ def test_what_is_not_a_key_and_a_value_is_refused_with_the_text(text):
 
 
 def test_a_value_that_has_no_keys_is_not_a_section():
-    with pytest.raises(ConfigError, match=r"--set 'a\.b=2': 'a' is not a section"):
+    with pytest.raises(ConfigError, match=r"--set 'a\.b=2': 'a' is a value; allowed: a section"):
         parse_key_values(["a=1", "a.b=2"], "--set")
 
 

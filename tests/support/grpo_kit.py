@@ -39,8 +39,8 @@ def make_trainer(kit, folder, env, *, cls=EpisodeGRPOTrainer, model=None, proces
         callbacks=[MetricsFile(folder / "metrics.jsonl", ProgressPrinter())],
         env=env,
         generation=GENERATION | (generation or {}),
-        episodes=folder / "episodes",
-        **{"kept_episodes": 2} | (own or {}),
+        episodes_folder=folder / "episodes",
+        **{"episodes_per_step": 2} | (own or {}),
     )
 
 

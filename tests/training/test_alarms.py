@@ -29,7 +29,7 @@ def watched():
     ("metric", "value", "words"),
     [
         ("tools/rate", 0.0, ["tool use has collapsed", "0% of", "down from 90%"]),
-        ("frac_reward_zero_std", 0.95, ["95% of the groups have no variance", "rollout.temperature"]),
+        ("frac_reward_zero_std", 0.95, ["95% of the groups have equal rewards", "rollout.temperature"]),
         ("episodes/truncated", 0.7, ["70% of the episodes are truncated", "max_turns"]),
     ],
 )

@@ -197,7 +197,7 @@ def test_only_as_many_checkpoints_are_kept_as_asked(whole):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("nowhere", ["--resume nowhere", "neither a run's folder", "config.yaml"]),
+        ("nowhere", ["--resume nowhere", "is not a run", "a run's folder (with config.yaml)"]),
         ("out/whole-seed0/checkpoints/checkpoint-3", ["checkpoint-3", "checkpoint-4, checkpoint-6"]),
         ("out/whole-seed0/checkpoints/checkpoint-x", ["checkpoint-x", "checkpoint-<step>"]),
     ],

@@ -3,7 +3,7 @@
 import torch
 from trl.trainer.utils import nanstd
 
-SMALLEST_SPREAD = 1e-6  # a group whose rewards deviate less teaches nothing
+MIN_STD = 1e-6  # a group whose rewards have a smaller standard deviation teaches nothing
 _EPSILON = 1e-4  # added to the deviation, as TRL does
 
 
@@ -13,9 +13,12 @@ def group_advantages(rewards: torch.Tensor, group_size: int, scale: str) -> torc
     Args:
         rewards: (groups x group_size,); NaN marks an episode that cannot be trained on. It gets an advantage of 0 and
             does not count in its group.
-        group_size: episodes of one task, which stand next to each other.
+        group_size: the number of episodes of one task, which are adjacent.
         scale: what the difference is divided by. "group": the standard deviation of the group, "batch": that of all
             rewards, "none": nothing (arXiv 2503.20783).
+
+    Returns:
+        (groups x group_size,): float, on the device of `rewards`.
 
     >>> group_advantages(torch.tensor([1.0, 0.0, 0.5, 0.5]), group_size=2, scale="none")
     tensor([ 0.5000, -0.5000,  0.0000,  0.0000])
@@ -42,7 +45,7 @@ def summarize_rewards(rewards: torch.Tensor, group_size: int) -> dict[str, float
     return {
         "reward": torch.nanmean(rewards).item(),
         "reward_std": nanstd(rewards).item(),
-        "frac_reward_zero_std": (deviation < SMALLEST_SPREAD).float().mean().item(),
+        "frac_reward_zero_std": (deviation < MIN_STD).float().mean().item(),
     }
 
 

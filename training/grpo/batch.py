@@ -10,18 +10,18 @@ from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 
 def describe_mismatch(episode: EpisodeTokens, tokens: ChatTokens) -> str | None:
-    """Why an episode cannot be trained on: its image tokens do not fit its images. None if they do."""
+    """Why an episode cannot be trained on: it has more or fewer image tokens than its images need. None if it can."""
     ids = (*episode.prompt_ids, *episode.completion_ids)
-    placeholders, features = (
-        ids.count(tokens.image_id),
-        sum(tokens.get_pixels(image).tokens for image in episode.images),
-    )
+    placeholders = ids.count(tokens.image_id)
+    features = sum(tokens.get_pixels(image).tokens for image in episode.images)
     if placeholders == features:
         return None
     return f"{placeholders} image tokens for {features} image features ({len(episode.images)} images)"
 
 
-def collate(episodes: Sequence[EpisodeTokens], tokens: ChatTokens, device: Any = "cpu") -> dict[str, Any]:
+def collate(
+    episodes: Sequence[EpisodeTokens], tokens: ChatTokens, device: torch.device | str = "cpu"
+) -> dict[str, Any]:
     """A batch of B episodes as tensors, under the names that TRL's loss reads.
 
     Returns:
@@ -30,7 +30,7 @@ def collate(episodes: Sequence[EpisodeTokens], tokens: ChatTokens, device: Any =
         mm_token_type_ids: (B, P + C), 1 on image tokens.
         pixel_values, image_grid_thw, num_images: of all images in order, and how many an episode has; absent if the
             batch has no image.
-        image_keys: (B, most images of an episode) int64, padded right; equal images have equal keys.
+        image_keys: (B, largest number of images in an episode) int64, padded right; equal images have equal keys.
     """
     prompt = max(len(episode.prompt_ids) for episode in episodes)
     completion = max(1, *(len(episode.completion_ids) for episode in episodes))

@@ -2,7 +2,7 @@
 
 If all rewards of a group are the same, its advantages are zero. Such uniform groups are replaced in at most
 `train.dynamic_sampling_rounds` rounds; those left after the last round stay in the batch, so the work of a step is
-bounded. These are pure functions: the tasks drawn depend on the run's seed and the sample numbers used so far.
+bounded. These are pure functions: which tasks are drawn depends only on the seed that they are given.
 """
 
 import random
@@ -17,7 +17,7 @@ SAME_REWARD = 1e-6  # rewards this close are the same, as in frac_reward_zero_st
 
 
 def check_whole_groups(rounds: int, batch: int, group: int) -> None:
-    """Raises `ConfigError` if a process would play parts of groups: it could not tell whether they are uniform.
+    """Raises `ConfigError` if a process would play only a part of a group, so that it cannot see if it is uniform.
 
     >>> check_whole_groups(1, 6, 4)
     Traceback (most recent call last):
@@ -75,19 +75,19 @@ def replace_uniform_groups(
     Args:
         batch: episodes, those of a group next to each other.
         group: episodes in a group.
-        rounds: the largest number of rounds; fewer if no uniform group or no other task is left.
-        others: the tasks to draw from.
-        reward: of an episode; None if it cannot be used.
-        play: the episodes of the tasks it is called with, once a round.
+        rounds: the maximum number of rounds; it ends earlier if no uniform group or no other task is left.
+        others: the tasks to take, in this order.
+        reward: returns the reward of an episode, or None if it cannot be used.
+        play: plays an episode for each task of a list, once a round.
     """
-    kept, replaced, left = list(batch), 0, iter(others)
+    episodes, replaced, remaining = list(batch), 0, iter(others)
     for _ in range(rounds):
-        uniform = find_uniform_groups([reward(episode) for episode in kept], group)
-        drawn = list(islice(left, len(uniform)))
+        uniform = find_uniform_groups([reward(episode) for episode in episodes], group)
+        drawn = list(islice(remaining, len(uniform)))
         if not drawn:
             break
         played = play([task for task in drawn for _ in range(group)])
         for i, number in enumerate(uniform[: len(drawn)]):
-            kept[number * group : (number + 1) * group] = played[i * group : (i + 1) * group]
+            episodes[number * group : (number + 1) * group] = played[i * group : (i + 1) * group]
         replaced += len(drawn)
-    return kept, replaced
+    return episodes, replaced

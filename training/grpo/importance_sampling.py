@@ -1,17 +1,16 @@
 """Truncated importance sampling: the engine samples the tokens, the trainer learns from them.
 
-Engine and trainer compute with other kernels and precisions, so their probabilities of a token differ slightly. If a
+Engine and trainer use different kernels and precisions, so their probabilities of a token differ slightly. If a
 batch serves several updates, the clipped loss starts from the trainer's own log-probs before the first one (`old`), and
 each token's loss is weighted by min(exp(old − engine), cap). The cap bounds the variance (Yao et al. 2025, "Your
 Efficient RL Framework Secretly Brings You Off-Policy RL Training"; TRL does the same for vLLM). If a batch serves one
 update only, no ratio is applied and the loss's own forward pass is the only one.
 """
 
-from typing import Any
-
 import torch
+from accelerate import Accelerator
 
-LARGEST_LOG_RATIO = 20.0  # keeps every logged figure finite
+LARGEST_LOG_RATIO = 20.0  # keeps exp finite
 
 
 def compute_importance_ratio(old: torch.Tensor, engine: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -40,8 +39,8 @@ def weight_advantages(
     return {"advantages": advantages[:, None] * weights}
 
 
-def summarize_ratio(ratio: torch.Tensor, mask: torch.Tensor, accelerator: Any) -> dict[str, float]:
-    """Mean, smallest and largest ratio of the masked tokens of all processes, before the cap; 1 without any token."""
+def summarize_ratio(ratio: torch.Tensor, mask: torch.Tensor, accelerator: Accelerator) -> dict[str, float]:
+    """Mean, min and max over all processes of the ratios where `mask` is 1, before the cap; 1 if it is 1 nowhere."""
     values = ratio[mask.bool()]
     if not len(values):
         values = ratio.new_ones(1)

@@ -2,9 +2,9 @@
 
 Episodes of a group have the same prompt. All of it but its last token goes through the model once, and its keys and
 values serve the whole group, gradients included (as in Prefix Grouper, arXiv 2506.05433). Every distinct image goes
-through the vision tower once. The rest, replies and observations, goes in parts of similar length, which keeps padding
-low. Only sampled tokens go through the output layer. The numbers and gradients are those of a plain forward pass of
-each episode alone (tested). Gradient checkpointing drops keys and values; prompts are then not shared.
+through the vision tower once. The rest (replies and observations) is computed in parts of similar length, which keeps
+padding low. Only sampled tokens go through the output layer. Log-probs and gradients equal those of a plain forward
+pass of each episode alone (tested). Gradient checkpointing drops keys and values; prompts are then not shared.
 """
 
 import math
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from viewbox.rollouts.engine.architectures import Architecture, Pixels
@@ -34,13 +35,13 @@ class BatchImage(NamedTuple):
 
 @dataclass(frozen=True)
 class Segment:
-    """Tokens that go through the model as one row: an episode after its shared prompt, or such a prompt."""
+    """Tokens that go through the model as one row: a shared prompt, or the rest of an episode after it."""
 
     ids: list[int]
-    positions: torch.Tensor  # (3, len(ids))
-    images: list[int]  # their keys
-    sampled: list[int] = field(default_factory=list)  # places of the sampled tokens in the completion
-    first: int = 0  # where the completion begins in `ids`
+    positions: torch.Tensor  # (3, len(ids)) position ids
+    images: list[int]  # the keys of its images
+    sampled: list[int] = field(default_factory=list)  # indices of the sampled tokens in the completion
+    first: int = 0  # the index in `ids` at which the completion begins
     prompt: int = -1  # the number of the shared prompt before it; -1: none
 
 
@@ -78,26 +79,26 @@ class EpisodeLogProbs:
     """Computes the log-probs of a batch (`collate`) under a model.
 
     Args:
-        whole: the model itself, without a wrapper such as DDP's.
-        architecture: what is particular to its kind of model.
-        image_id, pad_id: the tokens that stand for an image and for padding.
-        temperature: at which the episodes were sampled.
+        model: the model itself, without a wrapper such as DDP's.
+        architecture: how models of its type encode images and compute position ids.
+        image_id, pad_id: the ids of the image placeholder and of padding.
+        temperature: the temperature at which the episodes were sampled.
     """
 
     def __init__(
-        self, whole: Any, architecture: Architecture, image_id: int, pad_id: int, temperature: float = 1.0
+        self, model: PreTrainedModel, architecture: Architecture, image_id: int, pad_id: int, temperature: float = 1.0
     ) -> None:
-        self.whole, self.architecture, self.image_id, self.pad_id = whole, architecture, image_id, pad_id
+        self.model, self.architecture, self.image_id, self.pad_id = model, architecture, image_id, pad_id
         self.temperature = temperature
-        base = whole.get_base_model() if hasattr(whole, "get_base_model") else whole
+        base = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.backbone, self.head = base.model, base.get_output_embeddings()
-        self.device = whole.device
+        self.device = model.device
 
     def __call__(self, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probs, entropies), each (B, C), of the sampled tokens; 0 on all others."""
         images = self._read_images(batch)
         features = self._compute_features(batch, images)
-        checkpointed = any(getattr(module, "gradient_checkpointing", False) for module in self.whole.modules())
+        checkpointed = any(getattr(module, "gradient_checkpointing", False) for module in self.model.modules())
         rows, prompts = self._build_segments(batch, images, shared=not checkpointed)
         cache = self._compute_prompts(prompts, features) if prompts else None
         width = batch["completion_ids"].shape[1]
@@ -127,7 +128,7 @@ class EpisodeLogProbs:
         features: dict[int, Any] = {}
         for part in split_into_batches(pixels):
             features |= zip(
-                part, self.architecture.encode_images(self.whole, [pixels[key] for key in part]), strict=True
+                part, self.architecture.encode_images(self.model, [pixels[key] for key in part]), strict=True
             )
         return features
 
@@ -192,11 +193,11 @@ class EpisodeLogProbs:
 
     def _compute_prompts(self, prompts: Sequence[Segment], features: dict[int, Any]) -> Cache:
         """The keys and values of the prompts, after one forward pass."""
-        cache = Cache(layers=[PromptLayer() for _ in range(self.whole.config.get_text_config().num_hidden_layers)])
+        cache = Cache(layers=[PromptLayer() for _ in range(self.model.config.get_text_config().num_hidden_layers)])
         inputs = self._pad(prompts, features)
         mask = _build_causal_mask(inputs["input_ids"])[None, None]
         self.backbone(
-            **inputs, attention_mask=to_additive_mask(self.whole, mask), past_key_values=cache, use_cache=False
+            **inputs, attention_mask=to_additive_mask(self.model, mask), past_key_values=cache, use_cache=False
         )
         return cache
 
@@ -221,7 +222,7 @@ class EpisodeLogProbs:
             columns = torch.arange(cache.get_seq_length(), device=self.device)
             before = columns[None, None, None, :] < lengths.to(self.device)[:, None, None, None]
             mask = torch.cat([before.expand(-1, -1, ids.shape[1], -1), mask], dim=-1)
-        inputs |= {"attention_mask": to_additive_mask(self.whole, mask), "past_key_values": cache, "use_cache": False}
+        inputs |= {"attention_mask": to_additive_mask(self.model, mask), "past_key_values": cache, "use_cache": False}
         hidden = self.backbone(**inputs).last_hidden_state
         at = [(i, row.first + place, place) for i, row in enumerate(rows) for place in row.sampled]
         row, column, place = torch.tensor(at, dtype=torch.long, device=self.device).view(-1, 3).unbind(1)
@@ -236,7 +237,7 @@ class EpisodeLogProbs:
             logp = torch.log_softmax(self.head(hidden).float() / self.temperature, dim=-1)
             return logp.gather(1, ids[:, None])[:, 0], -(logp.exp() * logp).sum(dim=-1)
 
-        most = max(1, MAX_LOGITS // self.whole.config.get_text_config().vocab_size)
+        most = max(1, MAX_LOGITS // self.model.config.get_text_config().vocab_size)
         if len(ids) <= most:
             return compute(hidden, ids)
         parts = zip(hidden.split(most), ids.split(most), strict=True)
@@ -244,11 +245,11 @@ class EpisodeLogProbs:
         return torch.cat(logps), torch.cat(entropies)
 
 
-def add_compute_argument(model: Any) -> None:
+def add_compute_argument(model: torch.nn.Module) -> None:
     """Makes `model(compute=function)` return `function()`.
 
-    DDP must be called once a batch, through its wrapper: it then sees every weight that was used, however many forward
-    passes `function` makes.
+    DDP needs one call of its wrapper for each batch to see every weight that was used; `function` may then make several
+    forward passes.
     """
     forward = model.forward
 

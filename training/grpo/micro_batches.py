@@ -1,6 +1,6 @@
-"""Splits a batch of episodes into micro-batches by tokens, which bounds the memory of a step.
+"""Splits a batch of episodes into micro-batches of a limited number of tokens, which bounds the memory of a step.
 
-The loss and the gradient stay those of the whole batch, since every part is weighted by its share.
+Loss and gradient stay those of the whole batch, because the loss of each part is weighted by its share.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,21 +9,22 @@ from operator import add
 from typing import Any
 
 import torch
+from trl import GRPOConfig
 from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
 from viewbox.errors import ConfigError
 
 
-def check_additive_loss(tokens: int | None, arguments: Any) -> None:
-    """Raises `ConfigError` if the loss of a `GRPOConfig` is not a sum over micro-batches."""
+def check_additive_loss(tokens: int | None, arguments: GRPOConfig) -> None:
+    """Raises `ConfigError` if micro-batches are used (`tokens` is not None) and the loss is not a sum over them."""
     if tokens is None:
         return
     neutral_values = {"entropy_coef": 0.0, "use_adaptive_entropy": False, "top_entropy_quantile": 1.0}
     for name, neutral in neutral_values.items():
         if getattr(arguments, name) != neutral:
             raise ConfigError(
-                f"train.micro_batch_tokens = {tokens}: train.{name} = {getattr(arguments, name)} looks at a whole "
-                f"batch at once; allowed with it: {neutral}, or leave train.micro_batch_tokens out",
+                f"train.micro_batch_tokens = {tokens}: train.{name} = {getattr(arguments, name)} needs the "
+                f"whole batch at once; allowed: train.{name} = {neutral}, or no train.micro_batch_tokens",
                 key="train.micro_batch_tokens",
             )
 
@@ -31,11 +32,18 @@ def check_additive_loss(tokens: int | None, arguments: Any) -> None:
 def split_by_tokens(
     batch: dict[str, Any], tokens: int, gather: Callable[[torch.Tensor], torch.Tensor] = lambda table: table
 ) -> list[list[int]]:
-    """The numbers of the episodes in each part; a part holds at most `tokens` tokens, a shared prompt counted once.
+    """Splits a batch into parts of at most `tokens` tokens; a prompt that episodes share counts once.
 
-    Episodes of a group stay together if they fit. An episode longer than `tokens` is a part by itself. `gather` stacks
-    a tensor of every process: all processes cut after the same number of episodes, because they synchronize in every
-    part.
+    Episodes of a group stay together if they fit. An episode longer than `tokens` is a part of its own.
+
+    Args:
+        batch: a collated batch.
+        tokens: the maximum number of tokens in a part.
+        gather: stacks a tensor of all processes. They cut after the same number of episodes, because they synchronize
+            in every part.
+
+    Returns:
+        The indices of the episodes in each part.
     """
     prompts, completions = batch["prompt_mask"].sum(1).tolist(), batch["completion_mask"].sum(1).tolist()
     pictures = batch["image_keys"][:, :1].tolist()
@@ -65,7 +73,7 @@ def _find_cuts(tables: list[list[list[int]]], tokens: int) -> list[int]:
 
 
 def select(batch: dict[str, Any], part: Sequence[int]) -> dict[str, Any]:
-    """The episodes of a batch with these numbers, in that order."""
+    """The batch of only the episodes with the indices `part`, in that order."""
     count = len(batch["prompt_ids"])
     samples: dict[str, Any] = dict(split_pixel_values_by_grid(batch))
     for name, value in samples.items():
@@ -77,7 +85,7 @@ def select(batch: dict[str, Any], part: Sequence[int]) -> dict[str, Any]:
 
 
 def compute_share(batch: dict[str, Any], part: Sequence[int], loss_type: str) -> float:
-    """The weight of a part's loss in the batch's, which depends on what TRL's loss types take the mean over."""
+    """The weight of a part's loss in the loss of the batch; it depends on what TRL averages over for `loss_type`."""
     if loss_type in ("dapo", "cispo", "vespo"):  # sums over tokens, divided by the number in the whole batch
         return 1.0
     if loss_type == "bnpo":

@@ -1,4 +1,4 @@
-"""Supervised warm start on saved episodes: trains on the policy's tokens, not on the environment's.
+"""Supervised warm start on saved episodes: the policy's tokens are trained on, the environment's are not.
 
 The scalar values in a reply's JSON (labels, coordinates) get a higher weight. The punctuation around them is learned in
 a few steps and would otherwise dominate the loss.
@@ -31,11 +31,11 @@ from viewbox.training.sft.vision_task import VisionTask
 _VALUE = re.compile(r'[:\[,]\s*("(?:[^"\\]|\\.)*"(?!\s*:)|-?\d+(?:\.\d+)?)')
 
 
-def compute_token_weights(episode: EpisodeTokens, tokens: ChatTokens, informative: float) -> list[float]:
+def compute_token_weights(episode: EpisodeTokens, tokens: ChatTokens, informative_weight: float) -> list[float]:
     """A weight for each completion token: 0 on the environment's tokens, 1 on the policy's.
 
-    The tokens of a scalar value in a reply's JSON share the weight `informative`: a label of one token counts as much
-    as a coordinate of three.
+    The tokens of a scalar value in a reply's JSON share `informative_weight`, so that a label of one token counts as
+    much as a coordinate of three; a token never has a weight below 1.
     """
     weights = [float(bit) for bit in episode.mask]
     start = 0
@@ -47,42 +47,48 @@ def compute_token_weights(episode: EpisodeTokens, tokens: ChatTokens, informativ
         while end < len(weights) and episode.mask[end]:
             end += 1
         pieces = [tokens.tokenizer.decode([i]) for i in episode.completion_ids[start:end]]
-        text, at = "".join(pieces), 0
-        json_ = re.search(r"\{.*\}", text, re.DOTALL)  # numbers in the text around it are not values
-        spans = [match.span(1) for match in _VALUE.finditer(text, *json_.span())] if json_ else []
-        inside: dict[int, list[int]] = {}
+        text, offset = "".join(pieces), 0
+        json_object = re.search(r"\{.*\}", text, re.DOTALL)  # numbers in the text around it are not values
+        spans = [match.span(1) for match in _VALUE.finditer(text, *json_object.span())] if json_object else []
+        tokens_of_value: dict[int, list[int]] = {}  # the index of a span -> the tokens inside it
         for k, piece in enumerate(pieces):
-            begin, stop = at + len(piece) - len(piece.lstrip()), at + len(piece.rstrip())
+            begin, stop = offset + len(piece) - len(piece.lstrip()), offset + len(piece.rstrip())
             value = next((n for n, (a, b) in enumerate(spans) if a <= begin < stop <= b), None)
             if value is not None:
-                inside.setdefault(value, []).append(start + k)
-            at += len(piece)
-        for places in inside.values():
-            for place in places:
-                weights[place] = max(1.0, informative / len(places))
+                tokens_of_value.setdefault(value, []).append(start + k)
+            offset += len(piece)
+        for indices in tokens_of_value.values():
+            for index in indices:
+                weights[index] = max(1.0, informative_weight / len(indices))
         start = end
     return weights
 
 
 def build_sft_batches(
-    episodes: Sequence[EpisodeTokens], tokens: ChatTokens, informative: float, parts: int = 1
+    episodes: Sequence[EpisodeTokens], tokens: ChatTokens, informative_weight: float, num_batches: int = 1
 ) -> list[dict[str, Any]]:
-    """Collated batches with `weights` (B, C): `parts` of them, each of episodes of similar length to save padding."""
+    """Collates episodes into `num_batches` batches of similar length, which saves padding.
+
+    Returns:
+        What `collate` returns for each batch, and `weights`, (B, C) float: see `compute_token_weights`.
+    """
     ordered = sorted(episodes, key=lambda episode: len(episode.prompt_ids) + len(episode.completion_ids))
-    size = -(-len(ordered) // parts)
+    size = -(-len(ordered) // num_batches)
     batches = []
     for start in range(0, len(ordered), size):
         group = ordered[start : start + size]
         batch = collate(group, tokens)
         batch["weights"] = torch.zeros(batch["completion_ids"].shape)
         for i, episode in enumerate(group):
-            batch["weights"][i, : len(episode.mask)] = torch.tensor(compute_token_weights(episode, tokens, informative))
+            batch["weights"][i, : len(episode.mask)] = torch.tensor(
+                compute_token_weights(episode, tokens, informative_weight)
+            )
         batches.append(batch)
     return batches
 
 
-def compute_sft_loss(model: Any, batches: Sequence[dict[str, Any]]) -> torch.Tensor:
-    """The weighted mean of −log p over the policy's tokens of all batches."""
+def compute_sft_loss(model: torch.nn.Module, batches: Sequence[dict[str, Any]]) -> torch.Tensor:
+    """The weighted mean of −log p over the policy's tokens of all batches, a scalar."""
     total = sum(batch["weights"].sum() for batch in batches).clamp(min=1.0)
     losses = []
     for batch in batches:
@@ -94,12 +100,20 @@ def compute_sft_loss(model: Any, batches: Sequence[dict[str, Any]]) -> torch.Ten
 
 
 class SFTTrainer(Checkpoints, Trainer):
-    """transformers' `Trainer` with the weighted loss; its dataset is a list of `EpisodeTokens`."""
+    """transformers' `Trainer` with the weighted loss.
+
+    Args:
+        train_dataset: a list of `EpisodeTokens`.
+        tokens: the chat tokens of the model.
+        informative_weight: see `compute_token_weights`.
+        vision: auxiliary losses that are added.
+        kwargs: arguments of `Trainer`.
+    """
 
     def __init__(
-        self, *, tokens: ChatTokens, informative: float = 1.0, vision: VisionTask | None = None, **kwargs: Any
+        self, *, tokens: ChatTokens, informative_weight: float = 1.0, vision: VisionTask | None = None, **kwargs: Any
     ) -> None:
-        self.tokens, self.informative, self.vision = tokens, informative, vision
+        self.tokens, self.informative_weight, self.vision = tokens, informative_weight, vision
         super().__init__(data_collator=self._collate, **kwargs)
 
     def collect_state(self) -> dict[str, Any]:
@@ -117,16 +131,16 @@ class SFTTrainer(Checkpoints, Trainer):
         return optimizer
 
     def _collate(self, episodes: Sequence[EpisodeTokens]) -> dict[str, Any]:
-        return {"batches": build_sft_batches(episodes, self.tokens, self.informative, parts=4)}
+        return {"batches": build_sft_batches(episodes, self.tokens, self.informative_weight, num_batches=4)}
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         loss = compute_sft_loss(model, inputs["batches"])
         if self.vision is not None and model.training:
-            loss = loss + self.vision.loss(self.accelerator.unwrap_model(model))
+            loss = loss + self.vision.compute_loss(self.accelerator.unwrap_model(model))
             if self.state.global_step % 20 == 0:
-                self.log(dict(self.vision.right))
+                self.log(dict(self.vision.accuracy))
         return (loss, None) if return_outputs else loss
 
 
@@ -141,13 +155,13 @@ def select_usable(episodes: Iterable[Episode], tokens: ChatTokens) -> list[Episo
 def record_demonstrations(
     env: BaseMultiTurnEnv, tokens: ChatTokens, section: Demonstrations, folder: str, seed: int
 ) -> None:
-    """Plays the environment's demonstrations and saves them with their tokens; skips those saved before."""
+    """Plays the environment's demonstrations and saves them with their tokens in `folder`; skips those in it."""
     generator = ScriptedGenerator(tokens, build_script(env, "demonstration", **section.habits))
 
     async def play(writer: EpisodeWriter) -> None:
         tasks = to_sequence(env.tasks, env.name)[: section.count]
-        made = {(episode.info["index"], 0) for episode in load(folder)}
-        async for episode in play_many(env, tasks, generator, seed=seed, skip=made):
+        recorded = {(episode.info["index"], 0) for episode in load(folder)}
+        async for episode in play_many(env, tasks, generator, seed=seed, skip=recorded):
             writer.append(episode)
 
     with EpisodeWriter(folder) as writer:
@@ -167,7 +181,7 @@ def build_corpus(env: BaseMultiTurnEnv, count: int = 200) -> list[str]:
     for number, episode in enumerate(episodes):
         assert episode.tokens is not None
         parts = [episode.tokens.completion_ids] + ([episode.tokens.prompt_ids] if number % 4 == 0 else [])
-        for ids in parts:  # one placeholder for each image; more would dominate the text
+        for ids in parts:  # keeps one placeholder token of each image; all of them would dominate the text
             kept = [i for k, i in enumerate(ids) if i != tokens.image_id or ids[k - 1] != tokens.image_id]
             corpus.append(bootstrap.decode(kept))
     return corpus

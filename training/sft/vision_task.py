@@ -5,11 +5,13 @@ of a demonstration is too weak a signal to train one. During the warm start, lin
 classify close looks and to find the object in the overview. The heads are not saved with the model.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import torch
 from PIL import Image, ImageChops
+from torch.nn.functional import cross_entropy
+from transformers import PreTrainedModel
 
 from viewbox.configs.schema import VisionSection
 from viewbox.errors import StoreError
@@ -18,10 +20,24 @@ from viewbox.records import Episode
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 
 
-def find_close_looks(episodes: Iterable[Episode], field: str) -> list[tuple[ImageRef, str]]:
-    """(last image, gold value of `field`) of the episodes that used a tool and answered `field` correctly."""
+class CloseLook(NamedTuple):
+    """The last image of an episode that used a tool and answered correctly, and the label it shows."""
+
+    image: ImageRef
+    label: str
+
+
+class Overview(NamedTuple):
+    """The first image of an episode, and the center (x, y) of the gold box in fractions of it."""
+
+    image: ImageRef
+    center: tuple[float, float]
+
+
+def find_close_looks(episodes: Iterable[Episode], field: str) -> list[CloseLook]:
+    """The close looks of the episodes; `field` is the reference field with the label."""
     return [
-        (e.tokens.images[-1], str(e.task.reference[field]))
+        CloseLook(e.tokens.images[-1], str(e.task.reference[field]))
         for e in episodes
         if e.tokens is not None
         and len(e.tokens.images) > e.tokens.prompt_images
@@ -30,96 +46,135 @@ def find_close_looks(episodes: Iterable[Episode], field: str) -> list[tuple[Imag
     ]
 
 
-def find_overviews(episodes: Iterable[Episode], field: str) -> list[tuple[ImageRef, tuple[float, float]]]:
-    """(first image, center of the gold box `field` as fractions of it) of all episodes with tokens."""
-    found = []
+def find_overviews(episodes: Iterable[Episode], field: str) -> list[Overview]:
+    """The overviews of all episodes with tokens; `field` is the reference field with the box (fractions, xyxy)."""
+    overviews = []
     for e in episodes:
         if e.tokens is not None and e.tokens.prompt_images:
             x1, y1, x2, y2 = e.task.reference[field]
-            found.append((e.tokens.images[0], ((x1 + x2) / 2, (y1 + y2) / 2)))
-    return found
+            overviews.append(Overview(e.tokens.images[0], ((x1 + x2) / 2, (y1 + y2) / 2)))
+    return overviews
 
 
 class VisionTask(torch.nn.Module):
-    """The auxiliary losses: cross-entropies of linear heads, times `weight`.
+    """Three linear heads on the vision tower, and the sum of their cross-entropies times `section.weight`.
 
-    Reading: the label of a close look, from the mean of its tokens. Finding: the token of the overview that holds the
-    object, from that token; and its x and y, each as one of `BINS` equal parts, from the mean of the tokens, which is
-    what a language model sees before it has learned where to attend.
+    `label_head` classifies a close look from the mean of its tokens. `token_head` finds the token of the overview that
+    holds the object. `center_head` gives the object's x and y, each as one of `BINS` equal parts, from the mean of the
+    tokens, which is all that a language model sees before it has learned where to attend.
+
+    Args:
+        model: a model with a vision tower; heads are created on its device.
+        tokens: the chat tokens of the model.
+        episodes: saved demonstrations.
+        section: the settings of `train.vision`.
+        seed: decides the batches.
+
+    Raises:
+        StoreError: the demonstrations have too few close looks for a batch.
     """
 
     BINS = 32
 
     def __init__(
-        self, model: Any, tokens: ChatTokens, episodes: Iterable[Episode], section: VisionSection, seed: int
+        self,
+        model: PreTrainedModel,
+        tokens: ChatTokens,
+        episodes: Iterable[Episode],
+        section: VisionSection,
+        seed: int,
     ) -> None:
         super().__init__()
         saved = list(episodes)
-        self.looks, self.whole = find_close_looks(saved, section.label), find_overviews(saved, section.box)
-        if len(self.looks) < section.batch:
+        self.close_looks, self.overviews = find_close_looks(saved, section.label), find_overviews(saved, section.box)
+        if len(self.close_looks) < section.batch:
             raise StoreError(
-                f"{len(self.looks)} demonstrations used a tool and answered {section.label!r} correctly; "
+                f"{len(self.close_looks)} demonstrations used a tool and answered {section.label!r} correctly; "
                 f"allowed: at least {section.batch}"
             )
         self.tokens, self.section = tokens, section
-        self.classes = sorted({label for _, label in self.looks})
+        self.labels = sorted({look.label for look in self.close_looks})
         width = model.config.get_text_config().hidden_size
-        self.label = torch.nn.Linear(width, len(self.classes)).to(model.device)
-        self.found = torch.nn.Linear(width, 1).to(model.device)
-        self.place = torch.nn.Linear(width, 2 * self.BINS).to(model.device)
+        self.label_head = torch.nn.Linear(width, len(self.labels)).to(model.device)
+        self.token_head = torch.nn.Linear(width, 1).to(model.device)
+        self.center_head = torch.nn.Linear(width, 2 * self.BINS).to(model.device)
         self.seed = seed
-        self.batches: torch.Tensor  # drawn so far; decides what the next one holds
-        self.register_buffer("batches", torch.tensor(0))
-        self.right: dict[str, float] = {}  # shares of the last batch that were correct
+        self.num_batches: torch.Tensor  # drawn so far; the next batch depends on it
+        self.register_buffer("num_batches", torch.tensor(0))
+        self.accuracy: dict[str, float] = {}  # of the last batch
 
-    def loss(self, model: Any) -> torch.Tensor:
+    def compute_loss(self, model: PreTrainedModel) -> torch.Tensor:
         """The loss of the next batch: close looks, each shifted by up to a pixel, and half as many overviews."""
-        number = int(self.batches)
-        self.batches += 1
-        close = [self.looks[i] for i in _draw_batch(len(self.looks), self.section.batch, number, self.seed)]
-        wide = [self.whole[i] for i in _draw_batch(len(self.whole), self.section.batch // 2, number, self.seed)]
-        shuffle = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
-        pictures = [_shift(image.open(), shuffle) for image, _ in close] + [image.open() for image, _ in wide]
-        converted = [picture.convert("RGB") for picture in pictures]
-        vision = self.tokens.processor.image_processor(converted, return_tensors="pt").to(model.device)
-        grids = vision["image_grid_thw"]
-        features = model.model.visual(vision["pixel_values"].float(), grid_thw=grids).pooler_output
+        number = int(self.num_batches)
+        self.num_batches += 1
+        looks = [self.close_looks[i] for i in self._draw(len(self.close_looks), self.section.batch, number)]
+        overviews = [self.overviews[i] for i in self._draw(len(self.overviews), self.section.batch // 2, number)]
+        rng = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
+        images = [_shift(look.image.open(), rng) for look in looks] + [overview.image.open() for overview in overviews]
+        features, grids = self._encode(model, images)
+        self.accuracy = {}
+        means = torch.stack([feature.mean(dim=0) for feature in features])
+        n = len(looks)
+        label_loss = self._compute_label_loss(means[:n], looks)
+        center_loss = self._compute_center_loss(means[n:], overviews)
+        token_loss = self._compute_token_loss(features[n:], grids[n:], overviews)
+        return self.section.weight * (label_loss + (token_loss + 2 * center_loss))
+
+    def _draw(self, count: int, batch: int, number: int) -> list[int]:
+        return _draw_batch(count, batch, number, self.seed)
+
+    def _encode(
+        self, model: PreTrainedModel, images: Sequence[Image.Image]
+    ) -> tuple[Sequence[torch.Tensor], list[tuple[int, int]]]:
+        """(tokens, width) features of each image, and its (rows, columns) of tokens."""
+        rgb = [image.convert("RGB") for image in images]
+        inputs = self.tokens.processor.image_processor(rgb, return_tensors="pt").to(model.device)
+        patches = inputs["image_grid_thw"]
+        features = model.model.visual(inputs["pixel_values"].float(), grid_thw=patches).pooler_output
         features = torch.cat(list(features)) if isinstance(features, list | tuple) else features
         merge = self.tokens.architecture.merge
-        parts = features.split((grids.prod(dim=1) // merge**2).tolist())
-        means = torch.stack([part.mean(dim=0) for part in parts])
-        device = means.device
-        labels = torch.tensor([self.classes.index(label) for _, label in close], device=device)
-        said = self.label(means[: len(close)])
-        bins = torch.tensor([[min(self.BINS - 1, int(v * self.BINS)) for v in at] for _, at in wide], device=device)
-        placed = self.place(means[len(close) :]).view(len(wide), 2, self.BINS)
-        cross = torch.nn.functional.cross_entropy
-        which = []
-        for part, grid, (_, (x, y)) in zip(parts[len(close) :], grids[len(close) :].tolist(), wide, strict=True):
-            rows, columns = grid[1] // merge, grid[2] // merge
-            inside = min(rows - 1, int(y * rows)) * columns + min(columns - 1, int(x * columns))
-            which.append(cross(self.found(part).T, torch.tensor([inside], device=device)))
-        self.right = {
-            "vision/read": (said.argmax(dim=1) == labels).float().mean().item(),
-            "vision/found": (placed.argmax(dim=2) == bins).all(dim=1).float().mean().item(),
-        }
-        finding = torch.stack(which).mean() + 2 * cross(placed.flatten(0, 1), bins.flatten())
-        return self.section.weight * (cross(said, labels) + finding)
+        grids = [(rows // merge, columns // merge) for _, rows, columns in patches.tolist()]
+        return features.split((patches.prod(dim=1) // merge**2).tolist()), grids
+
+    def _compute_label_loss(self, means: torch.Tensor, looks: Sequence[CloseLook]) -> torch.Tensor:
+        targets = torch.tensor([self.labels.index(look.label) for look in looks], device=means.device)
+        logits = self.label_head(means)
+        self.accuracy["vision/label_accuracy"] = (logits.argmax(dim=1) == targets).float().mean().item()
+        return cross_entropy(logits, targets)
+
+    def _compute_center_loss(self, means: torch.Tensor, overviews: Sequence[Overview]) -> torch.Tensor:
+        bins = [[min(self.BINS - 1, int(value * self.BINS)) for value in overview.center] for overview in overviews]
+        targets = torch.tensor(bins, device=means.device)
+        logits = self.center_head(means).view(len(overviews), 2, self.BINS)
+        self.accuracy["vision/center_accuracy"] = (logits.argmax(dim=2) == targets).all(dim=1).float().mean().item()
+        return cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    def _compute_token_loss(
+        self, features: Sequence[torch.Tensor], grids: Sequence[tuple[int, int]], overviews: Sequence[Overview]
+    ) -> torch.Tensor:
+        losses = []
+        for feature, (rows, columns), overview in zip(features, grids, overviews, strict=True):
+            x, y = overview.center
+            target = min(rows - 1, int(y * rows)) * columns + min(columns - 1, int(x * columns))
+            losses.append(cross_entropy(self.token_head(feature).T, torch.tensor([target], device=feature.device)))
+        return torch.stack(losses).mean()
 
 
-def _shift(picture: Image.Image, shuffle: torch.Generator, most: int = 1) -> Image.Image:
+def _shift(image: Image.Image, rng: torch.Generator, most: int = 1) -> Image.Image:
     """The image shifted by up to `most` pixels in each direction, so that a look varies between batches."""
-    dx, dy = torch.randint(-most, most + 1, (2,), generator=shuffle).tolist()
-    return ImageChops.offset(picture, dx, dy)
+    dx, dy = torch.randint(-most, most + 1, (2,), generator=rng).tolist()
+    return ImageChops.offset(image, dx, dy)
 
 
 def _draw_batch(count: int, batch: int, number: int, seed: int) -> list[int]:
-    """The `number`-th batch of an endless sequence: numbers below `count`, reshuffled each time all were used.
+    """Batch `number` of an endless sequence of batches: indices below `count`, shuffled again after each epoch.
 
     >>> sorted(_draw_batch(4, 2, 0, seed=1) + _draw_batch(4, 2, 1, seed=1))
     [0, 1, 2, 3]
     """
-    each = max(1, count // batch)
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed * 1_000_003 + number // each))
-    start = number % each * batch
+    batches_per_epoch = max(1, count // batch)
+    order = torch.randperm(
+        count, generator=torch.Generator().manual_seed(seed * 1_000_003 + number // batches_per_epoch)
+    )
+    start = number % batches_per_epoch * batch
     return order[start : start + batch].tolist()

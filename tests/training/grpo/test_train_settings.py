@@ -60,7 +60,7 @@ def guessing(strips):
 @pytest.fixture
 def trainer(qwen3, tmp_path):
     def make(env, cls=EpisodeGRPOTrainer, own=None, **given):
-        own = {"kept_episodes": 8, "importance_sampling_cap": CAP} | (own or {})
+        own = {"episodes_per_step": 8, "importance_sampling_cap": CAP} | (own or {})
         return make_trainer(qwen3, tmp_path, env, cls=cls, own=own, **given)
 
     return make
@@ -195,7 +195,7 @@ def test_a_batch_without_an_update_inside_is_not_corrected(trainer, guessing, gi
 
 def test_without_a_cap_nothing_is_corrected_and_no_forward_spent(trainer, guessing):
     one = trainer(guessing(), Lying, own={"importance_sampling_cap": None}, **REUSED)
-    one._compute_logps = None  # cannot be called
+    one._compute_logps_in_parts = None  # cannot be called
     inputs = batch_of(one)
     assert inputs["advantages"].shape == (8,)
     assert torch.equal(inputs["old_per_token_logps"], inputs["sampling_per_token_logps"])
@@ -210,7 +210,7 @@ def test_a_masked_episode_has_no_part_in_the_gradient(trainer, guessing):
     inputs = batch_of(one)
     cut = inputs["tool_mask"].sum(dim=1) == 0
     assert 0 < cut.sum() < 8
-    assert cut.tolist() == [episode.truncated for episode in one.latest]
+    assert cut.tolist() == [episode.truncated for episode in one.latest_episodes]
     whole = gradient(one, one._compute_loss(one.model, inputs))
     other = torch.where(cut[:, None], 100.0, inputs["advantages"])
     assert whole.norm() > 0
@@ -225,7 +225,7 @@ def test_a_masked_episode_still_counts_in_its_groups_mean(trainer, guessing):
 
 # ---------------------------------------------------------------------- resampling
 def numbers(one):
-    return [episode.task.metadata["seed"] for episode in one.latest]
+    return [episode.task.metadata["seed"] for episode in one.latest_episodes]
 
 
 def test_groups_without_spread_are_replaced_until_none_is_left(trainer, guessing):
@@ -269,7 +269,7 @@ def test_the_rounds_are_bounded_and_what_then_has_no_spread_stays(trainer, guess
     one = trainer(guessing(telling=0), Recording, own={"dynamic_sampling_rounds": 2})
     inputs = batch_of(one)
     assert [len(play) for play in one.plays] == [8, 8, 8]
-    assert [episode.info["number"] for episode in one.latest] == [number for *_, number in one.plays[-1]]
+    assert [episode.info["number"] for episode in one.latest_episodes] == [number for *_, number in one.plays[-1]]
     assert (inputs["advantages"] == 0).all()
     assert one._metrics["train"]["dynamic_sampling/groups"] == [4]
     assert one._metrics["train"]["episodes/played"] == [24]

@@ -96,7 +96,7 @@ def test_parts_hold_every_episode_once_with_its_own_weights(qwen3, demonstration
 
 def test_a_few_steps_on_8_demonstrations_make_the_loss_fall(kit, demonstrations):
     model = kit.model().train()
-    batches = build_sft_batches(demonstrations(kit), kit.tokens, 3.0, parts=2)
+    batches = build_sft_batches(demonstrations(kit), kit.tokens, 3.0, num_batches=2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     losses = []
     for _ in range(4):

@@ -43,18 +43,18 @@ def test_the_tower_learns_to_tell_the_digits_and_where_they_are(episodes):
     optimizer = torch.optim.AdamW([*model.model.visual.parameters(), *task.parameters()], lr=3e-3)
     right = []
     for _ in range(150):
-        task.loss(model).backward()
+        task.compute_loss(model).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        right.append(task.right)
+        right.append(task.accuracy)
 
     def share(name, part):
         return sum(one[name] for one in part) / len(part)
 
-    assert share("vision/read", right[-20:]) > 0.3  # of ten classes
-    assert share("vision/found", right[-20:]) > 0.5  # of four places
-    assert share("vision/found", right[:5]) < 0.3
+    assert share("vision/label_accuracy", right[-20:]) > 0.3  # of ten classes
+    assert share("vision/center_accuracy", right[-20:]) > 0.5  # of four places
+    assert share("vision/center_accuracy", right[:5]) < 0.3
 
 
 def test_the_weight_scales_the_loss_and_the_seed_decides_the_batches(episodes):
@@ -64,7 +64,7 @@ def test_the_weight_scales_the_loss_and_the_seed_decides_the_batches(episodes):
     def loss(weight, seed=0):
         torch.manual_seed(0)
         task = VisionTask(model, kit.tokens, played, VisionSection(batch=8, weight=weight), seed)
-        return task.loss(model).item()
+        return task.compute_loss(model).item()
 
     assert loss(2.0) == pytest.approx(2 * loss(1.0), rel=1e-5)
     assert loss(1.0, seed=0) == loss(1.0, seed=0) != loss(1.0, seed=1)
