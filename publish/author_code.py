@@ -1,4 +1,4 @@
-"""Finds the environment to publish, and the author's code that has to travel with it."""
+"""Finds the environment to publish, and the author's code that must be copied with it."""
 
 import sys
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from viewbox.errors import ConfigError
 
 @dataclass(frozen=True)
 class EnvironmentSource:
-    """An environment and the author's code: a module or the package around it; neither if the code is in viewbox."""
+    """An environment and its author's code: a module, or the package it is in; neither if it is viewbox's own."""
 
     env: BaseMultiTurnEnv
-    name: str  # for `viewbox.make`; of a single module, the name without the published package around it
+    name: str  # for `viewbox.make`; a single module is named without the published package around it
     module: Path | None = None
     package: Path | None = None
 
@@ -25,14 +25,18 @@ class EnvironmentSource:
 
     @property
     def files(self) -> list[Path]:
-        """The author's Python files."""
+        """The author's Python files, sorted."""
         if self.package:
             return sorted(self.package.rglob("*.py"))
         return [self.module] if self.module else []
 
 
 def find_environment(given: str, settings: dict[str, Any]) -> EnvironmentSource:
-    """Create the environment `given` with `settings` and find its code; raises `ConfigError`."""
+    """Creates the environment `given` with `settings`, and finds its code.
+
+    Raises:
+        ConfigError: it cannot be created, or its code cannot be imported from a published package.
+    """
     left, colon, name = given.rpartition(":")
     if left.endswith(".py"):
         _check_file_name(Path(left))
@@ -44,7 +48,9 @@ def find_environment(given: str, settings: dict[str, Any]) -> EnvironmentSource:
         return EnvironmentSource(env, f"{path.stem}:{name}", module=path)
     top = sys.modules[left.split(".")[0]]
     if top.__file__ is None:
-        raise ConfigError(f"environment {given!r}: to be published, the folder of {top.__name__} needs an __init__.py")
+        raise ConfigError(
+            f"environment {given!r}: the folder of {top.__name__} has no __init__.py; allowed: a regular package"
+        )
     file = Path(top.__file__)
     if file.name == "__init__.py":
         return EnvironmentSource(env, given, package=file.parent)
@@ -53,4 +59,4 @@ def find_environment(given: str, settings: dict[str, Any]) -> EnvironmentSource:
 
 def _check_file_name(path: Path) -> None:
     if not path.stem.isidentifier() or path.stem.startswith("_"):
-        raise ConfigError(f"{path}: the file name must be a valid module name without a leading _")
+        raise ConfigError(f"{path}: the file becomes a module; allowed: a name such as my_env.py, without a leading _")

@@ -8,26 +8,26 @@ from typing import Any
 
 from viewbox.errors import ConfigError
 
-MANIFEST = ".viewbox-published.json"  # the files written, with hashes; all others belong to somebody else
+MANIFEST = ".viewbox-published.json"  # the files that viewbox wrote, with hashes; all others are the user's
 
 
 def replace_folder(staged: Path, out: Path, about: dict[str, Any], *, force: bool) -> list[Path]:
-    """Copy the staged files to `out`, in place of an older package there.
+    """Copies the staged files to `out`, and removes the files of an older package there.
 
     Args:
         staged: the folder of the new files.
         out: the target folder.
-        about: written to the manifest.
-        force: allow replacing an older package.
+        about: entries of the manifest beside the files: `id`, `version` and so on.
+        force: whether an older package may be replaced.
 
     Returns:
-        The files, relative to `out`.
+        The new files, relative to `out`, sorted.
 
     Raises:
-        ConfigError: `out` holds something else; nothing was changed.
+        ConfigError: `out` holds files that may not be replaced; nothing was changed.
     """
     if out.exists() and not out.is_dir():
-        raise ConfigError(f"{out} is a file; a folder is needed")
+        raise ConfigError(f"{out} is a file; allowed: a folder")
     old = _list_own_files(out, force) if out.is_dir() and any(out.iterdir()) else []
     new = sorted(path.relative_to(staged) for path in staged.rglob("*") if path.is_file())
     for path in new:
@@ -52,11 +52,13 @@ def _list_own_files(out: Path, force: bool) -> list[Path]:
         manifest = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
         files = {Path(name): str(digest) for name, digest in manifest["files"].items()}
     except FileNotFoundError:
-        raise ConfigError(f"{out} is not empty and was not written by `viewbox publish`; choose another") from None
+        raise ConfigError(
+            f"{out} was not written by `viewbox publish`; allowed: an empty folder or one that does not exist"
+        ) from None
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise ConfigError(f"{out / MANIFEST} cannot be read ({error}); choose another folder") from error
     if not force:
-        raise ConfigError(f"{out} holds {manifest.get('id')} {manifest.get('version')}; --force replaces it")
+        raise ConfigError(f"{out} holds {manifest.get('id')} {manifest.get('version')}; add --force to replace it")
     for path, digest in files.items():
         if path.is_absolute() or ".." in path.parts:
             raise ConfigError(f"{out / MANIFEST}: {path} is outside the folder")

@@ -1,4 +1,4 @@
-"""`publish`: writes an environment as a package for verifiers 0.4, after trying it."""
+"""`publish`: checks an environment and writes it as a package for verifiers 0.4."""
 
 import json
 import re
@@ -25,7 +25,7 @@ VERSION = r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"
 
 @dataclass(frozen=True)
 class PublishedPackage:
-    """A package that was written. `findings` says what was tried before."""
+    """A package that was written; `bytes` is the size of its files. `findings` says what was checked, a line each."""
 
     id: str
     version: str
@@ -46,23 +46,23 @@ def publish(
     license: str = LICENSE,
     force: bool = False,
 ) -> PublishedPackage:
-    """Write an environment as a package.
+    """Writes an environment as a package.
 
-    It is tried first: its tasks must open, its reward must score the right answer as right, and a new process must be
-    able to use the package with nothing but its content.
+    Three things are checked before: its tasks can be opened, its reward gives the right answer a high score, and a new
+    process can use the package without an installed viewbox.
 
     Args:
         environment: a name, `package.module:Class` or `file.py:Class`.
         out: the folder to write.
         to: the kind of target; so far only "dir", a folder.
-        settings: fixed settings of the environment.
+        settings: settings of the environment, which become the defaults of the package.
         id: the name of the package; default: `viewbox-<name>`.
-        version: the version of the package.
-        license: the license of the package (SPDX), the author's choice.
-        force: replace a package that was written to `out` before.
+        version: the version of the package (PEP 440).
+        license: the license of the package (an SPDX identifier), which its author chooses.
+        force: whether a package that was written to `out` before is replaced.
 
     Raises:
-        ConfigError: something is wrong; `out` is unchanged.
+        ConfigError: an argument is invalid or a check fails; `out` is unchanged.
     """
     if to not in TARGETS:
         raise ConfigError(f"--to: {describe_unknown('target', to, TARGETS)}")
@@ -90,7 +90,7 @@ def _to_json_values(settings: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return json.loads(json.dumps(settings, allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"--set: settings are written as JSON: {error}") from error
+        raise ConfigError(f"--set: {error}; allowed: values that JSON can hold") from error
 
 
 def _build_module_name(name: str, source: EnvironmentSource) -> str:
@@ -100,7 +100,7 @@ def _build_module_name(name: str, source: EnvironmentSource) -> str:
     module = name.replace("-", "_")
     taken = {"viewbox", "verifiers", *(path.stem for path in (source.module, source.package) if path)}
     if module in taken:
-        raise ConfigError(f"--id {name!r}: {module} is a module the package itself needs; choose another id")
+        raise ConfigError(f"--id {name!r}: the package itself needs a module {module}; allowed: another id")
     return module
 
 
@@ -151,7 +151,7 @@ def _get_summary(env: BaseMultiTurnEnv) -> str:
 
 
 def _describe_environment(env: BaseMultiTurnEnv, settings: Mapping[str, Any]) -> dict[str, str]:
-    parts = [f"{part.weight:g} {name} ({part.reward.name})" for name, part in env.reward.components.items()]
+    parts = [f"{part.weight:g} x {name} ({part.reward.name})" for name, part in env.reward.components.items()]
     return {
         "tasks": f"{len(env.tasks):,}" if isinstance(env.tasks, Sized) else "unknown number",
         "tools": ", ".join(env.tools) or "none",

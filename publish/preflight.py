@@ -1,4 +1,4 @@
-"""Checks before a published environment is written: it can be played, and its package can be used elsewhere."""
+"""Checks before an environment is published: it can be played, and its package works without an installed viewbox."""
 
 import json
 import math
@@ -14,9 +14,9 @@ from viewbox.errors import ConfigError
 from viewbox.records import Episode, Message, Scores, Task
 from viewbox.rewards import IoUReward
 
-NUM_TASKS = 3  # tasks that are tried
-# The least mean score of the right answer in a component. Rounding a small box to whole pixels costs much of its IoU,
-# so boxes only need to be hits.
+NUM_TASKS = 3  # tasks that are checked
+# The lowest mean score that the right answer may have in a component. It is lower for IoU, because rounding a small box
+# to whole pixels changes its IoU much.
 MIN_GOLD_SCORE, MIN_GOLD_IOU = 0.9, 0.5
 
 # Imports the vendored copies, not the installed packages, and then the package as verifiers does.
@@ -45,13 +45,13 @@ data.env().reset(data.task(), seed=0)
 
 
 def check_playable(env: BaseMultiTurnEnv) -> str:
-    """Open the first tasks, and score the right answer and a missing answer.
+    """Opens the first tasks, and scores the right answer and a missing answer.
 
     Returns:
-        What was tried, in one line.
+        The result in one line.
 
     Raises:
-        ConfigError: there are no tasks, a task cannot be opened, or the right answer is not scored as right.
+        ConfigError: there are no tasks, a task cannot be opened, or the right answer scores too low.
     """
     tasks = list(islice(iter(env.tasks), NUM_TASKS))
     if not tasks:
@@ -61,34 +61,43 @@ def check_playable(env: BaseMultiTurnEnv) -> str:
             env.reset(task, seed=0)
         except Exception as error:
             raise ConfigError(f"{env.name}: task {task.id} cannot be opened: {error}") from error
-    none = _mean([env.score(Episode(task, end_reason="max_turns", truncated=True)).total for task in tasks])
+    missing = _mean([env.score(Episode(task, end_reason="max_turns", truncated=True)).total for task in tasks])
     count = f"{len(env.tasks)} tasks" if isinstance(env.tasks, Sized) else "many tasks"
     opened = f"{count}; the first {len(tasks)} open"
     scores = [_score_gold_answer(env, task) for task in tasks]
     if None in scores:
-        return f"{opened}; no answer scores {none:.2f}"
+        return f"{opened}; a missing answer scores {missing:.2f}"
     gold = [score for score in scores if score is not None]
     right = _mean([score.total for score in gold])
     low = _describe_low_components(env, gold)
-    if not right > none:
-        raise ConfigError(f"{env.name}: the right answer scores {right:.2f}, no answer at all {none:.2f}")
+    if not right > missing:
+        raise ConfigError(
+            f"{env.name}: the right answer scores {right:.2f}, a missing answer {missing:.2f}; allowed: more than that"
+        )
     if low:
         raise ConfigError(
             f"{env.name}: the right answer (`gold_answer`) scores {right:.2f}, because of {low}. Check what "
             "`gold_answer` returns, and the coordinates of the answer and the reference"
         )
-    return f"{opened}; the right answer scores {right:.2f}, none {none:.2f}"
+    return f"{opened}; the right answer scores {right:.2f}, a missing answer {missing:.2f}"
 
 
 def check_package(root: Path, module: str, name: str) -> str:
-    """Import the written package in a new process, as verifiers does, and open a task; raises `ConfigError`."""
+    """Imports the written package in a new process, as verifiers does, and opens a task.
+
+    Returns:
+        The result in one line.
+
+    Raises:
+        ConfigError: the process failed; the message holds the end of what it printed.
+    """
     if find_spec("verifiers") is None:
-        return "not tried in verifiers, which is not installed here"
+        return "not checked with verifiers, which is not installed here"
     command = [sys.executable, "-c", USE_PACKAGE, str(root), module, name]
     done = subprocess.run(command, capture_output=True, text=True, cwd=root, check=False)
     if done.returncode:
-        raise ConfigError(f"the package that was written cannot be used:\n{done.stderr.strip()[-2000:]}")
-    return "verifiers finds the package and opens its first task, with only what the package holds"
+        raise ConfigError(f"the written package does not work:\n{done.stderr.strip()[-2000:]}")
+    return "verifiers finds the package and opens its first task with the package's own copy of viewbox"
 
 
 def _score_gold_answer(env: BaseMultiTurnEnv, task: Task) -> Scores | None:
@@ -105,7 +114,7 @@ def _score_gold_answer(env: BaseMultiTurnEnv, task: Task) -> Scores | None:
 
 
 def _describe_low_components(env: BaseMultiTurnEnv, scores: Sequence[Scores]) -> str:
-    """The components in which the right answer scores too low; those that read the whole episode do not count."""
+    """Names the components in which the right answer scores too low; those that read the whole episode do not count."""
     low = []
     for name, part in env.reward.components.items():
         values = [value for score in scores if (value := score.components.get(name)) is not None]

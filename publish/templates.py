@@ -1,4 +1,4 @@
-"""Templates of the files of a published package that are generated."""
+"""Templates of the generated files of a published package."""
 
 PYPROJECT = """\
 [build-system]
@@ -46,7 +46,7 @@ class {taskset}(ViewboxTaskset):
 '''
 
 VENDOR = '''\
-"""Copies of packages that are on no index; a copy is used only if the package itself is not installed."""
+"""Copies of packages that are not on PyPI. A copy is used only if the package itself is not installed."""
 
 import sys
 from importlib import import_module
@@ -55,7 +55,7 @@ from pathlib import Path
 
 
 def provide(name: str, version: str | None = None) -> None:
-    """Make `name` importable. An installed one must have the minor version that this package was published with."""
+    """Makes `name` importable: the installed package, which must have the minor version `version`, or the copy."""
     spec = find_spec(name)
     if spec is None or spec.origin is None:  # a folder without __init__.py does not count
         folder = Path(__file__).parent / name
@@ -67,8 +67,8 @@ def provide(name: str, version: str | None = None) -> None:
     found = import_module(name).__version__
     if found.split(".")[:2] != version.split(".")[:2]:
         raise ImportError(
-            f"{__name__.split('.')[0]} was published with {name} {version}, but {name} {found} is in use "
-            f"({spec.origin}): publish it again with that version, or install it without the other one"
+            f"{__name__.split('.')[0]} was published with {name} {version}, but {name} {found} is installed "
+            f"({spec.origin}): uninstall it, or publish the environment again with {name} {found}"
         )
 '''
 
@@ -77,8 +77,7 @@ README = """\
 
 {summary}
 
-A viewbox environment for verifiers 0.4: the model looks at an image, calls tools whose results are images, and
-answers.
+A viewbox environment for verifiers 0.4: the model sees an image, may call tools that show it other views, and answers.
 
 | | |
 |---|---|
@@ -95,12 +94,12 @@ pip install .
 vf-eval {id} --model MODEL --client.base-url URL --no-push --no-rich -n 3
 ```
 
-- `--env.taskset.settings '{{"max_turns": 3}}'` changes settings of the environment. It was published with
+- To change settings of the environment, add `--env.taskset.settings '{{"max_turns": 3}}'`. It was published with
   `{settings}`.
-- `--env.tool-images user` is for endpoints that accept no images in tool messages.
-- The reward of a trace is the environment's total; its components are metrics. `trace.info["viewbox"]` holds the
-  episode: its end reason, its parsed answer, every tool result. `vf-replay` recomputes the scores from it.
+- If your endpoint accepts no images in tool messages, add `--env.tool-images user`.
+- The reward of a trace is the total score of the episode; its components are metrics. `trace.info["viewbox"]` holds
+  the end reason, the parsed answer and every tool result. `vf-replay` computes the scores again from them.
 
-viewbox {viewbox} comes with the package (`{module}/_vendor`; its own license is Apache-2.0). It is used
-if viewbox is not installed.
+The package contains a copy of viewbox {viewbox} (`{module}/_vendor`, license: Apache-2.0), which is used only if
+viewbox is not installed.
 """

@@ -1,7 +1,7 @@
-"""The part of viewbox that travels inside a published environment, and the packages that it and the author need.
+"""Lists the files of viewbox that are copied into a published environment, and the packages it depends on.
 
-Whole rooms that play and score travel (`ROOMS`), and from elsewhere only the files that these import. What they import
-decides the dependencies of the published package.
+The folders that play and score are copied whole (`ROOMS`); from the others, only the files that these import. The
+dependencies are what the copied files and the author's files import.
 """
 
 import ast
@@ -17,8 +17,8 @@ from viewbox.errors import ConfigError
 
 ROOT = Path(viewbox.__file__).parent
 ROOMS = ("images", "rewards", "envs")
-ADAPTERS = Path("envs/adapters")  # each needs a library of its own: only the one for verifiers travels
-VERIFIERS = "verifiers>=0.4,<0.5"  # a bare "verifiers" would be published as its old interface
+ADAPTERS = Path("envs/adapters")  # each needs a library of its own; only the one for verifiers is copied
+VERIFIERS = "verifiers>=0.4,<0.5"  # without a version, it would be published for the old interface
 DISTRIBUTIONS = {
     "PIL": "pillow",
     "cv2": "opencv-python-headless",
@@ -29,7 +29,7 @@ DISTRIBUTIONS = {
 
 
 def list_library_files() -> list[Path]:
-    """The files of viewbox that travel, relative to its root."""
+    """The files of viewbox to copy, relative to its root, sorted."""
     files = {path for room in ROOMS for path in _list_room_files(ROOT / room)}
     waiting = [path for path in files if path.suffix == ".py"]
     while waiting:
@@ -43,8 +43,14 @@ def list_library_files() -> list[Path]:
 def list_dependencies(author: Iterable[Path]) -> list[str]:
     """The requirements of the published package.
 
-    viewbox's own are the ones it states; a package imported by one of the `author`'s files is required at least at the
-    installed version. Raises `ConfigError` for an import that belongs to no installed package.
+    For packages that viewbox requires, its own version ranges hold; any other package that the author's files import is
+    required at least at the installed version.
+
+    Args:
+        author: the author's Python files.
+
+    Raises:
+        ConfigError: the author's files import a module that belongs to no installed package.
     """
     stated = _get_requirements()
     used = list_third_party(ROOT / path for path in list_library_files() if path.suffix == ".py")
@@ -61,8 +67,8 @@ def list_dependencies(author: Iterable[Path]) -> list[str]:
             needed.add(f"{name}>={version(name)}")
         elif find_spec(module) is not None:
             raise ConfigError(
-                f"{author[0].name} imports {module!r}, which belongs to no installed package and would be missing; "
-                "put both in a package and publish package.module:Class"
+                f"{author[0].name} imports {module!r}, which is not part of an installed package and would be missing; "
+                "allowed: both in one package, published as package.module:Class"
             )
     return [VERIFIERS, *sorted(needed - {VERIFIERS})]
 
@@ -81,8 +87,8 @@ def get_distribution(module: str) -> str:
 def _list_room_files(room: Path) -> Iterator[Path]:
     for path in room.rglob("*"):
         adapter = path.relative_to(ROOT).parent == ADAPTERS
-        travels = not adapter or path.stem == "__init__" or path.stem.startswith("verifiers")
-        if travels and path.is_file() and "__pycache__" not in path.parts:
+        is_copied = not adapter or path.stem == "__init__" or path.stem.startswith("verifiers")
+        if is_copied and path.is_file() and "__pycache__" not in path.parts:
             yield path
 
 

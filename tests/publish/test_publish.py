@@ -207,7 +207,7 @@ def test_another_minor_version_of_viewbox_is_refused_in_words(unchecked, tmp_pat
     said = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False, cwd=tmp_path
     )
-    assert "ImportError: viewbox_digits was published with viewbox 0.1.0, but viewbox 0.9.0 is in use" in said.stderr
+    assert "ImportError: viewbox_digits was published with viewbox 0.1.0, but viewbox 0.9.0 is installed" in said.stderr
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_another_minor_version_of_viewbox_is_refused_in_words(unchecked, tmp_pat
         (["digits", "--set", "spilt=test"], "spilt"),
         (["digits", "--set", "split=[test"], "not YAML"),
         (["digits", "--id", "My Digits"], "--id 'My Digits'; allowed: lower-case"),
-        (["digits", "--id", "viewbox"], "a module the package itself needs"),
+        (["digits", "--id", "viewbox"], "the package itself needs a module viewbox"),
         (["digits", "--version", "latest"], "--version 'latest'; allowed: a release such as 0.1.0"),
     ],
 )
@@ -239,7 +239,7 @@ def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(viewbox, unche
     [
         (dots().replace("range(2)", "range(0)"), "there are no tasks"),
         (dots(level="self.nothing"), "task dot-0 cannot be opened"),
-        (dots(gold="'wrong'"), "the right answer scores 0.00, no answer at all 0.00"),
+        (dots(gold="'wrong'"), "the right answer scores 0.00, a missing answer 0.00"),
         (
             dots(gold="str(self.level) if task.id == 'dot-0' else 'dim'"),
             r"the right answer \(`gold_answer`\) scores 0.50, because of exact_match 0.50 \(allowed: at least 0.9\)",
@@ -270,7 +270,7 @@ ABOUT = {"id": "x", "version": "1"}
 def test_a_folder_of_ours_is_replaced_only_when_asked_and_foreign_files_stay(tmp_path):
     out = tmp_path / "out"
     replace_folder(staged(tmp_path / "a", one="1", two="2"), out, ABOUT, force=False)
-    with pytest.raises(ConfigError, match="holds x 1; --force replaces it"):
+    with pytest.raises(ConfigError, match="holds x 1; add --force to replace it"):
         replace_folder(staged(tmp_path / "b", one="1"), out, ABOUT, force=False)
     (out / "notes").write_text("mine")
     replace_folder(staged(tmp_path / "c", one="new", three="3"), out, ABOUT, force=True)

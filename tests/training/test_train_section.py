@@ -105,7 +105,8 @@ def test_parts_of_groups_on_a_process_cannot_be_resampled(monkeypatch):
     ("key", "value"), [("entropy_coef", 0.01), ("use_adaptive_entropy", True), ("top_entropy_quantile", 0.8)]
 )
 def test_micro_batches_refuse_a_loss_that_looks_at_a_whole_batch(key, value):
-    with pytest.raises(ConfigError, match=rf"train\.micro_batch_tokens = 400: train\.{key} = {value} needs the whole batch at once"):
+    reason = rf"train\.micro_batch_tokens = 400: train\.{key} = {value} needs the whole batch at once"
+    with pytest.raises(ConfigError, match=reason):
         build_trainer_arguments(parsed(micro_batch_tokens=400, **{key: value}), "out")
     build_trainer_arguments(parsed(**{key: value}), "out")
     build_trainer_arguments(parsed(micro_batch_tokens=400), "out")
