@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 from viewbox.frozen import thaw
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode
-from viewbox.rewards.box_formats import Box, parse_box
+from viewbox.rewards.fields import Box, parse_box
 
 SIDE, MARGIN, LINE = 288, 16, 15  # pixels: largest side of an image, space around it, height of a line of text
 COLUMNS = 46  # characters of a line under a panel

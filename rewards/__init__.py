@@ -5,7 +5,7 @@ model wrote. `build` makes one from YAML, `CombinedReward` combines several, `ex
 score.
 """
 
-from viewbox.rewards.base import AnyReward, EpisodeReward, Reward, get_field
+from viewbox.rewards.base import AnyReward, EpisodeReward, Reward
 from viewbox.rewards.brier import BrierReward
 from viewbox.rewards.check import check_rewards
 from viewbox.rewards.combined import CombinedReward, Component, to_combined
@@ -13,6 +13,7 @@ from viewbox.rewards.declare import register_reward
 from viewbox.rewards.episode import FormatReward, ToolUseReward
 from viewbox.rewards.exact_match import ExactMatchReward
 from viewbox.rewards.explain import explain_reward, explain_score
+from viewbox.rewards.fields import get_field
 from viewbox.rewards.iou import IoUReward, compute_iou
 from viewbox.rewards.label_set_f1 import LabelSetF1Reward
 from viewbox.rewards.ranking import RankingReward

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from pydantic import Field, SkipValidation
 
 from viewbox.errors import ConfigError
-from viewbox.rewards.base import Reward, get_field, to_finite_float
+from viewbox.rewards.base import Reward
 from viewbox.rewards.declare import Name, RewardName, register_reward
 from viewbox.rewards.exact_match import ExactMatchReward
-from viewbox.rewards.text import quote_value
+from viewbox.rewards.fields import get_field, quote_value, to_finite_float
 
 
 @register_reward("brier")

@@ -14,7 +14,7 @@ from pydantic import Field, SkipValidation
 
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.records import Episode
-from viewbox.rewards.base import AnyReward, to_finite_float
+from viewbox.rewards.base import AnyReward
 from viewbox.rewards.declare import (
     Name,
     NonNegative,
@@ -24,6 +24,7 @@ from viewbox.rewards.declare import (
     register_reward,
     validated_dataclass,
 )
+from viewbox.rewards.fields import to_finite_float
 
 log = logging.getLogger(__name__)
 _problems: ContextVar[list[str] | None] = ContextVar("problems", default=None)

@@ -9,9 +9,15 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from viewbox.rewards.base import get_field, to_finite_float
 from viewbox.rewards.declare import Aliases, AnswerField, NonNegative, ReferenceField, RewardName, register_reward
-from viewbox.rewards.text import get_accepted_values, normalize_label, quote_value, to_text
+from viewbox.rewards.fields import (
+    get_accepted_values,
+    get_field,
+    normalize_label,
+    quote_value,
+    to_finite_float,
+    to_text,
+)
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.ASCII)
 _LONGEST_NUMBER = 64  # characters

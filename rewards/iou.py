@@ -7,17 +7,6 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from viewbox.errors import ConfigError
-from viewbox.rewards.base import get_field
-from viewbox.rewards.box_formats import (
-    Box,
-    BoxFormat,
-    Frame,
-    Labeled,
-    compute_area,
-    convert_to_fractions,
-    parse_box,
-    read_boxes,
-)
 from viewbox.rewards.declare import (
     AnswerField,
     Name,
@@ -26,6 +15,17 @@ from viewbox.rewards.declare import (
     RewardName,
     Threshold,
     register_reward,
+)
+from viewbox.rewards.fields import (
+    Box,
+    BoxFormat,
+    Frame,
+    Labeled,
+    compute_area,
+    convert_to_fractions,
+    get_field,
+    parse_box,
+    read_boxes,
 )
 
 BoxMatch = tuple[int, int, float]  # index in the answer, index in the reference, score

@@ -9,10 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from viewbox.rewards.base import get_field
 from viewbox.rewards.declare import AnswerField, Names, ReferenceField, RewardName, register_reward
+from viewbox.rewards.fields import fold_text, get_accepted_values, get_field, quote_value, to_text
 from viewbox.rewards.negation import MARK, NEGATIONS, TOKEN, split_words
-from viewbox.rewards.text import fold_text, get_accepted_values, quote_value, to_text
 
 Switch = Annotated[bool, Field(strict=True)]  # "yes" is not true beside a list of words
 _STOP_WORDS = """

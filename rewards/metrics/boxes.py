@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from viewbox.errors import ConfigError, describe_unknown
-from viewbox.rewards.base import get_field, to_finite_float
-from viewbox.rewards.box_formats import Box, BoxFormat, read_boxes
+from viewbox.rewards.fields import Box, BoxFormat, get_field, read_boxes, to_finite_float
 from viewbox.rewards.iou import compute_iou
 from viewbox.rewards.metrics.base import PairMetric
 from viewbox.rewards.metrics.labels import read_label

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from viewbox.errors import ConfigError
-from viewbox.rewards.base import get_field, to_finite_float
 from viewbox.rewards.exact_match import ExactMatchReward
+from viewbox.rewards.fields import get_accepted_values, get_field, to_finite_float
 from viewbox.rewards.metrics.base import PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
-from viewbox.rewards.text import get_accepted_values
 
 
 @dataclass(frozen=True)

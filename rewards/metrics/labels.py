@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from viewbox.errors import ConfigError
-from viewbox.rewards.base import get_field
 from viewbox.rewards.exact_match import ExactMatchReward
+from viewbox.rewards.fields import get_accepted_values, get_field, normalize_label, to_text
 from viewbox.rewards.metrics.base import PairMetric, PreparedMetric, SumFigures, divide, sum_by_group
-from viewbox.rewards.text import get_accepted_values, normalize_label, to_text
 
 LONGEST = 1000  # characters of a label; longer text is not a label
 

@@ -15,7 +15,7 @@ from viewbox.envs.parsing.strict_json import build_object
 from viewbox.envs.sanitize import clean, wrap_in_boundary
 from viewbox.frozen import thaw
 from viewbox.records import Message
-from viewbox.rewards.base import get_field, to_finite_float
+from viewbox.rewards.fields import get_field, to_finite_float
 
 RUBRIC = (
     "1: the answer states everything that the reference states, and contradicts none of it. "

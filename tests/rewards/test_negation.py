@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from viewbox.rewards.fields import fold_text
 from viewbox.rewards.negation import MARK, split_words
-from viewbox.rewards.text import fold_text
 
 
 def denied(text):

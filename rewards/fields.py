@@ -1,0 +1,256 @@
+"""How rewards read the fields of an answer: values, numbers, texts and boxes.
+
+Answers come from a model and are not trusted: reading never raises. A field that is missing, or does not hold what is
+read, is `None` (or an empty text). Texts are normalized, so that two spellings of the same label compare equal.
+Look-alike letters of other scripts stay different: only what Unicode itself calls compatible (full-width digits,
+ligatures) is made equal, and invisible characters (zero-width, variation selectors, fillers) are removed.
+"""
+
+import math
+import re
+import reprlib
+import unicodedata
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from numbers import Integral, Real
+from typing import Any, Literal
+
+Box = tuple[float, float, float, float]  # x1, y1, x2, y2
+Labeled = tuple[Box | None, str]  # None: it counts, but matches nothing
+BoxFormat = Literal["xyxy", "xywh"]
+Frame = Literal["unit", "per_mille", "pixel"]
+_LISTS = (list, tuple)  # isinstance is slower with list | tuple
+_LONGEST_LABEL = 1000  # characters; longer text is not a label
+
+_ASCII_SIGNS = str.maketrans({"−": "-", "‘": "'", "’": "'"})  # the minus sign and the curly apostrophes
+_SIGNED_NUMBER = re.compile(r"-?\.?\d")
+_INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+_MAX_QUOTE = 60  # characters of a text that an explanation quotes
+
+
+def get_field(mapping: Any, field: str) -> Any:
+    """The value at `field`, whose dots step into inner mappings; `None` if there is no value.
+
+    >>> get_field({"finding": {"label": "nodule"}}, "finding.label")
+    'nodule'
+    >>> get_field({"finding": "nodule"}, "finding.label") is None
+    True
+    """
+    if type(mapping) is dict and "." not in field:  # the common case
+        return mapping.get(field)
+    value = mapping
+    for part in field.split("."):
+        if not isinstance(value, (dict, Mapping)) or part not in value:
+            return None
+        value = value[part]
+    return value
+
+
+def to_finite_float(value: Any) -> float | None:
+    """`value` as a finite float; `None` for bools, strings, NaN, infinities and anything else that is not a number.
+
+    >>> [to_finite_float(value) for value in (3, "3", True, float("nan"), 10**400)]
+    [3.0, None, None, None, None]
+    """
+    if type(value) is float:  # the common case; isinstance with an abstract class is slow
+        return value if math.isfinite(value) else None
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    if isinstance(value, Integral) and int(value).bit_length() > 1023:  # float() would overflow
+        return None
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def to_items(value: Any, max_items: int | None = None) -> Sequence[Any] | None:
+    """The first `max_items` items of a list; a scalar counts as a list of one item. `None` for anything else.
+
+    >>> to_items(["a", "b"]), to_items("a"), to_items(None), to_items([]), to_items({"a": 1})
+    (['a', 'b'], ['a'], None, [], None)
+    """
+    if isinstance(value, list | tuple):
+        return value if max_items is None else value[:max_items]
+    if isinstance(value, set | frozenset):
+        return list(value)
+    return [value] if isinstance(value, str | int | float) and value != "" else None
+
+
+# ---------------------------------------------------------------------- texts
+class _Visible(dict[int, int | None]):
+    """A table for `str.translate` that drops invisible characters, filled on demand."""
+
+    def __missing__(self, code: int) -> int | None:
+        character = chr(code)
+        hidden = unicodedata.category(character) in ("Cc", "Cf") and not character.isspace()
+        self[code] = None if hidden or _INVISIBLE.match(character) else code
+        return self[code]
+
+
+_VISIBLE = _Visible()
+
+
+def to_text(value: Any) -> str:
+    """The text of a string, number or bool; empty for anything else (lists, mappings, NaN, None).
+
+    >>> to_text("Seven"), to_text(7.0), to_text(0.25), to_text(True), to_text(["seven"])
+    ('Seven', '7', '0.25', 'true', '')
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    number = to_finite_float(value)
+    if number is None:
+        return ""
+    return str(int(value)) if number.is_integer() else repr(number)
+
+
+def get_accepted_values(value: Any) -> list[Any]:
+    """The accepted values of a gold field: one scalar, or a list of them; values without text are left out."""
+    if type(value) is str:
+        return [value] if value else []
+    values = value if isinstance(value, list | tuple | set | frozenset) else [value]
+    return [item for item in values if to_text(item)]
+
+
+def fold_text(text: str) -> str:
+    """`text` case-folded, in NFKC, without invisible characters, and with single spaces.
+
+    >>> fold_text("  Ｓｅｖｅｎ\\u200b \\n NODULES ")
+    'seven nodules'
+    """
+    if text.isascii() and text.isprintable():  # the fast path for most texts
+        return " ".join(text.lower().split())
+    visible = text.translate(_VISIBLE)
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
+    return " ".join(folded.translate(_ASCII_SIGNS).split())
+
+
+def strip_outer_punctuation(text: str) -> str:
+    """`text` without outer punctuation; punctuation with a meaning stays: the sign of a number, 50%, HER2-, T2*.
+
+    An exclamation mark before a word stays too: programmers read it as "not". Text that is only punctuation
+    is left unchanged.
+
+    >>> [strip_outer_punctuation(t) for t in ('"seven."', "**seven!**", "(-7)", ".5", "50%", "T2*", "!seven", "?")]
+    ['seven', 'seven', '-7', '.5', '50%', 'T2*', '!seven', '?']
+    """
+    start, end = 0, len(text)
+    kept_signs = "-%" if text.startswith("*") else "-%*"  # a star at both ends is emphasis
+    while start < end and _is_outer(text[start]) and not _SIGNED_NUMBER.match(text, start):
+        if text[start] == "!" and text[start + 1 : start + 2].isalnum():
+            break
+        start += 1
+    while end > start and _is_outer(text[end - 1]):
+        if text[end - 1] in kept_signs and text[end - 2 : end - 1].isalnum():
+            break
+        end -= 1
+    return text[start:end] or text
+
+
+def _is_outer(character: str) -> bool:
+    return character.isspace() or character == "`" or unicodedata.category(character).startswith("P")
+
+
+@lru_cache(maxsize=4096)
+def normalize_label(text: str) -> str:
+    """`text` folded and without its outer punctuation: labels are equal if these are equal.
+
+    >>> normalize_label(" Seven. ")
+    'seven'
+    """
+    return strip_outer_punctuation(fold_text(text))
+
+
+def quote_value(value: Any) -> str:
+    """The value of a field, as an explanation quotes it.
+
+    >>> quote_value("No tumour"), quote_value(None), quote_value([1, 2])
+    ("'No tumour'", 'nothing', '[1, 2]')
+    """
+    if value is None or value == "":
+        return "nothing"
+    if isinstance(value, str):
+        return repr(value if len(value) <= _MAX_QUOTE else value[:_MAX_QUOTE] + "…")
+    return reprlib.repr(value)
+
+
+# ---------------------------------------------------------------------- boxes
+def read_boxes(
+    value: Any,
+    format: BoxFormat,
+    box_key: str | None = None,
+    label_key: str | None = None,
+    max_boxes: int | None = None,
+) -> Sequence[Labeled] | None:
+    """Read one box, a list of boxes, or a list of objects with a box; `None` if the value is none of these.
+
+    Only the first `max_boxes` are read.
+
+    >>> read_boxes([0, 0, 1, 1], "xyxy")
+    [((0.0, 0.0, 1.0, 1.0), '')]
+    >>> read_boxes([{"at": [0, 0, 1, 1], "is": "Cyst"}, "left"], "xyxy", "at", "is")
+    [((0.0, 0.0, 1.0, 1.0), 'cyst'), (None, '')]
+    >>> read_boxes("left", "xyxy") is None
+    True
+    """
+    if box_key is None and (box := parse_box(value, format)) is not None:
+        return [(box, "")]
+    if isinstance(value, Mapping):
+        return None if box_key is None else [_read_object(value, format, box_key, label_key)]
+    if not isinstance(value, _LISTS):
+        return None
+    if box_key is not None:
+        return [_read_object(item, format, box_key, label_key) for item in value[:max_boxes]]
+    if value and not isinstance(value[0], _LISTS):
+        return None  # a flat list that is not a box
+    return [(parse_box(item, format), "") for item in value[:max_boxes]]
+
+
+def parse_box(value: Any, format: str) -> Box | None:
+    """The box as xyxy floats; `None` unless it is a box of positive, finite area."""
+    if not isinstance(value, _LISTS) or len(value) != 4:
+        return None
+    x1, y1, x2, y2 = map(to_finite_float, value)
+    if x1 is None or y1 is None or x2 is None or y2 is None:
+        return None
+    if format == "xywh":
+        x2, y2 = x1 + x2, y1 + y2
+    if not (x1 < x2 and y1 < y2 and 0 < (x2 - x1) * (y2 - y1) < 1e300):
+        return None
+    return x1, y1, x2, y2
+
+
+def convert_to_fractions(boxes: Sequence[Labeled], frame: Frame, size: Any) -> list[Labeled] | None:
+    """The boxes as fractions of the image; `None` if they are pixels and `size` is not [width, height].
+
+    >>> convert_to_fractions([((0, 0, 500, 250), "")], "per_mille", None)
+    [((0.0, 0.0, 0.5, 0.25), '')]
+    >>> convert_to_fractions([((0, 0, 320, 240), "")], "pixel", [640, 480])
+    [((0.0, 0.0, 0.5, 0.5), '')]
+    """
+    if frame == "unit":
+        return list(boxes)
+    across: float | None = 1000.0
+    down: float | None = 1000.0
+    if frame == "pixel":
+        two = isinstance(size, _LISTS) and len(size) == 2
+        across, down = (to_finite_float(size[0]), to_finite_float(size[1])) if two else (None, None)
+    if across is None or down is None or across < 1 or down < 1:
+        return None
+    converted: list[Labeled] = []
+    for box, label in boxes:
+        # a box whose area vanishes becomes None
+        scaled = None if box is None else (box[0] / across, box[1] / down, box[2] / across, box[3] / down)
+        converted.append((parse_box(scaled, "xyxy"), label))
+    return converted
+
+
+def compute_area(box: Box) -> float:
+    """Width times height, in the square of the box's own unit."""
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
+def _read_object(value: Any, format: BoxFormat, box_key: str, label_key: str | None) -> Labeled:
+    label = "" if label_key is None else to_text(get_field(value, label_key))
+    return parse_box(get_field(value, box_key), format), normalize_label(label) if len(label) <= _LONGEST_LABEL else ""
