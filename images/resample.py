@@ -13,7 +13,31 @@ import numpy as np
 
 MARGIN = 2  # (reduced) pixels around the window that cubic kernels reach
 CLOSE = 1e-6  # of a pixel: more than windows lose to rounding, and far below what can be seen
+MAX_SIDE = 16_000  # pixels: OpenCV warps less than 32,768 along a side
 STARTS = 8  # starts tried to find one from which a plain resize has its pixels where the grid has them
+
+
+def fit_size(
+    width: float, height: float, max_pixels: int, multiple: int = 1, *, enlarge: bool = False
+) -> tuple[int, int]:
+    """The grid (width, height) of at most `max_pixels` that keeps the aspect ratio of width × height pixels.
+
+    Sides are multiples of `multiple`, at least `multiple` and at most `MAX_SIDE` long. Without `enlarge` the grid is
+    not larger than width × height.
+
+    >>> fit_size(2048, 1024, 128 * 128), fit_size(256, 256, 4096, multiple=16)
+    ((181, 90), (64, 64))
+    >>> fit_size(30, 10, 4096), fit_size(30, 10, 4096, enlarge=True)
+    ((30, 10), (110, 36))
+    """
+    scale = math.sqrt(max_pixels / (width * height))
+    if not enlarge:
+        scale = min(1.0, scale)
+    sides = [math.floor(min(side * scale, MAX_SIDE) / multiple + 1e-9) * multiple for side in (width, height)]
+    sides = [max(multiple, side) for side in sides]
+    for i in (0, 1):  # a very long image: one side was raised to `multiple`, the other shrinks
+        sides[1 - i] = min(sides[1 - i], max(multiple, max_pixels // sides[i] // multiple * multiple))
+    return sides[0], sides[1]
 
 
 def resample(pixels: np.ndarray, box: tuple[float, float, float, float], size: tuple[int, int]) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from viewbox.images.ref import ImageRef
-from viewbox.images.resample import CLOSE, resample
+from viewbox.images.resample import CLOSE, fit_size, resample
 from viewbox.images.source import Source
 
 Box = tuple[float, float, float, float]
@@ -24,7 +24,6 @@ Point = tuple[float, float]
 Matrix = tuple[float, float, float, float, float, float]
 
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
-MAX_SIDE = 16_000  # pixels: OpenCV warps less than 32,768 along a side
 
 
 class Operation(Protocol):
@@ -39,29 +38,6 @@ class Operation(Protocol):
     """
 
     def __call__(self, pixels: np.ndarray, view: "View", /) -> np.ndarray: ...
-
-
-def fit_size(
-    width: float, height: float, max_pixels: int, multiple: int = 1, *, enlarge: bool = False
-) -> tuple[int, int]:
-    """The grid (width, height) of at most `max_pixels` that keeps the aspect ratio of width × height pixels.
-
-    Sides are multiples of `multiple`, at least `multiple` and at most `MAX_SIDE` long. Without `enlarge` the grid is
-    not larger than width × height.
-
-    >>> fit_size(2048, 1024, 128 * 128), fit_size(256, 256, 4096, multiple=16)
-    ((181, 90), (64, 64))
-    >>> fit_size(30, 10, 4096), fit_size(30, 10, 4096, enlarge=True)
-    ((30, 10), (110, 36))
-    """
-    scale = math.sqrt(max_pixels / (width * height))
-    if not enlarge:
-        scale = min(1.0, scale)
-    sides = [math.floor(min(side * scale, MAX_SIDE) / multiple + 1e-9) * multiple for side in (width, height)]
-    sides = [max(multiple, side) for side in sides]
-    for i in (0, 1):  # a very long image: one side was raised to `multiple`, the other shrinks
-        sides[1 - i] = min(sides[1 - i], max(multiple, max_pixels // sides[i] // multiple * multiple))
-    return sides[0], sides[1]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from viewbox.envs.digits.canvas import Difficulty, Label, Split, draw_canvas, pl
 from viewbox.envs.digits.prompts import TEMPLATES
 from viewbox.envs.tasks import ProceduralTasks
 from viewbox.errors import ConfigError, describe_unknown
-from viewbox.images.view import fit_size
+from viewbox.images.resample import fit_size
 from viewbox.records import Task
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
 from viewbox.rewards.metrics import Accuracy, MacroF1, MeanAveragePrecision, Metric

@@ -12,16 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from viewbox.envs.parsing.answer_schema import AnswerFields, describe_echo, find_violation
-from viewbox.envs.parsing.scan import (
-    MAX_ITEMS,
-    ParsedCall,
-    ReplyObject,
-    ReplyScan,
-    TagPairs,
-    parse_native_call,
-    parse_single_call,
-)
-from viewbox.envs.parsing.strict_json import MAX_DEPTH, MAX_DIGITS, MAX_VALUES
+from viewbox.envs.parsing.calls import ParsedCall, TagPairs, find_calls, parse_native_call, parse_single_call
+from viewbox.envs.parsing.scan import MAX_ITEMS, ReplyObject, ReplyScan
+from viewbox.envs.parsing.strict_json import MAX_DEPTH, MAX_DIGITS, MAX_VALUES, decode_json
 from viewbox.frozen import Record
 
 __all__ = [
@@ -126,13 +119,17 @@ def parse_reply(
     if schema and not answer_fields:
         answer_fields = AnswerFields.from_schema(schema)
     cut = finish_reason == "length"
+    reader = _AnswerReader(cut, last, schema, answer_fields)
+    whole = parse_single_object(text)
+    if whole is not None and find_calls(whole, answer_fields) is None:
+        return reader.read_object(whole)
     scan = ReplyScan(text, tuple(thinking), answer_fields, cut)
     if scan.items > MAX_ITEMS:
         return Malformed(f"the reply holds more than {MAX_ITEMS} tool calls and JSON objects", "invalid")
     calls = tuple(scan.calls)
     if calls and not (scan.objects or scan.lists or scan.partial or text.lstrip().startswith('"')):
         return ToolCalls(calls)  # most replies: nothing beside the calls
-    answer = _AnswerReader(scan, cut, last, schema, answer_fields).read_answer()
+    answer = reader.find_answer(scan)
     if not calls:
         return answer
     if isinstance(answer, Malformed):
@@ -140,49 +137,68 @@ def parse_reply(
     return ToolCalls(calls, answer.value, answer.flags)
 
 
+def parse_single_object(text: str) -> dict[str, Any] | None:
+    """The object of a reply that is one object of strict JSON and nothing else; None for any other reply.
+
+    Most answers of a trained policy are such an object: it needs no scan.
+    """
+    text = text.strip()
+    if not (text.startswith("{") and text.endswith("}")):
+        return None
+    value, end, complaint = decode_json(text)
+    return value if complaint is None and end == len(text) else None
+
+
 @dataclass(frozen=True)
 class _AnswerReader:
-    """Finds the answer in a scanned reply."""
+    """Finds and checks the answer of a reply."""
 
-    scan: ReplyScan
     cut: bool
     last: bool
     schema: Mapping[str, Any] | None
     fields: AnswerFields | None
 
-    def read_answer(self) -> Answer | Malformed:
-        """The answer, or why there is none."""
-        echoes = [describe_echo(item.value, self.fields) for item in self.scan.objects]
-        candidates = [item for item, echo in zip(self.scan.objects, echoes, strict=True) if echo is None]
-        chosen = self._select_object(candidates)
+    def read_object(self, value: dict[str, Any]) -> Answer | Malformed:
+        """The answer in a reply that is one object."""
+        echo = describe_echo(value, self.fields)
+        if echo is not None:
+            return Malformed(echo, "schema_echoed")
+        return self._check_value(value, {"salvaged"} if self.cut else set())
+
+    def find_answer(self, scan: ReplyScan) -> Answer | Malformed:
+        """The answer in a scanned reply, or why there is none."""
+        echoes = [describe_echo(item.value, self.fields) for item in scan.objects]
+        candidates = [item for item, echo in zip(scan.objects, echoes, strict=True) if echo is None]
+        chosen = self._select_object(candidates, scan.lists)
         if chosen is not None:
-            return self._check_object(chosen, {"salvaged"} if self.cut or self.scan.broken_last else set())
+            return self._check_object(chosen, {"salvaged"} if self.cut or scan.broken_last else set())
         echo = next((echo for echo in echoes if echo is not None), None)
         if echo is not None:
             return Malformed(echo, "schema_echoed")
-        if self.last and self.scan.partial is not None:
-            return self._check_object(ReplyObject(self.scan.partial.value), {"salvaged"})
-        return self._describe_no_answer()
+        if self.last and scan.partial is not None:
+            return self._check_value(scan.partial.value, {"salvaged"})
+        return self._describe_no_answer(scan)
 
-    def _select_object(self, objects: list[ReplyObject]) -> ReplyObject | None:
+    def _select_object(self, objects: list[ReplyObject], lists: list[list[Any]]) -> ReplyObject | None:
         """The object that is the answer."""
         filled = [item for item in objects if item.value] or objects
         if self.fields is not None:
             filled = [item for item in filled if self.fields.is_in(item.value)] or filled
         if filled:
             return filled[-1]
-        if self.fields is None or len(self.scan.lists) != 1:
+        if self.fields is None or len(lists) != 1:
             return None
-        only = self.fields.unwrap_list(self.scan.lists[0])
+        only = self.fields.unwrap_list(lists[0])
         return None if only is None else ReplyObject(only, None, True)
 
     def _check_object(self, chosen: ReplyObject, flags: set[str]) -> Answer | Malformed:
         """The chosen object as an answer; `flags` are the flags known so far."""
         if chosen.complaint is not None:
             return Malformed(chosen.complaint, "invalid")
-        value = dict(chosen.value)
-        if chosen.repaired:
-            flags.add("repaired")
+        return self._check_value(chosen.value, flags | {"repaired"} if chosen.repaired else flags)
+
+    def _check_value(self, value: dict[str, Any], flags: set[str]) -> Answer | Malformed:
+        value = dict(value)
         if self.fields is not None:
             inner = self.fields.unwrap(value)
             if inner is not value:
@@ -202,9 +218,9 @@ class _AnswerReader:
             return Malformed(violation, "invalid")
         return Answer(value, wants_more, frozenset(flags))
 
-    def _describe_no_answer(self) -> Answer | Malformed:
+    def _describe_no_answer(self, scan: ReplyScan) -> Answer | Malformed:
         """Why the reply holds no usable object."""
-        text = self.scan.text.strip()
+        text = scan.text.strip()
         if self.cut:
             return Malformed("the reply was cut off before a JSON object was complete", "truncated")
         if not text:
@@ -212,10 +228,10 @@ class _AnswerReader:
         encoded = self._read_encoded(text)
         if encoded is not None:
             return encoded
-        if self.scan.broken is not None:
-            return Malformed(self.scan.broken, "invalid")
-        if self.scan.open_think is not None:
-            tag = self.scan.open_think
+        if scan.broken is not None:
+            return Malformed(scan.broken, "invalid")
+        if scan.open_think is not None:
+            tag = scan.open_think
             return Malformed(f"the thinking is not closed with {tag}, so there is no answer", "no_json")
         if text.startswith("```"):
             text = text.partition("\n")[2].removesuffix("```").strip()
@@ -224,7 +240,7 @@ class _AnswerReader:
         except (ValueError, RecursionError) as error:
             if text.startswith("{"):
                 return Malformed(f"the JSON object cannot be read: {error}", "invalid")
-            if not self.scan.lists:
+            if not scan.lists:
                 return Malformed("the reply holds no JSON object", "no_json")
         return Malformed("the answer must be one JSON object {…}, not a list or a bare value", "not_an_object")
 

@@ -43,6 +43,7 @@ class Tool:
     defaults: Mapping[str, Any] = field(default_factory=dict)  # of the arguments that are not required
     hidden: tuple[str, ...] = ()  # arguments that the environment fills in
     max_calls: int | None = None  # per episode, unless the environment sets its own limit
+    takes_pictures: bool = False  # the model names pictures in a call
     stateful: bool = True  # works on the episode's view; a stateless tool runs beside the others
     is_async: bool = False  # `function` is a coroutine function: it runs on the event loop and must not block
 
@@ -68,11 +69,6 @@ class Tool:
         new_tool = _read_signature(function, name, description, max_calls)
         _check_declaration(new_tool)
         return new_tool
-
-    @property
-    def takes_pictures(self) -> bool:
-        """Whether the model names pictures in a call."""
-        return any(spec.get("x-kind") == "picture" for spec in self.parameters.values())
 
     @property
     def family(self) -> str:
@@ -231,6 +227,7 @@ def _read_signature(function: ToolFunction, name: str | None, description: str |
         defaults={argument.name: argument.default for argument in visible if argument.default is not empty},
         hidden=tuple(argument.name for argument in arguments if argument not in visible),
         max_calls=max_calls,
+        takes_pictures=any(spec.get("x-kind") == "picture" for spec in parameters.values()),
         stateful=stateful,
         is_async=inspect.iscoroutinefunction(documented),
     )

@@ -8,8 +8,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from viewbox.images.resample import fit_size
 from viewbox.images.source import Source
-from viewbox.images.view import View, fit_size
+from viewbox.images.view import View
 
 UNIT = st.floats(0, 1)
 

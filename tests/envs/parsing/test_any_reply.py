@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from viewbox.envs.parsing import reply
 from viewbox.envs.parsing.reply import Answer, AnswerFields, Malformed, ToolCalls, parse_reply
 
 SCHEMA = {
@@ -76,8 +77,8 @@ def strings(value):
 
 def check_each(text, options):
     """The text whole, and broken off."""
-    for reply in {text[: len(text) * part // BREAKS] for part in range(1, BREAKS + 1)}:
-        check(reply, options)
+    for broken_off in {text[: len(text) * part // BREAKS] for part in range(1, BREAKS + 1)}:
+        check(broken_off, options)
 
 
 def check(text, options):
@@ -143,6 +144,19 @@ def test_megabytes_are_malformed_by_name_before_anything_is_read(scrap):
 )
 def test_strict_json_inside_prose_comes_back_whole_and_without_a_flag(value, prose):
     assert parse_reply(prose + json.dumps(value) + prose) == Answer(value)
+
+
+MARKS = st.sampled_from(["<think>", "</think>", "<tool_call>", "```tool", "…"])
+
+
+@many
+@given(st.dictionaries(KEYS, VALUES | MARKS, max_size=3), OPTIONS)
+def test_a_reply_that_is_one_object_is_read_as_a_scan_reads_it(value, options):
+    text = f" {json.dumps(value)}\n"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reply, "parse_single_object", lambda text: None)
+        scanned = parse_reply(text, **options)
+    assert parse_reply(text, **options) == scanned
 
 
 @settings(max_examples=300, deadline=None)

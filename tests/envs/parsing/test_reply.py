@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from viewbox.envs.parsing import answer_schema, lenient_json, reply, scan, strict_json
+from viewbox.envs.parsing import answer_schema, calls, lenient_json, reply, scan, strict_json
+from viewbox.envs.parsing.calls import parse_single_call
 from viewbox.envs.parsing.reply import (
     MAX_BYTES,
     MAX_ITEMS,
@@ -18,7 +19,7 @@ from viewbox.envs.parsing.reply import (
     parse_native_call,
     parse_reply,
 )
-from viewbox.envs.parsing.scan import ReplyScan, parse_single_call
+from viewbox.envs.parsing.scan import ReplyScan
 from viewbox.records import ToolCall
 
 
@@ -26,7 +27,7 @@ def call(name="zoom", **arguments):
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
-@pytest.mark.parametrize("module", [reply, scan, lenient_json, answer_schema, strict_json])
+@pytest.mark.parametrize("module", [reply, calls, scan, lenient_json, answer_schema, strict_json])
 def test_the_examples_in_the_docstrings_run(module):
     assert doctest.testmod(module).failed == 0
 
