@@ -17,7 +17,7 @@ def publish(
         str, typer.Argument(help="A registered name, package.module:Class, or path/to/module.py:Class.")
     ],
     out: Annotated[str, typer.Argument(help="Folder to write.")],
-    to: Annotated[str, typer.Option(help="Kind of output; only dir, a folder, so far.")] = "dir",
+    to: Annotated[str, typer.Option(help="Format of the output. Only dir, a folder, is supported.")] = "dir",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Setting of the environment as KEY=VALUE (YAML); may be repeated."),

@@ -62,7 +62,9 @@ def rollout(
             show_default=False,
         ),
     ] = None,
-    env: Annotated[str | None, typer.Option(help="Environment: a registered name, or package.module:Class.")] = None,
+    env: Annotated[
+        str | None, typer.Option(help="Environment: a registered name, package.module:Class or file.py:Class.")
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="Model: its name at the endpoint, else a local folder or a hub name.")
     ] = None,
@@ -94,7 +96,7 @@ def rollout(
     ] = None,
     retry_failed: Annotated[
         bool,
-        typer.Option("--retry-failed", help="Play episodes again that ended as error, timeout or cancelled."),
+        typer.Option("--retry-failed", help="Play again the episodes that ended as error, timeout or cancelled."),
     ] = False,
 ) -> None:
     """Play an environment's tasks against an endpoint or a local model, and store every episode.
@@ -103,7 +105,7 @@ def rollout(
 
     The API key is read from the environment variable that endpoint.api_key_env names; OPENAI_API_KEY is sent
     to OpenAI's own address without being named. A key travels over https only, except to this machine.
-    The command can be stopped at any moment: the same command with the same --out plays the missing episodes.
+    You can stop the command at any moment: the same command with --out FOLDER plays the missing episodes.
     """
     from viewbox.rollouts.job import RolloutOptions, build_job
     from viewbox.rollouts.session import create_rollout_folder

@@ -101,7 +101,7 @@ MODELS: Final[Mapping[str, ModelDefaults]] = {
     "llava_onevision": ModelDefaults("default (the chat template has no tools)", names=r"llava-?onevision"),
     "llava_next": ModelDefaults(
         "default (the chat template has no tools; haotian-liu/LLaVA issue 606: boxes were fractions of the padded "
-        "square, which is no convention of ours)",
+        "square, which viewbox does not support)",
         names=r"llava-?(v?1\.6|next)",
     ),
     "idefics3": ModelDefaults("default (the chat template has no tools)", names=r"idefics-?3"),

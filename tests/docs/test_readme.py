@@ -1,8 +1,10 @@
-"""What README.md shows works as printed."""
+"""What README.md shows works as printed, and commands of all pages have the options that the pages use."""
 
 import re
+import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,10 +27,11 @@ def test_the_authors_environment_runs_as_printed(tmp_path):
 
 @pytest.fixture
 def saved(tmp_path):
-    """A folder in which `runs/quickstart-seed0` holds an episode, as the README has it."""
+    """A folder in which `runs/quickstart-seed0` holds an episode of step 90, as the README has it."""
     env = viewbox.make("digits")
+    episode = env.play(env.tasks[0], lambda messages: '{"label": "one", "bbox": [0, 0, 1, 1]}')
     with viewbox.EpisodeWriter(tmp_path / "runs" / "quickstart-seed0" / "episodes") as writer:
-        writer.append(env.play(env.tasks[0], lambda messages: '{"label": "one", "bbox": [0, 0, 1, 1]}'))
+        writer.append(replace(episode, info={**episode.info, "step": 90}))
     return tmp_path
 
 
@@ -38,24 +41,54 @@ def test_the_analysts_example_reads_saved_episodes(saved):
     assert done.stdout.startswith("digits-train-0 "), done.stderr
 
 
-def test_the_analysts_reward_scores_them(saved, monkeypatch, capsys):
+ANALYST = [
+    shlex.split(command, comments=True)
+    for command in re.findall(r"^viewbox ((?:score|reward try|picture) .*)", README.replace("\\\n", " "), re.M)
+]
+PRINTED = {
+    "score": ("1 episodes of 1 tasks", "label", "box"),
+    "reward try": ("label: 'six' is 'six'", "box", "combined: "),
+    "picture": ("episode.png",),
+}
+
+
+@pytest.mark.parametrize("command", ANALYST, ids=map(" ".join, ANALYST))
+def test_the_analysts_commands_run_as_printed(command, saved, monkeypatch, capsys):
     from viewbox.cli.app import app
 
     monkeypatch.chdir(saved)
     (saved / "strict.yaml").write_text(next(block for block in blocks("yaml") if "threshold" in block))
-    (command,) = re.findall(r"^viewbox (score .*?) --where", README, re.M)
-    app(command.split(), standalone_mode=False)
+    (saved / "my_rewards.py").write_text("def closeness(answer, reference):\n    return 0.5\n")
+    app(command, standalone_mode=False)
     shown = capsys.readouterr().out
-    assert all(word in shown for word in ("label", "box", "strict")), shown
+    expected = PRINTED[" ".join(command[: 2 if command[0] == "reward" else 1])]
+    assert all(word in shown for word in expected), shown
 
 
-@pytest.mark.parametrize("line", re.findall(r"^viewbox (\w+) ([^#\n]*)", README.replace("\\\n", " "), re.M))
-def test_every_option_the_readme_uses_exists(line):
+PAGES = {
+    path.name: path.read_text() for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md"))
+}
+
+
+def list_commands(text: str) -> set[tuple[str, str]]:
+    """(command, rest of the line) of every `viewbox …` in code: a fenced or an indented block, or between backticks."""
+    text = text.replace("\\\n", " ")
+    fenced = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.S | re.M))
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
+    indented = "\n".join(re.findall(r"^ {4}(.*)", prose, re.M))
+    inline = "\n".join(" ".join(code.split()) for code in re.findall(r"`([^`]+)`", prose))
+    return set(re.findall(r"^(?:\$ )?viewbox ([a-z]+)\b ?([^#>\n]*)", "\n".join((fenced, indented, inline)), re.M))
+
+
+COMMANDS = sorted((page, *line) for page, text in PAGES.items() for line in list_commands(text))
+
+
+@pytest.mark.parametrize(("page", "name", "rest"), COMMANDS)
+def test_every_option_that_a_page_uses_exists(page, name, rest):
     from viewbox.cli.app import LazyGroup
 
-    name, rest = line
     command = LazyGroup().get_command(None, name)
-    while hasattr(command, "commands"):  # `viewbox reward try …`
+    while hasattr(command, "commands") and not rest.startswith("-"):  # `viewbox reward try …`
         name, _, rest = rest.partition(" ")
         command = command.commands[name]
     known = {option for one in command.params for option in one.opts}
