@@ -8,22 +8,19 @@ exception: it becomes an observation or a named end.
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache, partial
-from typing import Annotated, Any, ClassVar
+from functools import lru_cache, partial
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel
 
 from viewbox.envs import answers, concurrency, loop, settings
-from viewbox.envs.messages import drop_older_images
-from viewbox.envs.parsing.reply import AnswerFields
-from viewbox.envs.prompts.answer_format import describe_answer_format
 from viewbox.envs.prompts.templates import Prompts
 from viewbox.envs.state import EpisodeState, PlayableEnv, StepResult
 from viewbox.envs.tasks import OverviewCache, TaskImage, TaskImages
-from viewbox.envs.tools import TOOLS, Tool, collect_tools, to_tool_names
+from viewbox.envs.tools import TOOLS, collect_tools
 from viewbox.errors import ConfigError, ToolError, describe_unknown
 from viewbox.frozen import FrozenDict
-from viewbox.images.coordinates import Coordinates, describe_unit, from_unit, needs_size
+from viewbox.images.coordinates import describe_unit, from_unit, needs_size
 from viewbox.images.view import View
 from viewbox.records import Episode, EpisodeTokens, Message, Reply, RunConfig, Scores, Task, Turn
 from viewbox.rewards import to_combined
@@ -47,19 +44,6 @@ class BaseMultiTurnEnv(PlayableEnv):
     reward: Any  # an author may set a default; an environment holds it as a `CombinedReward`
     prompts: Prompts  # the texts of the environment, made from `templates`
     _sealed = False
-
-    # A class may also list functions and `Tool`s here; an environment holds their names.
-    tools: Annotated[
-        tuple[str, ...], BeforeValidator(to_tool_names), Field(description="names of the tools the model may call")
-    ] = ("zoom", "crop", "adjust_contrast", "reset")
-    coordinates: Annotated[
-        Coordinates,
-        Field(description="how points and boxes are written; default in a run: as the model was trained to"),
-    ] = "unit"
-    max_pixels: Annotated[int, Field(ge=256, description="largest view, in pixels (width x height)")] = 512 * 512
-    pixel_multiple: Annotated[
-        int, Field(ge=1, description="sides of a view are multiples of this; default in a run: the model's patch grid")
-    ] = 1
 
     # ------------------------------------------------------------------ written by an author
     @property
@@ -196,26 +180,6 @@ class BaseMultiTurnEnv(PlayableEnv):
         return asyncio.run(self.play_async(task, policy, seed=seed))
 
     # ------------------------------------------------------------------ answers
-    @cached_property
-    def answer_schema(self) -> Mapping[str, Any] | None:
-        """The answer as JSON Schema; None if the answer is plain text."""
-        return self.answer.model_json_schema() if isinstance(self.answer, type) else self.answer
-
-    @cached_property
-    def answer_fields(self) -> AnswerFields | None:
-        """What the parser knows of the answer schema; None if the answer is plain text."""
-        return None if self.answer_schema is None else AnswerFields.from_schema(self.answer_schema)
-
-    @cached_property
-    def answer_format(self) -> str:
-        """The form of the answer as prompts state it."""
-        return describe_answer_format(self.answer_schema, self.boxes, turns=self.max_turns > 1)
-
-    @property
-    def answer_keys(self) -> list[str]:
-        """The keys of the answer object; empty if the answer is plain text."""
-        return [*(self.answer_schema or {}).get("properties", {}), "continue"] if self.answer_schema else []
-
     def read_answer(self, text: str, task: Task) -> dict[str, Any] | None:
         """The checked answer of a final reply, its boxes as fractions of the original; None if it has none."""
         value = loop.get_final_value(self, text)
@@ -251,14 +215,6 @@ class BaseMultiTurnEnv(PlayableEnv):
         return list(from_unit(tuple(box), self.coordinates, overview[0].size if overview else (1, 1)))
 
     # ------------------------------------------------------------------ tools and prompts
-    def get_tool(self, name: str) -> Tool:
-        """The tool of that name: the environment's own, or a built-in one."""
-        return self._toolbox[name]
-
-    def get_max_calls(self, name: str) -> int | None:
-        """How often a tool may be called in an episode; None if it has no limit of its own."""
-        return self.max_calls.get(name, self.get_tool(name).max_calls)
-
     def get_offered_tools(self, task: Task) -> tuple[str, ...]:
         """The names of the tools offered for a task. Raises `ConfigError` for a name that is not in `tools`."""
         names = tuple(self.tools_of(task))
@@ -268,10 +224,6 @@ class BaseMultiTurnEnv(PlayableEnv):
                     f"{self.name}: task {task.id}: {describe_unknown('tool', name, self.tools)}", key="tools"
                 )
         return names
-
-    def is_numbering_views(self, offered: Sequence[str]) -> bool:
-        """Whether the model is told the numbers of pictures, because answers or tools refer to them."""
-        return self.view_field is not None or any(self.get_tool(name).takes_pictures for name in offered)
 
     def get_tool_schemas(self, names: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
         """The tools of these names in the OpenAI function format; none if there is one turn only."""
@@ -288,13 +240,6 @@ class BaseMultiTurnEnv(PlayableEnv):
             FrozenDict(tool.build_schema(self.coordinates, max_calls=self.get_max_calls(name)))
             for name, tool in tools.items()
         )
-
-    def apply_history(self, messages: Sequence[Message]) -> list[Message]:
-        """The messages as the model gets them under the `history` policy; the record keeps every image."""
-        if self.history == "full":  # messages only ever grow, as training on sampled tokens needs
-            return list(messages)
-        number_kept = self.history.last_images
-        return drop_older_images(messages, number_kept, lambda number: self.prompts.render("dropped", number=number))
 
     def build_system_prompt(self, task: Task) -> str:
         """The whole system prompt of a task."""

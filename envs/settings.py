@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Protocol, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from viewbox.configs.validation import describe_errors, describe_type, describe_unknown_key
+from viewbox.envs.tools import to_tool_names
 from viewbox.errors import ConfigError
 from viewbox.frozen import FrozenDict
+from viewbox.images.coordinates import Coordinates
 
 NonNegative = Annotated[int, Field(ge=0)]
 ReplyFormat = Literal["native", "hermes", "fenced", "json"]
@@ -31,6 +33,23 @@ class LastImages(BaseModel):
 
 
 History = Literal["full"] | LastImages
+
+
+class ViewSettings(Protocol):
+    """What the model may do with the image, and how large it is shown; `BaseMultiTurnEnv` inherits them all."""
+
+    # A class may also list functions and `Tool`s here; an environment holds their names.
+    tools: Annotated[
+        tuple[str, ...], BeforeValidator(to_tool_names), Field(description="names of the tools the model may call")
+    ] = ("zoom", "crop", "adjust_contrast", "reset")
+    coordinates: Annotated[
+        Coordinates,
+        Field(description="how points and boxes are written; default in a run: as the model was trained to"),
+    ] = "unit"
+    max_pixels: Annotated[int, Field(ge=256, description="largest view, in pixels (width x height)")] = 512 * 512
+    pixel_multiple: Annotated[
+        int, Field(ge=1, description="sides of a view are multiples of this; default in a run: the model's patch grid")
+    ] = 1
 
 
 class LoopSettings(Protocol):

@@ -1,18 +1,20 @@
 """One play in progress, what a step returns, and what the turn loop reads of an environment."""
 
 from collections import Counter
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel
 
+from viewbox.envs.messages import drop_older_images
 from viewbox.envs.parsing.reply import AnswerFields
+from viewbox.envs.prompts.answer_format import describe_answer_format
 from viewbox.envs.prompts.templates import Prompts
-from viewbox.envs.settings import LoopSettings
+from viewbox.envs.settings import LoopSettings, ViewSettings
 from viewbox.envs.tools import Tool
 from viewbox.frozen import FrozenDict
-from viewbox.images.coordinates import Coordinates
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.records import EndReason, Episode, EpisodeTokens, Message, RunConfig, Task, Turn
@@ -107,30 +109,57 @@ class EpisodeState:
         )
 
 
-class PlayableEnv(LoopSettings, Protocol):
-    """What the turn loop reads of an environment; `BaseMultiTurnEnv` documents each member."""
+class PlayableEnv(ViewSettings, LoopSettings, Protocol):
+    """An environment as the turn loop reads it; `BaseMultiTurnEnv` documents the members that an author writes."""
 
     name: ClassVar[str]
     answer: ClassVar[type[BaseModel] | Mapping[str, Any] | None]
     boxes: ClassVar[tuple[str, ...]]
     view_field: ClassVar[str | None]
-    coordinates: Coordinates
-    max_pixels: int
-    pixel_multiple: int
     prompts: Prompts
+    _toolbox: Mapping[str, Tool]
 
-    @property
-    def answer_fields(self) -> AnswerFields | None: ...
-    @property
-    def answer_format(self) -> str: ...
-    @property
-    def answer_keys(self) -> list[str]: ...
-    def get_tool(self, name: str) -> Tool: ...
-    def get_max_calls(self, name: str) -> int | None: ...
-    def is_numbering_views(self, offered: Sequence[str]) -> bool: ...
-    def apply_history(self, messages: Sequence[Message]) -> list[Message]: ...
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, Any]: ...
     def check_answer(
         self, value: Mapping[str, Any], task: Task, views: Sequence[View] | None = None
     ) -> tuple[dict[str, Any], str | None]: ...
-    def on_answer(self, state: EpisodeState, answer: Mapping[str, Any]) -> str | Awaitable[str | None] | None: ...
+    def on_answer(self, state: EpisodeState, answer: Any) -> Any: ...
+
+    @cached_property
+    def answer_schema(self) -> Mapping[str, Any] | None:
+        """The answer as JSON Schema; None if the answer is plain text."""
+        return self.answer.model_json_schema() if isinstance(self.answer, type) else self.answer
+
+    @cached_property
+    def answer_fields(self) -> AnswerFields | None:
+        """What the parser knows of the answer schema; None if the answer is plain text."""
+        return None if self.answer_schema is None else AnswerFields.from_schema(self.answer_schema)
+
+    @cached_property
+    def answer_format(self) -> str:
+        """The form of the answer as prompts state it."""
+        return describe_answer_format(self.answer_schema, self.boxes, turns=self.max_turns > 1)
+
+    @property
+    def answer_keys(self) -> list[str]:
+        """The keys of the answer object; empty if the answer is plain text."""
+        return [*(self.answer_schema or {}).get("properties", {}), "continue"] if self.answer_schema else []
+
+    def get_tool(self, name: str) -> Tool:
+        """The tool of that name: the environment's own, or a built-in one."""
+        return self._toolbox[name]
+
+    def get_max_calls(self, name: str) -> int | None:
+        """How often a tool may be called in an episode; None if it has no limit of its own."""
+        return self.max_calls.get(name, self.get_tool(name).max_calls)
+
+    def is_numbering_views(self, offered: Sequence[str]) -> bool:
+        """Whether the model is told the numbers of pictures, because answers or tools refer to them."""
+        return self.view_field is not None or any(self.get_tool(name).takes_pictures for name in offered)
+
+    def apply_history(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages as the model gets them under the `history` policy; the record keeps every image."""
+        if self.history == "full":  # messages only ever grow, as training on sampled tokens needs
+            return list(messages)
+        number_kept = self.history.last_images
+        return drop_older_images(messages, number_kept, lambda number: self.prompts.render("dropped", number=number))
