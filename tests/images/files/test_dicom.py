@@ -2,7 +2,6 @@
 
 import io
 import logging
-import random
 import warnings
 
 import numpy as np
@@ -16,6 +15,7 @@ from pydicom.pixels import apply_modality_lut, apply_windowing, pixel_array
 from pydicom.sequence import Sequence
 from pydicom.uid import ExplicitVRLittleEndian, RLELossless
 
+from tests.support.image_files import damage
 from viewbox.errors import ImageError
 from viewbox.images.files import open_image
 from viewbox.images.pixels import DEPTHS
@@ -308,17 +308,10 @@ SEEDS = ("CT_small.dcm", "MR_small_RLE.dcm", "SC_rgb_jpeg_dcmtk.dcm", "MR_small_
 @settings(max_examples=40, deadline=5000)
 @given(seed=st.integers(0, 2**32))
 def test_a_damaged_file_is_a_right_source_or_an_image_error(name, seed):
-    chance = random.Random(seed)
     with open(path(name), "rb") as file:
-        content = bytearray(file.read())
-    if chance.random() < 0.3:
-        del content[chance.randrange(len(content)) :]
-    else:
-        reach = min(len(content), chance.choice([400, 2000, len(content)]))
-        for _ in range(chance.choice([1, 3, 20])):
-            content[chance.randrange(reach)] = chance.choice([0, 127, 128, 255, chance.randrange(256)])
+        content = damage(file.read(), seed, (400, 2000))
     try:
-        source = open_image(bytes(content))
+        source = open_image(content)
     except ImageError:
         return
     assert source.pixels.dtype.name in DEPTHS

@@ -2,9 +2,7 @@
 
 import base64
 import gzip
-import io
 import os
-import random
 import struct
 import zlib
 
@@ -14,32 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from tests.support.image_files import COLOR, DEEP, GRAY, damage, npy, same, saved
 from viewbox.errors import ImageError
 from viewbox.images.files import open_image
 from viewbox.images.pixels import DEPTHS
 from viewbox.images.view import View
-
-RANDOM = np.random.default_rng(0)
-GRAY = RANDOM.integers(0, 256, (12, 17), dtype=np.uint8)
-COLOR = RANDOM.integers(0, 256, (12, 17, 3), dtype=np.uint8)
-DEEP = RANDOM.integers(0, 65536, (12, 17), dtype=np.uint16)
-
-
-def saved(picture, kind, **options):
-    picture = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
-    file = io.BytesIO()
-    picture.save(file, kind, **options)
-    return file.getvalue()
-
-
-def npy(array):
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
-
-
-def same(source, expected):
-    return source.pixels.dtype == expected.dtype and np.array_equal(source.pixels, expected)
 
 
 def png(width, height, color=0):
@@ -215,16 +192,8 @@ SEEDS = {
 @settings(max_examples=60, deadline=5000)
 @given(seed=st.integers(0, 2**32))
 def test_a_damaged_file_is_a_right_source_or_an_image_error(kind, seed):
-    chance = random.Random(seed)
-    content = bytearray(SEEDS[kind])
-    if chance.random() < 0.3:
-        del content[chance.randrange(len(content)) :]
-    else:
-        reach = min(len(content), chance.choice([64, 400, len(content)]))
-        for _ in range(chance.choice([1, 3, 20])):
-            content[chance.randrange(reach)] = chance.choice([0, 127, 128, 255, chance.randrange(256)])
     try:
-        source = open_image(bytes(content))
+        source = open_image(damage(SEEDS[kind], seed, (64, 400)))
     except ImageError:
         return
     assert source.pixels.dtype.name in DEPTHS

@@ -6,34 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.support.image_files import COLOR, DEEP, GRAY, npy, same, saved
 from viewbox.errors import ImageError
 from viewbox.images.files import open_image, open_picture
 from viewbox.images.ref import ImageRef
 from viewbox.images.source import Source
 from viewbox.images.view import View
-
-RANDOM = np.random.default_rng(0)
-GRAY = RANDOM.integers(0, 256, (12, 17), dtype=np.uint8)
-COLOR = RANDOM.integers(0, 256, (12, 17, 3), dtype=np.uint8)
-DEEP = RANDOM.integers(0, 65536, (12, 17), dtype=np.uint16)
-
-
-def saved(picture, kind, **options):
-    picture = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
-    file = io.BytesIO()
-    picture.save(file, kind, **options)
-    return file.getvalue()
-
-
-def npy(array):
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
-
-
-def same(source, expected):
-    return source.pixels.dtype == expected.dtype and np.array_equal(source.pixels, expected)
-
 
 # ---- files
 

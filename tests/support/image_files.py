@@ -1,0 +1,45 @@
+"""Pictures as the bytes of files, and files damaged at random."""
+
+import io
+import random
+
+import numpy as np
+from PIL import Image
+
+RANDOM = np.random.default_rng(0)
+GRAY = RANDOM.integers(0, 256, (12, 17), dtype=np.uint8)
+COLOR = RANDOM.integers(0, 256, (12, 17, 3), dtype=np.uint8)
+DEEP = RANDOM.integers(0, 65536, (12, 17), dtype=np.uint16)
+
+
+def saved(picture, kind, **options):
+    """The bytes of a file of this kind that Pillow writes."""
+    picture = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
+    file = io.BytesIO()
+    picture.save(file, kind, **options)
+    return file.getvalue()
+
+
+def npy(array):
+    """The bytes of a .npy file."""
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def same(source, expected):
+    """Whether a source holds exactly these pixels."""
+    return source.pixels.dtype == expected.dtype and np.array_equal(source.pixels, expected)
+
+
+def damage(content, seed, reaches):
+    """The bytes cut off at a random place, or with some of them changed among the first of `reaches`, or anywhere."""
+    chance = random.Random(seed)
+    content = bytearray(content)
+    if chance.random() < 0.3:
+        del content[chance.randrange(len(content)) :]
+    else:
+        reach = min(len(content), chance.choice([*reaches, len(content)]))
+        for _ in range(chance.choice([1, 3, 20])):
+            content[chance.randrange(reach)] = chance.choice([0, 127, 128, 255, chance.randrange(256)])
+    return bytes(content)
