@@ -1,0 +1,62 @@
+"""`viewbox score`: tables for people, JSON for programs, and errors in words."""
+
+import json
+import re
+
+
+def test_what_is_printed_stands_stored_beside_new(run, viewbox):
+    status, out, err = viewbox("score", run, "--reward", "viewbox.rewards:IoUReward", "--where", "answer!=null")
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].endswith("episodes of 3 tasks where answer!=null")
+    assert lines[1].split() == ["episodes", "stored", "new", "change"]
+    assert [line.split()[0] for line in lines[2:6]] == ["reward", "iou", "label", "box"]
+    assert "%" in lines[6]
+    assert f"written: {run}/episodes/scores/iou.jsonl" in out
+    assert not set(out) & set("│┃\x1b")
+
+
+def test_json_is_one_object(run, viewbox):
+    status, out, _ = viewbox("score", run, "--json", "--name", "again", "--group-by", "end_reason", "--bootstrap", "50")
+    assert status == 0
+    found = json.loads(out)
+    assert (found["episodes"], found["tasks"], found["resamples"], found["confidence"]) == (21, 3, 50, 0.95)
+    assert found["total"]["change"] == {"mean": 0.0, "low": 0.0, "high": 0.0, "count": 21}
+    assert found["components"].keys() == {"label", "box"}
+    assert {group["value"] for group in found["groups"]} == {"answered", "malformed", "max_turns"}
+    assert found["column"].endswith("again.jsonl")
+
+
+def test_a_wrong_filter_ends_with_2_in_words(run, viewbox):
+    status, out, err = viewbox("score", run, "--where", "end_reson=answered")
+    assert (status, out) == (2, "")
+    assert "did you mean 'end_reason'" in err
+
+
+# ---- the metrics of the environment
+
+
+def test_metrics_are_printed_with_their_intervals(dots, viewbox):
+    status, out, _ = viewbox("score", dots, "--no-write")
+    assert status == 0
+    assert re.search(r"^label/accuracy +0\.500 \[0\.500, 0\.500\]$", out, re.MULTILINE)
+    assert re.search(r"^labels/macro_f1 +0\.667 \[0\.667, 0\.667\]$", out, re.MULTILINE)
+    assert re.search(r"^end/answered +1\.000", out, re.MULTILINE)
+    assert "end/timeout" not in out
+
+
+def test_metrics_are_in_the_json_with_their_intervals(dots, viewbox):
+    _, out, _ = viewbox("score", dots, "--no-write", "--json")
+    found = json.loads(out)
+    assert found["metrics"]["metrics/label/accuracy"] == {"mean": 0.5, "low": 0.5, "high": 0.5, "count": 40}
+    assert found["metrics"]["end/timeout"]["mean"] == 0.0
+    assert (found["fewer_draws"], found["problems"]) == ({}, [])
+
+
+def test_an_environment_that_is_not_there_costs_the_metrics_but_not_the_scores(dots, viewbox):
+    (dots / "config.yaml").unlink()
+    status, out, err = viewbox("score", dots, "--no-write", "--reward", "viewbox.rewards:ExactMatchReward")
+    assert (status, err) == (0, "")
+    assert "warning: no metrics of the environment 'dots': unknown environment 'dots'" in out
+    assert "label/accuracy" not in out
+    assert re.search(r"^end/answered +1\.000", out, re.MULTILINE)

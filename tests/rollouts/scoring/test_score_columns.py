@@ -1,0 +1,137 @@
+"""Columns of scores: nothing that is stored changes, and a column is whole, or is not there."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import viewbox
+from tests.support.saved_episodes import made, scored, written
+from viewbox.errors import ConfigError, StoreError
+from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
+from viewbox.rollouts.scoring.rescore import score_run
+from viewbox.rollouts.store.reader import load
+
+
+def test_stored_scores_are_never_touched(store):
+    before = (store / "episodes.jsonl").read_bytes()
+    score_run(store, reward=IoUReward("label"))
+    assert (store / "episodes.jsonl").read_bytes() == before
+    assert scored(store) == [made(n).scores for n in range(40)]
+
+
+def test_a_column_has_a_line_an_episode_and_says_where_it_comes_from(store):
+    report = score_run(store, reward="viewbox.rewards:ExactMatchReward", where=["answer.label=b"], name="strict-1.0")
+    assert Path(report.column) == store / "scores" / "strict-1.0.jsonl"
+    header, *lines = [json.loads(line) for line in Path(report.column).read_text().splitlines()]
+    assert header.keys() == {"viewbox", "written", "reward", "where"}
+    assert (header["viewbox"], header["reward"]) == (viewbox.__version__, "viewbox.rewards:ExactMatchReward")
+    assert header["where"] == ["answer.label=b"]
+    assert [line["line"] for line in lines] == list(range(2, 41, 2))
+    assert lines[0].keys() == {"line", "crc", "task", "total", "components"}
+    assert (lines[0]["task"], lines[0]["total"], lines[0]["components"]) == ("t0", 0.0, {"exact_match": 0.0})
+
+
+def test_episodes_that_were_left_out_have_no_scores_in_the_column(store):
+    score_run(store, reward=ExactMatchReward(), where=["task.id=t0|t9"], name="some")
+    found = scored(store, scores="some")
+    assert len(found) == 40
+    assert [n for n, one in enumerate(found) if one is not None] == [0, 1, 2, 3, 36, 37, 38, 39]
+
+
+def test_episodes_that_came_later_have_no_scores_in_the_column(store):
+    score_run(store, reward=ExactMatchReward(), name="then")
+    written(store, made(40))
+    assert [one is None for one in scored(store, scores="then")] == [False] * 40 + [True]
+
+
+def test_an_existing_column_is_kept_unless_it_is_to_be_replaced(store):
+    score_run(store, reward=lambda answer, reference: 0.5, name="mine")
+    with pytest.raises(ConfigError, match=r"mine\.jsonl: scores named 'mine' exist already.*--replace"):
+        score_run(store, reward=IoUReward("label"), name="mine")
+    assert {one.total for one in scored(store, scores="mine")} == {0.5}
+    score_run(store, reward=IoUReward("label"), name="mine", replace=True)
+    assert {one.total for one in scored(store, scores="mine")} == {0.0}
+
+
+def test_an_unknown_column_is_named_with_those_there_are(store):
+    score_run(store, reward=ExactMatchReward(), name="mine")
+    with pytest.raises(StoreError, match=r"unknown scores 'mien'; allowed: mine .did you mean 'mine'"):
+        load(store, scores="mien")
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a b"])
+def test_a_name_that_is_no_file_name_is_refused(store, name):
+    with pytest.raises(ConfigError, match="cannot name a column"):
+        score_run(store, reward=ExactMatchReward(), name=name)
+
+
+def test_a_column_of_episodes_that_were_rewritten_is_refused(store):
+    score_run(store, reward=ExactMatchReward(), name="mine")
+    lines = (store / "episodes.jsonl").read_text().splitlines(keepends=True)
+    (store / "episodes.jsonl").write_text("".join(lines[1:]))
+    with pytest.raises(StoreError, match=r"mine\.jsonl: the episode in line 1 changed after it was scored"):
+        list(load(store, scores="mine", errors="skip"))
+
+
+def test_a_column_that_is_damaged_is_named_with_the_line(store):
+    path = Path(score_run(store, reward=ExactMatchReward(), name="mine").column)
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(StoreError, match=r"mine\.jsonl, line 41: not a line of scores"):
+        list(load(store, scores="mine"))
+
+
+def test_without_writing_nothing_is_left(store):
+    assert score_run(store, reward=ExactMatchReward(), write=False).column is None
+    assert not (store / "scores").exists()
+
+
+def test_an_error_in_the_middle_leaves_no_column(store):
+    class Stops(BaseException):
+        pass
+
+    def stops(answer, reference):
+        raise Stops if answer["label"] == "b" else ValueError
+
+    with pytest.raises(Stops):
+        score_run(store, reward=stops, name="mine")
+    assert list((store / "scores").iterdir()) == []
+
+
+SLOW = """
+import time
+def slow(answer, reference):
+    print("scoring", flush=True)
+    time.sleep(0.05)
+    return 1.0
+"""
+
+
+def test_a_killed_command_leaves_no_half_column(store, tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW)
+    arguments = [sys.executable, "-m", "viewbox.cli", "score", str(store), "--reward", "slow.py:slow"]
+    with subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as child:
+        for _ in range(3):
+            assert child.stdout.readline() == "scoring\n"
+        os.kill(child.pid, signal.SIGKILL)
+    with pytest.raises(StoreError, match="unknown scores 'slow'; allowed: none"):
+        load(store, scores="slow")
+    assert score_run(store, reward=ExactMatchReward(), name="slow").episodes == 40
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.floats(0, 1) | st.none(), min_size=1, max_size=8), st.text(max_size=5))
+def test_any_scores_come_back_exactly(tmp_path_factory, values, name):
+    folder = written(tmp_path_factory.mktemp("store"), *(made(n) for n in range(len(values))))
+    given_ = iter(values)
+    reward = CombinedReward({f"part {name}": (lambda answer, reference: next(given_), 1.0)})
+    score_run(folder, reward=reward, name="mine")
+    found = scored(folder, scores="mine")
+    assert [one.components[f"part {name}"] for one in found] == values
+    assert [one.total for one in found] == [value or 0.0 for value in values]
