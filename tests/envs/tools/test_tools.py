@@ -97,15 +97,6 @@ def test_an_integer_passes_for_a_number():
     assert call_stateful("zoom", view(), {"factor": 3})[1].facts["factor"] == 3.0
 
 
-@pytest.fixture
-def scratch():
-    """Tools of a test are gone after it."""
-    before = dict(TOOLS)
-    yield
-    TOOLS.clear()
-    TOOLS.update(before)
-
-
 @pytest.mark.parametrize(("given", "taken"), [(2, 2), (2.0, 2), (2.5, None), (True, None), ("2", None)])
 def test_only_a_lossless_number_passes_for_an_integer(scratch, given, taken):
     @tool

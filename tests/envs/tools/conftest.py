@@ -1,0 +1,14 @@
+"""Fixtures for the tests of tools."""
+
+import pytest
+
+from viewbox.envs.tools import TOOLS
+
+
+@pytest.fixture
+def scratch():
+    """Tools of a test are gone after it."""
+    before = dict(TOOLS)
+    yield
+    TOOLS.clear()
+    TOOLS.update(before)

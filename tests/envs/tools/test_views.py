@@ -1,0 +1,186 @@
+"""Several images and views: what the model is told of them, and which view the boxes of an answer are in."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.support.playing import call
+from tests.support.tool_play import GRAY, TASK, TWO, Find, FindInView, Play
+from viewbox.envs.tools import ToolOutput, tool
+from viewbox.errors import ConfigError
+from viewbox.images.ref import ImageRef
+from viewbox.images.source import Volume
+from viewbox.records import Task
+
+# ---- over which images
+
+
+def test_the_model_is_told_how_many_images_there_are():
+    env = Find(tools=["zoom", "open_image"])
+    assert env.reset(TWO, seed=0).messages[1].text == (
+        "There are 2 images, numbered from 0. This is image 0. Boxes in your answer refer to image 0.\nWhere?"
+    )
+    assert env.reset(TASK, seed=0).messages[1].text == "Where?"
+
+
+def test_without_the_tool_other_images_are_not_spoken_of():
+    assert Find().reset(TWO, seed=0).messages[1].text == "Where?"
+
+
+def test_another_image_is_shown_with_the_same_budget():
+    play = Play(Find(tools=["zoom", "open_image"], max_pixels=300), TWO)
+    assert play.told(call("open_image", index=1)) == (
+        "opened (index: 1, images: 2, size: [14, 21], shows: [0.0, 0.0, 1.0, 1.0])"
+    )
+    shown = play.state.messages[-1].images[0]
+    assert (shown.width, shown.height) == (14, 21)
+    assert shown.open().getpixel((3, 3)) == 7
+
+
+def test_what_is_shown_is_told_in_the_frame_of_the_open_image():
+    play = Play(Find(tools=["zoom", "open_image"], coordinates="pixel"), TWO)
+    said = play.told(call("open_image", index=1), call("zoom", factor=2, center=[10, 15]))
+    assert said.endswith("shows: [5, 8, 15, 22])")
+
+
+def test_boxes_are_of_the_first_image_whatever_is_open():
+    play = Play(Find(tools=["open_image"], coordinates="pixel"), TWO)
+    play.told(call("open_image", index=1), json.dumps({"bbox": [0, 0, 40, 20]}))
+    assert play.state.answer["bbox"] == (0, 0, 0.5, 0.5)
+
+
+def test_an_image_is_opened_only_when_it_is_asked_for_and_one_that_cannot_be_is_told_without_its_name(caplog):
+    missing = Task("m", (*TASK.images, ImageRef("0", 1, 1, uri="nowhere.png")))
+    play = Play(Find(tools=["zoom", "open_image"]), missing)
+    assert "zoomed" in play.told(call())
+    assert play.told(call("open_image", index=1)) == "error: open_image: the image cannot be opened"
+    assert "nowhere.png" in caplog.text
+
+
+def test_images_drawn_by_the_environment_are_drawn_once_a_play():
+    drawn = []
+
+    class Draws(Find):
+        def images(self, task):
+            drawn.append(task.id)
+            return [Image.fromarray(GRAY), Image.new("L", (20, 30))]
+
+    env = Draws(tools=["open_image"])
+    play = Play(env)
+    assert len(drawn) == 1
+    play.told(call("open_image", index=1), call("open_image", index=0), call("open_image", index=1))
+    assert len(drawn) == 2
+
+
+# ---- in which view
+
+
+def test_every_picture_says_its_view_number():
+    play = Play(FindInView())
+    assert play.state.messages[1].text == "view: 0\nWhere?"
+    assert play.told(call()).endswith(", view: 1)")
+    assert play.told(call("reset")).endswith(", view: 2)")
+    assert '"view"' in play.state.messages[0].text
+
+
+def test_a_tool_that_shows_nothing_takes_no_number(scratch):
+    @tool
+    def look(view) -> ToolOutput:
+        """Reads."""
+        return ToolOutput("read")
+
+    play = Play(FindInView(tools=["zoom", "look"]))
+    assert play.told(call("look")) == "read"
+    assert play.told(call()).endswith("view: 1)")
+
+
+def test_a_failed_call_takes_no_number():
+    assert Play(FindInView()).told(call(factor=9), call()).endswith("view: 1)")
+
+
+def test_without_a_view_field_no_number_is_told():
+    play = Play(Find())
+    assert "view:" not in "".join(message.text for message in play.state.messages) + play.told(call())
+
+
+def test_a_box_is_mapped_back_from_the_view_it_was_seen_in():
+    play = Play(FindInView())
+    play.told(call("crop", box=[0.5, 0, 1, 0.5]), call("reset"), json.dumps({"bbox": [0, 0, 0.5, 1], "view": 1}))
+    assert play.state.answer["bbox"] == (0.5, 0, 0.75, 0.5)
+
+
+def test_pixels_are_those_of_the_view_that_is_named():
+    play = Play(FindInView(coordinates="pixel"))
+    play.told(call("crop", box=[40, 0, 80, 20]), json.dumps({"bbox": [0, 0, 40, 10], "view": 1}))
+    assert play.state.answer["bbox"] == (0.5, 0, 1, 0.25)
+
+
+def test_a_box_seen_in_a_turned_and_mirrored_view_is_upright_in_the_original(scratch):
+    @tool
+    def turn(view) -> ToolOutput:
+        """Turns and mirrors."""
+        return ToolOutput("turned", view=view.rotate().flip_horizontal())
+
+    play = Play(FindInView(tools=["zoom", "turn"]))
+    play.told(call(factor=2), call("turn"), json.dumps({"bbox": [0.1, 0.2, 0.3, 0.8], "view": 2}))
+    assert play.state.answer["bbox"] == pytest.approx((0.35, 0.3, 0.65, 0.4))
+
+
+def test_an_answer_without_a_view_is_about_the_overview():
+    play = Play(FindInView())
+    play.told(call(), json.dumps({"bbox": [0, 0, 0.5, 1]}))
+    assert play.state.answer["bbox"] == (0, 0, 0.5, 1)
+
+
+@pytest.mark.parametrize("number", [2, -1, 99])
+def test_an_unknown_view_is_told_those_there_are(number):
+    said = Play(FindInView()).told(call(), json.dumps({"bbox": [0, 0, 1, 1], "view": number}))
+    assert f"view: unknown view {number}; allowed: 0 to 1" in said
+
+
+def test_a_view_of_another_image_is_refused_in_words():
+    play = Play(FindInView(tools=["open_image"]), TWO)
+    said = play.told(call("open_image", index=1), json.dumps({"bbox": [0, 0, 1, 1], "view": 1}))
+    assert "view: view 1 shows another image; boxes must refer to image 0" in said
+
+
+def test_an_answer_read_without_its_play_knows_the_overview_only():
+    env = FindInView()
+    assert env.read_answer('{"bbox": [0, 0, 1, 1], "view": 0}', TASK)["bbox"] == [0, 0, 1, 1]
+    assert env.read_answer('{"bbox": [0, 0, 1, 1], "view": 1}', TASK) is None
+
+
+def test_a_view_field_that_the_answer_does_not_have_is_refused_when_the_environment_is_made():
+    class Wrong(Find):
+        view_field = "where"
+
+    with pytest.raises(ConfigError, match="view_field = 'where'; allowed: a field of the answer"):
+        Wrong()
+
+
+def test_an_answer_in_fractions_is_read_without_opening_the_image():
+    missing = Task("m", (ImageRef("0", 1, 1, uri="nowhere.png"),))
+    for env in (Find(), FindInView()):
+        assert env.read_answer('{"bbox": [0, 0, 1, 1]}', missing)["bbox"] == [0, 0, 1, 1]
+
+
+class Slices(FindInView):
+    volume = Volume(np.random.default_rng(0).integers(0, 999, (4, 20, 30), dtype=np.int16), (0.0, 999.0))
+
+    def images(self, task):
+        return [self.volume.get_slice(2)]
+
+
+def test_a_box_may_be_in_another_slice_of_the_same_plane():
+    play = Play(Slices(tools=["select_slice", "crop"]))
+    play.told(call("select_slice", index=3), call("crop", box=[0, 0, 0.5, 1]))
+    play.told(json.dumps({"bbox": [0, 0, 1, 0.5], "view": 2}))
+    assert play.state.answer["bbox"] == (0, 0, 0.5, 0.5)
+
+
+def test_a_box_in_another_plane_has_no_place_in_the_original():
+    play = Play(Slices(tools=["select_slice"]))
+    said = play.told(call("select_slice", index=3, plane="coronal"), json.dumps({"bbox": [0, 0, 1, 1], "view": 1}))
+    assert "view 1 shows another image" in said

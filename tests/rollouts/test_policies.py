@@ -1,0 +1,74 @@
+"""Plain functions of the messages as policies of the driver."""
+
+import asyncio
+
+import pytest
+
+from tests.support.digits_play import ANSWER, ENV, LOOK, script, tasks
+from viewbox.records import Reply
+from viewbox.rollouts.play import sample_seed
+from viewbox.rollouts.scripted import ScriptedPolicy
+
+
+async def slow_script(messages):
+    await asyncio.sleep(0.001)
+    return script(messages)
+
+
+class Asked:
+    """An object that is called, as a policy."""
+
+    async def __call__(self, messages):
+        return Reply(script(messages))
+
+
+@pytest.mark.parametrize("policy", [script, slow_script, Asked(), ScriptedPolicy([LOOK, ANSWER])])
+def test_a_function_of_the_messages_plays_many_episodes(play, policy):
+    episodes = play(ENV, tasks(3), policy, group=2)
+    assert [(episode.end_reason, episode.num_turns) for episode in episodes] == [("answered", 2)] * 6
+    assert episodes[0].run_config.model_name in ("script", "slow_script", "Asked", "ScriptedPolicy")
+
+
+def test_a_policy_plays_the_same_episodes_in_the_driver_and_alone(play):
+    (driven,) = play(ENV, tasks(1), script, seed=5)
+    alone = ENV.play(tasks(1)[0], script, seed=sample_seed(5, 0))
+    assert driven.turns == alone.turns
+    assert driven.scores == alone.scores
+
+
+def test_a_policy_that_raises_ends_the_run(play):
+    with pytest.raises(IndexError, match="the script has 1 replies"):
+        play(ENV, tasks(2), ScriptedPolicy([LOOK]))
+
+
+def test_a_policy_whose_own_request_times_out_ends_the_run_instead_of_the_episode(play):
+    def policy(messages):
+        raise TimeoutError("the socket")
+
+    with pytest.raises(TimeoutError, match="the socket"):
+        play(ENV, tasks(2), policy, timeout=60.0)
+
+
+def test_a_policy_that_waits_for_something_cancelled_ends_the_run(play):
+    async def policy(messages):
+        elsewhere = asyncio.get_running_loop().create_future()
+        elsewhere.cancel()
+        await elsewhere
+
+    with pytest.raises(RuntimeError, match="a task that was awaited was cancelled"):
+        play(ENV, tasks(2), policy)
+
+
+def test_never_more_policies_are_asked_at_once_than_episodes_are_in_flight(play):
+    inside, most = 0, 0
+
+    async def policy(messages):
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0.002)
+        inside -= 1
+        return script(messages)
+
+    play(ENV, tasks(12), policy, concurrency=5)
+    assert most == 5

@@ -1,0 +1,54 @@
+"""An environment with tools and boxes, played a reply at a time; one answers in the view that it names."""
+
+import asyncio
+from typing import ClassVar
+
+import numpy as np
+from pydantic import BaseModel
+
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.images.ref import ImageRef
+from viewbox.records import Task
+from viewbox.rewards import ExactMatchReward
+
+GRAY = np.random.default_rng(0).integers(0, 256, (40, 80), dtype=np.uint8)
+TASK = Task("t", (ImageRef.of(GRAY),), {"question": "Where?"}, {"label": "left"})
+TWO = Task("two", (ImageRef.of(GRAY), ImageRef.of(np.full((30, 20), 7, np.uint8))), {"question": "Where?"})
+
+
+class Finding(BaseModel):
+    label: str = "left"
+    bbox: tuple[float, float, float, float] | None = None
+
+
+class Find(BaseMultiTurnEnv):
+    name = "find"
+    answer: ClassVar = Finding
+    boxes = ("bbox",)
+    max_turns = 10
+    boundary = False  # what a tool says is compared as it is
+
+    def default_reward(self):
+        return ExactMatchReward("label")
+
+
+class Seen(Finding):
+    view: int = 0
+
+
+class FindInView(Find):
+    answer: ClassVar = Seen
+    view_field = "view"
+
+
+class Play:
+    """One play, a reply at a time."""
+
+    def __init__(self, env, task=TASK):
+        self.env, self.state = env, env.reset(task, seed=0)
+
+    def told(self, *replies):
+        """The environment's words to the last reply."""
+        for reply in replies:
+            result = asyncio.run(self.env.step(self.state, reply))
+        return "\n".join(message.text for message in result.messages)
