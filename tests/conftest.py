@@ -1,5 +1,6 @@
 """What tests share: the command run in this process, and a folder with a tiny random policy in it."""
 
+import gc
 import json
 import os
 import signal
@@ -49,6 +50,14 @@ def pytest_collection_modifyitems(items):
         if is_slow(item.path):
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: (item.path.name != "test_resume.py", not is_slow(item.path)))  # the longest file first
+
+
+def pytest_collection_finish():
+    gc.freeze()  # no collection goes through the many objects of torch and trl again
+
+
+def pytest_sessionfinish():
+    gc.unfreeze()
 
 
 @pytest.fixture

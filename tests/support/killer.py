@@ -1,12 +1,10 @@
-"""Trains, and kills itself with SIGKILL at a given moment: `python killer.py MOMENT N CONFIG …` (the N-th time)."""
+"""Trains, and kills itself with SIGKILL at a given moment; to be run in a process of its own."""
 
 import os
 import shutil
 import signal
-import sys
 from pathlib import Path
 
-import safetensors.torch
 import torch
 
 from viewbox import train
@@ -45,8 +43,9 @@ MOMENTS = {
 }
 
 
-def main():
-    moment, number, *arguments = sys.argv[1:]
+def main(argv):
+    """`argv`: a moment, which time it kills (1: the first), and the arguments of `viewbox train`."""
+    moment, number, *arguments = argv
     owner, name, instead = MOMENTS[moment]
     real, calls = getattr(owner, name), [0]
 
@@ -55,9 +54,4 @@ def main():
         return (instead if calls[0] == int(number) else real)(*args, **kwargs)
 
     setattr(owner, name, counted)
-    sys.exit(train.main(arguments))
-
-
-if __name__ == "__main__":
-    assert safetensors.torch  # imported before anything is replaced
-    main()
+    return train.main(arguments)

@@ -5,8 +5,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 import torch
 import yaml
 
+from tests.support import forks, killer
 from viewbox import train
 from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training import checkpoints
@@ -95,15 +94,6 @@ def run(path, *more, code=0):
     return path.parent / "out" / f"{path.stem}-seed0"
 
 
-def start(path, *more):
-    """The run as a process of its own."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "viewbox.train", str(path), *more]
-    return subprocess.Popen(
-        command, cwd=path.parent, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-
-
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory, tiny_folder):
     folder = tmp_path_factory.mktemp("whole")
@@ -124,7 +114,7 @@ def whole(uninterrupted, tmp_path):
         {},
         {"logging_steps": 4},
         {"num_iterations": 2, "save_steps": 1},
-        {"dynamic_sampling_rounds": 2, "num_generations": 2, "save_steps": 1},
+        {"dynamic_sampling_rounds": 2, "num_generations": 2},
         {
             "gradient_accumulation_steps": 2,
             "per_device_train_batch_size": 4,
@@ -135,12 +125,11 @@ def whole(uninterrupted, tmp_path):
     ids=["plain", "sums not logged yet", "several updates a batch", "groups resampled", "one batch over several steps"],
 )
 def test_a_resumed_run_logs_and_learns_what_an_uninterrupted_one_does(config, settings, capsys):
-    keep = {"save_total_limit": None}
-    reference = run(config("reference", train={**settings, **keep}))
+    path = config(train={**settings, "save_total_limit": None})
+    folder = run(path)
+    reference = shutil.copytree(folder, folder.with_name("reference"))
     if "dynamic_sampling_rounds" in settings:
         assert sum(line["dynamic_sampling/groups"] > 0 for line in metrics(reference)) > 2
-    path = config("stopped", train={**settings, **keep})
-    folder = run(path)
     for step in (1, 2, 3, 4):
         at = folder / "checkpoints" / f"checkpoint-{step}"
         if not at.exists():
@@ -220,12 +209,12 @@ def test_a_run_that_is_still_being_written_is_refused(config, whole, capsys):
 
 def test_ctrl_c_saves_a_checkpoint_and_ends_and_the_run_goes_on_from_it(config, whole):
     path = config("stopped", train={"save_steps": 100})
-    process = start(path)
+    process = forks.start(train.main, path, folder=path.parent)
     folder = path.parent / "out" / "stopped-seed0"
     wait_for(lambda: len(metrics_so_far(folder)) >= 1)
-    process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=120)
-    assert process.returncode == 130, said
+    os.kill(process.pid, signal.SIGINT)
+    status, said = process.wait()
+    assert status == 130, said
     assert "Traceback" not in said
     assert "stopping after this step" in said
     (at,) = checkpoints.list_complete(folder)
@@ -237,14 +226,12 @@ def test_ctrl_c_saves_a_checkpoint_and_ends_and_the_run_goes_on_from_it(config, 
 
 def test_a_second_ctrl_c_ends_at_once(config):
     path = config("stopped", train={"max_steps": 10_000})
-    process = start(path)
+    process = forks.start(train.main, path, folder=path.parent)
     wait_for(lambda: len(metrics_so_far(path.parent / "out" / "stopped-seed0")) >= 1)
     os.kill(process.pid, signal.SIGINT)
-    for line in process.stdout:
-        if "stopping after this step" in line:
-            break
+    wait_for(lambda: "stopping after this step" in process.output.read_text())
     os.kill(process.pid, signal.SIGINT)
-    assert process.wait(timeout=60) == -signal.SIGINT
+    assert process.wait()[0] == -signal.SIGINT
 
 
 def wait_for(what, seconds=180):
@@ -268,12 +255,12 @@ def test_killed_at_a_random_moment_it_goes_on_from_the_last_whole_checkpoint(con
     chance = random.Random(number)
     path = config("killed", train={"save_steps": 1})
     folder = path.parent / "out" / "killed-seed0"
-    process = start(path)
+    process = forks.start(train.main, path, folder=path.parent)
     wanted = chance.randrange(1, 6)
-    wait_for(lambda: process.poll() is not None or len(metrics_so_far(folder)) >= wanted)
+    wait_for(lambda: process.status is not None or len(metrics_so_far(folder)) >= wanted)
     time.sleep(chance.random() * 0.4)
     process.kill()
-    process.communicate()
+    process.wait()
     goes_on(path, folder, whole, capsys)
 
 
@@ -294,10 +281,8 @@ def test_killed_in_the_middle_of_something_it_goes_on_from_the_last_whole_checkp
     config, whole, moment, time_, capsys
 ):
     path = config("killed", train={"save_steps": 1})
-    command = [sys.executable, str(ROOT / "tests/support/killer.py"), moment, str(time_), str(path)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(path.parent)}
-    done = subprocess.run(command, cwd=path.parent, env=environment, capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
+    status, said = forks.start(killer.main, moment, time_, path, folder=path.parent).wait()
+    assert status == -signal.SIGKILL, said
     goes_on(path, path.parent / "out" / "killed-seed0", whole, capsys)
 
 
