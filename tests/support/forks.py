@@ -1,18 +1,20 @@
 """Processes that have torch, transformers and trl imported: forks of one that does nothing but import them.
 
-A fork has a pid, signals, an exit status and an output of its own, as a command that a shell starts, and starts at once.
-The first one costs the imports, some 8 s. No thread runs in the process that is forked, and CUDA is not touched there.
+A fork has a pid, signals, an exit status and an output of its own, like a command that a shell starts; it starts at
+once. The first one costs the imports, some 8 s. No thread runs in the process that is forked, nor is CUDA touched there.
 """
 
 import multiprocessing
 import os
 import sys
 from dataclasses import dataclass
+from itertools import count
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["viewbox.training.run"])
+NUMBERS = count()
 
 
 @dataclass
@@ -38,14 +40,17 @@ class Fork:
     def wait(self, timeout=120):
         """The status, and what was printed to stdout and stderr."""
         self.process.join(timeout)
-        assert self.status is not None, f"still running after {timeout} s"
+        hangs = self.status is None
+        self.kill()
+        assert not hangs, f"still running after {timeout} s:\n{self.output.read_text()}"
         return self.status, self.output.read_text()
 
 
 def start(main, *arguments, folder, **environment):
     """Runs `sys.exit(main([...]))` in `folder`, which is also on the import path, as a process of its own."""
-    output = Path(folder) / f"{main.__module__.split('.')[-1]}.out"
-    process = FORKS.Process(target=_run, args=(main, list(map(str, arguments)), folder, output, environment))
+    output = Path(folder) / f"output-{next(NUMBERS)}"
+    given = (main, list(map(str, arguments)), folder, output, environment)
+    process = FORKS.Process(target=_run, args=given, daemon=True)  # ends with the tests
     process.start()
     return Fork(process, output)
 
