@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import random
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.support import forks
 from viewbox.envs import tools
 from viewbox.images.view import View
 
@@ -343,7 +343,7 @@ def test_a_short_soak_plays_as_many_episodes_as_it_is_asked_for_and_leaves_nothi
 
 
 @pytest.fixture(scope="module")
-def gpu_check():
+def gpu_check(tmp_path_factory):
     """(exit code, figures, lines) of a short run of `gpu_check.py` on the shipped model, as a user starts it."""
     short = (
         "--device",
@@ -358,10 +358,10 @@ def gpu_check():
         "3",
     )
     small = ("--turns", "2", "--reply-tokens", "6", "--repeats", "1")
-    command = [sys.executable, str(FOLDER / "gpu_check.py"), *short, *small]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    lines = ran.stdout.splitlines()
-    return ran.returncode, json.loads(lines[-1]), lines
+    folder = tmp_path_factory.mktemp("gpu_check")
+    status, said = forks.start_script(FOLDER / "gpu_check.py", *short, *small, folder=folder).wait(300)
+    lines = said.splitlines()
+    return status, json.loads(lines[-1]), lines
 
 
 def test_the_gpu_check_runs_without_a_gpu_and_ends_with_status_0_where_no_bar_is_missed(gpu_check):

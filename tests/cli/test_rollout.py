@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import random
 import signal
 import socket
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import servers
+from tests.support import forks, servers
 from tests.support.servers import says, scripted, serving, status
 from viewbox import make
 from viewbox.cli import app as cli
@@ -504,25 +503,15 @@ def transformers_serve(tmp_path_factory):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     script = Path(sys.executable).with_name("transformers")
-    log = tmp_path_factory.mktemp("serve") / "log"
-    line = [script, "serve", "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    with log.open("w") as file:
-        process = subprocess.Popen(line, stdout=file, stderr=file, env=environment, cwd=log.parent)
-    try:
-        wait_for(lambda: _healthy(port, process, log), seconds=180)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    given = ("serve", "--host", "127.0.0.1", "--port", port, "--device", "cpu")
+    process = forks.start_script(script, *given, folder=tmp_path_factory.mktemp("serve"), HF_HUB_OFFLINE="1")
+    wait_for(lambda: _healthy(port, process), seconds=180)
+    yield f"http://127.0.0.1:{port}"
+    process.kill()
 
 
-def _healthy(port, process, log):
-    assert process.poll() is None, log.read_text()
+def _healthy(port, process):
+    assert process.status is None, process.output.read_text()
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as response:
             return response.status == 200

@@ -1,11 +1,12 @@
 """Processes that have torch, transformers and trl imported: forks of one that does nothing but import them.
 
 A fork has a pid, signals, an exit status and an output of its own, like a command that a shell starts; it starts at
-once. The first one costs the imports, some 8 s. No thread runs in the process that is forked, nor is CUDA touched there.
+once. The first one costs the imports, some 8 s. The process that is forked runs no thread and does not touch CUDA.
 """
 
 import multiprocessing
 import os
+import runpy
 import sys
 from dataclasses import dataclass
 from itertools import count
@@ -44,6 +45,17 @@ class Fork:
         self.kill()
         assert not hangs, f"still running after {timeout} s:\n{self.output.read_text()}"
         return self.status, self.output.read_text()
+
+
+def start_script(path, *arguments, folder, **environment):
+    """Runs `python path arguments` in `folder`."""
+    return start(_run_script, path, *arguments, folder=folder, **environment)
+
+
+def _run_script(argv):
+    sys.argv = argv
+    sys.path.insert(0, str(Path(argv[0]).parent))
+    runpy.run_path(argv[0], run_name="__main__")
 
 
 def start(main, *arguments, folder, **environment):
