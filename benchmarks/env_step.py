@@ -2,13 +2,13 @@
 
     python benchmarks/env_step.py [STEPS [EPISODES [IMAGES]]]    (default 1000 2000 200; the last line is a JSON object)
 
-(a) one step, from a reply to the next message, without work on images: stateful and stateless tools that do nothing, a
+(a) One step, from a reply to the next message, without work on images: stateful and stateless tools that do nothing, a
     malformed reply, notes, an answer, and a mix of them. Bar: a median below 0.3 ms for each. Processor time (of the
-    whole process, threads included) is printed beside it, because it does not depend on other load.
-(b) EPISODES of as many tasks over IMAGES distinct pictures in files, all in flight at once through `play_many`, each
-    after a zoom, a search, a malformed reply and notes. Bar: memory grows by at most the distinct pixels (of pictures
-    and of views that were shown, each counted once) + 50 KB per episode. Fresh processes measure it: one reads the
-    resident memory (RSS), another the allocations of Python (tracemalloc).
+    whole process with its threads) is printed beside it, because it does not depend on other load.
+(b) EPISODES episodes of as many tasks over IMAGES distinct image files, all in flight at once through `play_many`, each
+    after a zoom, a search, a malformed reply and notes. Bar: memory grows by at most 50 KB per episode beyond the
+    distinct pixels (of images and shown views, each counted once). Two new processes measure it: one reads resident
+    memory (RSS), the other Python's allocations (tracemalloc).
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts.play import play_many
 
 BAR = 0.3  # ms, the median of every kind of step
-KB_AN_EPISODE = 50
+MAX_KB_PER_EPISODE = 50
 SIDE = 512
 
 
@@ -74,17 +74,17 @@ class Bench(BaseMultiTurnEnv):
         return ExactMatchReward("label")
 
 
-def call(name: str, **arguments: Any) -> str:
+def write_call(name: str, **arguments: Any) -> str:
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
 ANSWER = json.dumps({"label": "left", "bbox": [0.1, 0.1, 0.4, 0.5], "continue": False})
 NOTES = json.dumps({"label": "left", "continue": True})
-SEARCH = call("search", query="a left nodule")
+SEARCH = write_call("search", query="a left nodule")
 STEPS = {
-    "stateful tool": call("tick"),
+    "stateful tool": write_call("tick"),
     "stateless tool, async": SEARCH,
-    "stateless tool, in a thread": call("look_up", query="a left nodule"),
+    "stateless tool, in a thread": write_call("look_up", query="a left nodule"),
     "nudge": "I think that it is on the left.",
     "nudge: schema": '{"label": 3}',
     "notes": NOTES,
@@ -95,7 +95,7 @@ STEPS = {
 # ---------------------------------------------------------------------- (a) time
 def time_steps(steps: int) -> dict[str, dict[str, float]]:
     """Milliseconds per step by kind: median, 95th percentile, and processor time; each step begins a new episode."""
-    env, task = Bench(), _tasks([ImageRef.of(np.zeros((SIDE, SIDE), np.uint8))], 1)[0]
+    env, task = Bench(), _build_tasks([ImageRef.of(np.zeros((SIDE, SIDE), np.uint8))], 1)[0]
     kinds: dict[str, Sequence[str]] = {name: [reply] for name, reply in STEPS.items()}
     kinds["mixed"] = list(STEPS.values())
     found = {name: _summarize(asyncio.run(_time_replies(env, task, replies, steps))) for name, replies in kinds.items()}
@@ -161,7 +161,7 @@ class Script:
 
 # ---------------------------------------------------------------------- (b) memory
 class Gate:
-    """Every episode waits here until all episodes have arrived; counts the pictures that they hold."""
+    """Every episode waits here until all have arrived. Counts the pixels that they hold."""
 
     def __init__(self, count: int) -> None:
         self.missing, self.open, self.full = count, asyncio.Event(), asyncio.Event()
@@ -176,10 +176,10 @@ class Gate:
         await self.open.wait()
 
 
-HELD = [call("zoom", factor=2.0, center=[0.4, 0.6]), SEARCH, STEPS["nudge"], NOTES, ANSWER]
+HELD = [write_call("zoom", factor=2.0, center=[0.4, 0.6]), SEARCH, STEPS["nudge"], NOTES, ANSWER]
 
 
-def _tasks(pictures: Sequence[ImageRef], count: int) -> list[Task]:
+def _build_tasks(pictures: Sequence[ImageRef], count: int) -> list[Task]:
     """`count` tasks, each with its own question, over the pictures in turn."""
     reference = {"label": "left"}
     return [
@@ -188,7 +188,7 @@ def _tasks(pictures: Sequence[ImageRef], count: int) -> list[Task]:
     ]
 
 
-def _files(folder: Path, count: int, seed: int) -> list[ImageRef]:
+def _save_images(folder: Path, count: int, seed: int) -> list[ImageRef]:
     """Distinct pictures as files, smooth enough that the files are small."""
     drawn = np.random.default_rng(seed)
     refs = []
@@ -201,11 +201,11 @@ def _files(folder: Path, count: int, seed: int) -> list[ImageRef]:
     return refs
 
 
-def held(how: str, episodes: int, images: int) -> dict[str, float]:
-    """Bytes that `episodes` in flight hold in this process; `how` is rss or tracemalloc."""
+def measure_held(how: str, episodes: int, images: int) -> dict[str, float]:
+    """Bytes that `episodes` in flight hold in this process; `how` is "rss" or "tracemalloc"."""
     with tempfile.TemporaryDirectory() as folder:
-        warm = _tasks(_files(Path(folder), 2, seed=1), 64)
-        tasks = _tasks(_files(Path(folder), images, seed=0), episodes)
+        warm = _build_tasks(_save_images(Path(folder), 2, seed=1), 64)
+        tasks = _build_tasks(_save_images(Path(folder), images, seed=0), episodes)
         return asyncio.run(_measure_held(how, warm, tasks))
 
 
@@ -251,7 +251,7 @@ def measure_memory(episodes: int, images: int) -> dict[str, float]:
         said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=tempfile.gettempdir())
         one = json.loads(said.stdout.splitlines()[-1])
         found[f"{how}_mb"] = round(one["grown"] / 1e6, 1)
-        found[f"{how}_kb_an_episode"] = round((one["grown"] - one["pixels"]) / 1e3 / episodes, 1)
+        found[f"{how}_kb_per_episode"] = round((one["grown"] - one["pixels"]) / 1e3 / episodes, 1)
         found |= {"distinct_pictures": one["pictures"], "distinct_pixels_mb": round(one["pixels"] / 1e6, 1)}
         found[f"{how}_seconds"] = round(one["seconds"], 1)
     return found
@@ -263,20 +263,20 @@ def main(steps: int = 1000, episodes: int = 2000, images: int = 200) -> None:
     for name, row in step.items():
         print(f"    {name:24}" + "".join(f"  {key[:-3]} {value:7.3f}" for key, value in row.items()))
     print(f"(b) {episodes} episodes in flight over {images} distinct pictures of {SIDE} x {SIDE}")
-    held_ = measure_memory(episodes, images)
+    memory = measure_memory(episodes, images)
     for how in ("rss", "tracemalloc"):
         print(
-            f"    {how:12} grew {held_[f'{how}_mb']:.1f} MB; {held_['distinct_pixels_mb']:.1f} MB are distinct pixels: "
-            f"{held_[f'{how}_kb_an_episode']:.1f} KB per episode (bar: {KB_AN_EPISODE})"
+            f"    {how:12} grew {memory[f'{how}_mb']:.1f} MB; {memory['distinct_pixels_mb']:.1f} MB of pixels: "
+            f"{memory[f'{how}_kb_per_episode']:.1f} KB per episode (bar: {MAX_KB_PER_EPISODE})"
         )
     slowest = max(row["median_ms"] for name, row in step.items() if not name.startswith("("))
-    most = max(held_[f"{how}_kb_an_episode"] for how in ("rss", "tracemalloc"))
-    passed = slowest < BAR and most <= KB_AN_EPISODE
-    print(json.dumps({"step": step, "slowest_median_ms": slowest, "memory": held_, "passed": passed}))
+    most = max(memory[f"{how}_kb_per_episode"] for how in ("rss", "tracemalloc"))
+    passed = slowest < BAR and most <= MAX_KB_PER_EPISODE
+    print(json.dumps({"step": step, "slowest_median_ms": slowest, "memory": memory, "passed": passed}))
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--held"]:
-        print(json.dumps(held(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))
+        print(json.dumps(measure_held(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))
     else:
         main(*map(int, sys.argv[1:]))

@@ -1,6 +1,6 @@
 """The sides that `gpu_check.py` compares: one plan of conversations, played by the engine, the per-turn loop and vLLM.
 
-Conversations come in groups that share a prompt image; after every reply the model gets another one. All replies have
+Conversations come in groups that share a prompt image; after every reply the model gets another image. All replies have
 the same length, so every side does the same work.
 """
 
@@ -25,9 +25,10 @@ from viewbox.rollouts.generator import Conversation
 from viewbox.rollouts.play import sample_seed
 from viewbox.training.grpo.batch import build_model_inputs, collate
 
-GROUP, FIRST, LATER = 8, 12, 8  # members of a group; sides of the first picture and of later ones, in image tokens
+GROUP = 8  # conversations in a group
+FIRST_SIDE, LATER_SIDE = 12, 8  # sides of the first image and of later ones, in image tokens
 BATCH = 8  # episodes of a padded forward
-ROOM = 10**6  # tokens: conversations end by their turns
+NO_LIMIT = 10**6  # tokens; a conversation ends after its last turn
 
 
 @dataclass(frozen=True)
@@ -36,47 +37,47 @@ class Plan:
 
     episodes: int
     turns: int
-    reply: int  # tokens
+    reply: int  # tokens of each reply
     unit: int  # side of an image token in pixels
     picture: ImageRef | None = None
 
-    def opening(self, index: int) -> list[Message]:
-        shown = self.picture or drawn(index // GROUP, FIRST * self.unit)
-        asked = "Describe what you see, part by part. " * (1 + index // GROUP % 4) + "What is unusual?"
-        return [Message("system", ("You look at pictures.",)), Message("user", (shown, asked))]
+    def build_prompt(self, index: int) -> list[Message]:
+        image = self.picture or make_image(index // GROUP, FIRST_SIDE * self.unit)
+        question = "Describe what you see, part by part. " * (1 + index // GROUP % 4) + "What is unusual?"
+        return [Message("system", ("You look at pictures.",)), Message("user", (image, question))]
 
-    def answer(self, index: int, turn: int) -> Message:
-        side = (LATER + (index + turn) % 3) * self.unit
+    def build_observation(self, index: int, turn: int) -> Message:
+        side = (LATER_SIDE + (index + turn) % 3) * self.unit
         text = "Here is another one. " * (1 + index % 4) + "What differs?"
-        return Message("user", (drawn(1000 + index * self.turns + turn, side), text))
+        return Message("user", (make_image(1000 + index * self.turns + turn, side), text))
 
-    def talk(self, index: int) -> Conversation:
-        return Conversation(self.opening(index), (), sample_seed(0, index), index)
+    def start_conversation(self, index: int) -> Conversation:
+        return Conversation(self.build_prompt(index), (), sample_seed(0, index), index)
 
 
 @cache
-def drawn(seed: int, side: int) -> ImageRef:
-    """A smooth colored image, different for each call."""
+def make_image(seed: int, side: int) -> ImageRef:
+    """A smooth colored image of `side` pixels, another one for each seed."""
     coarse = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), dtype=np.uint8)
     return ImageRef.of(Image.fromarray(coarse).resize((side, side), Image.Resampling.BICUBIC))
 
 
 # ---------------------------------------------------------------------- the sides
-def engine(generator: HFGenerator, plan: Plan) -> list[EpisodeTokens]:
+def play_with_engine(generator: HFGenerator, plan: Plan) -> list[EpisodeTokens]:
     """Plays the plan with the engine."""
 
     async def episode(index: int) -> EpisodeTokens:
-        talk = plan.talk(index)
-        generator.join(talk)
+        conversation = plan.start_conversation(index)
+        generator.join(conversation)
         try:
             for turn in range(plan.turns):
-                said = await generator.reply(talk)
-                talk.messages.append(Message("assistant", (said.text,)))
+                said = await generator.reply(conversation)
+                conversation.messages.append(Message("assistant", (said.text,)))
                 if turn + 1 < plan.turns:
-                    talk.messages.append(plan.answer(index, turn))
+                    conversation.messages.append(plan.build_observation(index, turn))
         finally:
-            generator.leave(talk)
-        found = talk.record.to_episode_tokens()
+            generator.leave(conversation)
+        found = conversation.record.to_episode_tokens()
         assert found is not None
         return found
 
@@ -87,15 +88,15 @@ def engine(generator: HFGenerator, plan: Plan) -> list[EpisodeTokens]:
 
 
 @torch.no_grad()
-def generated(
-    model: Any, tokens: ChatTokens, talks: Sequence[Conversation], count: int, temperature: float
+def generate_replies(
+    model: Any, tokens: ChatTokens, conversations: Sequence[Conversation], count: int, temperature: float
 ) -> list[list[int]]:
     """`count` new tokens of every conversation by `model.generate` on the whole left-padded history."""
-    rows = [[*talk.record.prompt_ids, *talk.record.completion_ids] for talk in talks]
+    rows = [[*conversation.record.prompt_ids, *conversation.record.completion_ids] for conversation in conversations]
     width, device = max(map(len, rows)), model.device
     ids = torch.tensor([[tokens.pad_id] * (width - len(row)) + row for row in rows], device=device)
     mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=device)
-    pixels = [tokens.get_pixels(image) for talk in talks for image in talk.record.images]
+    pixels = [tokens.get_pixels(image) for conversation in conversations for image in conversation.record.images]
     drawing = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
     found = model.generate(
         input_ids=ids,
@@ -111,21 +112,24 @@ def generated(
     return found[:, width:].tolist()
 
 
-def per_turn(model: Any, tokens: ChatTokens, plan: Plan, slots: int) -> None:
-    """The loop of plain trainers, with as many episodes at once as the engine has slots."""
+def play_per_turn(model: Any, tokens: ChatTokens, plan: Plan, slots: int) -> None:
+    """Plays the plan turn by turn with `generate`, as plain trainers do, with as many episodes at once as slots."""
     for start in range(0, plan.episodes, slots):
-        talks = [plan.talk(i) for i in range(start, min(start + slots, plan.episodes))]
+        conversations = [plan.start_conversation(i) for i in range(start, min(start + slots, plan.episodes))]
         for turn in range(plan.turns):
-            for talk in talks:
-                tokens.observe(talk, ROOM)
+            for conversation in conversations:
+                tokens.observe(conversation, NO_LIMIT)
             with use_eval_mode(model):
-                said = generated(model, tokens, talks, plan.reply, 1.0)
-            for talk, ids in zip(talks, said, strict=True):
-                talk.record.add_sampled(ids, [0.0] * len(ids))
-                talk.messages += [Message("assistant", (tokens.decode(ids),)), plan.answer(talk.index, turn)]
+                replies = generate_replies(model, tokens, conversations, plan.reply, 1.0)
+            for conversation, ids in zip(conversations, replies, strict=True):
+                conversation.record.add_sampled(ids, [0.0] * len(ids))
+                conversation.messages += [
+                    Message("assistant", (tokens.decode(ids),)),
+                    plan.build_observation(conversation.index, turn),
+                ]
 
 
-def vllm_speed(name: str, dtype: str, plan: Plan, slots: int) -> dict[str, Any]:
+def time_vllm(name: str, dtype: str, plan: Plan, slots: int) -> dict[str, Any]:
     """Seconds of vLLM for the same images, questions and lengths; or the reason why it did not run."""
     try:
         from vllm import LLM
@@ -133,7 +137,7 @@ def vllm_speed(name: str, dtype: str, plan: Plan, slots: int) -> dict[str, Any]:
     except ImportError:
         return {"skipped": "vllm is not installed"}
 
-    def wire(message: Message) -> dict[str, Any]:
+    def to_openai(message: Message) -> dict[str, Any]:
         parts = [
             {"type": "text", "text": part}
             if isinstance(part, str)
@@ -149,12 +153,15 @@ def vllm_speed(name: str, dtype: str, plan: Plan, slots: int) -> dict[str, Any]:
     def play(first: int) -> float:
         """Plays episodes from `first` on, so that nothing is cached by a warm-up."""
         numbers = range(first, first + plan.episodes)
-        talks: list[Any] = [[wire(message) for message in plan.opening(i)] for i in numbers]
+        conversations: list[Any] = [[to_openai(message) for message in plan.build_prompt(i)] for i in numbers]
         started = time.perf_counter()
         for turn in range(plan.turns):
-            said = llm.chat(talks, params, use_tqdm=False)
-            for i, talk, one in zip(numbers, talks, said, strict=True):
-                talk += [{"role": "assistant", "content": one.outputs[0].text}, wire(plan.answer(i, turn))]
+            said = llm.chat(conversations, params, use_tqdm=False)
+            for i, conversation, one in zip(numbers, conversations, said, strict=True):
+                conversation += [
+                    {"role": "assistant", "content": one.outputs[0].text},
+                    to_openai(plan.build_observation(i, turn)),
+                ]
         return time.perf_counter() - started
 
     play(plan.episodes)
@@ -163,8 +170,10 @@ def vllm_speed(name: str, dtype: str, plan: Plan, slots: int) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------- parity
 @torch.no_grad()
-def plain(model: Any, tokens: ChatTokens, episodes: Sequence[EpisodeTokens], temperature: float) -> torch.Tensor:
-    """Log-probs of the sampled tokens by one plain forward of these episodes, padded."""
+def compute_plain_logprobs(
+    model: Any, tokens: ChatTokens, episodes: Sequence[EpisodeTokens], temperature: float
+) -> torch.Tensor:
+    """(sampled tokens of all episodes,): their log-probs after one plain, padded forward."""
     batch = collate(episodes, tokens, model.device)
     inputs = build_model_inputs(batch)
     if "pixel_values" in inputs:
@@ -177,58 +186,61 @@ def plain(model: Any, tokens: ChatTokens, episodes: Sequence[EpisodeTokens], tem
     return torch.cat(found).cpu()
 
 
-def gap(sampler: torch.Tensor, trainer: torch.Tensor) -> dict[str, float]:
+def compare_logprobs(sampler: torch.Tensor, trainer: torch.Tensor) -> dict[str, float]:
     """Mean and largest |Δ log-prob|, and the k3 estimate of KL(sampler ‖ trainer) on the sampled tokens."""
-    apart = trainer - sampler
+    difference = trainer - sampler
     return {
-        "mean": apart.abs().mean().item(),
-        "max": apart.abs().max().item(),
-        "kl": (apart.expm1() - apart).mean().item(),
+        "mean": difference.abs().mean().item(),
+        "max": difference.abs().max().item(),
+        "kl": (difference.expm1() - difference).mean().item(),
     }
 
 
-def parity(model: Any, tokens: ChatTokens, plan: Plan, slots: int, temperature: float) -> dict[str, Any]:
+def measure_parity(model: Any, tokens: ChatTokens, plan: Plan, slots: int, temperature: float) -> dict[str, Any]:
+    """Log-probs compared: the engine's with plain forwards of batch 1, and these with padded forwards."""
     generator = HFGenerator(
         model,
         tokens,
         slots=slots,
         sampling=SamplingParams(temperature=temperature),
         max_reply_tokens=plan.reply,
-        max_completion_tokens=ROOM,
+        max_completion_tokens=NO_LIMIT,
     )
-    episodes = engine(generator, plan)
+    episodes = play_with_engine(generator, plan)
     recorded = [logp for one in episodes for logp, bit in zip(one.logprobs, one.mask, strict=True) if bit]
     longer = (tokens.pad_id,) * (3 * max(len(one.prompt_ids) for one in episodes) // 2)
-    wide = EpisodeTokens(longer, (tokens.pad_id,), (0,), (0.0,))  # makes padding of all others, and says nothing
+    # longer than all others, so that they are padded; none of its tokens counts
+    wide = EpisodeTokens(longer, (tokens.pad_id,), (0,), (0.0,))
     parts = [[wide, *episodes[i : i + BATCH]] for i in range(0, len(episodes), BATCH)]
     with use_eval_mode(model):
-        alone = torch.cat([plain(model, tokens, [one], temperature) for one in episodes])
-        together = torch.cat([plain(model, tokens, part, temperature) for part in parts])
-    return {"engine": gap(torch.tensor(recorded), alone), "padding": gap(alone, together)}
+        alone = torch.cat([compute_plain_logprobs(model, tokens, [one], temperature) for one in episodes])
+        together = torch.cat([compute_plain_logprobs(model, tokens, part, temperature) for part in parts])
+    return {"engine": compare_logprobs(torch.tensor(recorded), alone), "padding": compare_logprobs(alone, together)}
 
 
-def greedy(model: Any, tokens: ChatTokens, plan: Plan, slots: int) -> dict[str, float]:
+def compare_greedy(model: Any, tokens: ChatTokens, plan: Plan, slots: int) -> dict[str, float]:
     """The share of greedy replies equal to `generate` up to the first difference, and the largest margin there."""
     plan, agreeing, margin = replace(plan, turns=1), 0, 0.0
-    settings = {"max_reply_tokens": plan.reply, "max_completion_tokens": ROOM}
-    for index, ours in enumerate(
-        engine(HFGenerator(model, tokens, slots=slots, sampling=SamplingParams(temperature=0.0), **settings), plan)
-    ):
-        talk = plan.talk(index)
-        tokens.observe(talk, ROOM)
+    settings = {"max_reply_tokens": plan.reply, "max_completion_tokens": NO_LIMIT}
+    generator = HFGenerator(model, tokens, slots=slots, sampling=SamplingParams(temperature=0.0), **settings)
+    for index, ours in enumerate(play_with_engine(generator, plan)):
+        conversation = plan.start_conversation(index)
+        tokens.observe(conversation, NO_LIMIT)
         with use_eval_mode(model):
-            (theirs,) = generated(model, tokens, [talk], plan.reply, 0.0)
+            (theirs,) = generate_replies(model, tokens, [conversation], plan.reply, 0.0)
             pairs = enumerate(zip(ours.completion_ids, theirs, strict=True))
             at = next((i for i, (one, other) in pairs if one != other), plan.reply)
             agreeing += at
             if at < plan.reply:
-                mine, other = (_last(model, tokens, ours, said[: at + 1]) for said in (ours.completion_ids, theirs))
+                mine, other = (
+                    _compute_last_logprob(model, tokens, ours, said[: at + 1]) for said in (ours.completion_ids, theirs)
+                )
                 margin = max(margin, abs(mine - other))
     return {"share": agreeing / (plan.episodes * plan.reply), "largest margin": margin}
 
 
-def _last(model: Any, tokens: ChatTokens, episode: EpisodeTokens, said: Sequence[int]) -> float:
+def _compute_last_logprob(model: Any, tokens: ChatTokens, episode: EpisodeTokens, said: Sequence[int]) -> float:
     """The log-prob of the last token of an episode with this completion."""
     n = len(said)
     changed = replace(episode, completion_ids=tuple(said), mask=(1,) * n, logprobs=(0.0,) * n)
-    return plain(model, tokens, [changed], 0.0)[-1].item()
+    return compute_plain_logprobs(model, tokens, [changed], 0.0)[-1].item()

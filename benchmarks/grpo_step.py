@@ -1,10 +1,10 @@
-"""Times a GRPO step of the quickstart and the same step at an earlier commit, in turns.
+"""Times a GRPO step of the quickstart against the same step at an earlier commit, in turns.
 
     python benchmarks/grpo_step.py [--before COMMIT] [--steps 12] [--rounds 2]      (the last line is one JSON object)
 
 Every run is its own process: the first `--steps` steps of `configs/quickstart.yaml`, without held-out episodes.
-The default commit precedes the continuous engine: it generates in waves, and its loss computes every prompt, picture
-and padding column again for every member of a group.
+The default commit comes before continuous batching: it generates in waves, and its loss computes the prompt, the images
+and all padding again for every episode of a group. `ratio` in the last line is the time before over the time now.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""The floor of the engine's forwards: each of them repeated at once on the simplest possible cache.
+"""The lower bound of the engine's forwards: each is repeated on the simplest possible cache.
 
-`Beside` replaces the model. It runs every forward of the engine twice with the same inputs: on the engine's KV cache,
-and on a cache whose layers write one slice and read one slice, without copies or look-ups. The order alternates, so
-that both find the processor's caches in the same state.
+`PairedModel` replaces the model. It runs every forward of the engine twice with the same inputs: on the engine's KV
+cache, and on a cache whose layers write one slice and read one slice, without copies or look-ups. The order alternates,
+so that neither side always profits from a warm processor cache.
 """
 
 import time
@@ -15,10 +15,10 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 @dataclass
 class Slice:
-    """The columns that the current forward writes (`at` to `shown`); it reads the first `shown`."""
+    """The current forward writes the columns `start` to `end`, and reads the columns before `end`."""
 
-    at: int = 0
-    shown: int = 0
+    start: int = 0
+    end: int = 0
 
 
 class PlainLayer(CacheLayerMixin):
@@ -27,9 +27,9 @@ class PlainLayer(CacheLayerMixin):
     keys: Any
     values: Any
 
-    def __init__(self, where: Slice) -> None:
+    def __init__(self, columns: Slice) -> None:
         super().__init__()
-        self.where = where
+        self.columns = columns
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         raise RuntimeError("allocated before it is timed")
@@ -39,16 +39,16 @@ class PlainLayer(CacheLayerMixin):
         self.is_initialized = True
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> tuple:
-        rows, at, shown = len(key_states), self.where.at, self.where.shown
-        self.keys[:rows, :, at:shown] = key_states
-        self.values[:rows, :, at:shown] = value_states
-        return self.keys[:rows, :, :shown], self.values[:rows, :, :shown]
+        rows, start, end = len(key_states), self.columns.start, self.columns.end
+        self.keys[:rows, :, start:end] = key_states
+        self.values[:rows, :, start:end] = value_states
+        return self.keys[:rows, :, :end], self.values[:rows, :, :end]
 
     def get_mask_sizes(self, query_length: Any) -> tuple[int, int]:
-        return self.where.shown, 0
+        return self.columns.end, 0
 
     def get_seq_length(self) -> int:
-        return self.where.at
+        return self.columns.start
 
     def get_max_length(self) -> int:
         return self.keys.shape[2]
@@ -57,33 +57,33 @@ class PlainLayer(CacheLayerMixin):
 
 
 class PlainCache(Cache):
-    """`PlainLayer`s of one model, large enough for every forward that was prepared."""
+    """The `PlainLayer`s of a model, large enough for the forwards that were prepared."""
 
     def __init__(self, model: Any) -> None:
-        self.where, self.rows, self.columns = Slice(), 0, 0
+        self.columns, self.num_rows, self.num_columns = Slice(), 0, 0
         config = model.config.get_text_config()
         self.head = (config.num_key_value_heads, config.head_dim)
         self.like = torch.empty(0, dtype=model.dtype, device=model.device)
-        super().__init__(layers=[PlainLayer(self.where) for _ in range(config.num_hidden_layers)])
+        super().__init__(layers=[PlainLayer(self.columns) for _ in range(config.num_hidden_layers)])
 
-    def prepare(self, rows: int, width: int, shown: int) -> None:
-        """Prepares a forward that writes `width` new columns and reads `shown`; not part of the timing."""
-        if rows > self.rows or shown > self.columns:
-            self.rows, self.columns = max(rows, self.rows), max(shown + 256, self.columns)
+    def prepare(self, rows: int, width: int, end: int) -> None:
+        """Prepares a forward that writes the `width` columns before `end`; not part of the timing."""
+        if rows > self.num_rows or end > self.num_columns:
+            self.num_rows, self.num_columns = max(rows, self.num_rows), max(end + 256, self.num_columns)
             for layer in self.layers:
-                layer.allocate(self.rows, self.head[0], self.columns, self.head[1], self.like)  # type: ignore[attr-defined]
-        self.where.at, self.where.shown = shown - width, shown
+                layer.allocate(self.num_rows, self.head[0], self.num_columns, self.head[1], self.like)  # type: ignore[attr-defined]
+        self.columns.start, self.columns.end = end - width, end
 
 
-class Beside:
-    """A model that repeats every forward on a plain cache; `seconds[kind]` are (the engine's, the plain cache's)."""
+class PairedModel:
+    """A model that repeats every forward on a plain cache; `seconds[kind]` is [engine's cache, plain cache]."""
 
     def __init__(self, model: Any) -> None:
         self._model, self._plain = model, PlainCache(model)
         self.calls = 0
-        self.restart()
+        self.reset()
 
-    def restart(self) -> None:
+    def reset(self) -> None:
         """Resets the counters."""
         self.seconds = {"prefill": [0.0, 0.0], "decode": [0.0, 0.0]}
 
@@ -103,23 +103,8 @@ class Beside:
             spent[side] += time.perf_counter() - started
         return found[0]
 
-    def ratio(self, kind: str | None = None) -> float:
-        """The engine's seconds over the plain ones."""
+    def compute_ratio(self, kind: str | None = None) -> float:
+        """Seconds on the engine's cache over those on the plain one; `kind`: "prefill", "decode", or None for both."""
         kinds = [kind] if kind else list(self.seconds)
         ours, plain = (sum(self.seconds[one][side] for one in kinds) for side in (0, 1))
         return ours / plain
-
-
-class Clock:
-    """Seconds inside a module's forwards."""
-
-    def __init__(self, module: torch.nn.Module) -> None:
-        self.seconds = 0.0
-        module.register_forward_pre_hook(self._start)
-        module.register_forward_hook(self._stop)
-
-    def _start(self, *args: Any) -> None:
-        self.started = time.perf_counter()
-
-    def _stop(self, *args: Any) -> None:
-        self.seconds += time.perf_counter() - self.started

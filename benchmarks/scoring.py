@@ -1,16 +1,16 @@
-"""Combined scores a second: label, token F1 of a report and IoU of a box, beside gaze-vlm 0.1.1 on the same replies.
+"""Scores per second of a combined reward (label, token F1 of a report, IoU of a box), beside gaze-vlm 0.1.1.
 
     python benchmarks/scoring.py [ROUNDS]        (default: 9; the last line is one JSON object)
 
-One thread; every round has 1,000 new tasks with a group of 8 replies each, all different, with reports of one to three
-phrases. Both sides compute a weighted mean of three rewards: viewbox with all its guards on (normalization, stop words,
-reach of negations, boxes without trust, checked components) on answers that are parsed, as it is used; and, in a row of
-its own, with the reading of the reply before that. gaze-vlm reads the reply itself: its exact match and F1 compare the
-whole text, its IoU searches it for a box. They take turns, 64 replies at a time, so that a busy machine slows both; the
-answers of a turn are made just before it, outside the clock. The bar is for the median round.
+One thread. Every round has 1,000 new tasks with 8 replies each, all different, whose reports have one to three phrases.
+Both sides compute a weighted mean of three rewards on the same replies. viewbox scores parsed answers, as it does in
+use, with all checks (normalization, stop words, negations, boxes, components); a second row adds the time to parse the
+reply. gaze-vlm reads the reply itself: its exact match and F1 compare the whole text, its IoU searches it for a box.
+The sides take turns, 64 replies at a time, so that other load slows both; the answers of a turn are made just before
+it, outside the clock. The bar is for the median round.
 
-gaze-vlm takes part where it can be imported: from the environment, or from build/gaze, where the first run of
-`benchmarks/tools.py` puts it.
+gaze-vlm is left out if it cannot be imported, from the environment or from build/gaze, where `benchmarks/tools.py`
+installs it.
 """
 
 import json
@@ -29,9 +29,9 @@ from viewbox.envs.parsing.answer_schema import AnswerFields
 from viewbox.envs.parsing.reply import Answer, parse_reply
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward, TokenF1Reward
 
-BAR = 20_000  # combined scores a second
+BAR = 20_000  # scores of viewbox per second
 TASKS, GROUP, BATCH = 1000, 8, 64
-BESIDE = Path(__file__).parents[1] / "build" / "gaze"
+GAZE_FOLDER = Path(__file__).parents[1] / "build" / "gaze"
 LABELS = ("effusion", "pneumonia", "nodule", "cardiomegaly", "pneumothorax", "atelectasis", "fracture", "no finding")
 PHRASES = (
     "small left pleural effusion",
@@ -48,7 +48,7 @@ PHRASES = (
     "old healed rib fractures on the right",
 )
 SCHEMA = {"properties": {"label": {"type": "string"}, "report": {"type": "string"}, "bbox": {"type": "array"}}}
-SHAPE = AnswerFields.from_schema(SCHEMA)
+ANSWER_FIELDS = AnswerFields.from_schema(SCHEMA)
 
 
 class ScoringCase(NamedTuple):
@@ -59,32 +59,32 @@ class ScoringCase(NamedTuple):
     reference: dict[str, Any]
 
 
-def cases(tasks: int = TASKS, group: int = GROUP, seed: int = 0) -> list[ScoringCase]:
-    """Replies to `tasks` tasks, a group of each: half of the labels right, reports and boxes near the gold's."""
-    draw = random.Random(seed)
+def draw_cases(tasks: int = TASKS, group: int = GROUP, seed: int = 0) -> list[ScoringCase]:
+    """`group` replies to each of `tasks` tasks: half of the labels are right, reports and boxes near the gold ones."""
+    rng = random.Random(seed)
     found: list[ScoringCase] = []
     for _ in range(tasks):
-        said = draw.sample(PHRASES, 2)
-        gold = {"label": draw.choice(LABELS), "report": _report(said), "bbox": _box(draw)}
+        said = rng.sample(PHRASES, 2)
+        gold = {"label": rng.choice(LABELS), "report": _write_report(said), "bbox": _draw_box(rng)}
         for _ in range(group):
-            label = gold["label"] if draw.random() < 0.5 else draw.choice(LABELS)
-            phrases = draw.sample([*said, *draw.sample(PHRASES, 2)], draw.choice((1, 2, 3)))
-            box = [round(min(1, max(0, side + draw.gauss(0, 0.05))), 3) for side in gold["bbox"]]
-            answer = {"label": label.capitalize(), "report": _report(phrases), "bbox": box}
+            label = gold["label"] if rng.random() < 0.5 else rng.choice(LABELS)
+            phrases = rng.sample([*said, *rng.sample(PHRASES, 2)], rng.choice((1, 2, 3)))
+            box = [round(min(1, max(0, side + rng.gauss(0, 0.05))), 3) for side in gold["bbox"]]
+            answer = {"label": label.capitalize(), "report": _write_report(phrases), "bbox": box}
             found.append(ScoringCase(f"```json\n{json.dumps(answer)}\n```", answer, gold))
     return found
 
 
-def _report(phrases: Sequence[str]) -> str:
+def _write_report(phrases: Sequence[str]) -> str:
     return " ".join(f"{phrase[0].upper()}{phrase[1:]}." for phrase in phrases)
 
 
-def _box(draw: random.Random) -> list[float]:
-    x, y = draw.uniform(0, 0.6), draw.uniform(0, 0.6)
-    return [round(side, 3) for side in (x, y, x + draw.uniform(0.1, 0.4), y + draw.uniform(0.1, 0.4))]
+def _draw_box(rng: random.Random) -> list[float]:
+    x, y = rng.uniform(0, 0.6), rng.uniform(0, 0.6)
+    return [round(side, 3) for side in (x, y, x + rng.uniform(0.1, 0.4), y + rng.uniform(0.1, 0.4))]
 
 
-def ours() -> CombinedReward:
+def build_reward() -> CombinedReward:
     """The reward that is timed."""
     return CombinedReward(
         {
@@ -97,45 +97,45 @@ def ours() -> CombinedReward:
 
 def read_and_score(reward: CombinedReward, case: ScoringCase) -> float | None:
     """The score of a reply from its text, as an environment reads it."""
-    found = parse_reply(case.reply, answer_fields=SHAPE)
+    found = parse_reply(case.reply, answer_fields=ANSWER_FIELDS)
     return reward.score(found.value if isinstance(found, Answer) else None, case.reference)[0]
 
 
-def gaze() -> Callable[[ScoringCase], float] | None:
-    """gaze-vlm's reward of a case; None where it cannot be imported."""
-    sys.path.append(str(BESIDE))
+def load_gaze_reward() -> Callable[[ScoringCase], float] | None:
+    """A function that scores a case with gaze-vlm; None if it cannot be imported."""
+    sys.path.append(str(GAZE_FOLDER))
     try:
         from gaze.verifiers import rewards as theirs
         from loguru import logger
     except ImportError as error:
-        print(f"gaze-vlm cannot be imported ({error}): its side is left out; benchmarks/tools.py installs it beside")
+        print(f"gaze-vlm cannot be imported ({error}): it is left out; benchmarks/tools.py installs it in build/gaze")
         return None
     logger.remove()  # it logs every score
     parts = [theirs.ExactMatchReward(), theirs.TokenF1Reward(), theirs.IoUReward()]
     reward = theirs.CombinedReward(parts, [0.4, 0.3, 0.3])
 
-    def scored(case: ScoringCase) -> float:
+    def score(case: ScoringCase) -> float:
         gold = case.reference
         return reward("", case.reply, {"gold": f"{gold['label']} {gold['report']}", "bbox": gold["bbox"]})
 
-    return scored
+    return score
 
 
-def rates(ways: Mapping[str, Callable[[ScoringCase], Any]], rounds: int) -> dict[str, list[float]]:
-    """Scores a second of each way in every round, by processor time; the first round is not counted."""
+def measure_rates(ways: Mapping[str, Callable[[ScoringCase], Any]], rounds: int) -> dict[str, list[float]]:
+    """Scores per second of processor time, for each side and round; a first round is not counted."""
     found: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
-        given, seconds = cases(seed=number), dict.fromkeys(ways, 0.0)
+        given, seconds = draw_cases(seed=number), dict.fromkeys(ways, 0.0)
         for start in range(0, len(given), BATCH):
             for name, way in ways.items():
-                seconds[name] += _seconds(way, given[start : start + BATCH])
+                seconds[name] += _time_batch(way, given[start : start + BATCH])
         if number:
             for name in ways:
                 found[name].append(len(given) / seconds[name])
     return found
 
 
-def _seconds(way: Callable[[ScoringCase], Any], given: Sequence[ScoringCase]) -> float:
+def _time_batch(way: Callable[[ScoringCase], Any], given: Sequence[ScoringCase]) -> float:
     fresh = [case._replace(answer=json.loads(json.dumps(case.answer))) for case in given]
     started = time.process_time()
     for case in fresh:
@@ -145,21 +145,21 @@ def _seconds(way: Callable[[ScoringCase], Any], given: Sequence[ScoringCase]) ->
 
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 9
-    reward = ours()
+    reward = build_reward()
     ways: dict[str, Callable[[ScoringCase], Any]] = {
         "viewbox": lambda case: reward.score(case.answer, case.reference),
         "viewbox, from the reply": lambda case: read_and_score(reward, case),
     }
-    theirs = gaze()
+    theirs = load_gaze_reward()
     if theirs is not None:
         ways["gaze-vlm, from the reply"] = theirs
-    found = rates(ways, rounds)
-    print(f"{'scores a second of processor time':<36}{'median':>10}{'least':>10}{'most':>10}")
+    found = measure_rates(ways, rounds)
+    print(f"{'scores per second of processor time':<36}{'median':>10}{'least':>10}{'most':>10}")
     for name, values in found.items():
         print(f"{name:<36}{statistics.median(values):>10,.0f}{min(values):>10,.0f}{max(values):>10,.0f}")
     medians = {name: round(statistics.median(values)) for name, values in found.items()}
-    words = round(statistics.mean(len(case.answer["report"].split()) for case in cases()), 1)
-    print(json.dumps({"rounds": rounds, "words_a_report": words, **medians, "passed": medians["viewbox"] >= BAR}))
+    words = round(statistics.mean(len(case.answer["report"].split()) for case in draw_cases()), 1)
+    print(json.dumps({"rounds": rounds, "words_per_report": words, **medians, "passed": medians["viewbox"] >= BAR}))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The shipped model on held-out tasks of the quickstart: own play, and with the gold look forced, sampled and greedy.
+"""Measures the shipped model on held-out tasks of the quickstart: it plays alone, or the oracle makes the gold look.
 
     python benchmarks/shipped_model.py [TASKS]        (default: 400)
 
-The last line is one JSON object.
+Both are measured with sampling and greedily (T = 0). The last line is one JSON object.
 """
 
 import json

@@ -1,13 +1,13 @@
-"""Thousands of short episodes in one process, most of them with a fault: does memory grow, and is anything left behind?
+"""Plays thousands of short episodes in one process, most of them with a fault: does memory grow? Is anything left over?
 
     python benchmarks/soak.py [EPISODES]        (default 20000; one thread; the last line is one JSON object)
 
-A model of 63,000 parameters, which only emits garbage, plays in rounds. Scripted calls among its replies run tools that
-show an image, raise, or hang (in a thread and in the event loop). In every fourth round most episodes time out; in
-every fourth the reader stops half way and starts again. There are 500 images, and the vision cache is so small that it
-is always full. Resident memory is compared from the first 1,000 episodes on, after free memory was returned to the
-system (glibc's `malloc_trim`); without that, it only shows when the peaks were. Resident memory before the return is
-printed beside it. At the end no slot may be used, no task or conversation may exist, and all threads must be idle.
+A model of 63,000 random parameters plays in rounds. Scripted calls among its replies run tools that show an image,
+raise, or hang (in a thread or in the event loop). In one round of four most episodes time out; in another the reader
+stops half way. There are 500 images, and the vision cache is so small that it is always full. Resident memory is
+compared with that after the first 1,000 episodes, each time after free memory was returned to the system (glibc's
+`malloc_trim`); otherwise it would only show earlier peaks. `untrimmed_mb` is the memory before the return. At the end
+no slot, task or conversation may be left, and all threads must be idle.
 """
 
 import asyncio
@@ -48,58 +48,58 @@ from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scripted import ScriptedGenerator
 
 BAR = 0.02  # how much resident memory may grow after the first SAMPLE episodes
-SAMPLE = 1000  # episodes between two looks at it
-ROUND, GROUP = 250, 2  # episodes of one `play_many`, and of one task
+SAMPLE = 1000  # episodes between two readings
+ROUND, GROUP = 250, 2  # episodes of a call of `play_many`, and of a task
 SLOTS = 64
 PICTURES, SIDE, PATCH = 500, 32, 8
-LIMIT = 0.05  # seconds a tool may take
-HANGS = 0.5  # seconds a tool that hangs in a thread does: its thread lives on for so long
-SHORT = 0.4  # seconds an episode may take in the rounds where that is too little for most
-MAX_FEATURE_BYTES = 2**17  # fewer than the features of all images take
+TOOL_TIMEOUT = 0.05  # seconds
+HANG_SECONDS = 0.5  # how long a thread of a hanging tool lives
+EPISODE_TIMEOUT = 0.4  # seconds, in the rounds in which that is too short for most episodes
+MAX_FEATURE_BYTES = 2**17  # of the vision cache; the features of all images need more
 
 
-def look(view: View) -> ToolOutput:
+def show(view: View) -> ToolOutput:
     """Shows another picture."""
     return ToolOutput("looked", image=255 - view.source.pixels[::2])
 
 
-def trip(view: View) -> ToolOutput:
+def fail(view: View) -> ToolOutput:
     """Raises."""
     raise KeyError("no such row")
 
 
-def stare(view: View) -> ToolOutput:
+def hang_in_thread(view: View) -> ToolOutput:
     """Hangs in a thread."""
-    time.sleep(HANGS)
+    time.sleep(HANG_SECONDS)
     return ToolOutput("too late")
 
 
-async def muse(query: str) -> str:
+async def hang_in_loop(query: str) -> str:
     """Hangs in the event loop."""
     await asyncio.sleep(3600)
     return "never"
 
 
-def call(name: str) -> str:
-    arguments = '{"query": "x"}' if name == "muse" else "{}"
+def write_call(name: str) -> str:
+    arguments = '{"query": "x"}' if name == "hang_in_loop" else "{}"
     return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
 
 
-SCRIPTS: tuple[list[str | None], ...] = (  # replies; None: the model's own, as all after the last one
+SCRIPTS: tuple[list[str | None], ...] = (  # replies; None and those after the last one: the model's own
     [],
-    [call("look")],
-    [None, call("trip")],
+    [write_call("show")],
+    [None, write_call("fail")],
     [],
-    [call("trip"), call("look")],
-    [None, call("look")],
+    [write_call("fail"), write_call("show")],
+    [None, write_call("show")],
     [],
-    [call("muse")],
-    [None, call("look"), call("trip")],
-    [None, call("stare")],
+    [write_call("hang_in_loop")],
+    [None, write_call("show"), write_call("fail")],
+    [None, write_call("hang_in_thread")],
 )
 
 
-class Seen(BaseModel):
+class Answer(BaseModel):
     word: str
 
 
@@ -107,9 +107,9 @@ class Soak(BaseMultiTurnEnv):
     """A small image, and tools that work or fail."""
 
     name = "soak"
-    answer = Seen
-    tools = (look, trip, stare, muse)
-    tool_timeout = LIMIT
+    answer = Answer
+    tools = (show, fail, hang_in_thread, hang_in_loop)
+    tool_timeout = TOOL_TIMEOUT
     max_turns = 3
     max_pixels = SIDE * SIDE
     boundary = False
@@ -125,17 +125,17 @@ class Soak(BaseMultiTurnEnv):
         return ExactMatchReward("word")
 
 
-def script(conversation: Conversation) -> str | None:
+def get_scripted_reply(conversation: Conversation) -> str | None:
     plan = SCRIPTS[conversation.index % len(SCRIPTS)]
     said = sum(message.role == "assistant" for message in conversation.messages)
     return plan[said] if said < len(plan) else None
 
 
-def generator(env: Soak) -> HFGenerator:
+def build_engine(env: Soak) -> HFGenerator:
     """The engine over a model whose replies are a few random tokens."""
     schemas = [json.dumps(thaw(schema)) for schema in env.tool_schemas]
     tokenizer = tiny_model.build_tokenizer(
-        [env.build_system_prompt(env.tasks[0]), *schemas, *map(call, env.tools)] * 20, 896
+        [env.build_system_prompt(env.tasks[0]), *schemas, *map(write_call, env.tools)] * 20, 896
     )
     processor = tiny_model.build_processor(tokenizer, patch=PATCH, max_pixels=SIDE * SIDE)
     model = tiny_model.build_model(
@@ -147,50 +147,52 @@ def generator(env: Soak) -> HFGenerator:
     return HFGenerator(model, tokens, slots=SLOTS, tool_wait_timeout=0.02, vision_cache=features, **limits)
 
 
-async def rounds(env: Soak, engine: HFGenerator, count: int, ends: Counter[str]) -> AsyncIterator[Episode]:
-    """Yields `count` episodes from as many calls of `play_many` as needed; `ends` also counts readers that stopped."""
-    player = ScriptedGenerator(engine.tokens, script, engine, max_completion_tokens=engine.max_completion_tokens)
+async def play_rounds(env: Soak, engine: HFGenerator, count: int, ends: Counter[str]) -> AsyncIterator[Episode]:
+    """Yields `count` episodes from several calls of `play_many`; `ends` also counts readers that stopped early."""
+    player = ScriptedGenerator(
+        engine.tokens, get_scripted_reply, engine, max_completion_tokens=engine.max_completion_tokens
+    )
     number = 0
     while count > 0:
         size = min(ROUND, count)
         tasks = [env.tasks[(number * ROUND // GROUP + i) % PICTURES] for i in range(-(-size // GROUP))]
         wanted = -(-size // 2) if number % 4 == 2 else size  # the reader stops half way
-        limit = SHORT if number % 4 == 3 else None
+        limit = EPISODE_TIMEOUT if number % 4 == 3 else None
         settings: dict[str, Any] = {"group": GROUP, "concurrency": SLOTS, "timeout": limit, "seed": number}
         async with aclosing(play_many(env, tasks, player, **settings)) as played:
             for _ in range(wanted):
                 yield await anext(played)
-        ends["readers that stopped"] += wanted < size
+        ends["readers stopped early"] += wanted < size
         count, number = count - wanted, number + 1
 
 
-def give_back() -> None:
-    """Returns free memory to the system, if the C library can do that."""
+def return_free_memory() -> None:
+    """Returns free memory to the system if the C library is glibc."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def resident() -> int:
+def read_resident_memory() -> int:
     """Resident memory of this process, in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-async def soak(count: int) -> dict[str, Any]:
+async def play_soak(count: int) -> dict[str, Any]:
     """Plays and returns the measurements."""
     env = Soak()
-    engine = generator(env)
+    engine = build_engine(env)
     ends: Counter[str] = Counter()
     memory: list[int] = []
     untrimmed: list[int] = []
     started, done = time.perf_counter(), 0
-    async for episode in rounds(env, engine, count, ends):
+    async for episode in play_rounds(env, engine, count, ends):
         done += 1
         ends[episode.end_reason] += 1
         if done % SAMPLE == 0 or done == count:
             gc.collect()
-            untrimmed.append(resident())
-            give_back()
-            memory.append(resident())
+            untrimmed.append(read_resident_memory())
+            return_free_memory()
+            memory.append(read_resident_memory())
             line = (
                 done,
                 memory[-1] / 2**20,
@@ -199,7 +201,7 @@ async def soak(count: int) -> dict[str, Any]:
                 time.perf_counter() - started,
             )
             print("{:7d} episodes  {:8.1f} MB  {:3d} threads  {:3d} slots held  {:6.0f} s".format(*line), flush=True)
-    await asyncio.sleep(2 * HANGS)  # the threads that hang, and the engine, end by themselves
+    await asyncio.sleep(2 * HANG_SECONDS)  # the threads that hang, and the engine, end by themselves
     left = {
         "slots": engine.cache.num_used,
         "conversations": len(engine.sequences),
@@ -224,8 +226,8 @@ async def soak(count: int) -> dict[str, Any]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    logging.disable(logging.ERROR)  # what fails here is meant to
-    print(json.dumps(asyncio.run(soak(int(sys.argv[1]) if len(sys.argv) > 1 else 20_000))))
+    logging.disable(logging.ERROR)  # the faults are intended
+    print(json.dumps(asyncio.run(play_soak(int(sys.argv[1]) if len(sys.argv) > 1 else 20_000))))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Times what a tool call adds to the tool itself: the way into a thread and back, and cleaning the tool's text.
+"""Times what a tool call costs beside the tool: going into a thread and back, and cleaning the tool's text.
 
     python benchmarks/tool_calls.py
 
@@ -22,12 +22,12 @@ from viewbox.images.view import View
 CALLS, ROUNDS = 2000, 7
 
 
-def quiet(image: Picture) -> str:
+def say_nothing(image: Picture) -> str:
     """Says a word."""
     return "nothing"
 
 
-async def quiet_too(image: Picture) -> str:
+async def say_nothing_async(image: Picture) -> str:
     """Says a word."""
     return "nothing"
 
@@ -44,6 +44,7 @@ async def time_sequential(call: Callable[[], Awaitable[object]]) -> float:
 
 
 async def time_concurrent(call: Callable[[], Awaitable[object]]) -> float:
+    """Microseconds per call if all run at the same time."""
     start = time.perf_counter()
     await asyncio.gather(*[call() for _ in range(CALLS)])
     return (time.perf_counter() - start) / CALLS * 1e6
@@ -51,7 +52,7 @@ async def time_concurrent(call: Callable[[], Awaitable[object]]) -> float:
 
 async def time_calls() -> dict[str, float]:
     view = View.of(np.zeros((64, 64), np.uint8))
-    plain, awaited = Tool.from_function(quiet), Tool.from_function(quiet_too)
+    plain, awaited = Tool.from_function(say_nothing), Tool.from_function(say_nothing_async)
     named = {"image": "image_1"}
     return {
         "run_us": await time_sequential(lambda: concurrency.run_in_thread(int, timeout=60)),

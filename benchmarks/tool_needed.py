@@ -1,6 +1,7 @@
-"""Is the tool needed? A classifier on gold-located crops at overview resolution against one on zoomed crops.
+"""Shows that the zoom is needed: a classifier reads digits from crops of the overview, another from zoomed crops.
 
-Both see the same tasks of the quickstart; the last line is one JSON object.
+Both crops are at the gold box of the same tasks of the quickstart. The last line is one JSON object; `points` is the
+difference of the two shares, in percentage points.
 
     python benchmarks/tool_needed.py
 """

@@ -1,15 +1,16 @@
-"""Times every visual tool and gaze-vlm's tool of the same name, on the same picture with the same arguments.
+"""Times every visual tool beside gaze-vlm's tool of the same name, on the same image with the same arguments.
 
     python benchmarks/tools.py [REPEATS [TOOL ...]]        (default: 9 and all; the last line is one JSON object)
 
-(a) at equal output size: the view budget is the picture's 2048x2048. The clock stops when the pixels of the result are
-    in memory, before they are encoded (and, for viewbox, before they are hashed).
-(b) as each is used: the default budget, up to a data URL. gaze-vlm encodes the whole picture as JPEG (and caches it
-    between resets), viewbox encodes the view as lossless PNG.
+(a) With equal output size: views may have the image's 2048x2048 pixels. The clock stops when the pixels of the result
+    are in memory, before they are encoded (and, for viewbox, hashed).
+(b) As each is used: views of the default size, encoded as a data URL. gaze-vlm encodes the whole image as JPEG (and
+    caches it between resets), viewbox encodes the view as lossless PNG.
 
-The first run installs gaze-vlm 0.1.1 and its missing dependencies into build/gaze; the environment does not change.
-Both sides run a tool by name from an event loop, in a worker thread, on an image in memory. The state is restored
-outside the clock. All computation uses one thread.
+The first run installs gaze-vlm 0.1.1 and its missing dependencies into build/gaze; the Python environment does not
+change. Both sides run a tool by name from an event loop, in a worker thread, on an image in memory. The state is
+restored outside the clock. All computation uses one thread. `below_bar` in the last line names the rows of table (a)
+whose ratio misses its bar.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ from viewbox.images.view import View
 
 SIDE = 2048
 BUDGET = 512 * 512  # the default of an environment
-BESIDE = Path(__file__).parents[1] / "build" / "gaze"
+GAZE_FOLDER = Path(__file__).parents[1] / "build" / "gaze"
 REQUIREMENTS = {  # packages that gaze-vlm imports, by module
     "gaze": "gaze-vlm==0.1.1",
     "beartype": "beartype>=0.22.9,<1",
@@ -73,7 +74,7 @@ class Row:
         return f"{self.tool} {self.note}".strip()
 
 
-COPY = 1 / 1.5  # a plain copy of pixels cannot be made faster: at most 1.5 times as slow
+COPY = 1 / 1.5  # the tool only copies pixels, which cannot be faster: at most 1.5 times as slow
 
 ROWS = (
     Row("zoom", {"factor": 2.0}, crop=(0.25, 0.25, 0.75, 0.75)),
@@ -106,23 +107,23 @@ ROWS = (
 ONLY_OURS = frozenset({"undo", "open_image", "select_slice", "list_slices"})  # gaze-vlm has no such tool
 
 
-def picture(side: int = SIDE, seed: int = 0) -> Image.Image:
+def make_image(side: int = SIDE, seed: int = 0) -> Image.Image:
     """RGB: smooth shapes, texture that weakens toward fine detail as in photographs, and a sensor's noise."""
-    draw = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
 
     def spread(cells: int, deep: int) -> np.ndarray:
-        coarse = draw.normal(0, 1, (cells, cells, deep)).astype(np.float32)
+        coarse = rng.normal(0, 1, (cells, cells, deep)).astype(np.float32)
         return cv2.resize(coarse, (side, side), interpolation=cv2.INTER_CUBIC).reshape(side, side, deep)
 
     light = 120 + 45 * spread(4, 3)
     for octave in range(2, 10):
         light += 30 * 0.7 ** (octave - 2) * spread(min(side, 4 * 2**octave // 2), 1)
-    light += draw.normal(0, 4, (side, side, 1)) + draw.normal(0, 2, (side, side, 3))
+    light += rng.normal(0, 4, (side, side, 1)) + rng.normal(0, 2, (side, side, 3))
     return Image.fromarray(np.clip(np.rint(light), 0, 255).astype(np.uint8))
 
 
-class Ours:
-    """viewbox, with an overview of the picture that was already shown, as in an episode."""
+class ViewboxSide:
+    """viewbox, with an overview of the image that was already shown, as in an episode."""
 
     def __init__(self, image: Image.Image, max_pixels: int, encoded: bool) -> None:
         self.overview = View.of(image, max_pixels=max_pixels)
@@ -137,24 +138,24 @@ class Ours:
         self.view.get_values()  # a view that was shown caches them
 
     async def run(self, row: Row) -> None:
-        await asyncio.to_thread(self._encoded if self.encoded else self._plain, row)
+        await asyncio.to_thread(self._run_encoded if self.encoded else self._run_unencoded, row)
 
-    def _plain(self, row: Row) -> None:
+    def _run_unencoded(self, row: Row) -> None:
         """What `tools.call_stateful` does up to the pixels, before they are hashed and encoded."""
         tool = tools.get_tool(row.tool)
         outcome = tool.function(self.view, **tool.check_arguments(row.arguments, "unit", self.view.size))
         if outcome.view is not None:
             outcome.view.to_uint8()
 
-    def _encoded(self, row: Row) -> None:
+    def _run_encoded(self, row: Row) -> None:
         _, result = tools.call_stateful(row.tool, self.view, row.arguments)
         assert result.error is None, result.error
         assert result.text
         result.to_data_url()
 
 
-class Gaze:
-    """gaze-vlm: its registry of visual tools with the picture; table (a) runs without its encoder."""
+class GazeSide:
+    """gaze-vlm: its registry of visual tools with the image; table (a) runs without its encoder."""
 
     def __init__(self, image: Image.Image, encoded: bool) -> None:
         from gaze.tools import visual
@@ -165,7 +166,7 @@ class Gaze:
         self.encoded = encoded
         self.registry = ToolRegistry(tools=visual.create_visual_tools())
         self.images = self.registry.get_image_manager()
-        self.images.set_preloaded_image(image, BESIDE / "picture.png")
+        self.images.set_preloaded_image(image, GAZE_FOLDER / "picture.png")
         self.images.original_encoding = visual.encode_image(image)  # reset reuses it
 
     def prepare(self, row: Row) -> None:
@@ -182,12 +183,22 @@ class Gaze:
 
 
 def install_gaze() -> None:
-    """Installs gaze-vlm beside this environment; packages of the environment take precedence."""
-    sys.path.append(str(BESIDE))
+    """Installs gaze-vlm into build/gaze; packages of the Python environment take precedence."""
+    sys.path.append(str(GAZE_FOLDER))
     missing = [wanted for module, wanted in REQUIREMENTS.items() if importlib.util.find_spec(module) is None]
     if missing:
-        print(f"installing {', '.join(missing)} into {BESIDE}", flush=True)
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(BESIDE), *missing]
+        print(f"installing {', '.join(missing)} into {GAZE_FOLDER}", flush=True)
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--target",
+            str(GAZE_FOLDER),
+            *missing,
+        ]
         subprocess.run(command, check=True)
         importlib.invalidate_caches()
     from loguru import logger
@@ -195,7 +206,7 @@ def install_gaze() -> None:
     logger.remove()
 
 
-def time_call(side: "Ours | Gaze", row: Row, runner: asyncio.Runner) -> float:
+def time_call(side: "ViewboxSide | GazeSide", row: Row, runner: asyncio.Runner) -> float:
     """Milliseconds of one call."""
     side.prepare(row)
 
@@ -209,7 +220,7 @@ def time_call(side: "Ours | Gaze", row: Row, runner: asyncio.Runner) -> float:
 
 def measure_table(image: Image.Image, rows: list[Row], encoded: bool, repeats: int) -> list[dict[str, Any]]:
     """The rows of one table: medians of alternating calls; the first call of each side does not count."""
-    ours, gaze = Ours(image, BUDGET if encoded else SIDE * SIDE, encoded), Gaze(image, encoded)
+    ours, gaze = ViewboxSide(image, BUDGET if encoded else SIDE * SIDE, encoded), GazeSide(image, encoded)
     found = []
     with asyncio.Runner() as runner:
         for row in rows:
@@ -231,7 +242,7 @@ def main() -> None:
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 9
     install_gaze()
     cv2.setNumThreads(1)
-    image = picture()
+    image = make_image()
     wanted = [row for row in ROWS if row.tool in (sys.argv[2:] or tools.TOOLS)]
     rows = [row for row in wanted if row.tool in tools.TOOLS]
     bars = {row.name: row.bar for row in ROWS}

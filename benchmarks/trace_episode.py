@@ -1,9 +1,9 @@
-"""How many files, functions and calls of viewbox one episode with one zoom and one answer runs through.
+"""Counts the files, functions and calls of viewbox that an episode of one zoom and one answer runs through.
 
     python benchmarks/trace_episode.py
 
-A reader follows an episode through these files. Imports and caches do not count: an episode is played before. The last
-line is one JSON object.
+These are the files that a reader of the code follows. Imports do not count, and caches are full, because another
+episode is played first. The last line is one JSON object.
 """
 
 import json

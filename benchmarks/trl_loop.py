@@ -2,12 +2,12 @@
 
     python benchmarks/trl_loop.py [REPEATS]        (default 2; one thread; the last line is one JSON object)
 
-Both sides play the same environment with the same model, at temperature 1 and in fp32, and their completions are equal,
-observations included (this is checked). TRL's environment below steps viewbox's and uses its messages; TRL renders them
-with its own template of Qwen3-VL. Both sample, and then replace the sample by the script. The differences are to the
-engine's disadvantage: viewbox's tool schema has `"required": []` in every prompt, TRL's does not; only `_generate` of
-TRL is timed, so its resets and scoring are not counted and it records no log-probs, while the engine's time includes
-all of that. No side keeps anything from one repeat to the next.
+Both sides play the same environment with the same model, at temperature 1 and in float32. Their completions are equal,
+observations included; this is checked. TRL's environment below calls viewbox's and returns its messages; TRL renders
+them with its own template of Qwen3-VL. Both sides sample, and then replace the sample by the script. Where the sides
+differ, the engine has the disadvantage: its prompts are a little longer (`"required": []` in the tool schema), and its
+time includes resets, scoring and log-probs, while only `_generate` of TRL is timed. No side keeps anything from one
+repeat to the next.
 """
 
 import json
@@ -19,12 +19,12 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from looks import CALL, PlayCase, Stage  # first: it asks for one thread
+from scripted_case import CALL, CaseSize, Stage  # first: it asks for one thread
 
 # ruff: isort: split
 import torch
 from datasets import Dataset
-from per_turn import Force
+from per_turn import ForceTokens
 from transformers import LogitsProcessorList
 from trl import GRPOConfig, GRPOTrainer, chat_template_utils
 
@@ -35,7 +35,7 @@ from viewbox.rollouts.engine.chat_tokens import ChatTokens
 BAR = 2.5
 
 
-def blocks(message: Message) -> list[dict[str, Any]]:
+def to_trl_content(message: Message) -> list[dict[str, Any]]:
     """The content of a message in TRL's form."""
     return [
         {"type": "image", "image": part.open().convert("RGB")}
@@ -45,37 +45,37 @@ def blocks(message: Message) -> list[dict[str, Any]]:
     ]
 
 
-class Played(NamedTuple):
-    """An episode's ids; `mask` is 1 where they were sampled."""
+class EpisodeIds(NamedTuple):
+    """The token ids of an episode; `mask` is 1 on sampled tokens of the completion."""
 
     prompt: list[int]
     completion: list[int]
     mask: list[int]
 
 
-def environment_of(stage: Stage) -> type:
+def build_trl_environment(stage: Stage) -> type:
     """The environment as a class whose public methods become TRL's tools."""
 
-    class TRLLooks:
+    class TRLLooksEnv:
         def reset(self, number: int, **row: Any) -> None:
             self._state = stage.env.reset(stage.env.tasks[number], seed=0)
 
         async def look(self):  # TRL would put a return type into the prompt
             """Shows a part of the picture."""
             result = await stage.env.step(self._state, Reply(CALL))
-            return [block for message in result.messages for block in blocks(message)]
+            return [block for message in result.messages for block in to_trl_content(message)]
 
-    return TRLLooks
+    return TRLLooksEnv
 
 
-class Scripted:
-    """A scripted `model.generate`; TRL keeps its rows in order, and drops those that answered."""
+class ScriptedGenerate:
+    """Replaces `model.generate` by one with scripted tokens. TRL keeps the order of rows and drops answered ones."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.generate = stage, stage.model.generate
-        self.restart()
+        self.reset()
 
-    def restart(self) -> None:
+    def reset(self) -> None:
         self.turn, self.active = 0, list(range(len(self.stage.scripts)))
 
     def __call__(self, input_ids: torch.Tensor, **given: Any) -> Any:
@@ -83,15 +83,15 @@ class Scripted:
         said = [self.stage.scripts[i][self.turn] for i in self.active]
         self.turn += 1
         self.active = [i for i in self.active if self.turn < len(self.stage.scripts[i])]
-        force = LogitsProcessorList([Force(said, input_ids.shape[1], self.stage.tokens.pad_id)])
+        force = LogitsProcessorList([ForceTokens(said, input_ids.shape[1], self.stage.tokens.pad_id)])
         return self.generate(input_ids=input_ids, logits_processor=force, **given)
 
 
 class TRLSide:
-    """TRL's trainer for a stage; its `_generate` is timed."""
+    """TRL's trainer on a stage; its method `_generate` is timed."""
 
     def __init__(self, stage: Stage, folder: str) -> None:
-        self.stage, self.scripted = stage, Scripted(stage)
+        self.stage, self.scripted = stage, ScriptedGenerate(stage)
         case = stage.case
         self.rows = [
             {"number": number, "prompt": self._prompt(number)}
@@ -109,22 +109,22 @@ class TRLSide:
                 temperature=1.0,
                 use_cpu=True,
                 bf16=False,
-                gradient_checkpointing=False,  # else it would be switched off and on around each turn
+                gradient_checkpointing=False,  # otherwise TRL switches it off and on around each turn
                 report_to=[],
             ),
             train_dataset=Dataset.from_list([{"number": 0, "prompt": [{"role": "user", "content": ""}]}]),
             processing_class=stage.processor,
-            environment_factory=environment_of(stage),
+            environment_factory=build_trl_environment(stage),
         )
 
     def _prompt(self, number: int) -> list[dict[str, Any]]:
         env = self.stage.env
         return [
-            {"role": message.role, "content": blocks(message)}
+            {"role": message.role, "content": to_trl_content(message)}
             for message in env.reset(env.tasks[number], seed=0).messages
         ]
 
-    def play(self) -> tuple[float, list[Played]]:
+    def play(self) -> tuple[float, list[EpisodeIds]]:
         """Seconds of one generation phase, and its completions."""
         found: dict[str, Any] = {}
         generate = type(self.trainer)._generate
@@ -135,7 +135,7 @@ class TRLSide:
             found["seconds"] = time.perf_counter() - started
             return found["out"]
 
-        self.scripted.restart()
+        self.scripted.reset()
         model, trainer = self.stage.model, self.trainer
         model.generate, trainer._generate = self.scripted, watched  # type: ignore[method-assign]
         model.train()
@@ -145,21 +145,22 @@ class TRLSide:
             del model.generate, trainer._generate
             model.eval()
         prompts, completions, masks, *_ = found["out"]
-        return found["seconds"], [Played(*one) for one in zip(prompts, completions, masks, strict=True)]
+        return found["seconds"], [EpisodeIds(*one) for one in zip(prompts, completions, masks, strict=True)]
 
 
-def engine_side(stage: Stage) -> tuple[float, list[Played]]:
-    """The same with the engine, through `play_many`."""
-    stage.tokens = ChatTokens(stage.processor, stage.model.config)  # no picture is known
-    generator = stage.engine()
+def play_with_engine(stage: Stage) -> tuple[float, list[EpisodeIds]]:
+    """Seconds and completions of the engine, through `play_many`."""
+    stage.tokens = ChatTokens(stage.processor, stage.model.config)  # with empty caches
+    generator = stage.build_engine()
     started = time.perf_counter()
-    episodes = stage.episodes(generator)
+    episodes = stage.play_episodes(generator)
     seconds = time.perf_counter() - started
     tokens = [episode.tokens for episode in episodes]
-    return seconds, [Played(*map(list, (one.prompt_ids, one.completion_ids, one.mask))) for one in tokens if one]
+    return seconds, [EpisodeIds(*map(list, (one.prompt_ids, one.completion_ids, one.mask))) for one in tokens if one]
 
 
-def against_trl(case: PlayCase, repeats: int) -> dict[str, Any]:
+def compare_with_trl(case: CaseSize, repeats: int) -> dict[str, Any]:
+    """Sampled tokens/s of the engine over those of TRL's loop: the best of `repeats` plays each."""
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     logging.getLogger("transformers").setLevel(logging.ERROR)
     stage = Stage(case)
@@ -171,7 +172,7 @@ def against_trl(case: PlayCase, repeats: int) -> dict[str, Any]:
         for _ in range(repeats):
             spent, theirs = side.play()
             seconds["trl"].append(spent)
-            spent, ours = engine_side(stage)
+            spent, ours = play_with_engine(stage)
             seconds["engine"].append(spent)
             assert [one[1:] for one in ours] == [one[1:] for one in theirs]
     best = {name: min(found) for name, found in seconds.items()}
@@ -192,7 +193,7 @@ def against_trl(case: PlayCase, repeats: int) -> dict[str, Any]:
 def main() -> None:
     torch.set_num_threads(1)
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 2
-    print(json.dumps(against_trl(PlayCase(8, 8, 12, 8), repeats)))
+    print(json.dumps(compare_with_trl(CaseSize(8, 8, 12, 8), repeats)))
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
     python benchmarks/views.py [CHAINS] [REPEATS]        (default: 6 5; a table, then one JSON object as the last line)
 
-The calls of a chain are drawn by seed from all tools that change the view. Bars: no call over 150 ms (median of the
-repeats, one thread); at most 100 MB of memory beyond the loaded image (peak of a fresh process for each chain, from
-/proc, so Linux only); statistics of the whole image within 400 ms.
+The calls of a chain are random, by its seed, from all tools that change the view. Bars: no call takes more than 150 ms
+(median of the repeats, one thread); at most 100 MB of memory beyond the loaded image (peak of a new process for each
+chain, read from /proc, so Linux only); statistics of the whole image within 400 ms.
 """
 
 import json
@@ -34,60 +34,61 @@ Step = tuple[str, Mapping[str, Any]]
 Draw = Callable[[random.Random], Mapping[str, Any]]
 
 
-def _box(draw: random.Random) -> list[float]:
-    width, height = draw.uniform(0.4, 0.9), draw.uniform(0.4, 0.9)
-    x, y = draw.uniform(0, 1 - width), draw.uniform(0, 1 - height)
+def _draw_box(rng: random.Random) -> list[float]:
+    width, height = rng.uniform(0.4, 0.9), rng.uniform(0.4, 0.9)
+    x, y = rng.uniform(0, 1 - width), rng.uniform(0, 1 - height)
     return [x, y, x + width, y + height]
 
 
-def _threshold(draw: random.Random) -> Mapping[str, Any]:
-    lower = draw.randint(0, 150)
-    return {"lower": lower, "upper": draw.randint(lower + 50, 255)}
+def _draw_threshold(rng: random.Random) -> Mapping[str, Any]:
+    lower = rng.randint(0, 150)
+    return {"lower": lower, "upper": rng.randint(lower + 50, 255)}
 
 
-def _morphology(draw: random.Random) -> Mapping[str, Any]:
-    return {"operation": draw.choice(["erode", "dilate", "open", "close"]), "iterations": draw.randint(1, 5)}
+def _draw_morphology(rng: random.Random) -> Mapping[str, Any]:
+    return {"operation": rng.choice(["erode", "dilate", "open", "close"]), "iterations": rng.randint(1, 5)}
 
 
 DRAWS: Mapping[str, Draw] = {
-    "zoom": lambda draw: {"factor": draw.uniform(0.5, 4), "center": [draw.random(), draw.random()]},
-    "crop": lambda draw: {"box": _box(draw)},
-    "rotate": lambda draw: {"clockwise": draw.random() < 0.5},
-    "flip_horizontal": lambda draw: {},
-    "flip_vertical": lambda draw: {},
-    "adjust_contrast": lambda draw: {"factor": draw.uniform(0.5, 3)},
-    "adjust_brightness": lambda draw: {"factor": draw.uniform(0.5, 2)},
-    "adjust_sharpness": lambda draw: {"factor": draw.uniform(0.1, 3)},
-    "threshold": _threshold,
-    "window_level": lambda draw: {"center": draw.uniform(500, 30000), "width": draw.uniform(1000, 30000)},
-    "equalize_histogram": lambda draw: {},
-    "adaptive_equalize": lambda draw: {"clip_limit": draw.uniform(1, 4), "tile_size": draw.randint(2, 32)},
-    "detect_edges": lambda draw: {"method": draw.choice(["sobel", "laplacian"])},
-    "denoise": lambda draw: {"sigma": draw.uniform(0.5, 5)},
-    "morphological": _morphology,
-    "symmetry_diff": lambda draw: {},
-    "invert": lambda draw: {},
-    "undo": lambda draw: {},
-    "reset": lambda draw: {},
+    "zoom": lambda rng: {"factor": rng.uniform(0.5, 4), "center": [rng.random(), rng.random()]},
+    "crop": lambda rng: {"box": _draw_box(rng)},
+    "rotate": lambda rng: {"clockwise": rng.random() < 0.5},
+    "flip_horizontal": lambda rng: {},
+    "flip_vertical": lambda rng: {},
+    "adjust_contrast": lambda rng: {"factor": rng.uniform(0.5, 3)},
+    "adjust_brightness": lambda rng: {"factor": rng.uniform(0.5, 2)},
+    "adjust_sharpness": lambda rng: {"factor": rng.uniform(0.1, 3)},
+    "threshold": _draw_threshold,
+    "window_level": lambda rng: {"center": rng.uniform(500, 30000), "width": rng.uniform(1000, 30000)},
+    "equalize_histogram": lambda rng: {},
+    "adaptive_equalize": lambda rng: {"clip_limit": rng.uniform(1, 4), "tile_size": rng.randint(2, 32)},
+    "detect_edges": lambda rng: {"method": rng.choice(["sobel", "laplacian"])},
+    "denoise": lambda rng: {"sigma": rng.uniform(0.5, 5)},
+    "morphological": _draw_morphology,
+    "symmetry_diff": lambda rng: {},
+    "invert": lambda rng: {},
+    "undo": lambda rng: {},
+    "reset": lambda rng: {},
 }
 
 
-def picture(side: int = SIDE, seed: int = 0) -> np.ndarray:
-    """uint16 (side, side): smooth shapes and noise over some 12 bits, as a radiograph has."""
-    draw = np.random.default_rng(seed)
-    smooth = cv2.resize(draw.uniform(500, 30000, (12, 12)).astype(np.float32), (side, side))
-    return np.clip(smooth + draw.normal(0, 300, (side, side)), 0, 65535).astype(np.uint16)
+def make_image(side: int = SIDE, seed: int = 0) -> np.ndarray:
+    """(side, side) uint16: smooth shapes and noise over about 12 bits, as in a radiograph."""
+    rng = np.random.default_rng(seed)
+    smooth = cv2.resize(rng.uniform(500, 30000, (12, 12)).astype(np.float32), (side, side))
+    return np.clip(smooth + rng.normal(0, 300, (side, side)), 0, 65535).astype(np.uint16)
 
 
-def chain(view: View, seed: int, length: int = LENGTH) -> list[Step]:
-    """`length` calls that all succeed in order, beginning at `view`; a call that fails is drawn again."""
-    draw = random.Random(seed)
-    back = set() if seed % 2 else {"reset", "undo"}  # every second chain never goes back, to collect many operations
+def draw_chain(view: View, seed: int, length: int = LENGTH) -> list[Step]:
+    """`length` random calls that all succeed one after the other from `view`; a call that fails is drawn again."""
+    rng = random.Random(seed)
+    # every second chain never goes back, so that it collects many operations
+    back = set() if seed % 2 else {"reset", "undo"}
     names = [name for name in DRAWS if name in tools.TOOLS and name not in back]
     steps: list[Step] = []
     for _ in range(20 * length):
-        name = draw.choice(names)
-        arguments = DRAWS[name](draw)
+        name = rng.choice(names)
+        arguments = DRAWS[name](rng)
         after, result = tools.call_stateful(name, view, arguments)
         if result.error is None and after is not view:
             view = after
@@ -97,7 +98,7 @@ def chain(view: View, seed: int, length: int = LENGTH) -> list[Step]:
     raise RuntimeError(f"chain {seed}: only {len(steps)} of {length} calls succeeded; the last error: {result.error}")
 
 
-def play(view: View, steps: list[Step]) -> list[float]:
+def time_calls(view: View, steps: list[Step]) -> list[float]:
     """Milliseconds of each call."""
     spent = []
     for name, arguments in steps:
@@ -117,33 +118,35 @@ def read_memory(key: str) -> float:
 def measure_peak(file: str, steps: list[Step]) -> float:
     """Peak MB of a chain beyond the loaded image; call it in a fresh process."""
     cv2.setNumThreads(1)
-    cv2.GaussianBlur(np.zeros((64, 64), np.uint16), (0, 0), 1)  # one-time setup of OpenCV does not count
+    cv2.GaussianBlur(np.zeros((64, 64), np.uint16), (0, 0), 1)  # the setup of OpenCV does not count
     pixels = np.load(file)
     before = read_memory("VmRSS")
     view = View.of(pixels, max_pixels=BUDGET)
     view.render()
-    play(view, steps)
+    time_calls(view, steps)
     return read_memory("VmHWM") - before
 
 
-def peak(file: Path, steps: list[Step]) -> float:
-    """Runs `measure_peak` in its own process."""
-    command = [sys.executable, __file__, "--remember", str(file), json.dumps(steps)]
+def measure_peak_in_process(file: Path, steps: list[Step]) -> float:
+    """`measure_peak` in a new process."""
+    command = [sys.executable, __file__, "--measure-peak", str(file), json.dumps(steps)]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def time_chain(view: View, steps: list[Step], repeats: int) -> list[float]:
     """Milliseconds of each call: medians over `repeats` plays of the chain."""
-    return [statistics.median(column) for column in zip(*(play(view, steps) for _ in range(repeats)), strict=True)]
+    return [
+        statistics.median(column) for column in zip(*(time_calls(view, steps) for _ in range(repeats)), strict=True)
+    ]
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--remember"]:
+    if sys.argv[1:2] == ["--measure-peak"]:
         print(measure_peak(sys.argv[2], json.loads(sys.argv[3])))
         return
     chains, repeats = ([int(given) for given in sys.argv[1:]] + [6, 5][len(sys.argv) - 1 :])[:2]
     cv2.setNumThreads(1)
-    pixels = picture()
+    pixels = make_image()
     view = View.of(pixels, max_pixels=BUDGET)
     view.render()
     calls: list[dict[str, Any]] = []
@@ -152,9 +155,9 @@ def main() -> None:
         file = Path(folder) / "image.npy"
         np.save(file, pixels)
         for seed in range(chains):
-            steps = chain(view, seed)
+            steps = draw_chain(view, seed)
             spent = time_chain(view, steps, repeats)
-            extra.append(peak(file, steps))
+            extra.append(measure_peak_in_process(file, steps))
             calls += [
                 {"chain": seed, "call": i, "tool": name, "ms": ms}
                 for i, ((name, _), ms) in enumerate(zip(steps, spent, strict=True), 1)
@@ -167,7 +170,7 @@ def main() -> None:
             )
     exact = None
     if "get_intensity_stats" in tools.TOOLS:
-        exact = statistics.median(play(view, [("get_intensity_stats", {})])[0] for _ in range(repeats))
+        exact = statistics.median(time_calls(view, [("get_intensity_stats", {})])[0] for _ in range(repeats))
     by_tool = {name: [call["ms"] for call in calls if call["tool"] == name] for name in DRAWS}
     print(f"\n{'tool':<22}{'calls':>6}{'median ms':>11}{'slowest ms':>12}")
     for name, spent in by_tool.items():

@@ -39,7 +39,7 @@ def test_every_registered_tool_is_timed_or_known_to_have_no_counterpart():
 
 @pytest.mark.parametrize("row", TIMED.ROWS, ids=lambda row: row.name)
 def test_the_arguments_of_a_row_are_accepted(row):
-    view = View.of(TIMED.picture(64))
+    view = View.of(TIMED.make_image(64))
     for name, arguments in filter(None, (row.before, (row.tool, row.arguments))):
         view, result = tools.call_stateful(name, view, arguments)
         assert result.error is None
@@ -53,7 +53,7 @@ def test_rows_have_names_of_their_own():
 def test_our_side_runs_a_row_on_the_view_it_prepared(encoded):
     import asyncio
 
-    ours = TIMED.Ours(TIMED.picture(64), 64 * 64, encoded)
+    ours = TIMED.ViewboxSide(TIMED.make_image(64), 64 * 64, encoded)
     row = next(row for row in TIMED.ROWS if row.before is not None)
     ours.prepare(row)
     assert ours.view is not ours.overview
@@ -61,12 +61,12 @@ def test_our_side_runs_a_row_on_the_view_it_prepared(encoded):
 
 
 def test_the_picture_is_the_same_for_a_seed():
-    assert (np.asarray(TIMED.picture(64)) == np.asarray(TIMED.picture(64))).all()
-    assert (np.asarray(TIMED.picture(64)) != np.asarray(TIMED.picture(64, seed=1))).any()
+    assert (np.asarray(TIMED.make_image(64)) == np.asarray(TIMED.make_image(64))).all()
+    assert (np.asarray(TIMED.make_image(64)) != np.asarray(TIMED.make_image(64, seed=1))).any()
 
 
 def test_every_tool_that_changes_the_view_is_drawn_in_chains():
-    view = View.of(VIEWS.picture(64))
+    view = View.of(VIEWS.make_image(64))
     reading = {row.tool for row in TIMED.ROWS} - set(VIEWS.DRAWS)
     for row in (row for row in TIMED.ROWS if row.tool in reading):
         tool = tools.get_tool(row.tool)
@@ -75,26 +75,26 @@ def test_every_tool_that_changes_the_view_is_drawn_in_chains():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_chain_of_a_seed_plays_on_a_small_image(seed):
-    view = View.of(VIEWS.picture(128), max_pixels=32 * 32)
-    steps = VIEWS.chain(view, seed, length=10)
-    assert steps == VIEWS.chain(view, seed, length=10)
-    assert len(VIEWS.play(view, steps)) == len(steps) == 10
+    view = View.of(VIEWS.make_image(128), max_pixels=32 * 32)
+    steps = VIEWS.draw_chain(view, seed, length=10)
+    assert steps == VIEWS.draw_chain(view, seed, length=10)
+    assert len(VIEWS.time_calls(view, steps)) == len(steps) == 10
 
 
 def test_a_chain_mixes_geometry_and_intensity():
-    families = {tools.get_tool(name).family for name, _ in VIEWS.chain(View.of(VIEWS.picture(128)), 0)}
+    families = {tools.get_tool(name).family for name, _ in VIEWS.draw_chain(View.of(VIEWS.make_image(128)), 0)}
     assert {"geometry", "intensity"} <= families
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_the_memory_of_a_chain_is_measured_in_a_process_of_its_own(tmp_path):
-    np.save(tmp_path / "image.npy", VIEWS.picture(128))
-    steps = VIEWS.chain(View.of(VIEWS.picture(128), max_pixels=32 * 32), 0, length=3)
-    assert 0 <= VIEWS.peak(tmp_path / "image.npy", steps) < 1000
+    np.save(tmp_path / "image.npy", VIEWS.make_image(128))
+    steps = VIEWS.draw_chain(View.of(VIEWS.make_image(128), max_pixels=32 * 32), 0, length=3)
+    assert 0 <= VIEWS.measure_peak_in_process(tmp_path / "image.npy", steps) < 1000
 
 
 def test_what_is_drawn_is_within_the_ranges_of_the_tools():
-    draw, view = random.Random(0), View.of(VIEWS.picture(64))
+    draw, view = random.Random(0), View.of(VIEWS.make_image(64))
     for name in set(VIEWS.DRAWS) & set(tools.TOOLS):
         for _ in range(20):
             given = VIEWS.DRAWS[name](draw)
@@ -105,7 +105,7 @@ def test_every_kind_of_step_that_is_timed_is_what_its_name_says():
     import asyncio
 
     env = STEP.Bench()
-    (task,) = STEP._tasks([STEP.ImageRef.of(STEP.np.zeros((8, 8), STEP.np.uint8))], 1)
+    (task,) = STEP._build_tasks([STEP.ImageRef.of(STEP.np.zeros((8, 8), STEP.np.uint8))], 1)
     told = {}
     for name, reply in STEP.STEPS.items():
         result = asyncio.run(env.step(env.reset(task, seed=0), reply))
@@ -120,19 +120,19 @@ def test_every_kind_of_step_that_is_timed_is_what_its_name_says():
 
 @pytest.mark.parametrize("how", ["rss", "tracemalloc"])
 def test_what_episodes_in_flight_hold_is_measured_while_all_of_them_are(how):
-    found = STEP.held(how, episodes=12, images=4)
+    found = STEP.measure_held(how, episodes=12, images=4)
     assert found["pictures"] == 8  # each image, and the one view that all look at
     assert found["pixels"] == 8 * STEP.SIDE**2
 
 
 def test_the_replies_that_are_scored_are_all_different_and_the_same_for_a_seed():
-    given = SCORING.cases(tasks=20, group=8)
-    assert given == SCORING.cases(tasks=20, group=8)
+    given = SCORING.draw_cases(tasks=20, group=8)
+    assert given == SCORING.draw_cases(tasks=20, group=8)
     assert len({case.reply for case in given}) == len(given) == 160
 
 
 def test_the_scores_that_are_timed_are_of_every_kind():
-    scores = [SCORING.ours().score(case.answer, case.reference)[1] for case in SCORING.cases(tasks=20)]
+    scores = [SCORING.build_reward().score(case.answer, case.reference)[1] for case in SCORING.draw_cases(tasks=20)]
     assert {score["label"] for score in scores} == {0.0, 1.0}
     assert all(
         min(score[part] for score in scores) < max(score[part] for score in scores) for part in ("report", "box")
@@ -140,8 +140,8 @@ def test_the_scores_that_are_timed_are_of_every_kind():
 
 
 def test_a_reply_that_is_read_scores_as_the_answer_in_it():
-    reward = SCORING.ours()
-    for case in SCORING.cases(tasks=5):
+    reward = SCORING.build_reward()
+    for case in SCORING.draw_cases(tasks=5):
         assert SCORING.read_and_score(reward, case) == reward.score(case.answer, case.reference)[0]
 
 
@@ -151,7 +151,7 @@ def test_the_two_runs_of_reward_hacking_differ_in_the_gate_only():
 
     found = {}
     for name in HACKING.RUNS:
-        loaded = schema.load(str(FOLDER / "reward_hacking.yaml"), HACKING.overrides(name))
+        loaded = schema.load(str(FOLDER / "reward_hacking.yaml"), HACKING.build_overrides(name))
         check(loaded)
         found[name] = loaded.model_dump()
     assert found["gated"]["reward"]["components"]["bonus"].pop("needs") == {"label": 1.0}
@@ -161,14 +161,14 @@ def test_the_two_runs_of_reward_hacking_differ_in_the_gate_only():
 def test_the_naive_bonus_pays_for_every_call():
     from types import SimpleNamespace
 
-    assert [HACKING.a_call(SimpleNamespace(tool_call_count=n)) for n in (0, 1, 5, 9)] == [0.0, 0.2, 1.0, 1.0]
+    assert [HACKING.reward_calls(SimpleNamespace(tool_call_count=n)) for n in (0, 1, 5, 9)] == [0.0, 0.2, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(
     ("calls", "label", "expected"), [(7.0, [0.4, 0.0], True), (1.0, [0.4, 0.8], False), (7.0, [0.4, 0.9], False)]
 )
 def test_a_run_has_collapsed_where_it_calls_tools_and_does_not_read(calls, label, expected):
-    assert HACKING.collapsed({"last": {"tools/calls": calls}, "held_out_label": label}) is expected
+    assert HACKING.has_collapsed({"last": {"tools/calls": calls}, "held_out_label": label}) is expected
 
 
 def test_both_runs_are_drawn_also_while_one_is_behind(tmp_path):
@@ -189,7 +189,7 @@ def engine():
 
 @pytest.fixture(scope="module")
 def stage(engine):
-    return engine.Stage(engine.PlayCase(2, 2, 3, 2))
+    return engine.Stage(engine.CaseSize(2, 2, 3, 2))
 
 
 @pytest.fixture
@@ -208,17 +208,17 @@ def completions(episodes):
 
 
 def test_every_engine_with_something_left_out_plays_the_same_episodes(engine, stage):
-    whole = completions(stage.episodes(stage.engine()))
+    whole = completions(stage.play_episodes(stage.build_engine()))
     assert len(set(whole)) == len(whole) == 4
     for variant in engine.VARIANTS.values():
-        assert completions(stage.episodes(variant.generator(stage), variant.env(stage))) == whole
+        assert completions(stage.play_episodes(variant.build_engine(stage), variant.build_env(stage))) == whole
 
 
 @pytest.mark.parametrize("name", ["engine", "without_kept_kv", "without_all_four"])
 def test_what_is_left_out_changes_the_work_and_not_the_log_probs(engine, stage, name):
     def logprobs(variant):
         stage.model.eval()
-        found = stage.episodes(variant.generator(stage), engine.Looks(stage.case))  # one prompt for all
+        found = stage.play_episodes(variant.build_engine(stage), engine.LooksEnv(stage.case))  # one prompt for all
         return np.concatenate([episode.tokens.logprobs for episode in found])
 
     plain, other = logprobs(engine.VARIANTS["engine"]), logprobs(engine.VARIANTS[name])
@@ -230,16 +230,16 @@ def test_without_shared_prefill_every_member_computes_its_prompt(engine, stage):
     spent = {}
     for name in ("engine", "without_shared_prefill"):
         variant = engine.VARIANTS[name]
-        generator = variant.generator(stage)
-        (prompt,) = {len(one.tokens.prompt_ids) for one in stage.episodes(generator, variant.env(stage))}
+        generator = variant.build_engine(stage)
+        (prompt,) = {len(one.tokens.prompt_ids) for one in stage.play_episodes(generator, variant.build_env(stage))}
         spent[name] = generator.stats.prefilled
     assert spent["without_shared_prefill"] - spent["engine"] == 2 * prompt
 
 
 def test_without_kept_kv_every_reply_computes_all_that_stands_before_it(engine, stage):
     variant = engine.VARIANTS["without_kept_kv"]
-    generator = variant.generator(stage)
-    episodes = stage.episodes(generator, variant.env(stage))
+    generator = variant.build_engine(stage)
+    episodes = stage.play_episodes(generator, variant.build_env(stage))
     expected = 0
     for episode in (one.tokens for one in episodes):
         starts = [i for i, (a, b) in enumerate(zip((0, *episode.mask), episode.mask)) if (a, b) == (0, 1)]  # noqa: B905
@@ -250,7 +250,7 @@ def test_without_kept_kv_every_reply_computes_all_that_stands_before_it(engine, 
 
 def test_when_all_wait_for_all_there_is_one_prefill_a_turn_and_everybody_is_decoded(engine, stage, shapes):
     variant = engine.VARIANTS["waiting_for_all"]
-    stage.play(variant.generator(stage), variant.env(stage))
+    stage.play(variant.build_engine(stage), variant.build_env(stage))
     turns = max(map(len, stage.scripts))
     assert sum(width > 1 for _, width in shapes) == turns
     first = next(i for i, (_, width) in enumerate(shapes) if width == 1)
@@ -263,8 +263,8 @@ def test_without_vision_reuse_every_picture_is_looked_at_as_often_as_it_is_prefi
     looked = {}
     for name in ("engine", "without_vision_reuse"):
         variant = engine.VARIANTS[name]
-        generator = variant.generator(stage)
-        episodes = stage.episodes(generator, variant.env(stage))
+        generator = variant.build_engine(stage)
+        episodes = stage.play_episodes(generator, variant.build_env(stage))
         looked[name] = generator.vision_cache.num_encoded
     pictures = [image.hash for episode in episodes for image in episode.tokens.images]
     assert looked["engine"] == len(set(pictures))
@@ -273,18 +273,18 @@ def test_without_vision_reuse_every_picture_is_looked_at_as_often_as_it_is_prefi
 
 def test_the_per_turn_loop_samples_as_many_tokens_as_the_engine(engine, stage):
     assert (
-        engine.per_turn(stage)
-        == stage.play(stage.engine())
+        engine.play_per_turn(stage)
+        == stage.play(stage.build_engine())
         == sum(len(one) for script in stage.scripts for one in script)
     )
 
 
 def test_the_floor_repeats_every_forward_of_the_engine_with_its_own_shapes(engine, stage, shapes):
-    beside = engine.Beside(stage.model)
-    stage.play(stage.engine(model=beside))
-    assert len(shapes) == 2 * beside.calls
+    paired = engine.PairedModel(stage.model)
+    stage.play(stage.build_engine(model=paired))
+    assert len(shapes) == 2 * paired.calls
     assert shapes[::2] == shapes[1::2]
-    assert all(seconds > 0 for two in beside.seconds.values() for seconds in two)
+    assert all(seconds > 0 for two in paired.seconds.values() for seconds in two)
 
 
 def test_a_forward_from_nothing_gives_the_same_on_the_plain_cache(engine, stage):
@@ -304,7 +304,7 @@ def test_a_forward_from_nothing_gives_the_same_on_the_plain_cache(engine, stage)
 
 
 def test_twice_the_episodes_have_prompts_of_their_own_and_the_same_pictures(engine):
-    once, twice = (engine.Looks(engine.PlayCase(n, 2, 2, 2, pictures=2)) for n in (2, 4))
+    once, twice = (engine.LooksEnv(engine.CaseSize(n, 2, 2, 2, pictures=2)) for n in (2, 4))
     systems = [twice.system_prompt(task) for task in twice.tasks]
     assert len(set(systems)) == 4
     seen = [[env.images(task)[0].tobytes() for task in env.tasks] for env in (once, twice)]
@@ -312,7 +312,7 @@ def test_twice_the_episodes_have_prompts_of_their_own_and_the_same_pictures(engi
 
 
 def test_trl_and_the_engine_play_the_same_completions(engine):
-    found = engine.against_trl(engine.PlayCase(1, 2, 2, 2), 1)  # asserts that they are equal
+    found = engine.compare_with_trl(engine.CaseSize(1, 2, 2, 2), 1)  # asserts that they are equal
     assert found["tokens"] > 0
     assert abs(found["prompt_tokens"]["engine"] - found["prompt_tokens"]["trl"]) < 20
 
@@ -336,9 +336,9 @@ def test_a_short_soak_plays_as_many_episodes_as_it_is_asked_for_and_leaves_nothi
 
     soak = load("soak")
     soak.ROUND = 20  # of its four rounds the reader stops one, and one has little time
-    found = asyncio.run(soak.soak(60))
+    found = asyncio.run(soak.play_soak(60))
     assert found["episodes"] == 60
-    assert found["ends"]["readers that stopped"] == 1
+    assert found["ends"]["readers stopped early"] == 1
     assert not any(found["left"].values())
 
 
@@ -373,16 +373,16 @@ def test_the_gpu_check_runs_without_a_gpu_and_ends_with_status_0_where_no_bar_is
 
 def test_the_gpu_check_compares_with_plain_forwards_with_generate_and_with_the_per_turn_loop(gpu_check):
     _, figures, _ = gpu_check
-    assert figures["greedy as generate says"]["share"] == 1.0
+    assert figures["greedy equals generate"]["share"] == 1.0
     assert 0 < figures["parity, T = 1.0"]["engine"]["max"] < 1e-4
     assert {"speed, engine", "speed, per turn", "speed, vLLM"} <= set(figures)
 
 
 def test_a_bar_that_is_missed_is_told_and_counted(capsys):
     report = load("gpu_check").Report()
-    report.line("fine", 1.0, True)
-    report.line("no bar", 2.0)
-    report.line("bad", {"mean": 0.5}, False, "at most 0.1")
+    report.add("fine", 1.0, True)
+    report.add("no bar", 2.0)
+    report.add("bad", {"mean": 0.5}, False, "at most 0.1")
     assert report.missed == ["bad"]
     assert capsys.readouterr().out.splitlines()[-1] == "MISS  bad: mean 0.5   (bar: at most 0.1)"
 

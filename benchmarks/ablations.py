@@ -1,15 +1,15 @@
-"""The engine without one of the four things that make it fast, for the split of its gain in `rollouts.py`.
+"""Ablations of the engine, which plays without one of the four things that make it fast, for `rollouts.py`.
 
-Each is removed by using the engine, not by a setting: a prompt whose first words differ is not shared; a sequence whose
-length is reset is computed again; a sequence may not start while others run; an image under a new name is encoded
-again. Without all four, the engine does the work of the per-turn loop.
+The engine has no setting for that. Prompts are not shared if their first words differ; keys and values are not kept if
+the length of a sequence is reset; sequences wait for each other if none may start while others run; an image is encoded
+again if it has a new name. Without all four, the engine does the work of the per-turn loop.
 """
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from looks import Looks, ScriptedEngine, Stage
+from scripted_case import LooksEnv, ScriptedEngine, Stage
 
 from viewbox.records import Reply
 from viewbox.rollouts.engine.scheduler import Scheduler
@@ -18,8 +18,8 @@ from viewbox.rollouts.engine.vision_cache import VisionCache
 from viewbox.rollouts.generator import Conversation
 
 
-class ForgetsTurns(ScriptedEngine):
-    """Keeps no keys and values between turns: the whole conversation is prefilled for every reply."""
+class NoKeptCacheEngine(ScriptedEngine):
+    """Keeps no keys and values between turns: every reply prefills the whole conversation again."""
 
     async def reply(self, conversation: Conversation) -> Reply:
         sequence = self.sequences[conversation]
@@ -29,15 +29,15 @@ class ForgetsTurns(ScriptedEngine):
 
 
 class LockstepScheduler(Scheduler):
-    """Starts no sequence before all are back."""
+    """Starts no sequence until all of them wait."""
 
     def get_waiting(self, running: Collection[Sequence]) -> list[Sequence]:
         back = all(s.future is not None and s.due <= self.step for s in self.sequences.values())
         return super().get_waiting(running) if back and not running else []
 
 
-class WaitsForAll(ScriptedEngine):
-    """Starts no turn before all have ended theirs; sequences that have ended it are decoded as padding meanwhile."""
+class LockstepEngine(ScriptedEngine):
+    """Starts no turn until all sequences have ended theirs; those that ended early are decoded as padding."""
 
     def _create_cache(self) -> None:
         super()._create_cache()
@@ -53,7 +53,7 @@ class NoVisionCache(VisionCache):
         return super().get_inputs([(f"{i}-{name}", pixels) for i, (name, pixels) in enumerate(images)])
 
 
-class ForgetsAndWaits(ForgetsTurns, WaitsForAll):
+class NoCacheLockstepEngine(NoKeptCacheEngine, LockstepEngine):
     pass
 
 
@@ -63,20 +63,20 @@ class Variant:
 
     kind: type[ScriptedEngine] = ScriptedEngine
     vision_cache: type[VisionCache] = VisionCache
-    alone: bool = False  # no prompt is shared
+    distinct_prompts: bool = False
 
-    def generator(self, stage: Stage) -> ScriptedEngine:
-        return stage.engine(self.kind, vision_cache=self.vision_cache(stage.model, stage.tokens.architecture))
+    def build_engine(self, stage: Stage) -> ScriptedEngine:
+        return stage.build_engine(self.kind, vision_cache=self.vision_cache(stage.model, stage.tokens.architecture))
 
-    def env(self, stage: Stage) -> Looks:
-        return Looks(stage.case, alone=self.alone)
+    def build_env(self, stage: Stage) -> LooksEnv:
+        return LooksEnv(stage.case, distinct_prompts=self.distinct_prompts)
 
 
 VARIANTS = {
     "engine": Variant(),
-    "without_shared_prefill": Variant(alone=True),
-    "without_kept_kv": Variant(ForgetsTurns),
-    "waiting_for_all": Variant(WaitsForAll),
+    "without_shared_prefill": Variant(distinct_prompts=True),
+    "without_kept_kv": Variant(NoKeptCacheEngine),
+    "waiting_for_all": Variant(LockstepEngine),
     "without_vision_reuse": Variant(vision_cache=NoVisionCache),
-    "without_all_four": Variant(ForgetsAndWaits, NoVisionCache, alone=True),
+    "without_all_four": Variant(NoCacheLockstepEngine, NoVisionCache, distinct_prompts=True),
 }

@@ -1,7 +1,7 @@
-"""The material of the engine's benchmarks: an environment with pictures, scripted replies, and an engine for them.
+"""What the engine's benchmarks play: an environment with images, scripted replies, and an engine that follows them.
 
-A random model never calls a tool. Every side therefore samples as usual, but then uses the tokens of the script: equal
-tokens, equal turns. `Stage` holds what all sides of a comparison share.
+A random model never calls a tool. Each side of a comparison therefore samples as usual, and then replaces the sample by
+the tokens of the script, so that all sides have equal tokens and turns. `Stage` holds what the sides share.
 """
 
 import asyncio
@@ -32,43 +32,43 @@ QUESTION = "What is to be seen on this picture? Look at it as often as you like,
 
 
 @dataclass(frozen=True)
-class PlayCase:
-    """The size of a comparison. Sides are in image tokens: a picture of side n has n * n tokens."""
+class CaseSize:
+    """The size of a comparison. Lengths of sides are in image tokens: an image of side n has n x n tokens."""
 
     prompts: int
     group: int  # episodes of each prompt
-    side: int  # of the prompt's picture
-    tool_side: int  # of the picture that the tool shows
-    pictures: int | None = None  # distinct pictures of prompts; None: one for each prompt
+    side: int  # of the prompt's image
+    tool_side: int  # of the image that the tool shows
+    pictures: int | None = None  # distinct images of prompts; None: one for each prompt
 
     @property
     def episodes(self) -> int:
         return self.prompts * self.group
 
 
-class Looks(BaseMultiTurnEnv):
-    """A picture, and a tool that shows another. If `alone`, no two prompts begin alike."""
+class LooksEnv(BaseMultiTurnEnv):
+    """An image, and a tool that shows another. With `distinct_prompts`, each begins differently, so none is shared."""
 
     name = "looks"
     max_turns = 6
     boundary = False
 
-    def __init__(self, case: PlayCase, alone: bool = False) -> None:
+    def __init__(self, case: CaseSize, distinct_prompts: bool = False) -> None:
         def look(view: View) -> ToolOutput:
             """Shows a part of the picture."""
-            return ToolOutput("looked", image=picture(int(view.source.pixels[0, 0]), case.tool_side))
+            return ToolOutput("looked", image=make_image(int(view.source.pixels[0, 0]), case.tool_side))
 
-        self.__dict__.update(_case=case, _alone=alone)
+        self.__dict__.update(_case=case, _distinct_prompts=distinct_prompts)
         super().__init__(tools=(look,), max_pixels=(case.side * 2 * PATCH) ** 2)
 
     @property
     def group(self) -> int:
         """Episodes per task."""
-        return 1 if self._alone else self._case.group  # type: ignore[attr-defined]
+        return 1 if self._distinct_prompts else self._case.group  # type: ignore[attr-defined]
 
     @property
     def tasks(self) -> list[Task]:
-        case: PlayCase = self._case  # type: ignore[attr-defined]
+        case: CaseSize = self._case  # type: ignore[attr-defined]
         each = case.group // self.group
         seeds = [i // each % (case.pictures or case.prompts) for i in range(case.prompts * each)]
         return [
@@ -80,20 +80,20 @@ class Looks(BaseMultiTurnEnv):
         return f"{task.metadata['number']:05d}: you read an image with a viewer's tools."
 
     def images(self, task: Task) -> list[np.ndarray]:
-        return [picture(task.metadata["seed"], self._case.side)]  # type: ignore[attr-defined]
+        return [make_image(task.metadata["seed"], self._case.side)]  # type: ignore[attr-defined]
 
     def default_reward(self) -> ExactMatchReward:
         return ExactMatchReward("text")
 
 
-def picture(seed: int, side: int) -> np.ndarray:
+def make_image(seed: int, side: int) -> np.ndarray:
     """Noise of side * side image tokens."""
     pixels = side * 2 * PATCH
     return np.random.default_rng(seed).integers(0, 255, (pixels, pixels), dtype=np.uint8)
 
 
-def script(tokens: ChatTokens, seed: int) -> list[list[int]]:
-    """The replies of one episode: 1 to 4 calls in 20 to 60 tokens each, and an answer of 20 to 100."""
+def write_script(tokens: ChatTokens, seed: int) -> list[list[int]]:
+    """The token ids of an episode's replies: 1 to 4 calls of 20 to 60 tokens each, then an answer of 20 to 100."""
     rng = np.random.default_rng(seed)
     call = tokens.tokenizer(CALL, add_special_tokens=False)["input_ids"]
     plain = [i for i in range(len(tokens.tokenizer)) if re.fullmatch(r" ?[a-z]+", tokens.tokenizer.decode([i]))]
@@ -103,13 +103,13 @@ def script(tokens: ChatTokens, seed: int) -> list[list[int]]:
     return [*calls, [*words(int(rng.integers(20, 101)) - 1), tokens.end_id]]
 
 
-def turn_of(conversation: Conversation) -> int:
-    """The number of replies so far."""
+def count_replies(conversation: Conversation) -> int:
+    """The number of replies in the conversation so far."""
     return sum(message.role == "assistant" for message in conversation.messages)
 
 
 class ScriptedEngine(HFGenerator):
-    """The engine with the tokens of a script; it samples all the same, so that the work is equal."""
+    """The engine with scripted tokens. It still samples, so that the work is equal."""
 
     def __init__(self, *args: Any, scripts: list[list[list[int]]], **kwargs: Any) -> None:
         self.scripts = scripts
@@ -117,24 +117,24 @@ class ScriptedEngine(HFGenerator):
 
     def _draw(self, sequences: Any, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         ids, _ = super()._draw(sequences, logits)
-        said = [self._line(s.conversation)[len(s.output_ids)] for s in sequences]
-        ids = torch.tensor(said, device=ids.device)
+        scripted = [self._get_reply_ids(s.conversation)[len(s.output_ids)] for s in sequences]
+        ids = torch.tensor(scripted, device=ids.device)
         return ids, torch.log_softmax(logits, dim=-1).gather(1, ids[:, None])[:, 0]
 
-    def _line(self, conversation: Conversation) -> list[int]:
-        return self.scripts[conversation.index % len(self.scripts)][turn_of(conversation)]
+    def _get_reply_ids(self, conversation: Conversation) -> list[int]:
+        return self.scripts[conversation.index % len(self.scripts)][count_replies(conversation)]
 
 
 @dataclass
 class Stage:
     """A case with its tiny model (about a million parameters), and the script of its episodes."""
 
-    case: PlayCase
+    case: CaseSize
     processor: Any = field(init=False)
     model: Any = field(init=False)
     tokens: ChatTokens = field(init=False)
     scripts: list[list[list[int]]] = field(init=False)
-    env: Looks = field(init=False)
+    env: LooksEnv = field(init=False)
 
     def __post_init__(self) -> None:
         tokenizer = tiny_model.build_tokenizer([QUESTION, CALL, "hello world"] * 10, 896)
@@ -144,25 +144,25 @@ class Stage:
             tokenizer, hidden=128, layers=4, vision_layers=3, positions=patches**2
         ).eval()
         self.tokens = ChatTokens(self.processor, self.model.config)
-        self.scripts = [script(self.tokens, i) for i in range(self.case.episodes)]
-        self.env = Looks(self.case)
+        self.scripts = [write_script(self.tokens, i) for i in range(self.case.episodes)]
+        self.env = LooksEnv(self.case)
 
-    def engine(self, kind: type[ScriptedEngine] = ScriptedEngine, **settings: Any) -> ScriptedEngine:
+    def build_engine(self, kind: type[ScriptedEngine] = ScriptedEngine, **settings: Any) -> ScriptedEngine:
         given = {"model": self.model, "tokens": self.tokens, "slots": self.case.episodes} | settings
         return kind(scripts=self.scripts, max_completion_tokens=4000, **given)
 
-    def episodes(self, generator: ScriptedEngine, env: Looks | None = None) -> list[Episode]:
+    def play_episodes(self, generator: ScriptedEngine, env: LooksEnv | None = None) -> list[Episode]:
         """Plays all episodes; returns them in the order of their tasks."""
         env = env or self.env
 
-        async def played() -> list[Episode]:
+        async def play_all() -> list[Episode]:
             limits = {"group": env.group, "concurrency": generator.slots}
             return [episode async for episode in play_many(env, env.tasks, generator, **limits)]
 
-        found = asyncio.run(played())
+        found = asyncio.run(play_all())
         assert {episode.end_reason for episode in found} == {"answered"}
         return sorted(found, key=lambda episode: (episode.info["index"], episode.info["sample"]))
 
-    def play(self, generator: ScriptedEngine, env: Looks | None = None) -> int:
+    def play(self, generator: ScriptedEngine, env: LooksEnv | None = None) -> int:
         """Plays all episodes; returns the number of sampled tokens."""
-        return sum(sum(episode.tokens.mask) for episode in self.episodes(generator, env) if episode.tokens)
+        return sum(sum(episode.tokens.mask) for episode in self.play_episodes(generator, env) if episode.tokens)
