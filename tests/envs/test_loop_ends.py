@@ -75,7 +75,7 @@ def test_with_one_turn_the_prompt_has_no_turn_policy():
     assert all(word not in said for word in ("replies", "tool call", "continue", "notes", "[data"))
 
 
-def test_with_one_turn_the_skeleton_and_its_descriptions_are_in_the_system_prompt():
+def test_with_one_turn_the_answer_format_and_its_descriptions_are_in_the_system_prompt():
     class Single(Find):
         answer: ClassVar = Described
         boxes = ()

@@ -316,7 +316,7 @@ def test_an_answer_is_checked_against_a_json_schema():
     assert play.say(answer("right")).terminated
 
 
-def test_a_json_schema_gives_the_skeleton_too():
+def test_a_json_schema_gives_the_answer_format_too():
     class Listed(Find):
         answer = FrozenDict(
             type="object",

@@ -210,7 +210,7 @@ def test_without_tags_there_is_no_thinking():
     assert parse_reply('<think>{"a": 1}', thinking=()) == Answer({"a": 1})
 
 
-# ---- a shape, which only helps to read
+# ---- the fields of an answer, which only help to read it
 
 NESTED = {
     "type": "object",
@@ -218,36 +218,36 @@ NESTED = {
     "required": ["label"],
     "$defs": {"Place": {"type": "object", "properties": {"side": {"type": "string"}, "lobe": {"type": "string"}}}},
 }
-SHAPE = AnswerFields.from_schema(NESTED)
+FIELDS = AnswerFields.from_schema(NESTED)
 
 
-def test_a_shape_is_made_once_a_schema():
-    assert AnswerFields.from_schema(NESTED) is SHAPE
-    assert hash(SHAPE)
+def test_the_fields_are_read_once_per_schema():
+    assert AnswerFields.from_schema(NESTED) is FIELDS
+    assert hash(FIELDS)
 
 
-def test_a_schema_implies_its_shape():
+def test_a_schema_implies_its_fields():
     assert parse_reply('{"result": {"label": "x"}}', schema=NESTED).flags == {"repaired"}
 
 
 def test_continue_beside_a_wrong_key_is_kept():
-    assert parse_reply('{"result": {"label": "x"}, "continue": true}', answer_fields=SHAPE).wants_more
+    assert parse_reply('{"result": {"label": "x"}, "continue": true}', answer_fields=FIELDS).wants_more
 
 
 def test_an_answer_is_not_unwrapped_where_a_field_stands_beside_it():
     value = {"place": {"side": "left"}, "other": {"label": "x"}}
-    assert parse_reply(json.dumps(value), answer_fields=SHAPE) == Answer(value)
+    assert parse_reply(json.dumps(value), answer_fields=FIELDS) == Answer(value)
 
 
 def test_an_object_without_what_is_required_is_not_unwrapped():
-    assert parse_reply('{"result": {"place": {}}}', answer_fields=SHAPE) == Answer({"result": {"place": {}}})
+    assert parse_reply('{"result": {"place": {}}}', answer_fields=FIELDS) == Answer({"result": {"place": {}}})
 
 
 def test_inner_keys_are_wrapped_under_their_parent_on_the_last_turn_only():
-    assert parse_reply('{"side": "left"}', answer_fields=SHAPE, last=True) == Answer(
+    assert parse_reply('{"side": "left"}', answer_fields=FIELDS, last=True) == Answer(
         {"place": {"side": "left"}}, flags=frozenset({"salvaged"})
     )
-    assert parse_reply('{"side": "left"}', answer_fields=SHAPE) == Answer({"side": "left"})
+    assert parse_reply('{"side": "left"}', answer_fields=FIELDS) == Answer({"side": "left"})
 
 
 def test_keys_of_two_inner_objects_are_not_wrapped():

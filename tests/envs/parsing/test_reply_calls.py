@@ -132,9 +132,9 @@ def test_an_action_without_arguments_is_a_call():
 
 
 def test_an_action_is_the_answer_where_the_answer_has_those_fields():
-    shape = AnswerFields.from_schema({"properties": {"tool": {"type": "string"}, "arguments": {"type": "object"}}})
+    fields = AnswerFields.from_schema({"properties": {"tool": {"type": "string"}, "arguments": {"type": "object"}}})
     value = {"tool": "zoom", "arguments": {"factor": 2}}
-    assert parse_reply(json.dumps(value), answer_fields=shape) == Answer(value)
+    assert parse_reply(json.dumps(value), answer_fields=fields) == Answer(value)
 
 
 def test_a_name_alone_is_no_call():

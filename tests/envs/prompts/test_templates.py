@@ -14,7 +14,7 @@ from viewbox.errors import ConfigError
 from viewbox.records import Task
 
 DEFAULT = Prompts()
-SKELETON = '{"label": "zero|one|two|three|four|five|six|seven|eight|nine", "bbox": [x1, y1, x2, y2], "continue": false}'
+FORMAT = '{"label": "zero|one|two|three|four|five|six|seven|eight|nine", "bbox": [x1, y1, x2, y2], "continue": false}'
 
 
 def opening(**given):
@@ -173,13 +173,13 @@ def test_digits_says_byte_for_byte_what_the_shipped_model_was_trained_on():
     assert [message.text for message in state.messages] == [
         "Find the handwritten digit. Zoom in to read it.\n"
         "Coordinates are in thousandths of the image: x to the right, y down.\n"
-        f"When you are sure, answer with one JSON object: {SKELETON}",
+        f"When you are sure, answer with one JSON object: {FORMAT}",
         "Which digit is it, and where?",
     ]
     say = env.prompts.render
     nudge = say("malformed", reason="R", answer_format=env.answer_format, tools=True)
-    assert nudge == f"Invalid reply: R. Reply with a tool call or with {SKELETON}"
-    assert say("finalize", answer_format=env.answer_format) == f"Stop and answer now with {SKELETON}"
+    assert nudge == f"Invalid reply: R. Reply with a tool call or with {FORMAT}"
+    assert say("finalize", answer_format=env.answer_format) == f"Stop and answer now with {FORMAT}"
     assert say("notes", turn=2, max_turns=4) == "Turn 2 of 4. Call a tool or give the final answer."
     last = say("last_turn", keys=env.answer_keys, changed=True, fields=["bbox"])
     assert last == "Last turn: no more tool calls. Answer now with label, bbox, continue."
