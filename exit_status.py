@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from viewbox.errors import ViewboxError
+from viewbox.files import check_writable
+from viewbox.terminal import make_printable, protect_log
 
 LOG = "crash.log"
 
@@ -23,6 +25,7 @@ def guard(work: Callable[[], int]) -> int:
     >>> guard(lambda: 0)
     0
     """
+    protect_log()
     try:
         return work()
     except ViewboxError as error:
@@ -52,6 +55,7 @@ def log_failures(folder: Path) -> Iterator[None]:
 def _write_traceback(error: Exception, folder: Path) -> Path | str:
     path = folder / LOG
     try:
+        check_writable(path, folder)
         with open(path, "a", encoding="utf-8") as file:  # every process of a run writes to the one file
             file.write(f"process {os.getpid()}\n{''.join(traceback.format_exception(error))}\n")
     except OSError as problem:
@@ -60,5 +64,5 @@ def _write_traceback(error: Exception, folder: Path) -> Path | str:
 
 
 def _print_error(message: str, status: int) -> int:
-    print(message, file=sys.stderr)
+    print(make_printable(message), file=sys.stderr)
     return status

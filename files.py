@@ -1,10 +1,15 @@
-"""Files that are whole or absent, and locks between processes.
+"""Files that are whole or absent, files that others made, and locks between processes.
 
 A process can be killed at any moment. A file written here is complete under a temporary name first and then renamed,
 which the operating system does in one step: readers see the old content or the new, never half of it.
+
+A file in somebody's run may be a pipe that never ends, a link to another file of this machine, or larger than memory.
+`open_regular` and `read_regular` refuse all three.
 """
 
+import errno
 import os
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,9 +61,74 @@ def sync_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
+def open_regular(path: str | Path, *, limit: int, inside: Path | None = None) -> BinaryIO:
+    """Open a regular file for reading.
+
+    Args:
+        path: the file.
+        limit: bytes it may have.
+        inside: the folder that the file must lie in, with all links followed; default: anywhere.
+
+    Raises:
+        OSError: it is missing, too large, outside the folder, or a pipe, device or folder. `strerror` says which.
+    """
+    if inside is not None:
+        check_inside(Path(path), inside)
+    _check_regular(os.stat(path), path, limit)
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        _check_regular(os.fstat(descriptor), path, limit)  # what was opened: the name may stand for another file now
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_regular(path: str | Path, *, limit: int, inside: Path | None = None) -> bytes:
+    """The content of a regular file; see `open_regular`."""
+    with open_regular(path, limit=limit, inside=inside) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:  # it grew, or the file system does not know its size
+        raise _refuse(path, errno.EFBIG, f"more than {limit:,} bytes")
+    return content
+
+
+def check_inside(path: Path, inside: Path) -> None:
+    """Raise `OSError` if `path` leads out of the folder `inside` once all links are followed."""
+    try:
+        leaves = not path.resolve().is_relative_to(inside.resolve())
+    except RuntimeError:  # a circle of links
+        leaves = True
+    if leaves:
+        raise _refuse(path, errno.ELOOP, f"a link that leads out of {inside}")
+
+
+def check_writable(path: Path, inside: Path) -> None:
+    """Raise `OSError` if writing `path` would write outside the folder `inside`, or into a link, pipe or device."""
+    check_inside(path, inside)
+    if path.is_symlink():
+        raise _refuse(path, errno.ELOOP, "a link, not a file of its own")
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise _refuse(path, errno.EINVAL, "not a regular file")
+
+
+def _check_regular(status: os.stat_result, path: str | Path, limit: int) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise _refuse(path, errno.EISDIR, "a folder")
+    if not stat.S_ISREG(status.st_mode):
+        raise _refuse(path, errno.EINVAL, "not a regular file")
+    if status.st_size > limit:
+        raise _refuse(path, errno.EFBIG, f"{status.st_size:,} bytes; allowed: {limit:,}")
+
+
+def _refuse(path: str | Path, number: int, reason: str) -> OSError:
+    return OSError(number, reason, str(path))
+
+
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
     """Hold the lock on `path`, which is created if missing; raises `BlockingIOError` if another process holds it."""
+    check_writable(path, path.parent)
     with path.open("w") as file:
         if not try_lock(file.fileno()):
             raise BlockingIOError(f"{path}: another process holds this lock")

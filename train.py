@@ -19,6 +19,7 @@ from viewbox.configs.schema import Config
 from viewbox.errors import ConfigError, ViewboxError, suggest_nearest
 from viewbox.exit_status import guard, log_failures
 from viewbox.rollouts.store.run_folder import LATEST
+from viewbox.terminal import make_line
 from viewbox.training.preflight import check
 
 if TYPE_CHECKING:
@@ -163,7 +164,9 @@ def _prepare_folder(location: "RunLocation", config: Config) -> None:
     if (location.folder / "config.yaml").is_file():
         changed = resume.list_changes(location.folder, resolved)
         print(
-            f"resumed from step {location.step}" + "".join(f"\n  changed: {change}" for change in changed), flush=True
+            f"resumed from step {location.step}"
+            + "".join(f"\n  changed: {make_line(change, 500)}" for change in changed),
+            flush=True,
         )
         resume.rewind(location)
         if changed:

@@ -19,9 +19,11 @@ from rich.text import Text
 from viewbox.records import Episode
 from viewbox.rollouts.generator import Load
 from viewbox.rollouts.scoring.metrics import END_REASONS
+from viewbox.terminal import make_line
 from viewbox.training.report import format_duration
 
 EVERY = 5.0  # seconds between lines without a terminal
+MAX_REASON = 1000  # characters of an error: a server's or a saved episode's
 WIDTH = 120  # columns without a terminal; the live table is at most this wide
 
 
@@ -61,7 +63,8 @@ class Progress:
         self.tools += episode.tool_call_count > 0
         self.ends[episode.end_reason] += 1
         if not earlier and episode.end_reason == "error" and self.ends["error"] == 1:
-            self.console.print(f"first error, task {episode.task.id}: {episode.info.get('error')}", markup=False)
+            reason = make_line(f"first error, task {episode.task.id}: {episode.info.get('error')}", MAX_REASON)
+            self.console.print(reason, markup=False)
 
     # ------------------------------------------------------------------ rendering
     def render_line(self, seconds: float | None = None) -> str:
@@ -79,7 +82,7 @@ class Progress:
     def render_table(self, seconds: float | None = None) -> Table:
         """A progress bar; below it, side by side: speed, reward with its components, end reasons."""
         seconds, count = self._get_seconds(seconds), max(1, self.done)
-        means = [(name, sum(values) / len(values)) for name, values in self.components.items() if values]
+        means = [(make_line(name, 40), sum(values) / len(values)) for name, values in self.components.items() if values]
         scores = [("reward", self.reward / count), *means, ("tool rate", self.tools / count)]
         clock = "  ".join(part for part in (format_duration(seconds), self._format_time_left(seconds)) if part)
         top = _build_row([Text(self.heading, "bold", overflow="ellipsis", no_wrap=True)], [clock])
@@ -174,11 +177,11 @@ def print_summary(summary: Mapping[str, Any], console: Console | None = None) ->
     """Prints reward, components, tool rate, turns and end reasons; below them the errors."""
     console = console or build_console()
     metrics = summary["metrics"]
-    heading = f"{summary['environment']}, {summary['model']}: {summary['episodes']} episodes"
+    heading = make_line(f"{summary['environment']}, {summary['model']}: {summary['episodes']} episodes", MAX_REASON)
     table = Table()
     table.add_column("")
     table.add_column("mean", justify="right")
-    components = {name: name.split("/")[1] for name in metrics if name.startswith("rewards/")}
+    components = {name: make_line(name.split("/")[1], 40) for name in metrics if name.startswith("rewards/")}
     rows = {"reward": "reward", **components, "tools/rate": "tool rate", "episodes/turns": "turns"}
     for name, title in rows.items():
         table.add_row(title, f"{metrics[name]:.3f}")
@@ -188,4 +191,4 @@ def print_summary(summary: Mapping[str, Any], console: Console | None = None) ->
     console.print(heading, markup=False, highlight=False, soft_wrap=True)
     console.print(table)
     for reason, count in summary["errors"].items():
-        console.print(f"{count} × {reason}", markup=False, highlight=False)
+        console.print(f"{count} × {make_line(reason, MAX_REASON)}", markup=False, highlight=False)

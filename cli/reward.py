@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from viewbox.errors import ConfigError
+from viewbox.files import read_regular
+from viewbox.terminal import make_line
 
 if TYPE_CHECKING:
     from viewbox.records import Episode
     from viewbox.rewards.explain import ComponentScore, ExplainedScore
+    from viewbox.rollouts.scoring.trust import Trust
 
 _ALLOWED = "allowed: a JSON object, or @file.json"
+_WIDTH = 1000  # characters of a reason
 _HEADINGS = ("component", "weight", "score", "gate", "why")
 app = typer.Typer(
     name="reward",
@@ -38,13 +42,23 @@ def try_reward(
     episode: Annotated[
         str | None, typer.Option(help="A saved episode instead, as RUN:NUMBER; NUMBER counts from 0.")
     ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run code that a YAML file in a run's folder names. Only if you trust it.")
+    ] = False,
+    ask_judge: Annotated[
+        bool, typer.Option("--ask-judge", help="Ask the judge that a YAML file in a run's folder names.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Print the score of one answer: every component, and why.
 
     Example: `viewbox reward try reward.yaml --answer '{"label": "six"}' --reference '{"label": "seven"}'`
     """
-    trial = run_trial(reward, answer=answer, reference=reference, episode=episode)
+    from viewbox.rollouts.scoring.trust import Trust
+
+    trial = run_trial(
+        reward, answer=answer, reference=reference, episode=episode, trust=Trust(code=trust, judge=ask_judge)
+    )
     if as_json:
         typer.echo(json.dumps(trial.to_dict()))
     else:
@@ -65,7 +79,12 @@ def draw_sheet(out: Annotated[str, typer.Option(help="PNG file to write.")] = "r
 
 
 def run_trial(
-    reward: str, *, answer: str | None = None, reference: str | None = None, episode: str | None = None
+    reward: str,
+    *,
+    answer: str | None = None,
+    reference: str | None = None,
+    episode: str | None = None,
+    trust: "Trust | None" = None,
 ) -> "ExplainedScore":
     """Tries a reward on an answer and a reference.
 
@@ -74,16 +93,19 @@ def run_trial(
         answer, reference: JSON objects, or `@file.json`; `null` means no answer.
         episode: RUN:NUMBER, a saved episode, counted from 0. Its own answer and reference are used unless they are
             given as well.
+        trust: what a YAML file in a run's folder may do; default: nothing.
 
     Raises:
         ConfigError, StoreError: an argument is missing, cannot be read or is not allowed.
     """
     from viewbox.rewards.explain import explain_score
     from viewbox.rollouts.scoring.reward_source import find_reward
+    from viewbox.rollouts.scoring.trust import NOTHING
 
-    source = find_reward(reward, Path("."), Path("."))
+    trust = trust or NOTHING
+    source = find_reward(reward, trust=trust)
     if episode is not None:
-        saved = _load_episode(episode, source.reward)
+        saved = _load_episode(episode, source.reward, trust)
         if answer is not None:
             saved = replace(saved, answer=_parse_object("answer", answer))
         if reference is not None:
@@ -114,14 +136,14 @@ def print_trial(trial: "ExplainedScore") -> None:
     else:
         _print_lines([_HEADINGS, *lines])
     total = "does not apply, because no component applies" if trial.total is None else _format_number(trial.total)
-    print(f"{trial.reward}: {total}")
+    print(f"{make_line(trial.reward)}: {total}")
     for problem in trial.problems:
-        print(f"warning: {problem}; it counts as 0", file=sys.stderr)
+        print(f"warning: {make_line(problem, _WIDTH)}; it counts as 0", file=sys.stderr)
 
 
 def _format_cells(row: "ComponentScore") -> tuple[str, ...]:
-    why = "".join(character if character.isprintable() else " " for character in row.why)  # it may quote the model
-    name = "  " * row.name.count(".") + row.name
+    why = make_line(row.why, _WIDTH)  # it may quote the model
+    name = "  " * row.name.count(".") + make_line(row.name, _WIDTH)
     return name, f"{row.weight:g}", _format_number(row.score), "closed" if row.closed else "", why
 
 
@@ -147,12 +169,13 @@ def _parse_reference(text: str) -> dict[str, Any]:
 def _parse_object(option: str, text: str) -> dict[str, Any] | None:
     """The JSON object of an option, or of the file it names; NaN and infinities can be tried too."""
     from viewbox.envs.parsing.strict_json import build_object
+    from viewbox.rollouts.store.lines import MAX_LINE
 
     place = f"--{option}"
     if text.startswith("@"):
         place = f"{place} {text}"
         try:
-            text = Path(text[1:]).read_text(encoding="utf-8")
+            text = read_regular(text[1:], limit=MAX_LINE).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{place}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
     try:
@@ -164,7 +187,7 @@ def _parse_object(option: str, text: str) -> dict[str, Any] | None:
     return value
 
 
-def _load_episode(place: str, reward: Any) -> "Episode":
+def _load_episode(place: str, reward: Any, trust: "Trust") -> "Episode":
     """The episode RUN:NUMBER, if the reward may see it."""
     from viewbox.cli.saved_episode import load_episode
     from viewbox.rollouts.scoring.data_policy import build_sharing_check
@@ -173,5 +196,5 @@ def _load_episode(place: str, reward: Any) -> "Episode":
     if not colon or not run or not number.isdecimal() or len(number) > 12:
         raise ConfigError(f"--episode {place!r}; allowed: RUN:NUMBER, a run folder and an episode's number, from 0")
     episode, folder = load_episode(run, int(number))
-    build_sharing_check(reward, Path(run), folder)(episode)
+    build_sharing_check(reward, Path(run), folder, trust)(episode)
     return episode

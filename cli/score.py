@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from viewbox.terminal import make_line
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from viewbox.rollouts.scoring.rescore import ScoreChange, ScoreReport
 
 _MAX_LISTED = 5  # unreadable lines
+_CELL, _WIDTH = 80, 1000  # characters of a cell and of a note: both may come from the episodes
 _HEADINGS = ("episodes", "stored", "new", "change")
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -39,11 +42,22 @@ def score(
         int, typer.Option(min=0, help="Number of bootstrap draws for the 95 % intervals; 0: no intervals.")
     ] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="Import and run code that the run's own files name. Only for runs you trust."),
+    ] = False,
+    ask_judge: Annotated[
+        bool,
+        typer.Option("--ask-judge", help="Ask the judge of the run's own config. Without it, its address is shown."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Score saved episodes again, without the model.
 
     The stored scores stay; the new ones become a column beside them.
+
+    The run may be somebody else's: code that its files name is not run, and a judge that its config names is not asked.
+    What you name yourself with --reward is.
 
     Example: `viewbox score runs/quickstart-seed0 --reward strict.yaml --where 'info.step>=90'`
     """
@@ -61,6 +75,8 @@ def score(
         write=write,
         resamples=bootstrap,
         seed=seed,
+        trust=trust,
+        ask_judge=ask_judge,
     )
     if as_json:
         typer.echo(json.dumps(report.to_dict()))
@@ -73,9 +89,10 @@ def print_report(report: "ScoreReport") -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, emoji=False)
     console.print(
-        f"{escape(report.run)}: {report.episodes} episodes of {report.tasks} tasks", *_describe_filters(report)
+        f"{escape(make_line(report.run))}: {report.episodes} episodes of {report.tasks} tasks",
+        *_describe_filters(report),
     )
     rows = [("reward", report.total), *report.components.items()]
     _print_table(console, [("", *_HEADINGS), *((name, *_format_cells(row)) for name, row in rows)])
@@ -84,7 +101,7 @@ def print_report(report: "ScoreReport") -> None:
         console.print(f"\nreward by {escape(report.group_by)}")
         _print_table(console, [(report.group_by, *_HEADINGS), *groups])
     for line in _list_notes(report):
-        console.print(escape(line))
+        console.print(escape(make_line(line, _WIDTH)))
     console.print()
     _print_table(console, [("", "value"), *_list_metrics(report)])
 
@@ -92,7 +109,7 @@ def print_report(report: "ScoreReport") -> None:
 def _describe_filters(report: "ScoreReport") -> list[str]:
     from rich.markup import escape
 
-    return [escape(f"where {' and '.join(report.where)}")] if report.where else []
+    return [escape(make_line(f"where {' and '.join(report.where)}"))] if report.where else []
 
 
 def _list_metrics(report: "ScoreReport") -> Iterable[tuple[str, str]]:
@@ -115,6 +132,7 @@ def _print_table(console: "Console", lines: Sequence[tuple[str, ...]]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    lines = [tuple(make_line(cell, _CELL) for cell in line) for line in lines]
     if console.is_terminal:
         table = Table()
         for i, heading in enumerate(lines[0]):

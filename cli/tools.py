@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from viewbox.terminal import make_printable
+
 app = typer.Typer(name="tools", add_completion=False, rich_markup_mode="markdown")
 Frame = Literal["unit", "per_mille", "pixel"]
 
@@ -52,7 +54,7 @@ def try_tools(
 
     results = try_calls(image, calls or [], out=out, coordinates=coordinates, max_pixels=max_pixels)
     for result in results:
-        typer.echo(result.text)
+        typer.echo(make_printable(result.text))
     if results[-1].error is not None:
         raise typer.Exit(2)
     typer.echo(out)

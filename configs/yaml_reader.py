@@ -1,9 +1,12 @@
 """Reads YAML and remembers the line of every key, so that error messages can name it. Also reads `key=value`.
 
 YAML 1.1 has traps: if a key is given twice, the last one wins silently; `1e-4` is text; the message about a tab is hard
-to understand. All three are handled here.
+to understand. All three are handled here. Somebody else's file can hold more: aliases of aliases that stand for
+billions of values, numbers and dates that no type holds, endless nesting. Its size, its depth, and what it stands for
+once its aliases are written out are therefore limited.
 """
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -13,10 +16,73 @@ from typing import Any
 import yaml
 
 from viewbox.errors import ConfigError
+from viewbox.files import read_regular
+
+MAX_BYTES = 2**18  # of a file
+MAX_NODES = 20_000  # values and keys with all aliases written out; each 64 characters of a text count as one
+MAX_DEPTH = 32  # mappings and lists inside each other, with all aliases written out; also keys of an override
+MAX_DIGITS = 100  # characters of a number
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML that rejects a key given twice and reads 1e-4 as a number."""
+    """YAML that rejects a key given twice, reads 1e-4 as a number, and is limited in what it stands for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._sizes: dict[int, tuple[int, int]] = {}  # (nodes, depth) of every complete node, by its id
+        self._open = self._composed = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        line = self.peek_event().start_mark.line + 1
+        is_alias = self.check_event(yaml.events.AliasEvent)
+        self._open += 1
+        self._composed += 1
+        self._check(line, self._composed, self._open)
+        node = super().compose_node(parent, index)
+        self._open -= 1
+        if is_alias and id(node) not in self._sizes:
+            raise ConfigError(f"{_format_place(self.name, line)}: an alias of the value that it stands in")
+        if not is_alias:
+            self._sizes[id(node)] = self._measure(node)
+        self._check(line, *self._sizes[id(node)])
+        return node
+
+    def _measure(self, node: Any) -> tuple[int, int]:
+        if isinstance(node, yaml.ScalarNode):
+            return 1 + len(node.value) // 64, 0
+        inner = [one for pair in node.value for one in (pair if isinstance(pair, tuple) else (pair,))]
+        sizes = [self._sizes[id(one)] for one in inner]
+        return 1 + sum(size for size, _ in sizes), 1 + max((depth for _, depth in sizes), default=0)
+
+    def _check(self, line: int, size: int, depth: int) -> None:
+        place = _format_place(self.name, line)
+        if size > MAX_NODES:
+            raise ConfigError(f"{place}: stands for {size} values with its aliases; allowed: {MAX_NODES}")
+        if depth > MAX_DEPTH:
+            raise ConfigError(f"{place}: nested {depth} deep; allowed: {MAX_DEPTH}")
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            if node.tag in _NUMBERS and len(node.value) > MAX_DIGITS:
+                raise ValueError(f"a number of {len(node.value)} characters; allowed: {MAX_DIGITS}")
+            return _check_value(super().construct_object(node, deep), node)
+        except (ConfigError, yaml.YAMLError):
+            raise
+        except Exception as error:  # PyYAML converts dates, numbers and tagged text without checking them
+            place = _format_place(self.name, node.start_mark.line + 1)
+            kind = str(node.tag).rpartition(":")[2]
+            reason = str(error) or type(error).__name__
+            raise ConfigError(f"{place}: {node.value!r:.80} is not a value of the kind {kind!r} ({reason})") from error
+
+
+def _check_value(value: Any, node: yaml.Node) -> Any:
+    """The value of a node; raises `ValueError` for text and numbers that YAML can write and nothing else can hold."""
+    if isinstance(value, str) and not value.isascii():
+        value.encode()
+    if isinstance(value, float) and math.isinf(value) and "inf" not in node.value.lower():
+        raise ValueError("a number that is too large")
+    return value
 
 
 def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict:
@@ -81,6 +147,8 @@ def parse_key_value(text: str, origin: str = "") -> tuple[str, Any]:
     origin = origin or repr(text)
     if not equals or not all(part.strip() for part in key.split(".")):
         raise ConfigError(f"{origin}: write key.path=value")
+    if key.count(".") >= MAX_DEPTH:
+        raise ConfigError(f"{origin}: a key path of {key.count('.') + 1} parts; allowed: {MAX_DEPTH}")
     return key.strip(), parse(value, origin)[0]
 
 
@@ -117,10 +185,15 @@ def set_nested(values: dict[str, Any], key: str, value: Any, origin: str = "") -
     return created
 
 
-def read(path: Path) -> Document:
-    """Reads a file; raises `ConfigError` with file and line if it is not YAML."""
+def read(path: Path, *, inside: Path | None = None) -> Document:
+    """Reads a file; raises `ConfigError` with file and line if it is not YAML.
+
+    Args:
+        path: a regular file of at most `MAX_BYTES`.
+        inside: the folder that it must lie in, with all links followed; default: anywhere.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path, limit=MAX_BYTES, inside=inside).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{path}: is not UTF-8 text (byte {error.start} is {error.object[error.start]:#04x})"
@@ -133,6 +206,8 @@ def read(path: Path) -> Document:
 
 def parse(text: str, name: str) -> tuple[Any, dict[str, int]]:
     """The values of YAML text and the line of every key path in it; `name` is its source in error messages."""
+    if len(text) > MAX_BYTES:
+        raise ConfigError(f"{name}: {len(text):,} characters; allowed: {MAX_BYTES:,}")
     try:
         loader = _Loader(text)
         loader.name = name
@@ -142,6 +217,8 @@ def parse(text: str, name: str) -> tuple[Any, dict[str, int]]:
         return loader.construct_document(node), dict(_find_lines(node))
     except yaml.YAMLError as error:
         raise ConfigError(_explain_error(error, text, name)) from error
+    except (ArithmeticError, LookupError, RecursionError) as error:  # an escape of a character that does not exist
+        raise ConfigError(f"{name}: not YAML: {type(error).__name__}: {error}") from error
 
 
 def _find_lines(node: yaml.Node, path: str = "") -> Iterator[tuple[str, int]]:

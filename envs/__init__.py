@@ -3,6 +3,7 @@
 `make` builds an environment by name; `BaseMultiTurnEnv` (in `base`) is the class that authors subclass.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from viewbox.errors import ConfigError, describe_unknown
@@ -32,17 +33,27 @@ def make(name: str, **settings: Any) -> "BaseMultiTurnEnv":
     viewbox.errors.ConfigError: unknown environment 'digit'; allowed: digits (did you mean 'digits'?), or your own \
 as package.module:Class or path/to/file.py:Class
     """
-    path = name if ":" in name else ENVIRONMENTS.get(name)
-    if path is None:
+    return load_class(name)(**settings)
+
+
+def load_class(name: str) -> "type[BaseMultiTurnEnv]":
+    """The class of an environment; `make` says what `name` may be.
+
+    One of viewbox is imported from the package and nowhere else: the current folder is not searched.
+    """
+    if ":" not in name and name not in ENVIRONMENTS:
         own = "or your own as package.module:Class or path/to/file.py:Class"
         raise ConfigError(f"{describe_unknown('environment', name, ENVIRONMENTS)}, {own}", key="name", given=name)
-    return _load_class(path)(**settings)
+    path = ENVIRONMENTS.get(name, name)
+    module, _, attribute = path.partition(":")
+    if name in ENVIRONMENTS and module.startswith("viewbox."):
+        return _check_class(getattr(import_module(module), attribute), path)
+    return _check_class(load_object(path, kind="environment", key="name"), path)
 
 
-def _load_class(path: str) -> "type[BaseMultiTurnEnv]":
+def _check_class(loaded: Any, path: str) -> "type[BaseMultiTurnEnv]":
     from viewbox.envs.base import BaseMultiTurnEnv
 
-    loaded = load_object(path, kind="environment", key="name")
     if isinstance(loaded, type) and issubclass(loaded, BaseMultiTurnEnv):
         return loaded
     name = path.rpartition(":")[2]

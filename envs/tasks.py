@@ -130,7 +130,7 @@ def open_source(image: TaskImage) -> Source:
     key = image.hash, image.uri
     source = _OPEN.get(key)
     if source is None:
-        in_memory = image.pixels is not None or image.uri is None
+        in_memory = image.pixels is not None or image.uri is None or image.folder is not None
         # A file may have deeper pixels than a Pillow image.
         source = Source.of(image.open()) if in_memory else open_image(str(image.uri))
         source = _OPEN.setdefault(key, source)

@@ -30,6 +30,7 @@ class ImageRef(Record):
         mode: Pillow's, such as "L" or "RGB".
         uri: a path, if the pixels can be read from there.
         pixels: in memory only, never stored: a uint8 array, or a Pillow image after `open`.
+        folder: of a store that may be somebody else's: `uri` must then lie in it, and its pixels must match `hash`.
 
     >>> ref = ImageRef.of(Image.new("L", (4, 2), 7))
     >>> ref.width, ref.height, ref.mode, ref.open().getpixel((0, 0))
@@ -42,6 +43,7 @@ class ImageRef(Record):
     mode: str = "RGB"
     uri: str | None = None
     pixels: Pixels | None = field(default=None, repr=False, compare=False, metadata={"beside": True})
+    folder: str | None = field(default=None, repr=False, compare=False, metadata={"beside": True})
 
     def __post_init__(self) -> None:
         """Nothing to freeze: none of its fields holds a container."""
@@ -89,9 +91,19 @@ class ImageRef(Record):
             raise ImageError(f"image {self.hash[:12]} has neither pixels nor a path")
         from viewbox.images.files import open_picture
 
-        picture = open_picture(self.uri)
+        picture = open_picture(self.uri, self.folder)
+        if self.folder is not None:
+            self._check_pixels(picture)
         object.__setattr__(self, "pixels", picture)
         return picture
+
+    def _check_pixels(self, picture: Image.Image) -> None:
+        found = ImageRef.of(picture)
+        if (found.hash, found.width, found.height) != (self.hash, self.width, self.height):
+            raise ImageError(
+                f"image {self.hash[:12]}: its file holds other pixels ({found.width}x{found.height}, "
+                f"{found.mode}, {found.hash[:12]}); it was changed after it was stored"
+            )
 
     def to_png(self) -> bytes:
         """The pixels as a PNG file (lossless)."""

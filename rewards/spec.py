@@ -9,7 +9,7 @@ The class is the specification (`declare.py`); a component may also have `weight
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
@@ -25,12 +25,16 @@ from viewbox.rewards.imported import ImportedReward, load_reward
 COMPONENT_KEYS = ("weight", "needs")
 
 
-def build(spec: Any, path: str = "reward") -> AnyReward:
+Check = Callable[[str, Mapping[str, Any], str], None]  # of (type, settings, path), before a reward is made
+
+
+def build(spec: Any, path: str = "reward", *, check: Check | None = None) -> AnyReward:
     """Build the reward that a mapping from YAML describes; a reward object is returned as it is.
 
     Args:
         spec: the mapping.
         path: where it stands in the YAML, for error messages.
+        check: called for each reward inside before it is made or imported; it may raise.
 
     Raises:
         ConfigError: a key that is unknown, missing or out of range. It names the key, the value and what is allowed.
@@ -49,20 +53,22 @@ judge, label_set_f1, python, ranking, token_f1, tool_use
                 raise ConfigError(text, key=f"{path}.{key}", given=spec[key])
     elif isinstance(spec, Reward | EpisodeReward):
         return spec
-    reward: AnyReward = _build_reward(spec, path)
+    reward: AnyReward = _build_reward(spec, path, check)
     return reward
 
 
 RewardSpec = Annotated[Any, BeforeValidator(build)]  # a field of a pydantic model: YAML becomes the reward
 
 
-def _build_reward(spec: Any, path: str) -> Any:
+def _build_reward(spec: Any, path: str, check: Check | None) -> Any:
     if not isinstance(spec, Mapping):
         raise ConfigError(f"{path} = {spec!r:.80}; allowed: a mapping with `type`", key=path, given=spec)
     if "type" not in spec:
         types = list_reward_types()
         text = f"{path}.type: is missing; allowed: {', '.join(types)}"
         raise ConfigError(text, key=f"{path}.type", allowed=types)
+    if check is not None:
+        check(str(spec["type"]), spec, path)
     try:
         cls = get_reward_class(str(spec["type"]))
     except ConfigError as error:
@@ -75,15 +81,17 @@ def _build_reward(spec: Any, path: str) -> Any:
     _check_keys(settings, cls, path)
     if cls is CombinedReward and isinstance(settings.get("components"), Mapping):
         parts = settings["components"].items()
-        settings["components"] = {name: _build_component(part, f"{path}.components.{name}") for name, part in parts}
+        settings["components"] = {
+            name: _build_component(part, f"{path}.components.{name}", check) for name, part in parts
+        }
     if cls is BrierReward and "of" in settings:
-        settings["of"] = build(settings["of"], f"{path}.of")
+        settings["of"] = build(settings["of"], f"{path}.of", check=check)
     reward = create_validated(cls, settings, path)
     return load_reward(reward.function, reward.name) if isinstance(reward, ImportedReward) else reward
 
 
-def _build_component(spec: Any, path: str) -> Component:
-    reward = _build_reward(spec, path)
+def _build_component(spec: Any, path: str, check: Check | None) -> Component:
+    reward = _build_reward(spec, path, check)
     keys = {key: spec[key] for key in COMPONENT_KEYS if spec.get(key) is not None}
     component: Component = create_validated(Component, {"reward": reward, **keys}, path)
     return component

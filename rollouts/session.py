@@ -12,18 +12,20 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from viewbox.exit_status import log_failures
+from viewbox.files import write_atomically
 from viewbox.records import Episode
 from viewbox.rollouts.job import RolloutJob
 from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scoring.metrics import compute_episode_metrics
 from viewbox.rollouts.store import rollout_folder, run_folder
+from viewbox.rollouts.store.lines import MAX_COUNT
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 
@@ -66,7 +68,7 @@ class RolloutSession:
             concurrency=job.concurrency,
             timeout=job.timeout,
             seed=job.seed,
-            skip={(episode.info["index"], episode.info["sample"]) for episode in self.load_saved()},
+            skip={(episode.info.get("index"), episode.info.get("sample")) for episode in self.load_saved()},
         )
         try:
             async for episode in episodes:
@@ -79,17 +81,19 @@ class RolloutSession:
     def write_summary(self) -> dict[str, Any]:
         """Write summary.json, the figures of all stored episodes; returns its content."""
         episodes = list(self.load_saved())
-        usage = [episode.info.get("usage", {}) for episode in episodes]
+        usage = [use for episode in episodes if isinstance(use := episode.info.get("usage"), Mapping)]
         summary = {
             "environment": self.job.env.name,
             "model": self.job.config.model.name,
             "episodes": len(episodes),
             "metrics": compute_episode_metrics(episodes, self.job.env.reward),
             "errors": count_failures(episodes),
-            "tokens": {name: sum(use.get(name, 0) for use in usage) for name in ("prompt_tokens", "completion_tokens")},
+            "tokens": {
+                name: sum(_get_count(use, name) for use in usage) for name in ("prompt_tokens", "completion_tokens")
+            },
             "seconds": time.monotonic() - self.started,
         }
-        (self.folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+        write_atomically(self.folder / "summary.json", json.dumps(summary, indent=2) + "\n")
         return summary
 
 
@@ -121,6 +125,11 @@ def create_rollout_folder(job: RolloutJob, out: str | Path | None = None) -> Pat
         return folder
     model = (job.config.model.name or "").rstrip("/").rpartition("/")[2]
     return run_folder.create_folder(Path("runs"), re.sub(r"[^\w.-]+", "-", f"rollout-{job.config.env.name}-{model}"))
+
+
+def _get_count(usage: Mapping[str, Any], name: str) -> int:
+    value = usage.get(name, 0)
+    return value if isinstance(value, int) and 0 <= value <= MAX_COUNT else 0
 
 
 def count_failures(episodes: Sequence[Episode], max_reasons: int = 5) -> dict[str, int]:

@@ -39,7 +39,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 # No module imports a room to its right, in whatever way.
 ROOMS_IN_ORDER = [
     {"assets", "errors"},
-    {"exit_status", "files", "frozen", "importing"},
+    {"exit_status", "files", "frozen", "importing", "terminal"},
     {"network"},
     {"configs"},
     {"images"},

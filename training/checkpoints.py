@@ -18,6 +18,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from viewbox.errors import ConfigError
 from viewbox.files import sync_to_disk
+from viewbox.rollouts.store.run_folder import read_json
 
 # Every private name of transformers' `Trainer` that viewbox uses; only this file uses them. `training/grpo/trainer.py`
 # lists those of TRL, and `tests/training/grpo/test_private_names.py` checks both lists.
@@ -31,6 +32,7 @@ PRIVATE_NAMES = {
 
 _NAME = re.compile(r"checkpoint-(\d+)")
 DRAFT = ".draft"
+MAX_STATE = 2**30  # bytes of trainer_state.json, which holds every line that was logged
 
 
 def get_step(checkpoint: Path) -> int:
@@ -94,6 +96,7 @@ class Checkpoints:
 
     def load_if_finished(self, checkpoint: Path) -> bool:
         """Loads the checkpoint's weights if training had ended there; returns whether it had."""
+        read_json(checkpoint / "trainer_state.json", limit=MAX_STATE)  # raises if it is damaged or no regular file
         state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
         done = state.global_step >= (self.args.max_steps if self.args.max_steps > 0 else state.max_steps)
         if done:

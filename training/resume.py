@@ -5,15 +5,15 @@ are removed, since the repeated steps write them again.
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from viewbox.configs import yaml_reader
 from viewbox.errors import ConfigError
-from viewbox.files import write_atomically
+from viewbox.files import read_regular, write_atomically
 from viewbox.rollouts.store import run_folder
 from viewbox.rollouts.store.run_folder import LATEST
 from viewbox.training import checkpoints
@@ -63,7 +63,7 @@ def _locate_newest(folder: Path) -> RunLocation:
 def rewind(location: RunLocation) -> None:
     """Puts a run's folder back to the checkpoint: removes later metrics, renames later checkpoints."""
     metrics = location.folder / "metrics.jsonl"
-    if metrics.is_file():
+    if os.path.lexists(metrics):
         write_atomically(metrics, "".join(_read_lines_until(metrics, location.step)))
     for later in checkpoints.list_complete(location.folder):
         if checkpoints.get_step(later) > location.step:
@@ -75,18 +75,24 @@ def rewind(location: RunLocation) -> None:
 
 
 def _read_lines_until(metrics: Path, step: int) -> Iterator[str]:
-    for line in metrics.read_text().splitlines():
+    try:
+        content = read_regular(metrics, limit=run_folder.MAX_METRICS, inside=metrics.parent).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{metrics}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    for line in content.splitlines():
         try:
             logged = json.loads(line)
-        except ValueError:  # the torn last line of a process that was killed
+            logged_step = logged["step"]
+        except (ValueError, LookupError, TypeError, RecursionError):  # the torn last line of a killed process
             continue
-        if logged["step"] <= step and "train_runtime" not in logged:  # TRL's last line of a whole training
+        is_kept = isinstance(logged_step, int | float) and logged_step <= step
+        if is_kept and "train_runtime" not in logged:  # TRL's last line of a whole training
             yield line + "\n"
 
 
 def list_changes(folder: Path, config: Mapping[str, Any]) -> list[str]:
     """The settings that differ from those the run was started with, as `key: old → new`."""
-    saved = yaml.safe_load((folder / "config.yaml").read_text())
+    saved = yaml_reader.read(folder / "config.yaml", inside=folder).values
     before, now = dict(_flatten(saved)), dict(_flatten(config))
     keys = sorted({*before, *now})
     return [f"{key}: {before.get(key)} → {now.get(key)}" for key in keys if before.get(key) != now.get(key)]

@@ -105,7 +105,7 @@ class Run:
             return {}
         saved = self.folder / "before.json"
         if saved.is_file():
-            return json.loads(saved.read_text())
+            return run_folder.read_json(saved)
         figures = {"before": self.evaluate()}
         if self._has_oracle():
             figures["oracle"] = self.evaluate(oracle=True)

@@ -17,6 +17,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from viewbox.configs.schema import LogSection
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
+from viewbox.files import read_regular, write_atomically
 from viewbox.network.data_policy import check_may_leave
 from viewbox.records import Episode
 
@@ -34,13 +35,13 @@ def prepare_wandb(log: LogSection, folder: Path, print_line: Callable[[str], Non
     if "wandb" not in log.report_to:
         return
     id_file = folder / "wandb-id"
-    if not id_file.is_file():
-        id_file.write_text(uuid.uuid4().hex[:12])
+    if not id_file.exists():
+        write_atomically(id_file, uuid.uuid4().hex[:12])
     settings = {
         "WANDB_PROJECT": "viewbox",
         "WANDB_NAME": folder.name,
         "WANDB_DIR": str(folder),
-        "WANDB_RUN_ID": id_file.read_text().strip(),
+        "WANDB_RUN_ID": read_regular(id_file, limit=1024, inside=folder).decode().strip(),
         "WANDB_RESUME": "allow",
         "WANDB_SILENT": "true",
     }

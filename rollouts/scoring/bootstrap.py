@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 CONFIDENCE = 0.95
+MAX_COLUMNS = 256  # more names than any reward has come from forged episodes, and each costs time
 _BLOCK = 2**18  # drawn tasks held at once: fits in the CPU cache
 
 
@@ -41,6 +42,8 @@ class Interval:
 class TaskSamples:
     """A table of float64 numbers with one row per episode and named columns; NaN if a column does not apply.
 
+    It has at most `MAX_COLUMNS` columns; `describe_dropped` names the others.
+
     >>> samples = TaskSamples()
     >>> for task in range(100):
     ...     samples.add(f"t{task}", {"old": 0.0, "new": task % 2})
@@ -50,6 +53,7 @@ class TaskSamples:
 
     def __init__(self) -> None:
         self.rows = 0
+        self._dropped: dict[str, None] = {}
         self._tasks: dict[str, int] = {}
         self._task = array("q")
         self._columns: dict[str, array[float]] = {}
@@ -75,6 +79,10 @@ class TaskSamples:
         for name, value in values.items():
             column = self._columns.get(name)
             if column is None:
+                if len(self._columns) == MAX_COLUMNS:
+                    if len(self._dropped) < MAX_COLUMNS:
+                        self._dropped[name] = None
+                    continue
                 column = self._columns[name] = array("d")
             if len(column) < self.rows:
                 self._pad_column(column)
@@ -90,6 +98,14 @@ class TaskSamples:
         for column in self._columns.values():
             self._pad_column(column)
         return {name: np.array(column) for name, column in self._columns.items()}
+
+    def describe_dropped(self) -> list[str]:
+        """A sentence about the columns that are left out, if there are any."""
+        if not self._dropped:
+            return []
+        count = f"{len(self._dropped)}{' or more' if len(self._dropped) == MAX_COLUMNS else ''}"
+        first = next(iter(self._dropped))
+        return [f"{count} names of scores are left out, such as {first!r:.100}; allowed: {MAX_COLUMNS} names"]
 
     def compute_intervals(
         self, resamples: int, *, seed: int, differences: Mapping[str, tuple[str, str]] | None = None

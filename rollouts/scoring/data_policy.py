@@ -7,19 +7,20 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
-from viewbox.envs import make
 from viewbox.errors import ConfigError
 from viewbox.records import Episode
 from viewbox.rewards import ExactMatchReward
 from viewbox.rewards.remote import check_reward_may_ask, find_remote_address
+from viewbox.rollouts.scoring.trust import NOTHING, Trust, make_environment
 from viewbox.rollouts.store.run_folder import read_config
 
 
-def build_sharing_check(reward: object, run: Path, folder: Path) -> Callable[[Episode], None]:
+def build_sharing_check(reward: object, run: Path, folder: Path, trust: Trust = NOTHING) -> Callable[[Episode], None]:
     """Build a check that raises `ConfigError` for an episode that `reward` must not send to another machine.
 
     The environment is that of the run's config.yaml, else the one that the episode names. An environment that cannot be
-    created may be restricted, so its episodes are refused too. Episodes that name no environment are allowed.
+    created, or whose code is not trusted, may be restricted, so its episodes are refused too. Episodes that name no
+    environment are allowed.
 
     >>> build_sharing_check(None, Path("."), Path("."))(Episode.__new__(Episode))  # no reward sends anything
     """
@@ -31,7 +32,8 @@ def build_sharing_check(reward: object, run: Path, folder: Path) -> Callable[[Ep
     @cache
     def check(name: str) -> None:
         try:
-            env = make(name, reward=ExactMatchReward())  # it may have no default reward
+            # it may have no default reward
+            env = make_environment(name, {}, "the run's own files", trust, reward=ExactMatchReward())
         except ConfigError as error:
             raise ConfigError(
                 f"{name}: this environment cannot be created, so it is unknown whether its data may go to {address} "

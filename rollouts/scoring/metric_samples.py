@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from viewbox.errors import ConfigError
+from viewbox.rewards import ExactMatchReward
 from viewbox.rewards.metrics.base import (
     Metric,
     PairMetric,
@@ -21,17 +22,24 @@ from viewbox.rewards.metrics.base import (
     sum_by_group,
 )
 from viewbox.rollouts.scoring.bootstrap import Interval, compute_interval
+from viewbox.rollouts.scoring.trust import NOTHING, Trust, make_environment
 
 MIN_DRAWS = 200  # for any metric, however expensive
+MAX_PROBLEMS = 5  # environments without metrics that are named
 MAX_NUMBERS = 25_000_000  # that all draws of a metric may read: about half a second
 
 
 class EnvironmentMetrics:
-    """The metrics of a mapping, an environment or its name; without any, those of each episode's environment."""
+    """The metrics of a mapping, an environment or its name; without any, those of each episode's environment.
 
-    def __init__(self, source: Any = None) -> None:
+    `trust` is what a name in the episodes may do; `source` is the caller's own, unless `foreign` says that a run's
+    files name it.
+    """
+
+    def __init__(self, source: Any = None, *, trust: Trust = NOTHING, foreign: bool = False) -> None:
         self.source = source
         self.problems: dict[str, str] = {}  # by the environment that cannot be created
+        self._trust = trust if foreign or source is None else Trust(code=True)
         self._by_name: dict[str, Mapping[str, Metric]] = {}
 
     def get_metrics(self, environment: str) -> Mapping[str, Metric]:
@@ -50,12 +58,12 @@ class EnvironmentMetrics:
         return self._by_name[name]
 
     def _make_metrics(self, name: str) -> Mapping[str, Metric]:
-        from viewbox.envs import make
-
         try:
-            return getattr(make(name), "metrics", {})
+            env = make_environment(name, {}, "the environment", self._trust, reward=ExactMatchReward())
+            return getattr(env, "metrics", {})
         except ConfigError as error:
-            self.problems[name] = f"no metrics of the environment {name!r}: {error}"
+            if len(self.problems) < MAX_PROBLEMS:
+                self.problems[name] = f"no metrics of the environment {name!r:.200}: {error}"
             return {}
 
 
@@ -66,15 +74,14 @@ class MetricSamples:
         self.metric = metric
         self._episodes = array("q")
         self._rows: list[Any] = []
-        self._error: Exception | None = None
+        self.failures = 0  # pairs that the metric could not read
+        self.first_failure: Exception | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def add(self, episode: int, answer: Any, reference: Mapping[str, Any]) -> None:
-        """Add the answer and reference of episode number `episode`. An error of the metric is raised by `prepare`."""
-        if self._error is not None:
-            return
+        """Add the answer and reference of episode number `episode`; a pair that cannot be read costs itself."""
         try:
             row = (
                 self.metric.extract_stats(answer, reference)
@@ -82,7 +89,8 @@ class MetricSamples:
                 else (answer, reference)
             )
         except Exception as error:
-            self._error = error
+            self.failures += 1
+            self.first_failure = self.first_failure or error
         else:
             self._episodes.append(episode)
             self._rows.append(row)
@@ -94,10 +102,10 @@ class MetricSamples:
             ranks: the order of the rows, (episodes,).
             tasks: the number of each episode's task, (episodes,).
 
-        Raises what the metric raised in `add`.
+        Raises what the metric raised in `add` if it could read no pair.
         """
-        if self._error is not None:
-            raise self._error
+        if self.first_failure is not None and not self._rows:
+            raise self.first_failure
         episodes = np.array(self._episodes, int)
         order = np.argsort(ranks[episodes])
         rows, groups = [self._rows[i] for i in order], tasks[episodes[order]]

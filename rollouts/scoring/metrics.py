@@ -9,6 +9,7 @@ from viewbox.rewards.remote import take_counts
 
 END_REASONS: tuple[str, ...] = get_args(EndReason)
 RATES = ("tools/rate", "tools/calls", "episodes/turns", "episodes/malformed", "episodes/truncated", "tokens/sampled")
+MAX_COUNT = 2**31  # a larger number of replies is forged
 NAMES = ("reward", *RATES, *(f"end/{reason}" for reason in END_REASONS))
 
 
@@ -30,7 +31,7 @@ def compute_episode_metrics(episodes: Sequence[Episode], reward: AnyReward | Non
     replies = max(1, sum(e.num_turns for e in episodes))
     metrics = {
         **{name: sum(row[name] or 0.0 for row in values) / count for name in NAMES},
-        "replies/well_formed": 1 - sum(e.info.get("malformed", 0) for e in episodes) / replies,
+        "replies/well_formed": 1 - sum(count_malformed(e) for e in episodes) / replies,
         **take_counts(reward),  # an LLM judge: judge/calls, judge/cached, judge/unreachable, judge/unreadable
     }
     for name in list(getattr(reward, "components", {})) or _list_components(episodes):
@@ -38,6 +39,17 @@ def compute_episode_metrics(episodes: Sequence[Episode], reward: AnyReward | Non
         applying = [value for value in scored if value is not None]
         metrics[f"rewards/{name}/mean"] = sum(applying) / len(applying) if applying else 0.0
     return metrics
+
+
+def count_malformed(episode: Episode) -> int:
+    """The episode's malformed replies; 0 if it does not say, or says what is not a count.
+
+    >>> from viewbox.records import Task
+    >>> [count_malformed(Episode(Task("a"), info={"malformed": value})) for value in (2, "x", -1, 10**400)]
+    [2, 0, 0, 0]
+    """
+    value = episode.info.get("malformed", 0)
+    return value if isinstance(value, int) and 0 <= value <= MAX_COUNT else 0
 
 
 def get_episode_values(episode: Episode) -> dict[str, float | None]:
@@ -48,7 +60,7 @@ def get_episode_values(episode: Episode) -> dict[str, float | None]:
         "tools/rate": float(episode.tool_call_count > 0),
         "tools/calls": float(episode.tool_call_count),
         "episodes/turns": float(episode.num_turns),
-        "episodes/malformed": float(episode.info.get("malformed", 0) > 0),
+        "episodes/malformed": float(count_malformed(episode) > 0),
         "episodes/truncated": float(episode.truncated),
         "tokens/sampled": float(sum(episode.tokens.mask)) if episode.tokens else None,
         **{f"end/{reason}": float(episode.end_reason == reason) for reason in END_REASONS},

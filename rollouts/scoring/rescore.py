@@ -25,6 +25,7 @@ from viewbox.rollouts.scoring.data_policy import build_sharing_check, read_envir
 from viewbox.rollouts.scoring.parallel import map_in_order
 from viewbox.rollouts.scoring.reward_source import RewardArgument, find_reward
 from viewbox.rollouts.scoring.summary import EpisodeTally
+from viewbox.rollouts.scoring.trust import Trust
 from viewbox.rollouts.store.columns import ScoreColumnWriter
 from viewbox.rollouts.store.reader import LINES, EpisodeReader, load
 
@@ -97,7 +98,7 @@ class _ScoredEpisode(NamedTuple):
     line: int
     crc: int
     episode: Episode
-    scores: Scores
+    scores: Scores | None  # None: what the episode names is not allowed, or cannot be made
     problems: list[str]
 
 
@@ -112,8 +113,13 @@ def score_run(
     write: bool = True,
     resamples: int = 1000,
     seed: int = 0,
+    trust: bool = False,
+    ask_judge: bool = False,
 ) -> ScoreReport:
     """Score saved episodes again. A reward that raises counts 0 for that episode and is reported.
+
+    A run may come from somebody else. Its own files may therefore name registered environments and built-in rewards
+    only; its images and templates are not opened or rendered. What you give as `reward` is your own.
 
     Args:
         run: a run folder, or a folder of episodes. A line that cannot be read is skipped and reported.
@@ -126,6 +132,8 @@ def score_run(
         write: store the scores as a column.
         resamples: bootstrap draws over tasks for the intervals (`bootstrap.py`); 0: no intervals.
         seed: seed of the bootstrap.
+        trust: import the code that the run's own files name: its environment, its `python` rewards.
+        ask_judge: ask the judge that the run's own files name: answers and references are sent to its address.
 
     Raises:
         ConfigError: an argument is not allowed, or no episode meets the filters.
@@ -135,14 +143,16 @@ def score_run(
     if group_by is not None:
         filters.check_field(group_by)
     episodes = load(run, errors="skip")
-    source = find_reward(reward, Path(run), episodes.folder)
+    allowed = Trust(code=trust, judge=ask_judge)
+    source = find_reward(reward, Path(run), episodes.folder, allowed)
     name = source.name if name is None else name
     collector = _ScoreCollector(group_by)
-    tally = EpisodeTally(read_environment_name(Path(run), episodes.folder), scores=False)
+    environment = read_environment_name(Path(run), episodes.folder)
+    tally = EpisodeTally(environment, scores=False, trust=allowed, foreign=True)
     written = datetime.now(UTC).isoformat(timespec="seconds")
     about = {"viewbox": __version__, "written": written, "reward": source.about, "where": list(where)}
     column = ScoreColumnWriter(episodes.folder, name, about, replace=replace) if write else None
-    check_sharing = build_sharing_check(source.reward, Path(run), episodes.folder)
+    check_sharing = build_sharing_check(source.reward, Path(run), episodes.folder, allowed)
 
     def select_episodes() -> Iterator[tuple[int, int, Episode]]:
         for episode in episodes:
@@ -152,11 +162,19 @@ def score_run(
 
     def score_episode(selected: tuple[int, int, Episode]) -> _ScoredEpisode:
         with collect_problems() as problems:
-            return _ScoredEpisode(*selected, source.score(selected[2]), problems)
+            try:
+                return _ScoredEpisode(*selected, source.score(selected[2]), problems)
+            except ConfigError as error:
+                return _ScoredEpisode(*selected, None, [str(error)])
 
+    refusal: str | None = None
     take_counts(source.reward)  # discard the counts of earlier scoring
     with column or nullcontext():
         for scored in map_in_order(score_episode, select_episodes(), threads=count_threads(source.reward)):
+            if scored.scores is None:
+                refusal = refusal or scored.problems[0]
+                episodes.skip(scored.line, scored.problems[0])
+                continue
             if scored.problems:
                 collector.add_failure(scored.line, scored.episode.task.id, scored.problems[0])
             collector.add(scored.episode, scored.scores)
@@ -164,7 +182,7 @@ def score_run(
             if column is not None:
                 column.add(scored.line, scored.crc, scored.episode.task.id, scored.scores)
         if not collector.samples.rows:
-            raise _explain_empty(episodes, where)
+            raise ConfigError(refusal) if refusal else _explain_empty(episodes, where)
     total, components = collector.compare_scores(collector.samples, resamples, seed)
     summary = tally.summarize(resamples, seed=seed)
     return ScoreReport(
@@ -189,7 +207,7 @@ def score_run(
         counts=take_counts(source.reward),
         metrics=summary.figures,
         fewer_draws=summary.fewer_draws,
-        problems=summary.problems,
+        problems=(*summary.problems, *collector.samples.describe_dropped()),
     )
 
 

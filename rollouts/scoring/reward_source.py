@@ -3,19 +3,19 @@
 Either way, the scores equal those that the environment computes during play (`BaseMultiTurnEnv.score`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from viewbox.configs import yaml_reader
-from viewbox.envs import make
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, Scores
 from viewbox.rewards import CombinedReward, build, to_combined
 from viewbox.rewards.base import AnyReward
 from viewbox.rewards.imported import load_reward
+from viewbox.rollouts.scoring.trust import NOTHING, OTHERWISE, Trust, build_reward, find_run_of, make_environment
 from viewbox.rollouts.store.run_folder import read_config
 
 OWN = "own"
@@ -40,28 +40,32 @@ class RewardSource:
     reward: CombinedReward | None = None
 
 
-def find_reward(reward: RewardArgument, run: Path, folder: Path) -> RewardSource:
+def find_reward(
+    reward: RewardArgument, run: Path | None = None, folder: Path | None = None, trust: Trust = NOTHING
+) -> RewardSource:
     """Find the reward that scores the episodes of a run.
 
     Args:
-        reward: an object or function, a YAML file, an import path, or None for the environment's own.
-        run: the run's folder, or its folder of episodes.
-        folder: the folder of episodes.
+        reward: an object or function, a YAML file, an import path, or None for the environment's own. A YAML file that
+            lies in a run is the run's own.
+        run: what the user named; without it, `reward` must be given.
+        folder: the folder of episodes in it.
+        trust: what the run's own files may do.
 
     Raises:
-        ConfigError: the reward or the environment cannot be made.
+        ConfigError: the reward or the environment cannot be made, or is not allowed in a run's own files.
 
-    >>> source = find_reward("viewbox.rewards:ExactMatchReward", Path("."), Path("."))
+    >>> source = find_reward("viewbox.rewards:ExactMatchReward")
     >>> source.name, source.about
     ('exact_match', 'viewbox.rewards:ExactMatchReward')
     """
+    runs = [one for one in (run, folder) if one is not None]
     if reward is None:
-        return _find_own_reward(run, folder)
+        return _find_own_reward(*runs, trust=trust)
     if not isinstance(reward, str | Path):
         return _build_source(reward, repr(reward)[:1000])
     if str(reward).endswith((".yaml", ".yml")):
-        spec = _read_spec(Path(reward))
-        return _build_source(build(spec), spec, Path(reward).stem)
+        return _read_reward(Path(reward), runs, trust)
     if ":" in str(reward):
         return _build_source(load_reward(str(reward)), str(reward))
     raise ConfigError(
@@ -79,6 +83,14 @@ def _build_source(reward: AnyReward | Callable[..., float | None], about: Any, n
     return RewardSource(name or combined.name, about, score, combined)
 
 
+def _read_reward(path: Path, runs: Sequence[Path], trust: Trust) -> RewardSource:
+    """The reward in a YAML file; one in a run's folder may have been written by whoever made the run."""
+    spec, home = _read_spec(path), find_run_of(path, *runs)
+    if home is None:
+        return _build_source(build(spec), spec, path.stem)
+    return _build_source(build_reward(spec, f"{path} (in the run {home})", trust), spec, path.stem)
+
+
 def _read_spec(path: Path) -> Any:
     """The reward in a file: all of it, or the section `reward` of a whole config."""
     values = yaml_reader.read(path).values
@@ -91,32 +103,31 @@ def _read_spec(path: Path) -> Any:
     return values
 
 
-def _find_own_reward(run: Path, folder: Path) -> RewardSource:
+def _find_own_reward(run: Path, folder: Path, trust: Trust) -> RewardSource:
     """The reward in the run's config, else that of its environment there, else those of the episodes' environments."""
     path, config = read_config(run, folder)
     if config.get("reward") is not None:
-        try:
-            return _build_source(build(config["reward"]), config["reward"], OWN)
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from error
+        return _build_source(build_reward(config["reward"], str(path), trust), config["reward"], OWN)
     section = config.get("env")
     if isinstance(section, Mapping) and "name" in section:
         settings = {key: value for key, value in section.items() if key not in ("name", "eval")}
-        env = _make_environment(section["name"], settings, str(path))
+        env = _make_environment(section["name"], settings, str(path), trust)
         return RewardSource(OWN, {"environment": dict(section)}, env.score, env.reward)
     environments: dict[str, BaseMultiTurnEnv] = {}
 
     def score(episode: Episode) -> Scores:
         name = episode.environment
         if name not in environments:
-            environments[name] = _make_environment(name, {}, f"the episode of task {episode.task.id!r}")
+            origin = f"the episode of task {episode.task.id!r:.100}"
+            environments[name] = _make_environment(name, {}, origin, trust)
         return environments[name].score(episode)
 
     return RewardSource(OWN, {"environment": "as the episodes name it"}, score)
 
 
-def _make_environment(name: str, settings: Mapping[str, Any], origin: str) -> BaseMultiTurnEnv:
+def _make_environment(name: Any, settings: Mapping[str, Any], origin: str, trust: Trust) -> BaseMultiTurnEnv:
     try:
-        return make(name, **settings)
+        return make_environment(name, settings, origin, trust)
     except ConfigError as error:
-        raise ConfigError(f"{origin}: {error}; or give the reward with --reward") from error
+        text = str(error) if str(error).endswith(OTHERWISE) else f"{error}{OTHERWISE}"
+        raise ConfigError(text, key=error.key, given=error.given) from error

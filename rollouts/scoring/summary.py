@@ -17,9 +17,12 @@ import numpy as np
 from viewbox.records import Episode
 from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval, TaskSamples, draw_tasks
 from viewbox.rollouts.scoring.metric_samples import EnvironmentMetrics, MetricBootstrap, MetricSamples, WellFormed
-from viewbox.rollouts.scoring.metrics import get_episode_values
+from viewbox.rollouts.scoring.metrics import count_malformed, get_episode_values
+from viewbox.rollouts.scoring.trust import NOTHING, Trust
+from viewbox.terminal import make_line, make_printable
 
 SCORES = ("reward", "rewards")  # first parts of the names of scores
+MAX_SHOWN = 200  # characters of a name: those of components come from the episodes
 
 
 @dataclass(frozen=True)
@@ -58,12 +61,16 @@ class Summary:
         return {**asdict(self), "confidence": CONFIDENCE}
 
     def __str__(self) -> str:
-        width = max(map(len, self.figures), default=0)
-        lines = [f"{name.ljust(width)}  {figure}" for name, figure in self.figures.items()]
-        return "\n".join([f"{self.episodes} episodes of {self.tasks} tasks", *lines, *self.problems])
+        figures = {make_line(name, MAX_SHOWN): figure for name, figure in self.figures.items()}
+        width = max(map(len, figures), default=0)
+        lines = [f"{name.ljust(width)}  {figure}" for name, figure in figures.items()]
+        problems = map(make_printable, self.problems)
+        return "\n".join([f"{self.episodes} episodes of {self.tasks} tasks", *lines, *problems])
 
 
-def summarize(episodes: Iterable[Episode], source: Any = None, *, resamples: int = 1000, seed: int = 0) -> Summary:
+def summarize(
+    episodes: Iterable[Episode], source: Any = None, *, resamples: int = 1000, seed: int = 0, trust: bool = False
+) -> Summary:
     """Summarize the stored scores of `episodes`, and the metrics of `source`.
 
     Args:
@@ -71,6 +78,8 @@ def summarize(episodes: Iterable[Episode], source: Any = None, *, resamples: int
         source: an environment, its name, or metrics by name. Default: the environment named by each episode.
         resamples: bootstrap draws over tasks for the 95 % percentile intervals; 0: no intervals.
         seed: seed of the bootstrap. The same seed gives the same intervals.
+        trust: import the code of environments that the episodes name but that are not registered. Somebody else's
+            episodes can name any code on this machine.
 
     >>> from viewbox.records import Scores, Task
     >>> from viewbox.rewards.metrics import Accuracy
@@ -78,17 +87,23 @@ def summarize(episodes: Iterable[Episode], source: Any = None, *, resamples: int
     >>> summarize(episodes, {"label": Accuracy("label")})["metrics/label/accuracy"]
     Interval(mean=0.5, low=0.4, high=0.6, count=100)
     """
-    tally = EpisodeTally(source)
+    tally = EpisodeTally(source, trust=Trust(code=trust))
     for episode in episodes:
         tally.add(episode)
     return tally.summarize(resamples, seed=seed)
 
 
 class EpisodeTally:
-    """Collects the numbers of episodes one by one; `scores=False` leaves out their stored scores."""
+    """Collects the numbers of episodes one by one; `scores=False` leaves out their stored scores.
 
-    def __init__(self, source: Any = None, *, scores: bool = True) -> None:
-        self.samples, self.metrics, self.scores = TaskSamples(), EnvironmentMetrics(source), scores
+    `trust` and `foreign` are those of `EnvironmentMetrics`.
+    """
+
+    def __init__(
+        self, source: Any = None, *, scores: bool = True, trust: Trust = NOTHING, foreign: bool = False
+    ) -> None:
+        self.samples, self.scores = TaskSamples(), scores
+        self.metrics = EnvironmentMetrics(source, trust=trust, foreign=foreign)
         self._metric_samples: dict[tuple[str, str], MetricSamples] = {}  # by environment and name
         self._well_formed = MetricSamples(WellFormed())
         self._sample_numbers = array("q")  # per episode: its number among the episodes of its task
@@ -101,8 +116,8 @@ class EpisodeTally:
         row = self.samples.rows
         self.samples.add(episode.task.id, values)
         sample = episode.info.get("sample")
-        self._sample_numbers.append(sample if isinstance(sample, int) else 0)
-        self._well_formed.add(row, {"malformed": episode.info.get("malformed", 0), "replies": episode.num_turns}, {})
+        self._sample_numbers.append(sample if isinstance(sample, int) and abs(sample) < 2**63 else 0)
+        self._well_formed.add(row, {"malformed": count_malformed(episode), "replies": episode.num_turns}, {})
         for name, metric in self.metrics.get_metrics(episode.environment).items():
             environment = episode.environment if self.metrics.source is None else ""
             samples = self._metric_samples.setdefault((environment, name), MetricSamples(metric))
@@ -122,9 +137,13 @@ class EpisodeTally:
             except Exception as error:  # a failing metric must not end a training run
                 problems.append(f"{prefix}: this metric failed and is left out: {type(error).__name__}: {error}")
                 continue
+            if samples.failures:
+                why = f"{type(samples.first_failure).__name__}: {samples.first_failure}"
+                problems.append(f"{prefix}: {samples.failures} episodes are left out of this metric; the first: {why}")
             metric_figures = bootstrap.compute_figures(f"{prefix}/", len(samples))
             figures |= metric_figures
             fewer_draws |= dict.fromkeys(metric_figures, number) if number < resamples else {}
+        problems += self.samples.describe_dropped()
         return Summary(self.samples.rows, tasks, figures, resamples, seed, fewer_draws, tuple(problems))
 
     def _group_by_prefix(self) -> dict[str, MetricSamples]:

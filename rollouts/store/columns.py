@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from viewbox.errors import ConfigError, StoreError, describe_unknown
-from viewbox.files import replace_atomically
+from viewbox.files import check_inside, check_writable, open_regular, replace_atomically
 from viewbox.records import Scores
+from viewbox.rollouts.store.lines import MAX_COMPONENTS, parse_line, read_lines
 
 FOLDER = "scores"
+MAX_FILE = 2**40  # bytes of a column, which is read a line at a time
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
@@ -31,7 +33,7 @@ def compute_checksum(line: bytes) -> int:
 
 def list_columns(folder: Path) -> list[str]:
     """The names of the score columns in a folder of episodes."""
-    return sorted(path.stem for path in (folder / FOLDER).glob("*.jsonl"))
+    return sorted(path.stem for path in (folder / FOLDER).glob("*.jsonl") if _NAME.fullmatch(path.stem))
 
 
 def build_column_path(folder: Path, name: str) -> Path:
@@ -46,6 +48,11 @@ class ScoreColumnWriter:
 
     def __init__(self, folder: Path, name: str, about: Mapping[str, Any], *, replace: bool = False) -> None:
         self.path = build_column_path(folder, name)
+        try:
+            check_writable(self.path.parent, folder)  # not elsewhere through a link in somebody's run
+            check_writable(self.path, folder)
+        except OSError as error:
+            raise StoreError(f"{error.filename}: scores are not written here ({error.strerror})") from error
         if self.path.exists() and not replace:
             raise ConfigError(f"{self.path}: scores named {name!r} exist already; give another --name, or --replace")
         self._stack = ExitStack()
@@ -63,8 +70,12 @@ class ScoreColumnWriter:
         )
 
     def _write(self, data: Mapping[str, Any]) -> None:
-        text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        self._file.write(text.encode("utf-8", "surrogatepass") + b"\n")
+        text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
+        try:
+            line = text.encode()
+        except UnicodeEncodeError:  # half a character, which only an escape can hold
+            line = json.dumps(data, allow_nan=False, separators=(",", ":"), default=str).encode()
+        self._file.write(line + b"\n")
 
     def __enter__(self) -> Self:
         return self
@@ -78,8 +89,13 @@ class ScoreColumnReader:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.path = build_column_path(folder, name)
-        if not self.path.is_file():
-            raise StoreError(f"{folder}: {describe_unknown('scores', name, list_columns(folder))}")
+        try:
+            check_inside(self.path, folder)
+            if not self.path.exists():
+                raise StoreError(f"{folder}: {describe_unknown('scores', name, list_columns(folder))}")
+            self._file = open_regular(self.path, limit=MAX_FILE, inside=folder)
+        except OSError as error:
+            raise StoreError(f"{self.path}: cannot be read ({error.strerror})") from error
         self._lines = self._read()
         self._next = next(self._lines, None)
 
@@ -96,11 +112,24 @@ class ScoreColumnReader:
         return {"total": self._next["total"], "components": self._next["components"]}
 
     def _read(self) -> Iterator[dict[str, Any]]:
-        with open(self.path, "rb") as file:
-            for number, line in enumerate(file, 1):
+        with self._file as file:
+            for number, line in enumerate(read_lines(file), 1):
                 try:
-                    data = json.loads(line)
+                    if line is None:
+                        raise ValueError("too long")
+                    data = parse_line(line)
                     if number > 1:
-                        yield {key: data[key] for key in ("line", "crc", "total", "components")}
+                        yield _check_scores(data)
                 except (ValueError, LookupError, TypeError) as error:
                     raise StoreError(f"{self.path}, line {number}: not a line of scores ({error})") from error
+
+
+def _check_scores(data: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a line; raises `ValueError`, `KeyError` or `TypeError` if one is not what it should be."""
+    for key in ("line", "crc"):
+        if type(data[key]) is not int:
+            raise TypeError(f"{key} = {data[key]!r:.80}; allowed: a whole number")
+    if len(data["components"]) > MAX_COMPONENTS:
+        raise ValueError(f"{len(data['components'])} components; allowed: {MAX_COMPONENTS}")
+    Scores.from_dict({"total": data["total"], "components": data["components"]})
+    return {key: data[key] for key in ("line", "crc", "total", "components")}

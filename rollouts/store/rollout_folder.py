@@ -7,16 +7,16 @@ summary.json     rates and means over the episodes
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from viewbox.configs import yaml_reader
 from viewbox.errors import ConfigError
-from viewbox.files import write_atomically
+from viewbox.files import check_writable, open_regular, write_atomically
 from viewbox.rollouts.store import run_folder
-from viewbox.rollouts.store.reader import LINES
+from viewbox.rollouts.store.reader import LINES, MAX_FILE
 
 COMMAND, EPISODES, RETRIED = "rollout.json", "episodes", "retried.jsonl"
 FAILED = frozenset({"error", "timeout", "cancelled"})
@@ -32,12 +32,12 @@ def start_rollout(folder: Path, config: Mapping[str, Any], command: Mapping[str,
         ConfigError: a setting differs, or the folder holds episodes of another run.
     """
     record, episodes = folder / COMMAND, folder / EPISODES / LINES
-    if not record.is_file():
+    if not os.path.lexists(record):
         if (folder / "config.yaml").is_file() and episodes.is_file():
             raise ConfigError(f"{folder}: this folder holds the episodes of another run; give another --out")
         run_folder.write_config(folder, config)
     else:
-        before = {**yaml.safe_load((folder / "config.yaml").read_text()), "command": json.loads(record.read_text())}
+        before = _read_settings(folder)
         old, new = dict(_iter_leaves(before)), dict(_iter_leaves({**config, "command": command}))
         for key in sorted((old.keys() | new.keys()) - CHANGEABLE):
             if old.get(key) != new.get(key):
@@ -54,13 +54,30 @@ def move_failed_episodes(folder: Path) -> int:
     They then count as missing and are played again. After a kill, every line is in at least one of the two files.
     """
     path = folder / EPISODES / LINES
-    lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+    if not os.path.lexists(path):
+        return 0
+    try:
+        for name in (LINES, RETRIED):
+            check_writable(path.with_name(name), folder)
+        with open_regular(path, limit=MAX_FILE, inside=folder) as stored:
+            lines = stored.readlines()
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: cannot be used ({error.strerror}); give another --out") from error
     failed = [line for line in lines if _read_end_reason(line) in FAILED]
     if failed:
         with (path.with_name(RETRIED)).open("ab") as file:
             file.writelines(failed)
         write_atomically(path, b"".join(line for line in lines if _read_end_reason(line) not in FAILED))
     return len(failed)
+
+
+def _read_settings(folder: Path) -> dict[str, Any]:
+    """The config of a rollout, with the settings of its command under `command`."""
+    command = run_folder.read_json(folder / COMMAND)
+    config = yaml_reader.read(folder / "config.yaml", inside=folder).values
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"{folder}: its config.yaml is not that of a rollout; give another --out")
+    return {**config, "command": command}
 
 
 def _read_end_reason(line: bytes) -> str | None:

@@ -2,6 +2,7 @@
 
 import glob
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -13,8 +14,9 @@ import yaml
 
 from viewbox.configs import yaml_reader
 from viewbox.errors import ConfigError
-from viewbox.files import lock_file
+from viewbox.files import check_writable, lock_file, read_regular
 
+MAX_METRICS = 2**30  # bytes of metrics.jsonl
 LATEST = "latest"  # the newest run of a name
 PACKAGES = ("viewbox", "torch", "transformers", "trl", "peft", "accelerate", "numpy", "pillow")
 
@@ -66,6 +68,8 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     """Write the resolved config and the versions."""
+    for name in ("config.yaml", "versions.json"):
+        check_writable(folder / name, folder)
     (folder / "config.yaml").write_text(yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
     (folder / "versions.json").write_text(json.dumps(get_versions(), indent=2) + "\n")
 
@@ -79,12 +83,23 @@ def read_config(run: Path, episodes: Path) -> tuple[Path | None, Mapping[str, An
     """
     for folder in (run, episodes.parent):
         path = folder / "config.yaml"
-        if path.is_file():
-            values = yaml_reader.read(path).values
+        if os.path.lexists(path):
+            values = yaml_reader.read(path, inside=folder).values
             return path, values if isinstance(values, Mapping) else {}
     return None, {}
 
 
+def read_json(path: Path, limit: int = 2**20) -> dict[str, Any]:
+    """The JSON object in a small file of a run; raises `ConfigError` if it cannot be read or is none."""
+    try:
+        value = json.loads(read_regular(path, limit=limit, inside=path.parent))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: holds a {type(value).__name__}; allowed: a JSON object")
+    return value
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Read the lines of a metrics.jsonl."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in read_regular(path, limit=MAX_METRICS).decode().splitlines()]

@@ -23,12 +23,20 @@ import numpy as np
 from PIL import Image
 
 from viewbox.errors import ImageError, StoreError
-from viewbox.files import try_lock, write_atomically
+from viewbox.files import check_writable, try_lock, write_atomically
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens
-from viewbox.rollouts.store.reader import IMAGES, LINES, PNG_MODES, TOKENS, build_image_name, is_json, iter_image_dicts
-
-_TOKEN = np.dtype([("id", "<i4"), ("mask", "i1"), ("logprob", "<f8")])
+from viewbox.rollouts.store.lines import MAX_LINE
+from viewbox.rollouts.store.reader import (
+    IMAGES,
+    LINES,
+    PNG_MODES,
+    TOKEN,
+    TOKENS,
+    build_image_name,
+    is_json,
+    iter_image_dicts,
+)
 
 
 class EpisodeWriter:
@@ -61,8 +69,10 @@ class EpisodeWriter:
         self._stored: set[str] = set()
         self._fd = -1
         try:
-            for folder in (IMAGES, TOKENS):
-                (self.path / folder).mkdir(parents=True, exist_ok=True)
+            for name in (IMAGES, TOKENS, LINES):
+                check_writable(self.path / name, self.path)  # a link in somebody's folder may lead anywhere
+            for name in (IMAGES, TOKENS):
+                (self.path / name).mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self.path / LINES, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
             self._clean_up()
         except OSError as error:
@@ -88,7 +98,10 @@ class EpisodeWriter:
                     "images": [{**ref.to_dict(), "uri": None} for ref in tokens.images],
                 }
             line = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_to_plain_value)
-            self._append_line(line.encode("utf-8", "surrogatepass") + b"\n")
+            encoded = line.encode("utf-8", "surrogatepass") + b"\n"
+            if len(encoded) > MAX_LINE:
+                raise ValueError(f"its line has {len(encoded):,} bytes; allowed: {MAX_LINE:,}")
+            self._append_line(encoded)
         except (OSError, ImageError, TypeError, ValueError) as error:
             raise StoreError(f"{self.path}: the episode of task {episode.task.id!r} was not stored: {error}") from error
 
@@ -178,7 +191,7 @@ def _encode_image(image: Image.Image, digest: str) -> bytes:
 
 def _encode_tokens(tokens: EpisodeTokens) -> bytes:
     prompt = len(tokens.prompt_ids)
-    rows = np.zeros(prompt + len(tokens.completion_ids), dtype=_TOKEN)
+    rows = np.zeros(prompt + len(tokens.completion_ids), dtype=TOKEN)
     rows["id"] = tokens.prompt_ids + tokens.completion_ids
     rows["mask"][prompt:] = tokens.mask
     rows["logprob"][prompt:] = tokens.logprobs

@@ -1,0 +1,198 @@
+"""What the files of a run may do when the run is scored: a run may come from somebody else.
+
+From a run's own files (its config.yaml, its episodes, a YAML file beside them) only registered environments and
+built-in rewards are made, and no judge is asked. What the user names, in Python or on the command line, is the user's.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import viewbox
+from viewbox.envs import ENVIRONMENTS, load_class, make
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.settings import LoopSettings, model_of
+from viewbox.errors import ConfigError
+from viewbox.rewards import AnyReward, CombinedReward, build
+from viewbox.rewards.declare import REWARD_TYPES, list_reward_types
+from viewbox.rewards.remote import iter_rewards
+
+CODE = "if you know who wrote it, add --trust (in Python trust=True)"
+JUDGE = "to ask it, add --ask-judge (in Python ask_judge=True)"
+OTHERWISE = "; or give a reward of your own with --reward"
+_MARKS = ("episodes.jsonl", "episodes/episodes.jsonl", "versions.json")  # one of them makes a folder a run
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What the user allows a run's own files: `code` may be imported, a `judge` may be asked."""
+
+    code: bool = False
+    judge: bool = False
+
+
+NOTHING = Trust()
+
+
+def make_environment(
+    name: object, settings: Mapping[str, Any], origin: str, trust: Trust = NOTHING, **changes: Any
+) -> BaseMultiTurnEnv:
+    """Make the environment that a run's own files name.
+
+    Its templates are left out: no score depends on them. Without `trust.code` it must be registered, and text among its
+    settings must be one of named choices, because other text may be a path or an address.
+
+    Args:
+        name: as the file gives it.
+        settings: as the file gives them.
+        origin: the file, for messages.
+        trust: what the user allows.
+        changes: keyword arguments of `viewbox.make` that are not from the file.
+
+    >>> make_environment("digits", {"max_turns": 3, "templates": {"system": "never rendered"}}, "config.yaml").max_turns
+    3
+    >>> make_environment("gift.code:Env", {}, "config.yaml")
+    Traceback (most recent call last):
+    viewbox.errors.ConfigError: config.yaml: env.name = 'gift.code:Env' would import and run gift.code; allowed in a \
+run's own files: the registered environments (digits); if you know who wrote it, add --trust (in Python trust=True)
+    """
+    settings = {str(key): value for key, value in settings.items() if key != "templates"}
+    if not isinstance(name, str):
+        raise ConfigError(f"{origin}: env.name = {name!r:.80}; allowed: text", key="name", given=name)
+    if not trust.code:
+        if name not in ENVIRONMENTS and ":" in name:
+            raise ConfigError(
+                f"{origin}: env.name = {name!r:.200} would import and run {name.rpartition(':')[0]:.200}; allowed in a "
+                f"run's own files: the registered environments ({', '.join(sorted(ENVIRONMENTS))}); {CODE}",
+                key="name",
+                given=name,
+            )
+        if name in ENVIRONMENTS:
+            _check_settings(load_class(name), settings, origin)
+    try:
+        return make(name, **settings, **changes)
+    except ConfigError as error:
+        raise ConfigError(f"{origin}: {error}", key=error.key, given=error.given) from error
+
+
+def build_reward(spec: Any, origin: str, trust: Trust = NOTHING) -> AnyReward:
+    """Build the reward that a run's own files describe; see `Trust` for what it may not contain.
+
+    >>> build_reward({"type": "python", "function": "gift.code:score"}, "config.yaml")
+    Traceback (most recent call last):
+    viewbox.errors.ConfigError: config.yaml: reward.function = 'gift.code:score' would import and run gift.code; \
+allowed in a run's own files: built-in rewards; if you know who wrote it, add --trust (in Python trust=True); or give \
+a reward of your own with --reward
+    """
+
+    def check(kind: str, part: Mapping[str, Any], path: str) -> None:
+        if kind == "judge":
+            if not trust.judge:
+                raise ConfigError(f"{origin}: {path}: {_describe_judge(part)}; {JUDGE}{OTHERWISE}", key=path)
+        elif not trust.code and kind in list_reward_types() and not _is_built_in(kind):
+            given = str(part.get("function"))
+            place, runs = f"{path}.type = {kind!r}", viewbox.REWARD_PLUGINS.get(kind, "a reward of your own")
+            if kind == "python":
+                place, runs = f"{path}.function = {given!r:.200}", given.rpartition(":")[0][:200]
+            raise ConfigError(
+                f"{origin}: {place} would import and run {runs}; allowed in a run's own files: built-in rewards; "
+                f"{CODE}{OTHERWISE}",
+                key=path,
+                given=given,
+            )
+
+    try:
+        reward = build(spec, check=check)
+    except ConfigError as error:
+        text = str(error) if str(error).startswith(f"{origin}: ") else f"{origin}: {error}"
+        raise ConfigError(text, key=error.key, given=error.given, allowed=error.allowed) from error
+    for path, judge, weight in _list_weights(reward, "reward", 1.0):
+        if weight == 0 and getattr(judge, "blocking", False) is True:
+            raise ConfigError(
+                f"{origin}: {path} has the weight 0: it would be asked and change no score; allowed: a weight above 0",
+                key=path,
+            )
+    return reward
+
+
+def find_run_of(path: Path, *runs: Path) -> Path | None:
+    """The run whose folder holds a file, so that whoever made the run may have written it; None if there is none.
+
+    Args:
+        path: the file.
+        runs: folders that are known to be runs.
+
+    >>> find_run_of(Path("/nowhere/reward.yaml")), str(find_run_of(Path("/gift/reward.yaml"), Path("/gift")))
+    (None, '/gift')
+    """
+    known = {run.resolve() for run in runs}
+    for given in (Path.cwd() / path, path.resolve()):
+        for folder in given.parents:
+            if folder.resolve() in known or any((folder / name).exists() for name in _MARKS):
+                return folder
+    return None
+
+
+def _is_built_in(kind: str) -> bool:
+    cls = REWARD_TYPES.get(kind)
+    return kind != "python" and cls is not None and cls.__module__.startswith("viewbox.rewards.")
+
+
+def _check_settings(cls: type, settings: Mapping[str, Any], origin: str) -> None:
+    """Raise `ConfigError` for text that could name a file, an address or code to this (registered) environment."""
+    fields = model_of(cls).model_fields
+    for key, value in settings.items():
+        if key not in fields or key in _get_loop_settings() or not any(isinstance(one, str) for one in _walk(value)):
+            continue
+        if _has_choices(fields[key].annotation):
+            continue
+        raise ConfigError(
+            f"{origin}: env.{key} = {value!r:.80}: text in a setting of this environment may be a path or an address; "
+            f"allowed in a run's own files: numbers and named choices; {CODE}{OTHERWISE}",
+            key=f"env.{key}",
+            given=value,
+        )
+
+
+def _get_loop_settings() -> set[str]:
+    """Settings of every environment: names of tools, formats and numbers. None of them opens or imports anything."""
+    return {*LoopSettings.__annotations__, "tools", "coordinates", "max_pixels", "pixel_multiple"}
+
+
+def _has_choices(annotation: Any) -> bool:
+    """Whether a setting takes no text but that of a `Literal`."""
+    if annotation in (str, Any, object) or (
+        isinstance(annotation, type) and issubclass(annotation, str | bytes | Path)
+    ):
+        return False
+    if not get_args(annotation):
+        return annotation in (int, float, bool, type(None))
+    return get_origin(annotation) is Literal or all(_has_choices(one) for one in get_args(annotation))
+
+
+def _walk(value: Any) -> Iterator[Any]:
+    yield value
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _walk(key)
+            yield from _walk(item)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from _walk(item)
+
+
+def _describe_judge(part: Mapping[str, Any]) -> str:
+    key = part.get("api_key_env")
+    secret = f"with the key in your variable {key!r:.80}" if key is not None else "without a key"
+    return f"would send the answers and references to a judge at {part.get('endpoint')!r:.200}, {secret}"
+
+
+def _list_weights(reward: Any, path: str, weight: float) -> Iterator[tuple[str, Any, float]]:
+    """(path, reward, share of the total) of every reward inside that is not combined."""
+    if isinstance(reward, CombinedReward):
+        for name, component in reward.components.items():
+            yield from _list_weights(component.reward, f"{path}.components.{name}", weight * component.weight)
+    else:
+        for one in iter_rewards(reward):
+            yield path, one, weight

@@ -1,0 +1,88 @@
+"""Lines of JSON that somebody else may have written: bounded, and with nothing in them that later code trips over."""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, NoReturn
+
+MAX_LINE = 2**25  # bytes of a line: an episode's text; its images and tokens are other files
+MAX_DEPTH = 64  # objects and lists inside each other
+MAX_COMPONENTS = 256  # of a line's scores: each name is a column of numbers when the run is scored
+MAX_COUNT = 2**53  # of replies, samples and tasks
+COUNTS = ("index", "sample", "malformed")  # what viewbox itself writes into `info`
+_BESIDE = ("tokens",)  # fields of an episode that are not part of its line
+
+
+def read_lines(file: BinaryIO) -> Iterator[bytes | None]:
+    """The lines of a file with their line breaks; None for a line longer than `MAX_LINE`, which is not kept.
+
+    >>> import io
+    >>> list(read_lines(io.BytesIO(b"one\\ntwo")))
+    [b'one\\n', b'two']
+    """
+    while line := file.readline(MAX_LINE + 1):
+        if len(line) <= MAX_LINE:
+            yield line
+            continue
+        while line and not line.endswith(b"\n"):
+            line = file.readline(MAX_LINE)
+        yield None
+
+
+def parse_line(line: bytes) -> dict[str, Any]:
+    """The JSON object in a line; raises `ValueError` if it is none, or holds NaN or an infinity.
+
+    >>> parse_line(b'{"a": [1, 2.5]}')
+    {'a': [1, 2.5]}
+    >>> parse_line(b'{"a": NaN}')
+    Traceback (most recent call last):
+    ValueError: NaN is not a JSON number
+    """
+    try:
+        data = _DECODER.decode(line.decode("utf-8", "surrogatepass"))
+    except RecursionError:
+        raise ValueError(f"nested more than {MAX_DEPTH} deep") from None
+    if not isinstance(data, dict):
+        raise ValueError(f"a {type(data).__name__}, not an object")
+    return data
+
+
+def check_episode(data: dict[str, Any]) -> None:
+    """Raise `ValueError` if the fields of an episode that may hold anything hold what no episode holds.
+
+    Its other fields are checked by their types when the record is made.
+    """
+    for name in _BESIDE:
+        data.pop(name, None)
+    task, info = data["task"], data.get("info") or {}
+    check_depth("task", (task.get("prompt"), task.get("reference"), task.get("metadata")))
+    check_depth("answer", (data.get("answer"),))
+    check_depth("info", (info,))
+    for turn in data.get("turns", ()):
+        check_depth("arguments", (call.get("arguments") for call in turn.get("tool_calls", ())))
+        check_depth("facts", (result.get("facts") for result in turn.get("tool_results", ())))
+    for name in COUNTS:
+        value = info.get(name, 0)
+        if not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
+            raise ValueError(f"info.{name} = {value!r:.80}; allowed: a whole number from 0 to {MAX_COUNT}")
+    components = (data.get("scores") or {}).get("components", ())
+    if len(components) > MAX_COMPONENTS:
+        raise ValueError(f"scores.components has {len(components)} names; allowed: {MAX_COMPONENTS}")
+
+
+def check_depth(name: str, values: Iterable[Any]) -> None:
+    """Raise `ValueError` if any value is nested more than `MAX_DEPTH` deep."""
+    layer = [value for value in values if isinstance(value, dict | list)]
+    depth = 0
+    while layer:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"{name} is nested more than {MAX_DEPTH} deep")
+        inner = [item for outer in layer for item in (outer.values() if isinstance(outer, dict) else outer)]
+        layer = [item for item in inner if isinstance(item, dict | list)]
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)

@@ -1,0 +1,58 @@
+"""Text of others on a terminal: nothing in it may act on the terminal.
+
+A run, a server or a reward can put anything into a name, an answer or an error. Escape sequences move the cursor, set
+the title and write the clipboard (OSC 52); other invisible characters hide or reverse what a person reads.
+"""
+
+import logging
+import re
+
+_BREAKS = re.compile("[\t\n\v\f\r\x85\u2028\u2029]+")
+
+
+def make_printable(text: object, limit: int | None = None) -> str:
+    r"""The text as a terminal may show it: invisible characters are written out, and only its line breaks act.
+
+    Args:
+        text: anything; other objects than text are converted with `str`.
+        limit: characters at most; a longer text ends with "…".
+
+    >>> make_printable("a\x1b]52;c;ZXZpbA==\x07b\u202ec")
+    'a\\x1b]52;c;ZXZpbA==\\x07b\\u202ec'
+    >>> make_printable("one\ntwo"), make_printable("x" * 100, 5)
+    ('one\ntwo', 'xxxx…')
+    """
+    shown = str(text)
+    if limit is not None and len(shown) > limit:
+        shown = shown[: max(0, limit - 1)] + "…"
+    if shown.isprintable():
+        return shown
+    return "".join(letter if letter.isprintable() or letter == "\n" else _write_out(letter) for letter in shown)
+
+
+def make_line(text: object, limit: int | None = None) -> str:
+    r"""`make_printable` on one line: line breaks and tabs become spaces.
+
+    >>> make_line("one\r\ntwo\tthree")
+    'one two three'
+    """
+    return make_printable(_BREAKS.sub(" ", str(text)), limit)
+
+
+class PrintableFormatter(logging.Formatter):
+    """Log lines a terminal may show."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return make_printable(super().format(record))
+
+
+def protect_log() -> None:
+    """Log warnings to stderr as Python does without any handler, but printable; does nothing if there are handlers."""
+    if not logging.root.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(PrintableFormatter())
+        logging.root.addHandler(handler)
+
+
+def _write_out(letter: str) -> str:
+    return " " if letter.isspace() and ord(letter) > 32 else letter.encode("unicode_escape").decode("ascii")
