@@ -59,7 +59,7 @@ class EnvironmentMetrics:
 
     def _make_metrics(self, name: str) -> Mapping[str, Metric]:
         try:
-            env = make_environment(name, {}, "the environment", self._trust, reward=ExactMatchReward())
+            env = make_environment(name, {}, "", self._trust, reward=ExactMatchReward())
             return getattr(env, "metrics", {})
         except ConfigError as error:
             if len(self.problems) < MAX_PROBLEMS:

@@ -46,7 +46,7 @@ def make_environment(
     Args:
         name: as the file gives it.
         settings: as the file gives them.
-        origin: the file, for messages.
+        origin: the file, for messages; empty if the caller says it.
         trust: what the user allows.
         changes: keyword arguments of `viewbox.make` that are not from the file.
 
@@ -57,23 +57,24 @@ def make_environment(
     viewbox.errors.ConfigError: config.yaml: env.name = 'gift.code:Env' would import and run gift.code; allowed in a \
 run's own files: the registered environments (digits); if you know who wrote it, add --trust (in Python trust=True)
     """
+    where = f"{origin}: " if origin else ""
     settings = {str(key): value for key, value in settings.items() if key != "templates"}
     if not isinstance(name, str):
-        raise ConfigError(f"{origin}: env.name = {name!r:.80}; allowed: text", key="name", given=name)
+        raise ConfigError(f"{where}env.name = {name!r:.80}; allowed: text", key="name", given=name)
     if not trust.code:
         if name not in ENVIRONMENTS and ":" in name:
             raise ConfigError(
-                f"{origin}: env.name = {name!r:.200} would import and run {name.rpartition(':')[0]:.200}; allowed in a "
+                f"{where}env.name = {name!r:.200} would import and run {name.rpartition(':')[0]:.200}; allowed in a "
                 f"run's own files: the registered environments ({', '.join(sorted(ENVIRONMENTS))}); {CODE}",
                 key="name",
                 given=name,
             )
         if name in ENVIRONMENTS:
-            _check_settings(load_class(name), settings, origin)
+            _check_settings(load_class(name), settings, where)
     try:
         return make(name, **settings, **changes)
     except ConfigError as error:
-        raise ConfigError(f"{origin}: {error}", key=error.key, given=error.given) from error
+        raise ConfigError(f"{where}{error}", key=error.key, given=error.given) from error
 
 
 def build_reward(spec: Any, origin: str, trust: Trust = NOTHING) -> AnyReward:
@@ -139,7 +140,7 @@ def _is_built_in(kind: str) -> bool:
     return kind != "python" and cls is not None and cls.__module__.startswith("viewbox.rewards.")
 
 
-def _check_settings(cls: type, settings: Mapping[str, Any], origin: str) -> None:
+def _check_settings(cls: type, settings: Mapping[str, Any], where: str) -> None:
     """Raise `ConfigError` for text that could name a file, an address or code to this (registered) environment."""
     fields = model_of(cls).model_fields
     for key, value in settings.items():
@@ -148,7 +149,7 @@ def _check_settings(cls: type, settings: Mapping[str, Any], origin: str) -> None
         if _has_choices(fields[key].annotation):
             continue
         raise ConfigError(
-            f"{origin}: env.{key} = {value!r:.80}: text in a setting of this environment may be a path or an address; "
+            f"{where}env.{key} = {value!r:.80}: text in a setting of this environment may be a path or an address; "
             f"allowed in a run's own files: numbers and named choices; {CODE}{OTHERWISE}",
             key=f"env.{key}",
             given=value,

@@ -118,7 +118,7 @@ def test_a_reason_is_one_line_of_what_can_be_printed(viewbox, tmp_path):
     source += "    def explain(self, answer, reference):\n        return 'two\\nlines \\x1b[31m'\n"
     (tmp_path / "mine.py").write_text(source)
     out = viewbox("reward", "try", f"{tmp_path}/mine.py:Mine", "--answer", "{}", "--reference", "{}")[1]
-    assert out.splitlines()[1] == "mine            1      1        two lines  [31m"
+    assert out.splitlines()[1] == "mine            1      1        two lines \\x1b[31m"
 
 
 def test_nothing_that_applies_is_said_in_words(viewbox, tmp_path):

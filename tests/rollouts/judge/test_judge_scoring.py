@@ -174,30 +174,30 @@ def run(tmp_path, monkeypatch):
 
 def test_episodes_of_a_restricted_environment_are_shown_to_no_judge_elsewhere(run):
     with pytest.raises(ConfigError, match="its data is restricted to this machine"):
-        score_run(run(True), reward=judge_at(REMOTE), write=False)
+        score_run(run(True), trust=True, reward=judge_at(REMOTE), write=False)
 
 
 def test_nothing_is_written_when_they_are_refused(run):
     folder = run(True)
     before = [path for path in folder.rglob("*") if path.is_file()]
     with pytest.raises(ConfigError):
-        score_run(folder, reward=judge_at(REMOTE), name="judged")
+        score_run(folder, reward=judge_at(REMOTE), name="judged", trust=True)
     assert [path for path in folder.rglob("*") if path.is_file()] == before
 
 
 def test_a_judge_on_this_machine_may_see_them(run):
     with serving(by_its_number) as server:
-        assert score_run(run(True), reward=judge_at(server.url), write=False, resamples=0).counts["judge/calls"] == 1
+        assert score_run(run(True), trust=True, reward=judge_at(server.url), write=False, resamples=0).counts["judge/calls"] == 1
 
 
 def test_those_of_an_open_environment_may_be_sent(run):
-    report = score_run(run(False), reward=judge_at(REMOTE, timeout=5), write=False, resamples=0)
+    report = score_run(run(False), trust=True, reward=judge_at(REMOTE, timeout=5), write=False, resamples=0)
     assert report.counts["judge/calls"] == 1
 
 
 def test_episodes_of_an_environment_that_cannot_be_found_stay(run):
     with pytest.raises(ConfigError, match="gone:Scans: this environment cannot be created"):
-        score_run(run(True, name="gone:Scans"), reward=judge_at(REMOTE), write=False)
+        score_run(run(True, name="gone:Scans"), trust=True, reward=judge_at(REMOTE), write=False)
 
 
 def test_without_a_config_the_environment_that_the_episode_names_decides(tmp_path):

@@ -123,7 +123,8 @@ def test_an_environment_brings_its_metrics():
 
 def test_every_episode_has_the_metrics_of_its_own_environment(monkeypatch):
     environments = {"a": Declares(), "b": type("B", (), {"metrics": {"label": MacroF1()}})()}
-    monkeypatch.setattr("viewbox.envs.make", lambda name: environments[name])
+    make = "viewbox.rollouts.scoring.metric_samples.make_environment"
+    monkeypatch.setattr(make, lambda name, *rest, **more: environments[name])
     of_a = [replace(one, environment="a") for one in EPISODES]
     assert "metrics/label/accuracy" in summarize(of_a).figures
     both = summarize([*of_a, *(replace(one, environment="b") for one in EPISODES[:20])])
