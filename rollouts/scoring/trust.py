@@ -61,6 +61,8 @@ run's own files: the registered environments (digits); if you know who wrote it,
     settings = {str(key): value for key, value in settings.items() if key != "templates"}
     if not isinstance(name, str):
         raise ConfigError(f"{where}env.name = {name!r:.80}; allowed: text", key="name", given=name)
+    if "reward" in settings:
+        raise ConfigError(f"{where}env.reward: the reward has a section of its own; allowed: `reward` beside `env`")
     if not trust.code:
         if name not in ENVIRONMENTS and ":" in name:
             raise ConfigError(

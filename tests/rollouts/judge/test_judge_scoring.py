@@ -187,7 +187,12 @@ def test_nothing_is_written_when_they_are_refused(run):
 
 def test_a_judge_on_this_machine_may_see_them(run):
     with serving(by_its_number) as server:
-        assert score_run(run(True), trust=True, reward=judge_at(server.url), write=False, resamples=0).counts["judge/calls"] == 1
+        assert (
+            score_run(run(True), trust=True, reward=judge_at(server.url), write=False, resamples=0).counts[
+                "judge/calls"
+            ]
+            == 1
+        )
 
 
 def test_those_of_an_open_environment_may_be_sent(run):

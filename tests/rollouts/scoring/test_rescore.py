@@ -63,7 +63,9 @@ def test_an_environment_of_ones_own_is_found_by_the_settings_of_the_run(tmp_path
     (tmp_path / "run" / "config.yaml").write_text("env: {name: 'own_dots:Dots'}")
     assert score_run("run", replace=True, trust=True).total.new.mean == 1.0
     (tmp_path / "run" / "config.yaml").unlink()
-    with pytest.raises(ConfigError, match=r"task 't': unknown environment 'dots'.*give a reward of your own with --rew"):
+    with pytest.raises(
+        ConfigError, match=r"task 't': unknown environment 'dots'.*give a reward of your own with --rew"
+    ):
         score_run("run", replace=True)
 
 
@@ -253,7 +255,9 @@ def test_the_metrics_an_environment_declares_stand_in_the_report(dots):
 
 
 def test_metrics_do_not_depend_on_the_reward_that_is_given(dots):
-    with_own, with_other = (score_run(dots, reward=reward, write=False, trust=True) for reward in (None, IoUReward("label")))
+    with_own, with_other = (
+        score_run(dots, reward=reward, write=False, trust=True) for reward in (None, IoUReward("label"))
+    )
     assert with_own.metrics == with_other.metrics
     assert with_own.total.new != with_other.total.new
 
