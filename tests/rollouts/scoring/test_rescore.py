@@ -63,9 +63,7 @@ def test_an_environment_of_ones_own_is_found_by_the_settings_of_the_run(tmp_path
     (tmp_path / "run" / "config.yaml").write_text("env: {name: 'own_dots:Dots'}")
     assert score_run("run", replace=True, trust=True).total.new.mean == 1.0
     (tmp_path / "run" / "config.yaml").unlink()
-    with pytest.raises(
-        ConfigError, match=r"task 't': unknown environment 'dots'.*give a reward of your own with --rew"
-    ):
+    with pytest.raises(ConfigError, match=r"task 't': unknown environment 'dots'.*give a reward of your own"):
         score_run("run", replace=True)
 
 
