@@ -176,11 +176,10 @@ def test_importing_rewards_loads_neither_torch_nor_environments(tmp_path):
     "module",
     [
         "base",
-        "text",
+        "fields",
         "exact_match",
         "negation",
         "token_f1",
-        "box_formats",
         "iou",
         "label_set_f1",
         "ranking",
