@@ -1,9 +1,7 @@
 """Bad input of every kind: one message that names file, line or key, value, what is allowed and the nearest name."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +10,7 @@ import pytest
 from PIL import Image
 
 import viewbox
+from tests.support import forks
 from viewbox import train
 from viewbox.cli import app as cli
 from viewbox.envs.adapters.trl import TRLReward
@@ -407,12 +406,11 @@ def test_stopping_ends_with_130_and_one_line(workplace, capsys):
 def test_the_installed_command_ends_the_same_way(workplace, name, status):
     write(workplace, Case("typed", (), {5: f"  name: {name}"}))
     command = [Path(sys.executable).with_name("viewbox"), "train", "run.yaml", "--dry-run"]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(workplace)})
-    assert done.returncode == status
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
-    assert "Traceback" not in done.stderr
-    assert done.stderr.count("\n") == (1 if status == 2 else 2)
+    found, said = forks.start_script(*command, folder=workplace, TMPDIR=str(workplace)).wait()
+    assert found == status
+    assert said.startswith("error: ")
+    assert "Traceback" not in said
+    assert said.count("\n") == (1 if status == 2 else 2)
 
 
 @pytest.mark.parametrize("arguments", [["trian"], ["picture"], ["picture", "nowhere", "--number", "first"]])

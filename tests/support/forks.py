@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import runpy
 import sys
+import tempfile
 from dataclasses import dataclass
 from itertools import count
 from multiprocessing.process import BaseProcess
@@ -74,4 +75,5 @@ def _run(main, arguments, folder, output, environment):
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     os.environ.update(environment)
+    tempfile.tempdir = None  # TMPDIR is read again
     sys.exit(main(arguments))
