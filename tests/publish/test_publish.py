@@ -52,10 +52,14 @@ def dots(imports="", level="self.level", gold="str(self.level)"):
     return DOTS.format(imports=imports, level=level, gold=gold)
 
 
+def leave_out_trial(patch):
+    """The trial in a process of its own takes seconds."""
+    patch.setattr("viewbox.publish.preflight.check_package", lambda *given: "not tried")
+
+
 @pytest.fixture
 def unchecked(monkeypatch):
-    """Leaves out the trial in a process of its own, which takes seconds."""
-    monkeypatch.setattr("viewbox.publish.preflight.check_package", lambda *given: "not tried")
+    leave_out_trial(monkeypatch)
 
 
 def run_clean(arguments, path, cwd):
@@ -72,7 +76,9 @@ def run_clean(arguments, path, cwd):
 def wheel(tmp_path_factory):
     """The wheel of a published `digits`, unpacked into a folder where nothing else is."""
     folder = tmp_path_factory.mktemp("wheel")
-    publish("digits", folder / "out", settings=SETTINGS, version="1.2")
+    with pytest.MonkeyPatch.context() as patch:
+        leave_out_trial(patch)
+        publish("digits", folder / "out", settings=SETTINGS, version="1.2")
     offline = ["--no-build-isolation"] if find_spec("hatchling") else []  # else pip fetches the build tool
     pip = [sys.executable, "-m", "pip", "--quiet"]
     built = ["wheel", "--no-deps", *offline, "--wheel-dir", folder / "dist", folder / "out"]
@@ -86,21 +92,20 @@ def wheel(tmp_path_factory):
 
 def test_the_wheel_is_played_and_replayed_where_viewbox_is_not_installed(wheel, tmp_path):
     where = (
-        "import importlib.util as u; assert u.find_spec('viewbox') is None; import viewbox_digits, viewbox.envs.base"
+        "import importlib.util as u; assert u.find_spec('viewbox') is None; import viewbox_digits, viewbox.envs.base; "
+        "from verifiers.v1.cli.eval.main import main; main(); print(viewbox.envs.base.__file__)"
     )
-    used = run_clean(["-c", f"{where}; print(viewbox.envs.base.__file__)"], wheel, tmp_path).strip()
-    assert Path(used).is_relative_to(wheel / "viewbox_digits" / "_vendor")
-
     env = Digits(**SETTINGS)
     look = json.dumps({"factor": 4, "center": [500, 500]})
     scripts = {}
     for task in env.tasks:
         image = scripted.first_image(to_openai_messages(env.reset(task, seed=0).messages))
         scripts[image] = [scripted.say("", ("a", "zoom", look)), scripted.say(viewer.write_answer(env, task))]
-    evaluate = ["-c", "from verifiers.v1.cli.eval.main import main; main()", "viewbox-digits", "--model", "scripted"]
+    evaluate = ["-c", where, "viewbox-digits", "--model", "scripted"]
     with scripted.serve(scripts) as server:
         evaluate += ["--client.base-url", server.url, "--no-push", "--no-rich", "-n", "3", "-o", "runs"]
-        run_clean(evaluate, wheel, tmp_path)
+        used = run_clean(evaluate, wheel, tmp_path).splitlines()[-1]
+    assert Path(used).is_relative_to(wheel / "viewbox_digits" / "_vendor")
     assert {len(bodies) for bodies in server.requests.values()} == {2}
     assert all("image_url" in json.dumps(bodies[1]["messages"][-1]) for bodies in server.requests.values())
     (saved,) = (tmp_path / "runs").rglob("traces.jsonl")
@@ -174,13 +179,21 @@ def test_every_library_that_travels_is_named_in_the_dependencies():
     assert {vendor.get_distribution(name) for name in used} - by_verifiers <= named
 
 
-@pytest.mark.parametrize("form", ["{}/dots.py:Dots", "dots:Dots"])
-def test_a_module_of_the_authors_own_moves_into_the_package(form, tmp_path, monkeypatch):
+def files_in(folder):
+    """What travels; the manifest also names what was published."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST]
+    return {path.relative_to(folder): path.read_bytes() for path in files}
+
+
+def test_a_module_of_the_authors_own_moves_into_the_package(tmp_path, monkeypatch):
     (tmp_path / "dots.py").write_text(dots())
     monkeypatch.chdir(tmp_path)
-    done = publish(form.format(tmp_path), tmp_path / "out", settings={"level": 3})
+    done = publish(f"{tmp_path}/dots.py:Dots", tmp_path / "out", settings={"level": 3})
     assert "verifiers finds the package" in done.findings[-1]
     assert (tmp_path / "out" / "viewbox_dots" / "dots.py").read_text() == dots()
+    leave_out_trial(monkeypatch)
+    publish("dots:Dots", tmp_path / "by-name", settings={"level": 3})
+    assert files_in(tmp_path / "by-name") == files_in(tmp_path / "out")
     code = "import viewbox_dots as p; print(p.DotsTaskset.environment, p.DotsTaskset.settings)"
     assert run_clean(["-c", code], tmp_path / "out", tmp_path) == "viewbox_dots.dots:Dots {'level': 3}\n"
     sys.modules.pop("dots", None)
