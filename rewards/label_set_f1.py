@@ -9,7 +9,7 @@ from viewbox.errors import ConfigError
 from viewbox.rewards.declare import Aliases, AnswerField, ItemKey, ReferenceField, RewardName, register_reward
 from viewbox.rewards.exact_match import build_spellings
 from viewbox.rewards.fields import get_field, normalize_label, to_items, to_text
-from viewbox.rewards.negation import FORWARD
+from viewbox.rewards.negation_words import FORWARD
 
 _EXTRA_LABELS = 100  # an answer may have this many labels beyond four times the gold's
 _MAX_LENGTH = 1000  # characters of a label

@@ -1,189 +1,249 @@
 """Marks the denied words of a text, because "no tumour" must not match "tumour".
 
 This follows NegEx (Chapman et al. 2001): every word in the scope of a negation is marked, and a marked word matches
-only a marked word. After "no", "not", "without" …, the scope is what follows. "Absent", "unlikely", "ruled out", a
-negation at the end of its clause ("tumour: no") and a negated verb of seeing ("tumour is not seen") also deny the
-words before them. A scope ends at a full stop, semicolon, line end or contrast ("but"). It does not end at a comma,
-because reports often say "no consolidation, effusion or pneumothorax"; only a leading "No, …" ends there. Two
-negations in a row cancel ("cannot be excluded"). English only.
+only a marked word. After "no", "without", "free of" …, the scope is what follows. "Absent", "has resolved", a negation
+at the end of its clause ("tumour: no") and a negated verb of seeing ("tumour has not been clearly seen") also deny the
+words before them. A scope ends at a full stop, semicolon, line end or contrast ("but"), and where a clause with its own
+verb begins ("no effusion, and the heart is large"). It does not end at a comma, because reports often say "no
+consolidation, effusion or pneumothorax". Two negations in a row cancel ("cannot be excluded"), and some deny no finding
+("no change in"). English only. `negation_cues.py` says what each negation denies, `negation_words.py` holds the words.
+The time is linear in the length of the text.
 """
 
 import re
+import unicodedata
 from collections.abc import Iterator
 
-MARK = "¬"  # no token holds it, so a model cannot write it
+from viewbox.rewards import negation_words as table
+from viewbox.rewards.fields import fold_text
+from viewbox.rewards.negation_cues import Cue, find_cues, is_filler
+
+MARK = "¬"  # no token holds it, so a model cannot write it; alone it stands for a negation that denies something
 TOKEN = r"[^\W\d_][^\W_]*(?:'[^\W_]+)*|(?:(?<!\w)-)?(?:\d+(?:\.\d+)*|(?<!\w)\.\d+)"  # words first: most are
-
-
-def _to_set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
-FORWARD = _to_set(
-    """
-    no not nor none neither never nothing nobody nowhere without cannot cant dont isnt wasnt arent doesnt didnt lack
-    lacks lacking deny denies denied exclude excludes excluding absence
-    """
+_PIECE = re.compile(rf"(?<=\w)[-\u2010-\u2015](?:free|less)\b|{TOKEN}|[.;!?(),]")
+_PLAIN = re.compile(r"(?:[A-Za-z .;,?]++|(?<![^ ])[0-9]++(?![^ ]))*+")  # letters, and numbers between spaces
+_NO_SIGNS = re.compile(r"[A-Za-z0-9' .,;?]*+")
+# What folding would lose: a line end closes a sentence, a struck-out word does not count, and these signs mean "not".
+_SIGNS = re.compile(
+    r"(?P<struck>~~[^~]+~~|~[^~]+~|<(?:s|del|strike)>[^<]*</)|(?P<without>\bw/o(?:ut)?\b)|(?P<rule>\br/o\b)"
+    r"|(?P<no>\[ \]|(?<![^\n;.])\s?[(\[]\s?[-–−]\s?[)\]]|\bn/a\b|[-–−]ve\b)"
+    r"|(?P<value>[(\[]\s?[-–−]\s?[)\]]|(?<=[:=])\s?[-–−0]\s?(?=$|[;,.\n])|(?<=\w)\s-\s?(?=$|[;,.\n]))"
+    r"|(?P<end>[\n\r\u2028\u2029✅✔✓☑]|\s[-–—]{1,3}\s|—)|(?P<sign>[¬≠]|(?<![\w!])!(?=\w))",
+    re.IGNORECASE,
 )
-BOTH_WAYS = _to_set("absent negative excluded unlikely")
-_MAYBE = FORWARD | BOTH_WAYS | _to_set("non free false out")  # negations; some only beside certain words
-NEGATIONS = _MAYBE | _to_set("except exclusion rule ruled")  # never stop words
-_NO_NEGATION = _to_set("only just doubt change changes increase")  # after it: "no doubt", "not only", "no change"
-_SEEING = _to_set(
-    """
-    seen present identified visible visualized visualized evident detected demonstrated found noted observed apparent
-    appreciated shown there
-    """
+_MEANINGS = {
+    "no": " no ",
+    "without": " without ",
+    "rule": " rule out ",
+    "value": " (no) ",
+    "end": " ; ",
+    "sign": " not ",
+}
+_CROSSES = re.compile(  # names of signs for no
+    r"CROSS MARK|CROSS PRODUCT|CROSSING LANES|SQUARED CROSS|SALTIRE|(BALLOT|SCRIPT|CANCELLATION|MULTIPLICATION) X"
+    r"|BALLOT BOX$|EMPTY SET|NO ENTRY|^NO |NO GOOD|PROHIBIT|THUMBS DOWN|DOES NOT|SQUARED NG|OCTAGONAL SIGN|HEAVY MINUS"
+    r"|CIRCLED (TIMES|MINUS|DASH|DIVISION)"
 )
-_INSIDE = _to_set("be been being is are was were a an the rule ruled entirely completely")  # a run of negations
-_CONTRAST = _to_set("but however although though yet except whereas while instead nevertheless rather")
-_CLOSING = frozenset(".;!")
-_ENDS = _CLOSING | _CONTRAST
-_STOPS = _CLOSING | {","}
-_PIECE = re.compile(rf"{TOKEN}|[.;!,]")
-_SIMPLE = re.compile(r"(?:[a-z .;!,]++|(?<![^ ])[0-9]++(?![^ ]))*+")  # letters, and numbers between spaces
+
+
+class _Crosses(dict[int, str | int]):
+    """A table for `str.translate` that writes crosses, stop signs and the like as "no", filled on demand."""
+
+    def __missing__(self, code: int) -> str | int:
+        self[code] = " no " if _CROSSES.search(unicodedata.name(chr(code), "")) else code
+        return self[code]
+
+
+_CROSSES_AS_NO = _Crosses()
+_ENDS = table.CLOSING | table.CONTRAST | {"than"}
 # Cyrillic and Greek letters that look Latin: "nо" with a Cyrillic о still denies.
 _LOOK_ALIKE = str.maketrans("асеһіјорѕтухԁԛԝοιανεκρτυ", "acehijopstyxdqwoiavekptu")
 
 
 def split_words(text: str) -> tuple[list[str], bool]:
-    """The words of folded `text` in order, with `MARK` before denied words; and whether it may hold a negation.
+    """The words of `text` in order, with `MARK` before denied words; and whether it may hold a negation.
 
-    >>> split_words("no tumour; left lung clear")
-    (['no', '¬tumour', 'left', 'lung', 'clear'], True)
-    >>> split_words("left lung, clear")
-    (['left', 'lung', 'clear'], False)
+    A negation that denies something is `MARK` alone.
+
+    >>> split_words("No tumour; left lung clear")
+    (['¬', '¬tumour', 'left', 'lung', 'clear'], True)
+    >>> split_words("Tumour, left lung")
+    (['tumour', 'left', 'lung'], False)
     """
     pieces = _split_pieces(text)
-    plain = text.isascii() and "n't" not in text
-    if plain and _MAYBE.isdisjoint(pieces):  # most texts
-        return [piece for piece in pieces if piece not in _STOPS], False
-    return mark_denied(pieces, plain), True
+    if table.CUES.isdisjoint(pieces):  # most texts
+        return [piece for piece in pieces if piece not in table.CLOSING and piece != ","], False
+    return mark_denied(pieces), True
 
 
 def _split_pieces(text: str) -> list[str]:
     """The words and stops of a text in order. Simple text is split, which gives the same and is five times as fast."""
-    if not _SIMPLE.fullmatch(text):
-        return _PIECE.findall(text)
-    for stop in _STOPS:
-        text = text.replace(stop, f" {stop} ")
-    return text.split()
+    if _PLAIN.fullmatch(text):
+        text = text.lower()
+        for stop in ".,;?":
+            text = text.replace(stop, f" {stop} ")
+        return text.split()
+    if not _NO_SIGNS.fullmatch(text):
+        text = _SIGNS.sub(_spell_out, text if text.isascii() else text.translate(_CROSSES_AS_NO))
+    found: list[str] = _PIECE.findall(fold_text(text))
+    return [piece if piece.isascii() and piece.isalnum() else _normalize(piece) for piece in found]
 
 
-def mark_denied(pieces: list[str], plain: bool = False) -> list[str]:
-    """The words among words and stops (`.;!,`), with `MARK` before the denied words.
+def _normalize(piece: str) -> str:
+    """A negation in other letters, or with an apostrophe, as the table has it."""
+    if piece.endswith("n't"):
+        return piece.replace("'", "") if piece.replace("'", "") in table.CUES else "not"
+    if piece.endswith(("free", "less")) and not piece[0].isalpha():
+        return "-" + piece[1:]
+    if piece.isascii():
+        return piece
+    latin = piece.translate(_LOOK_ALIKE)
+    return latin if latin in table.CUES else piece
 
-    `plain` says that the words are ASCII and do not contain "n't"; this is faster.
+
+def _spell_out(sign: re.Match[str]) -> str:
+    return _MEANINGS.get(sign.lastgroup or "", " ")
+
+
+def mark_denied(pieces: list[str]) -> list[str]:
+    """The words among words and stops, with `MARK` before the denied words and for the negations that deny them.
 
     >>> mark_denied(["tumour", "is", "not", "seen"]), mark_denied(["tumour", "cannot", "be", "excluded"])
-    (['¬tumour', '¬is', 'not', '¬seen'], ['tumour', 'cannot', 'be', 'excluded'])
+    (['¬tumour', '¬is', '¬', '¬seen'], ['tumour', 'cannot', 'be', 'excluded'])
     """
     marked: list[str] = []
     start = 0  # of the clause before, in `marked`
-    commas = "," in pieces
-    for clause in _split_clauses(pieces):
-        places = [] if plain and _MAYBE.isdisjoint(clause) else _find_negations(clause)
-        words = (
-            _mark_clause(clause, places)
-            if places
-            else [piece for piece in clause if piece != ","]
-            if commas
-            else clause
-        )
-        if words and len(words) == len(places):  # nothing but negations, as in "Tumour. No."
-            before = marked[start:]
-            negations = set(_find_negations(before))
-            marked[start:] = [word if i in negations else _mark_word(word) for i, word in enumerate(before)]
+    for clause in filter(None, _split_clauses(_move_asides(_open_parentheses(pieces)))):
+        cues = find_cues(clause)
+        if cues and start < len(marked) and _is_bare(clause, cues):  # "Tumour. Not seen."
+            marked[start:] = map(_mark_word, marked[start:])
+            clause = [MARK if word in table.CUES else word for word in clause]
+        else:
+            clause = _mark_clause(clause, cues)
         start = len(marked)
-        marked += words
-    return marked
+        marked += clause
+    return [word for word in marked if word != ","]
 
 
 def _split_clauses(pieces: list[str]) -> Iterator[list[str]]:
-    """The pieces between full stops, semicolons and words of contrast; commas are still among them."""
+    """The pieces between full stops, words of contrast and beginnings of a clause with its own verb, with commas."""
     start = 0
-    for i in [i for i, piece in enumerate(pieces) if piece in _ENDS]:
-        yield pieces[start:i]
-        start = i + 1 if pieces[i] in _CLOSING else i
-    yield pieces[start:]
-
-
-def _find_negations(words: list[str]) -> list[int]:
-    """The indexes of the negations."""
-    return [
-        i
-        for i, word in enumerate(words)
-        if (word in _MAYBE or word.endswith("n't") or not word.isascii()) and _is_negation(words, i)
-    ]
-
-
-def _is_negation(words: list[str], i: int) -> bool:
-    word = _to_latin(words[i])
-    following = words[i + 1] if i + 1 < len(words) else ""
-    match word:
-        case "out":  # "ruled out" is one negation, at its second word
-            return i > 0 and words[i - 1] in ("rule", "rules", "ruled")
-        case "free":  # free fluid is there
-            return following in ("of", "from")
-        case "false":  # "tumour: false"; a false lumen is there
-            return not following
-    return following not in _NO_NEGATION and (word in _MAYBE or word.endswith("n't"))
-
-
-def _mark_clause(clause: list[str], places: list[int]) -> list[str]:
-    """The words of a clause that holds negations at `places`, marked."""
-    lead = 0
-    while len(clause) > lead + 1 and clause[lead + 1] == "," and lead in places:  # "No, it is a tumour"
-        lead += 2
-    words = [piece for piece in clause[lead:] if piece != ","]
-    if len(words) < len(clause):
-        places = _find_negations(words)
-    out, done = words[:], 0
-    for run in _group_negations(words, places):
-        after = run[-1] + 1
-        if words[run[0]] == "non":  # of the next word alone
-            out[after : after + 1] = map(_mark_word, words[after : after + 1])
-            continue
-        if done:  # the scope of a negation ends where another negation begins
-            out[done : run[0]] = map(_mark_word, words[done : run[0]])
-        denies = len(run) % 2 == 1
-        if denies and _is_reaching_back(words, run[-1]):
-            negations = set(_find_negations(words[: run[0]]))
-            out[: run[0]] = [word if i in negations else _mark_word(word) for i, word in enumerate(out[: run[0]])]
-        done = after if denies else 0
-    if done:
-        out[done:] = map(_mark_word, words[done:])
-    return clause[:lead:2] + out
-
-
-def _group_negations(words: list[str], places: list[int]) -> list[list[int]]:
-    """Groups adjacent negations: an even number of different negations denies nothing ("cannot be excluded")."""
-    runs: list[list[int]] = []
-    for place in places:
-        together = runs and all(word in _INSIDE for word in words[runs[-1][-1] + 1 : place])
-        if not together or words[runs[-1][0]] == "non":
-            runs.append([place])
-        elif words[place] == words[runs[-1][-1]]:  # "no no" does not cancel
-            runs[-1][-1] = place
+    ends = [i for i, piece in enumerate(pieces) if piece in _ENDS and _is_end(pieces, i)]
+    for end in (*ends, len(pieces)):
+        clause = pieces[start:end]
+        if table.CUES.isdisjoint(clause) or table.VERBS.isdisjoint(clause):
+            yield clause
         else:
-            runs[-1].append(place)
-    return runs
+            yield from _split_at_verbs(clause)
+        start = end + (end < len(pieces) and pieces[end] in table.CLOSING)
 
 
-def _is_reaching_back(words: list[str], last: int) -> bool:
-    """Whether the negation at `last` also denies what stands before it."""
-    word, following = _to_latin(words[last]), words[last + 1] if last + 1 < len(words) else ""
-    if not following:
-        return True
-    if following in _SEEING:
-        return word not in ("no", "without", "absence")
-    return word == "out" or (word in BOTH_WAYS and following not in ("for", "of"))
+def _is_end(pieces: list[str], i: int) -> bool:
+    before = pieces[i - 1] if i else ""
+    match pieces[i]:
+        case "yet":
+            return before not in table.CUES  # "not yet"
+        case "but":
+            return before != "anything"
+        case "than":
+            return before == "other"
+    return True
 
 
-def _to_latin(word: str) -> str:
-    """`word` with look-alike letters replaced by Latin letters."""
-    return word if word.isascii() else word.translate(_LOOK_ALIKE)
+def _open_parentheses(pieces: list[str]) -> list[str]:
+    """The pieces without parentheses around words that deny nothing, and around a first word that does."""
+    if "(" not in pieces:
+        return pieces
+    start, dropped = -1, set()
+    for i, piece in enumerate(pieces):
+        if piece == "(":
+            start = i
+        elif piece == ")" and start >= 0:
+            if table.CUES.isdisjoint(pieces[start:i]) or (start == 0 and i == 2):
+                dropped |= {start, i}
+            start = -1
+    return [piece for i, piece in enumerate(pieces) if i not in dropped]
+
+
+def _move_asides(pieces: list[str]) -> list[str]:
+    """ "It is not, in fact, a tumour" as "it is in fact not a tumour"."""
+    if "," not in pieces:
+        return pieces
+    moved, i = [], 0
+    while i < len(pieces):
+        end = 0
+        if pieces[i + 1 : i + 2] == [","] and pieces[i] in table.FORWARD - table.SHORT:
+            end = next((j for j in range(i + 2, min(i + 7, len(pieces))) if pieces[j] == ","), 0)
+        moved += [*pieces[i + 2 : end], pieces[i]] if end else [pieces[i]]
+        i = end + 1 if end else i + 1
+    return moved
+
+
+def _split_at_verbs(clause: list[str]) -> Iterator[list[str]]:
+    """The parts of a clause, split at a comma or "and" that a clause of its own follows."""
+    breaks = [i for i, word in enumerate(clause) if word in (",", "and")]
+    start, cue, verb = 0, False, False
+    for begin, end in zip((0, *breaks), (*breaks, len(clause)), strict=True):
+        part = clause[begin:end]
+        if begin and _begins_clause([word for word in part if word not in (",", "and")], cue, verb):
+            yield clause[start:begin]
+            start, cue, verb = begin, False, False
+        cue = cue or not table.CUES.isdisjoint(part)
+        verb = verb or not table.VERBS.isdisjoint(part)
+    yield clause[start:]
+
+
+def _begins_clause(part: list[str], cue: bool, verb: bool) -> bool:
+    """Whether `part` has a verb of its own, behind words with or without a negation and a verb."""
+    if table.VERBS.isdisjoint(part):
+        return False
+    if part[0] == "there" or verb or not cue:
+        return part[0] == "there" or verb
+    return part[0] in table.ARTICLES or table.SEEN.isdisjoint(part)  # not "no mass, cyst or nodule is seen"
+
+
+def _is_bare(clause: list[str], cues: list[Cue]) -> bool:
+    return any(cue.denies for cue in cues) and all(
+        word in table.CUES or word in table.SEEN or is_filler(word) or word == "," for word in clause
+    )
+
+
+def _mark_clause(clause: list[str], cues: list[Cue]) -> list[str]:
+    """The words of a clause, with those that its negations deny marked."""
+    out = clause[:]
+    marked_to = near_to = 0  # what stands before is marked: all of it, and that since the last comma
+    for cue, next_start in zip(cues, [*(cue.start for cue in cues[1:]), len(clause)], strict=False):
+        if not cue.denies:
+            continue
+        begin = cue.start
+        if cue.back:
+            first = max(cue.since, marked_to, near_to) if cue.local else marked_to
+            begin = _find_beginning(clause, cue, first)
+            near_to = cue.start
+            marked_to = marked_to if cue.local else cue.start
+        places = [*range(begin, cue.start), *range(cue.end, min(cue.until, next_start))]
+        places = [place for place in places if clause[place] != "," and (place or clause[0] != "and")]
+        if places or marked_to or near_to:
+            out[cue.start : cue.end] = [MARK] * (cue.end - cue.start)
+        for place in places:
+            out[place] = _mark_word(out[place])
+    return out
+
+
+def _find_beginning(clause: list[str], cue: Cue, first: int) -> int:
+    """Where the reach back of a negation begins, at `first` or behind a comma.
+
+    It goes on to the whole of a list ("cyst, mass and nodule are absent"), but not from "nodule, effusion absent".
+    """
+    named = joined = False
+    for i in range(cue.start - 1, first - 1, -1):
+        word = clause[i]
+        if word == "," and i + 1 < cue.start and (cue.local or (named and not joined)):
+            return i + 1
+        joined = joined or word in ("and", "or")
+        named = named or not (word == "," or is_filler(word) or word in table.SEEN)
+    return first
 
 
 def _mark_word(word: str) -> str:
-    return word if word.startswith(MARK) else MARK + word
+    return word if word[0] in (MARK, ",") else MARK + word

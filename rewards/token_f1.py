@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Annotated, Any
@@ -11,7 +11,8 @@ from pydantic import Field
 
 from viewbox.rewards.declare import AnswerField, Names, ReferenceField, RewardName, register_reward
 from viewbox.rewards.fields import fold_text, get_accepted_values, get_field, quote_value, to_text
-from viewbox.rewards.negation import MARK, NEGATIONS, TOKEN, split_words
+from viewbox.rewards.negation import MARK, TOKEN, split_words
+from viewbox.rewards.negation_words import NEGATIONS
 
 Switch = Annotated[bool, Field(strict=True)]  # "yes" is not true beside a list of words
 _STOP_WORDS = """
@@ -21,19 +22,27 @@ _STOP_WORDS = """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 # A number with its sign and decimals is one token (-2.5 is not 2.5), and so is a contraction (isn't).
 _TOKEN = re.compile(TOKEN)
-# What folding would lose: a line end closes a sentence, a struck-out word does not count, and these signs mean "not".
-_SIGNS = re.compile(r"(?P<struck>~~[^~]+~~)|(?P<line>[\n\r\u2028\u2029])|[¬≠✗✘❌🚫]|(?<![\w!])!(?=\w)")
+_BOTH_WAYS = 1 / 3  # what a word is worth that one side both affirms and denies
 _EXTRA_LENGTH = 5_000  # an answer may have this many characters beyond four times the gold's
 
 
 @dataclass(frozen=True)
 class _PreparedGold:
-    """A prepared gold text: its words, their counts, the words both affirmed and denied, and the ignored words."""
+    """A prepared gold text; `opposites` are its words with the mark that would contradict them."""
 
     words: list[str]
     counts: Mapping[str, int]
-    both_ways: frozenset[str]
+    distinct: frozenset[str]
+    both_ways: frozenset[str]  # affirmed and denied
+    opposites: frozenset[str]
     ignored: frozenset[str]
+
+    @classmethod
+    def of_words(cls, words: list[str], both_ways: frozenset[str], ignored: frozenset[str]) -> "_PreparedGold":
+        distinct = frozenset(words)
+        flipped = (word[1:] if word[0] == MARK else MARK + word for word in distinct)
+        opposites = frozenset(word for word in flipped if word.removeprefix(MARK) not in both_ways | STOP_WORDS)
+        return cls(words, Counter(words), distinct, both_ways, opposites, ignored)
 
 
 @register_reward("token_f1")
@@ -47,9 +56,10 @@ class TokenF1Reward:
     times the gold's scores 0.
 
     A denied word matches only a denied word (`negation.py`, after NegEx). So "no tumour" against "tumour" scores 0, and
-    "No effusion. Nodule." is not "Effusion. No nodule.". The negation itself still counts as a word. A word that one
-    side both affirms and denies is worth half. `negation_scope=False` compares bare words, as SQuAD does. Apart from
-    that, the order of the words does not matter; for labels use `ExactMatchReward`.
+    "No effusion. Nodule." is not "Effusion. No nodule.". A negation counts as a word only if it denies nothing. Each
+    word that one side affirms and the other denies takes two shared words away. A word that one side both affirms and
+    denies is worth a third. `negation_scope=False` compares bare words, as SQuAD does. Apart from that, the order of
+    the words does not matter; for labels use `ExactMatchReward`.
 
     Range: [0, 1].
 
@@ -59,7 +69,7 @@ class TokenF1Reward:
     >>> [reward({"report": text}, {"report": "tumour"}) for text in ("no tumour", "tumour is absent", "large tumour")]
     [0.0, 0.0, 0.6666666666666666]
     >>> reward({"report": "Large tumour, no oedema"}, {"report": "tumour without oedema"})
-    0.5714285714285714
+    0.8
     """
 
     field: AnswerField
@@ -78,7 +88,7 @@ class TokenF1Reward:
         listed = STOP_WORDS if self.stop_words is True else (self.stop_words or ())
         words = {fold_text(word) for word in listed}
         kept = {word for word in words if word not in NEGATIONS and not word.endswith("n't")}
-        return frozenset(kept | {MARK + word for word in kept})
+        return frozenset(kept | {MARK + word for word in kept} | {MARK})
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
         golds = [
@@ -105,24 +115,40 @@ class TokenF1Reward:
         best = max(ready, key=lambda prepared: _compute_f1(words, both_ways, prepared))
         kept = [word for word in words if word not in best.ignored]
         shared = Counter(kept) & Counter(best.counts)
-        listed = ", ".join(word.replace(MARK, "not ") for word in shared)
-        return f"{self.field}: {shared.total()} of {len(kept)} words are among the gold's {len(best.words)}" + (
-            f" ({listed if len(listed) < 200 else listed[:200] + '…'})" if listed else ""
+        wrong = _find_contradictions(set(kept), both_ways, best)
+        return (
+            f"{self.field}: {shared.total()} of {len(kept)} words are among the gold's {len(best.words)}"
+            + (f" ({_list_words(shared)})" if shared else "")
+            + (f"; contradicts the gold: {_list_words(sorted(wrong))}" if wrong else "")
         )
 
 
+def _list_words(words: Iterable[str]) -> str:
+    listed = ", ".join(word.replace(MARK, "not ") for word in words)
+    return listed if len(listed) < 200 else listed[:200] + "…"
+
+
 def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _PreparedGold) -> float:
-    left = dict(gold.counts)
+    ignored = gold.ignored
+    kept = [word for word in words if word not in ignored]
+    distinct = set(kept)
+    common = distinct & gold.distinct
+    if not common:
+        return 0.0
+    shared: float = len(common)
     unequal = both_ways ^ gold.both_ways  # both affirmed and denied on one side only
-    num_words, shared = 0, 0.0
-    for word in words:
-        if word in gold.ignored:
-            continue
-        num_words += 1
-        if left.get(word):
-            left[word] -= 1
-            shared += 0.5 if unequal and word.removeprefix(MARK) in unequal else 1.0
-    return 2 * shared / (num_words + len(gold.words)) if shared else 0.0
+    if unequal or len(gold.distinct) < len(gold.words):
+        counts = Counter(kept)
+        worth = (_BOTH_WAYS if word.removeprefix(MARK) in unequal else 1.0 for word in common)
+        shared = sum(min(counts[word], gold.counts[word]) * each for word, each in zip(common, worth, strict=True))
+    if not gold.opposites.isdisjoint(distinct):
+        shared -= 2 * len(_find_contradictions(distinct, both_ways, gold))
+    return max(0.0, 2 * shared / (len(kept) + len(gold.words)))
+
+
+def _find_contradictions(words: set[str], both_ways: frozenset[str], gold: _PreparedGold) -> set[str]:
+    """The words of an answer that the gold says the other way round."""
+    return {word for word in gold.opposites & words if word.removeprefix(MARK) not in both_ways}
 
 
 @lru_cache(maxsize=4096)
@@ -130,20 +156,14 @@ def _prepare_gold(text: str, scope: bool, ignored: frozenset[str]) -> _PreparedG
     words, both_ways = _split_text(text, scope)
     kept = [word for word in words if word not in ignored]
     if not kept:  # nothing but stop words: compared as it is
-        return _PreparedGold(words, Counter(words), both_ways, frozenset())
-    return _PreparedGold(kept, Counter(kept), both_ways, ignored)
+        ignored = frozenset({MARK})
+        kept = [word for word in words if word != MARK]
+    return _PreparedGold.of_words(kept, both_ways, ignored)
 
 
 def _split_text(text: str, scope: bool) -> tuple[list[str], frozenset[str]]:
     """The words in order, and those that are both affirmed and denied."""
-    if "!" in text or "~~" in text or not (text.isascii() and text.isprintable()):
-        text = _SIGNS.sub(_replace_sign, text)
-    bare = fold_text(text)
-    words, denies = split_words(bare) if scope else (_TOKEN.findall(bare), False)
+    words, denies = split_words(text) if scope else (_TOKEN.findall(fold_text(text)), False)
     if not denies:
         return words, frozenset()
     return words, frozenset({word[1:] for word in words if word[0] == MARK}.intersection(words))
-
-
-def _replace_sign(match: re.Match[str]) -> str:
-    return " " if match["struck"] else " ; " if match["line"] else " not "

@@ -1,0 +1,161 @@
+"""What a negation denies: what follows, what stands before, one word, or nothing."""
+
+import sys
+from typing import NamedTuple
+
+from viewbox.rewards import negation_words as table
+
+
+class Cue(NamedTuple):
+    """A negation: the words `start` to `end`. It denies what follows, before `until`."""
+
+    start: int
+    end: int
+    until: int = sys.maxsize
+    back: bool = False  # it denies what stands before as well
+    local: bool = False  # … since the last comma only
+    since: int = 0  # … no word before this one
+    denies: bool = True  # false for one that only looks like a denial
+
+
+def find_cues(clause: list[str]) -> list[Cue]:
+    """The negations in order; an even number of adjacent ones denies nothing ("cannot be excluded")."""
+    found: list[Cue] = []
+    if table.CUES.isdisjoint(clause):
+        return found
+    padded = [*clause, "", "", "", ""]  # so that a word too far in either direction is ""
+    for i in [i for i, word in enumerate(clause) if word in table.CUES]:
+        cue = _read_cue(padded, i) if not found or i >= found[-1].end else None
+        if cue is None:
+            continue
+        if not found and _is_behind_place(padded, i):  # "the left lung has no nodule"
+            cue = cue._replace(back=True, local=False)
+        if not found or not _is_adjacent(clause, found[-1], cue):
+            found.append(cue)
+        elif clause[cue.start] == clause[found[-1].start]:  # "no no" does not cancel
+            found[-1] = cue._replace(start=found[-1].start)
+        else:
+            found[-1] = cue._replace(start=found[-1].start, denies=cue.denies != found[-1].denies)
+    return found
+
+
+def _is_behind_place(words: list[str], i: int) -> bool:
+    """Whether the negation at `i` says what a place has not, and only the place stands before it."""
+    having = words[i] in table.OF_NOUNS or words[i + 1] in table.HAVING
+    return having and all(word in table.PLACES or word in table.AROUND_PLACES or word == "," for word in words[:i])
+
+
+def _is_adjacent(clause: list[str], cue: Cue, following: Cue) -> bool:
+    between = clause[cue.end : following.start]
+    if clause[following.start] in table.FREE and clause[cue.start] in table.FORWARD:  # "not nodule-free"
+        return len(between) <= 3 and "," not in between
+    return all(map(is_filler, between)) and clause[cue.start] != "non"
+
+
+def _read_cue(words: list[str], i: int) -> Cue | None:
+    """What the word of `CUES` at `i` denies; None if it is no negation here."""
+    word, following, before = words[i], words[i + 1], words[i - 1]
+    if following in table.PAIRS.get(word, ()):
+        return Cue(i, i + 2, back=word in table.EMPTY, local=True)
+    if word in table.FORWARD:
+        return _read_forward(words, i)
+    if word in table.BOTH_WAYS or word in table.ENDED:
+        return _read_both_ways(words, i)
+    if word in table.REMOVAL:
+        return _read_removal(words, i)
+    if word == "out":
+        return _read_ruled_out(words, i)
+    if word in table.BEHIND:
+        return Cue(i, i + 1) if before in table.BEHIND[word] else None
+    if word == "non":
+        seen = following in table.SEEN
+        return Cue(i, i + 1, sys.maxsize if seen else i + 2, back=seen)
+    if word == "0":  # nodules
+        return Cue(i, i + 1) if following.isalpha() and following not in table.UNITS else None
+    if word[0] == "-":  # "the lung is nodule-free", "a motion-free scan"
+        ends = following in ("", ",", "and") or following in table.PLACED or following in table.FILLER
+        return Cue(i, i + 1, 0, back=True, local=True, since=0 if ends else i - 1)
+    ends = following in ("", ",") and word in table.ENDING  # "stone free", "tumour: false"
+    return Cue(i, i + 1, 0, back=True, local=True) if ends else None
+
+
+def _read_forward(words: list[str], i: int) -> Cue:
+    word, following = words[i], words[i + 1]
+    if _is_pseudo(words, i):
+        return Cue(i, i + 1, denies=False)
+    if following == "," and word in table.SHORT:  # "No, it is a tumour", "tumour: no, nodule: yes"
+        return Cue(i, i + 1, 0, back=True, local=True, denies=words[i - 1] not in ("", ","))
+    verb = i + 1
+    while is_filler(words[verb]):
+        verb += 1
+    target, after = words[verb], words[verb + 1]
+    if target in ("", ",") and (verb > i + 1 or not target):
+        return Cue(i, verb, 0, back=True, local=bool(target))
+    there = words[max(0, i - 2) : i]  # "in the left lung there is no nodule"
+    if there and (there[-1] == "there" or (there[0] == "there" and there[-1] in table.VERBS)):
+        return Cue(i, i + 1, back=True, local=True)
+    if word in table.OF_NOUNS and following != "longer":  # "no visible tumour"
+        return Cue(i, i + 1)
+    if target in table.LIKELY:
+        return Cue(i, i + 1, back=after in table.PLACED or after in ("", ","))
+    if not table.EARLIER.isdisjoint(words[i + 1 : verb + 5]):
+        return Cue(i, i + 1, denies=target not in table.SEEN)
+    seen = target in table.SEEN and after != "to" and after not in table.ARTICLES
+    return Cue(i, i + 1, back=seen or (target in table.PLACED and words[verb - 1] == "appear"))
+
+
+def _is_pseudo(words: list[str], i: int) -> bool:
+    """Whether the negation at `i` denies no finding."""
+    following, second = words[i + 1], words[i + 2]
+    if following in table.NOT_DENIED or (following in table.UNCERTAIN and second in ("if", "whether")):
+        return True
+    if following in table.COMPARED and "than" in words[i + 2 : i + 4]:
+        return True
+    if words[i - 1] == "or" and words[i - 2] in ("with", "whether"):
+        return True
+    noun = i + 1
+    while words[noun] in table.QUALIFIERS:
+        noun += 1
+    return words[noun] in table.CHANGE
+
+
+def _read_both_ways(words: list[str], i: int) -> Cue:
+    following, before = words[i + 1], words[i - 1]
+    if before in table.OTHER_SENSE or (words[i] in table.ENDED and _is_unfinished(words, i)):
+        return Cue(i, i + 1, denies=False)
+    if following in ("for", "of"):
+        return Cue(i, i + 2, denies=words[i] in table.BOTH_WAYS)  # not "cleared for surgery"
+    after = i + 1
+    while is_filler(words[after]):
+        after += 1
+    adjective = following == "to" and words[after] not in table.SEEN  # "unlikely to be malignant"
+    return Cue(i, i + 1, back=not adjective)
+
+
+def _is_unfinished(words: list[str], i: int) -> bool:
+    """Whether "resolved", "excluded" or "ruled out" at `i` is only partly so, or a wish."""
+    before = words[max(0, i - 4) : i]
+    if not table.MODAL.isdisjoint(before) or (before and before[-1] in table.PARTLY):
+        return True
+    return before[-2:] == ["to", "be"] and table.SEEMING.isdisjoint(before)
+
+
+def _read_ruled_out(words: list[str], i: int) -> Cue | None:
+    start = next((j for j in range(i - 1, max(-1, i - 4), -1) if words[j] in table.BEHIND["out"]), None)
+    if start is None:
+        return None
+    passive = words[start] == "ruled" and (start + 1 == i) and words[start - 1] in table.FILLER
+    return Cue(start, i + 1, back=passive or not words[i + 1], denies=not _is_unfinished(words, start))
+
+
+def _read_removal(words: list[str], i: int) -> Cue | None:
+    """ "Resolution of", "after removal of", "status post nodule removal"; not "resection of … is recommended"."""
+    near, far = words[max(0, i - 3) : i], words[max(0, i - 9) : i]
+    if words[i + 1] == "of":
+        return Cue(i, i + 2) if words[i] in table.ALWAYS_OF or not table.AFTERWARDS.isdisjoint(near) else None
+    ended = not table.AFTERWARDS.isdisjoint(far) and far[-1] not in table.AFTER
+    return Cue(i, i + 1, 0, back=True) if ended else None
+
+
+def is_filler(word: str) -> bool:
+    return word in table.FILLER or (word.endswith("ly") and word not in table.CUES)
