@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import forks, servers
-from tests.support.servers import says, scripted, serving, status
+from tests.support.servers import make_completion, make_response, make_script, serve
 from viewbox import make
 from viewbox.cli import app as cli
 from viewbox.cli.rollout import REMOVED
@@ -30,13 +30,13 @@ from viewbox.rollouts.store.reader import load
 
 ENV = Digits()
 RIGHT = viewer.write_answer(ENV, ENV.tasks[0])
-ZOOM = says("", ("a", "zoom", '{"factor": 2}'))
+ZOOM = make_completion("", ("a", "zoom", '{"factor": 2}'))
 KEY = "sk-a-very-secret-key"
 
 
 def looks_then_answers(body, number):
     """One native look, then an answer."""
-    return says(RIGHT) if any(message["role"] == "tool" for message in body["messages"]) else ZOOM
+    return make_completion(RIGHT) if any(message["role"] == "tool" for message in body["messages"]) else ZOOM
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def wait_for(happens, seconds=60):
 
 # ---------------------------------------------------------------------- what it leaves behind
 def test_tasks_times_group_are_played_saved_and_summed_up(viewbox, tmp_path):
-    with serving(looks_then_answers) as server:
+    with serve(looks_then_answers) as server:
         code, out, _ = viewbox(*at(server, "--tasks", 5, "--group", 2, "env.max_turns=3", "--max-tokens", 50))
     folder = tmp_path / "runs" / "rollout-digits-m"
     assert code == 0
@@ -100,7 +100,7 @@ def test_the_folder_is_enough_to_score_its_episodes_again(viewbox, tmp_path):
         "model: {name: x}\nenv: {name: digits, noise: 3, eval: {split: test}}\n"
         "reward: {type: exact_match, field: label}\nrollout: {temperature: 0.5}\n"
     )
-    with serving(looks_then_answers) as server:
+    with serve(looks_then_answers) as server:
         given = ("--config", reward, "--held-out", "--tasks", 4, "--out", "here", "--endpoint", server.url)
         code, _, _ = viewbox(*given, "--model", "Qwen/Qwen2.5-VL-3B", "env.max_pixels=4096")
     assert code == 0
@@ -116,7 +116,7 @@ def test_the_folder_is_enough_to_score_its_episodes_again(viewbox, tmp_path):
 
 
 def test_a_setting_of_coordinates_stands_over_what_the_models_name_says(viewbox):
-    with serving(scripted(says(RIGHT))) as server:
+    with serve(make_script(make_completion(RIGHT))) as server:
         viewbox(*at(server, "--tasks", 1, "--out", "o", "--model", "qwen2_5_vl-x", "env.coordinates=unit"))
     assert schema.load("o/config.yaml").env.settings["coordinates"] == "unit"
 
@@ -125,7 +125,7 @@ def test_how_tokens_are_drawn_reaches_the_endpoint_as_far_as_it_is_given(viewbox
     file = tmp_path / "run.yaml"
     file.write_text("model: {name: m}\nenv: {name: digits}\nrollout: {min_p: 0.1, top_k: 3, stop: [a]}\n")
     given = ("--config", file, "--tasks", 1, "rollout.top_p=0.9", "rollout.top_k=7", "rollout.stop=[b, c]")
-    with serving(scripted(says(RIGHT))) as server:
+    with serve(make_script(make_completion(RIGHT))) as server:
         assert viewbox(*given, "--endpoint", server.url, "--out", "o")[0] == 0
     (body,) = server.bodies
     drawn = body.keys() - {"model", "messages", "seed", "tools"}
@@ -134,13 +134,13 @@ def test_how_tokens_are_drawn_reaches_the_endpoint_as_far_as_it_is_given(viewbox
 
 
 def test_an_extra_field_of_a_request_stands_over_an_option(viewbox):
-    with serving(scripted(says(RIGHT))) as server:
+    with serve(make_script(make_completion(RIGHT))) as server:
         assert viewbox(*at(server, "--tasks", 1, "rollout.top_k=7", "endpoint.extra.top_k=-1"))[0] == 0
     assert server.bodies[0]["top_k"] == -1
 
 
 def test_without_native_tools_and_with_extra_fields(viewbox):
-    with serving(scripted(says(RIGHT))) as server:
+    with serve(make_script(make_completion(RIGHT))) as server:
         extra = [f"endpoint.extra.{field}" for field in ("top_k=5", "seed=null", "a.b=1e-3")]
         assert viewbox(*at(server, "--tasks", 1, "endpoint.native_tools=false", *extra))[0] == 0
     (body,) = server.bodies
@@ -160,7 +160,7 @@ def test_without_native_tools_and_with_extra_fields(viewbox):
 def test_how_tools_are_taught_is_the_option_then_the_setting_then_the_models_default(
     viewbox, model, given, taught, words
 ):
-    with serving(scripted(says(RIGHT))) as server:
+    with serve(make_script(make_completion(RIGHT))) as server:
         viewbox(*at(server, "--tasks", 1, "--out", "o", "--model", model, *given))
     assert schema.load("o/config.yaml").env.settings["reply_format"] == taught
     (body,) = server.bodies
@@ -169,9 +169,11 @@ def test_how_tools_are_taught_is_the_option_then_the_setting_then_the_models_def
 
 
 def test_the_thinking_tags_of_a_served_model_are_a_setting_of_its_run(viewbox):
-    said = says(RIGHT + '◁think▷Or {"label": "one", "bbox": [0, 0, 9, 9]}?◁/think▷')  # else the last object counts
+    said = make_completion(
+        RIGHT + '◁think▷Or {"label": "one", "bbox": [0, 0, 9, 9]}?◁/think▷'
+    )  # else the last object counts
     kimi = ("--model", "moonshotai/Kimi-VL-A3B-Thinking", "env.coordinates=per_mille")
-    with serving(scripted(said)) as server:
+    with serve(make_script(said)) as server:
         assert viewbox(*at(server, "--tasks", 1, "--out", "o", *kimi))[0] == 0
     (episode,) = load("o/episodes")
     assert (episode.end_reason, dict(episode.answer)["label"]) == ("answered", ENV.tasks[0].reference["label"])
@@ -179,13 +181,13 @@ def test_the_thinking_tags_of_a_served_model_are_a_setting_of_its_run(viewbox):
 
 def test_the_key_is_in_no_file_and_no_message(viewbox, tmp_path):
     def echo(handler):
-        status(400, {"error": {"message": f"bad key {handler.headers['Authorization']}"}})(handler)
+        make_response(400, {"error": {"message": f"bad key {handler.headers['Authorization']}"}})(handler)
 
-    with serving(lambda body, n: says(RIGHT) if n else echo) as server:
+    with serve(lambda body, n: make_completion(RIGHT) if n else echo) as server:
         given = at(server, "--tasks", 6, "--concurrency", 2)
         code, out, err = viewbox(*given, "endpoint.api_key_env=OPENAI_API_KEY")
     assert code == 0
-    assert server.asked[0]["headers"]["Authorization"] == f"Bearer {KEY}"
+    assert server.requests[0]["headers"]["Authorization"] == f"Bearer {KEY}"
     assert "1 × HTTP 400: bad key Bearer ***" in out
     assert KEY not in out + err
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -194,7 +196,7 @@ def test_the_key_is_in_no_file_and_no_message(viewbox, tmp_path):
 
 
 def test_against_an_endpoint_no_torch_is_loaded(tmp_path):
-    with serving(scripted(says(RIGHT))) as server:
+    with serve(make_script(make_completion(RIGHT))) as server:
         code = f"""
 import sys
 from viewbox.cli.rollout import play_job
@@ -235,11 +237,11 @@ def test_the_likeliest_token_alone_is_what_a_local_model_says_at_temperature_0(v
 
 # ---------------------------------------------------------------------- going on
 def test_the_same_command_plays_only_what_is_missing(viewbox):
-    with serving(scripted(says(RIGHT))) as server:
+    with serve(make_script(make_completion(RIGHT))) as server:
         for tasks, asked in ((4, 4), (4, 4), (7, 7)):
             code, out, _ = viewbox(*at(server, "--tasks", tasks, "--out", "o"))
             assert code == 0
-            assert len(server.asked) == asked
+            assert len(server.requests) == asked
     assert "7/7" in out
     assert places(Path("o")) == {(i, 0): 1 for i in range(7)}
 
@@ -256,7 +258,7 @@ def test_the_same_command_plays_only_what_is_missing(viewbox):
     ],
 )
 def test_a_folder_is_not_gone_on_with_under_other_settings(viewbox, more, words):
-    with serving(scripted(says(RIGHT))) as server:
+    with serve(make_script(make_completion(RIGHT))) as server:
         viewbox(*at(server, "--tasks", 1, "--out", "o"))
         code, _, err = viewbox(*at(server, "--tasks", 1, "--out", "o", *more))
     assert code == 2
@@ -264,14 +266,14 @@ def test_a_folder_is_not_gone_on_with_under_other_settings(viewbox, more, words)
 
 
 def test_a_folder_is_gone_on_with_in_more_slots(viewbox):
-    with serving(scripted(says(RIGHT))) as server:
+    with serve(make_script(make_completion(RIGHT))) as server:
         viewbox(*at(server, "--tasks", 1, "--out", "o"))
         assert viewbox(*at(server, "--tasks", 2, "--out", "o", "--concurrency", 3))[0] == 0
     assert places(Path("o")) == {(0, 0): 1, (1, 0): 1}
 
 
 def test_a_group_goes_on_with_the_seeds_it_would_have_had(viewbox):
-    with serving(scripted(says(RIGHT))) as server:
+    with serve(make_script(make_completion(RIGHT))) as server:
         viewbox(*at(server, "--tasks", 6, "--group", 2, "--out", "whole"))
         viewbox(*at(server, "--tasks", 2, "--group", 2, "--out", "parts"))
         viewbox(*at(server, "--tasks", 6, "--group", 2, "--out", "parts"))
@@ -284,14 +286,14 @@ def test_a_group_goes_on_with_the_seeds_it_would_have_had(viewbox):
 
 
 def test_failed_episodes_are_kept_and_played_again_only_on_request(viewbox):
-    with serving(lambda body, n: status(400, "full") if n in (1, 3) else says(RIGHT)) as server:
+    with serve(lambda body, n: make_response(400, "full") if n in (1, 3) else make_completion(RIGHT)) as server:
         _, out, _ = viewbox(*at(server, "--tasks", 5, "--out", "o", "--concurrency", 1))
         assert "2 × HTTP 400: full" in out
         assert "--retry-failed" in out
         viewbox(*at(server, "--tasks", 5, "--out", "o"))
-        assert len(server.asked) == 5
+        assert len(server.requests) == 5
         _, out, _ = viewbox(*at(server, "--tasks", 5, "--out", "o", "--retry-failed"))
-    assert len(server.asked) == 7
+    assert len(server.requests) == 7
     assert "2 failed episodes are played again" in out
     assert places(Path("o")) == {(i, 0): 1 for i in range(5)}
     assert {episode.end_reason for episode in load("o/episodes")} == {"answered"}
@@ -306,15 +308,15 @@ def test_a_killed_command_run_again_plays_exactly_what_is_missing(tmp_path, seed
         return looks_then_answers(body, number)
 
     folder, moment = tmp_path / "o", random.Random(seed).randrange(1, 110)
-    with serving(slowly) as server:
+    with serve(slowly) as server:
         given = at(server, "--tasks", 30, "--group", 2, "--concurrency", 4, "--out", folder)
         process = started(*given, cwd=tmp_path)
-        wait_for(lambda: len(server.asked) >= moment)
+        wait_for(lambda: len(server.requests) >= moment)
         process.kill()
         process.communicate()
         before = places(folder)
         pictures = {json.dumps(body["messages"][1]) for body in server.bodies}
-        server.asked.clear()
+        server.requests.clear()
         again = started(*given, cwd=tmp_path)
         assert again.communicate(timeout=120) is not None
         assert again.returncode == 0
@@ -332,10 +334,10 @@ def test_a_killed_command_run_again_plays_exactly_what_is_missing(tmp_path, seed
 def test_ctrl_c_keeps_what_has_ended_and_says_how_to_go_on(tmp_path):
     def slowly(body, number):
         time.sleep(0.02 if number < 20 else 30)
-        return says(RIGHT)
+        return make_completion(RIGHT)
 
     folder = tmp_path / "o"
-    with serving(slowly) as server:
+    with serve(slowly) as server:
         process = started(*at(server, "--tasks", 50, "--concurrency", 4, "--out", folder), cwd=tmp_path)
         lines = folder / "episodes" / "episodes.jsonl"
         wait_for(lambda: lines.is_file() and lines.read_bytes().count(b"\n") == 20)
@@ -350,10 +352,10 @@ def test_two_commands_do_not_write_one_folder(viewbox, tmp_path):
     def slowly(body, number):
         time.sleep(30)
 
-    with serving(slowly) as server:
+    with serve(slowly) as server:
         process = started(*at(server, "--tasks", 1, "--out", tmp_path / "o"), cwd=tmp_path)
         try:
-            wait_for(lambda: server.asked)
+            wait_for(lambda: server.requests)
             code, _, err = viewbox(*at(server, "--tasks", 1, "--out", "o"))
         finally:
             process.kill()
@@ -365,21 +367,21 @@ def test_two_commands_do_not_write_one_folder(viewbox, tmp_path):
 # ---------------------------------------------------------------------- what goes wrong
 def test_against_a_server_that_does_everything_wrong_every_episode_is_stored_with_a_named_reason(viewbox):
     wrong = [
-        status(429, Retry_After="1"),
-        status(500, "boom"),
-        servers.cut,
-        servers.drip,
-        status(200, "{"),
-        status(200, {"choices": []}),
-        servers.flood,
-        says(None),
-        says("\ud800 {"),
-        says("", ("a", "\udfff", '{"factor": 1e999}')),
+        make_response(429, Retry_After="1"),
+        make_response(500, "boom"),
+        servers.cut_body,
+        servers.drip_body,
+        make_response(200, "{"),
+        make_response(200, {"choices": []}),
+        servers.flood_body,
+        make_completion(None),
+        make_completion("\ud800 {"),
+        make_completion("", ("a", "\udfff", '{"factor": 1e999}')),
         ZOOM,
-        says(RIGHT),
+        make_completion(RIGHT),
     ]
     began = time.monotonic()
-    with serving(lambda body, n: wrong[(n * 5) % len(wrong)]) as server:
+    with serve(lambda body, n: wrong[(n * 5) % len(wrong)]) as server:
         code, out, _ = viewbox(*at(server, "--tasks", 30, "--out", "o", "rollout.timeout=4"))
     assert code == 0
     assert time.monotonic() - began < 120
@@ -391,15 +393,15 @@ def test_against_a_server_that_does_everything_wrong_every_episode_is_stored_wit
 
 
 def test_a_refused_key_stops_the_command_at_once(viewbox):
-    with serving(scripted(status(401, {"error": {"message": "wrong key"}}))) as server:
+    with serve(make_script(make_response(401, {"error": {"message": "wrong key"}}))) as server:
         code, _, err = viewbox(*at(server, "--tasks", 1000))
     assert code == 2
-    assert len(server.asked) <= 16
+    assert len(server.requests) <= 16
     assert err == f"error: {server.url}/chat/completions, model 'm': HTTP 401: wrong key\n"
 
 
 def test_an_endpoint_where_nobody_is_stops_the_command(viewbox):
-    with serving(scripted(says(""))) as server:
+    with serve(make_script(make_completion(""))) as server:
         pass
     code, _, err = viewbox(*at(server, "--tasks", 1000))
     assert code == 2
@@ -411,7 +413,7 @@ def test_restricted_images_leave_for_this_machine_only(viewbox, monkeypatch, tmp
         "from viewbox.envs.digits import Digits\n\n\nclass Scans(Digits):\n    restricted = True\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    with serving(scripted(says(RIGHT))) as server:
+    with serve(make_script(make_completion(RIGHT))) as server:
         assert viewbox("--env", "hospital:Scans", "--endpoint", server.url, "--model", "m", "--tasks", 1)[0] == 0
     code, _, err = viewbox("--env", "hospital:Scans", "--endpoint", "https://api.example.org/v1", "--model", "m")
     assert code == 2
@@ -487,7 +489,7 @@ def test_a_job_is_played_from_python_and_goes_on_where_it_stopped(tmp_path):
     async def play(session):
         return [episode.info["index"] async for episode in session.play()]
 
-    with serving(scripted(says(RIGHT))) as server:
+    with serve(make_script(make_completion(RIGHT))) as server:
         for tasks, missing in ((2, [0, 1]), (3, [2])):
             job = open_job(server, tasks)
             with open_session(job, create_rollout_folder(job, tmp_path / "o")) as session:

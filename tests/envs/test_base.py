@@ -11,7 +11,17 @@ from threading import Barrier
 import pytest
 from PIL import Image
 
-from tests.support.playing import NOTES, TASK, Find, Plain, Play, answer, call, elsewhere_and_here, played
+from tests.support.loop_kit import (
+    NOTES,
+    TASK,
+    Find,
+    Plain,
+    Play,
+    play_replies,
+    run_in_two_processes,
+    write_answer,
+    write_call,
+)
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError, ImageError
 from viewbox.images.ref import ImageRef
@@ -56,15 +66,15 @@ def test_a_task_whose_image_is_missing_is_an_error_that_names_it():
 
 def test_a_task_without_an_image_can_be_answered_but_not_looked_at():
     play = Play(Find(), Task("t"))
-    assert "This task has no image" in play.told(call())
-    assert play.say(answer()).terminated
+    assert "This task has no image" in play.say_and_read(write_call())
+    assert play.say(write_answer()).terminated
 
 
 def test_an_author_may_say_it_in_words_of_their_own():
     own = {"system": "{{ system }} {{ max_turns }} replies.", "last_turn": "Now: {{ keys | join('/') }}"}
     play = Play(Find(max_turns=2, templates=own))
     assert play.state.messages[0].text == "You read an image with a viewer's tools. 2 replies."
-    assert play.told("hm").endswith("\nNow: label/bbox/continue")
+    assert play.say_and_read("hm").endswith("\nNow: label/bbox/continue")
 
 
 # ---- boxes
@@ -76,20 +86,20 @@ def test_an_author_may_say_it_in_words_of_their_own():
 )
 def test_boxes_are_stored_as_fractions_of_the_original_in_every_convention(coordinates, box):
     env = Find(coordinates=coordinates, max_pixels=800)  # the overview is 40x20 pixels
-    for before in ((), (call(factor=4),)):
-        assert played(env, *before, answer(bbox=box)).answer["bbox"] == pytest.approx((0.25, 0.5, 0.5, 1))
+    for before in ((), (write_call(factor=4),)):
+        assert play_replies(env, *before, write_answer(bbox=box)).answer["bbox"] == pytest.approx((0.25, 0.5, 0.5, 1))
 
 
 @pytest.mark.parametrize(("coordinates", "most"), [("unit", 1), ("per_mille", 1000), ("pixel", 40)])
 def test_a_box_out_of_range_is_a_nudge_that_states_the_range(coordinates, most):
     play = Play(Find(coordinates=coordinates, max_pixels=800))
-    told = play.told(answer(bbox=[0, 0, most + 0.5, 1]))
+    told = play.say_and_read(write_answer(bbox=[0, 0, most + 0.5, 1]))
     assert f"bbox: x = {most + 0.5:g} is out of range; allowed: 0 to {most} (" in told
     assert not play.result.done
 
 
 def test_the_view_a_tool_shows_is_stated_in_the_convention_of_the_environment():
-    told = Play(Find(coordinates="per_mille")).told(call(factor=2, center=[0, 0]))
+    told = Play(Find(coordinates="per_mille")).say_and_read(write_call(factor=2, center=[0, 0]))
     assert "shows: [0, 0, 500, 500]" in told
 
 
@@ -168,18 +178,18 @@ def test_an_environment_without_a_reward_says_so():
 
 def test_every_component_of_the_score_is_kept_by_name():
     parts = {"label": (ExactMatchReward("label"), 0.25), "box": (IoUReward("bbox"), 0.75)}
-    scores = played(Find(reward=CombinedReward(parts)), answer(bbox=[0, 0, 1, 1])).scores
+    scores = play_replies(Find(reward=CombinedReward(parts)), write_answer(bbox=[0, 0, 1, 1])).scores
     assert scores.total == pytest.approx(0.625)
     assert scores.components == {"label": 1.0, "box": 0.5}
 
 
 def test_a_single_reward_is_its_own_component():
-    assert played(Find(), answer()).scores.components == {"exact_match": 1.0}
+    assert play_replies(Find(), write_answer()).scores.components == {"exact_match": 1.0}
 
 
-@pytest.mark.parametrize("replies", [[call()] * 6, ["hm"] * 5])
+@pytest.mark.parametrize("replies", [[write_call()] * 6, ["hm"] * 5])
 def test_an_episode_without_an_answer_scores_zero(replies):
-    episode = played(Find(), *replies)
+    episode = play_replies(Find(), *replies)
     assert (episode.answer, episode.scores.total) == (None, 0.0)
 
 
@@ -190,7 +200,7 @@ def test_a_reward_that_does_not_apply_is_kept_as_none():
         def __call__(self, answer, reference):
             return None
 
-    scores = played(Find(reward=Never()), answer()).scores
+    scores = play_replies(Find(reward=Never()), write_answer()).scores
     assert (scores.total, scores.components) == (0.0, {"never": None})
 
 
@@ -201,7 +211,7 @@ def test_a_reward_may_read_the_whole_episode():
         def of_episode(self, episode):
             return 1 / episode.num_turns
 
-    assert played(Find(reward=Short()), call(), answer()).scores.total == 0.5
+    assert play_replies(Find(reward=Short()), write_call(), write_answer()).scores.total == 0.5
 
 
 # ---- reading an answer apart from a play
@@ -210,38 +220,38 @@ def test_a_reward_may_read_the_whole_episode():
 @pytest.mark.parametrize(
     ("text", "label"),
     [
-        (answer(), "left"),
-        ("I see " + answer(), "left"),
-        (call() + answer(), "left"),
+        (write_answer(), "left"),
+        ("I see " + write_answer(), "left"),
+        (write_call() + write_answer(), "left"),
         (NOTES, "left"),
-        (call(), None),
+        (write_call(), None),
         ("hm", None),
         ("", None),
-        (answer(bbox=[0, 0, 2, 2]), None),
+        (write_answer(bbox=[0, 0, 2, 2]), None),
     ],
 )
 def test_read_answer_gives_what_a_last_reply_would_give(text, label):
     read = Find().read_answer(text, TASK)
     assert (read and read["label"]) == label
-    assert read == played(Find(max_turns=1), text).answer
+    assert read == play_replies(Find(max_turns=1), text).answer
 
 
-@pytest.mark.parametrize("text", ["left", "", call(), call() + answer()])
+@pytest.mark.parametrize("text", ["left", "", write_call(), write_call() + write_answer()])
 def test_read_answer_gives_what_a_last_reply_would_give_in_plain_text(text):
-    assert Plain().read_answer(text, TASK) == played(Plain(max_turns=1), text).answer
+    assert Plain().read_answer(text, TASK) == play_replies(Plain(max_turns=1), text).answer
 
 
 # ---- playing
 
 
 def test_a_scripted_policy_says_its_replies_in_order_in_every_episode():
-    policy = ScriptedPolicy([call(factor=2), Reply(answer())])
+    policy = ScriptedPolicy([write_call(factor=2), Reply(write_answer())])
     env = Find()
     assert [env.play(TASK, policy).num_turns for _ in range(2)] == [2, 2]
 
 
 def test_a_scripted_policy_holds_no_state_so_it_plays_many_episodes_at_once():
-    policy, env = ScriptedPolicy([call(factor=2), answer()]), Find()
+    policy, env = ScriptedPolicy([write_call(factor=2), write_answer()]), Find()
 
     async def many():
         return await asyncio.gather(*(env.play_async(TASK, policy) for _ in range(10)))
@@ -251,7 +261,7 @@ def test_a_scripted_policy_holds_no_state_so_it_plays_many_episodes_at_once():
 
 def test_a_scripted_policy_that_runs_out_says_how_many_replies_it_has():
     with pytest.raises(IndexError, match="the script has 1 replies; the episode asks for number 2"):
-        Find().play(TASK, ScriptedPolicy([call()]))
+        Find().play(TASK, ScriptedPolicy([write_call()]))
 
 
 def test_play_hands_the_policy_the_messages_so_far():
@@ -259,7 +269,7 @@ def test_play_hands_the_policy_the_messages_so_far():
 
     def policy(messages):
         seen.append([message.role for message in messages])
-        return call() if len(seen) == 1 else answer()
+        return write_call() if len(seen) == 1 else write_answer()
 
     Find().play(TASK, policy)
     assert seen == [["system", "user"], ["system", "user", "assistant", "tool"]]
@@ -268,7 +278,7 @@ def test_play_hands_the_policy_the_messages_so_far():
 def test_a_policy_may_be_a_coroutine_function_and_may_give_replies():
     async def policy(messages):
         await asyncio.sleep(0)
-        return Reply(answer())
+        return Reply(write_answer())
 
     assert Find().play(TASK, policy, seed=5).run_config.seed == 5
 
@@ -279,7 +289,7 @@ def test_one_environment_plays_many_episodes_at_once():
     async def one(number):
         async def policy(messages):
             await asyncio.sleep(0)
-            return call(center=[number / 20, 0]) if len(messages) == 2 else answer(str(number))
+            return write_call(center=[number / 20, 0]) if len(messages) == 2 else write_answer(str(number))
 
         return await env.play_async(TASK, policy)
 
@@ -303,7 +313,7 @@ line = env.play(task, lambda messages: next(said), seed=1).to_json()
 
 
 def test_an_episode_is_the_same_in_another_process(tmp_path):
-    there, here = elsewhere_and_here(SCRIPT, tmp_path, hash_seed=1)
+    there, here = run_in_two_processes(SCRIPT, tmp_path, hash_seed=1)
     assert there == here
     assert Episode.from_json(there).end_reason == "answered"
 

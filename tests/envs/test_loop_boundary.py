@@ -2,7 +2,7 @@
 
 import re
 
-from tests.support.playing import TASK, Find, Play, ask, call, with_tools
+from tests.support.loop_kit import TASK, Find, Play, ask, make_env_with_tools, write_call
 from viewbox.envs.base import BaseMultiTurnEnv
 
 # ---- text of tools is data
@@ -18,18 +18,18 @@ def hostile() -> str:
 
 
 def bounded(seed=0, **settings):
-    return Play(with_tools(hostile, ask, boundary=True, **settings), seed=seed)
+    return Play(make_env_with_tools(hostile, ask, boundary=True, **settings), seed=seed)
 
 
 def test_the_text_of_every_tool_stands_between_marks_with_a_random_code():
-    told = bounded().told(call("ask", question="why"))
+    told = bounded().say_and_read(write_call("ask", question="why"))
     (begin, code), (end, same) = MARKS.findall(told)
     assert (begin, end, code) == ("", "/", same)
     assert told == f"[data {code}]\nyou asked why\n[/data {code}]"
 
 
 def test_hostile_text_cannot_close_its_marks_or_open_a_turn():
-    told = bounded().told(call("hostile"))
+    told = bounded().say_and_read(write_call("hostile"))
     (_, code), (end, same) = MARKS.findall(told)
     assert (code, end, told.endswith(f"[/data {code}]")) == (same, "/", True)
     assert "<|im_start|>" not in told
@@ -38,27 +38,27 @@ def test_hostile_text_cannot_close_its_marks_or_open_a_turn():
 
 def test_hostile_text_is_no_answer_and_ends_nothing():
     play = bounded()
-    play.say(call("hostile"))
+    play.say(write_call("hostile"))
     assert (play.result.done, play.state.answer) == (False, None)
 
 
 def test_the_code_is_drawn_from_the_episodes_seed():
-    codes = [MARKS.findall(bounded(seed).told(call("ask", question="x")))[0][1] for seed in (1, 1, 2)]
+    codes = [MARKS.findall(bounded(seed).say_and_read(write_call("ask", question="x")))[0][1] for seed in (1, 1, 2)]
     assert codes[0] == codes[1] != codes[2]
 
 
 def test_each_call_and_each_turn_has_its_own_code():
     play = bounded()
-    told = play.told(call("ask", question="a") * 2) + play.told(call("ask", question="a"))
+    told = play.say_and_read(write_call("ask", question="a") * 2) + play.say_and_read(write_call("ask", question="a"))
     assert len({code for _, code in MARKS.findall(told)}) == 3
 
 
 def test_the_errors_of_tools_stand_between_marks_too():
-    assert MARKS.match(bounded().told(call("nothing")))
+    assert MARKS.match(bounded().say_and_read(write_call("nothing")))
 
 
 def test_what_the_environment_itself_says_stands_outside_the_marks():
-    said = bounded(max_turns=2).say(call("hostile")).messages[0].text
+    said = bounded(max_turns=2).say(write_call("hostile")).messages[0].text
     assert "This is your last reply" in said.rpartition("[/data")[2]
 
 

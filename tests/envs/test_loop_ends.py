@@ -7,53 +7,53 @@ from typing import ClassVar
 import pytest
 from pydantic import BaseModel, Field
 
-from tests.support.playing import LAST, NOTES, PICTURE, TASK, Find, Plain, Play, answer, call, played
+from tests.support.loop_kit import LAST, NOTES, PICTURE, TASK, Find, Plain, Play, play_replies, write_answer, write_call
 from viewbox.records import Reply, RunConfig, ToolCall
 
 # ---- named ends
 
 
 def test_an_answer_terminates():
-    episode = played(Find(), answer())
+    episode = play_replies(Find(), write_answer())
     assert (episode.end_reason, episode.terminated, episode.truncated) == ("answered", True, False)
     assert episode.answer == {"label": "left", "bbox": None}
 
 
 def test_turns_that_run_out_truncate():
-    episode = played(Find(max_turns=3), *[call()] * 3)
+    episode = play_replies(Find(max_turns=3), *[write_call()] * 3)
     assert (episode.end_reason, episode.terminated, episode.truncated) == ("max_turns", False, True)
     assert (episode.num_turns, episode.answer) == (3, None)
 
 
-@pytest.mark.parametrize("reply", [call(), "hm", NOTES, call("nothing"), "", call() + answer()])
+@pytest.mark.parametrize("reply", [write_call(), "hm", NOTES, write_call("nothing"), "", write_call() + write_answer()])
 def test_the_turn_budget_is_kept_whatever_is_said(reply):
-    episode = played(Find(max_turns=4), *[reply] * 4)
+    episode = play_replies(Find(max_turns=4), *[reply] * 4)
     assert episode.num_turns <= 4
     assert episode.end_reason in ("max_turns", "answered")
 
 
 def test_every_bad_end_is_an_episode_with_a_reason_and_a_score():
-    for replies, reason in (([call()] * 6, "max_turns"), (["hm"] * 5, "malformed")):
-        episode = played(Find(), *replies)
+    for replies, reason in (([write_call()] * 6, "max_turns"), (["hm"] * 5, "malformed")):
+        episode = play_replies(Find(), *replies)
         assert (episode.end_reason, episode.truncated, episode.answer, episode.scores.total) == (reason, True, None, 0)
 
 
 def test_a_step_after_the_end_is_the_programs_fault():
     play = Play(Find())
-    play.say(answer())
+    play.say(write_answer())
     with pytest.raises(RuntimeError, match="answered"):
-        play.say(answer())
+        play.say(write_answer())
 
 
 def test_a_play_that_is_broken_off_is_recorded_as_cancelled():
     play = Play(Find())
-    play.say(call())
+    play.say(write_call())
     episode = play.build_episode(RunConfig("m"))
     assert (episode.end_reason, episode.truncated, episode.run_config.model_name) == ("cancelled", True, "m")
 
 
 def test_an_ended_step_says_nothing_more():
-    result = Play(Find()).say(answer())
+    result = Play(Find()).say(write_answer())
     assert (result.done, result.messages, result.end_reason) == (True, (), "answered")
 
 
@@ -67,7 +67,7 @@ class Described(BaseModel):
 def test_with_one_turn_there_are_no_tools():
     env = Find(max_turns=1)
     assert (env.tool_schemas, env.reset(TASK, seed=0).tool_schemas) == ((), ())
-    assert played(env, answer()).end_reason == "answered"
+    assert play_replies(env, write_answer()).end_reason == "answered"
 
 
 def test_with_one_turn_the_prompt_has_no_turn_policy():
@@ -98,69 +98,69 @@ def test_with_one_turn_a_question_over_several_images_promises_no_switching():
 # ---- the last turn
 
 
-@pytest.mark.parametrize("reply", ["hm", call(), call("nothing"), NOTES])
+@pytest.mark.parametrize("reply", ["hm", write_call(), write_call("nothing"), NOTES])
 def test_the_last_turn_is_announced_in_the_observation_before_it(reply):
     play = Play(Find(max_turns=3))
-    assert LAST not in play.told(reply)
-    assert play.told(reply).count(LAST) == 1
+    assert LAST not in play.say_and_read(reply)
+    assert play.say_and_read(reply).count(LAST) == 1
 
 
 def test_the_last_turn_names_the_keys_of_the_answer():
-    told = Play(Find(max_turns=2)).told("hm")
+    told = Play(Find(max_turns=2)).say_and_read("hm")
     assert told.endswith("Answer now with one JSON object that has the keys label, bbox, continue.")
 
 
 def test_of_several_results_the_last_one_announces_the_last_turn():
-    first, second = Play(Find(max_turns=2)).say(call() + call("reset")).messages
+    first, second = Play(Find(max_turns=2)).say(write_call() + write_call("reset")).messages
     assert (LAST in first.text, LAST in second.text) == (False, True)
 
 
 def test_the_last_turn_warns_where_the_open_view_is_a_changed_one():
-    told = Play(Find(max_turns=2)).told(call(factor=2))
+    told = Play(Find(max_turns=2)).say_and_read(write_call(factor=2))
     assert "The open view is not the original image. Give bbox in coordinates of the original image" in told
     assert "intensities" in told
 
 
-@pytest.mark.parametrize("reply", ["hm", call(factor=2) + call("reset"), call("get_intensity_stats")])
+@pytest.mark.parametrize("reply", ["hm", write_call(factor=2) + write_call("reset"), write_call("get_intensity_stats")])
 def test_the_last_turn_does_not_warn_where_the_open_view_is_the_original(reply):
     env = Find(max_turns=2, tools=["zoom", "reset", "get_intensity_stats"])
-    assert "not the original" not in Play(env).told(reply)
+    assert "not the original" not in Play(env).say_and_read(reply)
 
 
 def test_a_call_on_the_last_turn_is_not_run():
-    episode = played(Find(max_turns=2), call(), call())
+    episode = play_replies(Find(max_turns=2), write_call(), write_call())
     assert episode.end_reason == "max_turns"
     assert sum(len(turn.tool_results) for turn in episode.turns) == 1
 
 
 def test_an_answer_beside_a_call_on_the_last_turn_counts_and_is_flagged():
-    episode = played(Find(max_turns=2), call(), call() + answer())
+    episode = play_replies(Find(max_turns=2), write_call(), write_call() + write_answer())
     assert (episode.end_reason, episode.answer["label"], episode.flags) == ("answered", "left", {"salvaged"})
 
 
 def test_an_answer_beside_a_native_call_on_the_last_turn_counts_and_is_flagged():
-    episode = played(Find(max_turns=1), Reply(answer(), (ToolCall("x", "zoom"),)))
+    episode = play_replies(Find(max_turns=1), Reply(write_answer(), (ToolCall("x", "zoom"),)))
     assert (episode.end_reason, episode.flags) == ("answered", {"salvaged"})
 
 
 def test_a_native_call_alone_on_the_last_turn_is_not_malformed():
-    episode = played(Find(max_turns=1), Reply("", (ToolCall("x", "zoom"),)))
+    episode = play_replies(Find(max_turns=1), Reply("", (ToolCall("x", "zoom"),)))
     assert (episode.end_reason, episode.info["malformed"]) == ("max_turns", 0)
 
 
-@pytest.mark.parametrize("reply", [call() + "Let me look.", Reply("Let me look.", (ToolCall("x", "zoom"),))])
+@pytest.mark.parametrize("reply", [write_call() + "Let me look.", Reply("Let me look.", (ToolCall("x", "zoom"),))])
 def test_words_beside_a_call_on_the_last_turn_are_no_answer_where_text_answers(reply):
-    episode = played(Plain(max_turns=1), reply)
+    episode = play_replies(Plain(max_turns=1), reply)
     assert (episode.end_reason, episode.answer) == ("max_turns", None)
 
 
 def test_an_invalid_answer_on_the_last_turn_ends_as_max_turns():
-    episode = played(Find(max_turns=1), answer(bbox=[0, 0, 2, 2]))
+    episode = play_replies(Find(max_turns=1), write_answer(bbox=[0, 0, 2, 2]))
     assert (episode.end_reason, episode.answer) == ("max_turns", None)
 
 
 def test_notes_on_the_last_turn_are_the_answer_and_are_flagged():
-    episode = played(Find(max_turns=1), NOTES)
+    episode = play_replies(Find(max_turns=1), NOTES)
     assert (episode.end_reason, episode.flags) == ("answered", {"forced_final"})
 
 
@@ -175,7 +175,7 @@ def cut(text):
 
 
 def test_a_reply_cut_off_on_the_last_turn_keeps_what_was_said_and_is_flagged():
-    episode = played(Find(max_turns=1), cut(CUT))
+    episode = play_replies(Find(max_turns=1), cut(CUT))
     assert (episode.end_reason, episode.answer, episode.flags) == (
         "answered",
         {"label": "left", "bbox": None},
@@ -185,12 +185,12 @@ def test_a_reply_cut_off_on_the_last_turn_keeps_what_was_said_and_is_flagged():
 
 def test_a_reply_cut_off_before_the_last_turn_is_malformed():
     play = Play(Find())
-    assert "cut off" in play.told(cut(CUT))
+    assert "cut off" in play.say_and_read(cut(CUT))
     assert not play.result.done
 
 
 def test_nothing_is_filled_in_that_the_model_did_not_say():
-    episode = played(Find(max_turns=1), cut('{"bbox": [0, 0, 0.5, 1], "lab'))
+    episode = play_replies(Find(max_turns=1), cut('{"bbox": [0, 0, 0.5, 1], "lab'))
     assert (episode.end_reason, episode.answer) == ("max_turns", None)  # label is required, and was not said
 
 
@@ -212,24 +212,24 @@ INNER = json.dumps({"side": "left", "size": 2})
 
 
 def test_the_keys_of_an_inner_object_are_put_under_their_parent_on_the_last_turn():
-    episode = played(Nest(max_turns=1), INNER)
+    episode = play_replies(Nest(max_turns=1), INNER)
     assert (episode.answer, "salvaged" in episode.flags) == ({"finding": {"side": "left", "size": 2.0}}, True)
 
 
 def test_before_the_last_turn_the_keys_of_an_inner_object_are_malformed():
-    assert "finding" in Play(Nest()).told(INNER)
+    assert "finding" in Play(Nest()).say_and_read(INNER)
 
 
 def test_an_answer_cut_off_after_it_was_whole_is_flagged():
-    assert played(Find(), cut(answer() + " becau")).flags == {"salvaged"}
+    assert play_replies(Find(), cut(write_answer() + " becau")).flags == {"salvaged"}
 
 
 def test_mended_json_is_flagged_as_repaired():
-    assert played(Find(), "{'label': 'left',}").flags == {"repaired"}
+    assert play_replies(Find(), "{'label': 'left',}").flags == {"repaired"}
 
 
 def test_a_whole_answer_has_no_flag():
-    assert played(Find(), "I think: " + answer()).flags == frozenset()
+    assert play_replies(Find(), "I think: " + write_answer()).flags == frozenset()
 
 
 def test_a_reward_sees_the_flags():
@@ -240,15 +240,15 @@ def test_a_reward_sees_the_flags():
             return 0.0 if episode.flags & {"salvaged", "repaired"} else 1.0
 
     env = Find(reward=Clean(), max_turns=1)
-    assert [played(env, reply).scores.total for reply in (answer(), cut(CUT))] == [1.0, 0.0]
+    assert [play_replies(env, reply).scores.total for reply in (write_answer(), cut(CUT))] == [1.0, 0.0]
 
 
 def test_text_cut_off_on_the_last_turn_is_kept_and_flagged():
-    episode = played(Plain(max_turns=1), cut("It is on the le"))
+    episode = play_replies(Plain(max_turns=1), cut("It is on the le"))
     assert (episode.answer, episode.flags) == ({"text": "It is on the le"}, {"salvaged"})
 
 
 def test_text_cut_off_before_the_last_turn_is_malformed():
     play = Play(Plain())
-    assert "cut off" in play.told(cut("It is on the le"))
+    assert "cut off" in play.say_and_read(cut("It is on the le"))
     assert asyncio.run(play.env.step(play.state, "left")).terminated

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from tests.support.playing import TASK, Find, answer, call
+from tests.support.loop_kit import TASK, Find, write_answer, write_call
 from viewbox.envs.tools import ToolOutput
 from viewbox.images.ref import ImageRef
 from viewbox.records import Task
@@ -59,12 +59,12 @@ class Faulty(Find):
 
 
 SCRIPTS = {
-    **{one.__name__: [call(one.__name__), call(factor=2), answer()] for one in FAULTS},
-    "fifty": ["".join([call("reset"), call("raises")] * 25), answer()],
-    "megabytes": ["{" * 3_000_000, answer()],
+    **{one.__name__: [write_call(one.__name__), write_call(factor=2), write_answer()] for one in FAULTS},
+    "fifty": ["".join([write_call("reset"), write_call("raises")] * 25), write_answer()],
+    "megabytes": ["{" * 3_000_000, write_answer()],
     "malformed": ["hm"] * 5,
-    "idle": [answer(**{"continue": True})] * 4,
-    "good": [call(factor=2), answer()],
+    "idle": [write_answer(**{"continue": True})] * 4,
+    "good": [write_call(factor=2), write_answer()],
 }
 TASKS = [Task(f"{name}-{i}", TASK.images, TASK.prompt, TASK.reference) for i in range(3) for name in SCRIPTS]
 

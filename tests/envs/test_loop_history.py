@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from tests.support.playing import NOTES, TASK, Find, Play, answer, call, elsewhere_and_here
+from tests.support.loop_kit import NOTES, TASK, Find, Play, run_in_two_processes, write_answer, write_call
 
 GRAY = np.random.default_rng(0).integers(0, 256, (40, 80), dtype=np.uint8)
-REPLIES = ["hm", call(factor=2), call("nothing") + call(), NOTES, "hm", "hm", "hm", NOTES]
+REPLIES = ["hm", write_call(factor=2), write_call("nothing") + write_call(), NOTES, "hm", "hm", "hm", NOTES]
 
 
 def pictures(messages):
@@ -15,7 +15,7 @@ def pictures(messages):
 
 def zooms(play, *factors):
     """After looks of these factors: the hashes of all pictures, the first among them."""
-    play.say(*(call("reset") + call(factor=factor) if factor else "hm" for factor in factors))
+    play.say(*(write_call("reset") + write_call(factor=factor) if factor else "hm" for factor in factors))
     return pictures(play.state.messages)
 
 
@@ -58,7 +58,7 @@ def last(k, **settings):
 @pytest.mark.parametrize("k", [1, 2, 3, 9])
 def test_only_the_last_images_are_shown(k):
     play = last(k, max_turns=10)
-    play.say(call(factor=2), call(factor=3), call("reset") + call(factor=4))
+    play.say(write_call(factor=2), write_call(factor=3), write_call("reset") + write_call(factor=4))
     every = pictures(play.state.messages)
     assert len(every) == 5
     assert pictures(play.env.apply_history(play.state.messages)) == every[-k:]
@@ -66,7 +66,7 @@ def test_only_the_last_images_are_shown(k):
 
 def test_an_image_that_is_no_longer_shown_leaves_a_placeholder_in_its_place():
     play = last(1)
-    play.say(call(factor=2))
+    play.say(write_call(factor=2))
     shown = play.env.apply_history(play.state.messages)
     assert shown[1].content == ("[picture 0 is no longer shown]", "What is it?")
     assert [message.role for message in shown] == [message.role for message in play.state.messages]
@@ -74,29 +74,29 @@ def test_an_image_that_is_no_longer_shown_leaves_a_placeholder_in_its_place():
 
 def test_the_words_of_older_messages_stay():
     play = last(1)
-    play.say(call(factor=2), call(factor=2))
+    play.say(write_call(factor=2), write_call(factor=2))
     told = play.state.messages[3].text
     assert play.env.apply_history(play.state.messages)[3].text.startswith(told)
 
 
 def test_the_messages_themselves_and_the_record_keep_every_image():
     play = last(1)
-    play.say(call(factor=2), call(factor=2), answer())
+    play.say(write_call(factor=2), write_call(factor=2), write_answer())
     assert len(pictures(play.state.messages)) == 3
     assert sum(len(turn.images) for turn in play.build_episode().turns) == 3
 
 
 def test_the_original_stays_while_it_is_among_the_last():
     play = last(2)
-    play.say(call(factor=2))
+    play.say(write_call(factor=2))
     every = pictures(play.state.messages)
     assert pictures(play.env.apply_history(play.state.messages)) == every  # GAZE drops it after turn 1
 
 
-@pytest.mark.parametrize("imageless", ["hm", NOTES, call("nothing"), call("get_intensity_stats")])
+@pytest.mark.parametrize("imageless", ["hm", NOTES, write_call("nothing"), write_call("get_intensity_stats")])
 def test_after_a_turn_without_a_picture_the_last_one_is_still_shown(imageless):
     play = last(1)
-    play.say(call(factor=2), imageless)
+    play.say(write_call(factor=2), imageless)
     every = pictures(play.state.messages)
     assert pictures(play.env.apply_history(play.state.messages)) == every[-1:]  # GAZE shows none
 
@@ -106,7 +106,7 @@ def test_a_policy_is_shown_what_the_history_leaves():
 
     def policy(messages):
         seen.append(len(pictures(messages)))
-        return call(factor=2) if len(seen) < 4 else answer()
+        return write_call(factor=2) if len(seen) < 4 else write_answer()
 
     Find(history={"last_images": 1}).play(TASK, policy)
     assert seen == [1, 1, 1, 1]
@@ -114,7 +114,7 @@ def test_a_policy_is_shown_what_the_history_leaves():
 
 def test_the_original_is_shown_again_on_the_last_turn_where_the_history_cut_it():
     play = last(1, max_turns=2)
-    (said,) = play.say(call(factor=2)).messages
+    (said,) = play.say(write_call(factor=2)).messages
     first = play.state.messages[1].images[0]
     assert said.images[1:] == (first,)
     assert "The original image again:" in said.text
@@ -124,14 +124,14 @@ def test_the_original_is_shown_again_on_the_last_turn_where_the_history_cut_it()
 @pytest.mark.parametrize("reply", ["hm", NOTES])
 def test_it_is_shown_again_in_a_message_without_a_view_too(reply):
     play = last(1, max_turns=3)
-    play.say(call(factor=2))
+    play.say(write_call(factor=2))
     (said,) = play.say(reply).messages
     assert said.images == (play.state.messages[1].images[0],)
     assert len(pictures(play.env.apply_history(play.state.messages))) == 2
 
 
 def test_the_original_is_not_shown_again_where_it_is_still_in_context():
-    (said,) = last(2, max_turns=2).say(call(factor=2)).messages
+    (said,) = last(2, max_turns=2).say(write_call(factor=2)).messages
     assert len(said.images) == 1
     (said,) = last(1, max_turns=2).say("hm").messages
     assert said.images == ()
@@ -139,14 +139,14 @@ def test_the_original_is_not_shown_again_where_it_is_still_in_context():
 
 def test_the_original_is_not_shown_again_where_the_last_view_is_the_original():
     play = last(1, max_turns=3)
-    play.say(call(factor=2))
-    (said,) = play.say(call("reset")).messages
+    play.say(write_call(factor=2))
+    (said,) = play.say(write_call("reset")).messages
     assert len(said.images) == 1
 
 
 def test_an_own_placeholder_is_a_template():
     play = Play(Find(history={"last_images": 1}, templates={"dropped": "(image {{ number }})"}))
-    play.say(call(factor=2))
+    play.say(write_call(factor=2))
     assert play.env.apply_history(play.state.messages)[1].content[0] == "(image 0)"
 
 
@@ -168,13 +168,13 @@ line = hashlib.sha256(repr(state.messages).encode()).hexdigest() + state.message
 
 
 def test_the_same_task_seed_and_replies_give_the_same_messages_in_another_process(tmp_path):
-    there, here = elsewhere_and_here(SCRIPT, tmp_path, hash_seed=2)
+    there, here = run_in_two_processes(SCRIPT, tmp_path, hash_seed=2)
     assert there == here
 
 
 def test_another_seed_changes_the_codes_and_nothing_else():
     def told(seed, boundary):
-        return Play(Find(boundary=boundary), seed=seed).told(call(factor=2))
+        return Play(Find(boundary=boundary), seed=seed).say_and_read(write_call(factor=2))
 
     assert told(1, True) != told(2, True)
     assert told(1, False) == told(2, False)

@@ -5,7 +5,19 @@ from typing import Annotated, ClassVar
 import pytest
 from pydantic import BaseModel, Field
 
-from tests.support.playing import FINALIZE, NOTES, NUDGE, TASK, Find, Finding, Plain, Play, answer, call, played
+from tests.support.loop_kit import (
+    FINALIZE,
+    NOTES,
+    NUDGE,
+    TASK,
+    Find,
+    Finding,
+    Plain,
+    Play,
+    play_replies,
+    write_answer,
+    write_call,
+)
 from viewbox.envs.parsing.reply import MAX_BYTES
 from viewbox.frozen import FrozenDict
 from viewbox.records import Reply, ToolCall
@@ -23,15 +35,15 @@ from viewbox.records import Reply, ToolCall
         ('{"label": 3}', "label: Input should be a valid string"),
         ('{"label": "a", "continue": "perhaps"}', '"continue" must be true or false'),
         (Reply('{"label"', finish_reason="length"), "cut off"),
-        (answer(bbox=[0, 0, 1.5, 1]), "x = 1.5 is out of range; allowed: 0 to 1"),
-        (answer(bbox=[0.5, 0, 0.5, 1]), "x1 < x2"),
-        (answer(bbox=[0, 0, 1]), "bbox"),
+        (write_answer(bbox=[0, 0, 1.5, 1]), "x = 1.5 is out of range; allowed: 0 to 1"),
+        (write_answer(bbox=[0.5, 0, 0.5, 1]), "x1 < x2"),
+        (write_answer(bbox=[0, 0, 1]), "bbox"),
         ("x" * (MAX_BYTES + 1), "longer than"),
     ],
 )
 def test_a_malformed_reply_is_told_why_and_what_is_wanted(reply, words):
     play = Play(Find())
-    told = play.told(reply)
+    told = play.say_and_read(reply)
     assert words in told
     assert play.env.answer_format in told
     assert not play.result.done
@@ -42,94 +54,97 @@ def test_what_is_no_box_is_a_nudge_also_where_the_schema_lets_it_pass(given):
     class Loose(Find):
         answer = FrozenDict(type="object", properties={"label": {"type": "string"}})
 
-    assert "bbox: a box is 4 numbers" in Play(Loose()).told(answer(bbox=given))
+    assert "bbox: a box is 4 numbers" in Play(Loose()).say_and_read(write_answer(bbox=given))
 
 
 def test_a_nudge_offers_a_tool_call_only_where_there_are_tools():
-    assert "Reply with a tool call, or answer with" in Play(Find()).told("hm")
-    assert "tool call" not in Play(Find(tools=[])).told("hm")
+    assert "Reply with a tool call, or answer with" in Play(Find()).say_and_read("hm")
+    assert "tool call" not in Play(Find(tools=[])).say_and_read("hm")
 
 
 def test_after_two_nudges_in_a_row_the_model_is_told_to_finish():
     play = Play(Find())
-    assert [play.told("hm").startswith(FINALIZE) for _ in range(3)] == [False, False, True]
+    assert [play.say_and_read("hm").startswith(FINALIZE) for _ in range(3)] == [False, False, True]
 
 
 @pytest.mark.parametrize("nudges", [0, 1, 3])
 def test_how_many_nudges_come_before_is_a_setting(nudges):
     play = Play(Find(max_consecutive_malformed=nudges, max_turns=10))
-    assert [play.told("hm").startswith(FINALIZE) for _ in range(nudges + 1)] == [*[False] * nudges, True]
+    assert [play.say_and_read("hm").startswith(FINALIZE) for _ in range(nudges + 1)] == [*[False] * nudges, True]
 
 
-@pytest.mark.parametrize("good", [call(), NOTES])
+@pytest.mark.parametrize("good", [write_call(), NOTES])
 def test_a_good_reply_starts_the_count_in_a_row_again(good):
     play = Play(Find(max_turns=10))
     play.say("hm", "hm", good)
-    assert play.told("hm").startswith(NUDGE)
+    assert play.say_and_read("hm").startswith(NUDGE)
 
 
-@pytest.mark.parametrize("failed", [call("nothing"), call(factor=9), "<tool_call>zoom(2)</tool_call>"])
+@pytest.mark.parametrize("failed", [write_call("nothing"), write_call(factor=9), "<tool_call>zoom(2)</tool_call>"])
 def test_a_failed_call_does_not_start_the_count_in_a_row_again(failed):
     play = Play(Find(max_turns=10))
     play.say("hm", "hm", failed)
-    assert play.told("hm").startswith(FINALIZE)
+    assert play.say_and_read("hm").startswith(FINALIZE)
 
 
 def test_one_call_that_succeeds_beside_a_failed_one_starts_the_count_again():
     play = Play(Find(max_turns=10))
-    play.say("hm", "hm", call("nothing") + call())
-    assert play.told("hm").startswith(NUDGE)
+    play.say("hm", "hm", write_call("nothing") + write_call())
+    assert play.say_and_read("hm").startswith(NUDGE)
 
 
 def test_the_fifth_malformed_reply_in_all_ends_the_episode():
-    good = (call(), NOTES)
-    episode = played(Find(max_turns=20), "hm", "hm", *good, "hm", "hm", *good, "hm")
+    good = (write_call(), NOTES)
+    episode = play_replies(Find(max_turns=20), "hm", "hm", *good, "hm", "hm", *good, "hm")
     assert (episode.end_reason, episode.truncated, episode.info["malformed"]) == ("malformed", True, 5)
 
 
 @pytest.mark.parametrize("limit", [1, 7])
 def test_how_many_malformed_replies_end_it_is_a_setting(limit):
-    episode = played(Find(max_turns=20, max_malformed=limit), *["hm"] * limit)
+    episode = play_replies(Find(max_turns=20, max_malformed=limit), *["hm"] * limit)
     assert (episode.end_reason, episode.num_turns) == ("malformed", limit)
 
 
 def test_calls_that_cannot_be_read_count_as_malformed():
-    episode = played(Find(max_turns=20), *["<tool_call>zoom(2)</tool_call>"] * 5)
+    episode = play_replies(Find(max_turns=20), *["<tool_call>zoom(2)</tool_call>"] * 5)
     assert (episode.end_reason, episode.num_turns) == ("malformed", 5)
 
 
 def test_a_reply_with_one_call_that_can_be_read_is_not_malformed():
-    assert played(Find(), call(factor=9) + "<tool_call>zoom(2)</tool_call>", answer()).info["malformed"] == 0
+    assert (
+        play_replies(Find(), write_call(factor=9) + "<tool_call>zoom(2)</tool_call>", write_answer()).info["malformed"]
+        == 0
+    )
 
 
 def test_calls_that_fail_do_not_count_as_malformed():
-    assert played(Find(max_turns=8), *[call(factor=9)] * 7, answer()).info["malformed"] == 0
+    assert play_replies(Find(max_turns=8), *[write_call(factor=9)] * 7, write_answer()).info["malformed"] == 0
 
 
 def test_a_reply_over_the_limit_of_bytes_is_malformed_unread():
     play = Play(Find())
-    assert f"longer than {MAX_BYTES} bytes" in play.told(answer("x" * MAX_BYTES))
-    assert play.say(answer("x" * (MAX_BYTES - 100))).terminated
+    assert f"longer than {MAX_BYTES} bytes" in play.say_and_read(write_answer("x" * MAX_BYTES))
+    assert play.say(write_answer("x" * (MAX_BYTES - 100))).terminated
 
 
 def test_the_limit_of_bytes_is_of_bytes_not_of_characters():
-    assert f"longer than {MAX_BYTES} bytes" in Play(Find()).told(answer("ü" * (MAX_BYTES // 2)))
+    assert f"longer than {MAX_BYTES} bytes" in Play(Find()).say_and_read(write_answer("ü" * (MAX_BYTES // 2)))
 
 
 @pytest.mark.parametrize("reply", ["", "  \n", "x" * (MAX_BYTES + 1)])
 def test_no_text_or_far_too_much_is_malformed_also_where_text_answers(reply):
-    assert Play(Plain()).told(reply).startswith(NUDGE)
+    assert Play(Plain()).say_and_read(reply).startswith(NUDGE)
 
 
 def test_thinking_never_counts():
-    thought = f"<think>{answer('right')} {call()}</think>"
-    assert played(Find(), thought + answer()).answer["label"] == "left"
-    assert played(Plain(), "<think>right?</think>left").answer == {"text": "left"}
+    thought = f"<think>{write_answer('right')} {write_call()}</think>"
+    assert play_replies(Find(), thought + write_answer()).answer["label"] == "left"
+    assert play_replies(Plain(), "<think>right?</think>left").answer == {"text": "left"}
 
 
 def test_the_tags_of_thinking_are_a_setting():
     env = Find(thinking=[("[THINK]", "[/THINK]")])
-    assert played(env, f"[THINK]{call()}[/THINK]" + answer()).num_turns == 1
+    assert play_replies(env, f"[THINK]{write_call()}[/THINK]" + write_answer()).num_turns == 1
 
 
 # ---- every format is read, whichever the prompt taught
@@ -139,7 +154,7 @@ def test_the_tags_of_thinking_are_a_setting():
 @pytest.mark.parametrize(
     "reply",
     [
-        call(factor=2),
+        write_call(factor=2),
         '```tool\n{"name": "zoom", "arguments": {"factor": 2}}\n```',
         '{"tool": "zoom", "arguments": {"factor": 2}}',
         '{"name": "zoom", "arguments": {"factor": 2}}',
@@ -168,8 +183,14 @@ def test_a_malformed_call_is_answered_with_what_is_wrong(reply, words):
 
 
 def test_a_reply_in_full_is_in_the_record_whatever_it_was():
-    texts = ["hm", call() + answer(), "<tool_call>zoom</tool_call>", NOTES, "<think>x</think>" + answer()]
-    episode = played(Find(), *texts)
+    texts = [
+        "hm",
+        write_call() + write_answer(),
+        "<tool_call>zoom</tool_call>",
+        NOTES,
+        "<think>x</think>" + write_answer(),
+    ]
+    episode = play_replies(Find(), *texts)
     assert [turn.content for turn in episode.turns if turn.role == "assistant"] == texts
 
 
@@ -178,14 +199,14 @@ def test_a_reply_in_full_is_in_the_record_whatever_it_was():
 
 def test_an_answer_beside_a_call_before_the_last_turn_is_set_aside():
     play = Play(Find())
-    play.say(call() + answer())
+    play.say(write_call() + write_answer())
     assert (play.result.done, play.state.answer) == (False, None)
     assert play.result.messages[0].role == "tool"
 
 
 def test_an_answer_beside_a_native_call_is_set_aside_too():
     play = Play(Find())
-    play.say(Reply(answer(), (ToolCall("x", "zoom"),)))
+    play.say(Reply(write_answer(), (ToolCall("x", "zoom"),)))
     assert (play.result.done, play.state.answer, play.result.messages[0].role) == (False, None, "tool")
 
 
@@ -200,32 +221,32 @@ def test_malformed_text_beside_a_native_call_costs_nothing():
 
 @pytest.mark.parametrize("said", [True, 1, "true", "TRUE", "yes", "Yes"])
 def test_continue_is_read_leniently_as_true(said):
-    assert not Play(Find()).say(answer(**{"continue": said})).done
+    assert not Play(Find()).say(write_answer(**{"continue": said})).done
 
 
 @pytest.mark.parametrize("said", [None, False, 0, "false", "False", "no", "NO"])
 def test_continue_is_read_leniently_as_false(said):
-    assert Play(Find()).say(answer(**{"continue": said})).terminated
+    assert Play(Find()).say(write_answer(**{"continue": said})).terminated
 
 
 @pytest.mark.parametrize("said", ["perhaps", 2, -1, 0.5, [], {}, ""])
 def test_any_other_continue_is_malformed(said):
-    assert '"continue" must be true or false' in Play(Find()).told(answer(**{"continue": said}))
+    assert '"continue" must be true or false' in Play(Find()).say_and_read(write_answer(**{"continue": said}))
 
 
 def test_a_missing_continue_is_false():
-    assert "continue" not in answer()
-    assert played(Find(), answer()).terminated
+    assert "continue" not in write_answer()
+    assert play_replies(Find(), write_answer()).terminated
 
 
 def test_continue_keeps_the_object_as_notes_and_shows_the_turn():
     play = Play(Find())
-    assert "Turn 1 of 6" in play.told(NOTES)
+    assert "Turn 1 of 6" in play.say_and_read(NOTES)
     assert (play.result.done, play.state.answer, play.state.notes) == (False, None, [{"label": "left"}])
 
 
 def test_continue_is_no_part_of_the_answer():
-    assert played(Find(), answer(**{"continue": False})).answer == {"label": "left", "bbox": None}
+    assert play_replies(Find(), write_answer(**{"continue": False})).answer == {"label": "left", "bbox": None}
 
 
 # ---- idleness
@@ -233,38 +254,38 @@ def test_continue_is_no_part_of_the_answer():
 
 def test_a_model_that_never_looks_is_told_to_answer_at_turn_three():
     play = Play(Find())
-    assert [play.told(NOTES).startswith(FINALIZE) for _ in range(3)] == [False, False, True]
-    assert play.say(answer()).end_reason == "answered"
+    assert [play.say_and_read(NOTES).startswith(FINALIZE) for _ in range(3)] == [False, False, True]
+    assert play.say(write_answer()).end_reason == "answered"
 
 
 def test_after_the_finalize_message_the_next_object_is_accepted_and_flagged():
-    episode = played(Find(), NOTES, NOTES, NOTES, NOTES)
+    episode = play_replies(Find(), NOTES, NOTES, NOTES, NOTES)
     assert (episode.end_reason, episode.num_turns, episode.flags) == ("answered", 4, {"forced_final"})
 
 
 def test_the_finalize_message_after_malformed_replies_has_the_same_effect():
-    episode = played(Find(), "hm", "hm", "hm", NOTES)
+    episode = play_replies(Find(), "hm", "hm", "hm", NOTES)
     assert (episode.end_reason, episode.flags) == ("answered", {"forced_final"})
 
 
 def test_an_answer_given_freely_after_the_finalize_message_is_not_flagged():
-    assert played(Find(), NOTES, NOTES, NOTES, answer()).flags == frozenset()
+    assert play_replies(Find(), NOTES, NOTES, NOTES, write_answer()).flags == frozenset()
 
 
 def test_a_look_after_the_finalize_message_lets_the_model_go_on():
     play = Play(Find(max_turns=10))
-    play.say(NOTES, NOTES, NOTES, call())
-    assert "Turn 5 of 10" in play.told(NOTES)
+    play.say(NOTES, NOTES, NOTES, write_call())
+    assert "Turn 5 of 10" in play.say_and_read(NOTES)
 
 
 def test_a_model_that_has_looked_may_go_on():
     play = Play(Find())
-    play.say(call())
-    assert ["Turn" in play.told(NOTES) for _ in range(3)] == [True, True, True]
+    play.say(write_call())
+    assert ["Turn" in play.say_and_read(NOTES) for _ in range(3)] == [True, True, True]
 
 
 def test_without_tools_nobody_is_idle():
-    assert "Turn 3" in Play(Find(tools=[])).told(NOTES, NOTES, NOTES)
+    assert "Turn 3" in Play(Find(tools=[])).say_and_read(NOTES, NOTES, NOTES)
 
 
 def test_where_a_task_offers_no_tools_nobody_is_idle():
@@ -272,7 +293,7 @@ def test_where_a_task_offers_no_tools_nobody_is_idle():
         def tools_of(self, task):
             return ()
 
-    assert "Turn 3" in Play(None_()).told(NOTES, NOTES, NOTES)
+    assert "Turn 3" in Play(None_()).say_and_read(NOTES, NOTES, NOTES)
 
 
 # ---- answer schemas
@@ -292,7 +313,7 @@ def test_a_nudge_states_the_fields_of_a_pydantic_answer_with_their_descriptions(
         answer: ClassVar = Report
         boxes = ()
 
-    told = Play(Reports()).told("hm")
+    told = Play(Reports()).say_and_read("hm")
     assert '"lesions": [{"side": "…", "size": 0.0}]' in told
     assert "lesions: every one you see" in told
     assert "lesions[].side: left or right, as the reader sees it" in told
@@ -304,7 +325,7 @@ def test_what_pydantic_refuses_names_the_inner_field():
         answer: ClassVar = Report
         boxes = ()
 
-    assert "lesions.0.size" in Play(Reports()).told('{"lesions": [{"side": "left", "size": -1}]}')
+    assert "lesions.0.size" in Play(Reports()).say_and_read('{"lesions": [{"side": "left", "size": -1}]}')
 
 
 def test_an_answer_is_checked_against_a_json_schema():
@@ -312,8 +333,8 @@ def test_an_answer_is_checked_against_a_json_schema():
         answer = FrozenDict(type="object", properties={"label": {"enum": ["left", "right"]}}, required=["label"])
 
     play = Play(Listed())
-    assert "'up' is not one of" in play.told(answer("up"))
-    assert play.say(answer("right")).terminated
+    assert "'up' is not one of" in play.say_and_read(write_answer("up"))
+    assert play.say(write_answer("right")).terminated
 
 
 def test_a_json_schema_gives_the_answer_format_too():
@@ -334,8 +355,8 @@ def test_an_author_may_refuse_an_answer_in_words():
             return None if answer["label"] == task.reference["label"] else "label: look again"
 
     play = Play(Strict())
-    assert "label: look again" in play.told(answer("up"))
-    assert play.say(answer("left")).terminated
+    assert "label: look again" in play.say_and_read(write_answer("up"))
+    assert play.say(write_answer("left")).terminated
 
 
 def test_a_refused_answer_counts_as_malformed():
@@ -343,12 +364,12 @@ def test_a_refused_answer_counts_as_malformed():
         def validate_answer(self, answer, task):
             return "no"
 
-    assert played(Never(), *[answer()] * 5).end_reason == "malformed"
+    assert play_replies(Never(), *[write_answer()] * 5).end_reason == "malformed"
 
 
 def test_an_answer_under_a_wrong_key_is_found():
-    assert played(Find(), f'{{"answer": {answer()}}}').answer["label"] == "left"
+    assert play_replies(Find(), f'{{"answer": {write_answer()}}}').answer["label"] == "left"
 
 
 def test_the_answer_that_is_recorded_is_what_the_schema_makes_of_it():
-    assert set(played(Find(), answer()).answer) == set(Finding.model_fields)
+    assert set(play_replies(Find(), write_answer()).answer) == set(Finding.model_fields)

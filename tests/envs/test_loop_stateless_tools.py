@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.support.playing import Find, Play, ask, call, with_tools
+from tests.support.loop_kit import Find, Play, ask, make_env_with_tools, write_call
 from viewbox.envs.tools import Hidden, Picture, Tool, ToolOutput
 from viewbox.images.view import View
 
@@ -26,9 +26,9 @@ def paint(image: Picture) -> ToolOutput:
 
 
 def test_a_stateless_tool_answers_in_words_and_leaves_the_view():
-    play = Play(with_tools(ask))
+    play = Play(make_env_with_tools(ask))
     before = play.state.view
-    (said,) = play.say(call("ask", question="why")).messages
+    (said,) = play.say(write_call("ask", question="why")).messages
     assert (said.text, said.images, play.state.view) == ("you asked why", (), before)
 
 
@@ -38,8 +38,10 @@ def test_results_come_in_the_order_of_the_calls_whatever_ends_first():
         await asyncio.sleep(0.05)
         return "slow"
 
-    play = Play(with_tools(slow, ask))
-    said = play.say(call("slow") + call("ask", question="x") + call(factor=2) + call("slow")).messages
+    play = Play(make_env_with_tools(slow, ask))
+    said = play.say(
+        write_call("slow") + write_call("ask", question="x") + write_call(factor=2) + write_call("slow")
+    ).messages
     assert [m.name for m in said] == ["slow", "ask", "zoom", "slow"]
     assert [m.tool_call_id for m in said] == ["call_0", "call_1", "call_2", "call_3"]
 
@@ -57,7 +59,11 @@ def test_stateless_tools_run_beside_each_other_and_beside_stateful_tools():
         meeting.wait()
         return ToolOutput("met 2")
 
-    said = Play(with_tools(meet, look)).say(call("meet", number=0) + call("meet", number=1) + call("look")).messages
+    said = (
+        Play(make_env_with_tools(meet, look))
+        .say(write_call("meet", number=0) + write_call("meet", number=1) + write_call("look"))
+        .messages
+    )
     assert [m.text for m in said] == ["met 0", "met 1", "met 2"]
 
 
@@ -73,7 +79,10 @@ def test_coroutine_tools_run_beside_each_other():
         await asyncio.wait_for(there[0].wait(), 10)
         return "met"
 
-    assert [m.text for m in Play(with_tools(meet)).say(call("meet") + call("meet")).messages] == ["met", "met"]
+    assert [m.text for m in Play(make_env_with_tools(meet)).say(write_call("meet") + write_call("meet")).messages] == [
+        "met",
+        "met",
+    ]
 
 
 def test_stateful_tools_never_run_beside_each_other():
@@ -87,13 +96,15 @@ def test_stateful_tools_never_run_beside_each_other():
         inside.pop()
         return ToolOutput("seen")
 
-    Play(with_tools(look)).say(call("look") * 5)
+    Play(make_env_with_tools(look)).say(write_call("look") * 5)
     assert most == [1] * 5
 
 
 def test_the_same_tool_twice_under_two_names():
-    play = Play(with_tools(Tool.from_function(ask, "ask_first"), Tool.from_function(ask, "ask_second", "Another.")))
-    told = play.told(call("ask_first", question="a") + call("ask_second", question="b"))
+    play = Play(
+        make_env_with_tools(Tool.from_function(ask, "ask_first"), Tool.from_function(ask, "ask_second", "Another."))
+    )
+    told = play.say_and_read(write_call("ask_first", question="a") + write_call("ask_second", question="b"))
     assert told == "you asked a\nyou asked b"
     assert [schema["function"]["description"] for schema in play.state.tool_schemas][1] == "Another."
 
@@ -103,7 +114,7 @@ def test_a_tool_of_the_environment_wins_over_viewboxs_of_that_name():
         """Not viewbox's."""
         return how
 
-    assert Play(with_tools(zoom)).told(call("zoom", how="mine")) == "mine"
+    assert Play(make_env_with_tools(zoom)).say_and_read(write_call("zoom", how="mine")) == "mine"
 
 
 def test_arguments_of_a_stateless_tool_are_validated_before_it_runs():
@@ -114,7 +125,9 @@ def test_arguments_of_a_stateless_tool_are_validated_before_it_runs():
         ran.append(number)
         return "counted"
 
-    told = Play(with_tools(count)).told(call("count", number="many") + call("count") + call("count", nubmer=1))
+    told = Play(make_env_with_tools(count)).say_and_read(
+        write_call("count", number="many") + write_call("count") + write_call("count", nubmer=1)
+    )
     assert told.count("error: ") == 3
     assert (ran, "did you mean 'number'" in told) == ([], True)
 
@@ -130,27 +143,29 @@ def test_a_picture_is_given_by_name_and_arrives_as_a_view():
         seen.append(image)
         return "kept"
 
-    play = Play(with_tools(keep))
-    play.say(call(factor=2, center=[0, 0]), call("keep", image="view_1"), call("keep", image="image_1"))
+    play = Play(make_env_with_tools(keep))
+    play.say(
+        write_call(factor=2, center=[0, 0]), write_call("keep", image="view_1"), write_call("keep", image="image_1")
+    )
     assert [(type(view), view.window) for view in seen] == [(View, (0, 0, 0.5, 0.5)), (View, (0, 0, 1, 1))]
 
 
 def test_pictures_that_can_be_named_say_their_numbers():
-    play = Play(with_tools(shade))
+    play = Play(make_env_with_tools(shade))
     assert "view_0 is the first picture shown" in play.state.messages[0].text
     assert play.state.messages[1].text.startswith("view: 0\n")
-    assert "view: 1" in play.told(call(factor=2))
+    assert "view: 1" in play.say_and_read(write_call(factor=2))
 
 
 def test_a_picture_that_a_stateless_tool_shows_can_be_named_in_the_next_reply():
-    play = Play(with_tools(paint, shade))
-    (said,) = play.say(call("paint", image="view_0")).messages
+    play = Play(make_env_with_tools(paint, shade))
+    (said,) = play.say(write_call("paint", image="view_0")).messages
     assert (len(said.images), "view: 1" in said.text) == (1, True)
-    assert "mean: 200" in play.told(call("shade", image="view_1"))
+    assert "mean: 200" in play.say_and_read(write_call("shade", image="view_1"))
 
 
 def test_a_picture_of_the_same_reply_cannot_be_named_yet():
-    told = Play(with_tools(shade)).told(call(factor=2) + call("shade", image="view_1"))
+    told = Play(make_env_with_tools(shade)).say_and_read(write_call(factor=2) + write_call("shade", image="view_1"))
     assert "unknown picture 'view_1'; allowed: image_1, view_0" in told
 
 
@@ -158,11 +173,11 @@ def test_a_picture_of_the_same_reply_cannot_be_named_yet():
     "name", ["view_9", "image_0", "image_2", "view_-1", "view_1e0", "the first", "", "view_" + "9" * 999]
 )
 def test_a_picture_that_is_not_there_is_told_those_that_are(name):
-    assert "allowed: image_1, view_0" in Play(with_tools(shade)).told(call("shade", image=name))
+    assert "allowed: image_1, view_0" in Play(make_env_with_tools(shade)).say_and_read(write_call("shade", image=name))
 
 
 def test_without_tools_that_take_pictures_no_number_is_told():
-    assert "view: 1" not in Play(with_tools(ask)).told(call(factor=2))
+    assert "view: 1" not in Play(make_env_with_tools(ask)).say_and_read(write_call(factor=2))
 
 
 # ---- hidden arguments
@@ -181,5 +196,5 @@ def test_a_stateless_tool_is_given_what_the_environment_hides_and_the_model_neve
 
     play = Play(Own())
     assert "secret" not in json.dumps([m.text for m in play.state.messages]) + str(play.state.tool_schemas)
-    assert play.told(call("lookup", word="x")) == "x in a file of 10 letters"
-    assert "unknown argument" in play.told(call("lookup", word="x", secret="mine"))
+    assert play.say_and_read(write_call("lookup", word="x")) == "x in a file of 10 letters"
+    assert "unknown argument" in play.say_and_read(write_call("lookup", word="x", secret="mine"))

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from tests.support.playing import TASK, Find, Play, answer, ask, call, played, with_tools
+from tests.support.loop_kit import TASK, Find, Play, ask, make_env_with_tools, play_replies, write_answer, write_call
 from viewbox.envs.tools import ToolOutput
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, Reply, Task, ToolCall
@@ -15,25 +15,27 @@ from viewbox.records import Episode, Reply, Task, ToolCall
 
 
 def test_a_call_shows_the_new_view_and_what_it_covers():
-    message = Play(Find(max_pixels=800)).say(call(factor=2, center=[0, 0])).messages[0]
+    message = Play(Find(max_pixels=800)).say(write_call(factor=2, center=[0, 0])).messages[0]
     assert (message.role, message.name, len(message.images)) == ("tool", "zoom", 1)
     assert "shows: [0.0, 0.0, 0.5, 0.5]" in message.text
 
 
 def test_calls_work_on_the_view_the_last_one_left():
     play = Play(Find())
-    play.say(call(factor=2, center=[0, 0]), call(factor=2, center=[1, 1]))
+    play.say(write_call(factor=2, center=[0, 0]), write_call(factor=2, center=[1, 1]))
     assert play.state.view.window == (0.375, 0.375, 0.625, 0.625)  # about the corner the first one left
 
 
 def test_calls_of_one_reply_are_run_in_order_on_one_view():
     play = Play(Find())
-    play.say(call(factor=2, center=[0, 0]) + call("reset") + call("crop", box=[0.5, 0, 1, 1]))
+    play.say(write_call(factor=2, center=[0, 0]) + write_call("reset") + write_call("crop", box=[0.5, 0, 1, 1]))
     assert play.state.view.window == (0.5, 0, 1, 1)
 
 
 def test_several_calls_in_one_reply_are_answered_in_order_each_under_its_id():
-    said = Play(Find()).say(call(factor=2) + call("reset") + call("adjust_contrast", factor=2)).messages
+    said = (
+        Play(Find()).say(write_call(factor=2) + write_call("reset") + write_call("adjust_contrast", factor=2)).messages
+    )
     assert [(m.tool_call_id, m.name) for m in said] == [
         ("call_0", "zoom"),
         ("call_1", "reset"),
@@ -49,13 +51,13 @@ def test_native_calls_are_answered_under_their_own_ids():
 
 
 def test_native_and_text_calls_of_one_reply_are_all_run_native_first():
-    said = Play(Find()).say(Reply(call("reset"), (ToolCall("a", "zoom", {"factor": 2}),))).messages
+    said = Play(Find()).say(Reply(write_call("reset"), (ToolCall("a", "zoom", {"factor": 2}),))).messages
     assert [(m.tool_call_id, m.name) for m in said] == [("a", "zoom"), ("call_0", "reset")]
 
 
 def test_a_text_call_whose_id_a_native_call_has_gets_another():
     play = Play(Find())
-    said = play.say(Reply(call("reset"), (ToolCall("call_0", "zoom", {"factor": 2}),))).messages
+    said = play.say(Reply(write_call("reset"), (ToolCall("call_0", "zoom", {"factor": 2}),))).messages
     assert len({m.tool_call_id for m in said}) == 2
     assert [c.id for c in play.state.turns[1].tool_calls] == [m.tool_call_id for m in said]
 
@@ -63,15 +65,15 @@ def test_a_text_call_whose_id_a_native_call_has_gets_another():
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        (call("nothing"), "unknown tool 'nothing'"),
-        (call(factor=9), "allowed: 0.5 to 4"),
-        (call(center=[2, 0]), "out of range"),
+        (write_call("nothing"), "unknown tool 'nothing'"),
+        (write_call(factor=9), "allowed: 0.5 to 4"),
+        (write_call(center=[2, 0]), "out of range"),
         ("<tool_call>zoom</tool_call>", "JSON"),
     ],
 )
 def test_a_failing_call_says_why_and_the_others_still_run(bad, words):
     play = Play(Find())
-    said = play.say(call(factor=2) + bad + call(factor=2)).messages
+    said = play.say(write_call(factor=2) + bad + write_call(factor=2)).messages
     assert [len(m.images) for m in said] == [1, 0, 1]
     assert said[1].text.startswith("error: ")
     assert words in said[1].text
@@ -79,18 +81,20 @@ def test_a_failing_call_says_why_and_the_others_still_run(bad, words):
 
 
 def test_a_tool_that_is_not_offered_is_unknown():
-    assert "unknown tool 'crop'; allowed: zoom" in Play(Find(tools=["zoom"])).told(call("crop", box=[0, 0, 1, 1]))
+    assert "unknown tool 'crop'; allowed: zoom" in Play(Find(tools=["zoom"])).say_and_read(
+        write_call("crop", box=[0, 0, 1, 1])
+    )
 
 
 def test_no_chain_of_zooms_raises_or_exceeds_the_budget():
     play = Play(Find(max_pixels=800, max_calls_per_turn=60))
-    said = play.say("".join([call(factor=4)] * 60)).messages
+    said = play.say("".join([write_call(factor=4)] * 60)).messages
     assert all(image.width * image.height <= 800 for m in said for image in m.images)
     assert "maximum zoom reached" in said[-1].text
 
 
 def test_the_record_holds_calls_results_and_images():
-    episode = played(Find(), call(factor=2) + call(factor=9), answer())
+    episode = play_replies(Find(), write_call(factor=2) + write_call(factor=9), write_answer())
     assert [turn.role for turn in episode.turns] == ["user", "assistant", "tool_result", "assistant"]
     assert (episode.tool_call_count, episode.tools_used()) == (2, {"zoom"})
     assert [result.success for result in episode.turns[2].tool_results] == [True, False]
@@ -103,26 +107,28 @@ def test_the_record_holds_calls_results_and_images():
 
 def test_of_fifty_calls_in_one_reply_the_first_sixteen_are_run_and_all_are_answered():
     play = Play(Find())
-    said = play.say("".join([call("reset")] * 50)).messages
+    said = play.say("".join([write_call("reset")] * 50)).messages
     assert [len(m.images) for m in said] == [1] * 16 + [0] * 34
     assert {m.text for m in said[16:]} == {"error: Not run: at most 16 calls per reply."}
     assert len({m.tool_call_id for m in said}) == 50
 
 
 def test_how_many_calls_of_a_reply_are_run_is_a_setting():
-    said = Play(Find(max_calls_per_turn=1)).say(call("reset") * 2).messages
+    said = Play(Find(max_calls_per_turn=1)).say(write_call("reset") * 2).messages
     assert [len(m.images) for m in said] == [1, 0]
 
 
 def test_a_call_that_is_not_run_does_not_count_toward_limits():
     play = Play(Find(max_calls_per_turn=1, max_calls={"reset": 2}))
-    said = play.say(call("reset") * 5, call("reset"))
+    said = play.say(write_call("reset") * 5, write_call("reset"))
     assert len(said.messages[0].images) == 1
 
 
 def test_calls_of_a_tool_and_of_all_tools_are_limited_by_settings():
-    assert "zoom is used up (1 call)." in Play(Find(max_calls={"zoom": 1})).told(call() + call())
-    assert "Tool budget used up (1 call)." in Play(Find(max_total_calls=1)).told(call() + call("reset"))
+    assert "zoom is used up (1 call)." in Play(Find(max_calls={"zoom": 1})).say_and_read(write_call() + write_call())
+    assert "Tool budget used up (1 call)." in Play(Find(max_total_calls=1)).say_and_read(
+        write_call() + write_call("reset")
+    )
 
 
 # ---- faults: each costs its call, and only that
@@ -150,12 +156,12 @@ def says_nothing() -> str:
 
 @pytest.mark.parametrize("broken", [raises, raises_later, shows_nothing, says_nothing], ids=lambda one: one.__name__)
 def test_a_tool_that_fails_is_an_error_of_its_call_alone(broken):
-    play = Play(with_tools(broken, ask))
-    said = play.say(call(factor=2) + call(broken.__name__) + call("ask", question="x")).messages
+    play = Play(make_env_with_tools(broken, ask))
+    said = play.say(write_call(factor=2) + write_call(broken.__name__) + write_call("ask", question="x")).messages
     assert said[1].text.startswith("error: ")
     assert "secret" not in said[1].text
     assert (len(said[0].images), said[2].text) == (1, "you asked x")
-    assert play.say(answer()).terminated
+    assert play.say(write_answer()).terminated
 
 
 @pytest.fixture
@@ -184,8 +190,8 @@ def test_a_call_that_hangs_is_given_up_after_the_time_limit_and_the_others_still
         return "late"
 
     hung = {"viewer": viewer, "thread": thread, "coroutine": coroutine}[kind]
-    play = Play(with_tools(hung, ask, tool_timeout=0.5))
-    said = play.say(call(kind) + call("ask", question="x") + call(factor=2)).messages
+    play = Play(make_env_with_tools(hung, ask, tool_timeout=0.5))
+    said = play.say(write_call(kind) + write_call("ask", question="x") + write_call(factor=2)).messages
     assert said[0].text.startswith(f"error: {kind} took longer than 0.5 seconds")
     assert (said[1].text, len(said[2].images)) == ("you asked x", 1)
     assert play.state.view.window == (0.25, 0.25, 0.75, 0.75)
@@ -197,7 +203,7 @@ def test_without_a_time_limit_a_call_may_take_its_time():
         await asyncio.sleep(0.05)
         return "there"
 
-    assert Play(with_tools(slow, tool_timeout=None)).told(call("slow")) == "there"
+    assert Play(make_env_with_tools(slow, tool_timeout=None)).say_and_read(write_call("slow")) == "there"
 
 
 def test_a_hundred_megabytes_of_text_are_cut_for_the_model_and_for_the_record():
@@ -205,8 +211,8 @@ def test_a_hundred_megabytes_of_text_are_cut_for_the_model_and_for_the_record():
         """Says too much."""
         return "x" * 100_000_000
 
-    play = Play(with_tools(flood))
-    assert len(play.told(call("flood"))) <= 8000
+    play = Play(make_env_with_tools(flood))
+    assert len(play.say_and_read(write_call("flood"))) <= 8000
     assert len(play.build_episode().to_json()) < 50_000
 
 
@@ -216,17 +222,20 @@ def test_how_much_text_of_a_tool_the_model_reads_is_a_setting(limit):
         """Says too much."""
         return "x" * 10_000
 
-    told = Play(with_tools(flood, max_tool_chars=limit)).told(call("flood"))
+    told = Play(make_env_with_tools(flood, max_tool_chars=limit)).say_and_read(write_call("flood"))
     assert len(told) <= limit
     assert "10,000 characters" in told
 
 
 def test_control_characters_go_and_tab_and_newline_stay():
-    assert Play(with_tools(ask)).told(call("ask", question="a\x07\tb\nc\x1b[2Jd")) == "you asked a\tb\nc[2Jd"
+    assert (
+        Play(make_env_with_tools(ask)).say_and_read(write_call("ask", question="a\x07\tb\nc\x1b[2Jd"))
+        == "you asked a\tb\nc[2Jd"
+    )
 
 
 def test_a_call_with_a_name_of_megabytes_gets_a_short_answer():
-    told = Play(Find()).told(call("a\x07b" * 9000))
+    told = Play(Find()).say_and_read(write_call("a\x07b" * 9000))
     assert "\x07" not in told
     assert len(told) <= 8000
 
@@ -235,6 +244,6 @@ def test_a_broken_picture_of_another_image_is_told_without_its_path(tmp_path):
     (tmp_path / "broken.png").write_bytes(b"\x89PNG no")
     task = Task("t", (*TASK.images, ImageRef("0", 1, 1, uri=str(tmp_path / "broken.png"))), TASK.prompt)
     env = Find(tools=["open_image", "zoom"])
-    said = Play(env, task).say(call("open_image", index=1) + call(factor=2)).messages
+    said = Play(env, task).say(write_call("open_image", index=1) + write_call(factor=2)).messages
     assert (said[0].text.startswith("error: "), str(tmp_path) in said[0].text) == (True, False)
     assert len(said[1].images) == 1

@@ -4,27 +4,27 @@ import asyncio
 
 import pytest
 
-from tests.support.playing import LAST, NOTES, NUDGE, TASK, Find, Plain, Play, answer, call, played
+from tests.support.loop_kit import LAST, NOTES, NUDGE, TASK, Find, Plain, Play, play_replies, write_answer, write_call
 from viewbox.records import Task
 
 # ---- plain text
 
 
 def test_plain_text_answers_where_there_is_no_schema():
-    episode = played(Plain(), call(), "left")
+    episode = play_replies(Plain(), write_call(), "left")
     assert (episode.end_reason, episode.answer, episode.scores.total) == ("answered", {"text": "left"}, 1.0)
 
 
 def test_json_is_only_text_where_there_is_no_schema():
-    assert played(Plain(), '{"label": "left"}').answer == {"text": '{"label": "left"}'}
+    assert play_replies(Plain(), '{"label": "left"}').answer == {"text": '{"label": "left"}'}
 
 
 def test_continue_says_nothing_where_text_answers():
-    assert played(Plain(), NOTES).end_reason == "answered"
+    assert play_replies(Plain(), NOTES).end_reason == "answered"
 
 
 def test_the_last_turn_asks_for_plain_text_where_text_answers():
-    told = Play(Plain(max_turns=2)).told(call())
+    told = Play(Plain(max_turns=2)).say_and_read(write_call())
     assert f"{LAST}. Tool calls are no longer possible. Answer now in plain text." in told
 
 
@@ -60,25 +60,25 @@ class Chat(Plain):
 @pytest.mark.parametrize("env", [Asked(), AskedLater()], ids=["function", "coroutine"])
 def test_a_users_words_keep_the_episode_going(env):
     play = Play(env)
-    (said,) = play.say(answer("unclear")).messages
+    (said,) = play.say(write_answer("unclear")).messages
     assert (said.role, said.text, play.result.done) == ("user", "What do you mean?", False)
-    assert play.say(answer()).terminated
+    assert play.say(write_answer()).terminated
     assert play.state.answer["label"] == "left"
 
 
 def test_a_user_answers_plain_text_too():
-    episode = played(Chat(), "how old are you?", "left")
+    episode = play_replies(Chat(), "how old are you?", "left")
     assert [turn.content for turn in episode.turns][1:] == ["how old are you?", "I am 40.", "left"]
     assert episode.answer == {"text": "left"}
 
 
 @pytest.mark.parametrize("env", [Asked(max_turns=1), AskedLater(max_turns=1)], ids=["function", "coroutine"])
 def test_on_the_last_turn_the_user_has_no_word(env):
-    assert played(env, answer("unclear")).end_reason == "answered"
+    assert play_replies(env, write_answer("unclear")).end_reason == "answered"
 
 
 def test_the_words_of_a_user_announce_the_last_turn():
-    told = Play(Asked(max_turns=2)).told(answer("unclear"))
+    told = Play(Asked(max_turns=2)).say_and_read(write_answer("unclear"))
     assert told.startswith("What do you mean?\n" + LAST)
 
 
@@ -89,7 +89,7 @@ def test_a_user_hears_only_what_is_a_valid_answer():
         def on_answer(self, state, answer):
             heard.append(answer)
 
-    Play(Hears()).say("hm", NOTES, '{"label": 3}', call() + answer("beside"), answer())
+    Play(Hears()).say("hm", NOTES, '{"label": 3}', write_call() + write_answer("beside"), write_answer())
     assert heard == [{"label": "left", "bbox": None}]
 
 
@@ -101,7 +101,7 @@ def test_a_user_knows_the_play_and_the_facts_hidden_in_its_task():
     task = Task("t", TASK.images, TASK.prompt, TASK.reference, {"age": 40})
     play = Play(Knows(), task)
     assert "40" not in "".join(message.text for message in play.state.messages)
-    assert play.told(answer()) == "40 years"
+    assert play.say_and_read(write_answer()) == "40 years"
 
 
 def test_a_word_of_the_user_starts_the_counts_again():
@@ -110,15 +110,15 @@ def test_a_word_of_the_user_starts_the_counts_again():
             return "Sure?"
 
     play = Play(Patient(max_turns=20))
-    play.say("hm", "hm", "hm", answer())
-    assert play.told("hm").startswith(NUDGE)
+    play.say("hm", "hm", "hm", write_answer())
+    assert play.say_and_read("hm").startswith(NUDGE)
     assert not play.say(NOTES).done  # the finalize message before the user's words is forgotten
 
 
 def test_users_of_several_episodes_do_not_wait_for_each_other():
     async def many():
         env = AskedLater()
-        script = [answer("unclear"), answer()]
+        script = [write_answer("unclear"), write_answer()]
 
         async def one():
             state = env.reset(TASK, seed=0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.servers import says, scripted, serving
+from tests.support.servers import make_completion, make_script, serve
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -31,7 +31,7 @@ def test_a_text_answer_is_compared_word_by_word():
 
 
 def test_a_judge_is_asked_for_a_score():
-    with serving(scripted(says('{"reason": "same", "score": 0.75}'))) as server:
+    with serve(make_script(make_completion('{"reason": "same", "score": 0.75}'))) as server:
         (line,) = run("llm_judge", server.url, "judge")
     assert line == "{'label': 1.0, 'report': 0.75}"
     assert "9 mm" in str(server.bodies[0]["messages"])

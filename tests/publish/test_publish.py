@@ -99,8 +99,11 @@ def test_the_wheel_is_played_and_replayed_where_viewbox_is_not_installed(wheel, 
     look = json.dumps({"factor": 4, "center": [500, 500]})
     scripts = {}
     for task in env.tasks:
-        image = scripted.first_image(to_openai_messages(env.reset(task, seed=0).messages))
-        scripts[image] = [scripted.say("", ("a", "zoom", look)), scripted.say(viewer.write_answer(env, task))]
+        image = scripted.get_first_image(to_openai_messages(env.reset(task, seed=0).messages))
+        scripts[image] = [
+            scripted.make_reply("", ("a", "zoom", look)),
+            scripted.make_reply(viewer.write_answer(env, task)),
+        ]
     evaluate = ["-c", where, "viewbox-digits", "--model", "scripted"]
     with scripted.serve(scripts) as server:
         evaluate += ["--client.base-url", server.url, "--no-push", "--no-rich", "-n", "3", "-o", "runs"]

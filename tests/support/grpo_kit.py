@@ -44,27 +44,27 @@ def make_trainer(kit, folder, env, *, cls=EpisodeGRPOTrainer, model=None, proces
     )
 
 
-def steps_of(trainer, folder):
-    """The metrics of every step of a training."""
+def train_and_read_steps(trainer, folder):
+    """Trains; returns the metrics of every step."""
     trainer.train()
     return [line for line in read_metrics(folder / "metrics.jsonl") if "grad_norm" in line]
 
 
-def batch_of(trainer, tasks=(0, 1), group=4):
-    """A batch as TRL asks for it, with the trainer made ready for `_compute_loss` outside its loop."""
+def generate_batch(trainer, tasks=(0, 1), group=4):
+    """A batch as TRL asks for it; also prepares the trainer for `_compute_loss` outside its loop."""
     trainer.model.train()
     trainer.current_gradient_accumulation_steps = 1
     return trainer._generate_and_score_completions([{"task": i, "prompt": ""} for i in tasks for _ in range(group)])
 
 
-def gradient(trainer, loss):
-    """The gradient of a loss, all weights in one vector."""
+def compute_gradient(trainer, loss):
+    """The gradient of a loss as one vector over all weights."""
     trainer.model.zero_grad()
     loss.backward()
-    return gathered(trainer)
+    return read_gradient(trainer)
 
 
-def gathered(trainer):
-    """The gradient that the weights hold, in one vector."""
+def read_gradient(trainer):
+    """The gradient that the weights hold, as one vector."""
     weights = trainer.model.parameters()
     return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in weights])

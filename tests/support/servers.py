@@ -1,4 +1,4 @@
-"""Real HTTP servers on this machine, for tests of clients: one that says what a script says, also broken things."""
+"""Real HTTP servers on this machine for tests of clients. Their responses are scripted, broken ones included."""
 
 import json
 import socket
@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
-def says(content="", *calls, finish="stop", usage=None, **more):
+def make_completion(content="", *calls, finish="stop", usage=None, **more):
     """A chat completion: text, and (id, name, arguments) of native tool calls."""
     message = {"role": "assistant", "content": content, **more}
     if calls:
@@ -20,8 +20,8 @@ def says(content="", *calls, finish="stop", usage=None, **more):
     return whole | ({"usage": usage} if usage else {})
 
 
-def status(code, body=None, **headers):
-    """A whole response with that status; `Retry_After=1` is a header."""
+def make_response(code, body=None, **headers):
+    """A function that sends a response with this status; `Retry_After=1` becomes the header `Retry-After`."""
 
     def send(handler):
         content = (json.dumps(body) if isinstance(body, dict | list) else body or "").encode()
@@ -34,8 +34,8 @@ def status(code, body=None, **headers):
     return send
 
 
-def cut(handler):
-    """Half a body, then the connection is gone."""
+def cut_body(handler):
+    """Sends half a body, then closes the connection."""
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
     handler.end_headers()
@@ -44,12 +44,12 @@ def cut(handler):
 
 
 def hang_up(handler):
-    """Not even a status."""
+    """Closes the connection without a status line."""
     handler.close_connection = True
 
 
-def drip(handler):
-    """A byte now and then, for minutes."""
+def drip_body(handler):
+    """Sends a byte now and then, for minutes."""
     handler.send_response(200)
     handler.send_header("Content-Length", "100000")
     handler.end_headers()
@@ -59,8 +59,8 @@ def drip(handler):
         time.sleep(0.05)
 
 
-def flood(handler, size=50 * 2**20):
-    """A body of 50 MB; how much of it the client took is in `handler.server.flooded`."""
+def flood_body(handler, size=50 * 2**20):
+    """Sends a body of 50 MB; `handler.server.flooded` counts the bytes that the client took."""
     handler.send_response(200)
     handler.send_header("Content-Length", str(size))
     handler.end_headers()
@@ -75,11 +75,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with self.server.lock:
-            number = len(self.server.asked)
-            self.server.asked.append({"path": self.path, "headers": dict(self.headers), "body": body})
+            number = len(self.server.requests)
+            self.server.requests.append({"path": self.path, "headers": dict(self.headers), "body": body})
         answer = self.server.answer(body, number)
         try:
-            (answer if callable(answer) else status(200, answer))(self)
+            (answer if callable(answer) else make_response(200, answer))(self)
         except OSError:  # the client has gone
             self.close_connection = True
 
@@ -87,14 +87,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """`asked` holds every request; `answer(body, number)` gives a dict to send, or a function of the handler."""
+    """`requests` holds every request; `answer(body, number)` returns a dict to send, or a function of the handler."""
 
     daemon_threads = True
     request_queue_size = 256
 
     def __init__(self, answer, port=0):
         super().__init__(("127.0.0.1", port), _Handler)
-        self.answer, self.asked, self.lock, self.flooded = answer, [], threading.Lock(), 0
+        self.answer, self.requests, self.lock, self.flooded = answer, [], threading.Lock(), 0
         self.connections = []
 
     @property
@@ -103,14 +103,14 @@ class Server(ThreadingHTTPServer):
 
     @property
     def bodies(self):
-        return [one["body"] for one in self.asked]
+        return [one["body"] for one in self.requests]
 
     def get_request(self):
         self.connections.append(super().get_request())
         return self.connections[-1]
 
-    def die(self):
-        """As if its process had been killed."""
+    def kill(self):
+        """Stops as if its process had been killed."""
         self.shutdown()
         self.server_close()
         for connection, _ in self.connections:
@@ -121,18 +121,18 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(answer, port=0):
-    """A server that runs in a thread meanwhile."""
+def serve(answer, port=0):
+    """Runs a server in a thread."""
     server = Server(answer, port)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:
         yield server
     finally:
-        server.die()
+        server.kill()
         thread.join(5)
 
 
-def scripted(*answers):
-    """An `answer` that gives these one after the other, and the last one for ever."""
+def make_script(*answers):
+    """An `answer` that returns these one after the other, and then always the last one."""
     return lambda body, number: answers[min(number, len(answers) - 1)]

@@ -1,11 +1,11 @@
 """An environment with tools and boxes, played a reply at a time; one answers in the view that it names."""
 
-import asyncio
 from typing import ClassVar
 
 import numpy as np
 from pydantic import BaseModel
 
+from tests.support import loop_kit
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.images.ref import ImageRef
 from viewbox.records import Task
@@ -41,14 +41,8 @@ class FindInView(Find):
     view_field = "view"
 
 
-class Play:
-    """One play, a reply at a time."""
+class Play(loop_kit.Play):
+    """One play of `TASK`, a reply at a time."""
 
     def __init__(self, env, task=TASK):
-        self.env, self.state = env, env.reset(task, seed=0)
-
-    def told(self, *replies):
-        """The environment's words to the last reply."""
-        for reply in replies:
-            result = asyncio.run(self.env.step(self.state, reply))
-        return "\n".join(message.text for message in result.messages)
+        super().__init__(env, task)

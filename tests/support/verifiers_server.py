@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from aiohttp import web
 
 
-def say(content, *calls, finish_reason=None, **more):
+def make_reply(content, *calls, finish_reason=None, **more):
     """A reply; `calls` are (id, name, arguments)."""
     message = {"role": "assistant", "content": content, **more}
     if calls:
@@ -21,12 +21,12 @@ def say(content, *calls, finish_reason=None, **more):
     return {"message": message, "finish_reason": finish_reason or ("tool_calls" if calls else "stop")}
 
 
-def fail(status):
+def make_error(status):
     """A reply that is an error."""
     return {"status": status}
 
 
-def first_image(messages):
+def get_first_image(messages):
     """The data URL of the first image of a conversation."""
     parts = next(message["content"] for message in messages if message["role"] == "user")
     return next(part["image_url"]["url"] for part in parts if part["type"] == "image_url")
@@ -43,7 +43,7 @@ class Server:
 
     async def chat(self, request):
         body = json.loads(await request.read())
-        key = first_image(body["messages"])
+        key = get_first_image(body["messages"])
         turn = sum(message["role"] == "assistant" for message in body["messages"])
         errors = [reply for reply in self.scripts[key] if "status" in reply]
         if self.failed[key] < len(errors) and self.scripts[key].index(errors[self.failed[key]]) <= turn:

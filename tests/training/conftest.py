@@ -1,16 +1,3 @@
-"""Fixtures with real tiny models, for the tests of this folder."""
+"""Fixtures with tiny models."""
 
-from tests.support.tiny_models import (  # noqa: F401  (fixtures)
-    corpus,
-    kit,
-    kits,
-    look,
-    mismatch_of,
-    mixed,
-    plain_logps,
-    play,
-    played,
-    qwen3,
-    strips,
-    words,
-)
+from tests.support.model_fixtures import *  # noqa: F403

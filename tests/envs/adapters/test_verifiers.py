@@ -22,7 +22,7 @@ from viewbox.records import Episode
 from viewbox.rollouts.endpoint.client import OpenAIGenerator
 from viewbox.rollouts.play import play_many
 
-say = scripted.say
+say = scripted.make_reply
 
 SETTINGS = {"split": "test", "num_tasks": 13, "max_turns": 7}
 ENV = Digits(**SETTINGS)
@@ -74,10 +74,13 @@ SCRIPTS = {
         "answered",
     ),
     "has an endpoint that is busy once": (
-        lambda n: [say("", ("a", "zoom", LOOK)), scripted.fail(503), say(right(n))],
+        lambda n: [say("", ("a", "zoom", LOOK)), scripted.make_error(503), say(right(n))],
         "answered",
     ),
-    "has an endpoint that refuses": (lambda n: [say("", ("a", "zoom", LOOK)), scripted.fail(400), say("")], "error"),
+    "has an endpoint that refuses": (
+        lambda n: [say("", ("a", "zoom", LOOK)), scripted.make_error(400), say("")],
+        "error",
+    ),
 }
 NUMBERS = dict(zip(SCRIPTS, count()))
 PLAYED = [name for name, (_, end) in SCRIPTS.items() if end != "error"]
@@ -89,7 +92,7 @@ def scripts(env=ENV):
 
 
 def overview(env, number):
-    return scripted.first_image(to_openai_messages(env.reset(env.tasks[number], seed=0).messages))
+    return scripted.get_first_image(to_openai_messages(env.reset(env.tasks[number], seed=0).messages))
 
 
 def play(env, tool_images="tool"):

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from tests.support.playing import call
+from tests.support.loop_kit import write_call
 from tests.support.tool_play import TASK, Find, Play
 from viewbox.envs.tools import TOOLS, Hidden, Picture, Tool, ToolOutput, tool
 from viewbox.errors import ConfigError
@@ -17,16 +17,16 @@ from viewbox.records import Task
 
 def test_a_tool_beyond_its_limit_is_refused_with_what_is_still_allowed():
     play = Play(Find(tools=["zoom", "reset"], max_calls={"zoom": 2}))
-    assert "error" not in play.told(call(), call())
-    assert play.told(call()) == "error: zoom is used up (2 calls). You can still call: reset."
-    assert "error" not in play.told(call("reset"))
+    assert "error" not in play.say_and_read(write_call(), write_call())
+    assert play.say_and_read(write_call()) == "error: zoom is used up (2 calls). You can still call: reset."
+    assert "error" not in play.say_and_read(write_call("reset"))
 
 
 def test_a_refused_call_leaves_the_view_and_is_a_failed_call_of_the_record():
     play = Play(Find(max_calls={"zoom": 1}))
-    play.told(call())
+    play.say_and_read(write_call())
     before = play.state.view
-    play.told(call())
+    play.say_and_read(write_call())
     assert play.state.view is before
     results = [result for turn in play.env.build_episode(play.state).turns for result in turn.tool_results]
     assert [result.success for result in results] == [True, False]
@@ -34,30 +34,30 @@ def test_a_refused_call_leaves_the_view_and_is_a_failed_call_of_the_record():
 
 def test_the_limit_holds_within_one_reply():
     play = Play(Find(max_calls={"zoom": 1}))
-    said = play.told(call() + call())
+    said = play.say_and_read(write_call() + write_call())
     assert said.count("zoomed") == 1
     assert said.count("is used up") == 1
 
 
 def test_a_call_that_failed_counts():
     play = Play(Find(max_calls={"zoom": 1}))
-    assert "is used up" in play.told(call(factor=9), call())
+    assert "is used up" in play.say_and_read(write_call(factor=9), write_call())
 
 
 def test_the_total_limits_all_tools_together():
     play = Play(Find(max_total_calls=2))
-    assert "error" not in play.told(call(), call("reset"))
-    assert play.told(call("reset")) == "error: Tool budget used up (2 calls). Give your final answer now."
+    assert "error" not in play.say_and_read(write_call(), write_call("reset"))
+    assert play.say_and_read(write_call("reset")) == "error: Tool budget used up (2 calls). Give your final answer now."
 
 
 def test_a_limit_of_none_at_all_is_a_limit():
-    assert "(0 calls)" in Play(Find(max_calls={"zoom": 0})).told(call())
+    assert "(0 calls)" in Play(Find(max_calls={"zoom": 0})).say_and_read(write_call())
 
 
 def test_two_plays_do_not_share_their_calls():
     env = Find(max_calls={"zoom": 1})
-    Play(env).told(call())
-    assert "error" not in Play(env).told(call())
+    Play(env).say_and_read(write_call())
+    assert "error" not in Play(env).say_and_read(write_call())
 
 
 def test_limits_are_told_before_the_first_call():
@@ -79,8 +79,10 @@ def test_the_limit_a_tool_brings_holds_unless_the_environment_says_another(scrat
         """Costs much."""
         return ToolOutput("paid")
 
-    assert "used up" in Play(Find(tools=["costly"])).told(call("costly"), call("costly"))
-    assert "used up" not in Play(Find(tools=["costly"], max_calls={"costly": 2})).told(call("costly"), call("costly"))
+    assert "used up" in Play(Find(tools=["costly"])).say_and_read(write_call("costly"), write_call("costly"))
+    assert "used up" not in Play(Find(tools=["costly"], max_calls={"costly": 2})).say_and_read(
+        write_call("costly"), write_call("costly")
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_a_tool_that_is_off_for_a_task_is_not_offered_to_it():
 
 
 def test_a_tool_that_is_off_for_a_task_is_unknown_in_it():
-    said = Play(FewerTools(), WITHOUT).told(call())
+    said = Play(FewerTools(), WITHOUT).say_and_read(write_call())
     assert said.startswith("error: unknown tool 'zoom'; allowed: adjust_contrast, reset")
 
 
@@ -170,8 +172,8 @@ def test_what_the_environment_fills_in_reaches_the_tool_and_not_the_prompt(scrat
 
     play = Play(Filled(tools=["look_up"]))
     assert "path" not in json.dumps([dict(one) for one in play.state.tool_schemas])
-    assert play.told(call("look_up", word="a")) == "a in t-look_up.txt"
-    assert "unknown argument of look_up 'path'" in play.told(call("look_up", word="a", path="/etc"))
+    assert play.say_and_read(write_call("look_up", word="a")) == "a in t-look_up.txt"
+    assert "unknown argument of look_up 'path'" in play.say_and_read(write_call("look_up", word="a", path="/etc"))
 
 
 # ---- functions beside names
@@ -195,7 +197,7 @@ def test_functions_stand_in_tools_beside_names():
     env = Mixed()
     assert env.tools == ("count", "zoom", "look")
     assert [schema["function"]["name"] for schema in env.tool_schemas] == ["count", "zoom", "look"]
-    assert Play(env).told(call("count", image="image_1") + call("look")) == "80 columns\nlooked"
+    assert Play(env).say_and_read(write_call("count", image="image_1") + write_call("look")) == "80 columns\nlooked"
     assert {"count", "look"}.isdisjoint(TOOLS)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support.playing import call
+from tests.support.loop_kit import write_call
 from tests.support.tool_play import GRAY, TASK, TWO, Find, FindInView, Play
 from viewbox.envs.tools import ToolOutput, tool
 from viewbox.errors import ConfigError
@@ -31,7 +31,7 @@ def test_without_the_tool_other_images_are_not_spoken_of():
 
 def test_another_image_is_shown_with_the_same_budget():
     play = Play(Find(tools=["zoom", "open_image"], max_pixels=300), TWO)
-    assert play.told(call("open_image", index=1)) == (
+    assert play.say_and_read(write_call("open_image", index=1)) == (
         "opened (index: 1, images: 2, size: [14, 21], shows: [0.0, 0.0, 1.0, 1.0])"
     )
     shown = play.state.messages[-1].images[0]
@@ -41,21 +41,21 @@ def test_another_image_is_shown_with_the_same_budget():
 
 def test_what_is_shown_is_told_in_the_frame_of_the_open_image():
     play = Play(Find(tools=["zoom", "open_image"], coordinates="pixel"), TWO)
-    said = play.told(call("open_image", index=1), call("zoom", factor=2, center=[10, 15]))
+    said = play.say_and_read(write_call("open_image", index=1), write_call("zoom", factor=2, center=[10, 15]))
     assert said.endswith("shows: [5, 8, 15, 22])")
 
 
 def test_boxes_are_of_the_first_image_whatever_is_open():
     play = Play(Find(tools=["open_image"], coordinates="pixel"), TWO)
-    play.told(call("open_image", index=1), json.dumps({"bbox": [0, 0, 40, 20]}))
+    play.say_and_read(write_call("open_image", index=1), json.dumps({"bbox": [0, 0, 40, 20]}))
     assert play.state.answer["bbox"] == (0, 0, 0.5, 0.5)
 
 
 def test_an_image_is_opened_only_when_it_is_asked_for_and_one_that_cannot_be_is_told_without_its_name(caplog):
     missing = Task("m", (*TASK.images, ImageRef("0", 1, 1, uri="nowhere.png")))
     play = Play(Find(tools=["zoom", "open_image"]), missing)
-    assert "zoomed" in play.told(call())
-    assert play.told(call("open_image", index=1)) == "error: open_image: the image cannot be opened"
+    assert "zoomed" in play.say_and_read(write_call())
+    assert play.say_and_read(write_call("open_image", index=1)) == "error: open_image: the image cannot be opened"
     assert "nowhere.png" in caplog.text
 
 
@@ -70,7 +70,9 @@ def test_images_drawn_by_the_environment_are_drawn_once_a_play():
     env = Draws(tools=["open_image"])
     play = Play(env)
     assert len(drawn) == 1
-    play.told(call("open_image", index=1), call("open_image", index=0), call("open_image", index=1))
+    play.say_and_read(
+        write_call("open_image", index=1), write_call("open_image", index=0), write_call("open_image", index=1)
+    )
     assert len(drawn) == 2
 
 
@@ -80,8 +82,8 @@ def test_images_drawn_by_the_environment_are_drawn_once_a_play():
 def test_every_picture_says_its_view_number():
     play = Play(FindInView())
     assert play.state.messages[1].text == "view: 0\nWhere?"
-    assert play.told(call()).endswith(", view: 1)")
-    assert play.told(call("reset")).endswith(", view: 2)")
+    assert play.say_and_read(write_call()).endswith(", view: 1)")
+    assert play.say_and_read(write_call("reset")).endswith(", view: 2)")
     assert '"view"' in play.state.messages[0].text
 
 
@@ -92,28 +94,30 @@ def test_a_tool_that_shows_nothing_takes_no_number(scratch):
         return ToolOutput("read")
 
     play = Play(FindInView(tools=["zoom", "look"]))
-    assert play.told(call("look")) == "read"
-    assert play.told(call()).endswith("view: 1)")
+    assert play.say_and_read(write_call("look")) == "read"
+    assert play.say_and_read(write_call()).endswith("view: 1)")
 
 
 def test_a_failed_call_takes_no_number():
-    assert Play(FindInView()).told(call(factor=9), call()).endswith("view: 1)")
+    assert Play(FindInView()).say_and_read(write_call(factor=9), write_call()).endswith("view: 1)")
 
 
 def test_without_a_view_field_no_number_is_told():
     play = Play(Find())
-    assert "view:" not in "".join(message.text for message in play.state.messages) + play.told(call())
+    assert "view:" not in "".join(message.text for message in play.state.messages) + play.say_and_read(write_call())
 
 
 def test_a_box_is_mapped_back_from_the_view_it_was_seen_in():
     play = Play(FindInView())
-    play.told(call("crop", box=[0.5, 0, 1, 0.5]), call("reset"), json.dumps({"bbox": [0, 0, 0.5, 1], "view": 1}))
+    play.say_and_read(
+        write_call("crop", box=[0.5, 0, 1, 0.5]), write_call("reset"), json.dumps({"bbox": [0, 0, 0.5, 1], "view": 1})
+    )
     assert play.state.answer["bbox"] == (0.5, 0, 0.75, 0.5)
 
 
 def test_pixels_are_those_of_the_view_that_is_named():
     play = Play(FindInView(coordinates="pixel"))
-    play.told(call("crop", box=[40, 0, 80, 20]), json.dumps({"bbox": [0, 0, 40, 10], "view": 1}))
+    play.say_and_read(write_call("crop", box=[40, 0, 80, 20]), json.dumps({"bbox": [0, 0, 40, 10], "view": 1}))
     assert play.state.answer["bbox"] == (0.5, 0, 1, 0.25)
 
 
@@ -124,25 +128,25 @@ def test_a_box_seen_in_a_turned_and_mirrored_view_is_upright_in_the_original(scr
         return ToolOutput("turned", view=view.rotate().flip_horizontal())
 
     play = Play(FindInView(tools=["zoom", "turn"]))
-    play.told(call(factor=2), call("turn"), json.dumps({"bbox": [0.1, 0.2, 0.3, 0.8], "view": 2}))
+    play.say_and_read(write_call(factor=2), write_call("turn"), json.dumps({"bbox": [0.1, 0.2, 0.3, 0.8], "view": 2}))
     assert play.state.answer["bbox"] == pytest.approx((0.35, 0.3, 0.65, 0.4))
 
 
 def test_an_answer_without_a_view_is_about_the_overview():
     play = Play(FindInView())
-    play.told(call(), json.dumps({"bbox": [0, 0, 0.5, 1]}))
+    play.say_and_read(write_call(), json.dumps({"bbox": [0, 0, 0.5, 1]}))
     assert play.state.answer["bbox"] == (0, 0, 0.5, 1)
 
 
 @pytest.mark.parametrize("number", [2, -1, 99])
 def test_an_unknown_view_is_told_those_there_are(number):
-    said = Play(FindInView()).told(call(), json.dumps({"bbox": [0, 0, 1, 1], "view": number}))
+    said = Play(FindInView()).say_and_read(write_call(), json.dumps({"bbox": [0, 0, 1, 1], "view": number}))
     assert f"view: unknown view {number}; allowed: 0 to 1" in said
 
 
 def test_a_view_of_another_image_is_refused_in_words():
     play = Play(FindInView(tools=["open_image"]), TWO)
-    said = play.told(call("open_image", index=1), json.dumps({"bbox": [0, 0, 1, 1], "view": 1}))
+    said = play.say_and_read(write_call("open_image", index=1), json.dumps({"bbox": [0, 0, 1, 1], "view": 1}))
     assert "view: view 1 shows another image; boxes must refer to image 0" in said
 
 
@@ -175,12 +179,14 @@ class Slices(FindInView):
 
 def test_a_box_may_be_in_another_slice_of_the_same_plane():
     play = Play(Slices(tools=["select_slice", "crop"]))
-    play.told(call("select_slice", index=3), call("crop", box=[0, 0, 0.5, 1]))
-    play.told(json.dumps({"bbox": [0, 0, 1, 0.5], "view": 2}))
+    play.say_and_read(write_call("select_slice", index=3), write_call("crop", box=[0, 0, 0.5, 1]))
+    play.say_and_read(json.dumps({"bbox": [0, 0, 1, 0.5], "view": 2}))
     assert play.state.answer["bbox"] == (0, 0, 0.5, 0.5)
 
 
 def test_a_box_in_another_plane_has_no_place_in_the_original():
     play = Play(Slices(tools=["select_slice"]))
-    said = play.told(call("select_slice", index=3, plane="coronal"), json.dumps({"bbox": [0, 0, 1, 1], "view": 1}))
+    said = play.say_and_read(
+        write_call("select_slice", index=3, plane="coronal"), json.dumps({"bbox": [0, 0, 1, 1], "view": 1})
+    )
     assert "view 1 shows another image" in said

@@ -8,7 +8,7 @@ from email.utils import formatdate
 import pytest
 
 from tests.support import servers
-from tests.support.servers import says, scripted, serving, status
+from tests.support.servers import make_completion, make_response, make_script, serve
 from viewbox.configs.schema import SamplingParams
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.messages import render_tools
@@ -30,7 +30,7 @@ def ask(play):
     """Plays the first task against a server that gives these answers, the last one for ever: (episodes, server)."""
 
     def run(*answers, by=None, tasks=1, concurrency=4, timeout=20.0, env=ENV, **settings):
-        with serving(by or scripted(*answers)) as server:
+        with serve(by or make_script(*answers)) as server:
             generator = OpenAIGenerator(server.url, "m", **{"first_pause": 0.01} | settings)
             return play(env, [TASK] * tasks, generator, concurrency=concurrency, timeout=timeout), server
 
@@ -45,9 +45,9 @@ def one(played):
 # ---------------------------------------------------------------------- what is sent
 def test_the_first_request_is_the_prompt_with_its_image_and_the_tools(ask):
     episode, server = one(
-        ask(says(RIGHT), max_tokens=77, sampling=SamplingParams(temperature=0.5), extra={"top_p": 0.9})
+        ask(make_completion(RIGHT), max_tokens=77, sampling=SamplingParams(temperature=0.5), extra={"top_p": 0.9})
     )
-    (asked,) = server.asked
+    (asked,) = server.requests
     state = ENV.reset(TASK, seed=0)
     assert asked["path"] == "/v1/chat/completions"
     assert asked["body"] == {
@@ -74,12 +74,12 @@ def test_the_first_request_is_the_prompt_with_its_image_and_the_tools(ask):
 
 
 def test_what_is_not_given_is_left_to_the_endpoint_and_extra_can_take_a_field_out(ask):
-    _, server = one(ask(says(RIGHT), extra={"seed": None}))
+    _, server = one(ask(make_completion(RIGHT), extra={"seed": None}))
     assert server.bodies[0].keys() == {"model", "messages", "tools"}
 
 
 def test_a_native_call_is_answered_under_its_id_with_the_image_in_the_tool_message(ask):
-    answers = (says(None, ("a1", "zoom", ZOOM), reasoning_content="hm"), says(RIGHT))
+    answers = (make_completion(None, ("a1", "zoom", ZOOM), reasoning_content="hm"), make_completion(RIGHT))
     episode, server = one(ask(*answers, tool_images="tool"))
     said, result = server.bodies[1]["messages"][2:]
     picture = episode.turns[2].images[0]
@@ -99,8 +99,8 @@ def test_a_native_call_is_answered_under_its_id_with_the_image_in_the_tool_messa
 
 
 def test_where_tool_messages_carry_no_image_it_follows_in_a_user_message(ask):
-    two = says("", ("a1", "zoom", ZOOM), ("a2", "zoom", ZOOM))
-    episode, server = one(ask(two, says(RIGHT), tool_images="user"))
+    two = make_completion("", ("a1", "zoom", ZOOM), ("a2", "zoom", ZOOM))
+    episode, server = one(ask(two, make_completion(RIGHT), tool_images="user"))
     messages = server.bodies[1]["messages"][3:]
     assert [message["role"] for message in messages] == ["tool", "tool", "user"]
     assert [message["tool_call_id"] for message in messages[:2]] == ["a1", "a2"]
@@ -111,21 +111,23 @@ def test_where_tool_messages_carry_no_image_it_follows_in_a_user_message(ask):
 
 
 def test_the_last_turn_offers_no_tools(ask):
-    calls = (*(says("", (f"a{n}", "zoom", ZOOM)) for n in range(2)), says(RIGHT))
+    calls = (*(make_completion("", (f"a{n}", "zoom", ZOOM)) for n in range(2)), make_completion(RIGHT))
     episode, server = one(ask(*calls))
     assert ["tools" in body for body in server.bodies] == [True, True, False]
     assert episode.end_reason == "answered"
 
 
 def test_a_native_call_on_the_last_turn_is_not_run(ask):
-    episode, server = one(ask(says("", ("same", "zoom", ZOOM))))
+    episode, server = one(ask(make_completion("", ("same", "zoom", ZOOM))))
     assert episode.end_reason == "max_turns"
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
 
 
 def test_every_call_has_an_id_of_its_own_also_where_the_endpoint_gives_none_or_the_same_again(ask):
-    nameless = says("", (None, "zoom", ZOOM), (None, "zoom", ZOOM))
-    _, server = one(ask(nameless, says("", ("x", "zoom", ZOOM), ("x", "zoom", ZOOM)), says(RIGHT)))
+    nameless = make_completion("", (None, "zoom", ZOOM), (None, "zoom", ZOOM))
+    _, server = one(
+        ask(nameless, make_completion("", ("x", "zoom", ZOOM), ("x", "zoom", ZOOM)), make_completion(RIGHT))
+    )
     messages = server.bodies[2]["messages"]
     called = [call["id"] for message in messages for call in message.get("tool_calls", ())]
     answered = [message["tool_call_id"] for message in messages if message["role"] == "tool"]
@@ -134,7 +136,7 @@ def test_every_call_has_an_id_of_its_own_also_where_the_endpoint_gives_none_or_t
 
 
 def test_arguments_that_are_no_json_object_are_an_error_to_the_model_and_go_back_as_one(ask):
-    _, server = one(ask(says("", ("a1", "zoom", "closer, please")), says(RIGHT)))
+    _, server = one(ask(make_completion("", ("a1", "zoom", "closer, please")), make_completion(RIGHT)))
     said, result = server.bodies[1]["messages"][2:4]
     assert "must be a JSON object" in result["content"]
     assert json.loads(said["tool_calls"][0]["function"]["arguments"]) == {"malformed": "closer, please"}
@@ -142,7 +144,9 @@ def test_arguments_that_are_no_json_object_are_an_error_to_the_model_and_go_back
 
 @pytest.mark.parametrize("taught", ["native", "hermes", "fenced", "json"])
 def test_a_call_in_the_text_is_answered_in_a_user_message(ask, taught):
-    episode, server = one(ask(says(BROKEN_CALL), says(RIGHT), env=Digits(max_turns=3, reply_format=taught)))
+    episode, server = one(
+        ask(make_completion(BROKEN_CALL), make_completion(RIGHT), env=Digits(max_turns=3, reply_format=taught))
+    )
     said, result = server.bodies[1]["messages"][2:]
     assert said == {"role": "assistant", "content": BROKEN_CALL}
     assert result["role"] == "user"
@@ -154,7 +158,9 @@ def test_a_call_in_the_text_is_answered_in_a_user_message(ask, taught):
 
 @pytest.mark.parametrize("taught", ["hermes", "fenced", "json"])
 def test_a_format_other_than_native_is_taught_in_the_system_message_of_every_request(ask, taught):
-    _, server = one(ask(says(BROKEN_CALL), says(RIGHT), env=Digits(max_turns=3, reply_format=taught)))
+    _, server = one(
+        ask(make_completion(BROKEN_CALL), make_completion(RIGHT), env=Digits(max_turns=3, reply_format=taught))
+    )
     system = ENV.build_system_prompt(TASK) + render_tools(ENV.tool_schemas, taught)
     assert [body["messages"][0]["content"] for body in server.bodies] == [system, system]
     assert not any("tools" in body for body in server.bodies)
@@ -162,7 +168,7 @@ def test_a_format_other_than_native_is_taught_in_the_system_message_of_every_req
 
 def test_an_environments_own_template_teaches_the_format(ask):
     env = Digits(max_turns=3, reply_format="json", templates={"tools_json": "Tools: {{ tools | length }}"})
-    _, server = one(ask(says(RIGHT), env=env))
+    _, server = one(ask(make_completion(RIGHT), env=env))
     assert server.bodies[0]["messages"][0]["content"].endswith("\n\nTools: 1")
 
 
@@ -179,7 +185,9 @@ def test_the_listing_and_the_answers_are_what_qwens_template_makes_of_native_one
 
 
 def test_sampling_is_sent_and_extra_stands_over_it(ask):
-    _, server = one(ask(says(RIGHT), sampling=SamplingParams(top_k=5, stop=["x"]), extra={"top_k": 6, "seed": None}))
+    _, server = one(
+        ask(make_completion(RIGHT), sampling=SamplingParams(top_k=5, stop=["x"]), extra={"top_k": 6, "seed": None})
+    )
     assert server.bodies[0].keys() == {"model", "messages", "tools", "top_k", "stop"}
     assert (server.bodies[0]["top_k"], server.bodies[0]["stop"]) == (6, ["x"])
 
@@ -190,9 +198,9 @@ def test_the_requests_under_way_are_counted_and_the_tokens_of_replies(play):
 
     def answer(body, number):
         seen.append(generator.get_load())
-        return says(RIGHT, usage={"prompt_tokens": 9, "completion_tokens": 7})
+        return make_completion(RIGHT, usage={"prompt_tokens": 9, "completion_tokens": 7})
 
-    with serving(answer) as server:
+    with serve(answer) as server:
         generator = OpenAIGenerator(server.url, "m")
         told.append(generator.get_load())
         play(ENV, [TASK] * 3, generator, concurrency=1)
@@ -202,14 +210,14 @@ def test_the_requests_under_way_are_counted_and_the_tokens_of_replies(play):
 
 
 def test_a_request_that_failed_is_no_longer_under_way(play):
-    with serving(scripted(status(400, "no"))) as server:
+    with serve(make_script(make_response(400, "no"))) as server:
         generator = OpenAIGenerator(server.url, "m")
         play(ENV, [TASK], generator)
     assert generator.get_load().busy == 0
 
 
 def test_without_usage_no_tokens_are_known(play):
-    with serving(scripted(says(RIGHT))) as server:
+    with serve(make_script(make_completion(RIGHT))) as server:
         generator = OpenAIGenerator(server.url, "m")
         play(ENV, [TASK], generator)
     assert generator.get_load().tokens is None
@@ -220,23 +228,26 @@ def test_without_usage_no_tokens_are_known(play):
     "content", [[{"type": "text", "text": RIGHT[:5]}, {"type": "text", "text": RIGHT[5:]}, {"type": "image"}, 3]]
 )
 def test_text_in_parts_is_put_together(ask, content):
-    assert one(ask(says(content)))[0].end_reason == "answered"
+    assert one(ask(make_completion(content)))[0].end_reason == "answered"
 
 
 def test_a_reply_without_content_is_malformed_and_the_episode_goes_on(ask):
-    episode, _ = one(ask(says(None), says(RIGHT)))
+    episode, _ = one(ask(make_completion(None), make_completion(RIGHT)))
     assert episode.end_reason == "answered"
     assert episode.info["malformed"] == 1
 
 
 def test_a_reply_that_was_cut_off_is_told_so(ask):
-    episode, _ = one(ask(says('{"label": "ze', finish="length"), says(RIGHT)))
+    episode, _ = one(ask(make_completion('{"label": "ze', finish="length"), make_completion(RIGHT)))
     assert "cut off" in episode.turns[2].content
 
 
 def test_the_tokens_of_all_replies_are_summed(ask):
     used = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
-    answers = (says("", ("a", "zoom", ZOOM), usage=used), says(RIGHT, usage={"prompt_tokens": "many"}))
+    answers = (
+        make_completion("", ("a", "zoom", ZOOM), usage=used),
+        make_completion(RIGHT, usage={"prompt_tokens": "many"}),
+    )
     episode, _ = one(ask(*answers))
     assert episode.info["usage"] == {"prompt_tokens": 100, "completion_tokens": 7}
 
@@ -245,25 +256,25 @@ def test_the_tokens_of_all_replies_are_summed(ask):
 @pytest.mark.parametrize(
     "trouble",
     [
-        *(status(code, {"error": {"message": "later"}}) for code in (408, 409, 425, 429, 500, 502, 503, 529)),
-        status(200, "<html>"),
-        status(200, "[" * 100_000),
-        status(200, '{"choices": [{"message": {"content": "", "tool_calls": [{"x": NaN}]}}]}'),
-        status(200, ""),
-        status(204),
-        status(200, {"choices": []}),
-        status(200, {"error": {"message": "overloaded", "code": 502}}),
-        status(200, [1]),
-        says({"a": 1}),
-        says(17),
+        *(make_response(code, {"error": {"message": "later"}}) for code in (408, 409, 425, 429, 500, 502, 503, 529)),
+        make_response(200, "<html>"),
+        make_response(200, "[" * 100_000),
+        make_response(200, '{"choices": [{"message": {"content": "", "tool_calls": [{"x": NaN}]}}]}'),
+        make_response(200, ""),
+        make_response(204),
+        make_response(200, {"choices": []}),
+        make_response(200, {"error": {"message": "overloaded", "code": 502}}),
+        make_response(200, [1]),
+        make_completion({"a": 1}),
+        make_completion(17),
         {"choices": [{"message": "hello"}]},
-        says("", *[("x", "zoom", "{}")] * 300),
-        servers.cut,
+        make_completion("", *[("x", "zoom", "{}")] * 300),
+        servers.cut_body,
         servers.hang_up,
     ],
 )
 def test_what_may_pass_is_tried_again_and_the_episode_answers(ask, trouble):
-    episode, server = one(ask(trouble, trouble, says(RIGHT)))
+    episode, server = one(ask(trouble, trouble, make_completion(RIGHT)))
     assert episode.end_reason == "answered"
     assert episode.info["failed_attempts"] == 2
     seeds = [body["seed"] for body in server.bodies]
@@ -271,58 +282,61 @@ def test_what_may_pass_is_tried_again_and_the_episode_answers(ask, trouble):
 
 
 def test_what_does_not_pass_ends_the_episode_with_the_servers_words(ask):
-    episode, server = one(ask(status(503, {"error": {"message": "no GPU\n left " + "x" * 999}}), attempts=3))
+    episode, server = one(ask(make_response(503, {"error": {"message": "no GPU\n left " + "x" * 999}}), attempts=3))
     assert episode.end_reason == "error"
     assert episode.info["error"].startswith("HTTP 503: no GPU left xxx")
     assert episode.info["error"].endswith("… (after 3 attempts)")
     assert len(episode.info["error"]) < 400
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
 
 
 @pytest.mark.parametrize("asks", [lambda: "1", lambda: formatdate(time.time() + 2, usegmt=True)])
 def test_retry_after_is_waited_for(ask, asks):
     began = time.monotonic()
-    episode, _ = one(ask(lambda h: status(429, Retry_After=asks())(h), says(RIGHT)))
+    episode, _ = one(ask(lambda h: make_response(429, Retry_After=asks())(h), make_completion(RIGHT)))
     assert episode.end_reason == "answered"
     assert time.monotonic() - began > 0.9
 
 
 def test_a_pause_longer_than_the_time_left_is_shortened_so_that_one_more_attempt_is_made(ask):
-    episode, server = one(ask(status(429, Retry_After="3600"), says(RIGHT), timeout=3.0))
+    episode, server = one(ask(make_response(429, Retry_After="3600"), make_completion(RIGHT), timeout=3.0))
     assert episode.end_reason == "answered"
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("header", ["soon", "-5", "nan", "inf", "1e999", "Thu, 01 Jan 1970 00:00:00 GMT"])
 def test_a_retry_after_that_says_nothing_is_a_short_pause(ask, header):
-    assert one(ask(status(503, Retry_After=header), says(RIGHT)))[0].end_reason == "answered"
+    assert one(ask(make_response(503, Retry_After=header), make_completion(RIGHT)))[0].end_reason == "answered"
 
 
 # ---------------------------------------------------------------------- what does not
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (status(400, {"error": {"message": "too many images"}}), "HTTP 400: too many images"),
-        (status(422, {"detail": "no seed"}), "HTTP 422: no seed"),
-        (status(413, "request too large"), "HTTP 413: request too large"),
-        (servers.flood, "the body of the reply is larger than 16777216 bytes"),
+        (make_response(400, {"error": {"message": "too many images"}}), "HTTP 400: too many images"),
+        (make_response(422, {"detail": "no seed"}), "HTTP 422: no seed"),
+        (make_response(413, "request too large"), "HTTP 413: request too large"),
+        (servers.flood_body, "the body of the reply is larger than 16777216 bytes"),
     ],
 )
 def test_what_will_not_pass_is_asked_once_and_ends_that_episode(ask, answer, words):
     episode, server = one(ask(answer))
     assert episode.end_reason == "error"
     assert episode.info["error"] == words
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     assert server.flooded < 25 * 2**20
 
 
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (status(401, {"error": {"message": "no such key"}}), "HTTP 401: no such key"),
-        (status(403, {}), "HTTP 403"),
-        (status(404, {"error": {"message": "The model `m` does not exist"}}), "'m': HTTP 404: The model `m` does not"),
-        (status(307, Location="https://elsewhere.org/v1"), r"it points to https://elsewhere.org/v1"),
+        (make_response(401, {"error": {"message": "no such key"}}), "HTTP 401: no such key"),
+        (make_response(403, {}), "HTTP 403"),
+        (
+            make_response(404, {"error": {"message": "The model `m` does not exist"}}),
+            "'m': HTTP 404: The model `m` does not",
+        ),
+        (make_response(307, Location="https://elsewhere.org/v1"), r"it points to https://elsewhere.org/v1"),
     ],
 )
 def test_an_endpoint_that_will_never_answer_ends_the_run_at_once(ask, answer, words):
@@ -331,12 +345,14 @@ def test_an_endpoint_that_will_never_answer_ends_the_run_at_once(ask, answer, wo
 
 
 def test_a_refusal_after_the_first_answer_ends_its_episode_alone(ask):
-    episodes, _ = ask(by=lambda body, n: status(403, "moderated") if n == 1 else says(RIGHT), tasks=4, concurrency=1)
+    episodes, _ = ask(
+        by=lambda body, n: make_response(403, "moderated") if n == 1 else make_completion(RIGHT), tasks=4, concurrency=1
+    )
     assert sorted(episode.end_reason for episode in episodes) == ["answered"] * 3 + ["error"]
 
 
 def test_an_endpoint_where_nobody_is_ends_the_run(play):
-    with serving(scripted(says(""))) as server:
+    with serve(make_script(make_completion(""))) as server:
         url = server.url
     with pytest.raises(EndpointError, match=r"cannot be reached: no connection: .* \(after 4 attempts\)"):
         play(ENV, [TASK] * 3, OpenAIGenerator(url, "m", first_pause=0.01), timeout=20)
@@ -346,7 +362,7 @@ def test_an_endpoint_that_dies_midway_costs_the_episodes_that_are_left(play):
     async def run():
         from viewbox.rollouts.play import play_many
 
-        with serving(scripted(says(RIGHT))) as server:
+        with serve(make_script(make_completion(RIGHT))) as server:
             generator = OpenAIGenerator(server.url, "m", first_pause=0.01)
             episodes = play_many(ENV, [TASK] * 12, generator, concurrency=1, timeout=20)
             found = [await anext(episodes) for _ in range(5)]
@@ -360,33 +376,33 @@ def test_an_endpoint_that_dies_midway_costs_the_episodes_that_are_left(play):
 
 def test_a_slow_drip_is_bounded_by_the_time_limit_of_the_episode(ask):
     began = time.monotonic()
-    episodes, _ = ask(by=lambda body, n: servers.drip if n == 0 else says(RIGHT), tasks=3, timeout=2.0)
+    episodes, _ = ask(by=lambda body, n: servers.drip_body if n == 0 else make_completion(RIGHT), tasks=3, timeout=2.0)
     assert sorted(episode.end_reason for episode in episodes) == ["answered", "answered", "timeout"]
     assert time.monotonic() - began < 15
 
 
 def test_a_timeout_names_what_it_was_waiting_for(ask):
-    episode, _ = one(ask(status(500, "boom"), timeout=0.5, attempts=10_000))
+    episode, _ = one(ask(make_response(500, "boom"), timeout=0.5, attempts=10_000))
     assert episode.end_reason == "timeout"
     assert episode.info["last_failure"] == "HTTP 500: boom"
 
 
 def test_against_a_server_that_does_everything_wrong_every_episode_ends_with_a_named_reason(ask):
     wrong = [
-        status(429, Retry_After="1"),
-        status(500, "boom"),
-        servers.cut,
+        make_response(429, Retry_After="1"),
+        make_response(500, "boom"),
+        servers.cut_body,
         servers.hang_up,
-        servers.drip,
-        status(200, "{"),
-        status(200, {"choices": []}),
-        servers.flood,
-        says(None),
-        says(17),
-        says("", ("a", "", "]")),
-        says("\ud800 {"),
-        says(RIGHT),
-        says(RIGHT),
+        servers.drip_body,
+        make_response(200, "{"),
+        make_response(200, {"choices": []}),
+        servers.flood_body,
+        make_completion(None),
+        make_completion(17),
+        make_completion("", ("a", "", "]")),
+        make_completion("\ud800 {"),
+        make_completion(RIGHT),
+        make_completion(RIGHT),
     ]
     episodes, _ = ask(by=lambda body, n: wrong[(n * 5) % len(wrong)], tasks=40, concurrency=16, timeout=5.0)
     assert len(episodes) == 40
@@ -397,15 +413,15 @@ def test_against_a_server_that_does_everything_wrong_every_episode_ends_with_a_n
 
 # ---------------------------------------------------------------------- addresses and keys
 def test_the_key_is_sent_and_cut_out_of_what_the_server_says(ask):
-    answer = lambda h: status(400, {"error": {"message": f"bad {h.headers['Authorization']}"}})(h)  # noqa: E731
+    answer = lambda h: make_response(400, {"error": {"message": f"bad {h.headers['Authorization']}"}})(h)  # noqa: E731
     episode, server = one(ask(answer, api_key=" sk-secret\n"))
-    assert server.asked[0]["headers"]["Authorization"] == "Bearer sk-secret"
+    assert server.requests[0]["headers"]["Authorization"] == "Bearer sk-secret"
     assert episode.info["error"] == "HTTP 400: bad Bearer ***"
 
 
 def test_without_a_key_no_authorization_is_sent(ask):
-    _, server = one(ask(says(RIGHT)))
-    assert "Authorization" not in server.asked[0]["headers"]
+    _, server = one(ask(make_completion(RIGHT)))
+    assert "Authorization" not in server.requests[0]["headers"]
 
 
 @pytest.mark.parametrize("key", ["sk\nX-Evil: 1", "schlüssel", "a b"])

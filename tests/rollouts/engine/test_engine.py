@@ -38,11 +38,13 @@ def said(episodes):
 
 # ---------------------------------------------------------------------- parity
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_log_probs_are_those_of_a_plain_forward_of_the_episode_alone(kit, played, mixed, mismatch_of, temperature):
+def test_log_probs_are_those_of_a_plain_forward_of_the_episode_alone(
+    kit, played, play_mixed, measure_mismatch, temperature
+):
     model, episodes = played(kit)  # 12 episodes in 5 slots: slots are used again
     if temperature != 1.0:
-        episodes = mixed(kit.generator(model, slots=5, temperature=temperature))
-    assert mismatch_of(model, kit, episodes, temperature) <= TOLERANCE
+        episodes = play_mixed(kit.generator(model, slots=5, temperature=temperature))
+    assert measure_mismatch(model, kit, episodes, temperature) <= TOLERANCE
     assert len({len(episode.tokens.prompt_ids) for episode in episodes}) > 2
     assert len({len(episode.tokens.completion_ids) for episode in episodes}) > 6
     assert {len(episode.tokens.images) for episode in episodes} >= {1, 2, 3}
@@ -56,25 +58,25 @@ def test_log_probs_depend_on_the_pictures_so_parity_covers_the_vision_tower(kit,
     assert changed.abs().max() > 0.01
 
 
-def test_log_probs_of_conversations_without_pictures_are_those_of_a_plain_forward(kit, play, words, mismatch_of):
+def test_log_probs_of_conversations_without_pictures_are_those_of_a_plain_forward(kit, play, words, measure_mismatch):
     model = kit.model()
     episodes = play(words, words.tasks[:4], kit.generator(model), group=2)
     assert not any(episode.tokens.images for episode in episodes)
-    assert mismatch_of(model, kit, episodes) <= TOLERANCE
+    assert measure_mismatch(model, kit, episodes) <= TOLERANCE
 
 
-def test_log_probs_are_those_of_a_plain_forward_with_lora_adapters(kit, mixed, mismatch_of):
+def test_log_probs_are_those_of_a_plain_forward_with_lora_adapters(kit, play_mixed, measure_mismatch):
     base = kit.model()
     config = LoraConfig(r=4, lora_alpha=16, target_modules=["q_proj", "v_proj", "down_proj"], init_lora_weights=False)
     model = get_peft_model(base, config).eval()
-    episodes = mixed(kit.generator(model, slots=5), tasks=2)
-    assert mismatch_of(model, kit, episodes) <= TOLERANCE
+    episodes = play_mixed(kit.generator(model, slots=5), tasks=2)
+    assert measure_mismatch(model, kit, episodes) <= TOLERANCE
     with model.disable_adapter():
-        assert mismatch_of(model, kit, episodes) > 0.01  # the adapters were at work
+        assert measure_mismatch(model, kit, episodes) > 0.01  # the adapters were at work
 
 
 def test_a_model_in_training_with_gradient_checkpointing_keeps_its_cache_and_gets_its_state_back(
-    kit, mixed, mismatch_of
+    kit, play_mixed, measure_mismatch
 ):
     model = kit.model()
     model.gradient_checkpointing_enable()
@@ -83,10 +85,10 @@ def test_a_model_in_training_with_gradient_checkpointing_keeps_its_cache_and_get
     modes = {name: module.training for name, module in model.named_modules()}
     flags = {name: getattr(module, "gradient_checkpointing", None) for name, module in model.named_modules()}
     assert any(flags.values())
-    episodes = mixed(kit.generator(model, slots=5), tasks=2)
+    episodes = play_mixed(kit.generator(model, slots=5), tasks=2)
     assert modes == {name: module.training for name, module in model.named_modules()}
     assert flags == {name: getattr(module, "gradient_checkpointing", None) for name, module in model.named_modules()}
-    assert mismatch_of(model, kit, episodes) <= TOLERANCE
+    assert measure_mismatch(model, kit, episodes) <= TOLERANCE
 
 
 def test_the_state_of_the_model_comes_back_after_a_failure_too(qwen3):
@@ -118,16 +120,16 @@ def test_log_probs_are_those_of_one_forward_of_the_collated_batch(kit, played):
     assert (logps - batch["logprobs"])[sampled].abs().max() <= TOLERANCE
 
 
-def test_log_probs_are_those_of_a_plain_forward_with_eager_attention(kit, mixed, mismatch_of):
+def test_log_probs_are_those_of_a_plain_forward_with_eager_attention(kit, play_mixed, measure_mismatch):
     model = kit.model()
     model.set_attn_implementation("eager")
-    episodes = mixed(kit.generator(model, slots=5), tasks=1, group=4)
-    assert mismatch_of(model, kit, episodes) <= TOLERANCE
+    episodes = play_mixed(kit.generator(model, slots=5), tasks=1, group=4)
+    assert measure_mismatch(model, kit, episodes) <= TOLERANCE
 
 
-def test_prefilling_in_small_parts_changes_nothing(kit, mixed):
+def test_prefilling_in_small_parts_changes_nothing(kit, play_mixed):
     model = kit.model()
-    whole, parts = (mixed(kit.generator(model, slots=5, prefill_tokens=n), tasks=2, group=2) for n in (16384, 1))
+    whole, parts = (play_mixed(kit.generator(model, slots=5, prefill_tokens=n), tasks=2, group=2) for n in (16384, 1))
     assert said(whole) == said(parts)
 
 
@@ -153,15 +155,15 @@ def test_greedy_replies_are_those_of_plain_generate(kit, play, strips):
         assert list(tokens.completion_ids[:first]) == found
 
 
-def test_one_seed_gives_the_same_episodes_whatever_the_batch(kit, mixed):
+def test_one_seed_gives_the_same_episodes_whatever_the_batch(kit, play_mixed):
     model = kit.model()
-    alone, together = (said(mixed(kit.generator(model, slots=n), concurrency=n, tasks=2, group=2)) for n in (1, 4))
+    alone, together = (said(play_mixed(kit.generator(model, slots=n), concurrency=n, tasks=2, group=2)) for n in (1, 4))
     assert alone == together
 
 
-def test_another_seed_gives_other_episodes(qwen3, mixed):
+def test_another_seed_gives_other_episodes(qwen3, play_mixed):
     model = qwen3.model()
-    zero, one = (said(mixed(qwen3.generator(model, slots=5), seed=n, tasks=1)) for n in (0, 1))
+    zero, one = (said(play_mixed(qwen3.generator(model, slots=5), seed=n, tasks=1)) for n in (0, 1))
     assert all(a != b for a, b in zip(zero, one, strict=True))
 
 
@@ -201,11 +203,11 @@ def test_a_prompt_that_a_group_shares_is_prefilled_once_and_later_turns_only_add
     assert sum(width for _, width in shapes) < prompt + added + 50  # whichever rows share a forward
 
 
-def test_of_every_row_of_a_forward_only_the_logits_after_its_last_token_are_computed(kit, mixed):
+def test_of_every_row_of_a_forward_only_the_logits_after_its_last_token_are_computed(kit, play_mixed):
     model, made = kit.model(), []
     model.lm_head.register_forward_hook(lambda module, given, logits: made.append(tuple(logits.shape[:2])))
     shapes = forwards(model)
-    mixed(kit.generator(model, slots=5))
+    play_mixed(kit.generator(model, slots=5))
     assert max(width for _, width in shapes) > 1
     assert made == [(rows, 1) for rows, _ in shapes]
 
@@ -220,8 +222,8 @@ def test_rows_that_are_done_are_not_decoded_further(qwen3, play, strips):
 
 
 # ---------------------------------------------------------------------- limits
-def test_a_reply_is_at_most_max_reply_tokens_and_a_completion_at_most_its_budget(kit, mixed):
-    episodes = mixed(kit.generator(kit.model(ends=-50.0), slots=5, max_reply_tokens=7, max_completion_tokens=300))
+def test_a_reply_is_at_most_max_reply_tokens_and_a_completion_at_most_its_budget(kit, play_mixed):
+    episodes = play_mixed(kit.generator(kit.model(ends=-50.0), slots=5, max_reply_tokens=7, max_completion_tokens=300))
     for episode in episodes:
         assert len(episode.tokens.completion_ids) <= 300
     plain = next(e.tokens for e in episodes if e.info["index"] == 0 and e.info["sample"] == 2)  # nothing is forced

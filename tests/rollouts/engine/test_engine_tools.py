@@ -81,7 +81,7 @@ def called(calling):
     [("trip", "{}", "trip failed (KeyError)"), ("stare", "{}", "0.3 s"), ("muse", '{"query": "x"}', "0.3 s")],
 )
 def test_a_tool_that_raises_or_hangs_changes_nothing_for_the_others(
-    calling, called, model, qwen3, mismatch_of, name, arguments, told
+    calling, called, model, qwen3, measure_mismatch, name, arguments, told
 ):
     episodes = calling(f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>')
     for number, (one, same) in enumerate(zip(episodes, called, strict=True)):
@@ -92,17 +92,17 @@ def test_a_tool_that_raises_or_hangs_changes_nothing_for_the_others(
     assert len(results) == 1
     assert told in results[0]
     assert episodes[2].tokens.mask[-1] == 1  # it had its say afterward
-    assert mismatch_of(model, qwen3, episodes) <= 1e-5
+    assert measure_mismatch(model, qwen3, episodes) <= 1e-5
 
 
-def test_a_model_that_emits_only_garbage_plays_every_episode_to_its_named_end(qwen3, play, mismatch_of):
+def test_a_model_that_emits_only_garbage_plays_every_episode_to_its_named_end(qwen3, play, measure_mismatch):
     env, model = Digits(), qwen3.model(seed=3, ends=-50.0)
     generator = qwen3.generator(model, slots=4, tool_wait_timeout=0.05)
     episodes = play(env, [env.tasks[i] for i in range(4)], generator, group=3, concurrency=12)
     assert len(episodes) == 12
     assert {episode.end_reason for episode in episodes} <= {"malformed", "max_turns"}
     assert all(episode.answer is None and sum(episode.tokens.mask) >= 12 * 2 for episode in episodes)
-    assert mismatch_of(model, qwen3, episodes) <= 1e-5
+    assert measure_mismatch(model, qwen3, episodes) <= 1e-5
     assert generator.cache.num_used == 0
     assert not generator.sequences
 

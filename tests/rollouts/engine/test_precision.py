@@ -66,13 +66,13 @@ def alone(plain_logps):
 
 
 @pytest.fixture(scope="module")
-def played_in(mixed):
+def played_in(play_mixed):
     """A model in a precision and what it plays, made once: (model, 12 episodes' tokens)."""
 
     @cache
     def once(kit, dtype, temperature):
         model = kit.model().to(dtype)
-        return model, [e.tokens for e in mixed(kit.generator(model, slots=5, temperature=temperature))]
+        return model, [e.tokens for e in play_mixed(kit.generator(model, slots=5, temperature=temperature))]
 
     return once
 
@@ -91,10 +91,10 @@ def test_half_precision_costs_log_probs_no_more_than_padding_does(
     assert engine.within(yardstick), (engine, yardstick)
 
 
-def test_under_autocast_too_log_probs_differ_no_more_than_padding_makes_them(kit, mixed, alone):
+def test_under_autocast_too_log_probs_differ_no_more_than_padding_makes_them(kit, play_mixed, alone):
     with torch.autocast("cpu", torch.bfloat16):  # as a trainer with float32 weights and `bf16: true` runs both
         model = kit.model()
-        episodes = [e.tokens for e in mixed(kit.generator(model, slots=5), tasks=2)]
+        episodes = [e.tokens for e in play_mixed(kit.generator(model, slots=5), tasks=2)]
         plain = alone(model, kit, episodes)
         engine, yardstick = Mismatch.of(recorded(episodes), plain), Mismatch.of(plain, padded(model, kit, episodes))
     assert engine.largest > 1e-4  # half precision is at work

@@ -14,7 +14,7 @@ from functools import partial
 import pytest
 
 from tests.support import servers
-from tests.support.servers import says, scripted, serving, status
+from tests.support.servers import make_completion, make_response, make_script, serve
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, Task, Turn
 from viewbox.rewards import CombinedReward, ExactMatchReward, build
@@ -24,7 +24,7 @@ from viewbox.rollouts.judge.prompt import parse_verdict
 from viewbox.rollouts.judge.reward import JudgeReward
 
 GOLD = {"report": "a nodule in the left lung"}
-HALF = says('{"score": 0.5, "why": "half of it"}')
+HALF = make_completion('{"score": 0.5, "why": "half of it"}')
 FORK = multiprocessing.get_context("fork")
 
 
@@ -40,7 +40,7 @@ def served():
     running = []
 
     def make(*answers, by=None, **settings):
-        context = serving(by or scripted(*answers))
+        context = serve(by or make_script(*answers))
         server = context.__enter__()
         running.append(context)
         return JudgeReward("report", endpoint=server.url, model="m", **settings), server
@@ -130,7 +130,7 @@ def test_a_huge_answer_is_cut(served):
 
 
 def test_without_a_field_the_whole_answer_and_reference_are_shown_as_json():
-    with serving(scripted(HALF)) as server:
+    with serve(make_script(HALF)) as server:
         JudgeReward(endpoint=server.url, model="m")({"a": [1, float("nan")]}, {"b": (2, 3)})
         assert '{"a": [1, NaN]}' in shown(server)
         assert '{"b": [2, 3]}' in shown(server)
@@ -155,24 +155,24 @@ def test_the_question_is_shown_to_a_judge_that_reads_episodes(served):
 # ---------------------------------------------------------------------- what needs no judge
 @pytest.mark.parametrize("answer", [None, {}, {"report": None}, {"report": ""}, {"report": " \n"}, {"report": []}])
 def test_a_missing_or_empty_answer_scores_0_unasked(served, answer):
-    judge, server = served(says('{"score": 1}'))
+    judge, server = served(make_completion('{"score": 1}'))
     assert judge(answer, GOLD) == 0.0
-    assert not server.asked
+    assert not server.requests
 
 
 def test_an_answer_nested_without_end_scores_0_unasked(served):
-    judge, server = served(says('{"score": 1}'))
+    judge, server = served(make_completion('{"score": 1}'))
     deep = []
     for _ in range(100_000):
         deep = [deep]
     assert judge({"report": deep}, GOLD) == 0.0
-    assert not server.asked
+    assert not server.requests
 
 
 def test_a_missing_reference_does_not_apply(served):
     judge, server = served(HALF)
     assert judge({"report": "a nodule"}, {"other": 1}) is None
-    assert not server.asked
+    assert not server.requests
 
 
 # ---------------------------------------------------------------------- how a reply is read
@@ -209,7 +209,7 @@ def test_a_reply_is_one_object_with_a_score_from_0_to_1_or_no_score_at_all(reply
 
 
 def test_a_reply_without_a_score_does_not_apply_and_is_counted(served):
-    judge, _ = served(says("It deserves 1.0"))
+    judge, _ = served(make_completion("It deserves 1.0"))
     assert judged(judge) is None
     assert counts(judge) == {"calls": 1, "unreadable": 1}
 
@@ -221,9 +221,9 @@ def test_the_explanation_is_the_judges_reason(served):
 
 # ---------------------------------------------------------------------- what is kept
 def test_the_same_judgment_is_asked_once(served):
-    judge, server = served(HALF, says('{"score": 1}'))
+    judge, server = served(HALF, make_completion('{"score": 1}'))
     assert [judged(judge), judged(judge)] == [0.5, 0.5]
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     assert counts(judge) == {"calls": 1, "cached": 1}
 
 
@@ -233,7 +233,7 @@ def test_the_same_judgment_at_the_same_moment_is_asked_once(served):
     def slow(handler):
         entered.set()
         go.wait(10)
-        status(200, HALF)(handler)
+        make_response(200, HALF)(handler)
 
     judge, server = served(slow)
     with ThreadPoolExecutor(8) as threads:
@@ -242,7 +242,7 @@ def test_the_same_judgment_at_the_same_moment_is_asked_once(served):
         others = [threads.submit(judged, judge) for _ in range(7)]
         go.set()
         assert {one.result() for one in [first, *others]} == {0.5}
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     assert counts(judge) == {"calls": 1, "cached": 7}
 
 
@@ -250,7 +250,7 @@ def test_a_folder_keeps_replies_for_the_next_judge(served, tmp_path):
     judge, server = served(HALF, cache=tmp_path / "kept")
     judged(judge)
     again = JudgeReward("report", endpoint=server.url, model="m", cache=tmp_path / "kept")
-    server.die()
+    server.kill()
     assert judged(again) == 0.5
     assert counts(again) == {"cached": 1}
 
@@ -259,7 +259,7 @@ def test_a_folder_keeps_replies_for_the_next_judge(served, tmp_path):
     "change", [{"model": "n"}, {"rubric": "1: always"}, {"max_tokens": 9}, {"extra": {"top_p": 0.1}}]
 )
 def test_what_is_kept_is_of_everything_that_was_sent(served, tmp_path, change):
-    judge, server = served(HALF, says('{"score": 1}'), cache=tmp_path)
+    judge, server = served(HALF, make_completion('{"score": 1}'), cache=tmp_path)
     judged(judge)
     settings = {"endpoint": server.url, "model": "m", "cache": tmp_path, **change}
     assert judged(JudgeReward("report", **settings)) == 1.0
@@ -276,7 +276,7 @@ def test_no_text_and_no_key_is_in_the_file(served, tmp_path, monkeypatch):
 
 
 def test_a_failure_is_not_kept(served):
-    judge, _ = served(*[status(500)] * 6, HALF)
+    judge, _ = served(*[make_response(500)] * 6, HALF)
     assert judged(judge) is None
     assert judged(judge) == 0.5
 
@@ -288,9 +288,9 @@ def _score_in_process(url, folder, results):
 
 def test_processes_that_share_a_folder_agree_on_every_number(tmp_path):
     def different(body, number):
-        return says(json.dumps({"score": number / 1000}))
+        return make_completion(json.dumps({"score": number / 1000}))
 
-    with serving(different) as server:
+    with serve(different) as server:
         results = FORK.Queue()
         processes = [FORK.Process(target=_score_in_process, args=(server.url, tmp_path, results)) for _ in range(3)]
         for process in processes:
@@ -307,19 +307,26 @@ def test_a_file_that_cannot_be_used_is_done_without(served, tmp_path, spoil):
     spoil(tmp_path / FILE)
     judge, server = served(HALF, cache=tmp_path)
     assert [judged(judge), judged(judge)] == [0.5, 0.5]
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 # ---------------------------------------------------------------------- endpoints that fail
 def test_a_failure_that_passes_is_asked_again(served):
-    judge, server = served(status(503), servers.cut, status(200, "no JSON"), HALF)
+    judge, server = served(make_response(503), servers.cut_body, make_response(200, "no JSON"), HALF)
     assert judged(judge) == 0.5
-    assert len(server.asked) == 4
+    assert len(server.requests) == 4
     assert counts(judge) == {"calls": 1}
 
 
 @pytest.mark.parametrize(
-    "answer", [status(500, "sorry"), servers.cut, servers.hang_up, status(200, {"choices": []}), status(400, "no")]
+    "answer",
+    [
+        make_response(500, "sorry"),
+        servers.cut_body,
+        servers.hang_up,
+        make_response(200, {"choices": []}),
+        make_response(400, "no"),
+    ],
 )
 def test_an_endpoint_that_goes_on_failing_does_not_apply_and_is_counted(served, answer):
     judge, _ = served(answer, attempts=3)
@@ -328,9 +335,9 @@ def test_an_endpoint_that_goes_on_failing_does_not_apply_and_is_counted(served, 
 
 
 def test_a_whole_judgment_has_a_time_limit(served):
-    judge, server = served(servers.drip, timeout=0.3)
+    judge, server = served(servers.drip_body, timeout=0.3)
     assert judged(judge) is None
-    assert len(server.asked) == 1  # the first attempt would drip for minutes and then be made again
+    assert len(server.requests) == 1  # the first attempt would drip for minutes and then be made again
     assert counts(judge) == {"calls": 1, "unreachable": 1}
 
 
@@ -341,14 +348,14 @@ def test_an_endpoint_that_nobody_serves_is_left_alone_for_a_while():
 
 
 def test_why_there_is_no_reply_is_said_once_in_a_while(served, caplog):
-    judge, _ = served(status(400, "no such thing"))
+    judge, _ = served(make_response(400, "no such thing"))
     for number in range(5):
         judged(judge, str(number))
     assert [record.message.count("no such thing") for record in caplog.records] == [1]
 
 
 def test_a_judge_that_is_away_leaves_the_weights_to_the_others(served):
-    judge, _ = served(status(500), attempts=1)
+    judge, _ = served(make_response(500), attempts=1)
     reward = CombinedReward({"label": (ExactMatchReward("label"), 0.5), "judge": (judge, 0.5)})
     answer = {"label": "seven", "report": "a nodule"}
     assert reward.score(answer, {"label": "seven", **GOLD}) == (1.0, {"label": 1.0, "judge": None})
@@ -364,7 +371,7 @@ def test_no_more_requests_are_in_flight_than_allowed(served):
         time.sleep(0.02)
         with lock:
             now[0] -= 1
-        status(200, HALF)(handler)
+        make_response(200, HALF)(handler)
 
     judge, _ = served(busy, concurrency=3)
     with ThreadPoolExecutor(12) as threads:
@@ -376,10 +383,10 @@ def test_no_more_requests_are_in_flight_than_allowed(served):
 # ---------------------------------------------------------------------- the key
 def test_the_key_comes_from_the_environment_and_goes_into_the_header_only(served, monkeypatch, caplog):
     monkeypatch.setenv("JUDGE_KEY", "sk-secret")
-    judge, server = served(HALF, status(400, "sk-secret is not allowed"), api_key_env="JUDGE_KEY")
+    judge, server = served(HALF, make_response(400, "sk-secret is not allowed"), api_key_env="JUDGE_KEY")
     judged(judge)
     judged(judge, "other")
-    assert server.asked[0]["headers"]["Authorization"] == "Bearer sk-secret"
+    assert server.requests[0]["headers"]["Authorization"] == "Bearer sk-secret"
     assert "*** is not allowed" in caplog.text
     assert "sk-secret" not in json.dumps(server.bodies) + repr(judge) + caplog.text
     assert b"sk-secret" not in pickle.dumps(judge)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from tests.support.servers import says, scripted, serving, status
+from tests.support.servers import make_completion, make_response, make_script, serve
 from viewbox.cli import app as cli
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, Task
@@ -24,7 +24,7 @@ COUNT = 24
 def by_its_number(body, number):
     """The judge: an answer `answer 7` scores 0.07."""
     said = body["messages"][1]["content"].rpartition("answer ")[2].split()[0]
-    return says(json.dumps({"score": int(said) / 100}))
+    return make_completion(json.dumps({"score": int(said) / 100}))
 
 
 def made(number, environment=""):
@@ -51,7 +51,7 @@ def totals(folder, name):
 
 
 def test_every_episode_gets_its_own_score_in_its_own_line(store):
-    with serving(by_its_number) as server:
+    with serve(by_its_number) as server:
         report = score_run(store, reward=judge_at(server.url), name="judged", resamples=0)
     assert totals(store, "judged") == [number / 100 for number in range(COUNT)]
     assert report.total.new.count == COUNT
@@ -62,9 +62,9 @@ def test_as_many_episodes_are_judged_at_once_as_the_judge_allows(store):
 
     def waiting(handler):
         together.wait()
-        status(200, says('{"score": 1}'))(handler)
+        make_response(200, make_completion('{"score": 1}'))(handler)
 
-    with serving(scripted(waiting)) as server:
+    with serve(make_script(waiting)) as server:
         report = score_run(store, reward=judge_at(server.url, concurrency=4), write=False, resamples=0)
     assert report.total.new.mean == 1.0
     assert report.counts["judge/unreachable"] == 0
@@ -72,9 +72,9 @@ def test_as_many_episodes_are_judged_at_once_as_the_judge_allows(store):
 
 def test_the_report_counts_what_the_judge_did(store):
     def third_fails(body, number):
-        return status(400, "no") if number % 3 == 0 else by_its_number(body, number)
+        return make_response(400, "no") if number % 3 == 0 else by_its_number(body, number)
 
-    with serving(third_fails) as server:
+    with serve(third_fails) as server:
         judge = judge_at(server.url)
         judge(made(0).answer, made(0).task.reference)  # of an earlier scoring
         report = score_run(store, reward=judge, write=False, resamples=0)
@@ -87,19 +87,19 @@ def test_the_report_counts_what_the_judge_did(store):
 
 
 def test_scoring_again_asks_nothing(store, tmp_path):
-    with serving(by_its_number) as server:
+    with serve(by_its_number) as server:
         judge = judge_at(server.url, cache=str(tmp_path / "kept"))
         score_run(store, reward=judge, name="first", resamples=0)
-        asked = len(server.asked)
+        asked = len(server.requests)
         again = judge_at(server.url, cache=str(tmp_path / "kept"))
         report = score_run(store, reward=again, name="second", resamples=0)
-        assert len(server.asked) == asked == COUNT
+        assert len(server.requests) == asked == COUNT
     assert totals(store, "first") == totals(store, "second")
     assert report.counts["judge/cached"] == COUNT
 
 
 def test_offline_the_number_is_that_of_the_reward_called_directly(store):
-    with serving(by_its_number) as server:
+    with serve(by_its_number) as server:
         judge = judge_at(server.url)
         score_run(store, reward=judge, name="judged", resamples=0)
         direct = [to_combined(judge).score(one.answer, one.task.reference, one)[0] for one in load(store)]
@@ -107,7 +107,7 @@ def test_offline_the_number_is_that_of_the_reward_called_directly(store):
 
 
 def test_the_command_judges_by_a_yaml_and_prints_the_counts(store, tmp_path, monkeypatch, capsys):
-    with serving(by_its_number) as server:
+    with serve(by_its_number) as server:
         spec = {"type": "judge", "field": "report", "endpoint": server.url, "model": "m"}
         (tmp_path / "reward.yaml").write_text(yaml.safe_dump(spec))
         monkeypatch.setattr(sys, "argv", ["viewbox", "score", str(store), "--reward", str(tmp_path / "reward.yaml")])
@@ -132,7 +132,7 @@ def test_a_reward_that_raises_in_a_thread_is_reported_with_its_line(store):
 
 
 def test_metrics_of_episodes_show_what_the_judge_did_since_they_were_last_asked_for():
-    with serving(by_its_number) as server:
+    with serve(by_its_number) as server:
         judge = to_combined(judge_at(server.url))
         judge.score(made(1).answer, made(1).task.reference)
         assert compute_episode_metrics([made(1)], judge)["judge/calls"] == 1.0
@@ -186,7 +186,7 @@ def test_nothing_is_written_when_they_are_refused(run):
 
 
 def test_a_judge_on_this_machine_may_see_them(run):
-    with serving(by_its_number) as server:
+    with serve(by_its_number) as server:
         assert (
             score_run(run(True), trust=True, reward=judge_at(server.url), write=False, resamples=0).counts[
                 "judge/calls"

@@ -22,9 +22,9 @@ def scored():
 
 
 @pytest.fixture
-def batch(kit, mixed):
+def batch(kit, play_mixed):
     """Groups of 4 with prompts and completions of different lengths, one to three pictures each."""
-    return collate([episode.tokens for episode in mixed(kit.generator(), tasks=3, group=4)], kit.tokens)
+    return collate([episode.tokens for episode in play_mixed(kit.generator(), tasks=3, group=4)], kit.tokens)
 
 
 def plain(model, batch):
@@ -139,8 +139,8 @@ def test_split_by_length_hold_rows_of_similar_length_and_every_row_once():
 
 
 # ---------------------------------------------------------------------- micro-batches
-def test_micro_batches_keep_to_the_budget_and_count_a_shared_prompt_once(qwen3, mixed):
-    episodes = mixed(qwen3.generator(), tasks=3, group=4)
+def test_micro_batches_keep_to_the_budget_and_count_a_shared_prompt_once(qwen3, play_mixed):
+    episodes = play_mixed(qwen3.generator(), tasks=3, group=4)
     batch = collate([episode.tokens for episode in episodes], qwen3.tokens)
     prompts, completions = batch["prompt_mask"].sum(1).tolist(), batch["completion_mask"].sum(1).tolist()
     budget = max(prompts) + 4 * max(completions)
@@ -153,8 +153,8 @@ def test_micro_batches_keep_to_the_budget_and_count_a_shared_prompt_once(qwen3, 
     assert len(parts) < -(-apart // budget)
 
 
-def test_an_episode_longer_than_the_budget_goes_by_itself(qwen3, mixed):
-    batch = collate([e.tokens for e in mixed(qwen3.generator(), tasks=2, group=2)], qwen3.tokens)
+def test_an_episode_longer_than_the_budget_goes_by_itself(qwen3, play_mixed):
+    batch = collate([e.tokens for e in play_mixed(qwen3.generator(), tasks=2, group=2)], qwen3.tokens)
     assert sorted(split_by_tokens(batch, 1)) == [[0], [1], [2], [3]]
 
 
@@ -165,9 +165,9 @@ def test_processes_cut_after_equally_many_episodes():
     assert _find_cuts([short, long], 45) == [2, 4, 6]
 
 
-def test_chosenepisodes_keep_their_own_pictures(qwen3, mixed, scored):
+def test_chosenepisodes_keep_their_own_pictures(qwen3, play_mixed, scored):
     model = qwen3.model()
-    batch = collate([e.tokens for e in mixed(qwen3.generator(), tasks=2, group=3)], qwen3.tokens)
+    batch = collate([e.tokens for e in play_mixed(qwen3.generator(), tasks=2, group=3)], qwen3.tokens)
     with torch.no_grad():
         whole = scored(model, qwen3, batch)[0]
         some = scored(model, qwen3, select(batch, [4, 1]))[0]

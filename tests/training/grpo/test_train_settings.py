@@ -6,7 +6,7 @@ from itertools import cycle
 import pytest
 import torch
 
-from tests.support.grpo_kit import batch_of, gradient, make_trainer, steps_of
+from tests.support.grpo_kit import compute_gradient, generate_batch, make_trainer, train_and_read_steps
 from viewbox.envs.digits import viewer
 from viewbox.envs.digits.canvas import LABELS
 from viewbox.records import Reply
@@ -69,7 +69,7 @@ def trainer(qwen3, tmp_path):
 @pytest.fixture
 def trained(trainer, tmp_path):
     """The metrics of every step of a training."""
-    return lambda *args, **given: steps_of(trainer(*args, **given), tmp_path)
+    return lambda *args, **given: train_and_read_steps(trainer(*args, **given), tmp_path)
 
 
 def sampled(inputs):
@@ -85,16 +85,16 @@ def weights_of(inputs):
 # ---------------------------------------------------------------------- truncated importance correction
 def test_of_a_true_engine_the_ratio_is_one_and_changes_nothing(trainer, guessing):
     one = trainer(guessing(), **REUSED)
-    inputs = batch_of(one)
+    inputs = generate_batch(one)
     found = {name: values[0] for name, values in one._metrics["train"].items() if "importance_ratio" in name}
     assert set(found) == {f"sampling/importance_ratio/{name}" for name in ("mean", "min", "max")}
     assert all(value == pytest.approx(1, abs=1e-5) for value in found.values())
-    plain = batch_of(trainer(guessing(), own={"importance_sampling_cap": None}, **REUSED))
+    plain = generate_batch(trainer(guessing(), own={"importance_sampling_cap": None}, **REUSED))
     torch.testing.assert_close(inputs["advantages"], plain["advantages"][:, None].expand(inputs["advantages"].shape))
 
 
 def test_the_old_log_probs_are_the_trainers_own(trainer, guessing):
-    inputs, true = (batch_of(trainer(guessing(), cls, **REUSED)) for cls in (Lying, EpisodeGRPOTrainer))
+    inputs, true = (generate_batch(trainer(guessing(), cls, **REUSED)) for cls in (Lying, EpisodeGRPOTrainer))
     mask = sampled(inputs)
     torch.testing.assert_close(inputs["old_per_token_logps"][mask], true["sampling_per_token_logps"][mask])
     gap = (inputs["old_per_token_logps"] - inputs["sampling_per_token_logps"])[mask].abs()
@@ -103,7 +103,7 @@ def test_the_old_log_probs_are_the_trainers_own(trainer, guessing):
 
 def test_the_ratios_logged_are_those_before_the_cap(trainer, guessing):
     one = trainer(guessing(), Lying, **REUSED)
-    inputs = batch_of(one)
+    inputs = generate_batch(one)
     lies = torch.tensor(LIES).repeat(100)[: inputs["tool_mask"].shape[1]].expand(inputs["tool_mask"].shape)
     ratio = lies[sampled(inputs)].exp()
     assert ratio.max() > CAP
@@ -113,19 +113,19 @@ def test_the_ratios_logged_are_those_before_the_cap(trainer, guessing):
 
 def test_the_gradient_is_that_of_the_loss_weighted_by_the_capped_ratio(trainer, guessing):
     one = trainer(guessing(), Lying, **REUSED)
-    inputs = batch_of(one)
-    plain = batch_of(trainer(guessing(), own={"importance_sampling_cap": None}, **REUSED))
-    found = gradient(one, one._compute_loss(one.model, inputs))
+    inputs = generate_batch(one)
+    plain = generate_batch(trainer(guessing(), own={"importance_sampling_cap": None}, **REUSED))
+    found = compute_gradient(one, one._compute_loss(one.model, inputs))
 
     width = inputs["completion_ids"].shape[1]
     logits = one.model(**build_model_inputs(inputs)).logits[:, -width - 1 : -1].float()
     logps = logits.log_softmax(-1).gather(2, inputs["completion_ids"][..., None])[..., 0]
     gain = plain["advantages"][:, None] * weights_of(inputs) * (logps - logps.detach()).exp()
     mask = sampled(inputs)
-    expected = gradient(one, -gain[mask].sum() / mask.sum())
+    expected = compute_gradient(one, -gain[mask].sum() / mask.sum())
     assert expected.norm() > 0
     assert (found - expected).norm() / expected.norm() < 1e-4
-    unweighted = gradient(one, one._compute_loss(one.model, plain))
+    unweighted = compute_gradient(one, one._compute_loss(one.model, plain))
     assert (unweighted - expected).norm() / expected.norm() > 0.05
 
 
@@ -134,19 +134,19 @@ def test_the_gradient_is_that_of_the_loss_weighted_by_the_capped_ratio(trainer, 
 def test_every_loss_is_weighted_as_trl_weights_it_under_vllm(trainer, guessing, loss, level):
     # a step behind the old log-probs, so that clipping and the sequence's own ratio matter
     one = trainer(guessing(), Lying, loss_type=loss, importance_sampling_level=level, beta=0.0, **REUSED)
-    inputs = batch_of(one)
+    inputs = generate_batch(one)
     torch.manual_seed(0)
     with torch.no_grad():
         for weight in one.model.parameters():
             weight += 0.01 * torch.randn_like(weight)
     found = one._compute_loss(one.model, inputs)
-    found_gradient = gradient(one, found)
+    found_gradient = compute_gradient(one, found)
 
-    advantages = batch_of(trainer(guessing(), own={"importance_sampling_cap": None}, **REUSED))["advantages"]
+    advantages = generate_batch(trainer(guessing(), own={"importance_sampling_cap": None}, **REUSED))["advantages"]
     one.use_vllm = one.vllm_importance_sampling_correction = True
     as_vllm = {**inputs, "advantages": advantages, "importance_sampling_ratio": weights_of(inputs)}
     expected = one._compute_loss(one.model, as_vllm)
-    expected_gradient = gradient(one, expected)
+    expected_gradient = compute_gradient(one, expected)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
     assert expected_gradient.norm() > 0
     assert (found_gradient - expected_gradient).norm() / expected_gradient.norm() < 1e-3
@@ -180,14 +180,14 @@ def test_weights_stay_with_their_tokens_when_a_batch_is_shuffled_into_several_st
     ids=["iterations", "steps", "steps across an update"],
 )
 def test_a_batch_with_an_update_inside_is_corrected(trainer, guessing, given):
-    inputs = batch_of(trainer(guessing(), **given))
+    inputs = generate_batch(trainer(guessing(), **given))
     assert inputs["advantages"].shape == inputs["old_per_token_logps"].shape
 
 
 @pytest.mark.parametrize("given", [{}, {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}])
 def test_a_batch_without_an_update_inside_is_not_corrected(trainer, guessing, given):
     one = trainer(guessing(), Lying, **given)
-    inputs = batch_of(one)
+    inputs = generate_batch(one)
     assert inputs["advantages"].shape == (8,)
     assert "old_per_token_logps" not in inputs
     assert not any("importance_ratio" in name for name in one._metrics["train"])
@@ -196,7 +196,7 @@ def test_a_batch_without_an_update_inside_is_not_corrected(trainer, guessing, gi
 def test_without_a_cap_nothing_is_corrected_and_no_forward_spent(trainer, guessing):
     one = trainer(guessing(), Lying, own={"importance_sampling_cap": None}, **REUSED)
     one._compute_logps_in_parts = None  # cannot be called
-    inputs = batch_of(one)
+    inputs = generate_batch(one)
     assert inputs["advantages"].shape == (8,)
     assert torch.equal(inputs["old_per_token_logps"], inputs["sampling_per_token_logps"])
     assert not any("importance_ratio" in name for name in one._metrics["train"])
@@ -207,19 +207,23 @@ def test_a_masked_episode_has_no_part_in_the_gradient(trainer, guessing):
     # two looks and an answer do not fit the budget, fewer do
     given = {"generation": {"max_completion_tokens": 120}, "mask_truncated_completions": True}
     one = trainer(guessing(), Lying, **given, **REUSED)
-    inputs = batch_of(one)
+    inputs = generate_batch(one)
     cut = inputs["tool_mask"].sum(dim=1) == 0
     assert 0 < cut.sum() < 8
     assert cut.tolist() == [episode.truncated for episode in one.latest_episodes]
-    whole = gradient(one, one._compute_loss(one.model, inputs))
+    whole = compute_gradient(one, one._compute_loss(one.model, inputs))
     other = torch.where(cut[:, None], 100.0, inputs["advantages"])
     assert whole.norm() > 0
-    torch.testing.assert_close(gradient(one, one._compute_loss(one.model, {**inputs, "advantages": other})), whole)
+    torch.testing.assert_close(
+        compute_gradient(one, one._compute_loss(one.model, {**inputs, "advantages": other})), whole
+    )
 
 
 def test_a_masked_episode_still_counts_in_its_groups_mean(trainer, guessing):
     given = {"generation": {"max_completion_tokens": 120}, "own": {"importance_sampling_cap": None}}
-    masked, plain = (batch_of(trainer(guessing(), mask_truncated_completions=yes, **given)) for yes in (True, False))
+    masked, plain = (
+        generate_batch(trainer(guessing(), mask_truncated_completions=yes, **given)) for yes in (True, False)
+    )
     assert torch.equal(masked["advantages"], plain["advantages"])
 
 
@@ -231,7 +235,7 @@ def numbers(one):
 def test_groups_without_spread_are_replaced_until_none_is_left(trainer, guessing):
     env = guessing(telling=3)  # tasks 0, 3, 6 and 9 of 12
     one = trainer(env, own={"dynamic_sampling_rounds": 8})
-    inputs = batch_of(one)
+    inputs = generate_batch(one)
     kept = numbers(one)
     assert kept[:4] == [0] * 4
     assert kept[4:] == [kept[4]] * 4
@@ -245,7 +249,7 @@ def test_groups_without_spread_are_replaced_until_none_is_left(trainer, guessing
 
 def test_without_the_setting_they_stay(trainer, guessing):
     one = trainer(guessing(telling=3))
-    inputs = batch_of(one)
+    inputs = generate_batch(one)
     assert numbers(one) == [0] * 4 + [1] * 4
     assert (inputs["advantages"][4:] == 0).all()
     assert one._metrics["train"]["episodes/played"] == [8]
@@ -267,7 +271,7 @@ class Recording(EpisodeGRPOTrainer):
 
 def test_the_rounds_are_bounded_and_what_then_has_no_spread_stays(trainer, guessing):
     one = trainer(guessing(telling=0), Recording, own={"dynamic_sampling_rounds": 2})
-    inputs = batch_of(one)
+    inputs = generate_batch(one)
     assert [len(play) for play in one.plays] == [8, 8, 8]
     assert [episode.info["number"] for episode in one.latest_episodes] == [number for *_, number in one.plays[-1]]
     assert (inputs["advantages"] == 0).all()
@@ -277,15 +281,15 @@ def test_the_rounds_are_bounded_and_what_then_has_no_spread_stays(trainer, guess
 
 def test_every_task_is_drawn_once_and_none_of_the_batch(trainer, guessing):
     one = trainer(guessing(telling=0), Recording, own={"dynamic_sampling_rounds": 9})
-    batch_of(one)
+    generate_batch(one)
     drawn = [task for play in one.plays for task, *_ in play[::4]]
     assert len(drawn) == len(set(drawn)) == 12  # all there are: five rounds more, then nothing is left to draw
 
 
 def test_every_sample_has_its_own_seed_over_rounds_and_steps(trainer, guessing):
     one = trainer(guessing(telling=0), Recording, own={"dynamic_sampling_rounds": 2})
-    batch_of(one)
-    batch_of(one)
+    generate_batch(one)
+    generate_batch(one)
     _, seeds, places = zip(*[sample for play in one.plays for sample in play], strict=True)
     assert len(set(seeds)) == len(set(places)) == 2 * 3 * 8
 
@@ -293,9 +297,9 @@ def test_every_sample_has_its_own_seed_over_rounds_and_steps(trainer, guessing):
 def test_the_rounds_are_the_same_again_from_the_same_seed_and_step(trainer, guessing):
     one, again = (trainer(guessing(telling=5), Recording, own={"dynamic_sampling_rounds": 3}) for _ in range(2))
     for _ in range(2):
-        batch_of(one)
+        generate_batch(one)
     again._played = 4 * 8  # as a checkpoint after the first step says
-    batch_of(again)
+    generate_batch(again)
     assert len(again.plays) > 1
     assert one.plays[-len(again.plays) :] == again.plays
 
@@ -304,7 +308,7 @@ def test_a_step_sets_aside_the_seeds_of_its_rounds_whether_they_are_played_or_no
     given = {}
     for telling in (0, 1):
         one = trainer(guessing(telling=telling), Recording, own={"dynamic_sampling_rounds": 2})
-        batch_of(one)
+        generate_batch(one)
         given[len(one.plays)] = one._played
     assert given == {3: 24, 1: 24}
 
@@ -313,8 +317,8 @@ def test_another_seed_draws_other_tasks(trainer, guessing):
     one, other = (
         trainer(guessing(telling=0), Recording, own={"dynamic_sampling_rounds": 2}, seed=seed) for seed in (0, 1)
     )
-    batch_of(one)
-    batch_of(other)
+    generate_batch(one)
+    generate_batch(other)
     drawn = [[task for play in each.plays[1:] for task, *_ in play[::4]] for each in (one, other)]
     assert drawn[0] != drawn[1]
 
@@ -325,7 +329,7 @@ def test_a_group_of_samples_that_cannot_be_used_is_replaced(trainer, guessing):
             return "for the test" if episode.task.metadata["seed"] == 1 else super()._describe_problem(episode)
 
     one = trainer(guessing(), Damaged, own={"dynamic_sampling_rounds": 1})
-    batch_of(one)
+    generate_batch(one)
     assert 1 not in numbers(one)
     assert one._metrics["train"]["episodes/dropped"] == [0.0]
 

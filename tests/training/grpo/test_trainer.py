@@ -11,7 +11,7 @@ from peft import LoraConfig
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl import GRPOTrainer
 
-from tests.support.grpo_kit import batch_of, gathered, gradient, make_trainer, steps_of
+from tests.support.grpo_kit import compute_gradient, generate_batch, make_trainer, read_gradient, train_and_read_steps
 from viewbox.envs.digits import viewer
 from viewbox.envs.digits.canvas import LABELS
 from viewbox.errors import ConfigError
@@ -70,12 +70,12 @@ def trainer(qwen3, tmp_path):
 @pytest.fixture
 def trained(trainer, tmp_path):
     """The metrics of every step of a training."""
-    return lambda *args, **given: steps_of(trainer(*args, **given), tmp_path)
+    return lambda *args, **given: train_and_read_steps(trainer(*args, **given), tmp_path)
 
 
 def of_loss(one, inputs):
     """The gradient of the loss of a batch."""
-    return gradient(one, one._compute_loss(one.model, inputs))
+    return compute_gradient(one, one._compute_loss(one.model, inputs))
 
 
 def alone(inputs, i):
@@ -119,7 +119,7 @@ def test_the_private_methods_of_the_pinned_trl_are_as_the_trainer_uses_them():
 
 def test_the_batch_holds_what_the_loss_of_the_pinned_trl_reads(trainer, looking):
     read = inspect.getsource(GRPOTrainer._compute_loss)
-    inputs = batch_of(trainer(looking()))
+    inputs = generate_batch(trainer(looking()))
     needed = {"prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages"}
     pixels = {"pixel_values", "image_grid_thw", "num_images", "mm_token_type_ids"}
     for name in needed | pixels | {"num_items_in_batch", "sampling_per_token_logps"}:
@@ -164,7 +164,7 @@ def test_samples_stay_aligned_when_one_generation_is_shuffled_into_several_steps
 )
 def test_batches_used_more_than_once_take_the_engines_log_probs_as_the_old_ones(trainer, looking, given):
     one = trainer(looking(), **given)
-    inputs = batch_of(one)
+    inputs = generate_batch(one)
     assert torch.equal(inputs["old_per_token_logps"], inputs["sampling_per_token_logps"])
     mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
     assert (inputs["old_per_token_logps"][mask] < 0).all()
@@ -172,7 +172,7 @@ def test_batches_used_more_than_once_take_the_engines_log_probs_as_the_old_ones(
 
 
 def test_a_batch_used_once_carries_no_old_log_probs(trainer, looking):
-    assert "old_per_token_logps" not in batch_of(trainer(looking()))
+    assert "old_per_token_logps" not in generate_batch(trainer(looking()))
 
 
 def test_a_second_iteration_sees_how_far_the_policy_has_moved(trained, looking):
@@ -184,7 +184,7 @@ def test_a_second_iteration_sees_how_far_the_policy_has_moved(trained, looking):
 
 def test_the_gradient_of_a_batch_is_the_sum_over_its_episodes_one_by_one(trainer, looking):
     one = trainer(looking())
-    inputs = batch_of(one)
+    inputs = generate_batch(one)
     assert len(set(inputs["num_images"])) > 1
     assert len(set(inputs["prompt_mask"].sum(dim=1).tolist())) > 1
     assert len(set(inputs["completion_mask"].sum(dim=1).tolist())) > 2
@@ -198,21 +198,21 @@ def test_the_gradient_of_a_batch_is_the_sum_over_its_episodes_one_by_one(trainer
 @pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "cispo"])
 def test_micro_batches_by_tokens_give_the_gradient_and_the_loss_of_the_whole_batch(trainer, looking, loss_type):
     one = trainer(looking(), loss_type=loss_type)
-    inputs = batch_of(one)
+    inputs = generate_batch(one)
     whole, loss = of_loss(one, inputs), one._compute_loss(one.model, inputs)
     one.micro_batch_tokens = 200
     assert len(split_by_tokens(inputs, 200)) > 3
     one.model.zero_grad()
     told = one.compute_loss(one.model, inputs)
     told.backward()
-    parts = gathered(one)
+    parts = read_gradient(one)
     assert (whole - parts).norm() / whole.norm() < 1e-4
     torch.testing.assert_close(told, loss, atol=1e-5, rtol=1e-4)
 
 
 def test_a_micro_batch_in_which_nothing_is_trained_tells_no_mismatch_and_hides_none(trainer, looking):
     one = trainer(looking(), own={"micro_batch_tokens": 1})
-    inputs = batch_of(one)
+    inputs = generate_batch(one)
     inputs["tool_mask"][0] = 0
     one._metrics["train"].clear()
     one.compute_loss(one.model, inputs)
@@ -226,7 +226,7 @@ def test_advantages_are_the_rewards_relative_to_their_own_group(trainer, looking
     episodes = []
     play = one._play_tasks
     one._play_tasks = lambda tasks: episodes.extend(play(tasks)) or list(episodes)
-    inputs = batch_of(one)
+    inputs = generate_batch(one)
     rewards = torch.tensor([episode.scores.total for episode in episodes]).view(2, 4)
     expected = (rewards - rewards.mean(dim=1, keepdim=True)) / (rewards.std(dim=1, keepdim=True) + 1e-4)
     assert rewards.std() > 0
@@ -299,9 +299,9 @@ def test_batches_that_hold_no_image_at_all_are_trained_on(trained, words):
 # ---------------------------------------------------------------------- samples that cannot be used
 def test_a_sample_whose_image_tokens_mismatch_is_dropped_alone(trainer, looking):
     one = trainer(looking(), cls=Damaged)
-    intact = batch_of(one)
+    intact = generate_batch(one)
     one._played, one.lost = 0, (2,)  # the same episodes again
-    inputs = batch_of(one)
+    inputs = generate_batch(one)
     assert one._metrics["train"]["episodes/dropped"] == [0.0, 1.0]
 
     others = [i for i in range(8) if i != 2]
@@ -326,7 +326,7 @@ def test_the_group_of_a_dropped_sample_is_compared_without_it(trainer, looking):
     episodes = []
     play = one._play_tasks
     one._play_tasks = lambda tasks: episodes.extend(play(tasks)) or list(episodes)
-    inputs = batch_of(one)
+    inputs = generate_batch(one)
     rewards = torch.tensor([episode.scores.total for episode in episodes])[1:4]
     torch.testing.assert_close(inputs["advantages"][1:4], (rewards - rewards.mean()) / (rewards.std() + 1e-4))
 
@@ -351,7 +351,7 @@ def test_masking_truncated_completions_masks_those_and_no_others(trainer, lookin
         one = trainer(looking(), generation=generation, mask_truncated_completions=masked)
         play = one._play_tasks
         one._play_tasks = lambda tasks, play=play: episodes.extend(play(tasks)) or episodes[-8:]
-        batches[masked] = batch_of(one)
+        batches[masked] = generate_batch(one)
     cut = torch.tensor([episode.truncated for episode in episodes[:8]])
     assert 0 < cut.sum() < 8
     assert [episode.truncated for episode in episodes[8:]] == cut.tolist()

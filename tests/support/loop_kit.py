@@ -1,4 +1,4 @@
-"""What the tests of the turn loop share: two small environments, replies, and a play that goes one reply at a time."""
+"""What the tests of the turn loop share: two small environments, replies, and a play of one reply at a time."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ class Finding(BaseModel):
 
 
 class Find(BaseMultiTurnEnv):
-    """Answers with JSON; tools' text stands without boundary marks, so that it can be compared."""
+    """Answers are JSON. Tool output has no boundary marks, so that tests can compare it."""
 
     name = "find"
     answer: ClassVar = Finding
@@ -43,7 +43,7 @@ class Find(BaseMultiTurnEnv):
 
 
 class Plain(BaseMultiTurnEnv):
-    """No answer schema: plain text answers."""
+    """Answers are plain text: there is no answer schema."""
 
     name = "plain"
     max_turns = 3
@@ -53,19 +53,19 @@ class Plain(BaseMultiTurnEnv):
         return ExactMatchReward("text", reference_field="label")
 
 
-def call(name="zoom", **arguments):
+def write_call(name="zoom", **arguments):
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
-def answer(label="left", **fields):
+def write_answer(label="left", **fields):
     return json.dumps({"label": label, **fields})
 
 
-NOTES = answer(**{"continue": True})
+NOTES = write_answer(**{"continue": True})
 
 
 class Play:
-    """One play, a reply at a time, as a driver plays it."""
+    """One play, a reply at a time, as a driver would play it."""
 
     def __init__(self, env, task=TASK, seed=0):
         self.env, self.state = env, env.reset(task, seed=seed)
@@ -78,12 +78,12 @@ class Play:
     def build_episode(self, run_config=None):
         return self.env.build_episode(self.state, run_config)
 
-    def told(self, *replies):
-        """The environment's words to the last reply."""
+    def say_and_read(self, *replies):
+        """Says the replies; returns the text of the environment's messages after the last one."""
         return "\n".join(message.text for message in self.say(*replies).messages)
 
 
-def played(env, *replies, task=TASK, seed=0):
+def play_replies(env, *replies, task=TASK, seed=0):
     return env.play(task, ScriptedPolicy(replies), seed=seed)
 
 
@@ -92,13 +92,13 @@ async def ask(question: str) -> str:
     return f"you asked {question}"
 
 
-def with_tools(*functions, **settings):
+def make_env_with_tools(*functions, **settings):
     """An environment that offers these tools beside zoom and reset."""
     return Find(tools=[*functions, "zoom", "reset"], **settings)
 
 
-def elsewhere_and_here(script: str, folder, hash_seed: int) -> tuple[str, str]:
-    """The variable `line` that a script makes: in another process with that PYTHONHASHSEED, and in this one."""
+def run_in_two_processes(script: str, folder, hash_seed: int) -> tuple[str, str]:
+    """The variable `line` after a script has run: in a new process with that PYTHONHASHSEED, and in this one."""
     there = subprocess.run(
         [sys.executable, "-c", script + "print(line)"],
         capture_output=True,

@@ -1,0 +1,176 @@
+"""Fixtures with tiny models and the ways to play episodes with them.
+
+A folder that needs them has `from tests.support.model_fixtures import *` in its conftest.py. They are not a plugin of all
+tests, because they import torch.
+"""
+
+import asyncio
+import json
+from functools import cache
+
+import pytest
+import torch
+
+from tests.support.tiny_models import FAMILIES, Kit, Strips, Words, build_qwen2_5_processor
+from viewbox.envs.digits import Digits, viewer
+from viewbox.frozen import thaw
+from viewbox.rollouts.engine import tiny_model
+from viewbox.rollouts.play import play_many
+from viewbox.rollouts.scripted import ScriptedGenerator
+
+__all__ = [
+    "corpus",
+    "kit",
+    "kits",
+    "look",
+    "measure_mismatch",
+    "plain_logps",
+    "play",
+    "play_mixed",
+    "played",
+    "qwen3",
+    "strips",
+    "words",
+]
+
+
+@pytest.fixture(scope="session")
+def corpus():
+    """Texts to train the tokenizer on: prompts, tool schemas, calls and answers."""
+    env = Digits()
+    tasks = [env.tasks[i] for i in range(40)]
+    said = [line for task in tasks for line in viewer.write_demonstration(env, task, 0, viewer.Habits(0.2, 0.2, 0.2))]
+    prompt = [env.build_system_prompt(tasks[0]), *(json.dumps(thaw(schema)) for schema in env.tool_schemas)]
+    return [*prompt * 20, *said]
+
+
+@pytest.fixture(scope="session")
+def kits(corpus):
+    """A function that returns the kit of a family, and builds each once."""
+
+    @cache
+    def kit(name):
+        tok = tiny_model.build_tokenizer(corpus, 480)
+        return Kit(name, tiny_model.build_processor(tok) if name == "qwen3_vl" else build_qwen2_5_processor(tok))
+
+    return kit
+
+
+@pytest.fixture(scope="session", params=FAMILIES)
+def kit(request, kits):
+    return kits(request.param)
+
+
+@pytest.fixture(scope="session")
+def qwen3(kits):
+    return kits("qwen3_vl")
+
+
+@pytest.fixture(scope="session")
+def strips():
+    return Strips(max_turns=4, tools=("zoom", "crop"))
+
+
+@pytest.fixture(scope="session")
+def words():
+    return Words()
+
+
+@pytest.fixture(scope="session")
+def look(strips):
+    """A script: some episodes look (in one of two ways) before the model replies, and again later."""
+
+    def script(conversation):
+        said = sum(message.role == "assistant" for message in conversation.messages)
+        plan = (
+            [viewer.write_zoom(strips, 2, 0.4, 0.6)],
+            [None, viewer.write_zoom(strips, 4, 0.2, 0.2)],
+            [],
+            [
+                viewer.write_zoom(strips, 2, 0.5, 0.5) + "\n" + viewer.write_zoom(strips, 2, 0.1, 0.9),
+                None,
+                "Hmm, wait.",
+            ],
+        )[conversation.index % 4]
+        return plan[said] if said < len(plan) else None
+
+    return script
+
+
+@pytest.fixture(scope="session")
+def play():
+    """Plays tasks and returns the episodes in the order of (index, sample)."""
+
+    def run(env, tasks, generator, **settings):
+        async def gather():
+            return [episode async for episode in play_many(env, tasks, generator, **{"concurrency": 4} | settings)]
+
+        return sorted(asyncio.run(gather()), key=lambda episode: (episode.info["index"], episode.info["sample"]))
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def play_mixed(play, strips, look):
+    """Plays 4 tasks in groups of 3 (12 episodes in 5 slots): the looks are scripted, the model writes the rest."""
+
+    def run(generator, *, tasks=4, group=3, seed=0, concurrency=5, env=None):
+        forced = ScriptedGenerator(
+            generator.tokens, look, generator, max_completion_tokens=generator.max_completion_tokens
+        )
+        env = env or strips
+        chosen = [env.tasks[i] for i in range(tasks)]
+        return play(env, chosen, forced, group=group, concurrency=concurrency, seed=seed)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def played(play_mixed):
+    """A family's model and the 12 episodes that it plays at temperature 1 in 5 slots, built once."""
+
+    @cache
+    def once(kit):
+        model = kit.model()
+        return model, play_mixed(kit.generator(model, slots=5))
+
+    return once
+
+
+@pytest.fixture(scope="session")
+def plain_logps():
+    """Log-probs of a completion after one forward of the episode alone: no cache, the model's own position ids."""
+
+    @torch.no_grad()
+    def compute(model, kit, tokens, temperature=1.0):
+        ids = torch.tensor([tokens.prompt_ids + tokens.completion_ids])
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        if tokens.images:
+            inputs |= kit.processor.image_processor(
+                images=[image.open().convert("RGB") for image in tokens.images], return_tensors="pt"
+            )
+            inputs["mm_token_type_ids"] = (ids == model.config.image_token_id).int()
+        logits = model(**inputs, use_cache=False).logits[0, len(tokens.prompt_ids) - 1 : -1].float()
+        logps = torch.log_softmax(logits / temperature, dim=-1)
+        return logps.gather(1, torch.tensor(tokens.completion_ids)[:, None])[:, 0]
+
+    return compute
+
+
+@pytest.fixture(scope="session")
+def measure_mismatch(plain_logps):
+    """The largest |recorded − plain| log-prob over the sampled tokens of the episodes, without forced replies."""
+
+    def compute(model, kit, episodes, temperature=1.0):
+        training, worst, compared = model.training, 0.0, 0
+        model.eval()
+        for episode in episodes:
+            recorded = torch.tensor(episode.tokens.logprobs)
+            sampled = torch.tensor(episode.tokens.mask).bool() & (recorded != 0)  # a forced token's log-prob is 0
+            gap = (recorded - plain_logps(model, kit, episode.tokens, temperature)).abs()
+            worst, compared = max(worst, gap[sampled].max().item()), compared + int(sampled.sum())
+        model.train(training)
+        assert compared > 50
+        return worst
+
+    return compute
