@@ -1,7 +1,7 @@
 """Fixtures with tiny models and the ways to play episodes with them.
 
-A folder that needs them has `from tests.support.model_fixtures import *` in its conftest.py. They are not a plugin of all
-tests, because they import torch.
+A folder that needs them has `from tests.support.model_fixtures import *` in its conftest.py. They are not a plugin of
+all tests, because they import torch.
 """
 
 import asyncio
