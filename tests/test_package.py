@@ -32,6 +32,7 @@ def module_name(package, path):
 
 MODULES = {module_name(package, path): path for package in PACKAGES for path in sorted(folder(package).glob("*.py"))}
 LIGHT = [name for name in MODULES if name.split(".")[1:2] in (["envs"], ["rewards"], ["errors"])]
+VERIFIERS = "viewbox.envs.adapters.verifiers"
 WITH_EXAMPLES = [name for name, path in MODULES.items() if ">>> " in path.read_text()]
 ROOMS = {name.split(".")[1] for name in MODULES if "." in name}
 DOTTED_NAME = re.compile(r"\Aviewbox(?:\.\w+)+(?::[\w.]+)?\Z")
@@ -53,13 +54,16 @@ ROOMS_IN_ORDER = [
 ]
 
 
+@functools.cache
 def imports(path):
     """The top-level names of every import in a file, also those inside functions."""
+    found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
+            found |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            yield "." * node.level + (node.module or "").split(".")[0]
+            found.add("." * node.level + (node.module or "").split(".")[0])
+    return found
 
 
 def in_a_fresh_process(code, cwd=ROOT):
@@ -88,30 +92,43 @@ def test_importing_viewbox_loads_nothing_heavy(tmp_path):
     assert not loaded & (HEAVY | {"sklearn", "scipy"})
 
 
-def test_environments_and_rewards_load_nothing_heavy_and_no_bare_module():
+def list_loaded(modules):
+    """The top-level modules that a new process has loaded after it imported these and played an episode."""
     # In the root, a bare `envs` could be found: it would be a second copy of every class.
     code = f"""
 import importlib, sys
-for name in {LIGHT!r}:
+for name in {modules!r}:
     importlib.import_module(name)
 from viewbox.envs.digits import Digits
 env = Digits()
 env.play(env.tasks[0], lambda messages: '{{"label": "one"}}')
 print(sorted({{name.split('.')[0] for name in sys.modules}}))
 """
-    loaded = set(ast.literal_eval(in_a_fresh_process(code)))
+    return set(ast.literal_eval(in_a_fresh_process(code)))
+
+
+def test_environments_and_rewards_load_nothing_heavy_and_no_bare_module():
+    loaded = list_loaded([name for name in LIGHT if not name.startswith(VERIFIERS)])
+    assert not loaded & (HEAVY | {"sklearn", "verifiers"})
+    assert not loaded & ROOMS
+
+
+@pytest.mark.slow
+def test_the_adapter_of_verifiers_loads_nothing_heavy_and_no_bare_module():
+    loaded = list_loaded([name for name in LIGHT if name.startswith(VERIFIERS)])
+    assert "verifiers" in loaded
     assert not loaded & (HEAVY | {"sklearn"})
     assert not loaded & ROOMS
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_no_module_imports_another_under_its_bare_name(name):
-    assert not set(imports(MODULES[name])) & ROOMS
+    assert not imports(MODULES[name]) & ROOMS
 
 
 @pytest.mark.parametrize("name", LIGHT)
 def test_no_environment_and_no_reward_imports_a_training_library(name):
-    assert not set(imports(MODULES[name])) & HEAVY
+    assert not imports(MODULES[name]) & HEAVY
 
 
 def get_room(module):

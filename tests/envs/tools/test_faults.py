@@ -309,6 +309,7 @@ def test_a_hundred_megabytes_of_words_come_through_in_one_piece(kind):
     assert len(result_of(kind, lambda: "x" * 100_000_000).text) == 100_000_000
 
 
+@pytest.mark.slow
 def test_millions_of_facts_are_bounded():
     assert len(result_of("thread", lambda: {str(i): i for i in range(3_000_000)}).facts) < 200_000
     many = {"numbers": list(range(3_000_000)), "pixels": np.zeros(3_000_000), "words": "x" * 10_000_000}

@@ -123,6 +123,7 @@ def middle(gray):
     return (columns.min() + columns.max() + 1) / 2, (rows.min() + rows.max() + 1) / 2
 
 
+@pytest.mark.slow
 def test_a_painted_marker_is_where_the_transform_says_in_ten_thousand_chains():
     rng, met = random.Random(3), Counter()
     while met["all"] < 10_000:
