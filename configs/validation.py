@@ -6,6 +6,7 @@ that error messages and `docs/configuration.md` agree. `RENAMED` lists the old n
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -35,6 +36,7 @@ _TYPE_WORDS: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
     str: "text",
+    Path: "text",
     NoneType: "null",
     Any: "anything",
     ByteSize: "bytes (a whole number, or text such as 2GiB or 500MB)",

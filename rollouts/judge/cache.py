@@ -5,12 +5,17 @@ and both get it, so all agree on the score. A file that cannot be used is logged
 """
 
 import logging
+import os
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from cachetools import LRUCache
+
+from viewbox.errors import ConfigError
 
 log = logging.getLogger("viewbox.judge")
 
@@ -18,6 +23,50 @@ FILE = "judge.sqlite"
 MAX_IN_MEMORY = 65_536  # replies; the least recently used are dropped first
 _TIMEOUT = 30.0  # seconds for another process to finish writing
 _TABLE = "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, reply TEXT NOT NULL) WITHOUT ROWID"
+
+
+def find_cache_folder(name: Any) -> Any:
+    """The folder of a judge's replies: inside the user's cache folder if a config names it.
+
+    Args:
+        name: text is the name of a folder in there, because a config may be somebody else's. Anything else (a `Path`,
+            which only a program can give, or None) is returned as it is.
+
+    Raises:
+        ConfigError: the name leads out of the user's cache folder.
+
+    >>> find_cache_folder("reports").relative_to(find_cache_root()).as_posix()
+    'reports'
+    """
+    if not isinstance(name, str):
+        return name
+    root = find_cache_root().resolve()
+    try:
+        folder = (root / name).resolve()
+        inside = name.strip() and folder != root and folder.is_relative_to(root)
+    except (OSError, ValueError, RuntimeError):  # a zero byte in it, a circle of links
+        inside = False
+    if not inside:
+        raise ConfigError(
+            f"cache = {name!r:.200}: replies are kept in your cache folder; allowed: the name of a folder in {root}",
+            key="cache",
+            given=name,
+        )
+    return folder
+
+
+def find_cache_root() -> Path:
+    """Where all judges' replies are kept: `$XDG_CACHE_HOME/viewbox/judge`, else in the system's folder for caches."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(given):
+        caches = Path(given)
+    elif sys.platform == "darwin":
+        caches = Path.home() / "Library" / "Caches"
+    elif sys.platform == "win32":
+        caches = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        caches = Path.home() / ".cache"
+    return caches / "viewbox" / "judge"
 
 
 class ReplyCache:

@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field
 from viewbox.network.hosts import is_loopback
 from viewbox.records import Episode
 from viewbox.rewards.declare import Name, ReferenceField, RewardName, register_reward
+from viewbox.rollouts.judge.cache import find_cache_folder
 from viewbox.rollouts.judge.client import JudgeClient
 from viewbox.rollouts.judge.prompt import RUBRIC, Verdict, build_messages, extract_text, parse_verdict
 
@@ -35,7 +36,7 @@ class JudgeReward:
     the reply is not {"score": 0..1, …}.
 
     Replies are stored by the hash of the whole request in the folder `cache` (None: in memory): scoring again sends no
-    requests. At most `concurrency` requests are in flight. The key is read from the environment variable `api_key_env`
+    requests. Text names a folder in the user's cache folder (`$XDG_CACHE_HOME/viewbox/judge`), a `Path` any folder. At most `concurrency` requests are in flight. The key is read from the environment variable `api_key_env`
     and stored nowhere else. `extra` is merged into every request; a value of None removes a field.
 
     Range: [0, 1], or `None`.
@@ -71,9 +72,9 @@ class JudgeReward:
         Name | None, Field(description="the environment variable with the API key; the key itself is never saved")
     ] = None
     cache: Annotated[
-        Name | None,
-        BeforeValidator(lambda value: str(value) if isinstance(value, Path) else value),
-        Field(description="a folder for replies; default: kept in memory"),
+        Path | None,
+        BeforeValidator(find_cache_folder),
+        Field(description="a folder for replies, in the user's cache folder; default: kept in memory"),
     ] = None
     concurrency: Annotated[Positive, Field(description="requests in flight at once")] = 8
     attempts: Annotated[Positive, Field(description="attempts of each request, with growing pauses")] = 6

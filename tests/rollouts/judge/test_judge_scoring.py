@@ -88,10 +88,10 @@ def test_the_report_counts_what_the_judge_did(store):
 
 def test_scoring_again_asks_nothing(store, tmp_path):
     with serve(by_its_number) as server:
-        judge = judge_at(server.url, cache=str(tmp_path / "kept"))
+        judge = judge_at(server.url, cache=tmp_path / "kept")
         score_run(store, reward=judge, name="first", resamples=0)
         asked = len(server.requests)
-        again = judge_at(server.url, cache=str(tmp_path / "kept"))
+        again = judge_at(server.url, cache=tmp_path / "kept")
         report = score_run(store, reward=again, name="second", resamples=0)
         assert len(server.requests) == asked == COUNT
     assert totals(store, "first") == totals(store, "second")
