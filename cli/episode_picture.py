@@ -3,19 +3,23 @@
 import json
 import textwrap
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont
 
+from viewbox.errors import ImageError
 from viewbox.frozen import thaw
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode
 from viewbox.rewards.fields import Box, parse_box
+from viewbox.terminal import make_line
 
 SIDE, MARGIN, LINE = 288, 16, 15  # pixels: largest side of an image, space around it, height of a line of text
 COLUMNS = 46  # characters of a line under a panel
 REPLY_LINES, HEADER_LINES, FOOTER_LINES = 7, 3, 4
 TOP = MARGIN + (HEADER_LINES + 1) * LINE  # where images begin
+MAX_PANELS, MAX_BOXES = 60, 500  # drawn of one episode
 BOXES = (("red", "answer", 5), ("green", "reference", 2))  # the thin one is drawn last, so that both can be seen
 
 
@@ -26,18 +30,20 @@ class Panel(NamedTuple):
     image: ImageRef | None
     errors: str = ""
     reply: str = ""
+    picture: Image.Image | None = None  # the image in the size of a panel
 
 
 def draw_episode(episode: Episode) -> Image.Image:
     """The picture of an episode; `viewbox picture --help` says what is on it."""
-    panels = list_panels(episode)
+    panels = [_open_image(panel) for panel in _cut_panels(list_panels(episode))]
     width = max(3, len(panels)) * (SIDE + MARGIN) + MARGIN
     bottom = TOP + SIDE + (REPLY_LINES + 1) * LINE
     canvas = Image.new("RGB", (width, bottom + FOOTER_LINES * LINE + MARGIN), "white")
     pen, font = ImageDraw.Draw(canvas), ImageFont.load_default(12)
 
     def write(text: str, left: int, top: int, columns: int, lines: int, color: str = "black") -> None:
-        for row, line in enumerate(textwrap.wrap(text, columns, max_lines=lines, placeholder=" …")):
+        shown = make_line(text, columns * (lines + 1))
+        for row, line in enumerate(textwrap.wrap(shown, columns, max_lines=lines, placeholder=" …")):
             pen.text((left, top + row * LINE), line, color, font)
 
     across = COLUMNS * (width - 2 * MARGIN) // SIDE
@@ -45,11 +51,10 @@ def draw_episode(episode: Episode) -> Image.Image:
     for number, panel in enumerate(panels):
         left = MARGIN + number * (SIDE + MARGIN)
         write(panel.title, left, TOP - LINE, COLUMNS, 1)
-        if panel.image is not None:
-            picture = _fit(panel.image.open().convert("RGB"))
-            canvas.paste(picture, (left, TOP))
+        if panel.picture is not None:
+            canvas.paste(panel.picture, (left, TOP))
             if number == 0:
-                _draw_boxes(pen, episode, (left, TOP), picture.size)
+                _draw_boxes(pen, episode, (left, TOP), panel.picture.size)
         write(panel.errors, left, TOP, COLUMNS, SIDE // LINE, "red")
         write(panel.reply, left, TOP + SIDE + LINE // 2, COLUMNS, REPLY_LINES)
     for row, line in enumerate(_describe_outcome(episode)):
@@ -61,7 +66,8 @@ def list_panels(episode: Episode) -> list[Panel]:
     """What the model was shown, turn by turn, each with its reply."""
     panels: list[Panel] = []
     for turn in episode.turns:
-        if turn.role == "assistant" and panels:
+        if turn.role == "assistant":
+            panels = panels or [Panel("", None)]
             called = ", ".join(f"{call.name}({_to_json(call.arguments)})" for call in turn.tool_calls)
             reply = turn.content or called
             panels[-1] = panels[-1]._replace(reply=f"{panels[-1].reply} {reply}".strip())
@@ -73,6 +79,23 @@ def list_panels(episode: Episode) -> list[Panel]:
         size = f" ({image.width}x{image.height})" if image is not None else ""
         panels.append(Panel(f"{title}{size}", image, "; ".join(errors)))
     return panels
+
+
+def _cut_panels(panels: list[Panel]) -> list[Panel]:
+    """At most `MAX_PANELS` panels; the last one then says how many there are."""
+    if len(panels) <= MAX_PANELS:
+        return panels
+    return [*panels[: MAX_PANELS - 1], Panel(f"… and {len(panels) - MAX_PANELS + 1} more turns", None)]
+
+
+def _open_image(panel: Panel) -> Panel:
+    """The panel with its picture, or with the reason why there is none: a saved image may be missing or forged."""
+    if panel.image is None:
+        return panel
+    try:
+        return panel._replace(picture=_fit(panel.image.open().convert("RGB")))
+    except (ImageError, ValueError, OSError) as error:
+        return panel._replace(errors=f"{panel.errors} {error}".strip())
 
 
 def find_boxes(value: Any) -> Iterator[Box]:
@@ -93,7 +116,7 @@ def find_boxes(value: Any) -> Iterator[Box]:
 def _draw_boxes(pen: ImageDraw.ImageDraw, episode: Episode, corner: tuple[int, int], size: tuple[int, int]) -> None:
     values = {"answer": episode.answer or {}, "reference": episode.task.reference}
     for color, name, thickness in BOXES:
-        for box in find_boxes(values[name]):
+        for box in islice(find_boxes(values[name]), MAX_BOXES):
             x1, y1, x2, y2 = (
                 start + value * length for start, value, length in zip(corner * 2, box, size * 2, strict=True)
             )

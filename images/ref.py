@@ -99,7 +99,7 @@ class ImageRef(Record):
 
     def _check_pixels(self, picture: Image.Image) -> None:
         found = ImageRef.of(picture)
-        if (found.hash, found.width, found.height) != (self.hash, self.width, self.height):
+        if (found.hash, found.mode, *picture.size) != (self.hash, self.mode, self.width, self.height):
             raise ImageError(
                 f"image {self.hash[:12]}: its file holds other pixels ({found.width}x{found.height}, "
                 f"{found.mode}, {found.hash[:12]}); it was changed after it was stored"

@@ -36,8 +36,9 @@ class JudgeReward:
     the reply is not {"score": 0..1, …}.
 
     Replies are stored by the hash of the whole request in the folder `cache` (None: in memory): scoring again sends no
-    requests. Text names a folder in the user's cache folder (`$XDG_CACHE_HOME/viewbox/judge`), a `Path` any folder. At most `concurrency` requests are in flight. The key is read from the environment variable `api_key_env`
-    and stored nowhere else. `extra` is merged into every request; a value of None removes a field.
+    requests. Text names a folder in the user's cache folder (`$XDG_CACHE_HOME/viewbox/judge`), a `Path` any folder. At
+    most `concurrency` requests are in flight. The key is read from the environment variable `api_key_env` and stored
+    nowhere else. `extra` is merged into every request; a value of None removes a field.
 
     Range: [0, 1], or `None`.
 

@@ -19,7 +19,7 @@ from typing import Any, Self
 from viewbox.errors import ConfigError, StoreError, describe_unknown
 from viewbox.files import check_inside, check_writable, open_regular, replace_atomically
 from viewbox.records import Scores
-from viewbox.rollouts.store.lines import MAX_COMPONENTS, parse_line, read_lines
+from viewbox.rollouts.store.lines import check_scores, parse_line, read_lines
 
 FOLDER = "scores"
 MAX_FILE = 2**40  # bytes of a column, which is read a line at a time
@@ -129,7 +129,6 @@ def _check_scores(data: dict[str, Any]) -> dict[str, Any]:
     for key in ("line", "crc"):
         if type(data[key]) is not int:
             raise TypeError(f"{key} = {data[key]!r:.80}; allowed: a whole number")
-    if len(data["components"]) > MAX_COMPONENTS:
-        raise ValueError(f"{len(data['components'])} components; allowed: {MAX_COMPONENTS}")
+    check_scores(data)
     Scores.from_dict({"total": data["total"], "components": data["components"]})
     return {key: data[key] for key in ("line", "crc", "total", "components")}

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NoReturn
 
 MAX_LINE = 2**25  # bytes of a line: an episode's text; its images and tokens are other files
+MAX_SKIPPED = 2**31  # bytes that are read to find the end of a longer line
 MAX_DEPTH = 64  # objects and lists inside each other
 MAX_COMPONENTS = 256  # of a line's scores: each name is a column of numbers when the run is scored
+MAX_SCORE = 1e9
 MAX_COUNT = 2**53  # of replies, samples and tasks
 COUNTS = ("index", "sample", "malformed")  # what viewbox itself writes into `info`
 _BESIDE = ("tokens",)  # fields of an episode that are not part of its line
@@ -14,6 +16,8 @@ _BESIDE = ("tokens",)  # fields of an episode that are not part of its line
 
 def read_lines(file: BinaryIO) -> Iterator[bytes | None]:
     """The lines of a file with their line breaks; None for a line longer than `MAX_LINE`, which is not kept.
+
+    Of a line without an end, `MAX_SKIPPED` bytes are read; it is then the last one.
 
     >>> import io
     >>> list(read_lines(io.BytesIO(b"one\\ntwo")))
@@ -23,9 +27,13 @@ def read_lines(file: BinaryIO) -> Iterator[bytes | None]:
         if len(line) <= MAX_LINE:
             yield line
             continue
-        while line and not line.endswith(b"\n"):
+        skipped = 0
+        while line and not line.endswith(b"\n") and skipped <= MAX_SKIPPED:
             line = file.readline(MAX_LINE)
+            skipped += len(line)
         yield None
+        if skipped > MAX_SKIPPED:
+            return
 
 
 def parse_line(line: bytes) -> dict[str, Any]:
@@ -64,9 +72,20 @@ def check_episode(data: dict[str, Any]) -> None:
         value = info.get(name, 0)
         if not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
             raise ValueError(f"info.{name} = {value!r:.80}; allowed: a whole number from 0 to {MAX_COUNT}")
-    components = (data.get("scores") or {}).get("components", ())
+    if data.get("scores") is not None:
+        check_scores(data["scores"])
+
+
+def check_scores(scores: dict[str, Any]) -> None:
+    """Raise `ValueError` for more names, or larger numbers, than any reward gives: sums of them must be finite."""
+    components = scores.get("components") or {}
+    if not isinstance(components, dict):
+        raise ValueError(f"scores.components = {components!r:.80}; allowed: numbers by name")
     if len(components) > MAX_COMPONENTS:
         raise ValueError(f"scores.components has {len(components)} names; allowed: {MAX_COMPONENTS}")
+    for name, value in (("total", scores.get("total")), *components.items()):
+        if isinstance(value, int | float) and not -MAX_SCORE <= value <= MAX_SCORE:
+            raise ValueError(f"score {name!r:.80} is {value!r:.80}; allowed: at most {MAX_SCORE:g}")
 
 
 def check_depth(name: str, values: Iterable[Any]) -> None:

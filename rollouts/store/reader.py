@@ -130,7 +130,8 @@ def _open_lines(folder: Path) -> BinaryIO:
 def _read_token_rows(path: Path, folder: Path) -> np.ndarray:
     """The rows of a token file; nothing is allocated for rows that its header promises and that are not there."""
     with open_regular(path, limit=MAX_TOKENS, inside=folder) as file:
-        np.lib.format.read_magic(file)
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError("not a file that viewbox writes")
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
         content = file.read(MAX_TOKENS)
     if dtype != TOKEN or len(shape) != 1 or shape[0] * TOKEN.itemsize != len(content):

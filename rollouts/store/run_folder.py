@@ -14,9 +14,10 @@ import yaml
 
 from viewbox.configs import yaml_reader
 from viewbox.errors import ConfigError
-from viewbox.files import check_writable, lock_file, read_regular
+from viewbox.files import check_inside, check_writable, lock_file, read_regular
 
 MAX_METRICS = 2**30  # bytes of metrics.jsonl
+_NOT_CHECKED = ("images", "tokens", "wandb")
 LATEST = "latest"  # the newest run of a name
 PACKAGES = ("viewbox", "torch", "transformers", "trl", "peft", "accelerate", "numpy", "pillow")
 
@@ -57,13 +58,38 @@ def find_latest_folder(parent: Path, name: str) -> Path | None:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock a run's folder for this process; raises `ConfigError` if another process is writing to it."""
+    """Lock a run's folder for this process.
+
+    Raises:
+        ConfigError: another process is writing to it, or something in it leads out of it or is no regular file.
+    """
+    check_folder(folder)
     with ExitStack() as stack:
         try:
             stack.enter_context(lock_file(folder / ".lock"))
         except BlockingIOError:
             raise ConfigError(f"{folder}: another process is still writing this run") from None
         yield
+
+
+def check_folder(folder: Path) -> None:
+    """Raise `ConfigError` if a run is written, or resumed, through a link that leads out of its folder.
+
+    The folder may be somebody else's. Images and tokens are not looked at: each is checked when it is opened.
+    """
+    waiting = [folder]
+    while waiting:
+        for entry in os.scandir(waiting.pop()):
+            try:
+                check_inside(Path(entry.path), folder)
+                is_odd = entry.is_symlink() and not os.path.exists(entry.path)
+                is_odd = is_odd or not (entry.is_file() or entry.is_dir())
+            except OSError as error:
+                raise ConfigError(f"{entry.path}: {error.strerror}; a run is kept in its own folder") from error
+            if is_odd:
+                raise ConfigError(f"{entry.path}: not a regular file; remove it from the folder of this run")
+            if entry.is_dir(follow_symlinks=False) and entry.name not in _NOT_CHECKED:
+                waiting.append(Path(entry.path))
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:

@@ -26,7 +26,7 @@ from viewbox.errors import ImageError, StoreError
 from viewbox.files import check_writable, try_lock, write_atomically
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens
-from viewbox.rollouts.store.lines import MAX_LINE
+from viewbox.rollouts.store.lines import MAX_LINE, read_lines
 from viewbox.rollouts.store.reader import (
     IMAGES,
     LINES,
@@ -123,7 +123,10 @@ class EpisodeWriter:
         alone = try_lock(self._fd)
         end, last = 0, b""
         with open(self.path / LINES, "rb") as file:
-            for last in file:
+            for line in read_lines(file):
+                if line is None:
+                    raise StoreError(f"{self.path / LINES}: has a line of more than {MAX_LINE:,} bytes")
+                last = line
                 end += len(last)
                 self.count += bool(last.strip())
         if alone and last and not last.endswith(b"\n"):
