@@ -1,0 +1,450 @@
+"""Pipes, links, devices and forged headers in somebody's run: none hangs, fills memory, or is read or written outside."""
+
+import json
+import os
+import struct
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import viewbox as package
+from tests.support.forged_runs import REFERENCE, forge_run, make_line
+from viewbox import files
+from viewbox.errors import ConfigError, ImageError, StoreError, ViewboxError
+from viewbox.images.ref import ImageRef
+from viewbox.rollouts.scoring.rescore import score_run
+from viewbox.rollouts.store import rollout_folder, run_folder
+from viewbox.rollouts.store.reader import TOKEN, load
+from viewbox.rollouts.store.writer import EpisodeWriter
+
+pytestmark = pytest.mark.timeout(60)
+STORED = {"file": "t.npy", "prompt_length": 1, "prompt_images": 0, "images": []}
+SECRET = "top secret"
+
+
+def write_npy(path, shape="(4,)", descr=TOKEN.descr, content=None, version=(1, 0), fortran=False):
+    header = f"{{'descr': {descr!r}, 'fortran_order': {fortran}, 'shape': {shape}, }}".encode()
+    header += b" " * (64 - (len(header) + 11) % 64) + b"\n"
+    rows = np.zeros(4, TOKEN).tobytes() if content is None else content
+    path.write_bytes(b"\x93NUMPY" + bytes(version) + struct.pack("<H", len(header)) + header + rows)
+
+
+def link_to(target):
+    return lambda path: path.symlink_to(target)
+
+
+def make_large(path):
+    with path.open("wb") as file:
+        file.truncate(3 * 2**40)
+
+
+def write_text(text):
+    return lambda path: path.write_text(text)
+
+
+HOSTILE = {  # each puts something at a path
+    "a pipe": os.mkfifo,
+    "a device": link_to("/dev/zero"),
+    "the terminal": link_to("/dev/stdin"),
+    "a link out": link_to("/etc/hostname"),
+    "a link to nothing": link_to("/nowhere/at/all"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "a link up": link_to("../../../../../../etc/hostname"),
+    "a folder": Path.mkdir,
+    "3 TB": make_large,
+    "a link to a process": link_to("/proc/self/environ"),
+}
+TOKENS = {
+    **HOSTILE,
+    "nothing": lambda path: None,
+    "empty": write_text(""),
+    "1e12 rows": lambda path: write_npy(path, "(1000000000000,)"),
+    "1e30 rows": lambda path: write_npy(path, f"({10**30},)"),
+    "rows below 0": lambda path: write_npy(path, "(-1,)"),
+    "two dimensions": lambda path: write_npy(path, "(2, 2)"),
+    "no dimension": lambda path: write_npy(path, "()"),
+    "a shape of text": lambda path: write_npy(path, "('a',)"),
+    "a shape that is code": lambda path: write_npy(path, "(__import__('os').system('id'),)"),
+    "objects": lambda path: write_npy(path, descr="|O"),
+    "other numbers": lambda path: write_npy(path, descr="<f8"),
+    "other names": lambda path: write_npy(path, descr=[("id", "<i4"), ("mask", "i1"), ("x", "<f8")]),
+    "nested objects": lambda path: write_npy(path, descr=[("id", "|O")]),
+    "a long header": lambda path: write_npy(path, "(4,)" + " " * 60_000),
+    "too few rows": lambda path: write_npy(path, content=b"\0" * 13),
+    "too many rows": lambda path: write_npy(path, content=b"\0" * 130),
+    "half a row": lambda path: write_npy(path, content=b"\0" * 20),
+    "version 9": lambda path: write_npy(path, version=(9, 0)),
+    "a zip": lambda path: np.savez(path.open("wb"), a=np.zeros(4, TOKEN)),
+    "a pickle": lambda path: path.write_bytes(b"\x80\x04cos\nsystem\n(S'id'\ntR."),
+    "text": write_text("hello"),
+}
+STORED_BADLY = {
+    "a negative length": {"prompt_length": -1},
+    "too long a prompt": {"prompt_length": 5},
+    "a length of 30 digits": {"prompt_length": 10**30},
+    "a length of text": {"prompt_length": "1"},
+    "a length that is null": {"prompt_length": None},
+    "lengths": {"prompt_length": [1, 2]},
+    "a path": {"file": "../../config.yaml"},
+    "an absolute path": {"file": "/etc/hostname"},
+    "a file that is a number": {"file": 7},
+    "a zero byte": {"file": "a\0"},
+    "a long name": {"file": "a" * 5000},
+    "no name": {"file": ""},
+    "images of text": {"images": "x"},
+    "an image without a hash": {"images": [{}]},
+    "an image elsewhere": {"images": [{"hash": "../../x", "width": 1, "height": 1, "mode": "L"}]},
+    "an image of text": {"images": [{"hash": "a", "width": "x", "height": 1, "mode": "L"}]},
+    "images that are not there": {"prompt_images": 5},
+    "images below 0": {"prompt_images": -1},
+}
+
+
+def forge_tokens(tmp_path, put, **stored):
+    run = forge_run(
+        tmp_path / "gift", [make_line(0), make_line(1, stored_tokens={**STORED, **stored}), make_line(2)]
+    )
+    (run / "episodes" / "tokens").mkdir()
+    put(run / "episodes" / "tokens" / "t.npy")
+    return run
+
+
+# ---------------------------------------------------------------------- tokens
+@pytest.mark.parametrize("put", TOKENS.values(), ids=TOKENS)
+def test_a_token_file_costs_its_episode(tmp_path, put):
+    episodes = load(forge_tokens(tmp_path, put), tokens=True, errors="skip")
+    assert [episode.task.id for episode in episodes] == ["t0", "t2"]
+    assert "its tokens cannot be read" in episodes.unreadable[2]
+
+
+@pytest.mark.parametrize("stored", STORED_BADLY.values(), ids=STORED_BADLY)
+def test_so_does_what_its_line_says_about_it(tmp_path, stored):
+    episodes = load(forge_tokens(tmp_path, write_npy, **stored), tokens=True, errors="skip")
+    assert [episode.task.id for episode in episodes] == ["t0", "t2"]
+
+
+@pytest.mark.parametrize("stored", [7, "x", [1], True])
+def test_or_tokens_that_are_no_mapping(tmp_path, stored):
+    run = forge_run(tmp_path / "gift", [make_line(0, stored_tokens=stored), make_line(1)])
+    assert len(list(load(run, tokens=True, errors="skip"))) == 1
+    assert score_run(run, write=False).episodes == 2
+
+
+def test_a_good_one_is_read(tmp_path):
+    (_, episode, _) = load(forge_tokens(tmp_path, write_npy), tokens=True)
+    assert (episode.tokens.prompt_ids, len(episode.tokens.completion_ids)) == ((0,), 3)
+
+
+def test_scoring_opens_no_token_file(tmp_path):
+    assert score_run(forge_tokens(tmp_path, os.mkfifo), write=False).episodes == 3
+
+
+# ---------------------------------------------------------------------- the files of the run
+@pytest.mark.parametrize("put", HOSTILE.values(), ids=HOSTILE)
+def test_episodes_that_are_no_regular_file_of_the_run(tmp_path, viewbox, put):
+    (tmp_path / "gift" / "episodes").mkdir(parents=True)
+    put(tmp_path / "gift" / "episodes" / "episodes.jsonl")
+    for command in (("score", tmp_path / "gift"), ("picture", tmp_path / "gift/episodes")):
+        status, _, err = viewbox(*command)
+        assert status == 2
+        assert "cannot be read" in err
+    with pytest.raises(StoreError):
+        load(tmp_path / "gift")
+    with pytest.raises(StoreError):
+        EpisodeWriter(tmp_path / "gift" / "episodes")
+
+
+@pytest.mark.parametrize("put", HOSTILE.values(), ids=HOSTILE)
+def test_a_config_that_is_no_regular_file_of_the_run(tmp_path, viewbox, put):
+    run = forge_run(tmp_path / "gift")
+    put(run / "config.yaml")
+    status, _, err = viewbox("score", run)
+    assert status == 2
+    assert "config.yaml: cannot be read" in err
+
+
+@pytest.mark.parametrize("name", ["episodes", "episodes/scores", "episodes/scores/own.jsonl", "episodes/images"])
+@pytest.mark.parametrize("to", ["a folder outside", "a file outside", "nothing"])
+def test_nothing_is_written_through_a_link(tmp_path, viewbox, name, to):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    forge_run(outside / "run")
+    (outside / "file").write_text(SECRET)
+    before = {path: path.read_bytes() for path in outside.rglob("*") if path.is_file()}
+    target = {"a folder outside": outside / "run" / "episodes", "a file outside": outside / "file"}.get(to, outside / "new")
+    run = forge_run(tmp_path / "gift")
+    if name == "episodes":
+        (run / "episodes").rename(run / "old")
+    (run / name).parent.mkdir(exist_ok=True)
+    (run / name).symlink_to(target)
+    viewbox("score", run)
+    viewbox("score", run, "--replace")
+    with pytest.raises(ConfigError, match="leads out"), run_folder.lock_folder(run):
+        pytest.fail("its folder would be written")
+    if name == "episodes/images":
+        with pytest.raises(StoreError):
+            EpisodeWriter(run / "episodes")
+    assert before == {path: path.read_bytes() for path in outside.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("put", HOSTILE.values(), ids=HOSTILE)
+def test_a_column_that_is_no_regular_file_of_the_run(tmp_path, viewbox, put):
+    run = forge_run(tmp_path / "gift")
+    (run / "episodes" / "scores").mkdir()
+    put(run / "episodes" / "scores" / "theirs.jsonl")
+    with pytest.raises(StoreError):
+        list(load(run, scores="theirs"))
+    assert viewbox("score", run, "--name", "theirs")[0] == 2
+
+
+COLUMNS = {
+    "not JSON": "{",
+    "a list": "[1]",
+    "a line of text": '{"line": "1", "crc": 1, "total": 1, "components": {}}',
+    "a checksum of text": '{"line": 1, "crc": "x", "total": 1, "components": {}}',
+    "no total": '{"line": 1, "crc": 1, "components": {}}',
+    "a total that is NaN": '{"line": 1, "crc": 1, "total": NaN, "components": {}}',
+    "a total that is too large": '{"line": 1, "crc": 1, "total": 1e999, "components": {}}',
+    "a total of text": '{"line": 1, "crc": 1, "total": "x", "components": {}}',
+    "components that are a list": '{"line": 1, "crc": 1, "total": 1, "components": [1]}',
+    "components that are null": '{"line": 1, "crc": 1, "total": 1, "components": null}',
+    "10,000 components": json.dumps({"line": 1, "crc": 1, "total": 1, "components": {str(n): 1 for n in range(10_000)}}),
+    "nested": '{"line": 1, "crc": 1, "total": 1, "components": ' + "[" * 5000 + "]" * 5000 + "}",
+    "another checksum": '{"line": 1, "crc": 1, "total": 1, "components": {}}',
+}
+
+
+@pytest.mark.parametrize("line", COLUMNS.values(), ids=COLUMNS)
+def test_a_line_of_a_column_that_is_none(tmp_path, line):
+    run = forge_run(tmp_path / "gift")
+    (run / "episodes" / "scores").mkdir()
+    (run / "episodes" / "scores" / "theirs.jsonl").write_text(f"{{}}\n{line}\n")
+    with pytest.raises(StoreError, match=r"theirs\.jsonl"):
+        list(load(run, scores="theirs"))
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".x", "a" * 200, "\x1b[2J", "con\0"])
+def test_a_name_of_a_column_is_no_path(tmp_path, name):
+    run = forge_run(tmp_path / "gift")
+    with pytest.raises(ConfigError):
+        load(run, scores=name)
+    with pytest.raises(ConfigError):
+        score_run(run, name=name)
+
+
+# ---------------------------------------------------------------------- pictures
+GRAY = Image.linear_gradient("L").resize((8, 6))
+
+
+def forge_picture(tmp_path, put=None, **fields):
+    ref = {**ImageRef.of(GRAY).to_dict(), "uri": None, **fields}
+    turns = [{"role": "user", "content": "look", "images": [ref]}, {"role": "assistant", "content": "a reply"}]
+    run = forge_run(tmp_path / "gift", [make_line(0, turns=turns)])
+    (run / "episodes" / "images").mkdir()
+    path = run / "episodes" / "images" / f"{ref['hash']}.png"
+    GRAY.save(path) if put is None else put(path)
+    return run
+
+
+def save_other(path):
+    Image.new("L", (8, 6), 7).save(path)
+
+
+PICTURES = {
+    **HOSTILE,
+    "other pixels": save_other,
+    "another size": lambda path: GRAY.resize((16, 12)).save(path),
+    "another mode": lambda path: GRAY.convert("RGB").save(path),
+    "nothing": lambda path: None,
+    "text": write_text("x"),
+}
+
+
+@pytest.mark.parametrize("put", PICTURES.values(), ids=PICTURES)
+def test_a_picture_that_is_not_that_of_its_hash(tmp_path, viewbox, put):
+    run = forge_picture(tmp_path, put)
+    (episode,) = load(run)
+    with pytest.raises(ImageError):
+        episode.turns[0].images[0].open()
+    status, _, err = viewbox("picture", run, "--out", tmp_path / "a.png")
+    assert (status, err) == (0, "")
+    assert score_run(run, write=False).episodes == 1
+
+
+@pytest.mark.parametrize(
+    "fields", [{"width": 9}, {"height": 10**9}, {"mode": "RGB"}, {"uri": "/etc/hostname"}, {"hash": "a" * 64}]
+)
+def test_nor_what_its_line_says_about_it(tmp_path, fields):
+    run = forge_picture(tmp_path, **fields)
+    (episode,) = load(run)
+    ref = episode.turns[0].images[0]
+    assert str(run) in ref.uri
+    if "uri" in fields:
+        assert ref.open().size == (8, 6)
+    else:
+        with pytest.raises(ImageError):
+            ref.open()
+
+
+def test_a_picture_of_the_run_is_opened(tmp_path):
+    (episode,) = load(forge_picture(tmp_path))
+    assert np.array_equal(np.asarray(episode.turns[0].images[0].open()), np.asarray(GRAY))
+
+
+def test_a_folder_of_pictures_that_is_a_link_is_not_followed(tmp_path):
+    run = forge_picture(tmp_path)
+    (run / "episodes" / "images").rename(tmp_path / "elsewhere")
+    (run / "episodes" / "images").symlink_to(tmp_path / "elsewhere")
+    (episode,) = load(run)
+    with pytest.raises(ImageError, match="leads out"):
+        episode.turns[0].images[0].open()
+
+
+USER, REPLY, RESULT = (
+    {"role": "user", "content": "look"},
+    {"role": "assistant", "content": "said"},
+    {"role": "tool_result", "tool_results": [{"tool_name": "zoom", "error": "no"}]},
+)
+TURNS = {
+    "none": [],
+    "a reply first": [REPLY, USER],
+    "only replies": [REPLY] * 5,
+    "only results": [RESULT] * 3,
+    "a result first": [RESULT, REPLY],
+    "a user last": [USER, REPLY, USER, USER],
+    "an empty reply": [USER, {"role": "assistant"}],
+    "spaces": [USER, {"role": "assistant", "content": "   \n\t "}],
+    "10,000 turns": [USER, REPLY] * 5000,
+    "a long reply": [USER, {"role": "assistant", "content": "x " * 500_000}],
+    "a long word": [USER, {"role": "assistant", "content": "x" * 1_000_000}],
+    "escapes": [USER, {"role": "assistant", "content": "\x1b]52;c;x\x07\u202e\ud800\0"}],
+    "a long title": [USER, {"role": "user", "content": "y" * 100_000}],
+    "many results": [{"role": "tool_result", "tool_results": [{"tool_name": "t" * 100, "error": "e" * 1000}] * 200}],
+    "odd calls": [USER, {"role": "assistant", "tool_calls": [{"id": "", "name": "", "arguments": "{" * 1000}] * 100}],
+}
+
+
+@pytest.mark.parametrize("turns", TURNS.values(), ids=TURNS)
+def test_any_order_of_turns_can_be_drawn(tmp_path, viewbox, turns):
+    run = forge_run(tmp_path / "gift", [make_line(0, turns=turns)])
+    status, _, err = viewbox("picture", run, "--out", tmp_path / "a.png")
+    assert (status, err) == (0, "")
+    assert Image.open(tmp_path / "a.png").width < 20_000
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"answer": {"boxes": [[0, 0, 0.5, 0.5]] * 50_000}},
+        {"answer": {"label": "x" * 1_000_000}},
+        {"task": {"id": "i" * 100_000, "prompt": {"question": ["a"] * 1000}, "reference": REFERENCE}},
+        {"task": {"id": "\ud800", "reference": {"a": "\ud800"}}},
+        {"scores": {"total": 1, "components": {"\x1b[2J" + "n" * 1000: 0.5}}},
+        {"answer": None, "scores": None},
+        {"answer": {"bbox": [1e308, -1e308, 1e308, 1e308]}},
+    ],
+)
+def test_any_answer_can_be_drawn(tmp_path, viewbox, fields):
+    run = forge_run(tmp_path / "gift", [make_line(0, **{"turns": [USER, REPLY], **fields})])
+    assert viewbox("picture", run, "--out", tmp_path / "a.png")[0] == 0
+
+
+# ---------------------------------------------------------------------- resuming in somebody's folder
+def resume(folder, config=None):
+    rollout_folder.start_rollout(folder, config or {"env": {"name": "digits"}}, {"tasks": 1})
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "rollout.json"])
+@pytest.mark.parametrize("put", HOSTILE.values(), ids=HOSTILE)
+def test_a_rollout_is_not_resumed_from_files_that_are_none(tmp_path, name, put):
+    folder = tmp_path / "gift"
+    folder.mkdir()
+    (folder / "config.yaml").write_text("env: {name: digits}")
+    (folder / "rollout.json").write_text('{"tasks": 1}')
+    (folder / name).unlink()
+    put(folder / name)
+    with pytest.raises(ConfigError):
+        resume(folder)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "7", "null", "[" * 100_000, '{"a": ' + "9" * 5000 + "}", "\0"])
+def test_nor_from_settings_that_are_none(tmp_path, text):
+    (tmp_path / "config.yaml").write_text("env: {name: digits}")
+    (tmp_path / "rollout.json").write_text(text)
+    with pytest.raises(ConfigError):
+        resume(tmp_path)
+    (tmp_path / "rollout.json").write_text("{}")
+    (tmp_path / "config.yaml").write_text(text.replace("\0", "a: \0"))
+    with pytest.raises(ConfigError):
+        resume(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "versions.json", ".lock", "episodes/retried.jsonl", "crash.log"])
+def test_no_file_of_a_rollout_is_written_through_a_link(tmp_path, name):
+    (tmp_path / "mine").write_text(SECRET)
+    folder = forge_run(tmp_path / "gift", [make_line(0, end_reason="error")])
+    (folder / name).symlink_to(tmp_path / "mine")
+    for write in (
+        lambda: run_folder.write_config(folder, {"a": 1}),
+        lambda: rollout_folder.move_failed_episodes(folder),
+        lambda: run_folder.lock_folder(folder).__enter__(),
+    ):
+        try:
+            write()
+        except (OSError, ViewboxError):
+            continue
+    assert (tmp_path / "mine").read_text() == SECRET
+
+
+@pytest.mark.parametrize("put", [put for kind, put in HOSTILE.items() if kind not in ("a folder", "3 TB")])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints/checkpoint-5/optimizer.pt", "summary.json", ".lock"])
+def test_a_run_with_a_file_that_is_none_is_not_resumed(tmp_path, name, put):
+    run = forge_run(tmp_path / "gift")
+    (run / name).parent.mkdir(parents=True, exist_ok=True)
+    put(run / name)
+    with pytest.raises(ConfigError, match=name), run_folder.lock_folder(run):
+        pytest.fail("it would be written")
+
+
+def test_links_inside_a_run_are_fine(tmp_path):
+    run = forge_run(tmp_path / "gift")
+    (run / "best").symlink_to("episodes")
+    with run_folder.lock_folder(run):
+        assert (run / ".lock").exists()
+
+
+# ---------------------------------------------------------------------- the one reader
+def test_a_regular_file_is_read_and_anything_else_is_not(tmp_path):
+    (tmp_path / "a").write_text("text")
+    assert files.read_regular(tmp_path / "a", limit=4, inside=tmp_path) == b"text"
+    (tmp_path / "link").symlink_to("a")
+    assert files.read_regular(tmp_path / "link", limit=4, inside=tmp_path) == b"text"
+    for put in HOSTILE.values():
+        put(tmp_path / "b")
+        with pytest.raises(OSError, match=r".") as caught:
+            files.read_regular(tmp_path / "b", limit=100, inside=tmp_path)
+        assert caught.value.strerror
+        (tmp_path / "b").rmdir() if (tmp_path / "b").is_dir() and not (tmp_path / "b").is_symlink() else (tmp_path / "b").unlink()
+
+
+def test_a_file_that_its_size_does_not_tell_is_cut_off():
+    with pytest.raises(OSError, match="more than 10 bytes"):
+        files.read_regular("/proc/self/status", limit=10)
+
+
+def test_a_pipe_with_a_writer_does_not_help(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    threading.Thread(target=lambda: (tmp_path / "pipe").write_text("x"), daemon=True).start()
+    with pytest.raises(OSError, match="not a regular file"):
+        files.read_regular(tmp_path / "pipe", limit=10)
+    (tmp_path / "pipe").open().read()
+
+
+def test_the_link_to_the_newest_run_is_the_users_own(tmp_path):
+    run = forge_run(tmp_path / "run")
+    (tmp_path / "latest").symlink_to(run)
+    assert score_run(tmp_path / "latest").episodes == 2
+    assert len(list(package.load(tmp_path / "latest"))) == 2

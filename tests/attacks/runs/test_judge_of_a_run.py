@@ -1,0 +1,193 @@
+"""A judge that somebody's run names is not asked, gets no key that was not made for it, and writes nothing elsewhere."""
+
+import json
+
+import pytest
+import yaml
+
+from tests.support.forged_runs import forge_run
+from tests.support.servers import make_completion, serve
+from viewbox.errors import ConfigError
+from viewbox.rewards import build
+from viewbox.rollouts.judge.cache import find_cache_folder
+from viewbox.rollouts.scoring.rescore import score_run
+from viewbox.rollouts.scoring.trust import NOTHING, Trust, build_reward
+
+LABEL = {"type": "exact_match", "field": "label"}
+SECRETS = (
+    "GITHUB_TOKEN HF_TOKEN AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AWS_API_KEY GH_API_KEY WANDB_API_KEY HF_API_KEY HOME PATH "
+    "SSH_AUTH_SOCK NPM_TOKEN github_token AWS_JUDGE_KEY HUGGINGFACE_API_KEY GITLAB_API_KEY KAGGLE_KEY SLACK_BOT_TOKEN"
+).split()
+
+
+def judge(url="http://127.0.0.1:9/v1", **more):
+    return {"type": "judge", "field": "label", "endpoint": url, "model": "m", **more}
+
+
+def part(spec, weight=0.5, **more):
+    components = {"label": {**LABEL, "weight": 1 - weight}, "j": {**spec, "weight": weight}, **more}
+    return {"type": "combined", "components": components}
+
+
+PLACES = {
+    "alone": lambda spec: spec,
+    "a part": part,
+    "a part of weight 0": lambda spec: part(spec, 0.0),
+    "a part of a part": lambda spec: part(part(spec)),
+    "who is right": lambda spec: {"type": "brier", "of": spec},
+    "who is right in a part": lambda spec: part({"type": "brier", "of": part(spec)}),
+    "needed": lambda spec: {
+        "type": "combined",
+        "components": {
+            "j": {**spec, "weight": 0.0},
+            "label": {**LABEL, "weight": 1.0, "needs": {"j": 0.5}},
+        },
+    },
+}
+
+
+@pytest.fixture
+def server():
+    with serve(lambda body, number: make_completion(json.dumps({"score": 0.5}))) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch, tmp_path):
+    for name in ("GITHUB_TOKEN", "JUDGE_KEY", "MY_API_KEY"):
+        monkeypatch.setenv(name, f"a-secret-of-{name}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    monkeypatch.chdir(tmp_path)
+
+
+def forge(tmp_path, reward, **env):
+    return forge_run(tmp_path / "gift", config={"env": {"name": "digits", **env}, "reward": reward})
+
+
+# ---------------------------------------------------------------------- asking
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("variable", [None, "GITHUB_TOKEN", "JUDGE_KEY"])
+def test_it_is_not_asked_and_its_address_is_shown(tmp_path, server, viewbox, place, variable):
+    more = {} if variable is None else {"api_key_env": variable}
+    forge(tmp_path, PLACES[place](judge(server.url, **more)))
+    status, out, err = viewbox("score", "gift")
+    assert (status, out, server.requests) == (2, "", [])
+    assert server.url in err
+    assert "--ask-judge" in err
+    assert (variable or "without a key") in err
+    assert "a-secret" not in err
+
+
+def test_trust_alone_does_not_ask_it(tmp_path, server, viewbox):
+    forge(tmp_path, judge(server.url))
+    assert viewbox("score", "gift", "--trust")[0] == 2
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("place", ["reward.yaml", "config.yaml", "episodes/j.yaml"])
+def test_nor_is_one_in_another_file_of_the_run(tmp_path, server, viewbox, place):
+    run = forge(tmp_path, LABEL)
+    (run / place).write_text(yaml.safe_dump({"env": {"name": "digits"}, "reward": judge(server.url)}))
+    for command in (
+        ("score", "gift", "--reward", f"gift/{place}"),
+        ("reward", "try", f"gift/{place}", "--answer", '{"label": "a"}', "--reference", '{"label": "a"}'),
+    ):
+        status, _, err = viewbox(*command)
+        assert (status, "--ask-judge" in err, server.requests) == (2, True, [])
+
+
+@pytest.mark.parametrize("place", ["alone", "a part", "a part of a part"])
+def test_with_the_flag_it_is_asked(tmp_path, server, viewbox, place):
+    forge(tmp_path, PLACES[place](judge(server.url, api_key_env="JUDGE_KEY")))
+    assert viewbox("score", "gift", "--ask-judge")[0] == 0
+    assert server.requests
+
+
+def test_with_the_argument_too(tmp_path, server):
+    forge(tmp_path, judge(server.url))
+    assert score_run("gift", ask_judge=True).counts["judge/calls"] == 1  # two equal requests
+
+
+@pytest.mark.parametrize("place", ["a part of weight 0", "needed"])
+def test_of_weight_0_it_is_not_asked_even_then(tmp_path, server, viewbox, place):
+    forge(tmp_path, PLACES[place](judge(server.url)))
+    status, _, err = viewbox("score", "gift", "--ask-judge")
+    assert (status, server.requests) == (2, [])
+    assert "has the weight 0" in err
+
+
+@pytest.mark.parametrize("outer", [0.0, 1.0])
+def test_nor_in_a_part_of_weight_0(tmp_path, server, viewbox, outer):
+    forge(tmp_path, part(part(judge(server.url), 1.0 - outer), outer))
+    assert viewbox("score", "gift", "--ask-judge")[0] == 2
+    assert server.requests == []
+
+
+def test_a_judge_of_the_users_own_is_asked(tmp_path, server, viewbox):
+    forge(tmp_path, judge("http://127.0.0.1:9/v1"))
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(judge(server.url)))
+    assert viewbox("score", "gift", "--reward", "mine.yaml")[0] == 0
+    assert server.requests
+
+
+# ---------------------------------------------------------------------- keys
+@pytest.mark.parametrize("variable", SECRETS)
+@pytest.mark.parametrize("owner", ["the run's", "the user's"])
+def test_only_a_variable_made_for_a_judge_is_read(monkeypatch, server, owner, variable):
+    monkeypatch.setenv(variable, "a-secret-value")
+    spec = judge(server.url, api_key_env=variable)
+    with pytest.raises(ConfigError, match="api_key_env") as caught:
+        build(spec) if owner == "the user's" else build_reward(spec, "config.yaml", Trust(judge=True))
+    assert "a-secret-value" not in str(caught.value)
+    assert server.requests == []
+
+
+def test_no_variable_is_read_before_the_user_agrees(monkeypatch):
+    read = []
+    monkeypatch.setattr("os.environ.get", lambda name, *default: read.append(name))
+    with pytest.raises(ConfigError, match="would send the answers"):
+        build_reward(judge(api_key_env="MY_API_KEY"), "config.yaml", NOTHING)
+    assert read == []
+
+
+# ---------------------------------------------------------------------- caches
+OUTSIDE = ["/any/where", "..", "../..", "../elsewhere", "a/../../..", "", " ", ".", "a/..", "/", "\0", "a\0b", "~/x/../../.."]
+
+
+@pytest.mark.parametrize("cache", OUTSIDE)
+def test_its_cache_stays_in_the_users_cache_folder(tmp_path, server, cache):
+    before = sorted(tmp_path.rglob("*"))
+    for trust in (NOTHING, Trust(judge=True)):
+        with pytest.raises(ConfigError):
+            build_reward(judge(server.url, cache=cache), "config.yaml", trust)
+    if cache != "~/x/../../..":
+        with pytest.raises(ConfigError, match="cache"):
+            build(judge(server.url, cache=cache))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_name_is_a_folder_in_there(tmp_path, server, viewbox):
+    forge(tmp_path, judge(server.url, cache="runs/judge"))
+    assert viewbox("score", "gift", "--ask-judge")[0] == 0
+    assert (tmp_path / "caches" / "viewbox" / "judge" / "runs" / "judge" / "judge.sqlite").is_file()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_link_in_there_that_leads_out_is_refused(tmp_path):
+    root = tmp_path / "caches" / "viewbox" / "judge"
+    root.mkdir(parents=True)
+    (root / "out").symlink_to(tmp_path)
+    with pytest.raises(ConfigError, match="cache"):
+        find_cache_folder("out/deeper")
+
+
+def test_a_program_may_name_any_folder(tmp_path):
+    assert find_cache_folder(tmp_path) == tmp_path
+    assert find_cache_folder(None) is None
+
+
+@pytest.mark.parametrize("given", ["relative", ""])
+def test_a_relative_cache_home_is_ignored(monkeypatch, tmp_path, given):
+    monkeypatch.setenv("XDG_CACHE_HOME", given)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert find_cache_folder("a").is_relative_to(tmp_path)
