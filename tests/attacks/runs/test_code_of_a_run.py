@@ -1,5 +1,6 @@
 """Scoring, summarizing or viewing somebody's run imports no code that its own files name."""
 
+import contextlib
 import sys
 
 import pytest
@@ -8,7 +9,7 @@ import yaml
 import viewbox as package
 from tests.support.forged_runs import forge_run, has_run, make_line
 from viewbox import envs
-from viewbox.errors import ConfigError, StoreError, ViewboxError
+from viewbox.errors import ConfigError
 from viewbox.rewards.declare import REWARD_TYPES
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.scoring.trust import find_run_of
@@ -41,7 +42,7 @@ REWARDS = {
         "components": {"a": {**GOOD, "weight": 1.0, "needs": {"b": 0.5}}, "b": {**python(), "weight": 0.0}},
     },
     "who is right": {"type": "brier", "of": python()},
-    "who is right in a part": combined(**{"type": "brier", "of": combined(**python())}),
+    "who is right in a part": combined(type="brier", of=combined(**python())),
     "who is right twice": {"type": "brier", "of": {"type": "brier", "of": python()}},
 }
 ENVIRONMENTS = {
@@ -175,7 +176,7 @@ def test_a_plug_in_of_the_process_is_not_for_a_run(gift, viewbox, monkeypatch):
 
 
 def test_nor_is_a_reward_that_other_code_registered(gift, viewbox, monkeypatch):
-    gift(config={"reward": combined(**{"type": "mine"})})
+    gift(config={"reward": combined(type="mine")})
     monkeypatch.setitem(REWARD_TYPES, "mine", type("Mine", (), {"__module__": "elsewhere"}))
     status, _, err = viewbox("score", "gift")
     assert (status, "--trust" in err) == (2, True)
@@ -204,7 +205,9 @@ def test_with_a_reward_of_ones_own_the_scores_are_there_and_the_metrics_say_why_
     assert "--trust" in out
 
 
-@pytest.mark.parametrize("name", ["gift.helper:E", "gift/helper.py:E", "../gift/helper.py:E", "os:system", ":", "a:", ":b"])
+@pytest.mark.parametrize(
+    "name", ["gift.helper:E", "gift/helper.py:E", "../gift/helper.py:E", "os:system", ":", "a:", ":b"]
+)
 @pytest.mark.parametrize("door", ["score", "score --reward", "summarize", "load", "picture", "score_run", "try"])
 def test_an_environment_in_its_episodes_runs_no_code(gift, viewbox, name, door):
     run = gift(unsafe(environment=name))
@@ -306,7 +309,12 @@ def test_a_registered_environment_is_not_looked_for_in_the_current_folder(gift, 
 
 @pytest.mark.parametrize(
     "source",
-    ["{{ 9**(9**9) }}", "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "{{", "{{ x }}"],
+    [
+        "{{ 9**(9**9) }}",
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{{",
+        "{{ x }}",
+    ],
 )
 @pytest.mark.timeout(60)
 def test_its_templates_are_not_rendered(gift, viewbox, source):
@@ -317,7 +325,5 @@ def test_its_templates_are_not_rendered(gift, viewbox, source):
 @pytest.mark.parametrize("env", [{"name": "nowhere"}, {"name": ""}, {}, "digits", ["digits"], None, {"name": None}])
 def test_an_odd_section_is_an_error_in_words(gift, env):
     gift(config={"env": env})
-    try:
+    with contextlib.suppress(ConfigError):  # any other error fails the test
         score_run("gift", write=False)
-    except ViewboxError as error:
-        assert not isinstance(error, StoreError)

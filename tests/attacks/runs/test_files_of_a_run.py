@@ -1,4 +1,4 @@
-"""Pipes, links, devices and forged headers in somebody's run: none hangs, fills memory, or is read or written outside."""
+"""Pipes, links, devices and forged headers in somebody's run: none hangs, fills memory or leads outside."""
 
 import json
 import os
@@ -104,9 +104,7 @@ STORED_BADLY = {
 
 
 def forge_tokens(tmp_path, put, **stored):
-    run = forge_run(
-        tmp_path / "gift", [make_line(0), make_line(1, stored_tokens={**STORED, **stored}), make_line(2)]
-    )
+    run = forge_run(tmp_path / "gift", [make_line(0), make_line(1, stored_tokens={**STORED, **stored}), make_line(2)])
     (run / "episodes" / "tokens").mkdir()
     put(run / "episodes" / "tokens" / "t.npy")
     return run
@@ -174,7 +172,9 @@ def test_nothing_is_written_through_a_link(tmp_path, viewbox, name, to):
     forge_run(outside / "run")
     (outside / "file").write_text(SECRET)
     before = {path: path.read_bytes() for path in outside.rglob("*") if path.is_file()}
-    target = {"a folder outside": outside / "run" / "episodes", "a file outside": outside / "file"}.get(to, outside / "new")
+    target = {"a folder outside": outside / "run" / "episodes", "a file outside": outside / "file"}.get(
+        to, outside / "new"
+    )
     run = forge_run(tmp_path / "gift")
     if name == "episodes":
         (run / "episodes").rename(run / "old")
@@ -211,7 +211,9 @@ COLUMNS = {
     "a total of text": '{"line": 1, "crc": 1, "total": "x", "components": {}}',
     "components that are a list": '{"line": 1, "crc": 1, "total": 1, "components": [1]}',
     "components that are null": '{"line": 1, "crc": 1, "total": 1, "components": null}',
-    "10,000 components": json.dumps({"line": 1, "crc": 1, "total": 1, "components": {str(n): 1 for n in range(10_000)}}),
+    "10,000 components": json.dumps(
+        {"line": 1, "crc": 1, "total": 1, "components": {str(n): 1 for n in range(10_000)}}
+    ),
     "nested": '{"line": 1, "crc": 1, "total": 1, "components": ' + "[" * 5000 + "]" * 5000 + "}",
     "another checksum": '{"line": 1, "crc": 1, "total": 1, "components": {}}',
 }
@@ -427,7 +429,9 @@ def test_a_regular_file_is_read_and_anything_else_is_not(tmp_path):
         with pytest.raises(OSError, match=r".") as caught:
             files.read_regular(tmp_path / "b", limit=100, inside=tmp_path)
         assert caught.value.strerror
-        (tmp_path / "b").rmdir() if (tmp_path / "b").is_dir() and not (tmp_path / "b").is_symlink() else (tmp_path / "b").unlink()
+        (tmp_path / "b").rmdir() if (tmp_path / "b").is_dir() and not (tmp_path / "b").is_symlink() else (
+            tmp_path / "b"
+        ).unlink()
 
 
 def test_a_file_that_its_size_does_not_tell_is_cut_off():

@@ -1,4 +1,4 @@
-"""A judge that somebody's run names is not asked, gets no key that was not made for it, and writes nothing elsewhere."""
+"""A judge that somebody's run names is not asked, gets no key that was made for others, and writes nothing elsewhere."""
 
 import json
 
@@ -14,10 +14,26 @@ from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.scoring.trust import NOTHING, Trust, build_reward
 
 LABEL = {"type": "exact_match", "field": "label"}
-SECRETS = (
-    "GITHUB_TOKEN HF_TOKEN AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AWS_API_KEY GH_API_KEY WANDB_API_KEY HF_API_KEY HOME PATH "
-    "SSH_AUTH_SOCK NPM_TOKEN github_token AWS_JUDGE_KEY HUGGINGFACE_API_KEY GITLAB_API_KEY KAGGLE_KEY SLACK_BOT_TOKEN"
-).split()
+SECRETS = [
+    "GITHUB_TOKEN",
+    "HF_TOKEN",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_API_KEY",
+    "GH_API_KEY",
+    "WANDB_API_KEY",
+    "HF_API_KEY",
+    "HOME",
+    "PATH",
+    "SSH_AUTH_SOCK",
+    "NPM_TOKEN",
+    "github_token",
+    "AWS_JUDGE_KEY",
+    "HUGGINGFACE_API_KEY",
+    "GITLAB_API_KEY",
+    "KAGGLE_KEY",
+    "SLACK_BOT_TOKEN",
+]
 
 
 def judge(url="http://127.0.0.1:9/v1", **more):
@@ -151,7 +167,21 @@ def test_no_variable_is_read_before_the_user_agrees(monkeypatch):
 
 
 # ---------------------------------------------------------------------- caches
-OUTSIDE = ["/any/where", "..", "../..", "../elsewhere", "a/../../..", "", " ", ".", "a/..", "/", "\0", "a\0b", "~/x/../../.."]
+OUTSIDE = [
+    "/any/where",
+    "..",
+    "../..",
+    "../elsewhere",
+    "a/../../..",
+    "",
+    " ",
+    ".",
+    "a/..",
+    "/",
+    "\0",
+    "a\0b",
+    "~/x/../../..",
+]
 
 
 @pytest.mark.parametrize("cache", OUTSIDE)

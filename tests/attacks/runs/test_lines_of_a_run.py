@@ -122,7 +122,7 @@ BAD = {
 # What may be odd and is an episode all the same.
 ODD = {
     "a key twice": '{"task": {"id": "first"}, "task": {"id": "a"}, "environment": "digits"}',
-    "unknown keys": json.dumps(make_line(9, **{"__class__": "x", "constructor": {"a": [1]}})),
+    "unknown keys": json.dumps(make_line(9, __class__="x", constructor={"a": [1]})),
     "its own tokens": json.dumps(make_line(9, tokens={"prompt_ids": [1]})),
     "tokens that are code": json.dumps(make_line(9, tokens="x", stored_tokens={"file": "/etc/passwd"})),
     "pixels in an image": json.dumps(make_line(9, turns=[{"role": "user", "images": [image(pixels="x", folder="/")]}])),
@@ -172,7 +172,9 @@ def test_an_odd_line_is_scored_too(tmp_path, viewbox, line):
     str(package.summarize(load(tmp_path / "gift")))
 
 
-@pytest.mark.parametrize("line", ["not JSON", "lists 900 deep", "a sample of 400 digits", "invalid UTF-8", "50,000 components"])
+@pytest.mark.parametrize(
+    "line", ["not JSON", "lists 900 deep", "a sample of 400 digits", "invalid UTF-8", "50,000 components"]
+)
 def test_with_errors_raised_it_is_a_store_error_that_names_the_line(tmp_path, line):
     forge_run(tmp_path / "gift", [make_line(0), BAD[line]])
     with pytest.raises(StoreError, match=r"episodes\.jsonl, line 2: "):
@@ -197,9 +199,7 @@ def test_a_last_line_without_end_is_one_too(tmp_path, monkeypatch):
 
 @pytest.mark.timeout(60)
 def test_many_lines_with_many_names_are_bounded(tmp_path):
-    many = [
-        make_line(n, scores={"total": 1, "components": {f"c{n}-{m}": 1 for m in range(250)}}) for n in range(120)
-    ]
+    many = [make_line(n, scores={"total": 1, "components": {f"c{n}-{m}": 1 for m in range(250)}}) for n in range(120)]
     run = forge_run(tmp_path / "gift", many)
     started = time.process_time()
     report = score_run(run, write=False)
