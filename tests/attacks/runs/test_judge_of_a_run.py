@@ -1,4 +1,4 @@
-"""A judge that somebody's run names is not asked, gets no key that was made for others, and writes nothing elsewhere."""
+"""A judge that somebody's run names is not asked, gets no key of others, and writes nothing elsewhere."""
 
 import json
 
