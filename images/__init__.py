@@ -4,8 +4,28 @@
 picture by the hash of its pixels. Nothing in this room knows of language models.
 """
 
-from viewbox.images.files import open_image, open_picture
-from viewbox.images.ref import ImageRef
-from viewbox.images.source import Source, Volume
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+# public name → the module that defines it, imported when the name is first used: a process that decodes needs few
+_HOMES = {
+    "ImageRef": "viewbox.images.ref",
+    "Source": "viewbox.images.source",
+    "Volume": "viewbox.images.source",
+    "open_image": "viewbox.images.files",
+    "open_picture": "viewbox.images.files",
+}
 __all__ = ["ImageRef", "Source", "Volume", "open_image", "open_picture"]
+
+if TYPE_CHECKING:
+    from viewbox.images.files import open_image as open_image
+    from viewbox.images.files import open_picture as open_picture
+    from viewbox.images.ref import ImageRef as ImageRef
+    from viewbox.images.source import Source as Source
+    from viewbox.images.source import Volume as Volume
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

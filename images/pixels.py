@@ -4,8 +4,12 @@
 If that would change a value by more than a thousandth of the range of all values, the array is refused.
 """
 
+import math
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
 from viewbox.errors import ImageError
 
@@ -88,15 +92,29 @@ def rescale(stored: np.ndarray, slope: float, intercept: float) -> np.ndarray:
         ends = [int(end) * int(slope) for end in (stored.min(), stored.max())]
         low, high = min(ends) + int(intercept), max(ends) + int(intercept)
         if max(map(abs, (*ends, low, high))) < 2**31:
-            whole = stored.astype(np.int32)
-            whole *= np.int32(slope)
-            whole += np.int32(intercept)
-            return fit_integers(whole, low, high)
+            depth = fit_integers(np.array([low, high]), low, high).dtype
+            limits.check_size(stored.shape, depth.itemsize)
+            whole = np.empty(stored.shape, depth)
+            for rows, part in _split(stored):
+                whole[rows] = part.astype(np.int32) * np.int32(slope) + np.int32(intercept)
+            return whole
+    limits.check_size(stored.shape, 4)
     scaled = np.empty(stored.shape, np.float32)
     with np.errstate(all="ignore"):
-        for row in range(len(stored)):  # float64 only a part at a time
-            scaled[row] = stored[row].astype(np.float64) * slope + intercept
+        for rows, part in _split(stored):  # float64 only a part at a time
+            scaled[rows] = part.astype(np.float64) * slope + intercept
     return to_native_dtype(scaled)[0]
+
+
+def _split(values: np.ndarray) -> Iterator[tuple[tuple[slice, ...], np.ndarray]]:
+    """The parts of an array along its first two axes, of about `STRIP` values, and where they are."""
+    inner = math.prod(values.shape[2:])
+    rows = max(1, STRIP // (inner * values.shape[1]))
+    columns = values.shape[1] if rows > 1 else max(1, STRIP // inner)
+    for top in range(0, values.shape[0], rows):
+        for left in range(0, values.shape[1], columns):
+            place = slice(top, top + rows), slice(left, left + columns)
+            yield place, values[place]
 
 
 def _to_finite_float32(values: np.ndarray) -> tuple[np.ndarray, Range]:
@@ -108,24 +126,41 @@ def _to_finite_float32(values: np.ndarray) -> tuple[np.ndarray, Range]:
         raise ImageError("no value is finite: nothing to show")
     low = float(values.min(where=finite, initial=np.inf))
     high = float(values.max(where=finite, initial=-np.inf))
-    return _to_float32(np.nan_to_num(values, nan=low, neginf=low, posinf=high), low, high), (low, high)
+    del finite
+    _check_float32(values.dtype, low, high)
+    cleaned = np.empty(values.shape, np.float32)
+    for place, part in _split(values):
+        cleaned[place] = np.nan_to_num(part, nan=low, neginf=low, posinf=high)
+    return cleaned, (low, high)
 
 
 def _to_float32(values: np.ndarray, low: float, high: float) -> np.ndarray:
     if values.dtype == np.float32:
         return values.astype(np.float32, copy=False)  # in this machine's byte order
+    limits.check_size(values.shape, 4)
+    _check_float32(values.dtype, low, high)
+    return values.astype(np.float32)
+
+
+def _check_float32(dtype: np.dtype[Any], low: float, high: float) -> None:
+    """Raises `ImageError` if float32 cannot tell values of a type from `low` to `high` apart."""
+    if dtype.newbyteorder("=") == np.float32:
+        return
     step = float(np.spacing(np.float32(min(max(abs(low), abs(high)), 3e38))))
     if max(abs(low), abs(high)) > np.finfo(np.float32).max or (high > low and step > MAX_LOSS * (high - low)):
-        raise ImageError(f"{values.dtype} values from {low:g} to {high:g} are lost in float32; give them another scale")
-    return values.astype(np.float32)
+        raise ImageError(f"{dtype} values from {low:g} to {high:g} are lost in float32; give them another scale")
 
 
 def _blend_over_black(pixels: np.ndarray) -> np.ndarray:
     full = {"u1": 255, "u2": 65535}.get(pixels.dtype.str[1:], 1 if pixels.dtype.kind in "fb" else None)
     if full is None:
         raise ImageError(f"four channels of {pixels.dtype}; allowed: uint8, uint16 and floats")
-    opaque = pixels[:, :, :3] * (pixels[:, :, 3:].astype(np.float32) / full)
-    return opaque if pixels.dtype.kind == "f" else np.rint(opaque).astype(pixels.dtype)
+    depth = np.result_type(pixels.dtype, np.float32) if pixels.dtype.kind == "f" else pixels.dtype
+    blended = np.empty((*pixels.shape[:2], 3), depth)
+    for place, part in _split(pixels):
+        opaque = part[:, :, :3] * (part[:, :, 3:].astype(np.float32) / full)
+        blended[place] = opaque if depth.kind == "f" else np.rint(opaque)
+    return blended
 
 
 def pillow_to_array(image: Image.Image) -> np.ndarray:
@@ -134,20 +169,46 @@ def pillow_to_array(image: Image.Image) -> np.ndarray:
     Gray stays gray and deep stays deep; everything else is RGB.
     """
     tags = getattr(image, "tag_v2", {})
-    if image.getexif().get(ORIENTATION, 1) != 1:  # exif_transpose copies the image
-        image = ImageOps.exif_transpose(image)
-    if image.mode == "1":
-        image = image.convert("L")
-    elif image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or (image.mode == "P" and "transparency" in image.info):
-        image = _paste_on_black(image)
-    elif image.mode not in ("L", "RGB", "I", "F") and not image.mode.startswith("I;16"):
-        image = image.convert("RGB")
     pixels = _copy_in_strips(image)
     if pixels.dtype.kind == "u" and pixels.dtype.itemsize == 2 and tags.get(WHITE_IS_ZERO[0]) == WHITE_IS_ZERO[1]:
         pixels = 65535 - pixels  # Pillow does this for 8 bits only
     if image.mode == "I":
         pixels = fit_integers(pixels, int(pixels.min()), int(pixels.max()))
-    return pixels
+    return _turn_upright(pixels, image.getexif().get(ORIENTATION, 1))
+
+
+def _turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
+    """A view of pixels stored in an EXIF orientation, as they are shown; `ImageOps.exif_transpose` copies them."""
+    turned = np.swapaxes(pixels, 0, 1) if orientation in (5, 6, 7, 8) else pixels
+    if orientation in (2, 3, 6, 7):
+        turned = turned[:, ::-1]
+    return turned[::-1] if orientation in (3, 4, 7, 8) else turned
+
+
+def _copy_in_strips(image: Image.Image) -> np.ndarray:
+    """The pixels as an array, a strip at a time: Pillow's own conversions copy the whole image."""
+    if image.width * image.height <= STRIP:
+        return np.asarray(_convert(image))
+    rows = max(1, STRIP // image.width)
+    whole: np.ndarray | None = None
+    for top in range(0, image.height, rows):
+        strip = np.asarray(_convert(image.crop((0, top, image.width, min(image.height, top + rows)))))
+        if whole is None:
+            whole = np.empty((image.height, *strip.shape[1:]), strip.dtype)
+        whole[top : top + rows] = strip
+    assert whole is not None
+    return whole
+
+
+def _convert(image: Image.Image) -> Image.Image:
+    """An image of a mode that an array can have."""
+    if image.mode == "1":
+        return image.convert("L")
+    if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or (image.mode == "P" and "transparency" in image.info):
+        return _paste_on_black(image)
+    if image.mode not in ("L", "RGB", "I", "F") and not image.mode.startswith("I;16"):
+        return image.convert("RGB")
+    return image
 
 
 def _paste_on_black(image: Image.Image) -> Image.Image:
@@ -156,18 +217,3 @@ def _paste_on_black(image: Image.Image) -> Image.Image:
     black = Image.new("L" if gray else "RGB", image.size)
     black.paste(image.convert(black.mode), mask=image.getchannel("A"))
     return black
-
-
-def _copy_in_strips(image: Image.Image) -> np.ndarray:
-    """The pixels as an array, a strip at a time: Pillow's own way takes three times the memory."""
-    if image.width * image.height <= STRIP:
-        return np.asarray(image)
-    rows = max(1, STRIP // image.width)
-    whole: np.ndarray | None = None
-    for top in range(0, image.height, rows):
-        strip = np.asarray(image.crop((0, top, image.width, min(image.height, top + rows))))
-        if whole is None:
-            whole = np.empty((image.height, *strip.shape[1:]), strip.dtype)
-        whole[top : top + rows] = strip
-    assert whole is not None
-    return whole

@@ -1,16 +1,18 @@
 """DICOM files: pixels in their units, spacing and window. Nothing that identifies the patient leaves this module.
 
 Only the elements in `dicom_tags.READ` are parsed, so that no identifier can reach a record or a message. pydicom's
-warnings quote values and are silenced; its errors are replaced by our own sentences (see `viewbox.images.files`).
+warnings quote values and are silenced, in the process that decodes; its errors are replaced by our own sentences (see
+`viewbox.images.files`).
 """
 
+import io
+import itertools
 import logging
-import threading
 import warnings
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
@@ -34,7 +36,13 @@ PLUGINS = {  # transfer syntaxes that pydicom decodes with another package (pydi
     "JPEG-LS": "pyjpegls",
     "JPEG": "pylibjpeg and pylibjpeg-libjpeg",
 }
-_LOCK = threading.Lock()  # pydicom has one log level for the whole process
+JPEG_2000 = tuple(f"1.2.840.10008.1.2.4.{part}" for part in (90, 91, 92, 93, 201, 202, 203))
+JP2 = b"\0\0\0\x0cjP  "  # the first box of a JPEG 2000 file
+PIXEL_TAGS = (0x7FE00010, 0x7FE00009, 0x7FE00008)
+MAX_ELEMENTS = 20_000  # at the top level of a file; the largest of real ones have some hundred
+TOO_MANY = f"it has more than {MAX_ELEMENTS} DICOM elements"
+HEADER_ROOM = 2**23  # bytes of a deflated file that are not pixels
+INFLATED = bytes(128) + b"DICM\x02\0\x10\0UI\x14\0" + b"1.2.840.10008.1.2.1\0"  # the beginning of a file
 
 
 class NoPictureError(ImageError):
@@ -77,89 +85,142 @@ def is_dicom(head: bytes) -> bool:
     return head[:2] in (b"\0\x02", b"\0\x08") and head[2:3] == b"\0" and typed
 
 
-def read(file: BinaryIO) -> Source:
+def read(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
     """The first frame of a file; its volume has the other frames."""
-    decoded = decode(file)
+    header = read_header(file)
+    reserve(header.size)
+    decoded = decode(file, header.stored, deflated=header.deflated)
     if len(decoded.pixels) == 1:
         return Source(decoded.pixels[0], decoded.display, decoded.spacing, decoded.unit)
     spacing = None if decoded.spacing is None else (0.0, decoded.spacing[1], decoded.spacing[0])
     return Volume(decoded.pixels, decoded.display, spacing, decoded.unit, planes=False).get_slice(0)
 
 
-def read_header(file: BinaryIO) -> Any:
-    """The elements in `READ` without the pixels, as a pydicom dataset; raises `NoPictureError` if there are none."""
-    import pydicom
+@dataclass(frozen=True)
+class Header:
+    """What a file says before its pixels.
 
-    with silence_pydicom():
-        _check_deflated(file)
-        file.seek(0)
-        header = pydicom.dcmread(file, force=True, specific_tags=list(dicom_tags.READ), stop_before_pixels=True)
-        file.seek(0)
-        if "Rows" not in header or "Columns" not in header:
-            raise NoPictureError("the DICOM file holds no picture")
-        bits, samples = int(header.get("BitsAllocated", 16)), int(header.get("SamplesPerPixel", 1))
-        limits.check_size(
-            (int(header.Rows), int(header.Columns)),
-            samples * max(1, bits // 8),
-            frames=int(header.get("NumberOfFrames") or 1),
-        )
-    return header
+    Args:
+        elements: those in `READ`, as a pydicom dataset.
+        frames, samples: how many frames there are, and values per pixel.
+        stored: bytes of the pixels as they are stored, decoded.
+        size: bytes of the pixels in their units, at most.
+        deflated: whether all elements are compressed.
+    """
+
+    elements: Any
+    frames: int
+    samples: int
+    stored: int
+    size: int
+    deflated: bool
 
 
-def decode(file: BinaryIO, *, checked: bool = False) -> DecodedFrames:
+def read_header(file: BinaryIO) -> Header:
+    """The elements before the pixels; raises `NoPictureError` if there are none, and `ImageError` for a size."""
+    deflated = is_deflated(file)
+    elements = _parse(inflate(file, HEADER_ROOM, whole=False) if deflated else file, stop_before_pixels=True)
+    file.seek(0)
+    if "Rows" not in elements or "Columns" not in elements:
+        raise NoPictureError("the DICOM file holds no picture")
+    shape, frames = (int(elements.Rows), int(elements.Columns)), int(elements.get("NumberOfFrames") or 1)
+    itemsize, samples = max(1, int(elements.get("BitsAllocated", 16)) // 8), int(elements.get("SamplesPerPixel", 1))
+    stored = limits.check_size(shape, samples * itemsize, frames=frames)
+    size = limits.estimate_size((*shape, samples), itemsize, frames=frames)
+    return Header(elements, frames, samples, stored, size, deflated)
+
+
+def decode(file: BinaryIO, stored_bytes: int, *, deflated: bool) -> DecodedFrames:
     """Decode the frames of a file.
 
     Args:
-        file: open for reading, at its beginning.
-        checked: whether `read_header` has already accepted it.
+        file: open at its beginning; `read_header` has accepted it.
+        stored_bytes, deflated: of its header.
 
     Raises:
-        ImageError: the file is too large or damaged, holds no picture, or no installed decoder reads it.
+        ImageError: it is damaged, holds no picture, or no installed decoder reads it.
     """
-    import pydicom
-
-    if not checked:
-        read_header(file)
-    with silence_pydicom():
-        dataset = pydicom.dcmread(file, force=True, specific_tags=list(dicom_tags.READ))
-        stored, color = _decode_stored(dataset)
-        frames = stored if int(dataset.get("NumberOfFrames") or 1) > 1 else stored[None]
-        spacing = dicom_tags.get_spacing(dataset)
-        if color:
-            return DecodedFrames(to_native_dtype(frames)[0], (0.0, float(np.iinfo(frames.dtype).max)), spacing, None)
-        return _decode_gray(dataset, frames, spacing)
+    dataset = _parse(inflate(file, HEADER_ROOM + stored_bytes, whole=True) if deflated else file)
+    stored, color = _decode_stored(dataset)
+    frames = stored if int(dataset.get("NumberOfFrames") or 1) > 1 else stored[None]
+    spacing = dicom_tags.get_spacing(dataset)
+    if color:
+        return DecodedFrames(to_native_dtype(frames)[0], (0.0, float(np.iinfo(frames.dtype).max)), spacing, None)
+    return _decode_gray(dataset, frames, spacing)
 
 
-@contextmanager
-def silence_pydicom() -> Iterator[None]:
-    """Keep pydicom from warning and logging: its messages quote values."""
-    log = logging.getLogger("pydicom")
-    with _LOCK, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        level = log.level
-        log.setLevel(logging.CRITICAL + 1)
-        try:
-            yield
-        finally:
-            log.setLevel(level)
+def _parse(file: BinaryIO, *, stop_before_pixels: bool = False) -> Any:
+    """The elements in `READ` as a pydicom dataset; raises `ImageError` if the file has too many of any kind."""
+    from pydicom.filereader import read_partial
+    from pydicom.tag import Tag
+
+    _silence_pydicom()
+    count = itertools.count(1)
+
+    def stop(tag: Any, vr: str | None, length: int) -> bool:
+        if next(count) > MAX_ELEMENTS:
+            raise ImageError(TOO_MANY)
+        return stop_before_pixels and tag in PIXEL_TAGS
+
+    tags: Any = [Tag(keyword) for keyword in dicom_tags.READ]
+    return read_partial(file, stop, force=True, specific_tags=tags)
 
 
-def _check_deflated(file: BinaryIO) -> None:
-    """Raises `ImageError` if a deflated file is larger than allowed: pydicom would inflate all of it."""
+@cache
+def _silence_pydicom() -> None:
+    """Keep pydicom from warning and logging: its messages quote values. A worker never needs them."""
+    logging.getLogger("pydicom").setLevel(logging.CRITICAL + 1)
+    warnings.filterwarnings("ignore", module="pydicom")
+
+
+def is_deflated(file: BinaryIO) -> bool:
+    """Whether the elements of a file are compressed; the file is then at the first of them, else at its beginning."""
     from pydicom.filereader import read_dataset
     from pydicom.tag import Tag
 
+    _silence_pydicom()
     file.seek(128)
-    if file.read(4) != b"DICM":
-        return
-    meta = read_dataset(file, False, True, stop_when=lambda tag, *_: tag.group != 2, specific_tags=[Tag(0x00020010)])
-    if meta.get("TransferSyntaxUID") != DEFLATED:
-        return
-    inflater, total = zlib.decompressobj(-zlib.MAX_WBITS), 0
-    while not inflater.eof and (packed := inflater.unconsumed_tail or file.read(2**20)):
-        total += len(inflater.decompress(packed, 2**20))
-        if total > limits.MAX_BYTES:
-            raise ImageError(f"it inflates to more than {limits.MAX_BYTES / 2**30:.1f} GiB")
+    meta: Any = {}
+    if file.read(4) == b"DICM":
+        meta = read_dataset(file, False, True, stop_when=_stop_after_meta(), specific_tags=[Tag(0x00020010)])
+        if meta.get("TransferSyntaxUID") == DEFLATED:
+            return True
+        _check_group(file.read(2))
+    file.seek(0)
+    return False
+
+
+def _check_group(start: bytes) -> None:
+    """Raises `ImageError` if the elements begin with those of group 0: pydicom would read them all, however many."""
+    if start == b"\0\0":
+        raise ImageError("it is damaged or cut short (its first element is of group 0)")
+
+
+def _stop_after_meta() -> Callable[[Any, str | None, int], bool]:
+    """Tells pydicom where the elements of group 2 end."""
+    count = itertools.count(1)
+
+    def stop(tag: Any, vr: str | None, length: int) -> bool:
+        if next(count) > MAX_ELEMENTS:
+            raise ImageError(TOO_MANY)
+        return bool(tag.group != 2)
+
+    return stop
+
+
+def inflate(file: BinaryIO, room: int, *, whole: bool) -> BinaryIO:
+    """The first `room` bytes of the elements of a deflated file, as a file that is not deflated.
+
+    Raises `ImageError` if `whole` is asked for and there are more: pydicom would inflate all of it.
+    """
+    is_deflated(file)
+    inflater, plain = zlib.decompressobj(-zlib.MAX_WBITS), bytearray()
+    while len(plain) < room and not inflater.eof and (packed := inflater.unconsumed_tail or file.read(2**20)):
+        plain += inflater.decompress(packed, min(2**20, room - len(plain)))
+    if whole and len(plain) == room and inflater.decompress(inflater.unconsumed_tail or file.read(2**20), 1):
+        raise ImageError(f"it inflates to more than the {room / 2**20:.1f} MiB that its header and pixels need")
+    _check_group(bytes(plain[:2]))
+    return io.BytesIO(INFLATED + plain)
 
 
 def _decode_stored(dataset: Any) -> tuple[np.ndarray, bool]:
@@ -178,6 +239,8 @@ def _decode_stored(dataset: Any) -> tuple[np.ndarray, bool]:
         readable = False
     if not readable:
         raise ImageError(f"no decoder for its transfer syntax ({name}) is installed{_suggest_plugin(name)}")
+    if syntax in JPEG_2000:
+        _check_boxes(dataset.get("PixelData") or b"")
     problem = ""
     try:
         stored, meta = decoder.as_array(dataset, allow_excess_frames=False)  # type: ignore[arg-type]  # its **options are annotated wrongly
@@ -194,6 +257,19 @@ def _decode_stored(dataset: Any) -> tuple[np.ndarray, bool]:
     if kind not in ("RGB", "MONOCHROME1", "MONOCHROME2"):
         raise ImageError("its color space is not supported; allowed: MONOCHROME, RGB, YBR, PALETTE COLOR")
     return stored, kind == "RGB"
+
+
+def _check_boxes(content: bytes) -> None:
+    """Raises `ImageError` for JPEG 2000 boxes without a length: pydicom 3.0 would look at the same one for ever."""
+    start = content.find(JP2)
+    while start >= 0:
+        box = start + 12
+        while box + 8 <= len(content) and content[box + 4 : box + 8] != b"jp2c":
+            length = int.from_bytes(content[box : box + 4], "big")
+            if length < 8:
+                raise ImageError(f"its pixels are damaged: a JPEG 2000 box of {length} bytes")
+            box += length
+        start = content.find(JP2, box)
 
 
 def _suggest_plugin(syntax: str) -> str:

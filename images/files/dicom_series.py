@@ -1,8 +1,13 @@
 """A folder with the slices of one DICOM series as a volume, sorted by their position in the patient."""
 
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 import numpy as np
 
@@ -13,6 +18,7 @@ from viewbox.images.source import Source, Volume, reorient
 
 MAX_ANGLE = 1e-3  # largest difference between the direction cosines of slices
 MAX_UNEVENNESS = 0.1  # largest deviation from the median distance of slices, as a share of it
+MAX_NAMES = 100_000  # of the files in a folder
 SAME = {  # noun → the element that all slices must share
     "series": "SeriesInstanceUID",
     "heights": "Rows",
@@ -27,33 +33,45 @@ class SeriesSlice:
     """One file of a series, not yet decoded.
 
     Args:
-        path: the file.
-        header: its pydicom dataset without the pixels.
+        name: of the file.
+        stored, size, deflated: of its `dicom.Header`.
+        shape: (rows, columns).
+        shared: the elements that all slices must share, by their noun in `SAME`.
         position: of its first pixel, in mm in the patient (x to the left, y to the back, z to the head).
         directions: unit vectors along its rows and along its columns, (2, 3).
     """
 
-    path: Path
-    header: Any
+    name: str
+    stored: int
+    size: int
+    deflated: bool
+    shape: tuple[int, int]
+    shared: tuple[str, ...]
     position: np.ndarray
     directions: np.ndarray
 
 
-def read(folder: Path) -> Source:
-    """The middle slice, in the plane of the series; raises `ImageError` if the files are not an even stack."""
-    slices = [item for path in sorted(folder.iterdir()) if (item := _read_slice(path)) is not None]
+def read(folder: Path | int, reserve: Callable[[int], None]) -> Source:
+    """The middle slice, in the plane of the series; raises `ImageError` if the files are not an even stack.
+
+    Args:
+        folder: its path or its descriptor.
+        reserve: called once before pixels are decoded, with their bytes.
+    """
+    slices = [item for name in _list_names(folder) if (item := _read_slice(folder, name)) is not None]
     if not slices:
         raise ImageError("the folder holds no DICOM slices")
-    limits.check_size((int(slices[0].header.Rows), int(slices[0].header.Columns)), 2, frames=len(slices))
+    limits.check_size(slices[0].shape, 2, frames=len(slices))
     rows, columns = slices[0].directions
     normal = np.cross(rows, columns)
-    for noun, keyword in SAME.items():
-        _check_equal(noun, {str(item.header.get(keyword)) for item in slices})
+    for number, noun in enumerate(SAME):
+        _check_equal(noun, {item.shared[number] for item in slices})
     if any(np.abs(item.directions - slices[0].directions).max() > MAX_ANGLE for item in slices):
         raise ImageError("the slices have several orientations; allowed: one")
     slices.sort(key=lambda item: float(item.position @ normal))
     distance = _measure_distance([float(item.position @ normal) for item in slices])
-    decoded = [_decode(item.path) for item in slices]
+    reserve(min(limits.MAX_BYTES, sum(item.size for item in slices)))
+    decoded = [_decode(folder, item) for item in slices]
     window, spacing = decoded[len(decoded) // 2].window, decoded[0].spacing
     unit = decoded[0].unit
     _check_equal("units", {str(item.unit) for item in decoded})
@@ -65,34 +83,67 @@ def read(folder: Path) -> Source:
     return Volume(voxels, display, steps if known else None, unit).get_middle_slice(plane)
 
 
-def _read_slice(path: Path) -> SeriesSlice | None:
-    """The slice in a file; None if it is not a DICOM file or holds no picture. Links are not followed."""
-    if path.is_symlink() or not path.is_file():
-        return None
-    with open(path, "rb") as file:
-        if not dicom.is_dicom(file.read(132)):
+def _list_names(folder: Path | int) -> list[str]:
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in islice(entries, MAX_NAMES + 1)]
+    if len(names) > MAX_NAMES:
+        raise ImageError(f"the folder holds more than {MAX_NAMES} files")
+    return sorted(names)
+
+
+@contextmanager
+def _open_file(folder: Path | int, name: str) -> Iterator[BinaryIO | None]:
+    """A file of the folder; None if it is not a regular file. Links are not followed, pipes not waited for."""
+    flags = os.O_RDONLY | sum(getattr(os, f"O_{flag}", 0) for flag in ("NOFOLLOW", "NONBLOCK", "BINARY"))
+    try:
+        if isinstance(folder, int):
+            kind = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            descriptor = os.open(name, flags, dir_fd=folder) if stat.S_ISREG(kind.st_mode) else None
+        else:
+            descriptor = os.open(folder / name, flags) if (folder / name).is_file() else None
+    except OSError:
+        descriptor = None
+    if descriptor is None:
+        yield None
+        return
+    with open(descriptor, "rb") as file:
+        yield file if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+
+
+def _read_slice(folder: Path | int, name: str) -> SeriesSlice | None:
+    """The slice in a file; None if it is not a DICOM file or holds no picture."""
+    with _open_file(folder, name) as file:
+        if file is None or not dicom.is_dicom(file.read(132)):
             return None
         file.seek(0)
         try:
             header = dicom.read_header(file)
         except dicom.NoPictureError:
             return None
-    if int(header.get("NumberOfFrames") or 1) > 1 or int(header.get("SamplesPerPixel", 1)) > 1:
+    if header.frames > 1 or header.samples > 1:
         raise ImageError("a file of the series holds several frames or colors; allowed: one gray slice per file")
+    elements = header.elements
     position, directions = (
-        dicom_tags.parse_numbers(header.get(f"Image{part}Patient")) for part in ("Position", "Orientation")
+        dicom_tags.parse_numbers(elements.get(f"Image{part}Patient")) for part in ("Position", "Orientation")
     )
     if len(position) != 3 or len(directions) != 6:
         raise ImageError("a slice has no position and orientation: the slices cannot be sorted")
     cosines = np.array(directions).reshape(2, 3)
     if np.abs(cosines @ cosines.T - np.eye(2)).max() > 1e-2:
         raise ImageError("the orientation of a slice is not two directions at right angles")
-    return SeriesSlice(path, header, np.array(position), cosines)
+    shape, shared = (int(elements.Rows), int(elements.Columns)), tuple(str(elements.get(key)) for key in SAME.values())
+    place, sizes = np.array(position), (header.stored, header.size, header.deflated)
+    return SeriesSlice(name, *sizes, shape, shared, place, cosines)
 
 
-def _decode(path: Path) -> dicom.DecodedFrames:
-    with open(path, "rb") as file:
-        return dicom.decode(file, checked=True)
+def _decode(folder: Path | int, item: SeriesSlice) -> dicom.DecodedFrames:
+    with _open_file(folder, item.name) as file:
+        if file is None:
+            raise ImageError("a file of the series has gone while it was read")
+        decoded = dicom.decode(file, item.stored, deflated=item.deflated)
+    if decoded.pixels.shape[:3] != (1, *item.shape):
+        raise ImageError("a file of the series has changed while it was read")
+    return decoded
 
 
 def _check_equal(noun: str, values: set[str]) -> None:

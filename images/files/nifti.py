@@ -2,6 +2,7 @@
 
 import gzip
 import io
+from collections.abc import Callable
 from typing import IO, Any, BinaryIO, Literal
 
 import numpy as np
@@ -31,7 +32,7 @@ def _get_header_size(head: bytes) -> int | None:
     return None
 
 
-def read(file: BinaryIO, *, zipped: bool) -> Source:
+def read(file: BinaryIO, reserve: Callable[[int], None], *, zipped: bool) -> Source:
     """The middle axial slice of a volume; if there are several volumes in time, of the first."""
     import nibabel
 
@@ -49,12 +50,13 @@ def read(file: BinaryIO, *, zipped: bool) -> Source:
     if dtype.kind not in "iuf" or any(int(side) < 1 for side in header.get_data_shape()):
         raise ImageError(f"NIfTI voxels of type {str(dtype)[:40]}; allowed: integers and floats, one per voxel")
     limits.check_size(shape, dtype.itemsize)
+    reserve(limits.estimate_size(shape, dtype.itemsize))
     offset = max(int(header.get_data_offset()), size)
     if offset > limits.MAX_BYTES:
         raise ImageError("the NIfTI header is damaged")
     stream.seek(offset)
     content = read_exactly(stream, int(np.prod(shape)) * dtype.itemsize)
-    stored = np.frombuffer(content, dtype).reshape(shape[::-1])  # z, y, x
+    stored = content.view(dtype).reshape(shape[::-1])  # z, y, x
     return _build_volume(header, stored).get_middle_slice()
 
 

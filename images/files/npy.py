@@ -1,6 +1,7 @@
 """NumPy's .npy files: the shape is checked before the values are read, and pickled objects are never loaded."""
 
 import ast
+from collections.abc import Callable
 from typing import BinaryIO
 
 import numpy as np
@@ -14,7 +15,7 @@ from viewbox.images.source import Source
 MAGIC = b"\x93NUMPY"
 
 
-def read(file: BinaryIO) -> Source:
+def read(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
     """The array in a file; raises `ImageError` for another shape or type, a damaged header, or missing bytes."""
     version = np.lib.format.read_magic(file)
     length = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
@@ -27,6 +28,6 @@ def read(file: BinaryIO) -> Source:
     if len(shape) not in (2, 3):
         raise ImageError(f"array of shape {str(shape)[:60]}; allowed: {SHAPES}")
     limits.check_size(shape, dtype.itemsize)
+    reserve(limits.estimate_size(shape, dtype.itemsize))
     content = read_exactly(file, int(np.prod(shape)) * dtype.itemsize)
-    pixels = np.frombuffer(content, dtype)
-    return Source.of(pixels.reshape(shape, order="F" if header["fortran_order"] else "C"))
+    return Source.of(content.view(dtype).reshape(shape, order="F" if header["fortran_order"] else "C"))

@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import io
 import os
 import stat
 from collections.abc import Iterator
@@ -10,10 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO
 
+import numpy as np
+
 from viewbox.errors import ImageError
 from viewbox.images import limits
 
 MAX_NAME = 80  # characters of a name that a message shows
+PART = 2**22  # bytes read at a time
 
 
 def describe_location(where: "str | os.PathLike[str] | bytes") -> str:
@@ -36,26 +38,45 @@ def describe_location(where: "str | os.PathLike[str] | bytes") -> str:
 @contextmanager
 def open_location(
     where: "str | os.PathLike[str] | bytes", folder: "str | os.PathLike[str] | None"
-) -> Iterator[BinaryIO | Path]:
-    """Open the file at `where` for reading, or yield the folder; raises `ImageError` if it may not be read."""
+) -> Iterator[BinaryIO | bytes | int | Path]:
+    """Open the file at `where` for reading; raises `ImageError` if it may not be read.
+
+    Yields:
+        The open file, its bytes if it has no path, or a folder: its descriptor, or its path on Windows.
+    """
     if isinstance(where, bytes):
-        yield io.BytesIO(where)
+        if len(where) > limits.MAX_FILE:
+            raise ImageError(_describe_size(len(where)))
+        yield where
         return
     text = os.fspath(where)
     if text[:5].lower() == "data:":
-        yield io.BytesIO(decode_data_url(text))
+        yield decode_data_url(text)
         return
     path = resolve_inside(text, folder)
-    kind = path.stat()
-    if stat.S_ISDIR(kind.st_mode):
+    if path.is_dir() and os.listdir not in os.supports_fd:
         yield path
         return
-    if not stat.S_ISREG(kind.st_mode):  # a pipe or a device may never end
+    _check_kind(path.stat())  # to open a device can have effects
+    with _open_descriptor(path) as descriptor:
+        kind = os.fstat(descriptor)
+        _check_kind(kind)
+        if stat.S_ISDIR(kind.st_mode):
+            yield descriptor
+            return
+        with open(descriptor, "rb", closefd=False) as file:
+            yield file
+
+
+def _check_kind(kind: os.stat_result) -> None:
+    if not stat.S_ISREG(kind.st_mode) and not stat.S_ISDIR(kind.st_mode):  # a pipe or a device may never end
         raise ImageError("this is not a regular file")
-    if kind.st_size > limits.MAX_FILE:
-        raise ImageError(f"the file has {kind.st_size / 2**30:.1f} GiB; allowed: {limits.MAX_FILE / 2**30:.1f} GiB")
-    with _open_file(path) as file:
-        yield file
+    if stat.S_ISREG(kind.st_mode) and kind.st_size > limits.MAX_FILE:
+        raise ImageError(_describe_size(kind.st_size))
+
+
+def _describe_size(size: int) -> str:
+    return f"the file has {size / 2**30:.1f} GiB; allowed: {limits.MAX_FILE / 2**30:.1f} GiB"
 
 
 def resolve_inside(text: str, folder: "str | os.PathLike[str] | None") -> Path:
@@ -77,12 +98,21 @@ def resolve_inside(text: str, folder: "str | os.PathLike[str] | None") -> Path:
     raise ImageError(reason)
 
 
-def _open_file(path: Path) -> BinaryIO:
+@contextmanager
+def _open_descriptor(path: Path) -> Iterator[int]:
+    """Open a path whose links are resolved; what has taken its place since is not followed and not waited for."""
+    flags = [getattr(os, f"O_{name}", 0) for name in ("NOFOLLOW", "NONBLOCK", "CLOEXEC", "BINARY", "NOCTTY")]
+    reason = ""
     try:
-        return open(path, "rb")
+        descriptor = os.open(path, sum(flags, os.O_RDONLY))
     except OSError as error:
         reason = error.strerror or type(error).__name__
-    raise ImageError(f"it cannot be read ({reason})")
+    if reason:
+        raise ImageError(f"it cannot be read ({reason})")
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def decode_data_url(url: str) -> bytes:
@@ -103,9 +133,14 @@ def decode_data_url(url: str) -> bytes:
     raise ImageError("the content of the data URL is not base64")
 
 
-def read_exactly(file: IO[bytes], count: int) -> bytes:
-    """The next `count` bytes of a file; raises `ImageError` if there are fewer."""
-    content = file.read(count)
-    if len(content) < count:
-        raise ImageError(f"the file is cut short: {len(content)} of {count} bytes of pixels")
+def read_exactly(file: IO[bytes], count: int) -> np.ndarray:
+    """The next `count` bytes of a file as uint8; raises `ImageError` if there are fewer."""
+    content = np.empty(count, np.uint8)
+    done = 0
+    while done < count:
+        part = file.read(min(count - done, PART))
+        if not part:
+            raise ImageError(f"the file is cut short: {done} of {count} bytes of pixels")
+        content[done : done + len(part)] = np.frombuffer(part, np.uint8)
+        done += len(part)
     return content

@@ -31,9 +31,11 @@ FORMATS: dict[str, tuple[Callable[[bytes], bool], Callable[..., Any]]] = {
     "WebP": (lambda head: head[:4] == b"RIFF" and head[8:12] == b"WEBP", WebPImagePlugin.WebPImageFile),
     "GIF": (lambda head: head[:6] in (b"GIF87a", b"GIF89a"), GifImagePlugin.GifImageFile),
 }
+Reserve = Callable[[int], None]
 ANIMATED = ("TIFF", "GIF", "WEBP", "PNG")  # a JPEG with several pictures holds previews of the same one
 # Bytes of a pixel in Pillow's memory. Other modes need 4, because they become RGB; WebP needs 16 for copies.
 BYTES = {"1": 1, "L": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
+SCAN = b"\xff\xda"
 MAX_SCANNED = 2**30  # pixels times scans of a JPEG: a progressive one has about ten, each over all pixels
 
 
@@ -42,25 +44,46 @@ def is_picture(head: bytes) -> bool:
     return any(accepts(head) for accepts, _ in FORMATS.values())
 
 
-def load_picture(file: BinaryIO, head: bytes) -> Image.Image:
+def load_picture(file: BinaryIO, head: bytes, reserve: Reserve) -> Image.Image:
     """Decode the first picture of a file; raises `ImageError` if it is damaged or, from its header, too large."""
+    return _load(file, head, reserve, frames=False)[0]
+
+
+def read(file: BinaryIO, head: bytes, reserve: Reserve) -> Source:
+    """The first frame of a file; if there are several, its volume has the others."""
+    image, count = _load(file, head, reserve, frames=True)
+    first = pillow_to_array(image)
+    frames = [first, *_read_frames(image, count)]
+    if len(frames) == 1:
+        del image
+        return Source.of(first)
+    if len({frame.ndim for frame in frames}) > 1:
+        frames = [frame if frame.ndim == 3 else np.repeat(frame[:, :, None], 3, axis=2) for frame in frames]
+    voxels, display = to_native_dtype(np.stack(frames))
+    return Volume(voxels, display, planes=False).get_slice(0)
+
+
+def _load(file: BinaryIO, head: bytes, reserve: Reserve, *, frames: bool) -> tuple[Image.Image, int]:
+    """The first picture, decoded, and how many frames the file has: 1 if they are not wanted."""
     opener = next((opener for accepts, opener in FORMATS.values() if accepts(head)), None)
     if opener is None:
         kinds = ", ".join(FORMATS)
         raise ImageError(f"this is not an image that can be opened; allowed: {kinds}, DICOM, NIfTI, NumPy .npy")
-    scans = 1
-    if opener is JpegImagePlugin.jpeg_factory:
-        scans = file.read().count(b"\xff\xda")
-        file.seek(0)
+    scans = _count_scans(file) if opener is JpegImagePlugin.jpeg_factory else 1
     try:
         image: Image.Image = opener(file, "")
-        limits.check_size((image.height, image.width), 16 if image.format == "WEBP" else BYTES.get(image.mode, 4))
-        if image.format in ANIMATED[1:] and getattr(image, "is_animated", False):
-            limits.check_size((image.height, image.width), 3, frames=getattr(image, "n_frames", 1))
+        shape = image.height, image.width
+        size = limits.check_size(shape, 16 if image.format == "WEBP" else BYTES.get(image.mode, 4))
+        count = 1
+        if image.format in ANIMATED and getattr(image, "is_animated", False) and (frames or image.format != "TIFF"):
+            count = _count_frames(image)
+            wide = BYTES.get(image.mode, 4) if image.format == "TIFF" else 3
+            size = max(size, limits.check_size(shape, wide, frames=count))
         if scans * image.width * image.height > MAX_SCANNED:
             raise ImageError(f"a JPEG of {image.width}x{image.height} pixels in {scans} scans takes too long")
+        reserve(size)
         image.load()
-        return image
+        return image, count if frames else 1
     except Image.DecompressionBombError:
         reason = f"more pixels than this kind of file may have; allowed: {2 * (Image.MAX_IMAGE_PIXELS or 0)}"
     except (OSError, SyntaxError) as error:  # Pillow's messages
@@ -69,26 +92,33 @@ def load_picture(file: BinaryIO, head: bytes) -> Image.Image:
     raise ImageError(reason)
 
 
-def read(file: BinaryIO, head: bytes) -> Source:
-    """The first frame of a file; if there are several, its volume has the others."""
-    image = load_picture(file, head)
-    first = pillow_to_array(image)
-    if image.format not in ANIMATED or not getattr(image, "is_animated", False):
-        return Source.of(first)
-    frames = [first, *_read_frames(image, first.nbytes // (first.shape[0] * first.shape[1]))]
-    if len(frames) == 1:
-        return Source.of(first)
-    if len({frame.ndim for frame in frames}) > 1:
-        frames = [frame if frame.ndim == 3 else np.repeat(frame[:, :, None], 3, axis=2) for frame in frames]
-    voxels, display = to_native_dtype(np.stack(frames))
-    return Volume(voxels, display, planes=False).get_slice(0)
+def _count_scans(file: BinaryIO) -> int:
+    """How often the marker of a scan stands in a JPEG file."""
+    count, last = 0, b""
+    while part := file.read(2**20):
+        count += part.count(SCAN) + (last + part[:1] == SCAN)
+        last = part[-1:]
+    file.seek(0)
+    return count
 
 
-def _read_frames(image: Image.Image, itemsize: int) -> Iterator[np.ndarray]:
+def _count_frames(image: Image.Image) -> int:
+    """The frames of an animation or the pages of a TIFF: `MAX_FRAMES` + 1 if there are more."""
+    if image.format != "TIFF":
+        return int(getattr(image, "n_frames", 1))
+    for number in range(1, limits.MAX_FRAMES + 1):
+        try:
+            image.seek(number)
+        except EOFError:
+            image.seek(0)
+            return number
+    return limits.MAX_FRAMES + 1
+
+
+def _read_frames(image: Image.Image, count: int) -> Iterator[np.ndarray]:
     """The frames after the first one; pages of another size or depth are previews and are left out."""
     shape, depth = (image.height, image.width), _get_depth(image)
-    for number in range(1, limits.MAX_FRAMES + 1):
-        limits.check_size(shape, itemsize, frames=number + 1)
+    for number in range(1, count):
         try:
             image.seek(number)
         except EOFError:

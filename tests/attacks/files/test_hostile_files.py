@@ -14,8 +14,9 @@ from PIL import Image
 
 from tests.support.image_files import COLOR, DEEP, GRAY, damage, npy, same, saved
 from viewbox.errors import ImageError
-from viewbox.images.files import open_image
+from viewbox.images.files import formats, open_image
 from viewbox.images.pixels import DEPTHS
+from viewbox.images.source import Source
 from viewbox.images.view import View
 
 
@@ -121,17 +122,19 @@ def test_an_error_names_the_file_and_not_its_folder(folder):
 def test_a_decompression_bomb_is_refused_from_its_header(content, monkeypatch):
     monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("decoded"))
     with pytest.raises(ImageError, match=r"need .* GiB; allowed: 1\.0 GiB"):
+        formats.read_source(io.BytesIO(content), lambda size: pytest.fail("decoded"))
+    with pytest.raises(ImageError, match=r"need .* GiB; allowed: 1\.0 GiB"):
         open_image(content)
 
 
 def test_a_large_image_within_the_limit_opens_whatever_pillow_thinks(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
-    assert same(open_image(saved(GRAY, "PNG")), GRAY)
+    assert same(formats.read_source(io.BytesIO(saved(GRAY, "PNG")), lambda size: None), GRAY)
 
 
 def test_an_image_of_several_strips_is_copied_whole(monkeypatch):
     monkeypatch.setattr("viewbox.images.pixels.STRIP", 40)
-    assert same(open_image(saved(COLOR, "PNG")), COLOR)
+    assert same(Source.of(Image.fromarray(COLOR)), COLOR)
 
 
 def test_one_pixel_opens():

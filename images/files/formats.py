@@ -1,0 +1,59 @@
+"""Reads a file of any known format, which its content tells. Runs in a worker (`viewbox.images.files.worker`)."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from PIL import Image
+
+from viewbox.errors import ImageError
+from viewbox.images.files import npy, pillow
+from viewbox.images.source import Source
+
+HEAD = 1024  # bytes that suffice to recognize a format
+
+Content = BinaryIO | Path | int  # an open file, or a folder: its path or its descriptor
+Reserve = Callable[[int], None]  # called once before pixels are decoded, with their bytes
+
+
+def read_source(content: Content, reserve: Reserve) -> Source:
+    """The source in a file, or in a folder with the slices of a DICOM series."""
+    from viewbox.images.files import dicom, dicom_series, nifti
+
+    if isinstance(content, Path | int):
+        return dicom_series.read(content, reserve)
+    head = _read_head(content)
+    if head.startswith(npy.MAGIC):
+        return npy.read(content, reserve)
+    if dicom.is_dicom(head):
+        return dicom.read(content, reserve)
+    zipped = head.startswith(b"\x1f\x8b")
+    if zipped or nifti.is_nifti(head):
+        return nifti.read(content, reserve, zipped=zipped)
+    return pillow.read(content, head, reserve)
+
+
+def read_picture(content: Content, reserve: Reserve) -> Image.Image | Source:
+    """The first picture of a file as Pillow decodes it; the source of a deeper format."""
+    if not isinstance(content, Path | int):
+        head = _read_head(content)
+        if pillow.is_picture(head):
+            return pillow.load_picture(content, head, reserve)
+    return read_source(content, reserve)
+
+
+def describe_failure(error: BaseException) -> str:
+    """Why a file could not be read; decoders raise anything, and what they say may quote the file."""
+    if isinstance(error, ImageError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "it needs more memory than its size explains, or than there is"
+    return f"it is damaged or cut short ({type(error).__name__})"
+
+
+def _read_head(content: BinaryIO) -> bytes:
+    head = content.read(HEAD)
+    content.seek(0)
+    if not head:
+        raise ImageError("the file is empty")
+    return head

@@ -1,0 +1,279 @@
+"""Decodes files in a few worker processes, so that a hostile file costs itself and nothing else.
+
+Workers start when they are needed. They are fresh interpreters, not forks: nothing of this process is in them, its
+`__main__` is not imported, and they may be started from any thread. A worker that exceeds a limit is ended, its file
+becomes an `ImageError`, and the next file gets another worker. On Windows, which cannot pass open files to another
+process, files are decoded in this process and only the limits on sizes hold.
+"""
+
+import atexit
+import io
+import json
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from PIL import Image
+
+from viewbox.errors import ImageError
+from viewbox.images import limits
+from viewbox.images.files import formats, transfer
+from viewbox.images.files.budget import Budget
+from viewbox.images.files.channel import Channel, ChannelClosed, Message
+from viewbox.images.source import Source
+
+ISOLATED = hasattr(socket, "send_fds")
+INLINE = 2**20  # bytes that are sent, not lent as a file
+KEPT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR", "LANG", "LC_ALL", "TZ")  # variables a worker sees
+MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": str(2**22), "MALLOC_TRIM_THRESHOLD_": str(2**24)}
+THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+BOOT = """
+import json, sys
+from importlib import util
+root, descriptor, sys.path[:] = json.loads(sys.argv[1])
+spec = util.spec_from_file_location("viewbox", root + "/__init__.py", submodule_search_locations=[root])
+sys.modules["viewbox"] = module = util.module_from_spec(spec)
+spec.loader.exec_module(module)
+from viewbox.images.files.worker import main
+main(descriptor)
+"""  # the package may be installed in any way, in a folder of any name: it is loaded from where it is
+
+What = Literal["source", "picture"]
+
+
+class IdleWorkerEnded(Exception):
+    """The worker ended before it had the file."""
+
+
+class WorkerProcess:
+    """A process that decodes one file at a time (`viewbox.images.files.worker`)."""
+
+    def __init__(self) -> None:
+        if not sys.executable:
+            raise ImageError("there is no Python (sys.executable) to start a process that decodes it")
+        ours, theirs = socket.socketpair()
+        root = str(Path(__file__).resolve().parents[2])
+        paths = [os.path.abspath(path) for path in sys.path if path]
+        environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+        command = [sys.executable, "-I", "-S", "-c", BOOT, json.dumps([root, theirs.fileno(), paths])]
+        problem = ""
+        with theirs:
+            try:
+                self.process = subprocess.Popen(
+                    command,
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    env={**environment, **THREADS, **MALLOC},
+                    cwd="/",
+                )
+            except OSError as error:
+                problem = error.strerror or type(error).__name__
+        if problem:
+            ours.close()
+            raise ImageError(f"no process to decode it can be started ({problem})")
+        self.channel = Channel(ours)
+        self.fresh = True  # it has not answered yet
+        self.stays = False  # whether it can have another file
+        self.limits: dict[str, float] = {}  # that it knows
+        self.seconds = 0.0  # of processor time that the file may take
+
+    def decode(self, what: What, content: formats.Content | bytes, memory: Budget) -> Source | Image.Image:
+        """Send a file and receive what is in it; raises `ImageError` if it cannot be decoded."""
+        self.stays, problem = False, ""
+        self._set_time(0)
+        try:
+            self._send(what, content)
+            answer = self._receive()
+            if "memory" not in answer:
+                return self._finish(answer, limits.SMALL)
+            wanted = int(answer["memory"])
+            if not 0 < wanted <= memory.total:
+                needs, allowed = wanted / 2**30, memory.total / 2**30
+                raise ImageError(f"it needs {needs:.1f} GiB while it is opened; allowed: {allowed:.1f} GiB")
+            with memory.hold(wanted):
+                self._set_time(wanted)
+                self.channel.send({})
+                return self._finish(self._receive(), wanted)
+        except TimeoutError:
+            problem = f"it is not decoded after {limits.WAIT * self.seconds:.3g} s"
+        except ChannelClosed:
+            problem = self._describe_end()
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, ImageError):
+                raise
+            problem = "its decoder gave no answer that can be read"
+        raise ImageError(problem)
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        self.process.kill()
+        with suppress(subprocess.TimeoutExpired):  # the kernel may keep it in a read of a disk that is gone
+            self.process.wait(1)
+        self.channel.sock.close()
+
+    def forget(self) -> None:
+        """Leave the process alone: it is the worker of the process from which this one was forked."""
+        self.channel.sock.close()
+        self.process.returncode = 0
+
+    def _send(self, what: What, content: formats.Content | bytes) -> None:
+        request: Message = {"what": what}
+        known, self.limits = self.limits, _get_limits()
+        if known != self.limits:
+            request["limits"] = self.limits
+        if isinstance(content, int):
+            request["folder"] = True
+        if isinstance(content, bytes) and len(content) <= INLINE:
+            self.channel.send({**request, "inline": len(content)}, content)
+        elif isinstance(content, bytes):
+            with tempfile.TemporaryFile() as file:
+                file.write(content)
+                file.seek(0)
+                self.channel.send(request, descriptors=[file.fileno()])
+        else:
+            assert not isinstance(content, Path)
+            descriptor = content if isinstance(content, int) else content.fileno()
+            self.channel.send(request, descriptors=[descriptor])
+
+    def _receive(self) -> Message:
+        answer, descriptors = self.channel.receive()
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self.fresh = False
+        return answer
+
+    def _finish(self, answer: Message, room: int) -> Source | Image.Image:
+        """What the message and the bytes behind it, at most `room`, say."""
+        if "error" in answer:
+            self.stays = bool(answer["stays"])
+            raise ImageError("".join(letter for letter in str(answer["error"]) if letter.isprintable())[:500])
+        if answer["dtype"] not in transfer.DTYPES:
+            raise ValueError
+        dtype = np.dtype(np.uint8 if answer["dtype"] == "bytes" else answer["dtype"])
+        shape = [int(side) for side in answer["shape"]]
+        if not 1 <= len(shape) <= 4 or min(shape) < 1 or math.prod(shape) * dtype.itemsize > room:
+            raise ValueError
+        array = np.empty(shape, dtype)
+        self.channel.read_into(array.reshape(-1).view(np.uint8).data)
+        self.stays = bool(answer["stays"])
+        return (transfer.unpack_picture if answer["dtype"] == "bytes" else transfer.unpack_source)(answer, array)
+
+    def _set_time(self, memory: int) -> None:
+        self.seconds = limits.get_cpu_seconds(memory)
+        self.channel.deadline = time.monotonic() + limits.WAIT * self.seconds
+
+    def _describe_end(self) -> str:
+        """Why the process has ended; raises `IdleWorkerEnded` if no file was the reason."""
+        try:
+            status = self.process.wait(1)
+        except subprocess.TimeoutExpired:
+            return "its decoder gave no answer that can be read"
+        if self.fresh and status >= 0:
+            return f"the process that decodes it could not be started (status {status})"
+        if status == 0:
+            raise IdleWorkerEnded
+        if status == -signal.SIGPROF:
+            return f"it takes more than {self.seconds:.3g} s of processor time to decode"
+        name = signal.Signals(-status).name if -status in set(signal.Signals) else f"status {status}"
+        return f"its decoder crashed ({name})"
+
+
+class Pool:
+    """The workers of this process, and the memory that the files they decode may take together."""
+
+    def __init__(self) -> None:
+        self.memory = Budget(limits.MAX_MEMORY)
+        self._places = Budget(min(limits.MAX_WORKERS, max(4, os.cpu_count() or 1)))
+        self._idle: list[WorkerProcess] = []
+        self._all: set[WorkerProcess] = set()
+
+    @contextmanager
+    def lend(self) -> Iterator[WorkerProcess]:
+        """A worker for one file; waits until one is free."""
+        with self._places.hold(1):
+            worker = self._take()
+            try:
+                yield worker
+            finally:
+                if worker.stays:
+                    self._idle.append(worker)
+                else:
+                    self._all.discard(worker)
+                    worker.end()
+
+    def _take(self) -> WorkerProcess:
+        with suppress(IndexError):
+            while (worker := self._idle.pop()).process.poll() is not None:  # it was idle for too long, or was killed
+                self._all.discard(worker)
+                worker.end()
+            return worker
+        worker = WorkerProcess()
+        self._all.add(worker)
+        return worker
+
+    def end(self) -> None:
+        """End the idle workers. The others end when this process does, which closes their sockets."""
+        while self._idle:
+            self._idle.pop().end()
+
+    def forget(self) -> None:
+        """Leave all workers alone, in a process that was forked from this one."""
+        for worker in self._all:
+            worker.forget()
+
+
+_pool = Pool()
+
+
+def decode(what: What, content: formats.Content | bytes) -> Source | Image.Image:
+    """Decode a file in a worker.
+
+    Args:
+        what: the source, or the first picture if it is of a format that Pillow reads.
+        content: an open file, its bytes, or the descriptor of a folder.
+
+    Raises:
+        ImageError: it cannot be decoded; the message does not name the file.
+    """
+    if not ISOLATED:
+        return _decode_here(what, content)
+    while True:
+        with suppress(IdleWorkerEnded), _pool.lend() as worker:
+            return worker.decode(what, content, _pool.memory)
+
+
+def _decode_here(what: What, content: formats.Content | bytes) -> Source | Image.Image:
+    file: formats.Content = io.BytesIO(content) if isinstance(content, bytes) else content
+    read = formats.read_picture if what == "picture" else formats.read_source
+    try:
+        return read(file, lambda decoded: None)
+    except Exception as error:  # decoders raise anything for a damaged file
+        problem = formats.describe_failure(error)
+    raise ImageError(problem)
+
+
+def _get_limits() -> dict[str, float]:
+    """The limits as they are in this process, where a program or a test may have changed them."""
+    return {name: value for name, value in vars(limits).items() if name.isupper()}
+
+
+def _start_again() -> None:
+    global _pool
+    _pool.forget()
+    _pool = Pool()
+
+
+if ISOLATED:
+    os.register_at_fork(after_in_child=_start_again)
+    atexit.register(lambda: _pool.end())

@@ -1,0 +1,94 @@
+"""A decoded image as JSON and one array, and back. What comes back is checked: a hostile file wrote it, in a way."""
+
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from viewbox.errors import ImageError
+from viewbox.images.files.channel import Message
+from viewbox.images.pixels import DEPTHS, ORIENTATION
+from viewbox.images.source import Source, Volume
+
+DTYPES = (*DEPTHS, "bytes")  # of what is sent; "bytes" are those of a Pillow image
+
+
+def pack_source(source: Source) -> tuple[Message, memoryview]:
+    """A source, with all slices if it has a volume, as a message and the bytes behind it."""
+    volume = source.volume
+    array, order, flipped = _order_as_in_memory(source.pixels if volume is None else volume.voxels)
+    whole: Source | Volume = source if volume is None else volume
+    message: Message = {"dtype": array.dtype.name, "shape": array.shape, "order": order, "flipped": flipped}
+    message |= {"display": tuple(map(float, whole.display)), "spacing": whole.spacing, "unit": whole.unit}
+    if volume is not None:
+        message["volume"] = {"planes": volume.planes, "plane": volume.plane, "index": volume.index}
+    return message, array.reshape(-1).view(np.uint8).data
+
+
+def unpack_source(message: Message, array: np.ndarray) -> Source:
+    """The source of a message; raises for any that `pack_source` cannot have written."""
+    for axis in message["flipped"]:
+        array = np.flip(array, int(axis))
+    if sorted(message["order"]) != list(range(array.ndim)):
+        raise ImageError("it is damaged")
+    array = array.transpose([message["order"].index(axis) for axis in range(array.ndim)])
+    display = _get_floats(message["display"], 2)
+    unit: Any = {"HU": "HU", None: None}[message["unit"]]
+    spacing: Any = message["spacing"] and _get_floats(message["spacing"], len(message["spacing"]))
+    place = message.get("volume")
+    if place is None:
+        return Source(array, display, spacing, unit)
+    volume = Volume(array, display, spacing, unit, bool(place["planes"]))
+    return volume.get_slice(int(place["index"]), place["plane"])
+
+
+def _order_as_in_memory(array: np.ndarray) -> tuple[np.ndarray, list[int], list[int]]:
+    """The same values in one piece, without a copy if they are in one already; its axes in `array`, and those turned.
+
+    The axes of a volume are views of its file: turned round and in another order.
+    """
+    if array.flags.c_contiguous:
+        return array, list(range(array.ndim)), []
+    order = [int(axis) for axis in np.argsort([-abs(stride) for stride in array.strides], kind="stable")]
+    inside = array.transpose(order)
+    flipped = [axis for axis, stride in enumerate(inside.strides) if stride < 0]
+    return np.ascontiguousarray(np.flip(inside, tuple(flipped))), order, flipped
+
+
+def _get_floats(values: Any, count: int) -> Any:
+    floats = tuple(float(value) for value in values)
+    if len(floats) != count or not all(map(isfinite, floats)):
+        raise ImageError("it is damaged")
+    return floats
+
+
+def pack_picture(image: Image.Image) -> tuple[Message, memoryview]:
+    """A Pillow image as a message and the bytes behind it; of its facts only palette, transparency and rotation."""
+    message: Message = {"dtype": "bytes", "mode": image.mode, "size": image.size}
+    if image.palette is not None and image.mode in ("P", "PA"):
+        kind = "RGBA" if image.palette.mode == "RGBA" else "RGB"
+        message["palette"] = [kind, image.getpalette(kind)]
+    transparency = image.info.get("transparency")
+    if transparency is not None:
+        message["transparency"] = list(transparency) if isinstance(transparency, bytes | tuple) else transparency
+    message["rotation"] = image.getexif().get(ORIENTATION, 1)
+    content = image.tobytes()
+    return message | {"shape": [len(content)]}, memoryview(content)
+
+
+def unpack_picture(message: Message, content: np.ndarray) -> Image.Image:
+    """The Pillow image of a message."""
+    image = Image.frombytes(message["mode"], tuple(message["size"]), content)
+    if "palette" in message:
+        kind, palette = message["palette"]
+        image.putpalette(palette, kind)
+    transparency = message.get("transparency")
+    if transparency is not None:
+        many = bytes if image.mode == "P" else tuple
+        image.info["transparency"] = many(transparency) if isinstance(transparency, list) else transparency
+    if message["rotation"] in range(2, 9):
+        exif = Image.Exif()
+        exif[ORIENTATION] = message["rotation"]
+        image.info["exif"] = exif.tobytes()
+    return image

@@ -1,0 +1,157 @@
+"""The process that decodes files: one at a time, with a limit on its memory and its time.
+
+`viewbox.images.files.pool` starts it. The kernel ends it when a decoder takes too long or more memory than the header
+of the file explains, and when its parent is gone; no decoder can keep it from that. It reads files that it is given
+open, opens none itself but those of a DICOM series, and has none of the parent's environment variables.
+"""
+
+import fcntl
+import io
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import warnings
+from contextlib import suppress
+
+from viewbox.images import limits
+from viewbox.images.files import formats
+from viewbox.images.files.channel import Channel, ChannelClosed, Message
+from viewbox.images.files.transfer import pack_picture, pack_source
+from viewbox.images.source import Source
+
+IDLE = 60.0  # seconds without a file after which a worker ends
+LIBRARIES = 2**26  # bytes for pydicom or nibabel, which are imported when a file needs them
+GROWN = 2**28  # bytes more than at its start with which a worker ends
+OPEN_FILES = 64
+
+
+def main(descriptor: int) -> None:
+    """Decode the files that come through a socket, until it is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to parent and worker
+    silence(os.devnull)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
+    with socket.socket(fileno=descriptor) as sock:
+        worker = Worker(Channel(sock))
+        while worker.serve():
+            pass
+
+
+def silence(path: str) -> None:
+    """Send what decoders print to nowhere: it may quote the file."""
+    warnings.simplefilter("ignore")
+    sys.dont_write_bytecode = True
+    nowhere = os.open(path, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+
+
+class Worker:
+    """Decodes one file after the other, each within its limits."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.first_size = self.size = get_size()  # of the address space: at the start, and before the present file
+        self.memory_limit = 0
+        self.flags = fcntl.fcntl(channel.sock, fcntl.F_GETFL)
+        fcntl.fcntl(channel.sock, fcntl.F_SETOWN, os.getpid())
+
+    def serve(self) -> bool:
+        """Decode one file; returns whether to wait for another."""
+        self.channel.sock.settimeout(None)
+        if not wait_for_data(self.channel.sock, IDLE):
+            return False
+        try:
+            request, descriptors = self.channel.receive()
+            vars(limits).update(request.get("limits", {}))
+            content: formats.Content
+            if request.get("folder"):
+                (content,) = descriptors
+            elif descriptors:
+                content = os.fdopen(descriptors[0], "rb")
+            else:
+                inline = bytearray(request["inline"])
+                self.channel.read_into(memoryview(inline))
+                content = io.BytesIO(inline)
+            message, payload = self.decode(request["what"], content)
+            stays = (self.size or 0) < (self.first_size or 0) + GROWN
+            self.channel.send({**message, "stays": stays}, payload)
+        except ChannelClosed:
+            return False
+        if isinstance(content, int):
+            os.close(content)
+        else:
+            content.close()
+        return stays
+
+    def decode(self, what: str, content: formats.Content) -> tuple[Message, "bytes | memoryview"]:
+        """The message about a file, and the bytes behind it."""
+        self.size = get_size()
+        self.set_limits(0)
+        self.end_with_parent(True)
+        try:
+            read = formats.read_picture if what == "picture" else formats.read_source
+            found = read(content, self.reserve)
+            return pack_source(found) if isinstance(found, Source) else pack_picture(found)
+        except ChannelClosed:
+            raise
+        except Exception as error:  # decoders raise anything for a damaged file
+            return {"error": formats.describe_failure(error)}, b""
+        finally:
+            self.end_with_parent(False)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+
+    def reserve(self, decoded: int) -> None:
+        """Ask the parent for the memory that `decoded` bytes of pixels take while they are opened, and wait for it."""
+        memory = limits.PEAK * decoded
+        if memory <= limits.SMALL:
+            return
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        self.end_with_parent(False)
+        self.channel.send({"memory": memory})
+        self.channel.receive()
+        self.end_with_parent(True)
+        self.set_limits(memory)
+
+    def set_limits(self, memory: int) -> None:
+        """Set the limits for a file that takes `memory` bytes.
+
+        Beyond the time, the kernel sends SIGPROF, which ends the process; an allocation beyond the memory fails, which
+        Python raises as `MemoryError`.
+        """
+        signal.setitimer(signal.ITIMER_PROF, limits.get_cpu_seconds(memory))
+        if self.size is None:
+            return
+        limit = self.size + max(memory, limits.SMALL) + LIBRARIES
+        if limit != self.memory_limit:
+            with suppress(OSError, ValueError):  # a lower limit of the user's own
+                resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+            self.memory_limit = limit
+
+    def end_with_parent(self, on: bool) -> None:
+        """Whether the kernel ends this process when the parent's socket closes, even while a decoder hangs (Linux).
+
+        Anything that happens to the socket then sends SIGIO, so it is off while messages are sent or received.
+        """
+        if sys.platform == "linux":
+            fcntl.fcntl(self.channel.sock, fcntl.F_SETFL, self.flags | fcntl.FASYNC if on else self.flags)
+
+
+def get_size() -> int | None:
+    """Bytes of this process's address space; None on a system that does not tell, and there memory has no limit."""
+    try:
+        with open("/proc/self/statm", "rb", buffering=0) as file:
+            return int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        return None
+
+
+def wait_for_data(sock: socket.socket, seconds: float) -> bool:
+    """Whether there is something to read, or the other side is gone, within some seconds."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))

@@ -1,0 +1,664 @@
+"""Hostile image files, made from nothing: one function a format, each yields (name, bytes)."""
+
+import gzip
+import io
+import struct
+import warnings
+import zlib
+
+import nibabel
+import numpy as np
+import pydicom
+from PIL import Image
+from pydicom.data import get_testdata_file
+from pydicom.dataset import Dataset
+from pydicom.encaps import encapsulate
+from pydicom.sequence import Sequence
+
+GRAY = np.arange(204, dtype=np.uint8).reshape(12, 17)
+COLOR = np.stack([GRAY, GRAY[::-1], GRAY[:, ::-1]], axis=2)
+BIG = 2**31 - 1
+
+
+def saved(picture, kind, **options):
+    picture = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
+    file = io.BytesIO()
+    picture.save(file, kind, **options)
+    return file.getvalue()
+
+
+# ---- PNG
+
+
+def chunk(kind, data=b"", crc=None):
+    return (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data) if crc is None else crc)
+    )
+
+
+def png(width=4, height=4, depth=8, color=0, *, interlace=0, data=None, before=b"", after=b"", end=True):
+    """A PNG with chunks before and after its pixels, which are zeros if there are not too many."""
+    if data is None:
+        row = 1 + width * depth * {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}.get(color, 1) // 8
+        data = zlib.compress(bytes(min(row * height, 10**6)))
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, interlace))
+    return b"\x89PNG\r\n\x1a\n" + header + before + chunk(b"IDAT", data) + after + (chunk(b"IEND") if end else b"")
+
+
+def make_png():
+    for color in (0, 2, 3, 4, 6):
+        for depth in (8, 16):
+            yield f"bomb {color} {depth}", png(40_000, 40_000, depth, color)
+    for depth in (0, 3, 7, 32, 255):
+        yield f"depth {depth}", png(depth=depth)
+    for color in (1, 5, 7, 255):
+        yield f"color {color}", png(color=color)
+    for width, height in ((0, 4), (4, 0), (BIG, BIG), (2**32 - 1, 1), (1, BIG)):
+        yield f"size {width}x{height}", png(width, height, data=b"")
+    yield "no pixels", png(data=b"")
+    yield "pixels of another compression", png(data=b"\0" * 50)
+    yield "pixels end early", png(500, 500, data=zlib.compress(bytes(100)))
+    yield "inflates beyond its size", png(data=zlib.compress(bytes(5 * 10**7)))
+    yield "no end", png(end=False)
+    yield "wrong CRC", png(before=chunk(b"tEXt", b"a\0b", crc=7))
+    yield "wrong CRC of a critical chunk", png(before=chunk(b"PLTE", bytes(6), crc=7))
+    yield "chunk longer than the file", png(before=struct.pack(">I", BIG) + b"tEXt")
+    yield "many headers", png(before=chunk(b"IHDR", struct.pack(">IIBBBBB", 9, 9, 8, 2, 0, 0, 0)) * 1000)
+    yield "header grows later", png(after=chunk(b"IHDR", struct.pack(">IIBBBBB", 30_000, 30_000, 8, 6, 0, 0, 0)))
+    yield "texts by the thousand", png(before=chunk(b"tEXt", b"k\0v") * 20_000)
+    yield "text inflates", png(before=chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(10**8))))
+    yield "texts inflate", png(before=chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(900_000))) * 200)
+    yield "unicode text inflates", png(before=chunk(b"iTXt", b"k\0\1\0\0\0" + zlib.compress(bytes(10**8))))
+    yield "color profile inflates", png(before=chunk(b"iCCP", b"k\0\0" + zlib.compress(bytes(10**8))))
+    yield "palette is missing", png(color=3)
+    yield "palette is too long", png(color=3, before=chunk(b"PLTE", bytes(3000)))
+    yield "palette is uneven", png(color=3, before=chunk(b"PLTE", bytes(4)))
+    yield "transparency is too long", png(color=3, before=chunk(b"PLTE", bytes(6)) + chunk(b"tRNS", bytes(5000)))
+    yield "transparency is too short", png(color=2, before=chunk(b"tRNS", b"\0"))
+    yield "EXIF is noise", png(before=chunk(b"eXIf", bytes(range(256)) * 40))
+    yield "EXIF points to itself", png(before=chunk(b"eXIf", ifd_loop()[: 10**4]))
+    yield "gamma of zero", png(before=chunk(b"gAMA", bytes(4)) + chunk(b"pHYs", bytes(3)) + chunk(b"cHRM", bytes(1)))
+    yield "interlace of a kind that is not", png(interlace=7)
+    yield "interlaced bomb", png(BIG, 1, interlace=1)
+    for count in (0, 2, 5000, 2**32 - 1):
+        yield f"{count} frames are promised", png(before=chunk(b"acTL", struct.pack(">II", count, 0)))
+    control = struct.pack(">IIIIIHHBB", 0, 9, 9, 2**31, 2**31, 0, 0, 9, 9)
+    yield "frame outside", png(before=chunk(b"acTL", struct.pack(">II", 2, 0)) + chunk(b"fcTL", control))
+    frames = chunk(b"acTL", struct.pack(">II", 9, 0)) + chunk(
+        b"fcTL", struct.pack(">IIIIIHHBB", 0, 4, 4, 0, 0, 1, 1, 0, 0)
+    )
+    yield "frames in a wrong order", png(before=frames, after=chunk(b"fdAT", struct.pack(">I", 77) + b"x") * 9)
+    yield "animated bomb", png(16_000, 16_000, color=2, before=chunk(b"acTL", struct.pack(">II", 4000, 0)))
+
+
+# ---- JPEG
+
+
+def make_jpeg():
+    plain, slow = saved(COLOR, "JPEG"), saved(Image.new("L", (2000, 2000)), "JPEG", progressive=True)
+    frame = plain.index(b"\xff\xc0") + 5
+
+    def sized(height, width):
+        return plain[:frame] + struct.pack(">HH", height, width) + plain[frame + 4 :]
+
+    def segment(marker, data):
+        return b"\xff\xd8\xff" + bytes([marker]) + struct.pack(">H", len(data) + 2) + data + plain[2:]
+
+    for height, width in ((65535, 65535), (0, 17), (12, 0), (1, 65535), (30_000, 30_000)):
+        yield f"size {width}x{height}", sized(height, width)
+    scan = slow[slow.rindex(b"\xff\xda") : -2]
+    for count in (300, 3000):
+        yield f"{count} scans", slow[:-2] + scan * count + b"\xff\xd9"
+    start = plain.index(b"\xff\xda")
+    yield "no scan", plain[:start] + b"\xff\xd9"
+    yield "scan without tables", plain[:2] + plain[plain.index(b"\xff\xc0") :]
+    yield "scan of restarts", plain[: start + 14] + b"\xff\xd0\xff\xd1" * 50_000
+    yield "scan of stuffing", plain[: start + 14] + b"\xff\x00" * 10**6
+    yield "cut in a marker", plain[: start + 1]
+    yield "comments by the thousand", plain[:2] + (b"\xff\xfe\x00\x03x" * 20_000) + plain[2:]
+    yield "fill bytes by the million", plain[:2] + b"\xff" * 10**6 + plain[3:]
+    yield "segment longer than the file", plain[:2] + b"\xff\xe5\xff\xff"
+    yield "segment of length 0", plain[:2] + b"\xff\xe5\x00\x00" + plain[2:]
+    yield "EXIF points to itself", segment(0xE1, b"Exif\0\0" + ifd_loop()[:9000])
+    yield "EXIF is noise", segment(0xE1, b"Exif\0\0" + bytes(range(256)) * 30)
+    yield "color profile in 255 parts", segment(0xE2, b"ICC_PROFILE\0\xff\xff" + bytes(60_000))
+    yield "Photoshop block of odd lengths", segment(0xED, b"Photoshop 3.0\x008BIM" + b"\xff" * 500)
+    yield "several pictures", segment(0xE2, b"MPF\0" + ifd_loop()[:5000])
+    yield "Adobe transform 255", segment(0xEE, b"Adobe\0\x64\0\0\0\0\xff")
+    for count in (0, 2, 5, 255):
+        yield f"{count} components", plain[: frame + 4] + bytes([count]) + plain[frame + 5 :]
+    for precision in (0, 1, 12, 16):
+        yield f"{precision} bits", plain[: frame - 1] + bytes([precision]) + plain[frame:]
+    for marker in (0xC1, 0xC3, 0xC5, 0xC9, 0xCB, 0xF7):
+        yield f"frame of kind {marker:x}", plain.replace(b"\xff\xc0", b"\xff" + bytes([marker]), 1)
+    yield "sampling factors of 15", plain[: frame + 6] + b"\xff" + plain[frame + 7 :]
+    yield "Huffman table of noise", segment(0xC4, b"\0" + b"\xff" * 16 + bytes(4080))
+    yield "quantization of zeros", segment(0xDB, bytes(65))
+    yield "restart interval", segment(0xDD, b"\0\1")
+    yield "cut progressive", slow[: len(slow) // 3]
+
+
+# ---- TIFF
+
+
+def tiff(entries, extra=b"", *, next_ifd=0, order="<", pixels=bytes(204)):
+    """A TIFF of one directory: {tag: (type, values)}; pixels start at byte 8, `extra` follows the directory."""
+    sizes = {1: "B", 2: "B", 3: "H", 4: "I", 11: "f", 12: "d", 16: "Q"}
+    place = 8 + len(pixels)
+    values_at, rows, values = place + 2 + 12 * len(entries) + 4, b"", b""
+    for tag, (kind, given) in sorted(entries.items()):
+        count, given = given if isinstance(given, tuple) else (len(given), given)
+        packed = given if isinstance(given, bytes) else struct.pack(f"{order}{len(given)}{sizes[kind]}", *given)
+        if len(packed) > 4:
+            packed, values = struct.pack(order + "I", values_at + len(values)), values + packed
+        rows += struct.pack(order + "HHI", tag, kind, count) + packed.ljust(4, b"\0")
+    start = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "I", place)
+    return (
+        start
+        + pixels
+        + struct.pack(order + "H", len(entries))
+        + rows
+        + struct.pack(order + "I", next_ifd)
+        + values
+        + extra
+    )
+
+
+def ifd_loop():
+    """EXIF whose directories point to themselves, and whose entries claim much."""
+    entries = {0x8769: (4, [8]), 0x8825: (4, [8]), 0x0112: (3, (2**31, b"\0\0\0\0")), 0xA005: (4, [8])}
+    return tiff(entries, next_ifd=8, pixels=b"")
+
+
+BASE = {256: (4, [17]), 257: (4, [12]), 258: (3, [8]), 259: (3, [1]), 262: (3, [1]), 273: (4, [8]), 277: (3, [1]),
+        278: (4, [12]), 279: (4, [204])}  # fmt: skip
+
+
+def make_tiff():
+    def changed(**options):
+        tags = {int(name[1:]): value for name, value in options.items() if name.startswith("t")}
+        rest = {name: value for name, value in options.items() if not name.startswith("t")}
+        return tiff({tag: value for tag, value in (BASE | tags).items() if value is not None}, **rest)
+
+    yield "next directory is itself", changed(next_ifd=212)
+    yield "next directory is in the pixels", changed(next_ifd=8)
+    yield "next directory is beyond", changed(next_ifd=2**31)
+    body, pages = b"", 5000
+    for number in range(pages):
+        entries = b"".join(struct.pack("<HHII", tag, kind, 1, value[0]) for tag, (kind, value) in sorted(BASE.items()))
+        place = 8 + 204 + number * (2 + len(entries) + 4)
+        following = place + 2 + len(entries) + 4 if number < pages - 1 else 0
+        body += struct.pack("<H", len(BASE)) + entries + struct.pack("<I", following)
+    yield "5000 pages", b"II*\0" + struct.pack("<I", 212) + bytes(204) + body
+    for width, height in ((0, 12), (17, 0), (2**31, 2**31), (65535, 65535), (2**32 - 1, 1)):
+        yield f"size {width}x{height}", changed(t256=(4, [width]), t257=(4, [height]))
+    for bits in (0, 3, 12, 24, 64, 65535):
+        yield f"{bits} bits", changed(t258=(3, [bits]))
+    for samples in (0, 2, 5, 255, 65535):
+        yield f"{samples} samples", changed(t277=(3, [samples]))
+    for compression in (0, 2, 3, 5, 6, 7, 8, 32773, 34712, 34925, 50000, 50001, 65535):
+        yield f"compression {compression}", changed(t259=(3, [compression]))
+    for name, compression, packed in (
+        ("deflate", 8, zlib.compress(bytes(10**8))),
+        ("packbits", 32773, b"\x81\0" * 200_000),
+        ("LZW", 5, b"\x80\x00" * 50_000),
+    ):
+        options = {"t256": (4, [30_000]), "t257": (4, [30_000]), "t278": (4, [30_000]), "t279": (4, [len(packed)])}
+        yield f"{name} strip inflates", changed(t259=(3, [compression]), pixels=packed, **options)
+    yield "strip of 4 GiB", changed(t279=(4, [2**32 - 1]))
+    yield "strip beyond the file", changed(t273=(4, [2**31]))
+    yield "a million strips are promised", changed(t273=(4, (10**6, b"\x08\0\0\0")), t279=(4, (10**6, b"\x08\0\0\0")))
+    yield "no strips", changed(t273=None, t279=None)
+    yield "no rows in a strip", changed(t278=(4, [0]))
+    yield "tag of 2^32 values", changed(t270=(2, (2**32 - 1, b"\x08\0\0\0")))
+    yield "tag of an unknown type", changed(t270=(3, (9, b"\x08\0\0\0")), t271=(1, (2**31, b"\x08\0\0\0")))
+    tiles = {"t273": None, "t279": None, "t278": None, "t324": (4, [8]), "t325": (4, [204])}
+    for side in (0, 1, 16, 65536, 2**31):
+        yield f"tiles of {side}", changed(**tiles, t322=(4, [side]), t323=(4, [side]))
+    yield (
+        "tiles of 1 in a large picture",
+        changed(**tiles, t322=(4, [1]), t323=(4, [1]), t256=(4, [30_000]), t257=(4, [30_000])),
+    )
+    yield "orientation 99", changed(t274=(3, [99]))
+    for photometric in (0, 2, 3, 4, 5, 6, 8, 32803, 65535):
+        yield f"photometric {photometric}", changed(t262=(3, [photometric]))
+    yield "palette is short", changed(t262=(3, [3]), t320=(3, [1, 2, 3]))
+    for kind in (0, 2, 3, 4, 5, 6, 65535):
+        yield f"sample format {kind}", changed(t339=(3, [kind]), t258=(3, [32]), t256=(4, [4]))
+    yield "EXIF points to the directory", changed(t34665=(4, [212]), t330=(4, [212]))
+    yield "planes apart", changed(t284=(3, [2]), t277=(3, [3]), t258=(3, [8, 8, 8]))
+    yield "predictor 3 of integers", changed(t317=(3, [3]), t259=(3, [8]))
+    yield "JPEG tables of noise", changed(t259=(3, [7]), t347=(1, bytes(range(200))))
+    yield "BigTIFF beyond", b"II+\0\x08\0\0\0" + struct.pack("<Q", 2**63) + bytes(100)
+    yield "BigTIFF of 2^64 entries", b"II+\0\x08\0\0\0" + struct.pack("<QQ", 16, 2**64 - 1) + bytes(100)
+    yield "no directory", b"II*\0" + struct.pack("<I", 0)
+
+
+# ---- BMP, WebP, GIF
+
+
+def bmp(width=4, height=4, bits=8, compression=0, *, header=40, offset=None, data=bytes(400), colors=0):
+    info = struct.pack("<IiiHHIIiiII", header, width, height, 1, bits, compression, 0, 0, 0, colors, 0)
+    palette = bytes(1024) if bits <= 8 else b""
+    start = 14 + len(info) + len(palette) if offset is None else offset
+    return b"BM" + struct.pack("<IHHI", 14, 0, 0, start) + info + palette + data
+
+
+def make_bmp():
+    for width, height in ((0, 4), (4, 0), (-4, 4), (4, -(2**31)), (BIG, BIG), (40_000, 40_000), (BIG, 1)):
+        yield f"size {width}x{height}", bmp(width, height)
+    for bits in (0, 1, 2, 3, 16, 24, 32, 64, 65535):
+        yield f"{bits} bits", bmp(bits=bits)
+    for compression in (1, 2, 3, 4, 5, 6, 11, 99):
+        yield f"compression {compression}", bmp(compression=compression)
+    for header in (0, 12, 16, 52, 56, 64, 108, 124, 2**31):
+        yield f"header of {header} bytes", bmp(header=header)
+    yield "pixels beyond the file", bmp(offset=2**31)
+    yield "pixels in the header", bmp(offset=2)
+    yield "palette of 2^31 colors", bmp(colors=2**31)
+    yield "run lengths of jumps", bmp(9000, 9000, compression=1, data=b"\0\2\1\0" * 10**5)
+    yield "run lengths of line ends", bmp(30_000, 30_000, compression=1, data=b"\0\0" * 10**5)
+    yield "run lengths that never end", bmp(9000, 9000, compression=1, data=b"\xff\1" * 10**6)
+    yield "run lengths of 4 bits", bmp(9000, 9000, bits=4, compression=2, data=b"\xff\x12" * 10**5)
+
+
+def riff(*chunks):
+    body = b"WEBP" + b"".join(
+        name + struct.pack("<I", len(data)) + data + b"\0" * (len(data) % 2) for name, data in chunks
+    )
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+def make_webp():
+    lossless, lossy = saved(COLOR, "WEBP", lossless=True), saved(COLOR, "WEBP")
+    largest = b"\x12\0\0\0" + b"\xff" * 6
+    yield "canvas of 2^24", riff((b"VP8X", largest), (b"VP8L", lossless[20:]))
+    yield "animated canvas of 2^24", riff((b"VP8X", largest), (b"ANIM", bytes(6)), (b"ANMF", bytes(16) + lossless[12:]))
+    small = b"\x12\0\0\0" + b"\x10\0\0\x0b\0\0"
+    frame = (b"ANMF", bytes(6) + b"\x10\0\0\x0b\0\0" + bytes(4) + lossless[12:])
+    yield "5000 frames", riff((b"VP8X", small), (b"ANIM", bytes(6)), *[frame] * 5000)
+    outside = (b"ANMF", b"\xff" * 12 + bytes(4) + lossless[12:])
+    yield "frame outside", riff((b"VP8X", small), (b"ANIM", bytes(6)), outside)
+    yield "only a header", riff((b"VP8X", small))
+    yield "lossless of 16383", riff((b"VP8L", b"\x2f" + b"\xff" * 4 + bytes(90)))
+    yield "lossy of 16383", riff((b"VP8 ", lossy[20:26] + b"\xff\x3f\xff\x3f" + lossy[30:]))
+    yield "lossy of 0", riff((b"VP8 ", lossy[20:26] + bytes(4) + lossy[30:]))
+    yield "RIFF of 4 GiB", b"RIFF\xff\xff\xff\xff" + lossy[8:]
+    yield "RIFF of nothing", b"RIFF\0\0\0\0" + lossy[8:]
+    yield "EXIF is noise", riff((b"VP8X", b"\x08" + small[1:]), (b"VP8L", lossless[20:]), (b"EXIF", b"\xff" * 999))
+    yield (
+        "color profile is noise",
+        riff((b"VP8X", b"\x20" + small[1:]), (b"ICCP", b"\xff" * 999), (b"VP8L", lossless[20:])),
+    )
+    yield "alpha is noise", riff((b"VP8X", b"\x10" + small[1:]), (b"ALPH", b"\xff" * 99), (b"VP8 ", lossy[20:]))
+
+
+def make_gif():
+    plain = saved(Image.fromarray(GRAY), "GIF")
+    start = plain.index(b"\x2c")
+    head, frame = plain[:start], plain[start:-1]
+    for width, height in ((0, 0), (65535, 65535), (65535, 1)):
+        yield f"canvas {width}x{height}", head[:6] + struct.pack("<HH", width, height) + head[10:] + frame + b";"
+    for width, height in ((0, 0), (65535, 65535)):
+        yield f"frame {width}x{height}", head + frame[:5] + struct.pack("<HH", width, height) + frame[9:] + b";"
+    yield "frame outside", head + frame[:1] + b"\xff\xff\xff\xff" + frame[5:] + b";"
+    code = 10
+    for size in (0, 1, 12, 13, 255):
+        yield f"codes of {size} bits", head + frame[:code] + bytes([size]) + frame[code + 1 :] + b";"
+    yield "5000 frames", head + frame * 5000 + b";"
+    yield "large canvas and many frames", head[:6] + struct.pack("<HH", 9000, 9000) + head[10:] + frame * 100 + b";"
+    yield "comments by the thousand", head + b"\x21\xfe\x01x\0" * 50_000 + frame + b";"
+    yield "comment without an end", head + b"\x21\xfe" + b"\xffx" * 90_000
+    yield "pixels without an end", head + frame[: code + 1] + b"\xff" * 10**6
+    yield "no frame", head + b";"
+    yield "no end", head + frame
+    yield "no palette", plain[:10] + b"\0" + plain[11:13] + frame + b";"
+    yield "noise between frames", head + b"\x77" * 10**6 + frame + b";"
+    yield "transparency and disposal of odd kinds", head + b"\x21\xf9\x04\xff\xff\xff\xff\0" + frame * 3 + b";"
+
+
+# ---- DICOM
+
+
+def dicom(name="MR_small.dcm", **elements):
+    """The bytes of a file that pydicom includes, with elements set, or dropped where None."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dataset = pydicom.dcmread(get_testdata_file(name, download=False))
+        for keyword, value in elements.items():
+            if value is None:
+                delattr(dataset, keyword)
+            elif keyword.endswith("Descriptor"):  # signed or unsigned: pydicom would want to know
+                dataset.add_new(keyword, "US", value)
+            else:
+                setattr(dataset, keyword, value)
+        file = io.BytesIO()
+        dataset.save_as(file)
+    return file.getvalue()
+
+
+def element(group, number, kind, data, length=None):
+    """One element, little endian, with its type."""
+    length = len(data) if length is None else length
+    start = struct.pack("<HH2s", group, number, kind.encode())
+    long = kind in ("OB", "OW", "SQ", "UN", "UT")
+    return start + (struct.pack("<HI", 0, length) if long else struct.pack("<H", length)) + data
+
+
+EXPLICIT, DEFLATED, JPEG_2000 = "1.2.840.10008.1.2.1", "1.2.840.10008.1.2.1.99", "1.2.840.10008.1.2.4.90"
+
+
+def raw_dicom(*, syntax=EXPLICIT, rows=8, columns=8, bits=8, frames=None, pixels=None, before=b"", after=b"", samples=1,
+              kind="MONOCHROME2", packed=None):  # fmt: skip
+    """A file written element by element, with anything before and after its pixels."""
+    uid = syntax.encode() + b"\0" * (len(syntax) % 2)
+    meta = element(2, 0x10, "UI", uid)
+    body = before + element(0x28, 2, "US", struct.pack("<H", samples)) + element(0x28, 4, "CS", kind.encode().ljust(12))
+    if frames is not None:
+        text = str(frames)
+        body += element(0x28, 8, "IS", (text + " " * (len(text) % 2)).encode())
+    body += element(0x28, 0x10, "US", struct.pack("<H", rows)) + element(0x28, 0x11, "US", struct.pack("<H", columns))
+    body += element(0x28, 0x100, "US", struct.pack("<H", bits)) + element(0x28, 0x101, "US", struct.pack("<H", bits))
+    body += element(0x28, 0x102, "US", struct.pack("<H", max(0, bits - 1))) + element(0x28, 0x103, "US", b"\0\0")
+    if pixels is None:
+        pixels = element(0x7FE0, 0x10, "OB", bytes(min(rows * columns * samples * max(1, bits // 8), 10**6)))
+    body += pixels + after
+    if packed:
+        deflater = zlib.compressobj(wbits=-15)
+        body = deflater.compress(body) + deflater.flush()
+    return bytes(128) + b"DICM" + meta + body
+
+
+def fragments(*parts, table=b"", end=True):
+    """Encapsulated pixels."""
+    items = b"".join(b"\xfe\xff\x00\xe0" + struct.pack("<I", len(part)) + part for part in (table, *parts))
+    return element(0x7FE0, 0x10, "OB", items + (b"\xfe\xff\xdd\xe0\0\0\0\0" if end else b""), 2**32 - 1)
+
+
+SIGNATURE = b"\0\0\0\x0cjP  \r\n\x87\n"
+
+
+def boxes(length, *, kind=b"junk", before=b""):
+    return SIGNATURE + before + struct.pack(">I", length) + kind + bytes(40)
+
+
+def make_dicom():
+    for length in range(8):
+        yield f"JPEG 2000 box of {length}", raw_dicom(syntax=JPEG_2000, pixels=fragments(boxes(length)))
+    for syntax in (
+        "1.2.840.10008.1.2.4.91",
+        "1.2.840.10008.1.2.4.92",
+        "1.2.840.10008.1.2.4.201",
+        "1.2.840.10008.1.2.4.203",
+    ):
+        yield f"JPEG 2000 box of 0 in {syntax}", raw_dicom(syntax=syntax, pixels=fragments(boxes(0)))
+    later = struct.pack(">I4s", 20, b"ftyp") + bytes(12)
+    yield "JPEG 2000 second box of 0", raw_dicom(syntax=JPEG_2000, pixels=fragments(boxes(0, before=later)))
+    good = boxes(40, kind=b"jp2c")
+    two = raw_dicom(syntax=JPEG_2000, frames=2, pixels=fragments(good, boxes(0)))
+    yield "JPEG 2000 box of 0 in the second frame", two
+    yield (
+        "JPEG 2000 box of 0 over two fragments",
+        raw_dicom(syntax=JPEG_2000, pixels=fragments(boxes(0)[:14], boxes(0)[14:])),
+    )
+    yield "JPEG 2000 without boxes", raw_dicom(syntax=JPEG_2000, pixels=fragments(b"\xff\x4f\xff\x51" + bytes(60)))
+    yield (
+        "JPEG 2000, thousands of boxes",
+        raw_dicom(syntax=JPEG_2000, pixels=fragments(boxes(0, before=(struct.pack(">I", 8) + b"free") * 10_000))),
+    )
+    zeros = bytes(4 * 10**7)
+    yield "deflated zeros", raw_dicom(syntax=DEFLATED, packed=True, before=zeros)
+    yield "deflated zeros after the pixels", raw_dicom(syntax=DEFLATED, packed=True, after=zeros)
+    yield (
+        "deflated padding after the pixels",
+        raw_dicom(syntax=DEFLATED, packed=True, after=element(0xFFFC, 0xFFFC, "OB", zeros)),
+    )
+    yield "deflated private element", raw_dicom(syntax=DEFLATED, packed=True, before=element(9, 0x1010, "OB", zeros))
+    yield (
+        "deflated pixels that are too many",
+        raw_dicom(syntax=DEFLATED, packed=True, pixels=element(0x7FE0, 0x10, "OB", zeros)),
+    )
+    yield "deflated noise", raw_dicom(syntax=DEFLATED)
+    yield "tiny elements by the million", raw_dicom(before=element(9, 0x1010, "LO", b"") * 10**6)
+    yield "tiny elements after the pixels", raw_dicom(after=element(0xFFFC, 0x10, "LO", b"") * 10**6)
+    item, nothing = struct.pack("<HHI", 0xFFFE, 0xE000, 2**32 - 1), b"\xfe\xff\x0d\xe0\0\0\0\0"
+    nested = element(9, 0x1010, "SQ", b"", 2**32 - 1) + item
+    yield "private sequences 3000 deep", raw_dicom(before=nested * 3000)
+    known = element(0x5200, 0x9229, "SQ", b"", 2**32 - 1) + item
+    yield "frame groups 3000 deep", raw_dicom(before=known * 3000)
+    yield "sequence without an end", raw_dicom(before=element(9, 0x1010, "SQ", b"", 2**32 - 1))
+    empty = element(0x5200, 0x9230, "SQ", (item + nothing) * 100_000, 2**32 - 1)
+    yield "frame groups by the thousand", raw_dicom(before=empty)
+    unknown = element(9, 0x1010, "UN", (item + nothing) * 50_000, 2**32 - 1)
+    yield "unknown sequence of thousands", raw_dicom(before=unknown)
+    yield "element longer than the file", raw_dicom(before=element(9, 0x1010, "OB", b"", 2**31))
+    yield "pixels longer than the file", raw_dicom(pixels=element(0x7FE0, 0x10, "OB", b"", 2**32 - 2))
+    rle = "1.2.840.10008.1.2.5"
+    yield "fragments by the thousand", raw_dicom(syntax=rle, pixels=fragments(*[b""] * 200_000))
+    yield "fragments without an end", raw_dicom(syntax=rle, pixels=fragments(bytes(64), end=False))
+    yield "offset table of noise", raw_dicom(syntax=rle, frames=3, pixels=fragments(bytes(64), table=b"\xff" * 4000))
+    offsets = element(0x7FE0, 1, "OV", b"\xff" * 8000, None)
+    yield "extended offsets of noise", raw_dicom(syntax=rle, frames=1000, pixels=offsets + fragments(bytes(64)))
+    yield (
+        "run lengths with far offsets",
+        raw_dicom(syntax=rle, pixels=fragments(struct.pack("<16I", 15, *[2**32 - 1] * 15))),
+    )
+    segment = struct.pack("<16I", 1, 64, *[0] * 14) + b"\x81\0" * 10**5
+    yield "run lengths too long", raw_dicom(syntax=rle, pixels=fragments(segment))
+    yield (
+        "run lengths of a large picture",
+        raw_dicom(syntax=rle, rows=30_000, columns=30_000, pixels=fragments(segment)),
+    )
+    for bits in (0, 1, 2, 7, 12, 24, 64, 65535):
+        yield f"{bits} bits", raw_dicom(bits=bits)
+    for samples in (0, 2, 3, 4, 65535):
+        yield f"{samples} samples", raw_dicom(samples=samples)
+    for frames in (-1, 0, 2, 4097, 10**9, "abc", "1e9", "9" * 4000, "nan"):
+        yield f"{str(frames)[:5]} frames", raw_dicom(frames=frames)
+    for rows, columns in ((0, 8), (8, 0), (65535, 65535)):
+        yield f"size {columns}x{rows}", raw_dicom(rows=rows, columns=columns)
+    for kind in ("RGB", "PALETTE COLOR", "YBR_FULL_422", "YBR_RCT", "CMYK", "", "A" * 60):
+        yield f"photometric {kind[:14]!r}", raw_dicom(kind=kind)
+    for syntax in (
+        "",
+        "1",
+        "1.2.840.10008.1.2.4.50",
+        "1.2.840.10008.1.2.4.70",
+        "1.2.840.10008.1.2.4.100",
+        "9" * 64,
+        "é",
+    ):
+        yield f"syntax {syntax[:24]!r}", raw_dicom(syntax=syntax, pixels=fragments(saved(COLOR, "JPEG")))
+    for keyword, value in (
+        ("RescaleSlope", "1e308"), ("RescaleSlope", "-1e-320"), ("WindowWidth", "1e400"), ("PixelSpacing", ["0", "0"]),
+        ("WindowCenter", "1" * 16), ("RescaleIntercept", "1e308"),
+    ):  # fmt: skip
+        given = {"RescaleSlope": "1", "RescaleIntercept": "0", "WindowCenter": "1", "WindowWidth": "9", keyword: value}
+        yield f"{keyword} {value}", dicom(**given)
+    for descriptor in ([0, 0, 16], [2, 0, 8], [256, 65535, 99], [1, 1, 1]):
+        lut = {f"{color}PaletteColorLookupTable{part}": value for color in ("Red", "Green", "Blue")
+               for part, value in (("Descriptor", descriptor), ("Data", bytes(8)))}  # fmt: skip
+        pixels = {"SamplesPerPixel": 1, "PhotometricInterpretation": "PALETTE COLOR"}
+        yield f"palette {descriptor}", dicom(**pixels, **lut)
+    segments = struct.pack("<6H", 2, 1, 0, 2, 1, 0) * 900
+    lut = {f"{color}PaletteColorLookupTableDescriptor": [0, 0, 16] for color in ("Red", "Green", "Blue")}
+    lut |= {f"Segmented{color}PaletteColorLookupTableData": segments for color in ("Red", "Green", "Blue")}
+    yield "palette of segments in a circle", dicom(SamplesPerPixel=1, PhotometricInterpretation="PALETTE COLOR", **lut)
+    table = Dataset()
+    table.add_new("LUTDescriptor", "US", [0, 65535, 16])
+    table.add_new("LUTData", "OW", b"\1\2")
+    table.ModalityLUTType = "US"
+    yield "lookup table is short", dicom(ModalityLUTSequence=Sequence([table]))
+    yield "no first part", raw_dicom()[132:]
+    yield "first part only", bytes(128) + b"DICM"
+    yield (
+        "big endian in little",
+        dicom("MR_small_bigendian.dcm").replace(b"1.2.840.10008.1.2.2", b"1.2.840.10008.1.2.1"),
+    )
+    jpeg = saved(Image.new("L", (3000, 3000)), "JPEG")
+    baseline = "1.2.840.10008.1.2.4.50"
+    yield "JPEG of another size", raw_dicom(syntax=baseline, pixels=element_of(encapsulate([jpeg])))
+    slow = saved(Image.new("L", (2000, 2000)), "JPEG", progressive=True)
+    scan = slow[slow.rindex(b"\xff\xda") : -2]
+    endless = slow[:-2] + scan * 300 + b"\xff\xd9"
+    yield (
+        "JPEG of endless scans",
+        raw_dicom(syntax=baseline, rows=2000, columns=2000, pixels=element_of(encapsulate([endless]))),
+    )
+
+
+def element_of(data):
+    return element(0x7FE0, 0x10, "OB", data, 2**32 - 1)
+
+
+# ---- NIfTI, NumPy, and what is none of them
+
+
+def nifti(array=None, *, patch=(), kind=nibabel.Nifti1Image, affine=None):
+    """A volume, with bytes of its header replaced: (offset, format, values)."""
+    array = np.arange(60, dtype=np.int16).reshape(3, 4, 5) if array is None else array
+    content = bytearray(kind(array, np.eye(4) if affine is None else affine).to_bytes())
+    for offset, form, *values in patch:
+        struct.pack_into("<" + form, content, offset, *values)
+    return bytes(content)
+
+
+def make_nifti():
+    for dims in (
+        (3, -1, 4, 5),
+        (3, 0, 4, 5),
+        (7, *[32767] * 7),
+        (0,),
+        (9, 1, 1, 1),
+        (3, 32767, 32767, 1),
+        (-3, 3, 4, 5),
+    ):
+        yield f"dims {dims}", nifti(patch=[(40, f"{len(dims)}h", *dims)])
+    for code in (0, 1, 32, 128, 512, 768, 1024, 1536, 1792, 2304, 9999):
+        yield f"type {code}", nifti(patch=[(70, "h", code)])
+    for offset in (float("nan"), float("inf"), -1.0, 0.0, 1e30, 2e9, 353.5):
+        yield f"offset {offset}", nifti(patch=[(108, "f", offset)])
+    for slope, intercept in (
+        (float("nan"), 0),
+        (float("inf"), 0),
+        (0, 5),
+        (3e38, 3e38),
+        (1e-45, 0),
+        (1, float("nan")),
+        (-1, 0),
+    ):
+        yield f"scale {slope} {intercept}", nifti(patch=[(112, "2f", slope, intercept)])
+    for value in (float("nan"), float("inf"), 0.0, -1.0, 3e38):
+        yield f"spacing {value}", nifti(patch=[(76, "8f", *[value] * 8)])
+        yield f"affine {value}", nifti(patch=[(254, "h", 1), (280, "12f", *[value] * 12)])
+        yield f"quaternion {value}", nifti(patch=[(252, "2h", 1, 0), (256, "6f", *[value] * 6)])
+    for low, high in ((float("nan"), 1), (5, 1), (-3e38, 3e38), (float("inf"), float("inf"))):
+        yield f"window {low} {high}", nifti(patch=[(124, "2f", high, low)])
+    yield "extension without an end", nifti(patch=[(348, "4B", 1, 0, 0, 0), (352, "2i", 2**31 - 1, 4)])
+    yield "extension of length 0", nifti(patch=[(108, "f", 400.0), (348, "4B", 1, 0, 0, 0), (352, "2i", 0, 4)])
+    yield "pixels in another file", nifti(patch=[(344, "4s", b"ni1\0")])
+    yield "version 2 of 2^62", nifti(kind=nibabel.Nifti2Image, patch=[(16, "8q", 3, *[2**62] * 7)])
+    yield "version 2 offset", nifti(kind=nibabel.Nifti2Image, patch=[(168, "q", -(2**62))])
+    yield "bytes in the other order", nifti(patch=[(0, "4s", b"\0\0\x01\x5c")])
+    yield "no finite value", nifti(np.full((3, 4, 5), np.nan, np.float32))
+    yield "values up to 1e308", nifti(np.array([[[-1e308, 1e308]]]))
+    yield "cut short", nifti()[:-9]
+    huge = nifti(patch=[(40, "4h", 3, 30_000, 30_000, 1)])
+    yield "gzip of a large volume", gzip.compress(huge + bytes(10**7))
+    yield "gzip of a far offset", gzip.compress(nifti(patch=[(108, "f", 1e9)]) + bytes(10**8))
+    yield "gzip of zeros", gzip.compress(bytes(10**8))
+    yield "gzip of gzip", gzip.compress(gzip.compress(nifti()))
+    yield "gzip cut short", gzip.compress(nifti())[:-30]
+    yield "gzip with a wrong sum", gzip.compress(nifti())[:-8] + bytes(8)
+    yield "gzip in 10,000 parts", gzip.compress(b"") * 10_000 + gzip.compress(nifti())
+    yield "gzip with noise behind", gzip.compress(nifti()) + b"\xff" * 999
+    yield "gzip with an endless name", b"\x1f\x8b\x08\x08" + bytes(6) + b"a" * 10**6
+
+
+def npy(header, data=bytes(64), *, version=(1, 0), length=None):
+    header = header if isinstance(header, bytes) else header.encode("latin1")
+    size = struct.pack("<H" if version == (1, 0) else "<I", len(header) if length is None else length)
+    return b"\x93NUMPY" + bytes(version) + size + header + data
+
+
+def make_npy():
+    for version in ((0, 0), (2, 0), (3, 0), (9, 9)):
+        yield f"version {version}", npy("{'descr': '|u1', 'fortran_order': False, 'shape': (8, 8)}", version=version)
+    for length in (0, 1, 9_999, 65_535):
+        yield f"header of {length}", npy("{}", length=length)
+    for descr in (
+        "|O",
+        "|V8",
+        "<U9",
+        "|S0",
+        "<M8[s]",
+        "<c16",
+        "<f2",
+        "<f16",
+        ">i8",
+        "|b1",
+        "x",
+        "",
+        "<u3",
+        "f4,f4",
+        "(9,9)u1",
+    ):
+        yield f"type {descr}", npy(f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': (2, 2)}}")
+    for descr in (
+        "[('a', '<f4')]",
+        "[('a', '<f4', (99999, 99999))]",
+        "('<f4', (9, 9))",
+        "1",
+        "None",
+        "{}",
+        "b'<f4'",
+        "[" * 99 + "]" * 99,
+    ):
+        yield f"type {descr[:30]}", npy(f"{{'descr': {descr}, 'fortran_order': False, 'shape': (2, 2)}}")
+    for shape in ("(99999, 99999)", "(-1, 8)", "(0, 8)", "(True, True)", "(8.0, 8)", "('8', 8)", "8", "()", "(8,)",
+    "(2, 2, 2, 2)",
+                  f"({2**63}, 2)", f"({10**400}, 2)", "(2, 2, 9)", "[8, 8]", "{8, 7}", "None", "(1e9, 2)"):  # fmt: skip
+        yield f"shape {shape[:30]}", npy(f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}}}")
+    for order in ("True", "'maybe'", "None", "[]", "99"):
+        yield f"order {order}", npy(f"{{'descr': '|u1', 'fortran_order': {order}, 'shape': (8, 8)}}")
+    for name, header in (
+        ("code", "__import__('os').system('true')"), ("nested lists", "[" * 4000 + "]" * 4000),
+        ("signs", "-" * 9000 + "1"),
+        ("nested tuples", "(" * 180 + ")" * 180), ("digits", "9" * 9000), ("power", "9**9**9"), ("no keys", "{}"),
+        ("list", "[1]"), ("open text", "'" * 3), ("zero byte", "\0"), ("twice", "{'shape': (2, 2), 'shape': (8, 8)}"),
+        ("sum", "+".join("1" * 4000)), ("attribute", "{}.__class__"), ("keys of lists", "{[]: 1}"),
+    ):  # fmt: skip
+        yield f"header of {name}", npy(header)
+    yield "cut short", npy("{'descr': '<f8', 'fortran_order': False, 'shape': (8, 9)}")
+    yield "much behind", npy("{'descr': '|u1', 'fortran_order': False, 'shape': (8, 8)}", bytes(10**7))
+
+
+def make_other():
+    for name, content in (
+        ("nothing", b""), ("one byte", b"\0"), ("text", b"plain text"), ("SVG", b"<svg onload='x'/>"),
+        ("PDF", b"%PDF-1.7\n%"),
+        ("PostScript", b"%!PS-Adobe-3.0 EPSF-3.0\n"), ("ZIP", b"PK\x03\x04" + bytes(40)),
+        ("pickle", b"\x80\x04cos\nsystem\n"),
+        ("HDF5", b"\x89HDF\r\n\x1a\n" + bytes(90)), ("ICO", b"\0\0\1\0" + bytes(90)), ("PSD", b"8BPS" + bytes(90)),
+        ("FLI", bytes(4) + b"\x11\xaf" + bytes(122)), ("WMF", b"\xd7\xcd\xc6\x9a" + bytes(90)),
+        ("TGA", b"\0\0\2" + bytes(90)),
+        ("JPEG 2000", SIGNATURE + bytes(90)), ("AVIF", b"\0\0\0\x1cftypavif" + bytes(90)),
+        ("PNM", b"P6 99999 99999 255\n"),
+        ("zeros", bytes(10**6)), ("ones", b"\xff" * 10**6), ("Photo CD", bytes(2048) + b"PCD_" + bytes(90)),
+        ("bzip2", b"BZh9" + bytes(90)), ("zstd", b"\x28\xb5\x2f\xfd" + bytes(90)), ("FITS", b"SIMPLE  =" + b" " * 2880),
+    ):  # fmt: skip
+        yield name, content
+    for name, magic in (
+        ("PNG", b"\x89PNG\r\n\x1a\n"), ("JPEG", b"\xff\xd8\xff"), ("TIFF", b"II*\0"), ("BMP", b"BM"),
+        ("GIF", b"GIF89a"),
+        ("WebP", b"RIFF\0\0\0\0WEBP"), ("gzip", b"\x1f\x8b"), ("npy", b"\x93NUMPY"), ("NIfTI", struct.pack("<i", 348)),
+    ):  # fmt: skip
+        yield f"{name} magic alone", magic
+        yield f"{name} magic and ones", magic + b"\xff" * 5000
+        yield f"{name} magic and zeros", magic + bytes(5000)
+
+
+MAKERS = {
+    "PNG": make_png, "JPEG": make_jpeg, "TIFF": make_tiff, "BMP": make_bmp, "WebP": make_webp, "GIF": make_gif,
+    "DICOM": make_dicom, "NIfTI": make_nifti, "npy": make_npy, "other": make_other,
+}  # fmt: skip

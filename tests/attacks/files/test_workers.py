@@ -1,0 +1,422 @@
+"""The processes that decode: what a hostile file costs others, and that they never stay behind."""
+
+import gc
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.attacks.files import makers
+from viewbox.errors import ImageError
+from viewbox.images import limits
+from viewbox.images.files import open_image, open_picture, pool
+from viewbox.images.files.budget import Budget
+from viewbox.images.source import Source
+
+GOOD = makers.saved(makers.COLOR, "PNG")
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="/proc, and limits that the kernel keeps")
+PARENT = str(Path(pool.__file__).resolve().parents[3])
+
+
+def make_endless():
+    """A DICOM file on which pydicom 3.0 loops for ever: the boxes are looked at before the fragments are joined."""
+    part = makers.boxes(0)
+    return makers.raw_dicom(syntax=makers.JPEG_2000, pixels=makers.fragments(part[:14], part[14:]))
+
+
+def wait_until(condition, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def own_pool(monkeypatch):
+    """A pool that no other test has used."""
+    made = pool.Pool()
+    monkeypatch.setattr(pool, "_pool", made)
+    yield made
+    made.end()
+
+
+# ---- time
+
+
+def test_a_file_that_takes_for_ever_ends_at_its_limit_and_the_next_one_opens(monkeypatch, own_pool):
+    monkeypatch.setattr(limits, "CPU_SECONDS", 0.3)
+    with pytest.raises(ImageError, match=r"image \(\d+ bytes\): it takes more than 0\.3 s of processor time to decode"):
+        open_image(make_endless())
+    assert own_pool._all == set()
+    assert open_image(GOOD).size == (17, 12)
+
+
+def test_a_file_that_hangs_without_working_ends_by_the_clock(monkeypatch, own_pool):
+    monkeypatch.setattr(limits, "CPU_SECONDS", 0.2)
+    open_image(GOOD)
+    (worker,) = own_pool._all
+    os.kill(worker.process.pid, signal.SIGSTOP)
+    with pytest.raises(ImageError, match=r"it is not decoded after 1\.2 s"):
+        open_image(GOOD)
+    assert not is_running(worker.process.pid)
+
+
+def test_other_files_open_while_one_hangs(monkeypatch, own_pool):
+    monkeypatch.setattr(limits, "CPU_SECONDS", 4.0)
+    ended = threading.Event()
+
+    def hang():
+        with pytest.raises(ImageError):
+            open_image(make_endless())
+        ended.set()
+
+    thread = threading.Thread(target=hang)
+    thread.start()
+    ct = makers.dicom("CT_small.dcm")
+    opened = 0
+    while not ended.is_set():
+        assert open_image(ct).unit == "HU"
+        assert open_image(GOOD).size == (17, 12)
+        opened += 1
+    thread.join()
+    assert opened > 1
+
+
+def test_hanging_files_on_every_thread_are_no_more_processes_than_allowed(monkeypatch, own_pool):
+    monkeypatch.setattr(limits, "CPU_SECONDS", 0.2)
+    said, most = [], []
+
+    def hang():
+        try:
+            open_image(make_endless())
+        except ImageError as error:
+            said.append(str(error))
+        most.append(len(own_pool._all))
+
+    threads = [threading.Thread(target=hang) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(said) == 12
+    assert max(most) <= limits.MAX_WORKERS
+
+
+# ---- memory
+
+
+@LINUX
+def test_a_file_that_takes_more_memory_than_its_size_explains_is_an_error(monkeypatch, own_pool):
+    content = makers.png(14_000, 14_000, data=b"")
+    monkeypatch.setattr(limits, "PEAK", 1e-6)
+    monkeypatch.setattr(limits, "SMALL", 2**20)
+    with pytest.raises(ImageError, match="more memory than its size explains"):
+        open_image(content)
+
+
+@LINUX
+@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGB", "RGBA", "CMYK", "I;16", "I", "F"])
+def test_an_ordinary_large_picture_opens_in_the_memory_that_its_size_explains(mode, monkeypatch, own_pool):
+    monkeypatch.setattr(limits, "SMALL", 2**20)
+    file = io.BytesIO()
+    Image.new(mode, (6000, 5000)).save(file, "TIFF", compression="tiff_lzw")
+    assert open_image(file.getvalue()).size == (6000, 5000)
+
+
+def test_a_picture_that_needs_more_than_all_memory_is_refused(own_pool, monkeypatch):
+    own_pool.memory = Budget(2**26)
+    with pytest.raises(ImageError, match=r"it needs 0\.\d GiB while it is opened; allowed: 0.1 GiB"):
+        open_image(makers.saved(np.zeros((5000, 5000), np.uint8), "PNG"))
+
+
+def test_large_pictures_wait_for_memory_and_small_ones_pass(own_pool):
+    content = makers.saved(np.zeros((5000, 5000), np.uint8), "PNG")
+    opened = []
+    with own_pool.memory.hold(own_pool.memory.total):
+        thread = threading.Thread(target=lambda: opened.append(open_image(content).size))
+        thread.start()
+        wait_until(lambda: own_pool.memory._waiting)
+        assert open_image(GOOD).size == (17, 12)
+        assert opened == []
+    thread.join()
+    assert opened == [(5000, 5000)]
+
+
+def test_a_budget_never_gives_more_than_it_has_and_everybody_gets_some():
+    budget, held, most, done = Budget(10), 0, [], []
+    lock = threading.Lock()
+
+    def take(amount):
+        nonlocal held
+        for _ in range(50):
+            with budget.hold(amount):
+                with lock:
+                    held += amount
+                    most.append(held)
+                time.sleep(0)
+                with lock:
+                    held -= amount
+        done.append(amount)
+
+    threads = [threading.Thread(target=take, args=(amount,)) for amount in (1, 1, 1, 3, 7, 10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(done) == [1, 1, 1, 3, 7, 10]
+    assert max(most) == 10
+
+
+def test_a_budget_serves_in_the_order_of_asking():
+    budget, order, threads = Budget(10), [], []
+
+    def take(amount):
+        with budget.hold(amount):
+            order.append(amount)
+
+    with budget.hold(5):
+        for count, amount in enumerate((10, 1, 2), 1):
+            threads.append(threading.Thread(target=take, args=(amount,)))
+            threads[-1].start()
+            wait_until(lambda count=count: len(budget._waiting) == count)
+    for thread in threads:
+        thread.join()
+    assert order[0] == 10
+
+
+# ---- what a worker has and says
+
+
+@LINUX
+def test_a_worker_has_no_secret_of_its_parent(monkeypatch, own_pool):
+    monkeypatch.setenv("SOME_API_KEY", "sk-secret")
+    open_image(GOOD)
+    (worker,) = own_pool._all
+    assert b"secret" not in Path(f"/proc/{worker.process.pid}/environ").read_bytes()
+    opened = [os.readlink(path) for path in Path(f"/proc/{worker.process.pid}/fd").iterdir()]
+    assert all(name == "/dev/null" or name.startswith("socket:") for name in opened)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dtype": "object"}, {"dtype": "float64"}, {"shape": [-1, 4]}, {"shape": [2**40, 4]}, {"shape": []},
+        {"unit": "x"},
+        {"display": [1]}, {"display": ["nan", 1]}, {"order": [5, 6]}, {"flipped": [9]}, {"dtype": None},
+        {"spacing": "ab"},
+        {"volume": {}}, {"volume": {"planes": True, "plane": "axial", "index": 10**9}}, {"shape": [1, 1, 1, 1, 1]},
+    ],
+)  # fmt: skip
+def test_an_answer_that_no_decoder_gives_is_an_error(change, own_pool):
+    answer = {"dtype": "uint8", "shape": [2, 2], "order": [0, 1], "flipped": [], "display": [0, 255], "spacing": None,
+              "unit": None, "stays": True}  # fmt: skip
+    worker = pool.WorkerProcess()
+    worker.channel.read_into = lambda room: None
+    worker._receive = lambda: answer | change
+    try:
+        with pytest.raises(ImageError):
+            worker.decode("source", GOOD, Budget(100))
+    finally:
+        worker.end()
+
+
+def test_what_is_open_is_closed_again(own_pool, tmp_path):
+    (tmp_path / "a.png").write_bytes(GOOD)
+    open_image(tmp_path / "a.png")
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+    for _ in range(20):
+        open_image(tmp_path / "a.png")
+        open_image(GOOD + bytes(2**21))
+    if sys.platform == "linux":
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    "mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "I;16", "I", "F", "LAB"]
+)
+def test_a_picture_is_the_one_that_pillow_decodes(mode):
+    kind = "PNG" if mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16") else "TIFF"
+    picture = Image.fromarray(makers.COLOR)
+    picture = Image.new(mode, (5, 3), 1) if mode in ("PA", "LAB", "I;16") else picture.convert("L").convert(mode)
+    file = io.BytesIO()
+    picture.save(file, kind)
+    found, expected = open_picture(file.getvalue()), Image.open(io.BytesIO(file.getvalue()))
+    assert (found.mode, found.size, found.tobytes()) == (expected.mode, expected.size, expected.tobytes())
+    assert found.getpalette() == expected.getpalette()
+
+
+@pytest.mark.parametrize("transparency", [3, bytes([0, 9, 255])])
+def test_a_picture_keeps_its_transparency(transparency):
+    picture = Image.fromarray(makers.COLOR).convert("P")
+    file = io.BytesIO()
+    picture.save(file, "PNG", transparency=transparency)
+    found, expected = open_picture(file.getvalue()), Image.open(io.BytesIO(file.getvalue()))
+    assert found.convert("RGBA").tobytes() == expected.convert("RGBA").tobytes()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_every_exif_orientation_is_turned_as_pillow_does(orientation):
+    from PIL import ImageOps
+
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    content = makers.saved(makers.COLOR, "PNG", exif=exif)
+    expected = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(content))))
+    assert np.array_equal(open_image(content).pixels, expected)
+    assert np.array_equal(Source.of(open_picture(content)).pixels, expected)
+
+
+# ---- that nothing stays behind
+
+
+def run(code, *, stdin=None, **options):
+    environment = {**os.environ, "PYTHONPATH": PARENT}
+    command = [sys.executable, *(["-c", code] if stdin is None else ["-"])]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, env=environment, timeout=120, **options)
+
+
+OPEN = f"import viewbox; print(viewbox.open_image({GOOD!r}).size)\n"
+
+
+@pytest.mark.parametrize("how", ["-c", "stdin", "file"])
+def test_a_script_without_a_main_guard_opens_images_and_ends_in_silence(how, tmp_path):
+    if how == "file":
+        (tmp_path / "script.py").write_text(OPEN)
+        done = run(f"import runpy; runpy.run_path({str(tmp_path / 'script.py')!r}, run_name='__main__')")
+    else:
+        done = run(OPEN, stdin=OPEN if how == "stdin" else None)
+    assert (done.stdout, done.stderr, done.returncode) == ("(17, 12)\n", "", 0)
+
+
+def test_a_folder_with_modules_of_the_same_names_is_not_imported(tmp_path):
+    for name in ("json", "numpy", "PIL", "socket", "select"):
+        (tmp_path / f"{name}.py").write_text("open('imported', 'w')")
+    code = "import os, json, numpy, PIL, socket, select, viewbox\nimport viewbox.images.files\n"
+    done = run(code + f"os.chdir({str(tmp_path)!r})\n" + OPEN, cwd="/")
+    assert done.stdout == "(17, 12)\n", done.stderr
+    assert not (tmp_path / "imported").exists()
+
+
+FORK = f"""
+import os, sys, threading, viewbox
+good = {GOOD!r}
+viewbox.open_image(good)
+from viewbox.images.files import pool
+ours = {{worker.process.pid for worker in pool._pool._all}}
+child = os.fork()
+if child == 0:
+    assert viewbox.open_image(good).size == (17, 12)
+    assert not ours & {{worker.process.pid for worker in pool._pool._all}}
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert viewbox.open_image(good).size == (17, 12)
+assert {{worker.process.pid for worker in pool._pool._all}} == ours
+import multiprocessing
+def work(n): return viewbox.open_image(good).size
+with multiprocessing.get_context("fork").Pool(2) as many:
+    assert many.map(work, range(4)) == [(17, 12)] * 4
+print("fine")
+"""
+
+
+def test_a_forked_process_has_workers_of_its_own():
+    done = run(FORK)
+    assert (done.stdout, done.stderr) == ("fine\n", "")
+
+
+HANG = f"""
+import sys, threading, time, viewbox
+from viewbox.images import limits
+from viewbox.images.files import pool
+limits.CPU_SECONDS = 1000.0
+if sys.argv[1:] == []:
+    threading.Thread(target=viewbox.open_image, args=({make_endless()!r},), daemon=True).start()
+    time.sleep(0.5)
+print(viewbox.open_image({GOOD!r}).size)
+print(*(worker.process.pid for worker in pool._pool._all), flush=True)
+"""
+
+
+@LINUX
+@pytest.mark.parametrize("how", ["kill", "terminate", "exit", "os._exit"])
+def test_workers_end_with_their_parent_also_while_they_decode(how):
+    end = {"exit": "", "os._exit": "import os; os._exit(0)"}.get(how, "time.sleep(600)")
+    environment = {**os.environ, "PYTHONPATH": PARENT}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", HANG + end], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        assert parent.stdout.readline() == "(17, 12)\n"
+        workers = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(workers) == 2
+        if how in ("kill", "terminate"):
+            getattr(parent, how)()
+        parent.wait(60)
+        wait_until(lambda: not any(map(is_running, workers)))
+        assert parent.stderr.read() == ""
+    finally:
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
+        parent.stderr.close()
+
+
+def test_an_interrupt_while_decoding_ends_the_worker_and_not_the_pool(own_pool):
+    open_image(GOOD)
+    timer = threading.Timer(0.5, lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        open_image(make_endless())
+    timer.join()
+    assert own_pool._all == set()
+    assert open_image(GOOD).size == (17, 12)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_worker_that_was_killed_while_idle_costs_no_file(how, own_pool):
+    open_image(GOOD)
+    (worker,) = own_pool._all
+    os.kill(worker.process.pid, how)
+    worker.process.wait()
+    assert open_image(GOOD).size == (17, 12)
+
+
+def test_a_worker_that_is_killed_while_decoding_is_named_as_such(monkeypatch, own_pool):
+    monkeypatch.setattr(limits, "CPU_SECONDS", 100.0)
+    open_image(GOOD)
+    (worker,) = own_pool._all
+    timer = threading.Timer(0.5, os.kill, (worker.process.pid, signal.SIGSEGV))
+    timer.start()
+    with pytest.raises(ImageError, match=r"its decoder crashed \(SIGSEGV\)"):
+        open_image(make_endless())
+    timer.join()
+
+
+def test_a_python_that_cannot_be_started_is_an_error_in_words(monkeypatch, own_pool):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(ImageError, match=r"no process to decode it can be started \(No such file"):
+        open_image(GOOD)
+
+
+def test_where_there_are_no_workers_files_are_decoded_in_this_process(monkeypatch, own_pool):
+    monkeypatch.setattr(pool, "ISOLATED", False)
+    assert open_image(GOOD).size == (17, 12)
+    with pytest.raises(ImageError, match="damaged or cut short"):
+        open_image(GOOD[:60])
+    assert own_pool._all == set()
