@@ -14,6 +14,7 @@ from pathlib import Path
 
 from viewbox.errors import ViewboxError
 from viewbox.files import check_writable
+from viewbox.network.secrets import mask_assignments, mask_message
 from viewbox.terminal import make_printable, protect_log
 
 LOG = "crash.log"
@@ -57,12 +58,12 @@ def _write_traceback(error: Exception, folder: Path) -> Path | str:
     try:
         check_writable(path, folder)
         with open(path, "a", encoding="utf-8") as file:  # every process of a run writes to the one file
-            file.write(f"process {os.getpid()}\n{''.join(traceback.format_exception(error))}\n")
+            file.write(f"process {os.getpid()}\n{mask_message(''.join(traceback.format_exception(error)))}\n")
     except OSError as problem:
         return f"no file ({path}: {problem.strerror})"
     return path
 
 
 def _print_error(message: str, status: int) -> int:
-    print(make_printable(message), file=sys.stderr)
+    print(make_printable(mask_assignments(message)), file=sys.stderr)
     return status

@@ -18,6 +18,7 @@ from viewbox.configs import schema as configs
 from viewbox.configs.schema import Config
 from viewbox.errors import ConfigError, ViewboxError, suggest_nearest
 from viewbox.exit_status import guard, log_failures
+from viewbox.network.secrets import mask_settings
 from viewbox.rollouts.store.run_folder import LATEST
 from viewbox.terminal import make_line
 from viewbox.training.preflight import check
@@ -76,7 +77,7 @@ def _main(argv: Sequence[str] | None) -> int:
     config = configs.load(arguments.config, arguments.overrides)
     resolved = check(config)
     if arguments.dry_run:
-        report = {"config": config.model_dump(exclude_none=True), "resolved": resolved}
+        report = {"config": mask_settings(config.model_dump(exclude_none=True)), "resolved": resolved}
         print(json.dumps(report, indent=2, default=list))
         return 0
     summary = run(config, name=Path(arguments.config).stem, resume=arguments.resume)
@@ -118,10 +119,12 @@ def run(config: Config, name: str = "run", resume: str | None = None) -> dict[st
     from viewbox.rollouts.store import run_folder
     from viewbox.training.resume import RunLocation
     from viewbox.training.run import Run
+    from viewbox.training.trainer_args import pass_hub_token
 
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     logging.getLogger("viewbox").setLevel(logging.INFO)
+    pass_hub_token(config)
     set_seed(config.train.seed)
     processes = PartialState(cpu=not torch.cuda.is_available())
     shared: list[Any] = [None]
@@ -159,7 +162,7 @@ def _prepare_folder(location: "RunLocation", config: Config) -> None:
     from viewbox.rollouts.store import run_folder
     from viewbox.training import resume
 
-    resolved = config.model_dump(mode="json", exclude_none=True)
+    resolved = mask_settings(config.model_dump(mode="json", exclude_none=True))
     print(f"run folder: {location.folder}", flush=True)
     if (location.folder / "config.yaml").is_file():
         changed = resume.list_changes(location.folder, resolved)

@@ -17,6 +17,7 @@ import yaml
 
 from viewbox.errors import ConfigError
 from viewbox.files import read_regular
+from viewbox.network.secrets import mask_override
 
 MAX_BYTES = 2**18  # of a file
 MAX_NODES = 20_000  # values and keys with all aliases written out; each 64 characters of a text count as one
@@ -130,7 +131,8 @@ class Document:
 
     def override(self, text: str) -> None:
         """Sets one `key.path=value`; creates the sections on the way that are missing."""
-        place = f"{self.name}, override {text if len(text) < 80 else text[:79] + '…'!r}"
+        shown = mask_override(text)
+        place = f"{self.name}, override {shown if len(shown) < 80 else shown[:79] + '…'!r}"
         key, value = parse_key_value(text, place)
         for created in set_nested(self.values, key, value, place):
             self.places[created] = place
@@ -144,7 +146,7 @@ def parse_key_value(text: str, origin: str = "") -> tuple[str, Any]:
     (('train.learning_rate', 0.0001), ('tools', ['zoom', 'crop']))
     """
     key, equals, value = text.partition("=")
-    origin = origin or repr(text)
+    origin = origin or repr(mask_override(text))
     if not equals or not all(part.strip() for part in key.split(".")):
         raise ConfigError(f"{origin}: write key.path=value")
     if key.count(".") >= MAX_DEPTH:
@@ -160,7 +162,7 @@ def parse_key_values(texts: Iterable[str], origin: str = "") -> dict[str, Any]:
     """
     values: dict[str, Any] = {}
     for text in texts:
-        place = f"{origin} {text!r}".strip()
+        place = f"{origin} {mask_override(text)!r}".strip()
         set_nested(values, *parse_key_value(text, place), place)
     return values
 

@@ -1,4 +1,4 @@
-"""Masks keys in everything that is written or shown: `mask_text`, `mask_values` and `mask_settings`.
+"""Masks keys in everything that is written or shown.
 
 Two things are masked. A key that this process has sent somewhere (`remember`) is masked wherever it comes back: a
 server may repeat it in a reply. A setting whose name says that it is a secret, or whose value looks
@@ -16,14 +16,17 @@ from urllib.parse import quote
 MASK = "***"
 MIN_SECRET = 8  # letters and digits; shorter keys ("EMPTY") are placeholders
 MIN_FRAGMENT = 12  # letters and digits of a key in a row that are masked, so that a key in two parts is, too
-_SEED = 6  # letters; every run of 2 * _SEED - 1 holds one of the blocks a form is cut into
+_BLOCK = 6  # letters; a text without any block of a form does not hold the form
+_STRIDE, _STRIDE_ENCODED = 6, 24  # letters between the blocks of a key, and of its encodings
+
+_NO_LETTERS = bytes(byte for byte in range(128) if not chr(byte).isalnum())
 
 _known: set[str] = set()
 
 _SECRET_NAME = re.compile(
     r"(?:^|_)(?:(?:api|app|access|account|auth|consumer|encryption|license|master|private|secret|service|signing|ssh)"
     r"_?keys?(?:_id)?|key|secrets?|secret_[a-z0-9_]*|passw(?:or)?d|passwd|passphrase|pwd|credentials?|authori[sz]ation"
-    r"|bearer|cookies?|(?:[a-z0-9]+_)*(?:token|jwt))$"
+    r"|bearer|cookies?|(?:[a-z0-9]+_)*(?:token|jwt)|(?:access|api|auth|bearer|hf|hub|refresh)_tokens)$"
 )
 # Names that end like a secret's: parts of a vocabulary, and keys of an object.
 _NO_SECRET_NAME = re.compile(
@@ -35,7 +38,7 @@ _NO_SECRET_NAME = re.compile(
 _KEY_FORMS: Mapping[str, str] = {
     "a private key": r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----",
     "a key of Anthropic": r"\bsk-ant-[A-Za-z0-9_-]{16,}",
-    "a key of OpenAI or the like": r"\bsk-(?=[A-Za-z_-]*[0-9])(?:proj-|svcacct-|or-v1-)?[A-Za-z0-9_-]{16,}",
+    "a key of OpenAI or the like": r"\bsk-(?=[A-Za-z_-]{0,80}[0-9])(?:proj-|svcacct-|or-v1-)?[A-Za-z0-9_-]{16,}",
     "a token of GitHub": r"\b(?:gh[opsur]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,})",
     "a token of GitLab": r"\bglpat-[A-Za-z0-9_-]{16,}",
     "a token of Hugging Face": r"\bhf_[A-Za-z0-9]{16,}",
@@ -48,8 +51,13 @@ _KEY_FORMS: Mapping[str, str] = {
     "a token of npm": r"\bnpm_[A-Za-z0-9]{30,}",
     "a key of Groq": r"\bgsk_[A-Za-z0-9]{20,}",
     "a key of xAI": r"\bxai-[A-Za-z0-9]{20,}",
-    "a JSON web token": r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
+    "a JSON web token": r"\beyJ[A-Za-z0-9_-]{10,999}\.eyJ[A-Za-z0-9_-]{10,9999}\.[A-Za-z0-9_-]{10,}",
 }
+# name = value, 'name': value, {name: value
+_ASSIGNMENT = re.compile(
+    r"(?:(?<![\w.-])(?P<name>[\w.-]{1,99})\s{0,9}=|['\"](?P<quoted>[\w.-]{1,99})['\"]\s{0,9}:"
+    r"|(?<=[{,])\s{0,9}(?P<bare>[\w.-]{1,99}):)\s{0,9}(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;{}\[\]'\"]+)"
+)
 _ANY_KEY = re.compile("|".join(f"(?:{form})" for form in _KEY_FORMS.values()))
 
 
@@ -59,6 +67,15 @@ def remember(secret: str | None) -> str | None:
     if secret:
         _known.add(secret)
     return secret or None
+
+
+def remember_settings(value: Any) -> bool:
+    """Remember the texts in nested settings whose names say that they are secrets; returns whether there are any."""
+    if isinstance(value, Mapping):
+        secret = [item for name, item in value.items() if _is_hidden(name, item) and remember(str(item))]
+        return any([*secret, *(remember_settings(item) for item in value.values())])
+    found = [remember_settings(item) for item in value] if isinstance(value, list | tuple) else []
+    return any(found)
 
 
 def is_secret_name(name: object) -> bool:
@@ -94,6 +111,37 @@ def mask_text(text: str) -> str:
     return text
 
 
+def mask_message(text: str) -> str:
+    """An error or a traceback as it may be shown or written: also without what looks like a key of a known service."""
+    return mask_text(_ANY_KEY.sub(MASK, text))
+
+
+def mask_assignments(text: str) -> str:
+    """A message, also without the values that it assigns to settings whose names say that they are secrets.
+
+    >>> mask_assignments("override 'train.hub_token=abc': extra = {'api_key': 'x y', 'top_k': 3}")
+    "override 'train.hub_token=***': extra = {'api_key': ***, 'top_k': 3}"
+    """
+
+    def mask(match: re.Match[str]) -> str:
+        name = match["name"] or match["quoted"] or match["bare"]
+        secret = any(is_secret_name(part) for part in name.split(".") if part.lower() != "key")  # "write key=value"
+        return match[0][: match.start("value") - match.start()] + MASK if secret else match[0]
+
+    return mask_message(_ASSIGNMENT.sub(mask, text))
+
+
+def mask_override(text: str) -> str:
+    """A `key.path=value` of the command line, as a message may show it.
+
+    >>> mask_override("train.hub_token=my pass"), mask_override("env.noise=3")
+    ('train.hub_token=***', 'env.noise=3')
+    """
+    key, equals, _ = text.partition("=")
+    secret = equals and any(is_secret_name(part) for part in key.split("."))
+    return f"{key}={MASK}" if secret else mask_assignments(text)
+
+
 def mask_values(value: Any) -> Any:
     """Plain nested values, all their texts masked by `mask_text`; the value itself if no key is known."""
     return _map_texts(value, mask_text) if _known else value
@@ -105,7 +153,7 @@ def mask_settings(value: Any) -> Any:
     >>> mask_settings({"hub_token": "abc", "extra": {"api_key": "x", "top_k": 3}, "api_key_env": "MY_API_KEY"})
     {'hub_token': '***', 'extra': {'api_key': '***', 'top_k': 3}, 'api_key_env': 'MY_API_KEY'}
     """
-    return _mask_fields(_map_texts(value, lambda text: mask_text(_ANY_KEY.sub(MASK, text))))
+    return _mask_fields(_map_texts(value, mask_message))
 
 
 def _mask_fields(value: Any) -> Any:
@@ -133,7 +181,7 @@ def _map_texts(value: Any, change: Any) -> Any:
 # ---------------------------------------------------------------------- finding one key in a text
 @dataclass(frozen=True)
 class _Form:
-    """One way to write a key: its letters and digits in lower case, and the blocks that any long part of it holds."""
+    """One way to write a key: its letters and digits in lower case, and (place, block) that a long part of it holds."""
 
     letters: str
     blocks: tuple[tuple[int, str], ...]
@@ -145,23 +193,25 @@ def _list_forms(secret: str) -> tuple[_Form, ...]:
     if len(_keep_letters(secret)) < MIN_SECRET:
         return ()
     raw = secret.encode()
-    written = [secret, secret[::-1], raw.hex(), raw.hex()[::-1], quote(secret, safe="")]
+    encodings = [raw.hex(), quote(secret, safe="")]
     for shift in range(3):  # Base64 of a longer text that holds the key; the characters at its ends depend on the rest
         encoded = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
         encoded = encoded[(0, 2, 3)[shift] : len(encoded) - ((len(raw) + shift) % 3 > 0)]
-        written += [encoded, encoded[::-1]]
-    letters = dict.fromkeys(_keep_letters(one) for one in written)
-    return tuple(
-        _Form(one, tuple((start, one[start : start + _SEED]) for start in range(0, len(one) - _SEED + 1, _SEED)))
-        for one in letters
-    )
+        encodings += [encoded, encoded[::-1]]
+    strides = dict.fromkeys(encodings, _STRIDE_ENCODED) | {secret: _STRIDE, secret[::-1]: _STRIDE}
+    return tuple(_cut(_keep_letters(one), stride) for one, stride in strides.items())
+
+
+def _cut(letters: str, stride: int) -> _Form:
+    places = range(0, len(letters) - _BLOCK + 1, stride)
+    return _Form(letters, tuple((place, letters[place : place + _BLOCK]) for place in places))
 
 
 def _mask_one(text: str, secret: str) -> str:
-    text = text.replace(secret, MASK)
     forms = _list_forms(secret)
     if not forms or len(text) < MIN_SECRET:
         return text
+    text = text.replace(secret, MASK)
     letters = _keep_letters(text)
     if not any(block in letters for form in forms for _, block in form.blocks):
         return text
@@ -194,4 +244,4 @@ def _find_runs(text: str, form: _Form) -> list[tuple[int, int]]:
 
 
 def _keep_letters(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "", text).lower()
+    return text.encode("ascii", "ignore").translate(None, _NO_LETTERS).lower().decode()

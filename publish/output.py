@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def replace_folder(staged: Path, out: Path, about: dict[str, Any], *, force: boo
     old = _list_own_files(out, force) if out.is_dir() and any(out.iterdir()) else []
     new = sorted(path.relative_to(staged) for path in staged.rglob("*") if path.is_file())
     for path in new:
-        if (out / path).exists() and path not in old:
+        if os.path.lexists(out / path) and path not in old:
             raise ConfigError(f"{out / path} was not written by viewbox; move it away first")
     for path in old:
         (out / path).unlink(missing_ok=True)

@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from viewbox import __version__
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.network.data_policy import check_may_leave
+from viewbox.network.secrets import mask_settings
 from viewbox.publish import author_code, preflight, templates, vendor
 from viewbox.publish.author_code import EnvironmentSource
 from viewbox.publish.output import replace_folder
@@ -25,7 +26,7 @@ VERSION = r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"
 
 @dataclass(frozen=True)
 class PublishedPackage:
-    """A package that was written; `bytes` is the size of its files. `findings` says what was checked, a line each."""
+    """A package that was written, or would be; `bytes` is the size of its files, `findings` says what was checked."""
 
     id: str
     version: str
@@ -45,8 +46,13 @@ def publish(
     version: str = "0.1.0",
     license: str = LICENSE,
     force: bool = False,
+    data: Sequence[str] = (),
+    dry_run: bool = False,
+    on_files: Callable[[Sequence[Path], Sequence[Path]], None] | None = None,
 ) -> PublishedPackage:
     """Writes an environment as a package.
+
+    Of the author's package, its Python files and the declared data are published (`author_files.py`).
 
     Three things are checked before: its tasks can be opened, its reward gives the right answer a high score, and a new
     process can use the package without an installed viewbox.
@@ -60,6 +66,9 @@ def publish(
         version: the version of the package (PEP 440).
         license: the license of the package (an SPDX identifier), which its author chooses.
         force: whether a package that was written to `out` before is replaced.
+        data: patterns of data files of the author's package that are published, too.
+        dry_run: whether everything is checked but nothing is written.
+        on_files: called before anything is written, with the author's files that are published and those that are not.
 
     Raises:
         ConfigError: an argument is invalid or a check fails; `out` is unchanged.
@@ -67,30 +76,41 @@ def publish(
     if to not in TARGETS:
         raise ConfigError(f"--to: {describe_unknown('target', to, TARGETS)}")
     values = _to_json_values(settings or {})
-    source = author_code.find_environment(environment, values)
+    source = author_code.find_environment(environment, values, data)
     name = id or f"viewbox-{re.sub(r'[^a-z0-9]+', '-', source.env.name.lower()).strip('-')}"
     module = _build_module_name(name, source)
     if not re.fullmatch(VERSION, version):
         raise ConfigError(f"--version {version!r}; allowed: a release such as 0.1.0, 1.2, 1.0rc1 or 1.0.post1")
     check_may_leave(source.env, "others", door="publishing gives its package to", allowed="no published package of it")
+    own = source.chosen.taken or tuple(Path(path.name) for path in source.files)
     findings = [preflight.check_playable(source.env)]
     with tempfile.TemporaryDirectory(prefix="viewbox-publish-") as temporary:
         staged = Path(temporary)
         _write_package(staged, source, name, module, version, license, values)
+        if on_files is not None:
+            on_files(own, source.chosen.left_out)
         findings.append(preflight.check_package(staged, module, name))
         for cache in staged.rglob("__pycache__"):
             shutil.rmtree(cache)
         about = {"id": name, "version": version, "environment": environment, "viewbox": __version__}
-        files = replace_folder(staged, Path(out), about, force=force)
-    size = sum((Path(out) / path).stat().st_size for path in files)
+        files = [path for path in staged.rglob("*") if path.is_file()]
+        size = sum(path.stat().st_size for path in files)
+        if not dry_run:
+            replace_folder(staged, Path(out), about, force=force)
     return PublishedPackage(name, version, Path(out), len(files), size, tuple(findings))
 
 
 def _to_json_values(settings: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return json.loads(json.dumps(settings, allow_nan=False))
+        values = json.loads(json.dumps(settings, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise ConfigError(f"--set: {error}; allowed: values that JSON can hold") from error
+    if mask_settings(values) != values:
+        raise ConfigError(
+            "--set: a setting is named like a secret, or holds what looks like a key, and would be published; "
+            "read keys from environment variables"
+        )
+    return values
 
 
 def _build_module_name(name: str, source: EnvironmentSource) -> str:
@@ -112,8 +132,8 @@ def _write_package(
         _copy_file(vendor.ROOT / path, copies / "viewbox" / path)
     provides = [f'provide("viewbox", "{__version__}")']
     if source.package:
-        ignored = shutil.ignore_patterns("__pycache__", ".*")
-        shutil.copytree(source.package, copies / source.package.name, ignore=ignored)
+        for path in source.chosen.taken:
+            _copy_file(source.package / path, copies / source.package.name / path)
         provides.append(f'provide("{source.package.name}")')
     if source.module:
         _copy_file(source.module, root / module / source.module.name)

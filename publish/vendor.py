@@ -17,6 +17,7 @@ from viewbox.errors import ConfigError
 
 ROOT = Path(viewbox.__file__).parent
 ROOMS = ("images", "rewards", "envs")
+SUFFIXES = (".py", ".j2")
 ADAPTERS = Path("envs/adapters")  # each needs a library of its own; only the one for verifiers is copied
 VERIFIERS = "verifiers>=0.4,<0.5"  # without a version, it would be published for the old interface
 DISTRIBUTIONS = {
@@ -88,7 +89,7 @@ def _list_room_files(room: Path) -> Iterator[Path]:
     for path in room.rglob("*"):
         adapter = path.relative_to(ROOT).parent == ADAPTERS
         is_copied = not adapter or path.stem == "__init__" or path.stem.startswith("verifiers")
-        if is_copied and path.is_file() and "__pycache__" not in path.parts:
+        if is_copied and path.suffix in SUFFIXES and path.is_file() and not path.is_symlink():
             yield path
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from viewbox.exit_status import log_failures
 from viewbox.files import write_atomically
+from viewbox.network.secrets import mask_values
 from viewbox.records import Episode
 from viewbox.rollouts.job import RolloutJob
 from viewbox.rollouts.play import play_many
@@ -93,7 +94,7 @@ class RolloutSession:
             },
             "seconds": time.monotonic() - self.started,
         }
-        write_atomically(self.folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+        write_atomically(self.folder / "summary.json", json.dumps(mask_values(summary), indent=2) + "\n")
         return summary
 
 

@@ -40,8 +40,9 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 # No module imports a room to its right, in whatever way.
 ROOMS_IN_ORDER = [
     {"assets", "errors"},
-    {"exit_status", "files", "frozen", "importing", "terminal"},
+    {"files", "frozen", "importing", "terminal"},
     {"network"},
+    {"exit_status"},
     {"configs"},
     {"images"},
     {"records"},

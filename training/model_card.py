@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from viewbox.configs.schema import Config, ModelSection
+from viewbox.network.secrets import mask_settings
 from viewbox.rollouts.store.run_folder import get_versions
 
 OWN_LICENSE = "apache-2.0"  # of a model built by viewbox from random weights
@@ -71,7 +72,7 @@ def write_card(folder: Path, config: Config, summary: Mapping[str, Any]) -> None
         method=config.train.method,
         base=f"`{name}`" if name else "random weights",
         figures=_format_figures(summary["held_out"]) or "not measured",
-        config=yaml.safe_dump(config.model_dump(mode="json", exclude_none=True), sort_keys=False),
+        config=yaml.safe_dump(mask_settings(config.model_dump(mode="json", exclude_none=True)), sort_keys=False),
         versions=", ".join(f"{package} {number}" for package, number in get_versions().items()),
         notices=notices,
     )

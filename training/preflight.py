@@ -10,6 +10,7 @@ from viewbox.configs.schema import GRPO_ONLY, Config, ModelSection, TrainSection
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
 from viewbox.errors import ConfigError, ModelError, ViewboxError, describe_unknown, suggest_nearest
+from viewbox.network.secrets import mask_assignments
 from viewbox.records import Task
 from viewbox.rollouts.from_config import build_envs, describe_filters
 
@@ -61,7 +62,7 @@ def _check(config: Config) -> dict[str, Any]:
         "environment": {
             name: getattr(env, name) for name in ("name", "max_turns", "tools", "coordinates", "max_pixels")
         },
-        "reward": str(env.reward),
+        "reward": mask_assignments(str(env.reward)),
         "trainer": type(arguments).__name__,
         "notes": [
             *([f"{config.model.name}: a hub name; its files are checked when the run starts"] if on_hub else []),

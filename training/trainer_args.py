@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from viewbox.configs.schema import Config, TrainSection
 from viewbox.configs.validation import describe_errors, describe_unknown_key
 from viewbox.errors import ConfigError, suggest_nearest
+from viewbox.network.secrets import remember
 from viewbox.training.grpo.dynamic_sampling import check_whole_groups
 
 if TYPE_CHECKING:
@@ -101,6 +102,13 @@ def get_defaults(gpu: bool) -> dict[str, Any]:
     }
 
 
+def pass_hub_token(config: Config) -> None:
+    """Pass `train.hub_token` on as HF_TOKEN, from where the hub's library reads it: the trainer saves its arguments."""
+    token = config.train.arguments.get("hub_token")
+    if token:
+        os.environ["HF_TOKEN"] = str(remember(str(token)))
+
+
 def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArguments":
     """The `GRPOConfig` (grpo) or `TrainingArguments` (sft) of a run.
 
@@ -120,6 +128,7 @@ def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArgu
     cls = GRPOConfig if config.train.method == "grpo" else TrainingArguments
     given = config.train.arguments
     _check_names_and_types(cls, given)
+    given = {name: value for name, value in given.items() if name != "hub_token"}  # see `pass_hub_token`
     defaults = get_defaults(torch.cuda.is_available())
     if cls is GRPOConfig:
         _check_group(given, int(os.environ.get("WORLD_SIZE", "1")), config.train.dynamic_sampling_rounds)

@@ -4,7 +4,7 @@ Endpoints refuse, stall, disconnect and send malformed bodies. After a temporary
 growing pauses or after the pause that the server asks for. Other failures end that episode alone, as `error` with the
 server's message. Only an endpoint that cannot be used at all (unreachable, key refused, model unknown) ends the run. A
 body is read up to a limit, and no attempt outlasts the timeout of the episode. The API key is sent in one header only,
-and is removed from every message.
+and is masked in every message and reply.
 """
 
 import asyncio
@@ -114,7 +114,7 @@ class OpenAIGenerator:
         self._has_connected = False
         self._unreachable = True  # never connected, or not since all attempts for a reply failed
         self._key = secrets.remember(check_api_key(api_key))
-        if self._key:
+        if secrets.remember_settings(self.extra) or self._key:
             hosts.check_key_travels_safely(endpoint)
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}  # no decompression bombs
         if self._key:
@@ -228,6 +228,7 @@ class OpenAIGenerator:
         content, calls = message.get("content"), message.get("tool_calls")
         if not isinstance(content, str | list | None) or (isinstance(calls, list) and len(calls) > MAX_CALLS):
             raise _RetryableError(f"the reply has no usable message: {excerpt}")
+        message = secrets.mask_values(message)  # a server may repeat the key
         reason = choice.get("finish_reason")  # type: ignore[union-attr]
         finish_reason = "length" if reason in LENGTH_REASONS else "tool_calls" if read_tool_calls(message) else "stop"
         return message, finish_reason, data.get("usage")
@@ -269,7 +270,7 @@ class OpenAIGenerator:
 
     def _clean(self, message: str) -> str:
         """A server's message on one short line, without the key."""
-        line = " ".join(message.replace(self._key or "\0", "***").split())
+        line = " ".join(secrets.mask_message(message.replace(self._key or "\0", secrets.MASK)).split())
         return line if len(line) <= MAX_MESSAGE else line[:MAX_MESSAGE] + "…"
 
 

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from viewbox.errors import ConfigError, StoreError, describe_unknown
 from viewbox.files import check_inside, check_writable, open_regular, replace_atomically
+from viewbox.network.secrets import mask_settings
 from viewbox.records import Scores
 from viewbox.rollouts.store.lines import check_scores, parse_line, read_lines
 
@@ -61,7 +62,7 @@ class ScoreColumnWriter:
             self._file = self._stack.enter_context(replace_atomically(self.path))
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be written ({error.strerror})") from error
-        self._write(about)
+        self._write(mask_settings(about))
 
     def add(self, line: int, crc: int, task: str, scores: Scores) -> None:
         """Append the scores of the episode in line `line`."""

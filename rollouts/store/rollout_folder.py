@@ -15,6 +15,7 @@ from typing import Any
 from viewbox.configs import yaml_reader
 from viewbox.errors import ConfigError
 from viewbox.files import check_writable, open_regular, write_atomically
+from viewbox.network.secrets import mask_settings
 from viewbox.rollouts.store import run_folder
 from viewbox.rollouts.store.reader import LINES, MAX_FILE
 
@@ -31,13 +32,14 @@ def start_rollout(folder: Path, config: Mapping[str, Any], command: Mapping[str,
     Raises:
         ConfigError: a setting differs, or the folder holds episodes of another run.
     """
+    config, command = mask_settings(config), mask_settings(command)
     record, episodes = folder / COMMAND, folder / EPISODES / LINES
     if not os.path.lexists(record):
         if (folder / "config.yaml").is_file() and episodes.is_file():
             raise ConfigError(f"{folder}: this folder holds the episodes of another run; give another --out")
         run_folder.write_config(folder, config)
     else:
-        before = _read_settings(folder)
+        before = mask_settings(_read_settings(folder))
         old, new = dict(_iter_leaves(before)), dict(_iter_leaves({**config, "command": command}))
         for key in sorted((old.keys() | new.keys()) - CHANGEABLE):
             if old.get(key) != new.get(key):

@@ -15,6 +15,7 @@ import yaml
 from viewbox.configs import yaml_reader
 from viewbox.errors import ConfigError
 from viewbox.files import check_inside, check_writable, lock_file, read_regular
+from viewbox.network.secrets import mask_settings
 
 MAX_METRICS = 2**30  # bytes of metrics.jsonl
 _NOT_CHECKED = ("images", "tokens", "wandb")
@@ -93,10 +94,10 @@ def check_folder(folder: Path) -> None:
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
-    """Write the resolved config and the versions."""
+    """Write the resolved config, its secrets masked, and the versions."""
     for name in ("config.yaml", "versions.json"):
         check_writable(folder / name, folder)
-    (folder / "config.yaml").write_text(yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
+    (folder / "config.yaml").write_text(yaml.safe_dump(mask_settings(config), sort_keys=False, allow_unicode=True))
     (folder / "versions.json").write_text(json.dumps(get_versions(), indent=2) + "\n")
 
 

@@ -25,6 +25,7 @@ from PIL import Image
 from viewbox.errors import ImageError, StoreError
 from viewbox.files import check_writable, try_lock, write_atomically
 from viewbox.images.ref import ImageRef
+from viewbox.network import secrets
 from viewbox.records import Episode, EpisodeTokens
 from viewbox.rollouts.store.lines import MAX_LINE, read_lines
 from viewbox.rollouts.store.reader import (
@@ -97,6 +98,7 @@ class EpisodeWriter:
                     "prompt_images": tokens.prompt_images,
                     "images": [{**ref.to_dict(), "uri": None} for ref in tokens.images],
                 }
+            data = secrets.mask_values(data)
             line = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_to_plain_value)
             encoded = line.encode("utf-8", "surrogatepass") + b"\n"
             if len(encoded) > MAX_LINE:

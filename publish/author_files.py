@@ -1,0 +1,134 @@
+"""Chooses the files of an author's package that are published: Python files and declared data, and nothing secret."""
+
+import os
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from viewbox.errors import ConfigError
+from viewbox.network.secrets import find_key_form
+
+CODE = (".py", ".pyi")
+# Names of files that hold secrets, in lower case; a Python file may have them, because its content is read.
+SECRET_FILES = (
+    ".env", ".env.*", "*.env", ".envrc", "credential*", "*credentials*", "client_secret*", "secret*", "*.secret",
+    "*secrets.*", "*.pem", "*.key", "*.p8", "*.p12", "*.pfx", "*.ppk", "*.jks", "*.keystore", "*.kdbx", "*.gpg",
+    "*.asc", "*.ovpn", "*.token", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "identity", "authorized_keys",
+    "known_hosts", "service?account*", "*service?account*.json", "token", "token.*", "token_*", "tokens.*", "*_token",
+    "*_token.*", "*api?key*", "*apikey*", "password*", "*passwords.*", "passwd*", ".netrc", "_netrc", ".npmrc",
+    ".pypirc", ".pgpass", ".htpasswd", ".git-credentials", ".dockercfg", ".dockerconfigjson", "kubeconfig*",
+    "*.kubeconfig", ".boto", ".s3cfg", "rclone.conf", ".bash_history", ".python_history", "wandb-id",
+    "terraform.tfstate*", "*.tfvars",
+)  # fmt: skip
+MAX_FILE = 64 * 2**20  # bytes
+
+
+@dataclass(frozen=True)
+class AuthorFiles:
+    """Files of a package, relative to its folder: those that are published, and those that nobody declared."""
+
+    taken: tuple[Path, ...] = ()
+    left_out: tuple[Path, ...] = ()
+
+
+def list_author_files(package: Path, data: Sequence[str] = ()) -> AuthorFiles:
+    """Choose the files of a package: its Python files, and the data that its author declared.
+
+    Hidden files and folders and `__pycache__` never travel.
+
+    Args:
+        package: the folder of the package.
+        data: patterns of data files relative to it, besides those in `[tool.setuptools.package-data]` of the
+            pyproject.toml beside the package or a folder above.
+
+    Raises:
+        ConfigError: a link leads out of the package; or a file that would be published is named like a secret, holds
+            what looks like a key, or is too large.
+    """
+    patterns = [*data, *_read_declared_data(package)]
+    for pattern in data:
+        if pattern.startswith("/") or ".." in Path(pattern).parts:
+            raise ConfigError(f"--data {pattern!r}: leads out of the package; allowed: a path in {package}", key="data")
+    files = sorted(_walk(package))
+    taken = [path for path in files if path.suffix in CODE or path.name == "py.typed" or _matches(path, patterns)]
+    for pattern in data:
+        if not any(_matches(path, [pattern]) for path in files):
+            raise ConfigError(f"--data {pattern!r}: no such file in {package}", key="data", given=pattern)
+    for path in taken:
+        check_file(package / path)
+    return AuthorFiles(tuple(taken), tuple(path for path in files if path not in set(taken)))
+
+
+def check_file(path: Path) -> None:
+    """Raise `ConfigError` if a file must not be published: its name or its content is that of a secret."""
+    if path.suffix not in CODE and any(fnmatch(path.name.lower(), pattern) for pattern in SECRET_FILES):
+        raise ConfigError(
+            f"{path}: is named like a file that holds secrets, and would be published; "
+            "move it out of the package, or rename it if it holds none"
+        )
+    if path.is_symlink() or not path.is_file():
+        raise ConfigError(f"{path}: is not a regular file, or a link; allowed: a copy of the file it leads to")
+    if path.stat().st_size > MAX_FILE:
+        raise ConfigError(f"{path}: {path.stat().st_size:,} bytes; allowed: at most {MAX_FILE:,} in a published file")
+    for encoding in ("latin-1", "utf-16"):
+        for number, line in enumerate(path.read_bytes().decode(encoding, "replace").splitlines(), 1):
+            kind = find_key_form(line)
+            if kind is not None:
+                raise ConfigError(
+                    f"{path}, line {number}: holds what looks like {kind}, and would be published; "
+                    "remove it (and replace the key: it may be in your history); read keys from environment variables"
+                )
+
+
+def _walk(package: Path) -> Iterator[Path]:
+    """Every file that is not hidden, relative to the package; raises `ConfigError` for a link that leads out of it."""
+    root = package.resolve()
+    for folder, folders, names in os.walk(package):
+        here = Path(folder)
+        folders[:] = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
+        names = [name for name in names if not name.startswith(".")]
+        for path in (here / name for name in (*folders, *names)):
+            if path.is_symlink() and not path.resolve().is_relative_to(root):
+                raise ConfigError(
+                    f"{path}: is a link out of the package, to {os.readlink(path)}; "
+                    "allowed: files of the package itself; move the link out of the folder, or replace it by a copy"
+                )
+        yield from ((here / name).relative_to(package) for name in names if not name.endswith((".pyc", ".pyo")))
+
+
+def _matches(path: Path, patterns: Sequence[str]) -> bool:
+    return any(_match_parts(path.parts, Path(pattern).parts) for pattern in patterns)
+
+
+def _match_parts(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+    """Whether a path fits a pattern; `**` stands for any number of folders."""
+    if not pattern:
+        return not parts
+    if pattern[0] == "**":
+        return any(_match_parts(parts[skipped:], pattern[1:]) for skipped in range(len(parts) + 1))
+    return bool(parts) and fnmatch(parts[0], pattern[0]) and _match_parts(parts[1:], pattern[1:])
+
+
+def _read_declared_data(package: Path) -> list[str]:
+    """The patterns of `[tool.setuptools.package-data]` for this package and those inside it."""
+    file = next(
+        (path for folder in package.resolve().parents[:2] if (path := folder / "pyproject.toml").is_file()), None
+    )
+    if file is None:
+        return []
+    try:
+        tool: Any = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
+        declared = tool.get("setuptools", {}).get("package-data", {}).items()
+        found = []
+        for name, patterns in declared:
+            parts = name.split(".")
+            if name in ("", "*"):
+                found += [f"**/{pattern}" for pattern in patterns]
+            elif parts[0] == package.name:
+                found += ["/".join([*parts[1:], pattern]) for pattern in patterns]
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise ConfigError(f"{file}: [tool.setuptools.package-data] cannot be read ({error})") from error
+    return found

@@ -1,0 +1,353 @@
+"""URLs that look like this machine, and keys that are asked for by another: which key goes where."""
+
+import asyncio
+import socket
+import threading
+from contextlib import suppress
+
+import httpx
+import pytest
+
+from tests.support.servers import says, scripted, serving, status
+from viewbox.envs.digits import Digits, viewer
+from viewbox.errors import ConfigError
+from viewbox.network.data_policy import is_here
+from viewbox.network.hosts import is_loopback, parse_url, read_api_key
+from viewbox.rewards import build
+from viewbox.rollouts.endpoint.client import EndpointError, OpenAIGenerator
+from viewbox.rollouts.endpoint.http import build_completions_url
+from viewbox.rollouts.play import play_many
+
+ENV = Digits()
+RIGHT = viewer.write_answer(ENV, ENV.tasks[0])
+KEY = "sk-proj-Zx91Yw82Vu73Ts64Rq55Po46"
+
+HERE = [
+    "http://127.0.0.1",
+    "http://127.0.0.1:8000/v1",
+    "https://127.255.255.254/",
+    "http://localhost",
+    "http://LOCALHOST:1/v1",
+    "HTTP://LocalHost",
+    "http://[::1]:8000/v1",
+    "http://[0:0:0:0:0:0:0:1]",
+    "http://[::ffff:127.0.0.1]:80/v1",
+    "http://[::ffff:7f00:1]",
+    "http://127.1",
+    "http://0x7f.1",
+    "http://0x7f000001",
+    "http://2130706433",
+    "http://017700000001",
+]
+ELSEWHERE = [
+    "http://0.0.0.0:8000/v1",
+    "http://0",
+    "http://[::]",
+    "http://localhost.evil.com",
+    "http://localhost.localdomain",
+    "http://evil.localhost",
+    "http://localhost.",
+    "http://127.0.0.1.",
+    "http://127.0.0.1.evil.com",
+    "http://127.0.0.1.nip.io",
+    "http://0127.0.0.1",
+    "http://128.0.0.1",
+    "http://192.168.0.1",
+    "http://169.254.169.254/latest/meta-data",
+    "http://[::ffff:10.0.0.1]",
+    "http://[::127.0.0.1]",
+    "http://[64:ff9b::7f00:1]",
+    "http://[2002:7f00:1::]",
+    "http://[fe80::1]",
+    "http://xn--localhost-",
+    "http://xn--localhst-4wb.com",
+    "http://loca1host",
+    "http://local_host",
+    "http://1.2.3.4:127",
+    "https://api.openai.com/v1",
+]
+REFUSED = [
+    "",
+    "localhost",
+    "localhost:8000",
+    "127.0.0.1:8000/v1",
+    "//localhost",
+    "http:/localhost",
+    "http:localhost",
+    "http://",
+    "http:///v1",
+    "http://:8000",
+    "ftp://localhost",
+    "file:///etc/passwd",
+    "unix:///run/x.sock",
+    "http+unix://localhost",
+    "javascript:alert(1)",
+    "http://localhost@evil.com",
+    "http://user:pass@localhost",
+    "http://127.0.0.1:8000@evil.com/v1",
+    "http://evil.com#@localhost",
+    "http://evil.com?@localhost",
+    "http://localhost?key=sk-1",
+    "http://localhost/#x",
+    "http://localhost\\@evil.com",
+    "http://localhost\\.evil.com",
+    "http://evil.com\\localhost",
+    "http://localhost/v1\\x",
+    "http://localhost /v1",
+    " http://localhost",
+    "http://localhost\n",
+    "http://local\thost",
+    "http://localhost\x00.evil.com",
+    "http://%6c%6f%63%61%6c%68%6f%73%74",
+    "http://%31%32%37.0.0.1",
+    "http://localhost%2eevil.com",
+    "http://localhost%00.evil.com",
+    "http://127。0。0。1",
+    "http://１２７.0.0.1",
+    "http://ⓛocalhost",
+    "http://locаlhost",  # Cyrillic
+    "http://127.0.0.1:",
+    "http://localhost:0",
+    "http://localhost:65536",
+    "http://localhost:99999",
+    "http://localhost:+80",
+    "http://localhost:８０",
+    "http://localhost:80:80",
+    "http://[::1",
+    "http://::1/",
+    "http://[::1]evil.com",
+    "http://[::1%25lo]",
+    "http://[::1%lo]",
+    "http://[127.0.0.1]",
+    "http://[v1.x]",
+    "http://[1:2:3:4:5:6:7:8:9]",
+    "http://a..b",
+    "http://.localhost",
+    "http://-localhost",
+    "http://" + "a" * 64 + ".com",
+    "http://" + "a." * 200 + "com",
+    "http://localhost/ä",
+    "http://localhost/\ud800",
+    None,
+    7,
+    b"http://localhost",
+    ["http://localhost"],
+]
+
+
+@pytest.mark.parametrize("url", HERE)
+def test_this_machine_by_whatever_name(url):
+    assert is_loopback(url)
+    assert socket.getaddrinfo(parse_url(url).host, 80)[0][4][0] in ("127.0.0.1", "::1", "::ffff:127.0.0.1") or (
+        "127.255" in url
+    )
+
+
+@pytest.mark.parametrize("url", ELSEWHERE)
+def test_another_machine_that_looks_like_this_one(url):
+    assert not is_loopback(url)
+    assert not is_here(url)
+
+
+@pytest.mark.parametrize("url", REFUSED, ids=range(len(REFUSED)))
+def test_what_two_readers_could_read_differently_is_refused(url):
+    for read in (is_loopback, parse_url):
+        with pytest.raises(ConfigError):
+            read(url)
+    assert not is_here(url)
+    if isinstance(url, str):
+        with pytest.raises(ConfigError):
+            build_completions_url(url)
+
+
+@pytest.mark.parametrize("url", [*HERE, *ELSEWHERE])
+def test_no_url_raises_anything_but_a_config_error(url):
+    try:
+        built = build_completions_url(url)
+    except ConfigError:
+        return
+    assert httpx.URL(built).raw_host.decode() == parse_url(url).host  # the client goes where the check looked
+
+
+def test_a_password_in_a_url_is_not_repeated():
+    for url in ("http://me:hunter2@host/v1", "http://host/v1?key=hunter2", "http://host/#hunter2", "hunter2@host"):
+        with pytest.raises(ConfigError) as caught:
+            build_completions_url(url)
+        assert "hunter2" not in str(caught.value)
+
+
+# ---------------------------------------------------------------------- which key goes where
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:8000/v1",
+        "http://localhost/v1",
+        "http://api.openai.com/v1",
+        "https://api.openai.com.evil.com/v1",
+        "https://evil-api.openai.com/v1",
+        "https://api.openai.com./v1",
+        "https://openai.com/v1",
+        "https://apiXopenai.com/v1",
+        "https://api-openai.com/v1",
+        "https://example.org/api.openai.com",
+        "https://example.org/v1",
+    ],
+)
+def test_the_default_key_goes_to_openai_only(url, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    assert read_api_key(url, None) is None
+    assert read_api_key("https://api.openai.com/v1", None) == KEY
+    assert read_api_key("https://API.openai.com:443/v1", None) == KEY
+
+
+OTHER_NAMES = [
+    "GITHUB_TOKEN", "GH_TOKEN", "GITHUB_API_TOKEN", "GITLAB_API_TOKEN", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN",
+    "HF_API_KEY", "HUGGINGFACEHUB_API_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN",
+    "AWS_API_KEY", "SSH_AUTH_SOCK", "SSH_KEY", "SSH_API_KEY", "WANDB_API_KEY", "COMET_API_KEY", "NEPTUNE_API_TOKEN",
+    "KAGGLE_API_TOKEN", "NPM_API_TOKEN", "PYPI_API_TOKEN", "TWINE_PASSWORD", "SLACK_API_TOKEN", "STRIPE_API_KEY",
+    "CLOUDFLARE_API_TOKEN", "DATABASE_URL", "PGPASSWORD", "HOME", "PATH", "USER", "PRIVATE_KEY", "SECRET", "TOKEN",
+    "KEY", "PASSWORD", "api_key_but_not", "API_KEY_FILE", "API_KEY\n", "API_KEY ", "", " ", "MY-API_KEY",
+    "MY API_KEY", "ÄPI_KEY",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+@pytest.mark.parametrize("chosen", [True, False])
+def test_variables_that_hold_other_secrets_are_not_read(name, chosen, monkeypatch):
+    if name.strip() and "\0" not in name:
+        monkeypatch.setenv(name, KEY)
+    with pytest.raises(ConfigError) as caught:
+        read_api_key("https://example.org/v1", name, chosen=chosen)
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["MY_API_KEY", "API_KEY", "VLLM_API_TOKEN", "JUDGE_KEY", "LAB_JUDGE_KEY", "my_api_key"]
+)
+def test_variables_made_for_a_server_are(name, monkeypatch):
+    monkeypatch.setenv(name, f" {KEY}\n")
+    assert read_api_key("https://example.org/v1", name) == KEY
+    assert read_api_key("http://localhost:1/v1", name) == KEY
+
+
+@pytest.mark.parametrize(
+    "url", ["http://example.org/v1", "http://0.0.0.0:1/v1", "http://localhost.evil.com", "http://192.168.0.7:8000/v1"]
+)
+@pytest.mark.parametrize("chosen", [True, False])
+def test_no_key_travels_unencrypted(url, chosen, monkeypatch):
+    monkeypatch.setenv("MY_API_KEY", KEY)
+    with pytest.raises(ConfigError, match="not sent over http to another machine"):
+        read_api_key(url, "MY_API_KEY", chosen=chosen)
+    with pytest.raises(ConfigError, match="not sent over http to another machine"):
+        OpenAIGenerator(url, "m", api_key=KEY)
+    with pytest.raises(ConfigError, match="not sent over http to another machine"):
+        OpenAIGenerator(url, "m", extra={"nested": [{"api_key": KEY}]})
+
+
+@pytest.mark.parametrize(
+    "name", ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENROUTER_API_KEY", "openai_api_key", "GEMINI_API_KEY"]
+)
+def test_a_file_cannot_send_a_providers_key_to_another_host(name, monkeypatch):
+    monkeypatch.setenv(name, KEY)
+    with pytest.raises(ConfigError, match="this key goes to"):
+        read_api_key("https://judge.example/v1", name)
+    with pytest.raises(ConfigError, match="this key goes to"):
+        build({"type": "judge", "endpoint": "https://judge.example/v1", "model": "m", "api_key_env": name})
+    assert read_api_key("https://judge.example/v1", name, chosen=True) == KEY
+
+
+@pytest.mark.parametrize("name", ["GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "HOME"])
+def test_a_judge_in_a_file_takes_no_other_secret(name, monkeypatch):
+    monkeypatch.setenv(name, KEY)
+    with serving(scripted(says('{"score": 1}'))) as server:
+        spec = {"type": "judge", "field": "a", "endpoint": server.url, "model": "m", "api_key_env": name}
+        with pytest.raises(ConfigError, match="api_key_env"):
+            build(spec)
+    assert server.asked == []
+
+
+# ---------------------------------------------------------------------- what really arrives
+def play(url, **settings):
+    async def one():
+        generator = OpenAIGenerator(url, "m", first_pause=0.001, **settings)
+        try:
+            return [episode async for episode in play_many(ENV, ENV.tasks[:1], generator)]
+        finally:
+            await generator.close()
+
+    return asyncio.run(one())
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+def test_the_key_does_not_follow_a_redirect(code):
+    with serving(scripted(says(RIGHT))) as other:
+        moved = status(code, {}, Location=other.url.replace("127.0.0.1", "localhost") + "/chat/completions")
+        with serving(scripted(moved)) as server, suppress(EndpointError):
+            assert play(server.url, api_key=KEY)[0].end_reason == "error"
+    assert server.asked[0]["headers"]["Authorization"] == f"Bearer {KEY}"
+    assert other.asked == []
+
+
+class Proxy:
+    """A proxy of which only the first bytes it gets are kept."""
+
+    def __enter__(self):
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.got = []
+        self.thread = threading.Thread(target=self.listen, daemon=True)
+        self.thread.start()
+        return self
+
+    def listen(self):
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            with connection:
+                connection.settimeout(2)
+                self.got.append(connection.recv(65536))
+                connection.sendall(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("variable", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY"])
+def test_a_proxy_of_the_environment_sees_no_key(variable, monkeypatch):
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with Proxy() as proxy:
+        monkeypatch.setenv(variable, proxy.url)
+        (episode,) = play("https://api.example.org/v1", api_key=KEY, attempts=1)
+    assert episode.end_reason == "error"
+    assert proxy.got
+    assert proxy.got[0].startswith(b"CONNECT api.example.org:443 ")
+    assert not [got for got in proxy.got if KEY.encode() in got]
+
+
+def test_requests_to_this_machine_use_no_proxy(monkeypatch):
+    with Proxy() as proxy, serving(scripted(says(RIGHT))) as server:
+        for variable in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "HTTPS_PROXY"):
+            monkeypatch.setenv(variable, proxy.url)
+        assert play(server.url, api_key=KEY)[0].end_reason == "answered"
+    assert proxy.got == []
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("more", [(), ("endpoint.api_key_env=GITHUB_TOKEN",), ("endpoint.api_key_env=UNSET_API_KEY",)])
+def test_the_command_sends_no_key_that_was_not_named(viewbox, tmp_path, monkeypatch, more):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("GITHUB_TOKEN", KEY)
+    with serving(scripted(says(RIGHT))) as server:
+        given = ("rollout", "--env", "digits", "--model", "m", "--tasks", 1, "--endpoint", server.url, *more)
+        code, out, err = viewbox(*given)
+    assert code == (2 if more else 0)
+    assert KEY not in out + err
+    assert not [one for one in server.asked if "Authorization" in one["headers"]]
+    assert bool(server.asked) == (not more)

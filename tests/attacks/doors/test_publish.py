@@ -1,0 +1,303 @@
+"""A package that holds more than it should: what `viewbox publish` takes along, and what it refuses."""
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from viewbox.errors import ConfigError
+from viewbox.publish import publish, vendor
+from viewbox.publish.author_files import CODE, list_author_files
+
+ENV = '''
+"""A dot on a plain field."""
+from PIL import Image
+from viewbox import BaseMultiTurnEnv, Task
+from viewbox.rewards import ExactMatchReward
+
+
+class Dots(BaseMultiTurnEnv):
+    """How bright is the field?"""
+
+    name = "dots"
+    answer = {"type": "object", "properties": {"label": {"type": "string"}}, "required": ["label"]}
+    level: int = 7
+    api_key: str = ""
+    note: str = ""
+
+    @property
+    def tasks(self):
+        return [Task("dot", reference={"label": "7"})]
+
+    def images(self, task):
+        return [Image.new("L", (32, 32), 7)]
+
+    def default_reward(self):
+        return ExactMatchReward(field="label")
+
+    def gold_answer(self, task):
+        return {"label": "7"}
+'''
+SECRET = "s3cr3t-of-the-lab"
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """The folder of a package `lab` with an environment; the trial in a process of its own is left out."""
+    monkeypatch.setattr("viewbox.publish.preflight.check_package", lambda *given: "not tried")
+    home = tmp_path / "home" / "lab"
+    home.mkdir(parents=True)
+    (home / "__init__.py").write_text("")
+    (home / "dots.py").write_text(ENV)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "notes.txt").write_text(SECRET)
+    (outside / "code.py").write_text(f"# {SECRET}")
+    monkeypatch.syspath_prepend(home.parent)
+    yield home
+    for name in [name for name in sys.modules if name.partition(".")[0] == "lab"]:
+        del sys.modules[name]
+
+
+def write(home, **more):
+    return publish("lab.dots:Dots", home.parents[1] / "out", **more)
+
+
+def read_all(folder):
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file()) if folder.exists() else b""
+
+
+def refuse(home, words, **more):
+    with pytest.raises(ConfigError, match=words) as caught:
+        write(home, **more)
+    assert SECRET not in str(caught.value)
+    assert not (home.parents[1] / "out").exists()
+
+
+def test_only_python_files_and_declared_data_are_published(home):
+    (home / "sub").mkdir()
+    for name in ("sub/more.py", "sub/words.json", "notes.txt", "data.csv", ".hidden", "x.pyc", "py.typed", "big.npy"):
+        (home / name).write_text(SECRET if name == "notes.txt" else "1")
+    (home / ".git").mkdir()
+    (home / ".git" / "config").write_text(SECRET)
+    (home / ".venv").mkdir()
+    (home / ".venv" / "lib.py").write_text(SECRET)
+    (home / "__pycache__" / "x").parent.mkdir(exist_ok=True)
+    (home / "__pycache__" / "x").write_text(SECRET)
+    seen = []
+    write(
+        home, data=["sub/*.json"], on_files=lambda *files: seen.append([[str(one) for one in part] for part in files])
+    )
+    out = home.parents[1] / "out"
+    copied = {path.relative_to(path.parents[1]).as_posix() for path in out.rglob("*") if "lab" in path.parts[-2:-1]}
+    assert copied == {"lab/__init__.py", "lab/dots.py", "lab/py.typed", "lab/sub"}
+    assert (out / "viewbox_dots" / "_vendor" / "lab" / "sub" / "words.json").is_file()
+    assert SECRET.encode() not in read_all(out)
+    taken = ["__init__.py", "dots.py", "py.typed", "sub/more.py", "sub/words.json"]
+    assert seen == [[taken, ["big.npy", "data.csv", "notes.txt"]]]
+
+
+def test_the_command_lists_the_files_and_a_dry_run_writes_none(home, viewbox):
+    (home / "notes.txt").write_text("1")
+    out = home.parents[1] / "out"
+    code, said, _ = viewbox("publish", "lab.dots:Dots", out, "--dry-run")
+    assert code == 0
+    assert "publishes dots.py\n" in said
+    assert "leaves out notes.txt (not declared as data; --data takes it)" in said
+    assert "nothing was written" in said
+    assert not out.exists()
+    code, said, _ = viewbox("publish", "lab.dots:Dots", out, "--data", "*.txt")
+    assert code == 0
+    assert "publishes notes.txt\n" in said
+    assert (out / "viewbox_dots" / "_vendor" / "lab" / "notes.txt").is_file()
+
+
+@pytest.mark.parametrize(
+    ("declared", "taken"),
+    [
+        ('lab = ["words/*.txt"]', {"words/a.txt"}),
+        ('lab = ["**/*.txt"]', {"a.txt", "words/a.txt", "words/deep/a.txt"}),
+        ('lab = ["*.txt"]', {"a.txt"}),
+        ('"lab.words" = ["*.txt"]', {"words/a.txt"}),
+        ('"*" = ["*.txt"]', {"a.txt", "words/a.txt", "words/deep/a.txt"}),
+        ('other = ["*.txt"]', set()),
+    ],
+)
+def test_data_are_declared_as_for_a_build(home, declared, taken):
+    for name in ("a.txt", "words/a.txt", "words/deep/a.txt"):
+        (home / name).parent.mkdir(exist_ok=True)
+        (home / name).write_text("1")
+    (home.parent / "pyproject.toml").write_text(f"[tool.setuptools.package-data]\n{declared}\n")
+    files = list_author_files(home)
+    assert {path.as_posix() for path in files.taken if path.suffix not in CODE} == taken
+
+
+LINKS = {
+    "a file": ("notes.txt", "outside/notes.txt"),
+    "a Python file": ("helper.py", "outside/code.py"),
+    "a folder": ("data", "outside"),
+    "in a folder": ("sub/data", "outside"),
+    "the folder above": ("up", "home"),
+    "the root": ("root", "/"),
+    "a device": ("zero.py", "/dev/zero"),
+    "the home of the user": ("me", "~"),
+    "nothing": ("gone.txt", "outside/nothing"),
+    "relative": ("rel.txt", "../../outside/notes.txt"),
+}
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("data", [(), ("**",)])
+def test_a_link_out_of_the_package_is_refused(home, link, data):
+    name, to = LINKS[link]
+    (home / name).parent.mkdir(exist_ok=True)
+    target = os.path.expanduser(to) if to.startswith(("/", "~", "..")) else home.parents[1] / to
+    (home / name).symlink_to(target)
+    with pytest.raises(ConfigError, match="is a link out of the package") as caught:
+        list_author_files(home, data)
+    assert SECRET not in str(caught.value)
+
+
+def test_a_link_to_a_link_out_is_refused(home):
+    (home / "b.txt").symlink_to(home.parents[1] / "outside" / "notes.txt")
+    (home / "a.txt").symlink_to(home / "b.txt")
+    refuse(home, "is a link out of the package")
+
+
+@pytest.mark.parametrize("hidden", [".env", ".git/config", "credentials.json"])
+def test_a_link_inside_the_package_takes_no_hidden_file_along(home, hidden):
+    (home / hidden).parent.mkdir(exist_ok=True)
+    (home / hidden).write_text(SECRET)
+    (home / "innocent.txt").symlink_to(home / hidden)
+    assert {path.name for path in list_author_files(home).taken} == {"__init__.py", "dots.py"}
+    with pytest.raises(ConfigError, match=r"innocent\.txt: is not a regular file, or a link"):
+        list_author_files(home, ["innocent.txt"])
+
+
+SECRET_NAMES = [
+    "credentials.json", "Credentials.JSON", "credentials", "aws_credentials.csv", "google-credentials.json",
+    "client_secret.json", "client_secrets.json", "secret.txt", "secrets.yaml", "my_secrets.toml", "server.pem",
+    "private.key", "cert.p12", "store.jks", "id_rsa", "id_rsa.pub", "id_ed25519", "key.ppk", "vault.kdbx", "token",
+    "token.txt", "tokens.json", "token_hf.txt", "hf_token", "hf_token.txt", "my.token", "api_key.txt", "api-key",
+    "openai_apikey.json", "password.txt", "passwords.csv", "passwd", "service-account.json",
+    "service_account_prod.json", "lab-service-account.json", "kubeconfig", "prod.env", "terraform.tfstate",
+    "prod.tfvars", "rclone.conf", "x.gpg", "vpn.ovpn", "_netrc", "AuthKey_1.p8",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES)
+@pytest.mark.parametrize("data", [(), ("**",)])
+def test_a_file_that_is_named_like_a_secret_is_not_published(home, name, data):
+    (home / "sub").mkdir()
+    (home / "sub" / name).write_text(SECRET)
+    if data:
+        with pytest.raises(ConfigError, match="named like a file that holds secrets"):
+            list_author_files(home, data)
+    else:
+        assert Path("sub", name) in list_author_files(home).left_out
+
+
+@pytest.mark.parametrize("name", [".env", ".env.local", ".netrc", ".pypirc", ".ssh/id_rsa", ".aws/credentials"])
+@pytest.mark.parametrize("pattern", ["**", "**/*", "**/.*", "{name}"])
+def test_no_pattern_takes_a_hidden_file(home, name, pattern):
+    (home / name).parent.mkdir(exist_ok=True)
+    (home / name).write_text(SECRET)
+    with suppress(ConfigError):
+        assert {path.suffix for path in list_author_files(home, [pattern.format(name=name)]).taken} == {".py"}
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "keys.csv", "monkey.txt"])
+def test_a_file_that_only_sounds_like_one_is_published(home, name):
+    (home / name).write_text("1")
+    assert Path(name) in list_author_files(home, ["*"]).taken
+
+
+@pytest.mark.parametrize("name", ["secrets.py", "token.py", "credentials.py", "passwords.py"])
+def test_a_module_of_that_name_is_read_instead(home, name):
+    (home / name).write_text("x = 1\n")
+    assert Path(name) in list_author_files(home).taken
+
+
+KEYS = [
+    f"KEY = 'sk-proj-{'aB3' * 16}'",
+    f"key: sk-ant-api03-{'aB3' * 16}",
+    f"'''hf_{'aBcD' * 8}'''",
+    f"ghp_{'a1B2' * 9}",
+    f"github_pat_{'a1B2' * 9}",
+    "AKIA" + "ABCD1234" * 2,
+    "-----BEGIN RSA PRIVATE KEY-----",
+    "-----BEGIN OPENSSH PRIVATE KEY-----",
+    "-----BEGIN PGP PRIVATE KEY BLOCK-----",
+    '{"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY-----\\nMII"}',
+    f"AIza{'a1B2_' * 7}",
+    f"xoxb-{'123-abc-' * 3}",
+    f"glpat-{'a1B2' * 5}",
+    f"sk_live_{'a1B2' * 6}",
+    f"pypi-{'AgEIcHlwaS5vcmc' * 3}",
+]
+
+
+@pytest.mark.parametrize("text", KEYS, ids=range(len(KEYS)))
+@pytest.mark.parametrize("name", ["dots.py", "words.txt", "sub/deep.bin"])
+def test_a_file_that_holds_a_key_is_refused_and_the_key_is_not_shown(home, text, name):
+    (home / name).parent.mkdir(exist_ok=True)
+    before = (home / name).read_text() if (home / name).exists() else ""
+    (home / name).write_text(f"{before}\n# a line\n# {text}\n")
+    with pytest.raises(ConfigError, match="holds what looks like") as caught:
+        list_author_files(home, [name] if name != "dots.py" else [])
+    assert text not in str(caught.value)
+
+
+def test_a_key_in_utf_16_is_found(home):
+    (home / "words.txt").write_text(KEYS[0], encoding="utf-16")
+    with pytest.raises(ConfigError, match="holds what looks like"):
+        list_author_files(home, ["words.txt"])
+
+
+def test_a_single_module_is_read_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("viewbox.publish.preflight.check_package", lambda *given: "not tried")
+    (tmp_path / "single_dots.py").write_text(f"{ENV}\n# hf_{'aBcD' * 8}\n")
+    with pytest.raises(ConfigError, match="a token of Hugging Face"):
+        publish(f"{tmp_path}/single_dots.py:Dots", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("pattern", ["/etc/passwd", "../outside/*", "sub/../../outside/notes.txt", "/**", "no*such"])
+def test_a_pattern_stays_in_the_package(home, pattern):
+    refuse(home, "--data", data=[pattern])
+
+
+@pytest.mark.parametrize("settings", [{"api_key": "hunter2"}, {"note": f"hf_{'aBcD' * 8}"}])
+def test_a_setting_that_is_a_secret_is_not_fixed(home, settings):
+    refuse(home, "named like a secret", settings=settings)
+
+
+def test_a_file_that_never_ends_is_not_read(home):
+    os.mkfifo(home / "pipe.txt")
+    refuse(home, "not a regular file", data=["*.txt"])
+
+
+@pytest.mark.parametrize("name", ["README.md", "pyproject.toml", "viewbox_dots/_vendor/lab/dots.py"])
+def test_no_link_in_the_target_is_written_through(home, name):
+    out = home.parents[1] / "out"
+    (out / name).parent.mkdir(parents=True)
+    if name == "README.md":
+        write(home)
+    victim = home.parents[1] / "victim"
+    (out / name).unlink(missing_ok=True)
+    (out / name).symlink_to(victim)
+    with suppress(ConfigError):
+        write(home, force=True)
+    assert not victim.exists()
+
+
+def test_of_viewbox_itself_only_its_own_files_travel(tmp_path, monkeypatch):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "a.py").write_text("")
+    (tmp_path / "images" / "notes.txt").write_text(SECRET)
+    (tmp_path / "images" / ".env").write_text(SECRET)
+    (tmp_path / "images" / "link.py").symlink_to("/etc/passwd")
+    monkeypatch.setattr(vendor, "ROOT", tmp_path)
+    assert [path.name for path in vendor._list_room_files(tmp_path / "images")] == ["a.py"]
