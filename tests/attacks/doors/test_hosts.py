@@ -8,7 +8,7 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from tests.support.servers import says, scripted, serving, status
+from tests.support.servers import make_completion, make_response, make_script, serve
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError
 from viewbox.network.data_policy import is_here
@@ -259,11 +259,11 @@ def test_a_file_cannot_send_a_providers_key_to_another_host(name, monkeypatch):
 @pytest.mark.parametrize("name", ["GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "HOME"])
 def test_a_judge_in_a_file_takes_no_other_secret(name, monkeypatch):
     monkeypatch.setenv(name, KEY)
-    with serving(scripted(says('{"score": 1}'))) as server:
+    with serve(make_script(make_completion('{"score": 1}'))) as server:
         spec = {"type": "judge", "field": "a", "endpoint": server.url, "model": "m", "api_key_env": name}
         with pytest.raises(ConfigError, match="api_key_env"):
             build(spec)
-    assert server.asked == []
+    assert server.requests == []
 
 
 # ---------------------------------------------------------------------- what really arrives
@@ -280,12 +280,12 @@ def play(url, **settings):
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 def test_the_key_does_not_follow_a_redirect(code):
-    with serving(scripted(says(RIGHT))) as other:
-        moved = status(code, {}, Location=other.url.replace("127.0.0.1", "localhost") + "/chat/completions")
-        with serving(scripted(moved)) as server, suppress(EndpointError):
+    with serve(make_script(make_completion(RIGHT))) as other:
+        moved = make_response(code, {}, Location=other.url.replace("127.0.0.1", "localhost") + "/chat/completions")
+        with serve(make_script(moved)) as server, suppress(EndpointError):
             assert play(server.url, api_key=KEY)[0].end_reason == "error"
-    assert server.asked[0]["headers"]["Authorization"] == f"Bearer {KEY}"
-    assert other.asked == []
+    assert server.requests[0]["headers"]["Authorization"] == f"Bearer {KEY}"
+    assert other.requests == []
 
 
 class Proxy:
@@ -331,12 +331,12 @@ def test_a_proxy_of_the_environment_sees_no_key(variable, monkeypatch):
 
 
 def test_requests_to_this_machine_use_no_proxy(monkeypatch):
-    with Proxy() as proxy, serving(scripted(says(RIGHT))) as server:
+    with Proxy() as proxy, serve(make_script(make_completion(RIGHT))) as server:
         for variable in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "HTTPS_PROXY"):
             monkeypatch.setenv(variable, proxy.url)
         assert play(server.url, api_key=KEY)[0].end_reason == "answered"
     assert proxy.got == []
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("more", [(), ("endpoint.api_key_env=GITHUB_TOKEN",), ("endpoint.api_key_env=UNSET_API_KEY",)])
@@ -344,10 +344,10 @@ def test_the_command_sends_no_key_that_was_not_named(viewbox, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("GITHUB_TOKEN", KEY)
-    with serving(scripted(says(RIGHT))) as server:
+    with serve(make_script(make_completion(RIGHT))) as server:
         given = ("rollout", "--env", "digits", "--model", "m", "--tasks", 1, "--endpoint", server.url, *more)
         code, out, err = viewbox(*given)
     assert code == (2 if more else 0)
     assert KEY not in out + err
-    assert not [one for one in server.asked if "Authorization" in one["headers"]]
-    assert bool(server.asked) == (not more)
+    assert not [one for one in server.requests if "Authorization" in one["headers"]]
+    assert bool(server.requests) == (not more)

@@ -7,11 +7,12 @@ import os
 import pytest
 import yaml
 
-from tests.support.servers import says, scripted, serving, status
+from tests.support.servers import make_completion, make_response, make_script, serve
 from viewbox import exit_status
 from viewbox.configs.schema import Config
 from viewbox.envs.digits import Digits, viewer
 from viewbox.network import secrets
+from viewbox.rollouts.endpoint.client import OpenAIGenerator
 from viewbox.rollouts.store.columns import ScoreColumnWriter
 from viewbox.rollouts.store.reader import load
 from viewbox.training.model_card import write_card
@@ -140,33 +141,36 @@ def part(text):
     return {"type": "text", "text": text}
 
 
+ESCAPED = "".join(f"\\u{ord(c):04x}" for c in KEY)
 REPLIES = {
-    "in prose": says(f"Your key is {KEY}."),
-    "in the answer": says(RIGHT.replace('"one"', f'"{KEY}"').replace("{", '{"why": "' + KEY + '", ', 1)),
-    "in two parts": says([part(KEY[:20]), part(KEY[20:])]),
-    "in letters": says([part(letter) for letter in KEY]),
-    "in upper case": says(KEY.upper()),
-    "in base64": says(encode(KEY)),
-    "reversed": says(KEY[::-1]),
-    "as the name of a tool": says("", ("a", KEY, "{}")),
-    "as the id of a call": says("", (KEY, "zoom", "{}")),
-    "in arguments": says("", ("a", "zoom", json.dumps({"factor": KEY}))),
-    "as the name of an argument": says("", ("a", "zoom", json.dumps({KEY: 1}))),
-    "in arguments, escaped": says("", ("a", "zoom", '{"factor": "' + "".join(f"\\u{ord(c):04x}" for c in KEY) + '"}')),
-    "in arguments that are no JSON": says("", ("a", "zoom", "{" + KEY)),
-    "in a text call": says('{"name": "zoom", "arguments": {"factor": "' + KEY + '"}}'),
-    "in reasoning": says("Hm.", reasoning_content=KEY),
-    "as the finish reason": says("Hm.", finish=KEY),
-    "in an error": status(400, {"error": {"message": f"bad {KEY}"}}),
-    "in an error, upper case": status(400, {"error": {"message": f"bad {KEY.upper()}"}}),
-    "in an error, split": status(400, {"error": {"message": f"bad {KEY[:20]} {KEY[20:]}"}}),
-    "in an error, base64": status(422, encode(f"Bearer {KEY}")),
-    "in an error that is a list": status(400, [KEY]),
-    "in a busy server's error": status(503, f"{KEY}", Retry_After="0"),
-    "in a place to go": status(301, "", Location=f"https://evil.com/{KEY}"),
+    "in prose": make_completion(f"Your key is {KEY}."),
+    "in the answer": make_completion(RIGHT.replace('"one"', f'"{KEY}"').replace("{", '{"why": "' + KEY + '", ', 1)),
+    "in two parts": make_completion([part(KEY[:20]), part(KEY[20:])]),
+    "in letters": make_completion([part(letter) for letter in KEY]),
+    "in upper case": make_completion(KEY.upper()),
+    "in base64": make_completion(encode(KEY)),
+    "reversed": make_completion(KEY[::-1]),
+    "as the name of a tool": make_completion("", ("a", KEY, "{}")),
+    "as the id of a call": make_completion("", (KEY, "zoom", "{}")),
+    "in arguments": make_completion("", ("a", "zoom", json.dumps({"factor": KEY}))),
+    "as the name of an argument": make_completion("", ("a", "zoom", json.dumps({KEY: 1}))),
+    "in arguments, escaped": make_completion(
+        "", ("a", "zoom", '{"factor": "' + "".join(f"\\u{ord(c):04x}" for c in KEY) + '"}')
+    ),
+    "in arguments that are no JSON": make_completion("", ("a", "zoom", "{" + KEY)),
+    "in a text call": make_completion('{"name": "zoom", "arguments": {"factor": "' + KEY + '"}}'),
+    "in reasoning": make_completion("Hm.", reasoning_content=KEY),
+    "as the finish reason": make_completion("Hm.", finish=KEY),
+    "in an error": make_response(400, {"error": {"message": f"bad {KEY}"}}),
+    "in an error, upper case": make_response(400, {"error": {"message": f"bad {KEY.upper()}"}}),
+    "in an error, split": make_response(400, {"error": {"message": f"bad {KEY[:20]} {KEY[20:]}"}}),
+    "in an error, base64": make_response(422, encode(f"Bearer {KEY}")),
+    "in an error that is a list": make_response(400, [KEY]),
+    "in a busy server's error": make_response(503, f"{KEY}", Retry_After="0"),
+    "in a place to go": make_response(301, "", Location=f"https://evil.com/{KEY}"),
     "in a reply without choices": {"detail": KEY},
-    "in what is no JSON": status(200, f"<html>{KEY}"),
-    "in the usage": says(RIGHT, usage={"completion_tokens": KEY, KEY: 1}),
+    "in what is no JSON": make_response(200, f"<html>{KEY}"),
+    "in the usage": make_completion(RIGHT, usage={"completion_tokens": KEY, KEY: 1}),
 }
 
 
@@ -174,15 +178,15 @@ REPLIES = {
 def test_a_key_that_a_server_repeats_is_in_no_file_and_no_output(viewbox, tmp_path, monkeypatch, reply):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LAB_API_KEY", KEY)
-    monkeypatch.setattr("viewbox.rollouts.endpoint.client.MAX_ATTEMPTS", 2)
+    monkeypatch.setitem(OpenAIGenerator.__init__.__kwdefaults__, "attempts", 2)
     # the first reply is good: before it, some errors end the run
-    with serving(scripted(says(RIGHT), REPLIES[reply])) as server:
+    with serve(make_script(make_completion(RIGHT), REPLIES[reply])) as server:
         given = ("--env", "digits", "--model", "m", "--tasks", 2, "--concurrency", 1, "--endpoint", server.url)
         more = ("env.max_turns=2", "endpoint.api_key_env=LAB_API_KEY", f"endpoint.extra.api_key={KEY}")
         code, out, err = viewbox("rollout", *given, *more, "--out", "run")
         assert code in (0, 2)
-        assert server.asked[0]["headers"]["Authorization"] == f"Bearer {KEY}"
-        assert server.asked[0]["body"]["api_key"] == KEY
+        assert server.requests[0]["headers"]["Authorization"] == f"Bearer {KEY}"
+        assert server.requests[0]["body"]["api_key"] == KEY
     assert not is_shown(out + err)
     files = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".png"]
     assert {path.name for path in files} >= {"episodes.jsonl", "rollout.json", "config.yaml", "summary.json"}
