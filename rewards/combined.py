@@ -105,9 +105,10 @@ class CombinedReward:
         _ = self._order  # raises if needs are unknown or cyclic
 
     @cached_property
-    def _order(self) -> tuple[tuple[str, Component], ...]:
-        """The components, each after those it needs."""
-        return tuple((name, self.components[name]) for name in _sort_by_needs(self.components))
+    def _order(self) -> tuple[tuple[str, float, Component, bool], ...]:
+        """Name, weight, component and whether it reads an answer and has no inner ones; each after those it needs."""
+        order = ((name, self.components[name]) for name in _sort_by_needs(self.components))
+        return tuple((name, part.weight, part, _is_plain(part.reward)) for name, part in order)
 
     @cached_property
     def _has_needs(self) -> bool:
@@ -126,21 +127,32 @@ class CombinedReward:
         """The total and every component's score by name; without `episode`, an `EpisodeReward` does not apply."""
         scores: dict[str, float | None] = {}
         total = weights = 0.0
-        for name, component in self._order:
+        for name, weight, component, is_plain in self._order:
             if component.needs and (need := find_unmet_need(component, scores)) is not None:
                 value = None if scores[need] is None else 0.0
                 scores[name] = value
                 scores.update({f"{name}.{inner}": None for inner in list_component_names(component.reward)})
+            elif is_plain:
+                value = scores[name] = self._evaluate(name, component.reward, answer, reference)
             else:
-                value = self._evaluate(name, component.reward, answer, reference, episode, scores)
-            if value is not None and component.weight > 0:
-                total += value * component.weight
-                weights += component.weight
+                value = self._evaluate_other(name, component.reward, answer, reference, episode, scores)
+            if value is not None and weight > 0:
+                total += value * weight
+                weights += weight
         if self._has_needs:
             scores = {name: scores[name] for name in list_component_names(self)}
         return (min(1.0, total / weights) if weights else None), scores
 
-    def _evaluate(
+    def _evaluate(self, name: str, reward: Any, *arguments: Any) -> float | None:
+        """The checked score that a reward, or its `of_episode`, gives."""
+        try:
+            score: Any = reward(*arguments)
+        except Exception as error:  # a user's reward must not end a training run
+            return self._report_problem(name, f"raised {type(error).__name__}: {error}")
+        value: float | None = score if type(score) is float and 0.0 <= score <= 1.0 else self._check_score(name, score)
+        return value
+
+    def _evaluate_other(
         self,
         name: str,
         reward: Any,
@@ -149,22 +161,19 @@ class CombinedReward:
         episode: Episode | None,
         scores: dict[str, float | None],
     ) -> float | None:
-        """The checked score of one component; it and its inner components are entered in `scores`."""
-        inner: dict[str, float | None] | None = None
-        try:
-            if isinstance(reward, CombinedReward):
-                result, inner = reward.score(answer, reference, episode)
-            elif (of_episode := getattr(reward, "of_episode", None)) is not None:  # isinstance of a protocol is slow
-                result = None if episode is None else of_episode(episode)
-            else:
-                result = reward(answer, reference)
-        except Exception as error:  # a user's reward must not end a training run
-            value: float | None = self._report_problem(name, f"raised {type(error).__name__}: {error}")
-        else:
-            value = result if type(result) is float and 0.0 <= result <= 1.0 else self._check_score(name, result)
-        scores[name] = value
-        if inner:
+        """The score of a combined reward or one of an episode; it and its inner components are entered in `scores`."""
+        if isinstance(reward, CombinedReward):
+            inner: dict[str, float | None] = {}
+
+            def score_inner() -> float | None:
+                total, scores_inside = reward.score(answer, reference, episode)
+                inner.update(scores_inside)
+                return total
+
+            value = scores[name] = self._evaluate(name, score_inner)
             scores.update({f"{name}.{key}": score for key, score in inner.items()})
+        else:
+            value = scores[name] = None if episode is None else self._evaluate(name, reward.of_episode, episode)
         return value
 
     def _check_score(self, name: str, score: Any) -> float | None:
@@ -183,6 +192,10 @@ class CombinedReward:
             self._logged.add(name)
             log.warning("reward component %r %s; it counts 0.0 (logged once)", name, problem)
         return 0.0
+
+
+def _is_plain(reward: object) -> bool:
+    return not isinstance(reward, CombinedReward) and getattr(reward, "of_episode", None) is None
 
 
 def find_unmet_need(component: Component, scores: Mapping[str, float | None]) -> str | None:

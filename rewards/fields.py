@@ -211,12 +211,14 @@ def parse_box(value: Any, format: str) -> Box | None:
     """The box as xyxy floats; `None` unless it is a box of positive, finite area."""
     if not isinstance(value, _LISTS) or len(value) != 4:
         return None
-    x1, y1, x2, y2 = map(to_finite_float, value)
-    if x1 is None or y1 is None or x2 is None or y2 is None:
-        return None
+    x1, y1, x2, y2 = value
+    if not type(x1) is type(y1) is type(x2) is type(y2) is float:
+        x1, y1, x2, y2 = map(to_finite_float, value)
+        if x1 is None or y1 is None or x2 is None or y2 is None:
+            return None
     if format == "xywh":
         x2, y2 = x1 + x2, y1 + y2
-    if not (x1 < x2 and y1 < y2 and 0 < (x2 - x1) * (y2 - y1) < 1e300):
+    if not (x1 < x2 and y1 < y2 and 0 < (x2 - x1) * (y2 - y1) < 1e300):  # no NaN or infinity passes
         return None
     return x1, y1, x2, y2
 

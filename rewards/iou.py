@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -120,6 +121,12 @@ class IoUReward:
             raise ConfigError("size_field: is missing; needed to compare pixels with another frame", key="size_field")
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
+        if self._is_plain:  # most answers: one box in the gold's frame
+            box = parse_box(get_field(answer, self.field), self.format)
+            gold = parse_box(get_field(reference, self.reference_field or self.field), self.format)
+            if box is not None and gold is not None:
+                score = self._score_boxes(box, gold)
+                return score if self.threshold is None else float(score >= self.threshold)
         boxes, golds = self._read_boxes(answer, reference)
         if boxes is None or golds is None:
             return 0.0
@@ -152,6 +159,10 @@ class IoUReward:
             sentences.append(f"{extra} of {len(boxes)} answer boxes {'is' if extra == 1 else 'are'} unmatched")
         return "; ".join(sentences)
 
+    @cached_property
+    def _is_plain(self) -> bool:
+        return self.box_key is None and self.reference_frame in (None, self.frame)
+
     def _read_boxes(
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]
     ) -> tuple[Sequence[Labeled] | None, Sequence[Labeled] | None]:
@@ -179,9 +190,12 @@ class IoUReward:
         (box, label), (gold_box, gold_label) = answer, gold
         if box is None or gold_box is None or (self.label_key is not None and (label != gold_label or not label)):
             return 0.0
-        score = _compute_iou(box, gold_box)
-        if self.area_penalty and compute_area(box) > compute_area(gold_box):
-            score /= 1 + self.area_penalty * (compute_area(box) / compute_area(gold_box) - 1)
+        return self._score_boxes(box, gold_box)
+
+    def _score_boxes(self, box: Box, gold: Box) -> float:
+        score = _compute_iou(box, gold)
+        if self.area_penalty and score and (excess := compute_area(box) / compute_area(gold) - 1) > 0:
+            score /= 1 + self.area_penalty * excess
         return score
 
 

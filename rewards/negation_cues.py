@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 from viewbox.rewards import negation_words as table
 
+_PADDING = [""] * 5
+
 
 class Cue(NamedTuple):
     """A negation: the words `start` to `end`. It denies what follows, before `until`."""
@@ -21,14 +23,14 @@ class Cue(NamedTuple):
 def find_cues(clause: list[str]) -> list[Cue]:
     """The negations in order; an even number of adjacent ones denies nothing ("cannot be excluded")."""
     found: list[Cue] = []
-    if table.CUES.isdisjoint(clause):
-        return found
-    padded = [*clause, "", "", "", ""]  # so that a word too far in either direction is ""
+    padded = clause + _PADDING  # so that a word too far in either direction is ""
     for i in [i for i, word in enumerate(clause) if word in table.CUES]:
-        cue = _read_cue(padded, i) if not found or i >= found[-1].end else None
+        if found and i < found[-1].end:
+            continue
+        cue = _read_forward(padded, i) if clause[i] in table.FORWARD else _read_other(padded, i)
         if cue is None:
             continue
-        if not found and _is_behind_place(padded, i):  # "the left lung has no nodule"
+        if i and not found and _is_behind_place(padded, i):  # "the left lung has no nodule"
             cue = cue._replace(back=True, local=False)
         if not found or not _is_adjacent(clause, found[-1], cue):
             found.append(cue)
@@ -42,7 +44,7 @@ def find_cues(clause: list[str]) -> list[Cue]:
 def _is_behind_place(words: list[str], i: int) -> bool:
     """Whether the negation at `i` says what a place has not, and only the place stands before it."""
     having = words[i] in table.OF_NOUNS or words[i + 1] in table.HAVING
-    return having and all(word in table.PLACES or word in table.AROUND_PLACES or word == "," for word in words[:i])
+    return having and table.AROUND_PLACES.issuperset(words[:i])
 
 
 def _is_adjacent(clause: list[str], cue: Cue, following: Cue) -> bool:
@@ -52,13 +54,11 @@ def _is_adjacent(clause: list[str], cue: Cue, following: Cue) -> bool:
     return all(map(is_filler, between)) and clause[cue.start] != "non"
 
 
-def _read_cue(words: list[str], i: int) -> Cue | None:
-    """What the word of `CUES` at `i` denies; None if it is no negation here."""
+def _read_other(words: list[str], i: int) -> Cue | None:
+    """What a word of `CUES` that is not in `FORWARD` denies; None if it is no negation here."""
     word, following, before = words[i], words[i + 1], words[i - 1]
     if following in table.PAIRS.get(word, ()):
         return Cue(i, i + 2, back=word in table.EMPTY, local=True)
-    if word in table.FORWARD:
-        return _read_forward(words, i)
     if word in table.BOTH_WAYS or word in table.ENDED:
         return _read_both_ways(words, i)
     if word in table.REMOVAL:
@@ -81,7 +81,11 @@ def _read_cue(words: list[str], i: int) -> Cue | None:
 
 def _read_forward(words: list[str], i: int) -> Cue:
     word, following = words[i], words[i + 1]
-    if _is_pseudo(words, i):
+    before = words[i - 1]
+    usual = following not in table.SPECIAL and before != "there" and before != "or" and words[i - 2] != "there"
+    if usual and not following.endswith("ly"):
+        return Cue(i, i + 1)
+    if (following in table.PSEUDO_STARTS or before == "or") and _is_pseudo(words, i):
         return Cue(i, i + 1, denies=False)
     if following == "," and word in table.SHORT:  # "No, it is a tumour", "tumour: no, nodule: yes"
         return Cue(i, i + 1, 0, back=True, local=True, denies=words[i - 1] not in ("", ","))
@@ -91,8 +95,7 @@ def _read_forward(words: list[str], i: int) -> Cue:
     target, after = words[verb], words[verb + 1]
     if target in ("", ",") and (verb > i + 1 or not target):
         return Cue(i, verb, 0, back=True, local=bool(target))
-    there = words[max(0, i - 2) : i]  # "in the left lung there is no nodule"
-    if there and (there[-1] == "there" or (there[0] == "there" and there[-1] in table.VERBS)):
+    if before == "there" or (words[i - 2] == "there" and before in table.VERBS):  # "in the left lung there is no …"
         return Cue(i, i + 1, back=True, local=True)
     if word in table.OF_NOUNS and following != "longer":  # "no visible tumour"
         return Cue(i, i + 1)

@@ -54,6 +54,7 @@ CUES = FORWARD | BOTH_WAYS | ENDED | REMOVAL | FREE | ENDING | PAIRS.keys() | BE
 NEGATIONS = FORWARD | BOTH_WAYS | _to_set("excluded non free false out except exclusion rule ruled")  # no stop words
 
 SHORT = _to_set("no none nil never nope nay nah negative")  # answers: "No, it is a tumour", "tumour: no, nodule: yes"
+BEFORE_ASIDES = FORWARD - SHORT  # "not, in fact, a tumour"
 OF_NOUNS = _to_set("no nil without absence lack lacks zero sans")  # "no visible tumour" reaches forward only
 ALWAYS_OF = _to_set("resolution disappearance clearance clearing nonvisualization")  # of REMOVAL: "resolution of"
 
@@ -127,4 +128,7 @@ CONTRAST = _to_set(
     """
 )
 CLOSING = frozenset(".;!?()")
-AROUND_PLACES = FILLER | PLACED | ARTICLES | VERBS | _to_set("of and or with does do did contains demonstrates reveals")
+AROUND_PLACES = PLACES | FILLER | PLACED | ARTICLES | VERBS | _to_set(", of and or with does do did contains")
+BARE = CUES | SEEN | FILLER | {","}  # a sentence of these alone denies the one before
+PSEUDO_STARTS = NOT_DENIED | CHANGE | QUALIFIERS | UNCERTAIN | COMPARED
+SPECIAL = PSEUDO_STARTS | FILLER | SEEN | LIKELY | PLACED | {"", ","}  # what a word of FORWARD denies depends on these

@@ -26,6 +26,9 @@ _BOTH_WAYS = 1 / 3  # what a word is worth that one side both affirms and denies
 _EXTRA_LENGTH = 5_000  # an answer may have this many characters beyond four times the gold's
 
 
+_NONE: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True)
 class _PreparedGold:
     """A prepared gold text; `opposites` are its words with the mark that would contradict them."""
@@ -33,16 +36,19 @@ class _PreparedGold:
     words: list[str]
     counts: Mapping[str, int]
     distinct: frozenset[str]
+    repeated: frozenset[str]
     both_ways: frozenset[str]  # affirmed and denied
     opposites: frozenset[str]
     ignored: frozenset[str]
 
     @classmethod
     def of_words(cls, words: list[str], both_ways: frozenset[str], ignored: frozenset[str]) -> "_PreparedGold":
-        distinct = frozenset(words)
+        counts = Counter(words)
+        distinct = frozenset(counts)
+        repeated = frozenset(word for word, count in counts.items() if count > 1)
         flipped = (word[1:] if word[0] == MARK else MARK + word for word in distinct)
         opposites = frozenset(word for word in flipped if word.removeprefix(MARK) not in both_ways | STOP_WORDS)
-        return cls(words, Counter(words), distinct, both_ways, opposites, ignored)
+        return cls(words, counts, distinct, repeated, both_ways, opposites, ignored)
 
 
 @register_reward("token_f1")
@@ -91,11 +97,9 @@ class TokenF1Reward:
         return frozenset(kept | {MARK + word for word in kept} | {MARK})
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
-        golds = [
-            to_text(gold) for gold in get_accepted_values(get_field(reference, self.reference_field or self.field))
-        ]
         text = to_text(get_field(answer, self.field))
-        if not text or len(text) > _EXTRA_LENGTH + 4 * max(map(len, golds), default=0):
+        golds = self._read_golds(reference)
+        if not text or not golds or len(text) > _EXTRA_LENGTH + 4 * max(map(len, golds)):
             return 0.0
         words, both_ways = _split_text(text, self.negation_scope)
         best = 0.0
@@ -103,11 +107,15 @@ class TokenF1Reward:
             best = max(best, _compute_f1(words, both_ways, _prepare_gold(gold, self.negation_scope, self._ignored)))
         return best
 
+    def _read_golds(self, reference: Mapping[str, Any]) -> list[str]:
+        gold = get_field(reference, self.reference_field or self.field)
+        return [gold] if gold and type(gold) is str else [to_text(value) for value in get_accepted_values(gold)]
+
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
         """Why the answer got its score, in a sentence."""
         gold = get_field(reference, self.reference_field or self.field)
         text = to_text(get_field(answer, self.field))
-        golds = [to_text(value) for value in get_accepted_values(gold)]
+        golds = self._read_golds(reference)
         if not text or not golds or len(text) > _EXTRA_LENGTH + 4 * max(map(len, golds)):
             return f"{self.field}: {quote_value(text)} cannot be compared with {quote_value(gold)}"
         words, both_ways = _split_text(text, self.negation_scope)
@@ -136,11 +144,11 @@ def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _PreparedGold
     if not common:
         return 0.0
     shared: float = len(common)
-    unequal = both_ways ^ gold.both_ways  # both affirmed and denied on one side only
-    if unequal or len(gold.distinct) < len(gold.words):
-        counts = Counter(kept)
-        worth = (_BOTH_WAYS if word.removeprefix(MARK) in unequal else 1.0 for word in common)
-        shared = sum(min(counts[word], gold.counts[word]) * each for word, each in zip(common, worth, strict=True))
+    if both_ways != gold.both_ways or not gold.repeated.isdisjoint(common):
+        unequal = both_ways ^ gold.both_ways  # both affirmed and denied on one side only
+        counts, shared = Counter(kept), 0.0
+        for word in common:
+            shared += min(counts[word], gold.counts[word]) * (_BOTH_WAYS if word.lstrip(MARK) in unequal else 1.0)
     if not gold.opposites.isdisjoint(distinct):
         shared -= 2 * len(_find_contradictions(distinct, both_ways, gold))
     return max(0.0, 2 * shared / (len(kept) + len(gold.words)))
@@ -165,5 +173,5 @@ def _split_text(text: str, scope: bool) -> tuple[list[str], frozenset[str]]:
     """The words in order, and those that are both affirmed and denied."""
     words, denies = split_words(text) if scope else (_TOKEN.findall(fold_text(text)), False)
     if not denies:
-        return words, frozenset()
-    return words, frozenset({word[1:] for word in words if word[0] == MARK}.intersection(words))
+        return words, _NONE
+    return words, _NONE.union({word[1:] for word in words if word[0] == MARK}.intersection(words))
