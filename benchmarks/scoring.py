@@ -29,7 +29,7 @@ from viewbox.envs.parsing.answer_schema import AnswerFields
 from viewbox.envs.parsing.reply import Answer, parse_reply
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward, TokenF1Reward
 
-BAR = 20_000  # scores of viewbox per second
+BAR = 30_000  # scores of viewbox per second
 TASKS, GROUP, BATCH = 1000, 8, 64
 GAZE_FOLDER = Path(__file__).parents[1] / "build" / "gaze"
 LABELS = ("effusion", "pneumonia", "nodule", "cardiomegaly", "pneumothorax", "atelectasis", "fracture", "no finding")
