@@ -2,7 +2,8 @@
 
 The defaults are the files `envs/prompts/*.j2`, one for each text. They are short, because each of them takes room in
 the policy's context. Each template is compiled once. An invalid template is refused when the environment is made, not
-in the middle of a run. Templates may come from YAML files, so they are rendered in a sandbox.
+in the middle of a run. Templates may come from YAML files of somebody else, so they are rendered in a sandbox that
+limits what they compute (`sandbox.py`).
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Any, Final
 from jinja2 import StrictUndefined, Template, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from viewbox.envs.prompts.sandbox import BoundedEnvironment, limit_work
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.frozen import FrozenDict
 
@@ -53,6 +55,7 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
 # Old names of templates and of their values.
 RENAMED: Final = {"opening": "system", "skeleton": "answer_format", "total_calls": "max_total_calls"}
 _JINJA = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+_BOUNDED = BoundedEnvironment()
 
 
 class Prompts:
@@ -68,16 +71,22 @@ class Prompts:
     """
 
     def __init__(self, overrides: Mapping[str, str] = FrozenDict()) -> None:
-        self._templates: Mapping[str, Template] = _load_defaults()
-        if overrides:
-            self._templates = {
-                **_load_defaults(),
-                **{name: _compile_checked(name, overrides[name]) for name in overrides},
-            }
+        self._overrides = {name: _compile_checked(name, overrides[name]) for name in overrides}
 
     def render(self, name: str, **values: Any) -> str:
-        """The text of a template; `values` has the keys of `VALUES[name]`."""
-        return self._templates[name].render(values)
+        """The text of a template; `values` has the keys of `VALUES[name]`.
+
+        Raises:
+            ConfigError: an author's template fails with these values, or computes too much.
+        """
+        template = self._overrides.get(name)
+        if template is None:
+            return _load_defaults()[name].render(values)
+        try:
+            with limit_work():
+                return template.render(values)
+        except Exception as error:  # a template can raise anything while it is rendered
+            raise _to_config_error(name, error) from error
 
 
 @cache
@@ -95,20 +104,30 @@ def _compile_checked(name: str, source: str) -> Template:
     if name not in VALUES:
         raise ConfigError(describe_unknown("template", name, VALUES), key=key)
     try:
-        parsed = _JINJA.parse(source)
-        missing = meta.find_undeclared_variables(parsed) - VALUES[name].keys() - _JINJA.globals.keys()
-        if missing:
-            node = next(node for node in parsed.find_all(nodes.Name) if node.name in missing)
-            problem = describe_unknown("value", node.name, VALUES[name])
-            if RENAMED.get(node.name) in VALUES[name]:
-                problem = f"unknown value {node.name!r}; it is now {RENAMED[node.name]!r}"
-            raise ConfigError(f"{key}: line {node.lineno}: {problem}", key=key)
-        template = _JINJA.from_string(source)
-        template.render(VALUES[name])
+        with limit_work():
+            return _compile_bounded(name, source)
     except TemplateSyntaxError as error:
         raise ConfigError(f"{key}: line {error.lineno}: {error.message}", key=key) from error
     except ConfigError:
         raise
     except Exception as error:  # a template can raise anything while it is rendered
-        raise ConfigError(f"{key}: {type(error).__name__}: {error}", key=key) from error
+        raise _to_config_error(name, error) from error
+
+
+def _compile_bounded(name: str, source: str) -> Template:
+    key = f"templates.{name}"
+    parsed = _BOUNDED.parse(source)
+    missing = meta.find_undeclared_variables(parsed) - VALUES[name].keys() - _BOUNDED.globals.keys()
+    if missing:
+        node = next(node for node in parsed.find_all(nodes.Name) if node.name in missing)
+        problem = describe_unknown("value", node.name, VALUES[name])
+        if RENAMED.get(node.name) in VALUES[name]:
+            problem = f"unknown value {node.name!r}; it is now {RENAMED[node.name]!r}"
+        raise ConfigError(f"{key}: line {node.lineno}: {problem}", key=key)
+    template = _BOUNDED.from_string(source)
+    template.render(VALUES[name])
     return template
+
+
+def _to_config_error(name: str, error: Exception) -> ConfigError:
+    return ConfigError(f"templates.{name}: {type(error).__name__}: {error!s:.1000}", key=f"templates.{name}")
