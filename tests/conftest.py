@@ -53,7 +53,9 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    gc.freeze()  # no collection goes through the many objects of torch and trl again
+    """No collection goes through the many objects of torch and trl again."""
+    gc.freeze()
+    gc.set_threshold(700, 10, 50)  # full ones stay as rare as they were among so many objects
 
 
 def pytest_sessionfinish():

@@ -42,7 +42,8 @@ def _read_digits() -> tuple[np.ndarray, np.ndarray]:
             return table[:, :-1], table[:, -1].astype(int)
     from sklearn.datasets import load_digits  # a version that keeps the file elsewhere
 
-    return load_digits(return_X_y=True)
+    pixels, labels = load_digits(return_X_y=True)
+    return pixels, labels
 
 
 @dataclass(frozen=True)
