@@ -13,7 +13,7 @@ import numpy as np
 
 from viewbox.errors import ImageError
 from viewbox.images import limits
-from viewbox.images.files import dicom, dicom_tags
+from viewbox.images.files import dicom, dicom_elements, dicom_tags
 from viewbox.images.source import Source, Volume, reorient
 
 MAX_ANGLE = 1e-3  # largest difference between the direction cosines of slices
@@ -34,7 +34,7 @@ class SeriesSlice:
 
     Args:
         name: of the file.
-        stored, size, deflated: of its `dicom.Header`.
+        stored, size, deflated: of its `dicom_elements.Header`.
         shape: (rows, columns).
         shared: the elements that all slices must share, by their noun in `SAME`.
         position: of its first pixel, in mm in the patient (x to the left, y to the back, z to the head).
@@ -113,12 +113,12 @@ def _open_file(folder: Path | int, name: str) -> Iterator[BinaryIO | None]:
 def _read_slice(folder: Path | int, name: str) -> SeriesSlice | None:
     """The slice in a file; None if it is not a DICOM file or holds no picture."""
     with _open_file(folder, name) as file:
-        if file is None or not dicom.is_dicom(file.read(132)):
+        if file is None or not dicom_elements.is_dicom(file.read(132)):
             return None
         file.seek(0)
         try:
-            header = dicom.read_header(file)
-        except dicom.NoPictureError:
+            header = dicom_elements.read_header(file)
+        except dicom_elements.NoPictureError:
             return None
     if header.frames > 1 or header.samples > 1:
         raise ImageError("a file of the series holds several frames or colors; allowed: one gray slice per file")

@@ -8,6 +8,7 @@ from PIL import Image
 
 from viewbox.errors import ImageError
 from viewbox.images.files import npy, pillow
+from viewbox.images.files.dicom_elements import is_dicom
 from viewbox.images.source import Source
 
 HEAD = 1024  # bytes that suffice to recognize a format
@@ -25,7 +26,7 @@ def read_source(content: Content, reserve: Reserve) -> Source:
     head = _read_head(content)
     if head.startswith(npy.MAGIC):
         return npy.read(content, reserve)
-    if dicom.is_dicom(head):
+    if is_dicom(head):
         return dicom.read(content, reserve)
     zipped = head.startswith(b"\x1f\x8b")
     if zipped or nifti.is_nifti(head):
@@ -37,7 +38,7 @@ def read_picture(content: Content, reserve: Reserve) -> Image.Image | Source:
     """The first picture of a file as Pillow decodes it; the source of a deeper format."""
     if not isinstance(content, Path | int):
         head = _read_head(content)
-        if pillow.is_picture(head):
+        if pillow.is_picture(head) and not is_dicom(head):  # a DICOM file may begin like a TIFF
             return pillow.load_picture(content, head, reserve)
     return read_source(content, reserve)
 

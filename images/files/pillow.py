@@ -70,6 +70,8 @@ def _load(file: BinaryIO, head: bytes, reserve: Reserve, *, frames: bool) -> tup
         kinds = ", ".join(FORMATS)
         raise ImageError(f"this is not an image that can be opened; allowed: {kinds}, DICOM, NIfTI, NumPy .npy")
     scans = _count_scans(file) if opener is JpegImagePlugin.jpeg_factory else 1
+    if opener is WebPImagePlugin.WebPImageFile:  # its canvas is allocated when it is opened
+        reserve(_measure_webp(file))
     try:
         image: Image.Image = opener(file, "")
         shape = image.height, image.width
@@ -81,7 +83,8 @@ def _load(file: BinaryIO, head: bytes, reserve: Reserve, *, frames: bool) -> tup
             size = max(size, limits.check_size(shape, wide, frames=count))
         if scans * image.width * image.height > MAX_SCANNED:
             raise ImageError(f"a JPEG of {image.width}x{image.height} pixels in {scans} scans takes too long")
-        reserve(size)
+        if image.format != "WEBP":
+            reserve(size)
         image.load()
         return image, count if frames else 1
     except Image.DecompressionBombError:
@@ -100,6 +103,29 @@ def _count_scans(file: BinaryIO) -> int:
         last = part[-1:]
     file.seek(0)
     return count
+
+
+def _measure_webp(file: BinaryIO) -> int:
+    """Bytes of the canvas and all frames of a WebP file, from the headers of its chunks (RFC 9649, section 2)."""
+    width, height, frames, place = 1, 1, 0, 12
+    while frames <= limits.MAX_FRAMES:
+        file.seek(place)
+        chunk = file.read(18)
+        if len(chunk) < 18:
+            break
+        if chunk[:4] == b"VP8X":
+            width, height = (1 + int.from_bytes(chunk[at : at + 3], "little") for at in (12, 15))
+        elif place == 12 and chunk[:4] == b"VP8L":
+            bits = int.from_bytes(chunk[9:13], "little")
+            width, height = 1 + bits % 2**14, 1 + (bits >> 14) % 2**14
+        elif place == 12 and chunk[:4] == b"VP8 ":
+            width, height = (int.from_bytes(chunk[at : at + 2], "little") % 2**14 for at in (14, 16))
+        frames += chunk[:4] == b"ANMF"
+        size = int.from_bytes(chunk[4:8], "little")
+        place += 8 + size + size % 2
+    file.seek(0)
+    one = limits.check_size((height, width), 16)
+    return max(one, limits.check_size((height, width), 3, frames=max(1, frames)))
 
 
 def _count_frames(image: Image.Image) -> int:

@@ -4,11 +4,13 @@ import gc
 import io
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -77,7 +79,7 @@ def test_a_file_that_hangs_without_working_ends_by_the_clock(monkeypatch, own_po
 
 
 def test_other_files_open_while_one_hangs(monkeypatch, own_pool):
-    monkeypatch.setattr(limits, "CPU_SECONDS", 4.0)
+    monkeypatch.setattr(limits, "CPU_SECONDS", 2.0)
     ended = threading.Event()
 
     def hang():
@@ -134,8 +136,8 @@ def test_a_file_that_takes_more_memory_than_its_size_explains_is_an_error(monkey
 def test_an_ordinary_large_picture_opens_in_the_memory_that_its_size_explains(mode, monkeypatch, own_pool):
     monkeypatch.setattr(limits, "SMALL", 2**20)
     file = io.BytesIO()
-    Image.new(mode, (6000, 5000)).save(file, "TIFF", compression="tiff_lzw")
-    assert open_image(file.getvalue()).size == (6000, 5000)
+    Image.new(mode, (4000, 3000)).save(file, "TIFF", compression="tiff_lzw")
+    assert open_image(file.getvalue()).size == (4000, 3000)
 
 
 def test_a_picture_that_needs_more_than_all_memory_is_refused(own_pool, monkeypatch):
@@ -222,17 +224,29 @@ def test_a_worker_has_no_secret_of_its_parent(monkeypatch, own_pool):
         {"volume": {}}, {"volume": {"planes": True, "plane": "axial", "index": 10**9}}, {"shape": [1, 1, 1, 1, 1]},
     ],
 )  # fmt: skip
-def test_an_answer_that_no_decoder_gives_is_an_error(change, own_pool):
+def test_an_answer_that_no_decoder_gives_is_an_error(change):
     answer = {"dtype": "uint8", "shape": [2, 2], "order": [0, 1], "flipped": [], "display": [0, 255], "spacing": None,
               "unit": None, "stays": True}  # fmt: skip
+    worker = object.__new__(pool.WorkerProcess)
+    worker.channel = SimpleNamespace(read_into=lambda room: None)
+    with pytest.raises((ImageError, KeyError, TypeError, ValueError, IndexError)):
+        worker._finish(answer | change, 100)
+
+
+@pytest.mark.parametrize(
+    "said", [b"[" * 10**5, b"[]", b"{", b"7", b"\xff", b'{"stays": true}', b'{"memory": "x"}', b'{"memory": -1}']
+)
+def test_words_that_no_worker_says_are_an_error(said, own_pool):
     worker = pool.WorkerProcess()
-    worker.channel.read_into = lambda room: None
-    worker._receive = lambda: answer | change
+    worker.channel.sock.close()
+    worker.channel.sock, other = socket.socketpair()
+    other.sendall(len(said).to_bytes(4, "little") + said)
     try:
         with pytest.raises(ImageError):
             worker.decode("source", GOOD, Budget(100))
     finally:
         worker.end()
+        other.close()
 
 
 def test_what_is_open_is_closed_again(own_pool, tmp_path):
