@@ -22,6 +22,7 @@ from viewbox.envs.messages import ToolImages, read_tool_calls, render_tools, to_
 from viewbox.errors import ViewboxError
 from viewbox.frozen import thaw
 from viewbox.network import hosts, secrets
+from viewbox.network.data_policy import check_sending
 from viewbox.records import Reply, RunConfig, ToolCall
 from viewbox.rollouts.endpoint.http import (
     build_completions_url,
@@ -138,6 +139,7 @@ class OpenAIGenerator:
         return Load(self._in_flight, tokens=self._tokens)
 
     async def reply(self, conversation: Conversation) -> Reply:
+        check_sending(self.url)
         request = await asyncio.to_thread(self.build_request, conversation)
 
         def get_pause(state: RetryCallState) -> float:

@@ -18,6 +18,7 @@ from threading import Lock
 from typing import Any
 
 from viewbox.configs.schema import SamplingParams
+from viewbox.network.data_policy import check_sending
 from viewbox.network.hosts import read_api_key
 from viewbox.records import Message
 from viewbox.rollouts.endpoint.client import EndpointError, OpenAIGenerator
@@ -97,6 +98,7 @@ class JudgeClient:
 
         Equal requests that are made at the same time are sent once.
         """
+        check_sending(self._generator.url)
         if self._process != os.getpid():
             self._start()
         conversation = Conversation(list(messages), (), 0, 0, reply_format="native")
