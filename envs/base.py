@@ -266,7 +266,7 @@ class BaseMultiTurnEnv(PlayableEnv):
             setattr(self, name, value)
         listed = [*(vars(cls).get("tools", ()) for cls in reversed(type(self).__mro__)), given.get("tools", ())]
         self._toolbox = TOOLS | {name: tool for tools in listed for name, tool in collect_tools(tools).items()}
-        self.prompts = Prompts(self.templates)
+        self.prompts = Prompts(self.templates, trusted=self.templates.keys() - given.get("templates", {}).keys())
         self._check_names()
         self._overviews = OverviewCache(self.images, self.max_pixels, self.pixel_multiple)
         self._share_text = lru_cache(maxsize=256)(str)  # equal texts of a task's episodes are one object

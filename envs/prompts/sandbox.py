@@ -44,6 +44,7 @@ METHODS = {
     tuple: frozenset(("count", "index")),
     Mapping: frozenset(("get", "items", "keys", "values")),
 }
+_LONG_TESTS = frozenset("== eq equalto != ne < lt lessthan <= le > gt greaterthan >= ge in lower upper".split())  # noqa: SIM905
 _CALLABLE = (Macro, Joiner, LoopContext, Cycler)
 _LONG_NUMBER = re.compile(r"\d{4}|%[^a-zA-Z%]*\*|\{[^{}]*\{")  # a width of thousands, or one from an argument
 
@@ -87,7 +88,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         )
         self.filters = {name: _bound(name, value) for name, value in self.filters.items() if name in FILTERS}
         self.filters |= {"_sized": _sized, "_each": _each, "_concat": _concat}
-        self.tests = {name: _bound("test", value) for name, value in self.tests.items()}
+        self.tests = {n: _bound("test", test) if n in _LONG_TESTS else test for n, test in self.tests.items()}
         self.globals = {"range": _count, "dict": dict, "cycler": Cycler, "joiner": Joiner, "namespace": Namespace}
         self.concat = _concat
 
@@ -199,7 +200,13 @@ def _measure(value: Any) -> int:
 
 def _sized(value: Any) -> Any:
     """The value itself, after its size was taken from the budget."""
-    _spend(_measure(value))
+    kind = type(value)
+    if kind is str and len(value) < MAX_VALUE:
+        _spend(len(value))
+    elif value is None or kind is bool or (kind is int and -MAX_VALUE < value < MAX_VALUE):
+        _spend(1)
+    else:
+        _spend(_measure(value))
     return value
 
 
@@ -210,11 +217,15 @@ def _each(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _concat(pieces: Iterable[Any]) -> str:
-    texts = []
+    """The pieces of output as one text. A piece is no operation of its own: what made it was counted."""
+    budget, texts = _budget.get(), []
     for piece in pieces:
         text = str(piece)
-        _spend(len(text) - STEP + 1)  # a piece of output is no operation: what made it was counted
         texts.append(text)
+        if budget is not None:
+            budget.left -= len(text) + 1
+            if budget.left < 0:
+                _spend(0)  # raises
     return "".join(texts)
 
 
