@@ -6,11 +6,11 @@ can grow unseen. What is left out (`striptags`, `lipsum`, recursive loops, …) 
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView, Sequence
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import StrictUndefined, TemplateSyntaxError, nodes
 from jinja2.runtime import LoopContext, Macro
@@ -90,7 +90,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.filters |= {"_sized": _sized, "_each": _each, "_concat": _concat}
         self.tests = {n: _bound("test", test) if n in _LONG_TESTS else test for n, test in self.tests.items()}
         self.globals = {"range": _count, "dict": dict, "cycler": Cycler, "joiner": Joiner, "namespace": Namespace}
-        self.concat = _concat
+        self.__dict__["concat"] = _concat  # a class attribute of Jinja's, not a method
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         if len(source) > MAX_SOURCE:
@@ -126,7 +126,7 @@ class _Measured(NodeTransformer):
     def __init__(self, environment: BoundedEnvironment) -> None:
         self.environment = environment
 
-    def _filter(self, node: nodes.Expr, name: str) -> nodes.Filter:
+    def _filter(self, node: nodes.Node, name: str) -> nodes.Filter:
         return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno, environment=self.environment)
 
     def visit_For(self, node: nodes.For) -> nodes.For:
@@ -189,8 +189,8 @@ def _measure(value: Any) -> int:
         elif isinstance(item, Mapping):
             waiting += item.keys()
             waiting += item.values()
-        elif isinstance(item, Sequence | set | frozenset | MappingView):
-            waiting += item
+        elif isinstance(item, Sequence | set | frozenset | KeysView | ValuesView | ItemsView):
+            waiting.extend(iter(item))
         elif isinstance(item, Namespace):
             waiting.append(item._Namespace__attrs)
         if size + len(waiting) > MAX_VALUE:
@@ -236,7 +236,7 @@ def _count(*numbers: int) -> Sequence[int]:
     return _sized(counted)  # type: ignore[no-any-return]
 
 
-def _bound(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _bound(name: str, function: Any) -> Callable[..., Any]:
     """A filter, test or global that pays for its arguments and its result."""
 
     @wraps(function)
@@ -298,9 +298,9 @@ def _predict_operator(operator: str, left: Any, right: Any) -> int:
     if operator == "%" and isinstance(left, str):
         return _check_result(_predict_format(left, _measure(left) + _measure(right)))
     if operator == "*":
-        pair = _Pair.of(left, right)
-        if pair is not None:
-            return _check_result(_measure(pair.sequence) * max(0, pair.count))
+        repeated = _split_repetition(left, right)
+        if repeated is not None:
+            return _check_result(_measure(repeated[0]) * max(0, repeated[1]))
         if isinstance(left, int) and isinstance(right, int):
             _check_bits(left.bit_length() + right.bit_length())
     if operator == "**" and isinstance(left, int) and isinstance(right, int):
@@ -308,18 +308,12 @@ def _predict_operator(operator: str, left: Any, right: Any) -> int:
     return 0
 
 
-class _Pair(NamedTuple):
-    """A sequence and how often it is repeated."""
-
-    sequence: Any
-    count: int
-
-    @classmethod
-    def of(cls, left: Any, right: Any) -> "_Pair | None":
-        for sequence, count in ((left, right), (right, left)):
-            if isinstance(sequence, Sequence) and isinstance(count, int):
-                return cls(sequence, count)
-        return None
+def _split_repetition(left: Any, right: Any) -> tuple[Any, int] | None:
+    """The sequence and the number of `sequence * number`, in either order."""
+    for sequence, number in ((left, right), (right, left)):
+        if isinstance(sequence, Sequence) and isinstance(number, int):
+            return sequence, number
+    return None
 
 
 def _check_result(size: int) -> int:
