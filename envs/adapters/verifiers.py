@@ -137,9 +137,8 @@ class ViewboxEnv(vf.SingleAgentEnv, vf.Env[ViewboxEnvConfig]):  # vf-replay acce
 
 def check_agent(env: BaseMultiTurnEnv, agent: vf.AgentConfig) -> None:
     """Raises `ConfigError` if verifiers would send images of a restricted environment to another machine."""
-    check_may_leave(
-        env, agent.client.base_url, door="verifiers sends its images to", allowed="--client.base-url on localhost"
-    )
+    to = agent.client.base_url if agent.client else "a client that is not known here"
+    check_may_leave(env, to, door="verifiers sends its images to", allowed="--client.base-url on localhost")
     if not isinstance(agent.runtime, vf.SubprocessConfig):
         runtime = type(agent.runtime).__name__
         check_may_leave(env, runtime, door="its images are sent into a", allowed="--env.agent.runtime.type subprocess")
@@ -150,9 +149,9 @@ async def _play(data: ViewboxData, interaction: vf.Interaction, tool_images: Too
     trace = interaction.trace
     config = _build_run_config(trace)
     env = data.env()
-    check_agent(env, trace.agent.config)
     state, problem = None, None
     try:
+        check_agent(env, trace.agent.config)
         state = await asyncio.to_thread(_open_episode, data, config.seed)
         player = _Player(env, state, interaction, tool_images)
         await play_to_end(state, player.get_reply, partial(env.step, state))

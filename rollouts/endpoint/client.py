@@ -243,6 +243,8 @@ class OpenAIGenerator:
             return _RetryableError(message, retry_after=parse_retry_after(response.headers.get("retry-after")))
         if response.is_redirect:
             message += f" (it points to {self._clean(response.headers['location'])}; redirects are not followed)"
+        if status == 401 and not self._key:
+            message += " (no API key was sent; the setting api_key_env names its variable)"
         if status in UNUSABLE_STATUS and not self._has_replied:
             return EndpointError(f"{self.url}, model {self.model!r}: {message}")
         return ReplyError(message)

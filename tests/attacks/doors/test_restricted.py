@@ -263,8 +263,15 @@ def test_an_episode_is_not_sent_because_the_config_names_another_environment(els
     assert elsewhere.connections == []
 
 
+@pytest.mark.parametrize(
+    "written", ["restricted = True", "restricted: bool = True", "restricted: ClassVar[bool] = True"]
+)
 @pytest.mark.parametrize("where", ["settings", "section"])
-def test_a_config_cannot_lift_the_restriction(viewbox, hospital, elsewhere, where):
+def test_a_config_cannot_lift_the_restriction(viewbox, hospital, elsewhere, where, written):
+    code = (
+        f"from typing import ClassVar\nfrom viewbox.envs.digits import Digits\n\n\nclass Env(Digits):\n    {written}\n"
+    )
+    (hospital / "hospital.py").write_text(code)
     more = ("env.restricted=false",) if where == "settings" else ("env={name: hospital:Env, restricted: false}",)
     given = ("rollout", "--model", "m", "--tasks", 1, "--endpoint", elsewhere.away)
     code, _, _ = viewbox(*given, "--env", "hospital:Env", *more)
