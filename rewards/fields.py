@@ -23,10 +23,8 @@ _LISTS = (list, tuple)  # isinstance is slower with list | tuple
 _LONGEST_LABEL = 1000  # characters; longer text is not a label
 
 # Hyphens, dashes and minus signs are one sign, or a "–7" would be read as 7; so are the curly apostrophes.
-_ASCII_SIGNS = str.maketrans(
-    dict.fromkeys("\u00ad\u02d7\u058a\u05be\u1806\u2010\u2011\u2012\u2013\u2014\u2015\u2043\u2212\u2796\u2e3a\u2e3b\ufe58", "-")
-    | {"‘": "'", "’": "'"}
-)
+_DASHES = "\u02d7\u058a\u05be\u1806\u2010\u2011\u2012\u2013\u2014\u2015\u2043\u2212\u2796\u2e3a\u2e3b\ufe58"
+_ASCII_SIGNS = str.maketrans(dict.fromkeys(_DASHES, "-") | {"‘": "'", "’": "'"})
 _SPACED_MINUS = re.compile(r"([^\w-]*)-\s+(?=\.?\d)")
 _SIGNED_NUMBER = re.compile(r"\.?\d")
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
