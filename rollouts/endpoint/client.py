@@ -49,7 +49,9 @@ SERVER_SAMPLING = SamplingParams()  # no field is set, so the server's defaults 
 
 
 class EndpointError(ViewboxError):
-    """The endpoint cannot be used at all; ends the run."""
+    """The endpoint cannot be used at all; ends the run. `status` is the HTTP status that said so, if one did."""
+
+    status: int | None = None
 
 
 class _RetryableError(Exception):
@@ -60,6 +62,8 @@ class _RetryableError(Exception):
         retry_after: seconds the server asks to wait.
         unreachable: whether no connection could be made.
     """
+
+    status: int | None = None  # of a reply that cannot be used
 
     def __init__(self, message: str, *, retry_after: float | None = None, unreachable: bool = False) -> None:
         super().__init__(message)
@@ -201,7 +205,11 @@ class OpenAIGenerator:
             self._in_flight -= 1
         if not response.is_success:
             raise self._to_error(response, received)
-        return self._parse_reply(received)
+        try:
+            return self._parse_reply(received)
+        except _RetryableError as failure:
+            failure.status = response.status_code
+            raise
 
     async def _read_body(self, response: httpx.Response) -> bytes:
         """The body, at most as much as allowed; raises `ReplyError` for a longer reply."""
@@ -242,12 +250,14 @@ class OpenAIGenerator:
         if status in RETRIED_STATUS or status >= 500:
             return _RetryableError(message, retry_after=parse_retry_after(response.headers.get("retry-after")))
         if response.is_redirect:
-            message += f" (it points to {self._clean(response.headers['location'])}; redirects are not followed)"
+            message += f" (it points to {self._clean(response.headers.get('location', 'nowhere'))}; redirects are not followed)"
         if status == 401 and not self._key:
             message += " (no API key was sent; the setting api_key_env names its variable)"
+        error: EndpointError | ReplyError = ReplyError(message)
         if status in UNUSABLE_STATUS and not self._has_replied:
-            return EndpointError(f"{self.url}, model {self.model!r}: {message}")
-        return ReplyError(message)
+            error = EndpointError(f"{self.url}, model {self.model!r}: {message}")
+        error.status = status
+        return error
 
     # ------------------------------------------------------------------ between attempts
     def _should_stop(self, state: RetryCallState) -> bool:
@@ -270,7 +280,9 @@ class OpenAIGenerator:
         if failure.unreachable and not self._has_connected:
             return EndpointError(f"{self.url} cannot be reached: {message}")
         self._unreachable = failure.unreachable
-        return ReplyError(message)
+        error = ReplyError(message)
+        error.status = failure.status
+        return error
 
     def _clean(self, message: str) -> str:
         """A server's message on one short line, without the key."""
