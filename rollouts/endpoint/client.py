@@ -250,7 +250,8 @@ class OpenAIGenerator:
         if status in RETRIED_STATUS or status >= 500:
             return _RetryableError(message, retry_after=parse_retry_after(response.headers.get("retry-after")))
         if response.is_redirect:
-            message += f" (it points to {self._clean(response.headers.get('location', 'nowhere'))}; redirects are not followed)"
+            target = self._clean(response.headers.get("location", "nowhere"))
+            message += f" (it points to {target}; redirects are not followed)"
         if status == 401 and not self._key:
             message += " (no API key was sent; the setting api_key_env names its variable)"
         error: EndpointError | ReplyError = ReplyError(message)
