@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, NoReturn
 
 MAX_LINE = 2**25  # bytes of a line: an episode's text; its images and tokens are other files
+MAX_BRACKETS = 1_000_000  # in a line: in memory, each list or object takes a hundred times its two bytes
 MAX_SKIPPED = 2**31  # bytes that are read to find the end of a longer line
 MAX_DEPTH = 64  # objects and lists inside each other
 MAX_COMPONENTS = 256  # of a line's scores: each name is a column of numbers when the run is scored
@@ -45,6 +46,9 @@ def parse_line(line: bytes) -> dict[str, Any]:
     Traceback (most recent call last):
     ValueError: NaN is not a JSON number
     """
+    brackets = line.count(b"[") + line.count(b"{")
+    if brackets > MAX_BRACKETS:
+        raise ValueError(f"{brackets:,} lists and objects; allowed: {MAX_BRACKETS:,}")
     try:
         data = _DECODER.decode(line.decode("utf-8", "surrogatepass"))
     except RecursionError:
