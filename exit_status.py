@@ -15,7 +15,7 @@ from pathlib import Path
 from viewbox.errors import ViewboxError
 from viewbox.files import check_writable
 from viewbox.network.secrets import mask_assignments, mask_message
-from viewbox.terminal import make_printable, protect_log
+from viewbox.terminal import make_printable, protect_output
 
 LOG = "crash.log"
 
@@ -26,7 +26,7 @@ def guard(work: Callable[[], int]) -> int:
     >>> guard(lambda: 0)
     0
     """
-    protect_log()
+    protect_output()
     try:
         return work()
     except ViewboxError as error:
@@ -58,8 +58,8 @@ def _write_traceback(error: Exception, folder: Path) -> Path | str:
     try:
         check_writable(path, folder)
         with open(path, "a", encoding="utf-8") as file:  # every process of a run writes to the one file
-            text = make_printable(mask_message("".join(traceback.format_exception(error))))
-            file.write(f"process {os.getpid()}\n{text}\n")
+            lines = make_printable(mask_message("".join(traceback.format_exception(error))))
+            file.write(f"process {os.getpid()}\n{lines}\n")
     except OSError as problem:
         return f"no file ({path}: {problem.strerror})"
     return path

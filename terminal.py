@@ -4,8 +4,10 @@ A run, a server or a reward can put anything into a name, an answer or an error.
 the title and write the clipboard (OSC 52); other invisible characters hide or reverse what a person reads.
 """
 
+import io
 import logging
 import re
+import sys
 
 _BREAKS = re.compile("[\t\n\v\f\r\x85\u2028\u2029]+")
 
@@ -46,8 +48,13 @@ class PrintableFormatter(logging.Formatter):
         return make_printable(super().format(record))
 
 
-def protect_log() -> None:
-    """Log warnings to stderr as Python does without any handler, but printable; does nothing if there are handlers."""
+def protect_output() -> None:
+    """Make printing safe for a command: no letter that stdout cannot encode raises, and warnings are printable.
+
+    Warnings are logged to stderr as Python does without any handler; if there are handlers, they stay as they are.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     if not logging.root.handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(PrintableFormatter())

@@ -4,6 +4,7 @@ The figures come from the episodes; speed and load from the generator's `get_loa
 """
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,8 +20,11 @@ from rich.text import Text
 from viewbox.records import Episode
 from viewbox.rollouts.generator import Load
 from viewbox.rollouts.scoring.metrics import END_REASONS
+from viewbox.rollouts.store.lines import MAX_COUNT
 from viewbox.terminal import make_line
 from viewbox.training.report import format_duration
+
+log = logging.getLogger("viewbox.progress")
 
 EVERY = 5.0  # seconds between lines without a terminal
 MAX_REASON = 1000  # characters of an error: a server's or a saved episode's
@@ -45,7 +49,7 @@ class Progress:
         heading: str = "",
         get_load: Callable[[], Load] | None = None,
     ) -> None:
-        self.total, self.console, self.heading = total, console or build_console(), heading
+        self.total, self.console, self.heading = total, console or build_console(), make_line(heading, MAX_REASON)
         self.get_load = get_load
         self.done = self.new = 0
         self.reward = self.tools = 0.0
@@ -85,7 +89,7 @@ class Progress:
         means = [(make_line(name, 40), sum(values) / len(values)) for name, values in self.components.items() if values]
         scores = [("reward", self.reward / count), *means, ("tool rate", self.tools / count)]
         clock = "  ".join(part for part in (format_duration(seconds), self._format_time_left(seconds)) if part)
-        top = _build_row([Text(make_line(self.heading, 200), "bold", overflow="ellipsis", no_wrap=True)], [clock])
+        top = _build_row([Text(self.heading, "bold", overflow="ellipsis", no_wrap=True)], [clock])
         bar = ProgressBar(max(1, self.total), self.done)
         whole = Table.grid(expand=True)
         whole.width = min(self.console.width, WIDTH)
@@ -106,13 +110,24 @@ class Progress:
     def _list_speeds(self, seconds: float) -> list[tuple[str, str]]:
         """(number, unit) of the speeds and loads of this session that are known."""
         speeds = [(f"{self.new / seconds:.1f}", "episodes/s")]
-        load = self.get_load() if self.get_load else None
+        load = self._read_load()
         if load is not None and load.tokens is not None:
             speeds += [(f"{load.tokens / seconds:.0f}", "tokens/s")]
         if load is not None and self.done < self.total:
             speeds += [(str(load.busy), "requests" if load.slots is None else f"of {load.slots} slots")]
             speeds += [(str(load.waiting), "waiting")] if load.waiting else []
         return speeds
+
+    def _read_load(self) -> Load | None:
+        """The generator's load; None if it has none, or counts what no display can show."""
+        try:
+            load = self.get_load() if self.get_load else None
+            if load is not None:
+                counts = (load.busy, load.waiting, load.slots or 0, load.tokens or 0)
+                return load if all(0 <= count <= MAX_COUNT for count in counts) else None
+        except Exception as error:  # a generator's bug: the run goes on without its figures
+            log.debug("the load of the generator cannot be shown: %s", make_line(error, MAX_REASON))
+        return None
 
     def _format_time_left(self, seconds: float) -> str:
         todo = self.total - self.done
@@ -184,7 +199,7 @@ def print_summary(summary: Mapping[str, Any], console: Console | None = None) ->
     components = {name: make_line(name.split("/")[1], 40) for name in metrics if name.startswith("rewards/")}
     rows = {"reward": "reward", **components, "tools/rate": "tool rate", "episodes/turns": "turns"}
     for name, title in rows.items():
-        table.add_row(Text(title), f"{metrics[name]:.3f}")
+        table.add_row(title, f"{metrics[name]:.3f}")
     for reason in END_REASONS:
         if metrics[f"end/{reason}"]:
             table.add_row(reason, f"{metrics[f'end/{reason}']:.3f}")

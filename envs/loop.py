@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from viewbox.envs.kept_reply import is_cut, is_cut_call, shorten_reply
 from viewbox.envs.parsing import reply as parsing
 from viewbox.envs.sanitize import clean, make_boundary_code, wrap_in_boundary
 from viewbox.envs.settings import IDLE_TURNS
@@ -39,6 +40,7 @@ async def play_to_end(
             state.end("max_tokens")
         elif reply is not None:
             await step(reply)
+        reply = None  # a long one is not held while the next is awaited
 
 
 async def ask_policy(policy: Policy, messages: list[Message]) -> Reply:
@@ -53,11 +55,15 @@ async def step(env: PlayableEnv, state: EpisodeState, reply: Reply) -> StepResul
     if state.end_reason is not None:
         raise RuntimeError(f"step() on an episode that has ended ({state.end_reason})")
     last = state.last_turn
-    state.messages.append(reply.to_message())
+    kept = shorten_reply(reply)
+    if kept is not reply and is_cut(reply, kept):
+        state.flags.add("reply_cut")
+    state.messages.append(kept.to_message())
     state.turn += 1
-    parsed = parse_reply(env, reply.text, reply.finish_reason, last=last)
-    calls = _collect_calls(reply, parsed)
-    state.turns.append(Turn("assistant", reply.text, tool_calls=tuple(call.call for call in calls)))
+    text = reply.text if len(kept.text) < len(reply.text) else kept.text  # a long one is refused by its length
+    parsed = parse_reply(env, text, reply.finish_reason, last=last)
+    calls = _collect_calls(reply, kept, parsed)
+    state.turns.append(Turn("assistant", kept.text, tool_calls=tuple(call.call for call in calls)))
     if calls and not last:
         return await _run_tools(env, state, calls)
     if calls:  # last turn: calls are not run, but an answer beside them counts
@@ -86,10 +92,15 @@ async def step(env: PlayableEnv, state: EpisodeState, reply: Reply) -> StepResul
 
 
 # ---------------------------------------------------------------------- reading a reply
-def _collect_calls(reply: Reply, parsed: Parsed) -> tuple[parsing.ParsedCall, ...]:
+def _collect_calls(reply: Reply, kept: Reply, parsed: Parsed) -> tuple[parsing.ParsedCall, ...]:
     """Native calls, then those of the text. Results are matched by id, so a call whose id is taken gets another."""
-    native = tuple(parsing.parse_native_call(call) for call in reply.tool_calls)
-    taken = {call.id for call in reply.tool_calls}
+    native = tuple(
+        parsing.ParsedCall(call, f"the arguments are longer than {parsing.MAX_BYTES} bytes")
+        if kept is not reply and is_cut_call(whole, call)
+        else parsing.parse_native_call(call)
+        for whole, call in zip(reply.tool_calls, kept.tool_calls, strict=False)
+    )
+    taken = {call.id for call in kept.tool_calls}
     from_text = []
     for call in parsed.calls if isinstance(parsed, parsing.ToolCalls) else ():
         call_id = call.call.id

@@ -3,7 +3,8 @@
 Images travel as data URLs. Not every endpoint accepts an image in a tool message. For those, the tool's text says that
 the image follows, and one user message after a round of tool messages carries the images. A tool message answers a
 native call. A call that stood in the reply's text is answered by a user message in Hermes form: the text that Qwen's
-chat templates make of it. `render_tools` is the text that teaches a format, for every path alike.
+chat templates make of it. Control tokens in any text are broken, because a server's tokenizer would find them.
+`render_tools` is the text that teaches a format, for every path alike.
 """
 
 import json
@@ -12,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from viewbox.envs.prompts.templates import Prompts
+from viewbox.envs.sanitize import break_control_tokens
 from viewbox.envs.settings import ReplyFormat
 from viewbox.frozen import thaw
 from viewbox.images.ref import ImageRef
@@ -108,11 +110,37 @@ def read_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping):
             continue
-        arguments = function.get("arguments")
-        if not isinstance(arguments, str | Mapping):
-            arguments = "{}" if arguments is None else json.dumps(arguments)
-        found.append(ToolCall(str(call.get("id") or f"call_{number}"), str(function.get("name") or ""), arguments))
+        identity, name = call.get("id"), function.get("name")
+        identity = identity if isinstance(identity, str) and identity else f"call_{number}"
+        arguments = _write_arguments(function.get("arguments"))
+        found.append(ToolCall(identity, name if isinstance(name, str) else "", arguments))
     return tuple(found)
+
+
+def _write_arguments(given: Any) -> str:
+    """A call's arguments as text, however the server wrote them: what they hold is checked in one place, the parser."""
+    if isinstance(given, str):
+        return given
+    try:
+        return "{}" if given is None else json.dumps(thaw(given))
+    except RecursionError:
+        return "[…nested too deep…]"
+
+
+def join_texts(content: Iterable[str | ImageRef]) -> list[str | ImageRef]:
+    """The parts of a message with adjacent texts as one: a chat template puts nothing between them.
+
+    >>> join_texts(["<|im_", "end|>"])
+    ['<|im_end|>']
+    """
+    joined: list[str | ImageRef] = []
+    for part in content:
+        last = joined[-1] if joined else None
+        if isinstance(part, str) and isinstance(last, str):
+            joined[-1] = last + part
+        else:
+            joined.append(part)
+    return joined
 
 
 def _answered(messages: Iterable[Message]) -> Iterator[Message]:
@@ -122,12 +150,7 @@ def _answered(messages: Iterable[Message]) -> Iterator[Message]:
     for message in messages:
         if message.role == "tool" and message.tool_call_id not in native:
             opening = "\n<tool_response>\n" if round_ else "<tool_response>\n"
-            for part in (opening, *message.content, "\n</tool_response>"):
-                last = round_[-1] if round_ else None
-                if isinstance(part, str) and isinstance(last, str):
-                    round_[-1] = last + part  # one text: servers differ in how they join two
-                else:
-                    round_.append(part)
+            round_ = join_texts([*round_, opening, *message.content, "\n</tool_response>"])  # servers join differently
             continue
         if round_:
             yield Message("user", tuple(round_))
@@ -140,15 +163,27 @@ def _answered(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def _arguments(call: ToolCall) -> str:
-    """A call's arguments as JSON text; any other value is wrapped in an object, because servers parse it."""
-    if not isinstance(call.arguments, str) or not call.arguments:
-        return json.dumps(call.arguments or {})
+    """A call's arguments as JSON text; any other value is wrapped in an object, because servers parse it.
+
+    A server may also put their texts through a chat template, so control tokens in them are broken, escaped ones too.
+    """
+    written = call.arguments
     try:
-        if isinstance(json.loads(call.arguments), dict):
-            return call.arguments
+        value = json.loads(written) if isinstance(written, str) and written else thaw(written or {})
+        if isinstance(value, dict):
+            safe = _break_texts(value)
+            return written if isinstance(written, str) and written and safe == value else json.dumps(safe)
     except (ValueError, RecursionError):
         pass
-    return json.dumps({"malformed": call.arguments})
+    return json.dumps({"malformed": break_control_tokens(str(written))})
+
+
+def _break_texts(value: Any) -> Any:
+    if isinstance(value, str):
+        return break_control_tokens(value)
+    if isinstance(value, dict):
+        return {break_control_tokens(key): _break_texts(item) for key, item in value.items()}
+    return [_break_texts(item) for item in value] if isinstance(value, list) else value
 
 
 def _one(message: Message, content: Sequence[str | ImageRef]) -> dict[str, Any]:
@@ -156,28 +191,28 @@ def _one(message: Message, content: Sequence[str | ImageRef]) -> dict[str, Any]:
     if message.tool_calls:
         one["tool_calls"] = [
             {
-                "id": call.id,
+                "id": break_control_tokens(call.id),
                 "type": "function",
                 "function": {
-                    "name": call.name,
+                    "name": break_control_tokens(call.name),
                     "arguments": _arguments(call),
                 },
             }
             for call in message.tool_calls
         ]
     if message.tool_call_id is not None:
-        one["tool_call_id"] = message.tool_call_id
+        one["tool_call_id"] = break_control_tokens(message.tool_call_id)
     if message.role == "tool" and message.name is not None:
-        one["name"] = message.name
+        one["name"] = break_control_tokens(message.name)
     return one
 
 
 def _content(content: Sequence[str | ImageRef]) -> str | list[dict[str, Any]]:
     if all(isinstance(part, str) for part in content):
-        return "".join(str(part) for part in content)
+        return break_control_tokens("".join(str(part) for part in content))
     return [
-        {"type": "text", "text": part}
+        {"type": "text", "text": break_control_tokens(part)}
         if isinstance(part, str)
         else {"type": "image_url", "image_url": {"url": part.to_data_url()}}
-        for part in content
+        for part in join_texts(content)
     ]

@@ -3,6 +3,7 @@
 `clean` removes invisible characters, which can hide words or reverse their order. It breaks the marks that chat
 templates use for roles, tools and images, and cuts the text to a length. `wrap_in_boundary` puts the text between
 marks that contain a code. The author of the text cannot know this code and therefore cannot close the marks.
+`break_control_tokens` is for every text on its way to a model, also for questions and replies.
 """
 
 import hashlib
@@ -19,6 +20,27 @@ _FILLERS = re.compile(
 _LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 # <|im_start|>, </s>, <tool_call>, <image>, <start_of_turn>, [INST], …: control tokens wherever they stand in a text.
 _TEMPLATE_MARKS = re.compile(r"<(?=[|\uff5c]|\S{1,64}>)|\[(?=/?[A-Z][A-Z_]{2,31}\])")
+# The control tokens of common chat models, whose tokenizers find them in any text; a server does not say which are its.
+# Tags that only structure a text, such as <tool_call> and <think>, are not among them.
+CONTROL_TOKENS = re.compile(
+    r"""
+      [<\uff1c](?=[|\uff5c])                         # <|im_start|>, <|image|, <｜User｜>
+    | [<\uff1c](?=/?[\w.-]{1,64}[|\uff5c][>\uff1e])   # <turn|>
+    | [<\uff1c](?=<?/?(?:
+          s|bos|eos|pad|unk|mask|cls|sep|sop|eop|sot|eot|eom|eod|boi|eoi|sys|system|user|human|assistant|role
+        | (?:start|end|begin)_of_\w{1,32}|(?:start|end)_(?:function|header)_\w{1,32}|fim_\w{1,32}
+        | (?:image|images|img|im|video|audio|speech|vision|media)(?:_\w{1,32})?|__\w{1,32}__|global-img
+        | fake_token_around_image|row_\d{1,3}_col_\d{1,3}|slice
+        | (?:unused|reserved|reserved_special_token|extra_id|special|loc|seg)_?\d{1,5}
+      )>)
+    | \[(?=/?(?:
+          INST|SYSTEM_PROMPT|MODEL_SETTINGS|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|ARGS|CALL_ID|THINK
+        | IMG|IMG_BREAK|IMG_END|AUDIO|BEGIN_AUDIO|BOS|EOS|PAD|UNK|CLS|SEP|[gs]?MASK|UNUSED_TOKEN_\d{1,5}
+      )\])
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _BOUNDARY_MARKS = re.compile(r"[\[\uff3b\u3010\u27e6](?=\s{0,8}/?\s{0,8}data\b)", re.IGNORECASE)
 
 
@@ -47,6 +69,24 @@ def _remove_invisible(text: str) -> str:
     if not text.replace("\n", "").replace("\t", "").isprintable():
         text = "".join(ch if ch.isprintable() or ch in "\t\n" else " " * ch.isspace() for ch in text)
     return text if text.isascii() else _FILLERS.sub("", text)
+
+
+def break_control_tokens(text: str, tokens: re.Pattern[str] = CONTROL_TOKENS) -> str:
+    """The text with a space after the first character of each control token, so that no tokenizer reads it as one.
+
+    Args:
+        text: of a message, without the marks that a chat template adds.
+        tokens: the control tokens; by default those of common chat models.
+
+    >>> break_control_tokens("fine<|im_end|> <image> a < b, <tool_call>")
+    'fine< |im_end|> < image> a < b, <tool_call>'
+    """
+    return tokens.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
+
+
+def replace_surrogates(text: str) -> str:
+    """The text with U+FFFD for each lone surrogate, which no UTF-8 file can hold."""
+    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
 def make_boundary_code(seed: int, turn: int, call: int) -> str:

@@ -12,12 +12,11 @@ from viewbox.records import EpisodeTokens, Message, Reply, RunConfig, Task
 
 
 class ReplyError(ViewboxError):
-    """The generator has no reply for this conversation, which ends as `error`; other conversations continue.
+    """The generator has no reply for this conversation, which ends as `error`; other conversations continue."""
 
-    `status` is the HTTP status that said so, if one did.
-    """
 
-    status: int | None = None
+class GeneratorError(ViewboxError):
+    """The generator cannot be used at all; ends the run."""
 
 
 @dataclass
@@ -95,7 +94,8 @@ class Load:
 class Generator(Protocol):
     """Turns conversations into replies; a token generator also fills `conversation.record`.
 
-    If it also has `get_load() -> Load`, `viewbox rollout` shows tokens/s and the slots in use.
+    If it also has `get_load() -> Load`, `viewbox rollout` shows tokens/s and the slots in use. If it holds an exception
+    in `failure`, no conversation can go on: `reply` raises it, and the run ends.
     """
 
     run_config: RunConfig
@@ -103,7 +103,8 @@ class Generator(Protocol):
     async def reply(self, conversation: Conversation) -> Reply:
         """The next assistant message. It is called after the environment's messages were appended.
 
-        `ReplyError` and `ImageError` end this episode as `error`; any other exception ends the run.
+        An exception ends this episode as `error`. `GeneratorError`, `ConfigError`, `ModelError` and `failure` end the
+        run.
         """
         ...
 

@@ -1,11 +1,13 @@
 """`play_many`: many episodes at once against one generator.
 
 The driver knows neither tokens nor HTTP. It gives a `Conversation` to a `Generator` and the reply to the environment,
-which appends its messages to the conversation. A failure of the environment ends that episode alone, as `error`.
+which appends its messages to the conversation. A failure of the environment, or of the generator about one reply, ends
+that episode alone, as `error`.
 """
 
 import asyncio
 import logging
+import traceback
 from collections.abc import AsyncGenerator, Awaitable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -14,11 +16,14 @@ from viewbox.envs import concurrency
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.loop import Policy, play_to_end
 from viewbox.envs.state import EpisodeState
-from viewbox.errors import ImageError
-from viewbox.network.data_policy import keep_here
+from viewbox.errors import ConfigError, ImageError, ModelError
 from viewbox.records import EndReason, Episode, Reply, Task
-from viewbox.rollouts.generator import Conversation, Generator, ReplyError
+from viewbox.rollouts.generator import Conversation, Generator, GeneratorError, ReplyError
 from viewbox.rollouts.scripted import PolicyGenerator
+from viewbox.terminal import make_line, make_printable
+
+MAX_FAILURES = 16  # exceptions instead of a reply before the first reply, after which the generator itself is broken
+MAX_REASON = 1000  # characters kept of an exception's message: it may quote a reply
 
 T = TypeVar("T")
 log = logging.getLogger("viewbox.rollouts")
@@ -51,13 +56,16 @@ async def play_many(
         skip: (index, sample) pairs that are not played, for example because an earlier session stored them.
 
     Raises:
-        Exception: any that the generator raises, except `ReplyError` and `ImageError`, which end one episode.
+        GeneratorError, ConfigError, ModelError: the generator raised it, and cannot be used.
+        Exception: the `failure` of the generator; or it raised `MAX_FAILURES` times before it ever gave a reply. Any
+            other exception that it raises ends one episode.
     """
     player: Any = generator if hasattr(generator, "reply") else PolicyGenerator(generator)
+    health = _Health(player)
     jobs = ((i, k, task) for i, task in enumerate(tasks) for k in range(group) if (i, k) not in skip)
     # the queue is bounded, so that a slow reader slows down the workers
     done: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue(2 * concurrency)
-    workers = [asyncio.create_task(_work(env, jobs, player, group, timeout, seed, done)) for _ in range(concurrency)]
+    workers = [asyncio.create_task(_work(env, jobs, health, group, timeout, seed, done)) for _ in range(concurrency)]
     running = len(workers)
     try:
         while running:
@@ -80,7 +88,7 @@ async def play_many(
 async def _work(
     env: BaseMultiTurnEnv,
     jobs: Iterator[tuple[int, int, Task]],
-    generator: Generator,
+    health: "_Health",
     group: int,
     timeout: float | None,
     seed: int,
@@ -91,11 +99,9 @@ async def _work(
             number = i * group + k
             episode_seed = sample_seed(seed, number)
             places = {"index": i, "sample": k, "number": number}
-            with keep_here(env):
-                episode = await play_one(env, task, generator, seed=episode_seed, timeout=timeout, **places)
-            await done.put(episode)
+            await done.put(await play_one(env, task, health, seed=episode_seed, timeout=timeout, **places))
         await done.put(None)
-    except Exception as error:  # a failure of the generator concerns every episode: it ends the run
+    except Exception as error:  # the generator cannot be used: it concerns every episode and ends the run
         await done.put(error)
 
 
@@ -108,10 +114,28 @@ def sample_seed(seed: int, number: int) -> int:
     return (seed * 1_000_003 + number) % (2**63)
 
 
+@dataclass
+class _Health:
+    """A generator, and whether it has worked."""
+
+    generator: Generator
+    has_replied: bool = False
+    failures: int = 0
+
+    def record_failure(self, error: Exception) -> None:
+        """Count an exception; raise it again if it says that the generator itself cannot be used."""
+        self.failures += 1
+        is_general = isinstance(error, GeneratorError | ConfigError | ModelError) or error is getattr(
+            self.generator, "failure", None
+        )
+        if is_general or (not self.has_replied and self.failures >= MAX_FAILURES):
+            raise error
+
+
 async def play_one(
     env: BaseMultiTurnEnv,
     task: Task,
-    generator: Generator,
+    health: _Health,
     *,
     seed: int,
     index: int = 0,
@@ -124,7 +148,7 @@ async def play_one(
     Args:
         env: the environment; an exception in it ends the episode as `error`.
         task: the task to play.
-        generator: gives the replies.
+        health: the generator, which gives the replies.
         seed: the episode's own seed.
         index: the task's place in the run, for `episode.info`.
         sample: the episode's place among the samples of the task, for `episode.info`.
@@ -132,8 +156,9 @@ async def play_one(
         timeout: seconds after which the episode ends as `timeout`; None for no limit.
 
     Raises:
-        Exception: any that the generator raises, except `ReplyError` and `ImageError`, which end the episode.
+        Exception: the generator cannot be used (see `play_many`).
     """
+    generator = health.generator
     info: dict[str, Any] = {"index": index, "sample": sample}
     deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
     conversation = Conversation(
@@ -157,7 +182,7 @@ async def play_one(
         async with clock:
             state = await _open_episode(env, task, conversation)
             if state is not None:
-                player = _Player(env, state, conversation, generator)
+                player = _Player(env, state, conversation, health)
                 await play_to_end(state, player.get_reply, player.step)
     except TimeoutError:
         if not clock.expired():  # the generator raised it
@@ -166,13 +191,15 @@ async def play_one(
             state.end("timeout")
     finally:
         generator.leave(conversation)
-    if state is None:
-        end: EndReason = "error" if "error" in info else "timeout"
-        return Episode(
-            task=task, end_reason=end, truncated=True, environment=env.name, run_config=run_config, info=info
-        )
-    tokens = conversation.record.to_episode_tokens()
-    return await env.build_episode_async(state, run_config, tokens=tokens, info=info)
+    if state is not None:
+        try:
+            tokens = conversation.record.to_episode_tokens()
+            return await env.build_episode_async(state, run_config, tokens=tokens, info=info)
+        except Exception as error:  # a generator or an environment put something into it that no record holds
+            _log_failure(f"the episode of task {task.id} cannot be recorded", error)
+            info = {"index": index, "sample": sample, "error": _describe(error)}
+    end: EndReason = "error" if "error" in info else "timeout"
+    return Episode(task=task, end_reason=end, truncated=True, environment=env.name, run_config=run_config, info=info)
 
 
 async def _open_episode(env: BaseMultiTurnEnv, task: Task, conversation: Conversation) -> EpisodeState | None:
@@ -180,8 +207,8 @@ async def _open_episode(env: BaseMultiTurnEnv, task: Task, conversation: Convers
     try:
         state = await concurrency.run_in_thread(env.reset, task, seed=conversation.seed)
     except Exception as error:  # an image that cannot be opened, or an author's bug: it ends this episode only
-        log.warning("environment %s could not start task %s: %s", env.name, task.id, error)
-        conversation.info["error"] = f"{type(error).__name__}: {error}"
+        conversation.info["error"] = _describe(error)
+        log.warning(make_line(f"environment {env.name} could not start task {task.id}: {_describe(error)}"))
         return None
     conversation.messages, conversation.tools = state.messages, state.tool_schemas
     return state
@@ -194,30 +221,52 @@ class _Player:
     env: BaseMultiTurnEnv
     state: EpisodeState
     conversation: Conversation
-    generator: Generator
+    health: _Health
 
     async def get_reply(self) -> Reply | None:
         self.conversation.last_turn = self.state.last_turn
         try:
-            return await _await_uncancelled(self.generator.reply(self.conversation))
+            reply = await _await_uncancelled(self.health.generator.reply(self.conversation))
+            if not isinstance(reply, Reply):
+                raise TypeError(f"the generator returned {type(reply).__name__}; allowed: Reply")
+            self.health.has_replied = True
+            return reply
         except ImageError as error:  # an image of this episode cannot be shown to the model
-            log.warning("task %s: %s", self.state.task.id, error)
-            self._fail(f"ImageError: {error}")
+            self._fail(_describe(error), logging.WARNING)
         except ReplyError as error:
-            log.info("task %s: %s", self.state.task.id, error)
-            self._fail(str(error))
+            self._fail(make_line(error, MAX_REASON), logging.INFO)
+        except Exception as error:
+            self.health.record_failure(error)
+            _log_failure(f"the generator failed on task {self.state.task.id}", error)
+            self._fail(_describe(error))
         return None
 
     async def step(self, reply: Reply) -> None:
         try:
             await _await_uncancelled(self.env.step(self.state, reply))
         except Exception as error:  # an author's bug
-            log.exception("environment %s failed on task %s", self.env.name, self.state.task.id)
-            self._fail(f"{type(error).__name__}: {error}")
+            _log_failure(f"environment {self.env.name} failed on task {self.state.task.id}", error)
+            self._fail(_describe(error))
 
-    def _fail(self, problem: str) -> None:
+    def _fail(self, problem: str, level: int = logging.DEBUG) -> None:
         self.conversation.info["error"] = problem
+        log.log(level, make_line(f"task {self.state.task.id}: {problem}"))
         self.state.end("error")
+
+
+def _describe(error: Exception) -> str:
+    """An exception on one printable line: it may quote a model, a server or a file."""
+    try:
+        message = str(error)
+    except Exception:
+        message = "(no message)"
+    return make_line(f"{type(error).__name__}: {message}", MAX_REASON)
+
+
+def _log_failure(problem: str, error: Exception) -> None:
+    """Log a bug with its traceback, as text that acts on no terminal and in no log."""
+    lines = "".join(traceback.format_exception(error))
+    log.error("%s\n%s", make_line(problem), make_printable(lines, 20 * MAX_REASON))
 
 
 async def _await_uncancelled(awaitable: Awaitable[T]) -> T:

@@ -41,7 +41,7 @@ class ScriptedPolicy:
 class PolicyGenerator:
     """A function (or coroutine function) of the messages as a generator: what `env.play` takes, for many episodes.
 
-    An exception of the function ends the run.
+    An exception of the function ends its episode as `error`.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -71,6 +71,11 @@ class ScriptedGenerator:
         self.tokens, self.script, self.model = tokens, script, model
         self.max_completion_tokens = max_completion_tokens
         self.run_config = model.run_config if model else RunConfig(model_name="scripted")
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the model cannot go on; None if it can."""
+        return getattr(self.model, "failure", None)
 
     async def reply(self, conversation: Conversation) -> Reply:
         text = self.script(conversation)

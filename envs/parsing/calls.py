@@ -3,14 +3,15 @@
 A call that cannot be run as written keeps its raw text and the reason, so that it gets an error and is not lost.
 """
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from viewbox.envs.parsing.answer_schema import AnswerFields, describe_echo, is_schema
 from viewbox.envs.parsing.lenient_json import parse_lenient_json
 from viewbox.envs.parsing.strict_json import decode_json
-from viewbox.frozen import Record
+from viewbox.frozen import Record, thaw
 from viewbox.records import ToolCall
 
 TagPairs = tuple[tuple[str, str], ...]  # the tags that open and close the thinking
@@ -30,12 +31,18 @@ class ParsedCall(Record):
 
 
 def parse_native_call(call: ToolCall) -> ParsedCall:
-    """A call that an API returned. Arguments that are a string of JSON are parsed, leniently if need be.
+    """A call that an API returned. Arguments that are a string of JSON are parsed, leniently if need be; an object has
+    the limits of one that was parsed.
 
     >>> parse_native_call(ToolCall("c1", "zoom", '{"factor": 2,}')).call.arguments
     {'factor': 2}
     """
-    arguments, error = _parse_arguments(call.name, call.arguments)
+    given = call.arguments
+    if isinstance(given, Mapping):
+        written = json.dumps(thaw(given), default=str)
+        _, error = _parse_arguments(call.name, written)
+        return ParsedCall(call) if error is None else ParsedCall(replace(call, arguments=written), error)
+    arguments, error = _parse_arguments(call.name, given)
     if error is not None:
         return ParsedCall(call, error)
     return ParsedCall(ToolCall(call.id, call.name, arguments))

@@ -27,6 +27,7 @@ from viewbox.envs.parsing.strict_json import (
     parse_float,
     parse_integer,
 )
+from viewbox.envs.sanitize import replace_surrogates
 
 # No alternative reads beyond its token, except an unclosed " or ': at most one of each can run to the end.
 _TOKEN = re.compile(
@@ -285,7 +286,7 @@ class _Reader:
             return inside
         try:
             text: str = scanstring(f'{_QUOTE_OR_ESCAPE.sub(_escape_quote, inside)}"', 0, False)[0]
-            return text
+            return replace_surrogates(text)
         except ValueError as error:
             self.complaint = f"a string cannot be read ({getattr(error, 'msg', error)}): a backslash is written \\\\"
             return ""

@@ -9,6 +9,8 @@ import math
 from threading import local
 from typing import Any, NamedTuple
 
+from viewbox.envs.sanitize import replace_surrogates
+
 MAX_DEPTH = 64  # objects and lists inside each other
 MAX_VALUES = 3_000  # in one object, at any depth: a schema checks so many in about 30 ms
 MAX_DIGITS = 308  # of an integer: a float can still hold it
@@ -50,7 +52,10 @@ class StrictDecoder:
         except RecursionError:
             return StrictJson(None, begin, f"nested more than {MAX_DEPTH} deep")
         excess = _describe_excess(value) if isinstance(value, dict | list) else None
-        return StrictJson(value, end, self._complaints[0] if self._complaints else excess)
+        complaint = self._complaints[0] if self._complaints else excess
+        if complaint is None and text.find("\\u", begin, end) >= 0:  # an escape may be half of a surrogate pair
+            value = _replace_surrogates(value)
+        return StrictJson(value, end, complaint)
 
     def _build_object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         try:
@@ -70,6 +75,14 @@ class StrictDecoder:
         if complaint is not None:
             self._complaints.append(complaint)
         return value
+
+
+def _replace_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return replace_surrogates(value)
+    if isinstance(value, dict):
+        return {replace_surrogates(key): _replace_surrogates(item) for key, item in value.items()}
+    return [_replace_surrogates(item) for item in value] if isinstance(value, list) else value
 
 
 class _ThreadDecoder(local):

@@ -2,56 +2,54 @@
 
 Endpoints refuse, stall, disconnect and send malformed bodies. After a temporary failure the request is sent again, with
 growing pauses or after the pause that the server asks for. Other failures end that episode alone, as `error` with the
-server's message. Only an endpoint that cannot be used at all (unreachable, key refused, model unknown) ends the run. A
-body is read up to a limit, and no attempt outlasts the timeout of the episode. The API key is sent in one header only,
-and is masked in every message and reply.
+server's message, whatever a reply holds. Only an endpoint that cannot be used at all (unreachable, key refused, model
+unknown) ends the run. A body is read up to a limit, and no attempt outlasts the timeout of the episode. The API key is
+sent in one header only, and is masked in every message and reply. Cookies are not kept.
 """
 
 import asyncio
 import json
 import random
-import re
 from collections.abc import Mapping
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import httpx
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential_jitter
 
 from viewbox.configs.schema import SamplingParams
-from viewbox.envs.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
+from viewbox.envs.messages import ToolImages, render_tools, to_openai_messages
 from viewbox.errors import ViewboxError
 from viewbox.frozen import thaw
 from viewbox.network import hosts, secrets
-from viewbox.network.data_policy import check_sending
-from viewbox.records import Reply, RunConfig, ToolCall
+from viewbox.records import Reply, RunConfig
+from viewbox.rollouts.endpoint.body import read_body
 from viewbox.rollouts.endpoint.http import (
     build_completions_url,
     check_api_key,
     extract_error_message,
-    parse_finite,
     parse_retry_after,
 )
-from viewbox.rollouts.generator import Conversation, Load, ReplyError
+from viewbox.rollouts.endpoint.replies import Completion, UnusableReplyError, assign_call_ids, parse_completion
+from viewbox.rollouts.generator import Conversation, GeneratorError, Load, ReplyError
+from viewbox.terminal import make_line
 
 MAX_BODY = 16 * 2**20  # bytes of the body of a reply
 MAX_MESSAGE = 300  # characters kept of a server's message
-MAX_CALLS = 256  # tool calls in one reply
 MAX_ATTEMPTS = 8  # for one reply; the pauses between them add up to about a minute
 MAX_ATTEMPTS_UNREACHABLE = 4  # if no connection was ever made, or none since all attempts for a reply failed
 MAX_PAUSE = 30.0  # seconds, unless the server asks for more
 MAX_PAUSE_WITHOUT_TIMEOUT = 300.0  # seconds a server may ask for if the episode has no timeout
 CONNECT_TIMEOUT = 30.0  # seconds; also for writing the request
 READ_TIMEOUT = 300.0  # seconds without a byte, after which an attempt fails; a long reply may be in progress
+ATTEMPT_TIMEOUT = 1800.0  # seconds of a whole attempt: a server that sends a byte now and then would never end it
 RETRIED_STATUS = frozenset({408, 409, 425, 429})  # and every 5xx
 UNUSABLE_STATUS = frozenset({301, 302, 307, 308, 401, 403, 404, 405})  # before the first reply these end the run
-LENGTH_REASONS = frozenset({"length", "max_tokens", "model_length"})
 SERVER_SAMPLING = SamplingParams()  # no field is set, so the server's defaults apply
 
 
-class EndpointError(ViewboxError):
-    """The endpoint cannot be used at all; ends the run. `status` is the HTTP status that said so, if one did."""
-
-    status: int | None = None
+class EndpointError(GeneratorError):
+    """The endpoint cannot be used at all; ends the run."""
 
 
 class _RetryableError(Exception):
@@ -62,8 +60,6 @@ class _RetryableError(Exception):
         retry_after: seconds the server asks to wait.
         unreachable: whether no connection could be made.
     """
-
-    status: int | None = None  # of a reply that cannot be used
 
     def __init__(self, message: str, *, retry_after: float | None = None, unreachable: bool = False) -> None:
         super().__init__(message)
@@ -128,6 +124,7 @@ class OpenAIGenerator:
             headers=headers,
             timeout=httpx.Timeout(CONNECT_TIMEOUT, read=READ_TIMEOUT, pool=None),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # none: they would tie episodes together
             trust_env=not hosts.is_loopback(endpoint),  # requests to this machine use no proxy
         )
 
@@ -143,7 +140,6 @@ class OpenAIGenerator:
         return Load(self._in_flight, tokens=self._tokens)
 
     async def reply(self, conversation: Conversation) -> Reply:
-        check_sending(self.url)
         request = await asyncio.to_thread(self.build_request, conversation)
 
         def get_pause(state: RetryCallState) -> float:
@@ -165,14 +161,19 @@ class OpenAIGenerator:
                 number = attempt.retry_state.attempt_number
                 with attempt:
                     body = await asyncio.to_thread(_encode_request, request, number)
-                    message, finish_reason, usage = await self._send(body)
+                    completion = await self._send(body)
         except _RetryableError as failure:
             raise self._build_final_error(failure, number) from None
+        except ViewboxError:
+            raise
+        except Exception as error:  # one reply never ends the run
+            reason = self._clean(f"{type(error).__name__}: {error}")
+            raise ReplyError(f"the reply cannot be read: {reason}") from error
         self._has_replied = True
-        count = _add_usage(conversation.info, usage)
-        self._tokens = self._tokens if count is None else (self._tokens or 0) + count
-        calls = _assign_call_ids(read_tool_calls(message), conversation)
-        return Reply(_extract_text(message.get("content")), calls, finish_reason)
+        self._add_usage(conversation.info, completion.usage)
+        taken = {call.id for message in conversation.messages for call in message.tool_calls}
+        calls = assign_call_ids(completion.calls, taken, f"t{len(conversation.messages):05}")
+        return Reply(completion.text, calls, completion.finish_reason)
 
     def build_request(self, conversation: Conversation) -> dict[str, Any]:
         """The request for the next reply of a conversation. Raises `ImageError`."""
@@ -189,13 +190,18 @@ class OpenAIGenerator:
         return {key: value for key, value in (body | self.extra).items() if value is not None}
 
     # ------------------------------------------------------------------ one attempt
-    async def _send(self, body: bytes) -> tuple[Mapping[str, Any], str, Any]:
-        """The (assistant message, finish reason, usage) that a request returns; raises `_RetryableError`."""
+    async def _send(self, body: bytes) -> Completion:
+        """What a request returns; raises `_RetryableError`."""
         self._in_flight += 1
         try:
-            async with self._client.stream("POST", self.url, content=body) as response:
+            async with (
+                asyncio.timeout(ATTEMPT_TIMEOUT),
+                self._client.stream("POST", self.url, content=body) as response,
+            ):
                 self._has_connected, self._unreachable = True, False
-                received = await self._read_body(response)
+                received = await read_body(response, self.max_body)
+        except TimeoutError:
+            raise _RetryableError(f"no whole reply within {ATTEMPT_TIMEOUT:g} s") from None
         except httpx.TransportError as error:
             unreachable = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             reason = self._clean(str(error)) or type(error).__name__
@@ -206,59 +212,23 @@ class OpenAIGenerator:
         if not response.is_success:
             raise self._to_error(response, received)
         try:
-            return self._parse_reply(received)
-        except _RetryableError as failure:
-            failure.status = response.status_code
-            raise
-
-    async def _read_body(self, response: httpx.Response) -> bytes:
-        """The body, at most as much as allowed; raises `ReplyError` for a longer reply."""
-        limit = self.max_body if response.is_success else min(self.max_body, 64 * 1024)
-        received = bytearray()
-        async for chunk in response.aiter_raw(64 * 1024):
-            received += chunk
-            if len(received) > limit and response.is_success:
-                raise ReplyError(f"the body of the reply is larger than {limit} bytes")
-            if len(received) > limit:
-                break
-        return bytes(received[:limit])
-
-    def _parse_reply(self, received: bytes) -> tuple[Mapping[str, Any], str, Any]:
-        """The (assistant message, finish reason, usage) in a body."""
-        excerpt = self._clean(extract_error_message(received[:4096]))
-        try:
-            data = json.loads(received, parse_constant=parse_finite, parse_float=parse_finite)
-        except (ValueError, RecursionError):
-            raise _RetryableError(f"the reply is not JSON: {excerpt!r}") from None
-        choices = data.get("choices") if isinstance(data, dict) else None
-        choice = choices[0] if isinstance(choices, list) and choices else None
-        message = choice.get("message") if isinstance(choice, dict) else None
-        if not isinstance(message, dict):
-            raise _RetryableError(f"the reply has no choices: {excerpt}")
-        content, calls = message.get("content"), message.get("tool_calls")
-        if not isinstance(content, str | list | None) or (isinstance(calls, list) and len(calls) > MAX_CALLS):
-            raise _RetryableError(f"the reply has no usable message: {excerpt}")
-        message = secrets.mask_values(message)  # a server may repeat the key
-        reason = choice.get("finish_reason")  # type: ignore[union-attr]
-        finish_reason = "length" if reason in LENGTH_REASONS else "tool_calls" if read_tool_calls(message) else "stop"
-        return message, finish_reason, data.get("usage")
+            return parse_completion(received)
+        except UnusableReplyError as error:
+            excerpt = self._clean(extract_error_message(received[:4096]))
+            raise _RetryableError(f"{error}: {excerpt!r}") from None
 
     def _to_error(self, response: httpx.Response, received: bytes) -> Exception:
         """The error for a status other than 2xx."""
         status = response.status_code
-        message = f"HTTP {status}: {self._clean(extract_error_message(received)) or response.reason_phrase}"
+        message = f"HTTP {status}: {self._clean(extract_error_message(received) or response.reason_phrase)}"
         if status in RETRIED_STATUS or status >= 500:
             return _RetryableError(message, retry_after=parse_retry_after(response.headers.get("retry-after")))
         if response.is_redirect:
             target = self._clean(response.headers.get("location", "nowhere"))
             message += f" (it points to {target}; redirects are not followed)"
-        if status == 401 and not self._key:
-            message += " (no API key was sent; the setting api_key_env names its variable)"
-        error: EndpointError | ReplyError = ReplyError(message)
         if status in UNUSABLE_STATUS and not self._has_replied:
-            error = EndpointError(f"{self.url}, model {self.model!r}: {message}")
-        error.status = status
-        return error
+            return EndpointError(f"{self.url}, model {self.model!r}: {message}")
+        return ReplyError(message)
 
     # ------------------------------------------------------------------ between attempts
     def _should_stop(self, state: RetryCallState) -> bool:
@@ -281,14 +251,20 @@ class OpenAIGenerator:
         if failure.unreachable and not self._has_connected:
             return EndpointError(f"{self.url} cannot be reached: {message}")
         self._unreachable = failure.unreachable
-        error = ReplyError(message)
-        error.status = failure.status
-        return error
+        return ReplyError(message)
 
     def _clean(self, message: str) -> str:
-        """A server's message on one short line, without the key."""
-        line = " ".join(secrets.mask_message(message.replace(self._key or "\0", secrets.MASK)).split())
-        return line if len(line) <= MAX_MESSAGE else line[:MAX_MESSAGE] + "…"
+        """A server's message on one short printable line, without the key."""
+        message = message[: 100 * MAX_MESSAGE].replace(self._key or "\0", secrets.MASK)
+        return make_line(" ".join(secrets.mask_message(message).split()), MAX_MESSAGE)
+
+    def _add_usage(self, info: dict[str, Any], usage: Mapping[str, int]) -> None:
+        """Adds a reply's token counts, if the server counts them, to those of the episode and of all replies."""
+        total = info.setdefault("usage", {"prompt_tokens": 0, "completion_tokens": 0}) if usage else {}
+        for name, count in usage.items():
+            total[name] += count
+        if "completion_tokens" in usage:
+            self._tokens = (self._tokens or 0) + usage["completion_tokens"]
 
 
 def _encode_request(request: Mapping[str, Any], attempt: int) -> bytes:
@@ -302,39 +278,3 @@ def _get_failure(state: RetryCallState) -> _RetryableError:
     failure = state.outcome.exception() if state.outcome else None
     assert isinstance(failure, _RetryableError)
     return failure
-
-
-def _extract_text(content: Any) -> str:
-    """The text of a message's content: a string, a list of parts, or None."""
-    if isinstance(content, list):
-        texts = (part.get("text") for part in content if isinstance(part, dict))
-        return "".join(text for text in texts if isinstance(text, str))
-    return content or ""
-
-
-def _assign_call_ids(calls: tuple[ToolCall, ...], conversation: Conversation) -> tuple[ToolCall, ...]:
-    """The calls, each with an id that is unique in the conversation; missing and repeated ids are replaced.
-
-    New ids are nine letters and digits, which every server accepts. `call_0`, `call_1`, … are the ids of calls parsed
-    from text, so they are replaced too.
-    """
-    taken = {call.id for message in conversation.messages for call in message.tool_calls}
-    unique = []
-    for number, call in enumerate(calls):
-        if call.id in taken or re.fullmatch(r"call_\d{1,3}", call.id):
-            call = ToolCall(f"t{len(conversation.messages):05}{number:03}", call.name, call.arguments)
-        taken.add(call.id)
-        unique.append(call)
-    return tuple(unique)
-
-
-def _add_usage(info: dict[str, Any], usage: Any) -> int | None:
-    """Adds a reply's token counts to those of the episode; returns the reply's tokens, if the server counts them."""
-    if not isinstance(usage, dict):
-        return None
-    total = info.setdefault("usage", {"prompt_tokens": 0, "completion_tokens": 0})
-    for name in total:
-        if isinstance(usage.get(name), int):
-            total[name] += usage[name]
-    count = usage.get("completion_tokens")
-    return count if isinstance(count, int) else None

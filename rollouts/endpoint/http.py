@@ -56,7 +56,7 @@ def parse_retry_after(header: str | None) -> float | None:
     except ValueError:
         try:
             seconds = parsedate_to_datetime(header).timestamp() - time.time()
-        except (ValueError, OverflowError):
+        except Exception:  # dates in odd forms raise odd errors
             return None
     return max(0.0, seconds) if math.isfinite(seconds) else None
 

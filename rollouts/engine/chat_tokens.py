@@ -15,8 +15,9 @@ from cachetools import LRUCache
 from transformers import GenerationConfig, PretrainedConfig
 
 from viewbox.envs import model_profiles
-from viewbox.envs.messages import render_tools
+from viewbox.envs.messages import join_texts, render_tools
 from viewbox.envs.prompts.templates import Prompts
+from viewbox.envs.sanitize import break_control_tokens
 from viewbox.envs.settings import ReplyFormat
 from viewbox.errors import ConfigError, ModelError
 from viewbox.images.ref import ImageRef
@@ -71,19 +72,15 @@ class ChatTokens:
         self.end_id: int = ends[self.template.end]
 
     # ------------------------------------------------------------------ messages
-    def _escape_control_tokens(self, text: str) -> str:
-        """`text` with a space inside each control token: errors quote the policy, and data may contain anything."""
-        return self._control.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
-
     def _to_template_message(self, message: Message) -> dict[str, Any]:
-        parts: list[dict[str, Any]] = [
+        parts: list[dict[str, Any]] = [  # errors quote the policy, and data may contain anything
             {"type": "image"}
             if isinstance(part, ImageRef)
-            else {"type": "text", "text": self._escape_control_tokens(part)}
-            for part in message.content
+            else {"type": "text", "text": break_control_tokens(part, self._control)}
+            for part in join_texts(message.content)
         ]
         if message.role == "system":
-            return {"role": "system", "content": self._escape_control_tokens(message.text)}
+            return {"role": "system", "content": break_control_tokens(message.text, self._control)}
         if message.role == "tool":
             return self.template.build_tool_result(parts)
         return {"role": message.role, "content": parts}

@@ -77,7 +77,7 @@ class HFGenerator:
         self.scheduler = Scheduler(tool_wait_timeout)
         self.running: list[Sequence] = []
         self._loop_task: asyncio.Task[None] | None = None
-        self._failure: Exception | None = None  # set when the model fails; ends every conversation
+        self.failure: Exception | None = None  # set when the model fails; ends every conversation
         self._create_cache()
 
     def _create_cache(self) -> None:
@@ -92,7 +92,7 @@ class HFGenerator:
     # ------------------------------------------------------------------ the Generator protocol
     def join(self, conversation: Conversation) -> None:
         if self._loop_task is None or self._loop_task.done():
-            self._failure = None
+            self.failure = None
             self.scheduler.start()
             self._loop_task = asyncio.get_running_loop().create_task(self._run_loop())
         self.scheduler.join(conversation)
@@ -109,7 +109,7 @@ class HFGenerator:
             return Reply("", finish_reason="budget")
         sequence = self.sequences.get(conversation)
         if sequence is None:
-            raise self._failure or ModelError("the engine was closed")
+            raise self.failure or ModelError("the engine was closed")
         return await self.scheduler.request_reply(sequence)
 
     def get_load(self) -> Load:
@@ -141,13 +141,13 @@ class HFGenerator:
                         self.scheduler.step += 1
                     await asyncio.sleep(0)  # lets tools and the driver of the episodes run
         except Exception as error:
-            self._failure = error
+            self.failure = error
         finally:
             self._reset()
             self.stats.busy_seconds += time.perf_counter() - started
 
     def _reset(self) -> None:
-        self.scheduler.clear(self._failure or ModelError("the engine was closed"))
+        self.scheduler.clear(self.failure or ModelError("the engine was closed"))
         self.running = []
         self.cache.free_all_slots()
 

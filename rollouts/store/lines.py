@@ -1,17 +1,18 @@
 """Lines of JSON that somebody else may have written: bounded, and with nothing in them that later code trips over."""
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NoReturn
 
 MAX_LINE = 2**25  # bytes of a line: an episode's text; its images and tokens are other files
-MAX_BRACKETS = 1_000_000  # in a line: in memory, each list or object takes a hundred times its two bytes
 MAX_SKIPPED = 2**31  # bytes that are read to find the end of a longer line
 MAX_DEPTH = 64  # objects and lists inside each other
 MAX_COMPONENTS = 256  # of a line's scores: each name is a column of numbers when the run is scored
 MAX_SCORE = 1e9
 MAX_COUNT = 2**53  # of replies, samples and tasks
 COUNTS = ("index", "sample", "malformed")  # what viewbox itself writes into `info`
+_INVISIBLE = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff]")
 _BESIDE = ("tokens",)  # fields of an episode that are not part of its line
 
 
@@ -37,6 +38,19 @@ def read_lines(file: BinaryIO) -> Iterator[bytes | None]:
             return
 
 
+def encode_line(text: str) -> bytes:
+    r"""A line of JSON as the bytes of a file that every reader opens, and that acts on no terminal.
+
+    Lone surrogates, control characters and marks of direction are written as escapes; JSON reads them as before.
+
+    >>> encode_line('{"a": "\ud800\u202e"}')
+    b'{"a": "\\ud800\\u202e"}\n'
+    """
+    if not text.isascii() or "\x7f" in text:
+        text = _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return text.encode() + b"\n"
+
+
 def parse_line(line: bytes) -> dict[str, Any]:
     """The JSON object in a line; raises `ValueError` if it is none, or holds NaN or an infinity.
 
@@ -46,9 +60,6 @@ def parse_line(line: bytes) -> dict[str, Any]:
     Traceback (most recent call last):
     ValueError: NaN is not a JSON number
     """
-    brackets = line.count(b"[") + line.count(b"{")
-    if brackets > MAX_BRACKETS:
-        raise ValueError(f"{brackets:,} lists and objects; allowed: {MAX_BRACKETS:,}")
     try:
         data = _DECODER.decode(line.decode("utf-8", "surrogatepass"))
     except RecursionError:
@@ -66,13 +77,12 @@ def check_episode(data: dict[str, Any]) -> None:
     for name in _BESIDE:
         data.pop(name, None)
     task, info = data["task"], data.get("info") or {}
-    parts = [task.get("prompt"), task.get("reference"), task.get("metadata"), data.get("answer"), info]
+    check_depth("task", (task.get("prompt"), task.get("reference"), task.get("metadata")))
+    check_depth("answer", (data.get("answer"),))
+    check_depth("info", (info,))
     for turn in data.get("turns", ()):
-        if turn.get("tool_calls"):
-            parts += [call.get("arguments") for call in turn["tool_calls"]]
-        if turn.get("tool_results"):
-            parts += [result.get("facts") for result in turn["tool_results"]]
-    check_depth(parts)
+        check_depth("arguments", (call.get("arguments") for call in turn.get("tool_calls", ())))
+        check_depth("facts", (result.get("facts") for result in turn.get("tool_results", ())))
     for name in COUNTS:
         value = info.get(name, 0)
         if not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
@@ -93,17 +103,16 @@ def check_scores(scores: dict[str, Any]) -> None:
             raise ValueError(f"score {name!r:.80} is {value!r:.80}; allowed: at most {MAX_SCORE:g}")
 
 
-def check_depth(values: list[Any]) -> None:
+def check_depth(name: str, values: Iterable[Any]) -> None:
     """Raise `ValueError` if any value is nested more than `MAX_DEPTH` deep."""
-    layer, depth = values, -1
+    layer = [value for value in values if isinstance(value, dict | list)]
+    depth = 0
     while layer:
         depth += 1
         if depth > MAX_DEPTH:
-            raise ValueError(f"nested more than {MAX_DEPTH} deep")
-        containers = [item for item in layer if type(item) is dict or type(item) is list]
-        layer = []
-        for outer in containers:
-            layer += outer.values() if type(outer) is dict else outer
+            raise ValueError(f"{name} is nested more than {MAX_DEPTH} deep")
+        inner = [item for outer in layer for item in (outer.values() if isinstance(outer, dict) else outer)]
+        layer = [item for item in inner if isinstance(item, dict | list)]
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -26,8 +26,8 @@ from viewbox.errors import ImageError, StoreError
 from viewbox.files import check_writable, try_lock, write_atomically
 from viewbox.images.ref import ImageRef
 from viewbox.network import secrets
-from viewbox.records import Episode, EpisodeTokens
-from viewbox.rollouts.store.lines import MAX_LINE, read_lines
+from viewbox.records import Episode, EpisodeTokens, Task
+from viewbox.rollouts.store.lines import MAX_LINE, encode_line, read_lines
 from viewbox.rollouts.store.reader import (
     IMAGES,
     LINES,
@@ -38,6 +38,7 @@ from viewbox.rollouts.store.reader import (
     is_json,
     iter_image_dicts,
 )
+from viewbox.terminal import make_line
 
 
 class EpisodeWriter:
@@ -100,12 +101,38 @@ class EpisodeWriter:
                 }
             data = secrets.mask_values(data)
             line = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_to_plain_value)
-            encoded = line.encode("utf-8", "surrogatepass") + b"\n"
+            encoded = encode_line(line)
             if len(encoded) > MAX_LINE:
                 raise ValueError(f"its line has {len(encoded):,} bytes; allowed: {MAX_LINE:,}")
             self._append_line(encoded)
-        except (OSError, ImageError, TypeError, ValueError) as error:
+        except (OSError, ImageError, TypeError, ValueError, RecursionError) as error:
             raise StoreError(f"{self.path}: the episode of task {episode.task.id!r} was not stored: {error}") from error
+
+    def append_or_error(self, episode: Episode) -> Episode:
+        """Store one episode, or in its place that it cannot be stored; returns what was stored.
+
+        A record may hold what no file can: a number that is not finite, or an object of a tool. Raises `StoreError` if
+        nothing can be written.
+        """
+        try:
+            self.append(episode)
+            return episode
+        except StoreError as error:
+            if isinstance(error.__cause__, OSError):  # the disk, not the episode
+                raise
+            places = {
+                name: episode.info[name] for name in ("index", "sample", "number", "step") if name in episode.info
+            }
+            stored = Episode(
+                Task(episode.task.id),
+                end_reason="error",
+                truncated=True,
+                environment=episode.environment,
+                run_config=episode.run_config,
+                info={**places, "error": make_line(error, 1000)},
+            )
+            self.append(stored)
+            return stored
 
     def close(self) -> None:
         """Close the file. Closing twice is allowed."""

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.digits_play import ANSWER, ENV, LOOK, script, tasks
 from viewbox.records import Reply
-from viewbox.rollouts.play import sample_seed
+from viewbox.rollouts.play import MAX_FAILURES, sample_seed
 from viewbox.rollouts.scripted import ScriptedPolicy
 
 
@@ -36,27 +36,54 @@ def test_a_policy_plays_the_same_episodes_in_the_driver_and_alone(play):
     assert driven.scores == alone.scores
 
 
-def test_a_policy_that_raises_ends_the_run(play):
-    with pytest.raises(IndexError, match="the script has 1 replies"):
-        play(ENV, tasks(2), ScriptedPolicy([LOOK]))
+def test_a_policy_that_raises_ends_that_episode(play):
+    first, second = play(ENV, tasks(2), ScriptedPolicy([LOOK]))
+    assert first.end_reason == second.end_reason == "error"
+    assert first.info["error"] == "IndexError: the script has 1 replies; the episode asks for number 2"
+    assert first.num_turns == 1
 
 
-def test_a_policy_whose_own_request_times_out_ends_the_run_instead_of_the_episode(play):
+def test_a_policy_whose_own_request_times_out_is_an_error_not_a_timeout(play):
     def policy(messages):
         raise TimeoutError("the socket")
 
-    with pytest.raises(TimeoutError, match="the socket"):
-        play(ENV, tasks(2), policy, timeout=60.0)
+    (episode,) = play(ENV, tasks(1), policy, timeout=60.0)
+    assert (episode.end_reason, episode.info["error"]) == ("error", "TimeoutError: the socket")
 
 
-def test_a_policy_that_waits_for_something_cancelled_ends_the_run(play):
+def test_a_policy_that_waits_for_something_cancelled_ends_that_episode(play):
     async def policy(messages):
         elsewhere = asyncio.get_running_loop().create_future()
         elsewhere.cancel()
         await elsewhere
 
-    with pytest.raises(RuntimeError, match="a task that was awaited was cancelled"):
-        play(ENV, tasks(2), policy)
+    (episode,) = play(ENV, tasks(1), policy)
+    assert episode.info["error"] == "RuntimeError: a task that was awaited was cancelled"
+
+
+def test_a_policy_that_never_gave_a_reply_ends_the_run_soon(play):
+    asked = []
+
+    def policy(messages):
+        asked.append(1)
+        raise NameError("no such name")
+
+    with pytest.raises(NameError, match="no such name"):
+        play(ENV, tasks(40), policy, concurrency=2)
+    assert len(asked) <= MAX_FAILURES + 2
+
+
+def test_a_policy_that_raises_often_after_its_first_reply_ends_no_run(play):
+    asked = []
+
+    def policy(messages):
+        asked.append(1)
+        if len(asked) > 2:
+            raise NameError("no such name")
+        return script(messages)
+
+    episodes = play(ENV, tasks(20), policy, concurrency=1)
+    assert [episode.end_reason for episode in episodes] == ["answered"] + ["error"] * 19
 
 
 def test_never_more_policies_are_asked_at_once_than_episodes_are_in_flight(play):

@@ -298,7 +298,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         if self.writer is not None and mode == "train" and self.accelerator.is_main_process:
             for episode in self.latest_episodes:
                 if episode.info["number"] not in self._stored:
-                    self.writer.append(episode)
+                    self.writer.append_or_error(episode)
 
     # ------------------------------------------------------------------ log-probs
     def _compute_old_logps(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:

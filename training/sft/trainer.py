@@ -162,7 +162,7 @@ def record_demonstrations(
         tasks = to_sequence(env.tasks, env.name)[: section.count]
         recorded = {(episode.info["index"], 0) for episode in load(folder)}
         async for episode in play_many(env, tasks, generator, seed=seed, skip=recorded):
-            writer.append(episode)
+            writer.append_or_error(episode)
 
     with EpisodeWriter(folder) as writer:
         asyncio.run(play(writer))
