@@ -58,8 +58,8 @@ def _write_traceback(error: Exception, folder: Path) -> Path | str:
     try:
         check_writable(path, folder)
         with open(path, "a", encoding="utf-8") as file:  # every process of a run writes to the one file
-            lines = make_printable(mask_message("".join(traceback.format_exception(error))))
-            file.write(f"process {os.getpid()}\n{lines}\n")
+            text = make_printable(mask_message("".join(traceback.format_exception(error))))
+            file.write(f"process {os.getpid()}\n{text}\n")
     except OSError as problem:
         return f"no file ({path}: {problem.strerror})"
     return path

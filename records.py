@@ -76,6 +76,8 @@ class ToolResult(Record):
         facts: numbers and labels by name.
         formatted_results: the text the model reads, if it is not made of `description` and `facts`.
         call_id: of the `ToolCall` that this answers.
+        arguments: with which the tool ran: those of the call, checked, with defaults filled in, and points and boxes as
+            fractions of the picture. None if it did not run.
 
     >>> ToolResult("zoom", "zoomed in", facts={"factor": 2.0}).text
     'zoomed in (factor: 2.0)'
@@ -89,6 +91,7 @@ class ToolResult(Record):
     facts: Mapping[str, Any] = field(default_factory=FrozenDict)
     formatted_results: str | None = None
     call_id: str | None = None
+    arguments: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

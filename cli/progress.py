@@ -89,7 +89,7 @@ class Progress:
         means = [(make_line(name, 40), sum(values) / len(values)) for name, values in self.components.items() if values]
         scores = [("reward", self.reward / count), *means, ("tool rate", self.tools / count)]
         clock = "  ".join(part for part in (format_duration(seconds), self._format_time_left(seconds)) if part)
-        top = _build_row([Text(self.heading, "bold", overflow="ellipsis", no_wrap=True)], [clock])
+        top = _build_row([Text(make_line(self.heading, 200), "bold", overflow="ellipsis", no_wrap=True)], [clock])
         bar = ProgressBar(max(1, self.total), self.done)
         whole = Table.grid(expand=True)
         whole.width = min(self.console.width, WIDTH)
@@ -199,7 +199,7 @@ def print_summary(summary: Mapping[str, Any], console: Console | None = None) ->
     components = {name: make_line(name.split("/")[1], 40) for name in metrics if name.startswith("rewards/")}
     rows = {"reward": "reward", **components, "tools/rate": "tool rate", "episodes/turns": "turns"}
     for name, title in rows.items():
-        table.add_row(title, f"{metrics[name]:.3f}")
+        table.add_row(Text(title), f"{metrics[name]:.3f}")
     for reason in END_REASONS:
         if metrics[f"end/{reason}"]:
             table.add_row(reason, f"{metrics[f'end/{reason}']:.3f}")

@@ -217,9 +217,16 @@ def parse(text: str, name: str) -> tuple[Any, dict[str, int]]:
         if node is None:
             return None, {}
         return loader.construct_document(node), dict(_find_lines(node))
+    except ConfigError:
+        raise
     except yaml.YAMLError as error:
         raise ConfigError(_explain_error(error, text, name)) from error
-    except (ArithmeticError, LookupError, RecursionError) as error:  # an escape of a character that does not exist
+    except (
+        ArithmeticError,
+        LookupError,
+        RecursionError,
+        ValueError,
+    ) as error:
         raise ConfigError(f"{name}: not YAML: {type(error).__name__}: {error}") from error
 
 

@@ -22,6 +22,7 @@ from viewbox.errors import ConfigError, ToolError, describe_unknown
 from viewbox.frozen import FrozenDict
 from viewbox.images.coordinates import describe_unit, from_unit, needs_size
 from viewbox.images.view import View
+from viewbox.network.data_policy import keep_here
 from viewbox.records import Episode, EpisodeTokens, Message, Reply, RunConfig, Scores, Task, Turn
 from viewbox.rewards import to_combined
 from viewbox.rewards.metrics import Metric
@@ -162,18 +163,20 @@ class BaseMultiTurnEnv(PlayableEnv):
 
         A reward that raises, or returns no finite number in [0, 1], counts 0 and is logged: it never ends a run.
         """
-        total, components = self.reward.score(episode.answer, episode.task.reference, episode)
+        with keep_here(self):
+            total, components = self.reward.score(episode.answer, episode.task.reference, episode)
         return Scores(0.0 if total is None else total, components)
 
     async def play_async(self, task: Task, policy: loop.Policy, *, seed: int = 0) -> Episode:
         """Play one episode. `policy` is a function, or a coroutine function, of the messages."""
-        state = self.reset(task, seed=seed)
+        with keep_here(self):
+            state = self.reset(task, seed=seed)
 
-        async def get_reply() -> Reply:
-            return await loop.ask_policy(policy, self.apply_history(state.messages))
+            async def get_reply() -> Reply:
+                return await loop.ask_policy(policy, self.apply_history(state.messages))
 
-        await loop.play_to_end(state, get_reply, partial(self.step, state))
-        return await self.build_episode_async(state)
+            await loop.play_to_end(state, get_reply, partial(self.step, state))
+            return await self.build_episode_async(state)
 
     def play(self, task: Task, policy: loop.Policy, *, seed: int = 0) -> Episode:
         """`play_async` for scripts and notebooks without an event loop of their own."""
@@ -263,7 +266,7 @@ class BaseMultiTurnEnv(PlayableEnv):
             setattr(self, name, value)
         listed = [*(vars(cls).get("tools", ()) for cls in reversed(type(self).__mro__)), given.get("tools", ())]
         self._toolbox = TOOLS | {name: tool for tools in listed for name, tool in collect_tools(tools).items()}
-        self.prompts = Prompts(self.templates)
+        self.prompts = Prompts(self.templates, trusted=self.templates.keys() - given.get("templates", {}).keys())
         self._check_names()
         self._overviews = OverviewCache(self.images, self.max_pixels, self.pixel_multiple)
         self._share_text = lru_cache(maxsize=256)(str)  # equal texts of a task's episodes are one object

@@ -103,7 +103,7 @@ def model_of(cls: type) -> type[BaseModel]:
         name: (hint, getattr(cls, name))
         for name, hint in hints.items()
         if not name.startswith("_")
-        and name not in ("reward", "prompts")
+        and name not in ("reward", "prompts", "restricted")  # no config lifts a restriction
         and get_origin(hint) is not ClassVar
         and hasattr(cls, name)
     }

@@ -2,12 +2,20 @@
 
 The images, answers and references of an environment with `restricted = True` stay here. Every door asks
 `check_may_leave`: the endpoint of a rollout, a judge, the adapters, trackers, the hub and `viewbox publish`.
+
+Some doors cannot be seen beforehand: a judge in a function, a tool or a simulated user that asks a model. While an
+episode is played or scored, `keep_here` is therefore in force, and every client calls `check_sending` before it sends.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Protocol
 
 from viewbox.errors import ConfigError
 from viewbox.network.hosts import is_loopback
+
+_check: ContextVar[Callable[[str], None] | None] = ContextVar("check", default=None)  # of the data in use
 
 
 class HasData(Protocol):
@@ -52,3 +60,39 @@ def is_here(to: str) -> bool:
         return is_loopback(to)
     except ConfigError:
         return False
+
+
+def keep_here(env: HasData) -> AbstractContextManager[None]:
+    """Inside the block, nothing is sent to another machine if the environment is restricted.
+
+    It holds for the block's threads and tasks that copy its context variables, as those of viewbox do.
+    """
+    if not getattr(env, "restricted", False):
+        return nullcontext()
+    return guard_sending(
+        lambda to: check_may_leave(env, to, door="a request would be sent to", allowed="an address on localhost")
+    )
+
+
+@contextmanager
+def guard_sending(check: Callable[[str], None]) -> Iterator[None]:
+    """Inside the block, `check_sending` calls `check` with the address, and then the checks of the blocks around it."""
+    outer = _check.get()
+
+    def check_all(to: str) -> None:
+        check(to)
+        if outer is not None:
+            outer(to)
+
+    token = _check.set(check_all)
+    try:
+        yield
+    finally:
+        _check.reset(token)
+
+
+def check_sending(to: str) -> None:
+    """Raises `ConfigError` if the data in use may not be sent to this URL; clients call it before they send."""
+    check = _check.get()
+    if check is not None:
+        check(to)

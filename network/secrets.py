@@ -20,6 +20,7 @@ _BLOCK = 6  # letters; a text without any block of a form does not hold the form
 _STRIDE, _STRIDE_ENCODED = 6, 24  # letters between the blocks of a key, and of its encodings
 
 _NO_LETTERS = bytes(byte for byte in range(128) if not chr(byte).isalnum())
+_FULL_WIDTH = {code + 0xFEE0: code for code in range(0x21, 0x7F)}
 
 _known: set[str] = set()
 
@@ -103,8 +104,8 @@ def find_key_form(text: str) -> str | None:
 def mask_text(text: str) -> str:
     """The text without the keys that this process knows.
 
-    A key is found in upper and lower case, reversed, as Base64, hexadecimal and percent-encoded, with other characters
-    than letters and digits between its own, and in parts of at least `MIN_FRAGMENT` letters and digits.
+    A key is found in upper and lower case, reversed, as Base64, Base32, hexadecimal, percent-encoded and escaped, with
+    other characters than letters and digits between its own, and in parts of at least `MIN_FRAGMENT` of these.
     """
     for secret in sorted(_known, key=len, reverse=True):
         text = _mask_one(text, secret)
@@ -185,6 +186,7 @@ class _Form:
 
     letters: str
     blocks: tuple[tuple[int, str], ...]
+    least: int  # letters that are masked
 
 
 @lru_cache(maxsize=64)
@@ -193,18 +195,22 @@ def _list_forms(secret: str) -> tuple[_Form, ...]:
     if len(_keep_letters(secret)) < MIN_SECRET:
         return ()
     raw = secret.encode()
-    encodings = [raw.hex(), quote(secret, safe="")]
+    encodings = [raw.hex(), raw.hex()[::-1], quote(secret, safe=""), base64.b32encode(raw).decode().rstrip("=")]
+    for mark in ("25{:02x}", "x{:02x}", "u{:04x}", "{:d}"):  # %2573; x73; u0073; 115
+        encodings.append("".join(mark.format(byte) for byte in raw))
     for shift in range(3):  # Base64 of a longer text that holds the key; the characters at its ends depend on the rest
         encoded = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
         encoded = encoded[(0, 2, 3)[shift] : len(encoded) - ((len(raw) + shift) % 3 > 0)]
         encodings += [encoded, encoded[::-1]]
+        encodings.append(base64.b64encode(raw[::-1] + b"\0" * shift).decode()[: len(raw) * 4 // 3])
     strides = dict.fromkeys(encodings, _STRIDE_ENCODED) | {secret: _STRIDE, secret[::-1]: _STRIDE}
-    return tuple(_cut(_keep_letters(one), stride) for one, stride in strides.items())
+    return tuple(_build_form(_keep_letters(one), stride) for one, stride in strides.items())
 
 
-def _cut(letters: str, stride: int) -> _Form:
+def _build_form(letters: str, stride: int) -> _Form:
     places = range(0, len(letters) - _BLOCK + 1, stride)
-    return _Form(letters, tuple((place, letters[place : place + _BLOCK]) for place in places))
+    blocks = tuple((place, letters[place : place + _BLOCK]) for place in places)
+    return _Form(letters, blocks, min(len(letters), max(MIN_FRAGMENT, stride)))
 
 
 def _mask_one(text: str, secret: str) -> str:
@@ -212,10 +218,11 @@ def _mask_one(text: str, secret: str) -> str:
     if not forms or len(text) < MIN_SECRET:
         return text
     text = text.replace(secret, MASK)
-    letters = _keep_letters(text)
+    plain = text if text.isascii() else text.translate(_FULL_WIDTH)  # of the same length
+    letters = _keep_letters(plain)
     if not any(block in letters for form in forms for _, block in form.blocks):
         return text
-    places = [place for place, letter in enumerate(text) if letter.isascii() and letter.isalnum()]
+    places = [place for place, letter in enumerate(plain) if letter.isascii() and letter.isalnum()]
     spans = sorted((places[start], places[end - 1] + 1) for form in forms for start, end in _find_runs(letters, form))
     done, parts = 0, []
     for start, end in spans:
@@ -237,7 +244,7 @@ def _find_runs(text: str, form: _Form) -> list[tuple[int, int]]:
                 start, left = start - 1, left - 1
             while end < len(text) and right < len(form.letters) and text[end] == form.letters[right]:
                 end, right = end + 1, right + 1
-            if end - start >= min(MIN_FRAGMENT, len(form.letters)):
+            if end - start >= form.least:
                 runs.append((start, end))
             at = text.find(block, at + 1)
     return runs

@@ -8,9 +8,10 @@ from pydantic import Field, SkipValidation
 
 from viewbox.errors import ConfigError
 from viewbox.rewards.base import Reward
+from viewbox.rewards.combined import CombinedReward
 from viewbox.rewards.declare import Name, RewardName, register_reward
 from viewbox.rewards.exact_match import ExactMatchReward
-from viewbox.rewards.fields import get_field, quote_value, to_finite_float
+from viewbox.rewards.fields import get_field, has_content, quote_value, to_finite_float
 
 
 @register_reward("brier")
@@ -20,8 +21,9 @@ class BrierReward:
     y is the score of the reward `of` (default: an exact match) and c the answer's confidence, a number in
     [0, `scale`], divided by `scale`. The Brier score (1950) is proper: it is best to state the true probability p.
     The expected reward is then (1 + p²) / 2, so being right more often always pays more (RLCR, Damani et al. 2025).
-    With the plain 1 - (c - y)² it does not: that pays 1.0 for nonsense with confidence 0. If the confidence is missing
-    or out of range, or the field that `of` reads is missing, the reward is 0.
+    With the plain 1 - (c - y)² it does not: that pays 1.0 for nonsense with confidence 0. The reward is 0 if the
+    confidence is missing or out of range, or if there is no answer: the fields that `of` reads are missing or empty
+    (for a function: all fields but the confidence).
 
     Range: right and certain 1.0; right at confidence 0, or wrong at 0, 0.5; wrong and certain 0.0. `None` if `of`
     does not apply.
@@ -65,8 +67,23 @@ class BrierReward:
 
     def _read_confidence(self, answer: Mapping[str, Any] | None) -> float | None:
         """The confidence in [0, 1], if the answer fills the field that `of` reads."""
-        field = getattr(self.of, "field", None)
-        if isinstance(field, str) and get_field(answer, field) in (None, "", [], ()):
+        if not self._is_answered(answer):
             return None
         number = to_finite_float(get_field(answer, self.confidence_field))
         return number / self.scale if number is not None and 0 <= number <= self.scale else None
+
+    def _is_answered(self, answer: Mapping[str, Any] | None) -> bool:
+        fields = _list_fields(self.of)
+        if fields:
+            return any(has_content(get_field(answer, field)) for field in fields)
+        confidence = self.confidence_field.split(".")[0]
+        return isinstance(answer, Mapping) and has_content([answer[key] for key in answer if key != confidence])
+
+
+def _list_fields(reward: Any) -> list[str]:
+    """The fields of the answer that a reward reads, those of its components included; [] if they are unknown."""
+    if isinstance(reward, CombinedReward):
+        listed = [_list_fields(component.reward) for component in reward.components.values()]
+        return [] if [] in listed else [field for fields in listed for field in fields]
+    field = getattr(reward, "field", None)
+    return [field] if isinstance(field, str) else []

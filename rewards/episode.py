@@ -67,8 +67,9 @@ class FormatReward:
 class ToolUseReward:
     """1 between `at_least` and `at_most` successful tool calls, n / at_least below, at_most / n above.
 
-    Below `at_least`, n is the number of *different* successful calls (name and arguments). Above `at_most`, n is the
-    number of all successful calls. Failed calls never count. `tools` names the tools that count (None: all).
+    Below `at_least`, n is the number of *different* successful calls: those that differ in their tool or in an argument
+    after defaults are filled in. Above `at_most`, n is the number of all successful calls. Failed calls never count.
+    `tools` names the tools that count (None: all). An episode without an answer scores 0.
 
     More calls than `at_least` pay nothing more. Even so, a bonus that wrong answers also get teaches the model to call
     tools for the bonus. Let it need a right answer: `Component(ToolUseReward(at_least=1), 0.1, needs={"label": 1.0})`.
@@ -79,7 +80,7 @@ class ToolUseReward:
     >>> call = Some(id="a", name="zoom", arguments={"factor": 2})
     >>> looks = [Some(tool_calls=[call], tool_results=[]),
     ...          Some(tool_calls=[], tool_results=[Some(tool_name="zoom", call_id="a", success=True)])]
-    >>> episode = Some(turns=looks * 3)
+    >>> episode = Some(turns=looks * 3, answer={"label": "cyst"})
     >>> ToolUseReward(at_least=2).of_episode(episode), ToolUseReward(at_most=2).of_episode(episode)
     (0.5, 0.6666666666666666)
     """
@@ -98,6 +99,8 @@ class ToolUseReward:
             raise ConfigError(f"at_least = {self.at_least} is above at_most = {self.at_most}")
 
     def of_episode(self, episode: Episode) -> float:
+        if getattr(episode, "answer", None) is None:
+            return 0.0
         num_calls, num_different = self._count_calls(episode)
         if self.at_least and num_different < self.at_least:
             return num_different / self.at_least
@@ -107,6 +110,8 @@ class ToolUseReward:
 
     def explain_episode(self, episode: Episode) -> str:
         """Why the episode got its score, in a sentence."""
+        if getattr(episode, "answer", None) is None:
+            return "there is no answer"
         num_calls, num_different = self._count_calls(episode)
         limits = [f"at least {self.at_least}"] if self.at_least is not None else []
         limits += [f"at most {self.at_most}"] if self.at_most is not None else []
@@ -125,15 +130,30 @@ def _iter_successful_calls(episode: Episode) -> Iterator[tuple[str, str]]:
         calls.update({call.id: call for call in turn.tool_calls})
         for result in turn.tool_results:
             if result.success:
-                call = calls.get(result.call_id)
-                yield result.tool_name, "" if call is None else _normalize_arguments(call.arguments)
+                arguments = getattr(result, "arguments", None)
+                if arguments is None and result.call_id in calls:
+                    arguments = calls[result.call_id].arguments
+                yield result.tool_name, _normalize_arguments(arguments)
 
 
 def _normalize_arguments(arguments: Any) -> str:
-    """Arguments as one text that does not depend on their order and spacing."""
+    """Arguments as one text that does not depend on their order and spacing, on 2 or 2.0, or on a null."""
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
         except (ValueError, RecursionError):
             return str(arguments)
-    return json.dumps(arguments, sort_keys=True, default=str)
+    try:
+        return json.dumps(_simplify(arguments), sort_keys=True, default=str)
+    except (RecursionError, TypeError, ValueError):  # nested too deep, or keys that JSON cannot hold
+        return repr(arguments)[:1000]
+
+
+def _simplify(value: Any) -> Any:
+    """Numbers as floats of six places, mappings without their nulls."""
+    if isinstance(value, Mapping):
+        return {str(key): _simplify(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_simplify(item) for item in value]
+    number = to_finite_float(value)
+    return value if number is None else round(number, 6)

@@ -22,8 +22,11 @@ Frame = Literal["unit", "per_mille", "pixel"]
 _LISTS = (list, tuple)  # isinstance is slower with list | tuple
 _LONGEST_LABEL = 1000  # characters; longer text is not a label
 
-_ASCII_SIGNS = str.maketrans({"−": "-", "‘": "'", "’": "'"})  # the minus sign and the curly apostrophes
-_SIGNED_NUMBER = re.compile(r"-?\.?\d")
+# Hyphens, dashes and minus signs are one sign, or a "–7" would be read as 7; so are the curly apostrophes.
+_DASHES = "\u02d7\u058a\u05be\u1806\u2010\u2011\u2012\u2013\u2014\u2015\u2043\u2212\u2796\u2e3a\u2e3b\ufe58"
+_ASCII_SIGNS = str.maketrans(dict.fromkeys(_DASHES, "-") | {"‘": "'", "’": "'"})
+_SPACED_MINUS = re.compile(r"([^\w-]*)-\s+(?=\.?\d)")
+_SIGNED_NUMBER = re.compile(r"\.?\d")
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 _MAX_QUOTE = 60  # characters of a text that an explanation quotes
 
@@ -129,8 +132,8 @@ def fold_text(text: str) -> str:
 def strip_outer_punctuation(text: str) -> str:
     """`text` without outer punctuation; punctuation with a meaning stays: the sign of a number, 50%, HER2-, T2*.
 
-    An exclamation mark before a word stays too: programmers read it as "not". Text that is only punctuation
-    is left unchanged.
+    A minus or an exclamation mark before a word stays too: it may mean "not". Text that is only punctuation is left
+    unchanged.
 
     >>> [strip_outer_punctuation(t) for t in ('"seven."', "**seven!**", "(-7)", ".5", "50%", "T2*", "!seven", "?")]
     ['seven', 'seven', '-7', '.5', '50%', 'T2*', '!seven', '?']
@@ -138,7 +141,9 @@ def strip_outer_punctuation(text: str) -> str:
     start, end = 0, len(text)
     kept_signs = "-%" if text.startswith("*") else "-%*"  # a star at both ends is emphasis
     while start < end and _is_outer(text[start]) and not _SIGNED_NUMBER.match(text, start):
-        if text[start] == "!" and text[start + 1 : start + 2].isalnum():
+        if text[start] in "!-" and text[start + 1 : start + 2].isalnum():
+            break
+        if text[start] == "-" and _SIGNED_NUMBER.match(text, start + 1):
             break
         start += 1
     while end > start and _is_outer(text[end - 1]):
@@ -156,10 +161,39 @@ def _is_outer(character: str) -> bool:
 def normalize_label(text: str) -> str:
     """`text` folded and without its outer punctuation: labels are equal if these are equal.
 
-    >>> normalize_label(" Seven. ")
-    'seven'
+    A sign that makes another value of a label or number stays with it, however it is written.
+
+    >>> normalize_label(" Seven. "), normalize_label("- 7"), normalize_label("HER2 (–)"), normalize_label("Rh (+).")
+    ('seven', '-7', 'her2-', 'rh+')
     """
-    return strip_outer_punctuation(fold_text(text))
+    return strip_outer_punctuation(_attach_signs(fold_text(text)))
+
+
+def _attach_signs(text: str) -> str:
+    """Folded text with the minus of a number, and the plus or minus that ends a label, beside what they belong to."""
+    if "-" in text:
+        text = _SPACED_MINUS.sub(r"\1-", text, count=1) if _SPACED_MINUS.match(text) else text
+    elif "+" not in text:
+        return text
+    body = text.rstrip(" .,;:!?'\"`*_)]}>")
+    word = body.rstrip("+-")
+    signs, word = body[len(word) :], word.rstrip(" ([{<")
+    return word + signs if signs and word and word[-1].isalnum() else text
+
+
+def has_content(value: Any) -> bool:
+    """Whether a field says anything: text that can be seen, a number, or a list or mapping with such a value.
+
+    >>> [has_content(value) for value in (None, " ", "\u200b", [""], {}, {"a": [None]}, 0, False, "x")]
+    [False, False, False, False, False, False, True, True, True]
+    """
+    if isinstance(value, str):
+        return bool(fold_text(value[:_LONGEST_LABEL]) or fold_text(value))
+    if isinstance(value, Mapping):
+        return any(map(has_content, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(has_content, value))
+    return value is not None
 
 
 def quote_value(value: Any) -> str:

@@ -1,18 +1,24 @@
 """Compares the set of labels in the answer with the gold's: findings, organs, multiple choices."""
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from viewbox.errors import ConfigError
 from viewbox.rewards.declare import Aliases, AnswerField, ItemKey, ReferenceField, RewardName, register_reward
 from viewbox.rewards.exact_match import build_spellings
 from viewbox.rewards.fields import get_field, normalize_label, to_items, to_text
-from viewbox.rewards.negation_words import FORWARD
+from viewbox.rewards.negation import MARK, split_words
+from viewbox.rewards.negation_cues import is_filler
+from viewbox.rewards.negation_words import CUES, SEEN
 
 _EXTRA_LABELS = 100  # an answer may have this many labels beyond four times the gold's
 _MAX_LENGTH = 1000  # characters of a label
+_JOINED = re.compile(r"_|(?<=\w)-(?=\w)(?!free\b|less\b)")  # "no_tumour", "non-tumour"
+DENYING = CUES | {"non", "un"}
+_UNNAMED = SEEN | {"positive", "of", "for", "evidence", "sign", "signs", "with", "to"}
 
 
 @register_reward("label_set_f1")
@@ -98,10 +104,24 @@ class LabelSetF1Reward:
 
 
 def _find_contradicted(labels: set[str]) -> set[str]:
-    """The labels that occur both affirmed and denied, in both forms."""
-    found: set[str] = set()
+    """The labels whose finding the set both affirms and denies, in both forms."""
+    forms: dict[tuple[frozenset[str], bool], set[str]] = {}
     for label in labels:
-        first, _, rest = label.partition(" ")
-        if first in FORWARD and rest in labels:
-            found |= {label, rest}
-    return found
+        forms.setdefault(_read_finding(label), set()).add(label)
+    return {
+        label for (words, denied), same in forms.items() if words and (words, not denied) in forms for label in same
+    }
+
+
+@lru_cache(maxsize=4096)
+def _read_finding(label: str) -> tuple[frozenset[str], bool]:
+    """The words that name the finding of a label, and whether the label denies it.
+
+    >>> _read_finding("no_tumour"), _read_finding("tumour is present")
+    ((frozenset({'tumour'}), True), (frozenset({'tumour'}), False))
+    """
+    text = f"{label[:-1]} (-)" if label.endswith("-") else label.removesuffix("+")
+    words, _ = split_words(_JOINED.sub(" ", text))
+    denied = any(word.startswith(MARK) for word in words) or any(word in DENYING for word in words)
+    named = {word.removeprefix(MARK) for word in words} - DENYING - _UNNAMED
+    return frozenset(word for word in named if word and not is_filler(word)), denied

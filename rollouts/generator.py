@@ -12,7 +12,12 @@ from viewbox.records import EpisodeTokens, Message, Reply, RunConfig, Task
 
 
 class ReplyError(ViewboxError):
-    """The generator has no reply for this conversation, which ends as `error`; other conversations continue."""
+    """The generator has no reply for this conversation, which ends as `error`; other conversations continue.
+
+    `status` is the HTTP status that said so, if one did.
+    """
+
+    status: int | None = None
 
 
 class GeneratorError(ViewboxError):

@@ -69,7 +69,7 @@ class RolloutSession:
             concurrency=job.concurrency,
             timeout=job.timeout,
             seed=job.seed,
-            skip={(episode.info.get("index"), episode.info.get("sample")) for episode in self.load_saved()},
+            skip={(episode.info.get("index", -1), episode.info.get("sample", -1)) for episode in self.load_saved()},
         )
         try:
             async for episode in episodes:

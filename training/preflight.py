@@ -38,15 +38,15 @@ def check(config: Config) -> dict[str, Any]:
 
 
 def _check(config: Config) -> dict[str, Any]:
-    from viewbox.training.tracking import check_images
+    from viewbox.training.tracking import check_uploads
     from viewbox.training.trainer_args import build_trainer_arguments
 
     _check_sections(config)
     model = find_model(config.model)
     env, held_out = build_envs(config, model.view_settings if model else {})
     _check_reward_fields(config.reward, env, "reward")
-    check_images(config.log, env)
     arguments = build_trainer_arguments(config, "runs")
+    check_uploads(config.log, env, arguments)
     if config.model.tiny is not None and config.lora is None and getattr(arguments, "beta", 0.0) != 0:
         raise ConfigError(
             f"train.beta = {arguments.beta}: model.tiny has no saved weights as a reference; allowed: 0, or add lora",

@@ -9,7 +9,7 @@ from typing import Any
 from accelerate import PartialState
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import PreTrainedModel, PrinterCallback, ProcessorMixin, TrainerCallback
+from transformers import PreTrainedModel, PrinterCallback, ProcessorMixin, TrainerCallback, TrainingArguments
 
 from viewbox.configs.schema import Config
 from viewbox.envs.adapters.trl import TRLReward
@@ -139,13 +139,18 @@ class Run:
     def _build_callbacks(self, every: int) -> list[TrainerCallback]:
         return [MetricsFile(self.folder / "metrics.jsonl", self.printer, every), self.alarms, self.interrupt]
 
+    def _build_arguments(self) -> TrainingArguments:
+        arguments = build_trainer_arguments(self.config, self.folder / "checkpoints")
+        tracking.check_uploads(self.config.log, self.env, arguments)
+        return arguments
+
     def build_grpo_trainer(self) -> EpisodeGRPOTrainer:
         """The GRPO trainer of this run."""
         for note in (
             [*describe_filters(self.config), *self.tokens.template.notes] if PartialState().is_main_process else ()
         ):
             self.printer.print_line(f"note: {note}")
-        arguments = build_trainer_arguments(self.config, self.folder / "checkpoints")
+        arguments = self._build_arguments()
         count = len(to_sequence(self.env.tasks, self.env.name))
         lora = self.config.lora
         peft_config = None
@@ -195,7 +200,7 @@ class Run:
             vision = VisionTask(self.model, self.tokens, episodes, section.vision, section.seed)
         return SFTTrainer(
             model=self.model,
-            args=build_trainer_arguments(self.config, self.folder / "checkpoints"),
+            args=self._build_arguments(),
             train_dataset=select_usable(episodes, self.tokens),
             callbacks=self._build_callbacks(every=20),
             tokens=self.tokens,

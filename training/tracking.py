@@ -21,6 +21,22 @@ from viewbox.files import read_regular, write_atomically
 from viewbox.network.data_policy import check_may_leave
 from viewbox.records import Episode
 
+# Arguments of the trainers that send files or texts of a run, and where to.
+UPLOADS = {
+    "push_to_hub": "the Hugging Face hub",
+    "log_completions": "the trackers",
+    "log_completions_hub_repo": "the Hugging Face hub",
+}
+# By tracker: the variable that makes it upload checkpoints and other files, and the value it stands for if it is unset.
+UPLOAD_VARIABLES = {
+    "wandb": ("WANDB_LOG_MODEL", "false"),
+    "mlflow": ("HF_MLFLOW_LOG_ARTIFACTS", "false"),
+    "dagshub": ("HF_DAGSHUB_LOG_ARTIFACTS", "false"),
+    "comet_ml": ("COMET_LOG_ASSETS", "false"),
+    "clearml": ("CLEARML_LOG_MODEL", "true"),
+    "dvclive": ("HF_DVCLIVE_LOG_MODEL", "false"),
+    "swanlab": ("SWANLAB_LOG_MODEL", "false"),
+}
 TABLE_EVERY = 10  # steps
 
 
@@ -74,6 +90,27 @@ def check_images(log: LogSection, env: BaseMultiTurnEnv) -> None:
     check_may_leave(env, "W&B", door="log.send_images sends its images to", allowed="false", key=key)
     if "wandb" not in log.report_to:
         raise ConfigError("log.send_images: only W&B takes images; allowed only with log.report_to: [wandb]", key=key)
+
+
+def check_uploads(log: LogSection, env: BaseMultiTurnEnv, arguments: TrainingArguments) -> None:
+    """Raises `ConfigError` if more than figures would be uploaded from a run on a restricted environment.
+
+    Args:
+        log: the config's section.
+        env: the environment that is trained on.
+        arguments: the trainer's arguments.
+    """
+    check_images(log, env)
+    for name, to in UPLOADS.items():
+        if getattr(arguments, name, None):
+            key = f"train.{name}"
+            check_may_leave(env, to, door=f"{key} uploads its texts or files to", allowed="leave it out", key=key)
+    for tracker in log.report_to:
+        name, default = UPLOAD_VARIABLES.get(tracker, ("", "false"))
+        if os.environ.get(name, default).lower() not in ("", "0", "false", "off", "no"):
+            check_may_leave(env, tracker, door="checkpoints are uploaded to", allowed=f"the variable {name}=false")
+    if env.restricted and "wandb" in log.report_to:
+        os.environ["WANDB_CONSOLE"] = "off"  # otherwise it uploads what the run prints
 
 
 def send_held_out(held_out: Mapping[str, Mapping[str, Any]]) -> None:

@@ -114,7 +114,7 @@ def format_listing(tools: Iterable[Tool], coordinates: Coordinates = "unit") -> 
 
 def _iter_arguments(tool: Tool, coordinates: Coordinates | None = None) -> Iterator[str]:
     for name, spec in tool.parameters.items():
-        default = tool.defaults.get(name)
+        default = None if "x-kind" in spec else tool.defaults.get(name)  # points have another default in each frame
         optional = f" (default {json.dumps(default)})" if default is not None else " (optional)"
         yield f"{name}: {describe_values(spec, coordinates)}{'' if name in tool.required else optional}"
 

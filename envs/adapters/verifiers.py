@@ -11,6 +11,7 @@ image: each process makes the environment from these settings. The turn loop ste
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -29,10 +30,12 @@ from viewbox.envs.messages import ToolImages, read_tool_calls, render_tools, to_
 from viewbox.envs.state import EpisodeState
 from viewbox.errors import ConfigError
 from viewbox.frozen import thaw
+from viewbox.network.data_policy import check_may_leave, keep_here
 from viewbox.records import EndReason, Episode, Message, Reply, RunConfig, Scores, Task
 
 __all__ = ["ViewboxEnv", "ViewboxHarness", "ViewboxTask", "ViewboxTaskset"]
 
+PUSH_MODE = "PRIME_RUNS_MODE"
 INFO = "viewbox"  # the key of the episode in `trace.info`
 # The end reason of an episode that verifiers stopped at one of its own limits (`--env.agent.*`).
 ENDS: Mapping[str | None, EndReason] = {
@@ -95,6 +98,8 @@ class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
     def load(self) -> Iterator[ViewboxTask]:
         settings = {**self.settings, **self.config.settings}
         env = make(self.environment, **settings)
+        if env.restricted:
+            os.environ[PUSH_MODE] = "disabled"  # otherwise vf-eval uploads the traces, images included
         if env.history != "full":
             raise ConfigError("settings.history: verifiers never shortens the history; allowed: full", key="history")
         for number, task in enumerate(env.tasks):
@@ -125,8 +130,18 @@ class ViewboxEnv(vf.SingleAgentEnv, vf.Env[ViewboxEnvConfig]):  # vf-replay acce
     """Plays one episode as one verifiers interaction: `env.step` answers each reply."""
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
-        async with agents.agent.interaction(task) as interaction:
-            await _play(task.data, interaction, self.config.tool_images)
+        with keep_here(task.data.env()):
+            async with agents.agent.interaction(task) as interaction:
+                await _play(task.data, interaction, self.config.tool_images)
+
+
+def check_agent(env: BaseMultiTurnEnv, agent: vf.AgentConfig) -> None:
+    """Raises `ConfigError` if verifiers would send images of a restricted environment to another machine."""
+    to = agent.client.base_url if agent.client else "a client that is not known here"
+    check_may_leave(env, to, door="verifiers sends its images to", allowed="--client.base-url on localhost")
+    if not isinstance(agent.runtime, vf.SubprocessConfig):
+        runtime = type(agent.runtime).__name__
+        check_may_leave(env, runtime, door="its images are sent into a", allowed="--env.agent.runtime.type subprocess")
 
 
 async def _play(data: ViewboxData, interaction: vf.Interaction, tool_images: ToolImages) -> None:
@@ -136,6 +151,7 @@ async def _play(data: ViewboxData, interaction: vf.Interaction, tool_images: Too
     env = data.env()
     state, problem = None, None
     try:
+        check_agent(env, trace.agent.config)
         state = await asyncio.to_thread(_open_episode, data, config.seed)
         player = _Player(env, state, interaction, tool_images)
         await play_to_end(state, player.get_reply, partial(env.step, state))

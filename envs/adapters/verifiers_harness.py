@@ -15,6 +15,7 @@ from pydantic import Field
 
 from viewbox.envs.messages import read_tool_calls, to_openai_messages
 from viewbox.errors import ConfigError
+from viewbox.network.data_policy import check_sending
 from viewbox.records import Message
 
 __all__ = ["OfferedTools", "ViewboxHarness", "message_to_wire", "vf"]
@@ -80,6 +81,7 @@ class ViewboxSession(HarnessSession):
 
     async def _ask(self, config: Any) -> tuple[Mapping[str, Any] | None, str]:
         """The model's next message; None and an error message if every attempt failed."""
+        check_sending(self.endpoint)
         body: dict[str, Any] = {"model": self.ctx.model, "messages": self.messages}
         if self.trace.state.tools:
             body["tools"] = self.trace.state.tools

@@ -6,12 +6,12 @@ in the middle of a run. Templates may come from YAML files of somebody else, so 
 limits what they compute (`sandbox.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any, Final
 
-from jinja2 import StrictUndefined, Template, TemplateSyntaxError, meta, nodes
+from jinja2 import Environment, StrictUndefined, Template, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from viewbox.envs.prompts.sandbox import BoundedEnvironment, limit_work
@@ -64,14 +64,18 @@ class Prompts:
     A final line break in a source is not part of the text. Raises `ConfigError` (its key is `templates.<name>`) if the
     template is unknown, if its source does not compile, or if it uses an unknown value.
 
+    Those in `trusted` belong to the author's code and are not limited in what they compute.
+
     >>> Prompts().render("notes", turn=2, max_turns=4)
     'Your notes are saved. Turn 2 of 4: continue, or give the final answer.'
     >>> Prompts({"notes": "{{ max_turns - turn }} left."}).render("notes", turn=1, max_turns=4)
     '3 left.'
     """
 
-    def __init__(self, overrides: Mapping[str, str] = FrozenDict()) -> None:
-        self._overrides = {name: _compile_checked(name, overrides[name]) for name in overrides}
+    def __init__(self, overrides: Mapping[str, str] = FrozenDict(), *, trusted: Collection[str] = ()) -> None:
+        compiled = {name: _compile_checked(name, source, name in trusted) for name, source in overrides.items()}
+        self._trusted = {**_load_defaults(), **{name: one for name, one in compiled.items() if name in trusted}}
+        self._limited = {name: one for name, one in compiled.items() if name not in trusted}
 
     def render(self, name: str, **values: Any) -> str:
         """The text of a template; `values` has the keys of `VALUES[name]`.
@@ -79,9 +83,9 @@ class Prompts:
         Raises:
             ConfigError: an author's template fails with these values, or computes too much.
         """
-        template = self._overrides.get(name)
+        template = self._limited.get(name)
         if template is None:
-            return _load_defaults()[name].render(values)
+            return self._trusted[name].render(values)
         try:
             with limit_work():
                 return template.render(values)
@@ -96,7 +100,7 @@ def _load_defaults() -> Mapping[str, Template]:
 
 
 @cache
-def _compile_checked(name: str, source: str) -> Template:
+def _compile_checked(name: str, source: str, trusted: bool) -> Template:
     """Compile an author's template and test it on the example values."""
     key = f"templates.{name}"
     if name in RENAMED:
@@ -105,7 +109,7 @@ def _compile_checked(name: str, source: str) -> Template:
         raise ConfigError(describe_unknown("template", name, VALUES), key=key)
     try:
         with limit_work():
-            return _compile_bounded(name, source)
+            return _compile(name, source, _JINJA if trusted else _BOUNDED)
     except TemplateSyntaxError as error:
         raise ConfigError(f"{key}: line {error.lineno}: {error.message}", key=key) from error
     except ConfigError:
@@ -114,17 +118,17 @@ def _compile_checked(name: str, source: str) -> Template:
         raise _to_config_error(name, error) from error
 
 
-def _compile_bounded(name: str, source: str) -> Template:
+def _compile(name: str, source: str, environment: Environment) -> Template:
     key = f"templates.{name}"
-    parsed = _BOUNDED.parse(source)
-    missing = meta.find_undeclared_variables(parsed) - VALUES[name].keys() - _BOUNDED.globals.keys()
+    parsed = environment.parse(source)
+    missing = meta.find_undeclared_variables(parsed) - VALUES[name].keys() - environment.globals.keys()
     if missing:
         node = next(node for node in parsed.find_all(nodes.Name) if node.name in missing)
         problem = describe_unknown("value", node.name, VALUES[name])
         if RENAMED.get(node.name) in VALUES[name]:
             problem = f"unknown value {node.name!r}; it is now {RENAMED[node.name]!r}"
         raise ConfigError(f"{key}: line {node.lineno}: {problem}", key=key)
-    template = _BOUNDED.from_string(source)
+    template = environment.from_string(source)
     template.render(VALUES[name])
     return template
 

@@ -68,7 +68,8 @@ def call_stateful(
             raise ToolError(
                 f"{name} is a stateless tool: it does not work on a view and can only be called in an episode"
             )
-        checked = tool.check_arguments(parse_arguments(name, arguments), coordinates, view.size)
+        given = parse_arguments(name, arguments)
+        checked = tool.check_arguments(given, coordinates, view.size)
         output = read_output(tool, tool.function(view, **checked, **_select_hidden(tool, hidden)))
         image = output.image if output.view is None else output.view
         shown = None if image is None else render_image(image, name)
@@ -76,7 +77,8 @@ def call_stateful(
         after = output.view or view
         if shown is not None and (shown.width, shown.height) == after.size:  # not a sheet of many slices, for example
             facts["shows"] = from_unit(after.window, coordinates, after.reset().size)
-        return after, ToolResult(name, _describe_output(output), image=shown, facts=facts)
+        used = tool.record_arguments(given, checked)
+        return after, ToolResult(name, _describe_output(output), image=shown, facts=facts, arguments=used)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise
@@ -168,7 +170,8 @@ class _StatelessCall:
         pictures = [checked[key] for key, kind in kinds.items() if kind == "picture" and key in checked]
         facts = to_plain_facts(output.facts, self.coordinates, pictures[0].size if pictures else (1, 1))
         shown = None if output.image is None else render_image(output.image, name, self.max_pixels, self.multiple)
-        return ToolResult(name, _describe_output(output), image=shown, facts=facts)
+        used = self.tool.record_arguments(parse_arguments(name, self.arguments), checked)
+        return ToolResult(name, _describe_output(output), image=shown, facts=facts, arguments=used)
 
 
 async def _await_within(timeout: float | None, tool: Tool, checked: Mapping[str, Any]) -> Any:

@@ -112,6 +112,17 @@ class Tool:
                 size = size or checked[name].size
         return checked
 
+    def record_arguments(self, given: Mapping[str, Any], checked: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call for its record: checked, with defaults filled in, and pictures by their names.
+
+        >>> get_tool("zoom").record_arguments({"factor": 3}, {"factor": 3.0})
+        {'factor': 3.0, 'center': (0.5, 0.5)}
+        """
+        return {
+            name: given.get(name) if spec.get("x-kind") == "picture" else checked.get(name, self.defaults.get(name))
+            for name, spec in self.parameters.items()
+        }
+
 
 def _find_picture(name: str, label: str, find_picture: Callable[[str], View] | None) -> View:
     try:

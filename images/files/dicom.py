@@ -56,9 +56,12 @@ class DecodedFrames:
 
 def read(file: BinaryIO, reserve: Callable[[int], None]) -> Source:
     """The first frame of a file; its volume has the other frames."""
-    header = read_header(file)
+    header = read_header(file, small_whole=True)
     reserve(header.size)
-    decoded = decode(file, header.stored, deflated=header.deflated)
+    if header.whole:
+        decoded = decode_elements(header.elements)
+    else:
+        decoded = decode(file, header.stored, deflated=header.deflated)
     if len(decoded.pixels) == 1:
         return Source(decoded.pixels[0], decoded.display, decoded.spacing, decoded.unit)
     spacing = None if decoded.spacing is None else (0.0, decoded.spacing[1], decoded.spacing[0])
@@ -75,7 +78,11 @@ def decode(file: BinaryIO, stored_bytes: int, *, deflated: bool) -> DecodedFrame
     Raises:
         ImageError: it is damaged, holds no picture, or no installed decoder reads it.
     """
-    dataset = parse(inflate(file, HEADER_ROOM + stored_bytes, whole=True) if deflated else file)
+    return decode_elements(parse(inflate(file, HEADER_ROOM + stored_bytes, whole=True) if deflated else file))
+
+
+def decode_elements(dataset: Any) -> DecodedFrames:
+    """Decode the frames of a file that is parsed."""
     stored, color = _decode_stored(dataset)
     frames = stored if int(dataset.get("NumberOfFrames") or 1) > 1 else stored[None]
     spacing = dicom_tags.get_spacing(dataset)

@@ -6,6 +6,7 @@ Only those in `dicom_tags.READ` are parsed. pydicom's warnings quote values and 
 import io
 import itertools
 import logging
+import os
 import warnings
 import zlib
 from collections.abc import Callable
@@ -21,6 +22,7 @@ DEFLATED = "1.2.840.10008.1.2.1.99"
 PIXEL_TAGS = (0x7FE00010, 0x7FE00009, 0x7FE00008)
 MAX_ELEMENTS = 20_000  # at the top level of a file; the largest of real ones have some hundred
 TOO_MANY = f"it has more than {MAX_ELEMENTS} DICOM elements"
+SMALL_FILE = 2**22  # bytes
 HEADER_ROOM = 2**23  # bytes of a deflated file that are not pixels
 INFLATED = bytes(128) + b"DICM\x02\0\x10\0UI\x14\0" + b"1.2.840.10008.1.2.1\0"  # the beginning of a file
 
@@ -53,6 +55,7 @@ class Header:
         stored: bytes of the pixels as they are stored, decoded.
         size: bytes of the pixels in their units, at most.
         deflated: whether all elements are compressed.
+        whole: whether `elements` has the pixels too.
     """
 
     elements: Any
@@ -61,12 +64,20 @@ class Header:
     stored: int
     size: int
     deflated: bool
+    whole: bool
 
 
-def read_header(file: BinaryIO) -> Header:
-    """The elements before the pixels; raises `NoPictureError` if there are none, and `ImageError` for a size."""
+def read_header(file: BinaryIO, *, small_whole: bool = False) -> Header:
+    """The elements before the pixels; raises `NoPictureError` if there are none, and `ImageError` for a size.
+
+    Args:
+        file: open for reading.
+        small_whole: read also the pixels if the file is small: to parse it once takes half the time.
+    """
     deflated = is_deflated(file)
-    elements = parse(inflate(file, HEADER_ROOM, whole=False) if deflated else file, stop_before_pixels=True)
+    whole = small_whole and not deflated and file.seek(0, os.SEEK_END) <= SMALL_FILE
+    file.seek(0)
+    elements = parse(inflate(file, HEADER_ROOM, whole=False) if deflated else file, stop_before_pixels=not whole)
     file.seek(0)
     if "Rows" not in elements or "Columns" not in elements:
         raise NoPictureError("the DICOM file holds no picture")
@@ -74,7 +85,7 @@ def read_header(file: BinaryIO) -> Header:
     itemsize, samples = max(1, int(elements.get("BitsAllocated", 16)) // 8), int(elements.get("SamplesPerPixel", 1))
     stored = limits.check_size(shape, samples * itemsize, frames=frames)
     size = limits.estimate_size((*shape, samples), itemsize, frames=frames)
-    return Header(elements, frames, samples, stored, size, deflated)
+    return Header(elements, frames, samples, stored, size, deflated, whole)
 
 
 def parse(file: BinaryIO, *, stop_before_pixels: bool = False) -> Any:

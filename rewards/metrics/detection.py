@@ -13,6 +13,7 @@ from viewbox.errors import ConfigError, describe_unknown
 from viewbox.rewards.metrics.base import PreparedMetric, SumFigures, divide, sum_by_group
 from viewbox.rewards.metrics.boxes import BoxMetric, MatchedPair, check_thresholds
 
+MAX_CELLS = 20_000_000  # labels times tasks: more come from forged references, and take gigabytes
 _BLOCK = 2**17  # drawn detections held at once: fits in the CPU cache
 RECALLS = np.linspace(0, 1, 101)
 COCO = tuple(np.linspace(0.5, 0.95, 10).tolist())
@@ -101,6 +102,9 @@ class _Class:
 def _collect_classes(rows: Sequence[MatchedPair], groups: np.ndarray, thresholds: int, together: bool) -> list[_Class]:
     """The classes that have gold."""
     count = int(groups.max(initial=-1)) + 1
+    labels = len({label for row in rows for label, _ in row.gold})
+    if labels * count > MAX_CELLS:
+        raise ConfigError(f"{labels} labels in {count} tasks; allowed: at most {MAX_CELLS:,} when multiplied")
     gold: dict[str, np.ndarray] = {}
     for group, row in zip(groups.tolist(), rows, strict=True):
         for label, number in row.gold:

@@ -22,6 +22,7 @@ from viewbox.envs.messages import ToolImages, render_tools, to_openai_messages
 from viewbox.errors import ViewboxError
 from viewbox.frozen import thaw
 from viewbox.network import hosts, secrets
+from viewbox.network.data_policy import check_sending
 from viewbox.records import Reply, RunConfig
 from viewbox.rollouts.endpoint.body import read_body
 from viewbox.rollouts.endpoint.http import (
@@ -49,7 +50,9 @@ SERVER_SAMPLING = SamplingParams()  # no field is set, so the server's defaults 
 
 
 class EndpointError(GeneratorError):
-    """The endpoint cannot be used at all; ends the run."""
+    """The endpoint cannot be used at all; ends the run. `status` is the HTTP status that said so, if one did."""
+
+    status: int | None = None
 
 
 class _RetryableError(Exception):
@@ -60,6 +63,8 @@ class _RetryableError(Exception):
         retry_after: seconds the server asks to wait.
         unreachable: whether no connection could be made.
     """
+
+    status: int | None = None  # of a reply that cannot be used
 
     def __init__(self, message: str, *, retry_after: float | None = None, unreachable: bool = False) -> None:
         super().__init__(message)
@@ -140,6 +145,7 @@ class OpenAIGenerator:
         return Load(self._in_flight, tokens=self._tokens)
 
     async def reply(self, conversation: Conversation) -> Reply:
+        check_sending(self.url)
         request = await asyncio.to_thread(self.build_request, conversation)
 
         def get_pause(state: RetryCallState) -> float:
@@ -215,7 +221,9 @@ class OpenAIGenerator:
             return parse_completion(received)
         except UnusableReplyError as error:
             excerpt = self._clean(extract_error_message(received[:4096]))
-            raise _RetryableError(f"{error}: {excerpt!r}") from None
+            failure = _RetryableError(f"{error}: {excerpt!r}")
+            failure.status = response.status_code
+            raise failure from None
 
     def _to_error(self, response: httpx.Response, received: bytes) -> Exception:
         """The error for a status other than 2xx."""
@@ -226,9 +234,13 @@ class OpenAIGenerator:
         if response.is_redirect:
             target = self._clean(response.headers.get("location", "nowhere"))
             message += f" (it points to {target}; redirects are not followed)"
+        if status == 401 and not self._key:
+            message += " (no API key was sent; the setting api_key_env names its variable)"
+        error: EndpointError | ReplyError = ReplyError(message)
         if status in UNUSABLE_STATUS and not self._has_replied:
-            return EndpointError(f"{self.url}, model {self.model!r}: {message}")
-        return ReplyError(message)
+            error = EndpointError(f"{self.url}, model {self.model!r}: {message}")
+        error.status = status
+        return error
 
     # ------------------------------------------------------------------ between attempts
     def _should_stop(self, state: RetryCallState) -> bool:
@@ -251,7 +263,9 @@ class OpenAIGenerator:
         if failure.unreachable and not self._has_connected:
             return EndpointError(f"{self.url} cannot be reached: {message}")
         self._unreachable = failure.unreachable
-        return ReplyError(message)
+        error = ReplyError(message)
+        error.status = failure.status
+        return error
 
     def _clean(self, message: str) -> str:
         """A server's message on one short printable line, without the key."""

@@ -18,6 +18,7 @@ from threading import Lock
 from typing import Any
 
 from viewbox.configs.schema import SamplingParams
+from viewbox.network.data_policy import check_sending
 from viewbox.network.hosts import read_api_key
 from viewbox.records import Message
 from viewbox.rollouts.endpoint.client import EndpointError, OpenAIGenerator
@@ -28,8 +29,15 @@ from viewbox.rollouts.judge.cache import ReplyCache
 
 log = logging.getLogger("viewbox.judge")
 
-COOLDOWN = 30.0  # seconds without requests after an endpoint could not be used at all
-COUNTED = ("calls", "cached", "unreachable", "unreadable")
+COOLDOWN = 30.0  # seconds without requests after no connection could be made
+COUNTED = ("calls", "cached", "unreachable", "unreadable", "refused")
+# Statuses that are about the key, the load or the network. Every other 4xx is about what the request says.
+NOT_ABOUT_THE_TEXT = frozenset({401, 407, 408, 409, 425, 429})
+ABOUT_THE_ADDRESS = frozenset({200, 301, 302, 303, 307, 308, 404, 405})  # unless the judge has replied before
+
+
+class RequestRefusedError(Exception):
+    """The judge refuses this request, as a content filter does. Others may still be judged."""
 
 
 class JudgeClient:
@@ -84,7 +92,8 @@ class JudgeClient:
         )
         self._cache = ReplyCache(self._options["cache"])
         self._semaphore = asyncio.Semaphore(self.concurrency)
-        self._pending: dict[str, Future[str | None]] = {}  # by the hash of the request
+        self._pending: dict[str, Future[str | RequestRefusedError | None]] = {}  # by the hash of the request
+        self._has_replied = False
         self._counts: Counter[str] = Counter()
         self._lock = Lock()
         self._unusable_until = 0.0
@@ -93,10 +102,14 @@ class JudgeClient:
 
     # ------------------------------------------------------------------ asking
     def ask(self, messages: Sequence[Message]) -> str | None:
-        """The reply to `messages`, from the cache if possible; None if there is no reply.
+        """The reply to `messages`, from the cache if possible; None if the judge cannot be reached.
 
         Equal requests that are made at the same time are sent once.
+
+        Raises:
+            RequestRefusedError: the judge works, but refuses this request.
         """
+        check_sending(self._generator.url)
         if self._process != os.getpid():
             self._start()
         conversation = Conversation(list(messages), (), 0, 0, reply_format="native")
@@ -107,18 +120,22 @@ class JudgeClient:
                 future = self._pending[key] = Future()
         if pending is not None:  # another thread has sent this request
             reply = pending.result()
-            self.count("unreachable" if reply is None else "cached")
-            return reply
-        reply = None
-        try:
-            reply = self._get_or_generate(key, conversation)
-        finally:
-            with self._lock:
-                del self._pending[key]
-            future.set_result(reply)
+            if not isinstance(reply, RequestRefusedError):
+                self.count("unreachable" if reply is None else "cached")
+        else:
+            reply = None
+            try:
+                reply = self._get_or_generate(key, conversation)
+            finally:
+                with self._lock:
+                    del self._pending[key]
+                future.set_result(reply)
+        if isinstance(reply, RequestRefusedError):
+            self.count("refused")
+            raise reply
         return reply
 
-    def _get_or_generate(self, key: str, conversation: Conversation) -> str | None:
+    def _get_or_generate(self, key: str, conversation: Conversation) -> str | RequestRefusedError | None:
         reply = self._cache.get(key)
         if reply is not None:
             self.count("cached")
@@ -126,19 +143,31 @@ class JudgeClient:
         try:
             reply = background.run(self._generate_reply(conversation))
         except Exception as error:  # a failure concerns only this judgment
+            refused = self._is_refusal(error)
+            self._log_failure(error, conversation.info.get("last_failure"), refused)
+            if refused:
+                return RequestRefusedError(f"the judge refused the request: {error}")
             self.count("unreachable")
-            self._log_failure(error, conversation.info.get("last_failure"))
             return None
+        self._has_replied = True
         return self._cache.put(key, reply)
 
-    def _log_failure(self, error: Exception, last: str | None) -> None:
+    def _is_refusal(self, error: Exception) -> bool:
+        """Whether an error is about what the request says, and so about what the policy wrote."""
+        status = getattr(error, "status", None)
+        if not isinstance(status, int) or status in NOT_ABOUT_THE_TEXT or status >= 500:
+            return False
+        return self._has_replied or status not in ABOUT_THE_ADDRESS
+
+    def _log_failure(self, error: Exception, last: str | None, refused: bool) -> None:
         """Log why there was no reply, at most every `COOLDOWN` seconds, because a judge that is down fails often."""
         if time.monotonic() < self._last_logged + COOLDOWN:
             return
         self._last_logged = time.monotonic()
         late = f"not within {self.timeout:g} s" + (f"; the last failure: {last}" if last else "")
         reason = late if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-        log.warning("the judge %s gave no reply, so its component does not apply: %s", self._generator.url, reason)
+        effect = "refused an answer, which scores 0" if refused else "gave no reply, so its component does not apply"
+        log.warning("the judge %s %s: %s", self._generator.url, effect, reason)
 
     async def _generate_reply(self, conversation: Conversation) -> str:
         async with self._semaphore:
@@ -149,8 +178,9 @@ class JudgeClient:
             try:
                 async with asyncio.timeout_at(conversation.deadline):
                     return (await self._generator.reply(conversation)).text
-            except EndpointError:
-                self._unusable_until = time.monotonic() + COOLDOWN
+            except EndpointError as error:
+                if error.status is None:  # no connection; a status may be about this request alone
+                    self._unusable_until = time.monotonic() + COOLDOWN
                 raise
 
     def _compute_key(self, conversation: Conversation) -> str:

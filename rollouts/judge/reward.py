@@ -2,7 +2,8 @@
 
 Use it for what no formula can compare, such as two reports. A formula is exact and free, and cannot be persuaded. The
 judge is here and not in `rewards` because it does I/O; it registers itself as `type: judge`. If there is no verdict,
-the score is `None`: the other components keep their weights, training continues, and the case is counted.
+the score is 0 where the answer may be the cause (an unreadable verdict, a refused request), so that no policy is paid
+for making its judge fail, and `None` where the network failed; every case is counted.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ from viewbox.network.hosts import is_loopback
 from viewbox.records import Episode
 from viewbox.rewards.declare import Name, ReferenceField, RewardName, register_reward
 from viewbox.rollouts.judge.cache import find_cache_folder
-from viewbox.rollouts.judge.client import JudgeClient
+from viewbox.rollouts.judge.client import JudgeClient, RequestRefusedError
 from viewbox.rollouts.judge.prompt import RUBRIC, Verdict, build_messages, extract_text, parse_verdict
 
 Positive = Annotated[int, Field(ge=1)]
@@ -26,14 +27,14 @@ Positive = Annotated[int, Field(ge=1)]
 
 @register_reward("judge")
 class JudgeReward:
-    """The score that a language model gives the answer by a rubric; `None` if it cannot be reached.
+    """The score that a language model gives the answer by a rubric; `None` if the model cannot be reached.
 
     LLM-as-a-judge with a reference (Zheng et al. 2023, *Judging LLM-as-a-Judge*, section 3.4). The judge sees the
     `rubric`, the reference's field (unless `show_reference` is false) and the answer's field; if `field` is None, the
     whole reference and answer. Each is text of at most `max_characters`, between marks that the answer cannot forge.
     The judge sees no image, and its temperature is 0. A missing or empty answer scores 0 without a request. The score
-    is `None` if there is no reference, if there is no reply within `timeout` seconds and `attempts` attempts, or if
-    the reply is not {"score": 0..1, …}.
+    is 0, too, if the reply is not {"score": 0..1, …} or the judge refuses the request (HTTP 400, 403, …). It is `None`
+    if there is no reference, or no reply within `timeout` seconds and `attempts` attempts.
 
     Replies are stored by the hash of the whole request in the folder `cache` (None: in memory): scoring again sends no
     requests. Text names a folder in the user's cache folder (`$XDG_CACHE_HOME/viewbox/judge`), a `Path` any folder. At
@@ -132,19 +133,24 @@ class JudgeReward:
         texts["answer"] = extract_text(answer, self.field)
         if not texts["answer"].strip():
             return Verdict(0.0, "there is no answer")
-        reply = self._client.ask(build_messages(self.rubric, texts, self.max_characters))
+        try:
+            reply = self._client.ask(build_messages(self.rubric, texts, self.max_characters))
+        except RequestRefusedError as error:
+            return Verdict(0.0, str(error))
         if reply is None:
             return Verdict(None, "the judge could not be reached")
         verdict = parse_verdict(reply)
-        if verdict.score is None:
+        if verdict.score is None:  # an answer that talks the judge out of a verdict must not gain by it
             self._client.count("unreadable")
+            return Verdict(0.0, verdict.why)
         return verdict
 
     def take_counts(self) -> dict[str, int]:
         """The counts since the last call, under the names that training and scoring show.
 
-        `judge/calls`: requests; `judge/cached`: judgments taken from the cache; `judge/unreachable` and
-        `judge/unreadable`: judgments that are `None` because there was no reply, or no score in it.
+        `judge/calls`: requests; `judge/cached`: judgments taken from the cache; `judge/unreachable`: judgments that are
+        `None` because there was no reply; `judge/unreadable` and `judge/refused`: judgments that are 0 because the
+        reply held no score, or the judge refused the request (HTTP 400 or 403, for example by a content filter).
         """
         return {f"judge/{name}": count for name, count in self._client.take_counts().items()}
 

@@ -3,48 +3,61 @@
 During play the environment itself refuses such a reward. Saved episodes need this check of their own.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
+from viewbox.envs import ENVIRONMENTS
 from viewbox.errors import ConfigError
+from viewbox.network.data_policy import check_may_leave, is_here
 from viewbox.records import Episode
 from viewbox.rewards import ExactMatchReward
-from viewbox.rewards.remote import check_reward_may_ask, find_remote_address
+from viewbox.rewards.remote import find_remote_address
 from viewbox.rollouts.scoring.trust import NOTHING, Trust, make_environment
 from viewbox.rollouts.store.run_folder import read_config
 
 
-def build_sharing_check(reward: object, run: Path, folder: Path, trust: Trust = NOTHING) -> Callable[[Episode], None]:
-    """Build a check that raises `ConfigError` for an episode that `reward` must not send to another machine.
+class SharingCheck(Protocol):
+    """Raises `ConfigError` if an episode must not be sent to an address; by default to that of the reward."""
 
-    The environment is that of the run's config.yaml, else the one that the episode names. An environment that cannot be
-    created, or whose code is not trusted, may be restricted, so its episodes are refused too. Episodes that name no
-    environment are allowed.
+    def __call__(self, episode: Episode, to: str | None = None) -> None: ...
+
+
+def build_sharing_check(reward: object, run: Path, folder: Path, trust: Trust = NOTHING) -> SharingCheck:
+    """Build the check of episodes that `reward` may send to another machine.
+
+    The environment is that of the run's config.yaml, else the one that the episode names; if the episode names another
+    registered one, both must allow it. An environment that cannot be created, or whose code is not trusted, may be
+    restricted, so its episodes are refused too. Episodes that name no environment are allowed.
 
     >>> build_sharing_check(None, Path("."), Path("."))(Episode.__new__(Episode))  # no reward sends anything
     """
     address = find_remote_address(reward)
-    if address is None:
-        return lambda episode: None
-    run_environment = read_environment_name(run, folder)
 
     @cache
-    def check(name: str) -> None:
+    def read_run_environment() -> str | None:
+        return read_environment_name(run, folder)
+
+    @cache
+    def check(name: str, to: str) -> None:
         try:
             # it may have no default reward
             env = make_environment(name, {}, "the run's own files", trust, reward=ExactMatchReward())
         except ConfigError as error:
             raise ConfigError(
-                f"{name}: this environment cannot be created, so it is unknown whether its data may go to {address} "
+                f"{name}: this environment cannot be created, so it is unknown whether its data may go to {to} "
                 f"({error}); allowed: a judge on localhost"
             ) from error
-        check_reward_may_ask(env, reward)
+        check_may_leave(env, to, door="its reward sends answers to", allowed="a judge on localhost", key="reward")
 
-    def check_episode(episode: Episode) -> None:
-        name = run_environment or episode.environment
-        if name:
-            check(name)
+    def check_episode(episode: Episode, to: str | None = address) -> None:
+        if to is None or is_here(to):
+            return
+        names = {read_run_environment() or episode.environment, episode.environment}
+        for name in names:
+            if name and (len(names) == 1 or name == read_run_environment() or name in ENVIRONMENTS):
+                check(name, to)
 
     return check_episode
 

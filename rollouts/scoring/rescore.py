@@ -11,11 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from viewbox import __version__
 from viewbox.errors import ConfigError, StoreError
+from viewbox.network.data_policy import guard_sending
+from viewbox.network.secrets import mask_settings
 from viewbox.records import Episode, Scores
 from viewbox.rewards.combined import collect_problems
 from viewbox.rewards.remote import count_threads, take_counts
@@ -91,7 +94,7 @@ class ScoreReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, for `--json`."""
-        return {**asdict(self), "confidence": CONFIDENCE, "viewbox": __version__}
+        return {**asdict(self), "reward": mask_settings(self.reward), "confidence": CONFIDENCE, "viewbox": __version__}
 
 
 class _ScoredEpisode(NamedTuple):
@@ -161,7 +164,8 @@ def score_run(
                 yield episodes.line, episodes.crc, episode
 
     def score_episode(selected: tuple[int, int, Episode]) -> _ScoredEpisode:
-        with collect_problems() as problems:
+        guard = guard_sending(partial(check_sharing, selected[2]))  # of a reward that does not say where it sends
+        with guard, collect_problems() as problems:
             try:
                 return _ScoredEpisode(*selected, source.score(selected[2]), problems)
             except ConfigError as error:

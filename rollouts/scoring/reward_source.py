@@ -11,6 +11,7 @@ from typing import Any
 from viewbox.configs import yaml_reader
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
+from viewbox.network.secrets import mask_assignments
 from viewbox.records import Episode, Scores
 from viewbox.rewards import CombinedReward, build, to_combined
 from viewbox.rewards.base import AnyReward
@@ -59,13 +60,14 @@ def find_reward(
     >>> source.name, source.about
     ('exact_match', 'viewbox.rewards:ExactMatchReward')
     """
-    runs = [one for one in (run, folder) if one is not None]
     if reward is None:
-        return _find_own_reward(*runs, trust=trust)
+        if run is None or folder is None:
+            raise ConfigError("reward: is missing; allowed: a file reward.yaml, package.module:name or file.py:name")
+        return _find_own_reward(run, folder, trust)
     if not isinstance(reward, str | Path):
-        return _build_source(reward, repr(reward)[:1000])
+        return _build_source(reward, mask_assignments(repr(reward))[:1000])
     if str(reward).endswith((".yaml", ".yml")):
-        return _read_reward(Path(reward), runs, trust)
+        return _read_reward(Path(reward), [one for one in (run, folder) if one is not None], trust)
     if ":" in str(reward):
         return _build_source(load_reward(str(reward)), str(reward))
     raise ConfigError(

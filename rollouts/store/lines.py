@@ -2,10 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, BinaryIO, NoReturn
 
 MAX_LINE = 2**25  # bytes of a line: an episode's text; its images and tokens are other files
+MAX_BRACKETS = 1_000_000  # in a line: in memory, each list or object takes a hundred times its two bytes
 MAX_SKIPPED = 2**31  # bytes that are read to find the end of a longer line
 MAX_DEPTH = 64  # objects and lists inside each other
 MAX_COMPONENTS = 256  # of a line's scores: each name is a column of numbers when the run is scored
@@ -60,6 +61,9 @@ def parse_line(line: bytes) -> dict[str, Any]:
     Traceback (most recent call last):
     ValueError: NaN is not a JSON number
     """
+    brackets = line.count(b"[") + line.count(b"{")
+    if brackets > MAX_BRACKETS:
+        raise ValueError(f"{brackets:,} lists and objects; allowed: {MAX_BRACKETS:,}")
     try:
         data = _DECODER.decode(line.decode("utf-8", "surrogatepass"))
     except RecursionError:
@@ -77,12 +81,13 @@ def check_episode(data: dict[str, Any]) -> None:
     for name in _BESIDE:
         data.pop(name, None)
     task, info = data["task"], data.get("info") or {}
-    check_depth("task", (task.get("prompt"), task.get("reference"), task.get("metadata")))
-    check_depth("answer", (data.get("answer"),))
-    check_depth("info", (info,))
+    parts = [task.get("prompt"), task.get("reference"), task.get("metadata"), data.get("answer"), info]
     for turn in data.get("turns", ()):
-        check_depth("arguments", (call.get("arguments") for call in turn.get("tool_calls", ())))
-        check_depth("facts", (result.get("facts") for result in turn.get("tool_results", ())))
+        if turn.get("tool_calls"):
+            parts += [call.get("arguments") for call in turn["tool_calls"]]
+        if turn.get("tool_results"):
+            parts += [result.get("facts") for result in turn["tool_results"]]
+    check_depth(parts)
     for name in COUNTS:
         value = info.get(name, 0)
         if not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
@@ -103,16 +108,17 @@ def check_scores(scores: dict[str, Any]) -> None:
             raise ValueError(f"score {name!r:.80} is {value!r:.80}; allowed: at most {MAX_SCORE:g}")
 
 
-def check_depth(name: str, values: Iterable[Any]) -> None:
+def check_depth(values: list[Any]) -> None:
     """Raise `ValueError` if any value is nested more than `MAX_DEPTH` deep."""
-    layer = [value for value in values if isinstance(value, dict | list)]
-    depth = 0
+    layer, depth = values, -1
     while layer:
         depth += 1
         if depth > MAX_DEPTH:
-            raise ValueError(f"{name} is nested more than {MAX_DEPTH} deep")
-        inner = [item for outer in layer for item in (outer.values() if isinstance(outer, dict) else outer)]
-        layer = [item for item in inner if isinstance(item, dict | list)]
+            raise ValueError(f"nested more than {MAX_DEPTH} deep")
+        containers = [item for item in layer if type(item) is dict or type(item) is list]
+        layer = []
+        for outer in containers:
+            layer += outer.values() if type(outer) is dict else outer
 
 
 def _refuse_constant(name: str) -> NoReturn:

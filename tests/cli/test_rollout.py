@@ -394,10 +394,11 @@ def test_against_a_server_that_does_everything_wrong_every_episode_is_stored_wit
 
 def test_a_refused_key_stops_the_command_at_once(viewbox):
     with serve(make_script(make_response(401, {"error": {"message": "wrong key"}}))) as server:
-        code, _, err = viewbox(*at(server, "--tasks", 1000))
-    assert code == 2
-    assert len(server.requests) <= 16
-    assert err == f"error: {server.url}/chat/completions, model 'm': HTTP 401: wrong key\n"
+        code, _, err = viewbox(*at(server, "--tasks", 1000), "endpoint.api_key_env=OPENAI_API_KEY")
+        assert code == 2
+        assert len(server.requests) <= 16
+        assert err == f"error: {server.url}/chat/completions, model 'm': HTTP 401: wrong key\n"
+        assert "no API key was sent; the setting api_key_env names" in viewbox(*at(server, "--tasks", 1))[2]
 
 
 def test_an_endpoint_where_nobody_is_stops_the_command(viewbox):

@@ -70,7 +70,7 @@ def call(name, success=True, **arguments):
 
 
 def played(*calls):
-    return SimpleNamespace(turns=[turn for one in calls for turn in one])
+    return SimpleNamespace(turns=[turn for one in calls for turn in one], answer=ANSWER)
 
 
 LOOKS = [call("zoom", factor=factor) for factor in (2, 3, 4)]
@@ -111,6 +111,13 @@ def test_tool_use_is_enough_and_not_too_much(calls, options, expected):
 def test_an_option_without_a_meaning_is_refused(options):
     with pytest.raises(ConfigError):
         ToolUseReward(**options)
+
+
+@pytest.mark.parametrize("options", [{"at_least": 1}, {"at_most": 3}, {"at_least": 0, "at_most": 3}])
+def test_an_episode_without_an_answer_is_not_paid_for_its_calls(options):
+    episode = SimpleNamespace(turns=played(*LOOKS).turns, answer=None)
+    assert ToolUseReward(**options).of_episode(episode) == 0.0
+    assert ToolUseReward(**options).explain_episode(episode) == "there is no answer"
 
 
 def test_arguments_written_otherwise_are_the_same_call():

@@ -1,6 +1,7 @@
 """Which words are denied: forwards, backwards, and where a reach ends."""
 
 import re
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -98,8 +99,8 @@ PIECE = st.sampled_from(["no", "not", "without", "ruled", "out", "absent", ",", 
 
 
 @given(st.text("abcdeno ',.;?()", max_size=60) | st.lists(PIECE).map(" ".join))
-def test_marking_keeps_the_words_and_their_order(text):
+def test_marking_adds_no_word_and_repeats_none(text):
+    """Their order may change: "not, in fact, a mass" is read as "in fact not a mass"."""
+    words = [word.removeprefix(MARK) for word in split_words(text)[0] if word != MARK]
     plain = re.findall(TOKEN, fold_text(text))
-    words = [word for word in split_words(text)[0] if word != MARK]
-    kept = iter(plain)
-    assert all(word.removeprefix(MARK).replace("'", "") in (other.replace("'", "") for other in kept) for word in words)
+    assert Counter(word.replace("'", "") for word in words) <= Counter(word.replace("'", "") for word in plain)

@@ -19,7 +19,7 @@ def _list_size(view: View) -> list[int]:
 
 
 @tool
-def zoom(view: View, factor: Annotated[float, Range(0.5, 4)] = 2.0, center: Point | None = None) -> ToolOutput:
+def zoom(view: View, factor: Annotated[float, Range(0.5, 4)] = 2.0, center: Point | None = (0.5, 0.5)) -> ToolOutput:
     """Zoom in (factor above 1) or out (factor below 1) around a point of the current view."""
     closer = view.zoom(factor, center or (0.5, 0.5))
     x1, y1, x2, y2 = closer.window

@@ -90,6 +90,7 @@ BAD = {
     "malformed that is null": raw(info='{"malformed": null}'),
     "malformed that is an object": raw(info='{"malformed": {}}'),
     "malformed of 300 digits": raw(info='{"malformed": ' + "9" * 300 + "}"),
+    "a million lists": '{"task": {"id": "a"}, "answer": {"a": [' + "[]," * 1_000_001 + "[]]}}",
     "info that is a list": raw(info="[1]"),
     "info that is text": raw(info='"x"'),
     "an answer that is text": raw(answer='"x"'),
@@ -221,6 +222,19 @@ def test_a_metric_that_cannot_read_one_pair_keeps_the_others(tmp_path):
     odd = make_line(1, task={"id": "odd", "reference": {**REFERENCE, "label": {"a": [1]}}}, answer={"label": {"a": 1}})
     report = score_run(forge_run(tmp_path / "gift", [make_line(0), odd, make_line(2)]), write=False)
     assert report.metrics["metrics/label/accuracy"].count >= 2
+
+
+@pytest.mark.timeout(100)
+def test_a_label_for_each_task_fills_no_memory(tmp_path):
+    def make(number):
+        task = {"id": f"t{number}", "reference": {**REFERENCE, "label": f"label {number}"}}
+        return make_line(number, task=task, answer={**REFERENCE, "label": f"label {number}"})
+
+    report = score_run(
+        forge_run(tmp_path / "gift", [make(number) for number in range(5000)]), write=False, resamples=20
+    )
+    assert "metrics/box: this metric failed and is left out" in report.problems[0]
+    assert "metrics/label/accuracy" in report.metrics
 
 
 @pytest.mark.parametrize("number", range(3))

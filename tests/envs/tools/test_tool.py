@@ -124,7 +124,7 @@ def test_the_default_of_an_argument_is_one_that_may_be_given(name):
     refused = [
         argument
         for argument, value in given.items()
-        if not Draft202012Validator(TOOLS[name].parameters[argument]).is_valid(value)
+        if not Draft202012Validator(TOOLS[name].parameters[argument]).is_valid(json.loads(json.dumps(value)))
     ]
     assert refused == []
 

@@ -208,9 +208,9 @@ def test_a_reply_is_one_object_with_a_score_from_0_to_1_or_no_score_at_all(reply
     assert parse_verdict(reply).score == score
 
 
-def test_a_reply_without_a_score_does_not_apply_and_is_counted(served):
+def test_a_reply_without_a_score_scores_0_and_is_counted(served):
     judge, _ = served(make_completion("It deserves 1.0"))
-    assert judged(judge) is None
+    assert judged(judge) == 0.0
     assert counts(judge) == {"calls": 1, "unreadable": 1}
 
 
@@ -325,7 +325,8 @@ def test_a_failure_that_passes_is_asked_again(served):
         servers.cut_body,
         servers.hang_up,
         make_response(200, {"choices": []}),
-        make_response(400, "no"),
+        make_response(401, "no"),
+        make_response(404, "no"),
     ],
 )
 def test_an_endpoint_that_goes_on_failing_does_not_apply_and_is_counted(served, answer):

@@ -81,8 +81,9 @@ def test_the_report_counts_what_the_judge_did(store):
     assert report.counts == {
         "judge/calls": 24.0,
         "judge/cached": 0.0,
-        "judge/unreachable": 8.0,
+        "judge/unreachable": 0.0,
         "judge/unreadable": 0.0,
+        "judge/refused": 8.0,
     }
 
 
@@ -114,7 +115,10 @@ def test_the_command_judges_by_a_yaml_and_prints_the_counts(store, tmp_path, mon
         with pytest.raises(SystemExit) as caught:
             cli.main()
     assert not caught.value.code
-    assert "judge/calls: 24, judge/cached: 0, judge/unreachable: 0, judge/unreadable: 0" in capsys.readouterr().out
+    assert (
+        "judge/calls: 24, judge/cached: 0, judge/unreachable: 0, judge/unreadable: 0, judge/refused: 0"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_reward_that_raises_in_a_thread_is_reported_with_its_line(store):

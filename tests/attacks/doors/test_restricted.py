@@ -1,0 +1,519 @@
+"""Data of a restricted environment at every door: nothing of it arrives at another machine.
+
+0.0.0.0, and a name that resolves to 127.0.0.1, stand for another machine: what is sent there arrives at a server here.
+Each door is also tried with an environment that is not restricted, to show that its data do arrive.
+"""
+
+import asyncio
+import functools
+import importlib.metadata
+import json
+import os
+import signal
+import socket
+import sys
+
+import pytest
+import yaml
+
+from tests.support.servers import make_completion, serve
+from viewbox.configs.schema import LogSection
+from viewbox.envs import ENVIRONMENTS
+from viewbox.envs.adapters.trl import TRLReward
+from viewbox.envs.digits import Digits, viewer
+from viewbox.errors import ConfigError
+from viewbox.frozen import FrozenDict
+from viewbox.network.data_policy import check_may_leave, check_sending, guard_sending, keep_here
+from viewbox.publish import publish
+from viewbox.records import Message, Reply, ToolCall
+from viewbox.rewards import BrierReward, CombinedReward, ExactMatchReward, build
+from viewbox.rewards.imported import AnswerFunction, EpisodeFunction
+from viewbox.rollouts.endpoint.client import OpenAIGenerator
+from viewbox.rollouts.generator import Conversation
+from viewbox.rollouts.judge.reward import JudgeReward
+from viewbox.rollouts.play import play_many
+from viewbox.rollouts.scoring.rescore import score_run
+from viewbox.rollouts.store.writer import EpisodeWriter
+from viewbox.training import tracking
+
+
+class Scans(Digits):
+    name = "scans"
+    restricted = True
+
+
+class Free(Digits):
+    name = "free"
+
+
+ENV = Digits()
+RIGHT = viewer.write_answer(ENV, ENV.tasks[0])
+VERDICT = make_completion('{"score": 1}')
+BOTH = pytest.mark.parametrize("cls", [Scans, Free])
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """A server whose `url` is that of another machine; it replies with an answer that is a verdict, too."""
+    resolve = socket.getaddrinfo
+
+    def getaddrinfo(host, *args, **kwargs):
+        given = host.decode() if isinstance(host, bytes) else host
+        return resolve("127.0.0.1" if str(given).endswith(("evil.com", "example")) else host, *args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    reply = {**json.loads(RIGHT), "score": 1}
+    with serve(lambda body, number: VERDICT if "judge" in body["model"] else make_completion(json.dumps(reply))) as one:
+        server = one
+        server.away = one.url.replace("127.0.0.1", "0.0.0.0")
+        yield server
+
+
+def judge(elsewhere, **more):
+    return JudgeReward("label", endpoint=elsewhere.away, model="judge", attempts=1, **more)
+
+
+def arrives(server, cls):
+    """What has to hold for what the server received: nothing of a restricted environment."""
+    assert bool(server.requests) == (not cls.restricted)
+    if cls.restricted:
+        assert server.connections == []
+
+
+def play(env, generator, tasks=1):
+    async def run():
+        try:
+            return [episode async for episode in play_many(env, env.tasks[:tasks], generator)]
+        finally:
+            if hasattr(generator, "close"):
+                await generator.close()
+
+    return asyncio.run(run())
+
+
+def attempt(function, *args, **kwargs):
+    """Whether the function raised a `ConfigError` about restricted data; nothing else may be raised."""
+    try:
+        function(*args, **kwargs)
+    except ConfigError as error:
+        if "its data is restricted to this machine" not in str(error):
+            raise
+        return True
+    return False
+
+
+# ---------------------------------------------------------------------- the endpoint of a rollout
+SPELLINGS = [
+    "http://0.0.0.0:{port}/v1",
+    "http://0:{port}/v1",
+    "http://localhost.evil.com:{port}/v1",
+    "http://127.0.0.1.evil.com:{port}",
+    "http://hospital.example:{port}/v1/chat/completions",
+    "http://LOCALHOST.EVIL.COM:{port}/v1",
+    "http://[::]:{port}/v1",
+]
+REFUSED = [
+    "http://127.0.0.1@evil.com:{port}/v1",
+    "http://evil.com:{port}#@127.0.0.1/v1",
+    "http://localhost%2eevil.com:{port}/v1",
+    "http://evil.com\\@127.0.0.1:{port}/v1",
+    "http://127。0。0。1.evil.com:{port}/v1",
+    "http://evil.com:{port}?@localhost/v1",
+]
+
+
+@pytest.fixture
+def hospital(tmp_path, monkeypatch):
+    """Modules `hospital` and `open_house`, each with the class `Env`."""
+    for name, cls in (("hospital", "Scans"), ("open_house", "Free")):
+        code = f"from viewbox.envs.digits import Digits\n\n\nclass Env(Digits):\n    restricted = {cls == 'Scans'}\n"
+        (tmp_path / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in ("hospital", "open_house"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("url", [*SPELLINGS, *REFUSED])
+def test_a_rollout_sends_no_image_elsewhere(viewbox, hospital, elsewhere, url):
+    given = ("rollout", "--model", "m", "--tasks", 1, "--endpoint", url.format(port=elsewhere.server_port))
+    code, _, err = viewbox(*given, "--env", "hospital:Env")
+    assert code == 2
+    assert "restricted to this machine" in err or "allowed: http(s)://host" in err
+    assert elsewhere.connections == []
+
+
+def test_a_rollout_of_another_environment_does(viewbox, hospital, elsewhere):
+    given = ("rollout", "--model", "m", "--tasks", 1, "--endpoint", elsewhere.away, "--env", "open_house:Env")
+    assert viewbox(*given)[0] == 0
+    assert "data:image/png" in json.dumps(elsewhere.bodies)
+
+
+@BOTH
+def test_play_many_sends_no_image_elsewhere(cls, elsewhere):
+    assert attempt(play, cls(), OpenAIGenerator(elsewhere.away, "m")) == cls.restricted
+    arrives(elsewhere, cls)
+
+
+@BOTH
+def test_a_policy_that_asks_elsewhere_is_stopped(cls, elsewhere):
+    async def policy(messages):
+        generator = OpenAIGenerator(elsewhere.away, "m")
+        try:
+            return await generator.reply(Conversation(list(messages), (), 0, 0, reply_format="native"))
+        finally:
+            await generator.close()
+
+    env = cls()
+    assert attempt(env.play, env.tasks[0], policy) == cls.restricted
+    arrives(elsewhere, cls)
+
+
+def test_this_machine_is_asked(elsewhere):
+    (episode,) = play(Scans(), OpenAIGenerator(elsewhere.url, "m"))
+    assert episode.end_reason == "answered"
+    assert "data:image/png" in json.dumps(elsewhere.bodies)
+
+
+# ---------------------------------------------------------------------- judges, wherever they hide
+class Hides:
+    def __init__(self, one):
+        self.one, self.name = one, "hides"
+
+    def __call__(self, answer, reference):
+        return self.one(answer, reference)
+
+    def of_it(self, answer, reference):
+        return self.one(answer, reference)
+
+
+JUDGES = {
+    "alone": lambda one: one,
+    "combined": lambda one: CombinedReward({"a": (one, 0.5), "b": (ExactMatchReward("label"), 0.5)}),
+    "combined twice": lambda one: CombinedReward({"c": (CombinedReward({"a": (one, 1.0)}), 1.0)}),
+    "with weight 0": lambda one: CombinedReward({"a": (one, 0.0), "b": (ExactMatchReward("label"), 1.0)}),
+    "asked by brier": lambda one: BrierReward(of=one),
+    "as a function": lambda one: AnswerFunction(one, "mine"),
+    "its method": lambda one: AnswerFunction(one.__call__, "mine"),
+    "in a closure": lambda one: lambda answer, reference: one(answer, reference),
+    "in a partial": lambda one: functools.partial(lambda other, answer, reference: other(answer, reference), one),
+    "in an object": lambda one: Hides(one),
+    "in a method of an object": lambda one: Hides(one).of_it,
+    "of an episode": lambda one: EpisodeFunction(lambda episode: one(episode.answer, episode.task.reference), "whole"),
+    "in a lambda in brier": lambda one: BrierReward(of=AnswerFunction(lambda a, r: one(a, r), "b")),
+    "in a wrapped function": lambda one: functools.wraps(len)(lambda answer, reference: one(answer, reference)),
+}
+ANSWER = json.dumps({**json.loads(RIGHT), "confidence": 0.5})
+
+
+@BOTH
+@pytest.mark.parametrize("place", JUDGES)
+@pytest.mark.parametrize("driver", ["play", "play_many", "trl"])
+def test_a_judge_elsewhere_is_not_asked(cls, place, driver, elsewhere):
+    def run():
+        env = cls(reward=JUDGES[place](judge(elsewhere)))
+        if driver == "play":
+            env.play(env.tasks[0], lambda messages: ANSWER)
+        elif driver == "play_many":
+            play(env, lambda messages: ANSWER)
+        else:
+            TRLReward(env)(completions=[ANSWER], task=[0])
+
+    attempt(run)
+    if cls.restricted or not ("brier" in place or (driver == "trl" and "episode" in place)):  # these do not apply
+        arrives(elsewhere, cls)
+
+
+@BOTH
+@pytest.mark.parametrize("place", JUDGES)
+def test_trl_asks_no_judge_of_its_own_elsewhere(cls, place, elsewhere):
+    def run():
+        TRLReward(cls(), JUDGES[place](judge(elsewhere)))(completions=[ANSWER], task=[0])
+
+    attempt(run)
+    if cls.restricted or not ("brier" in place or "episode" in place):
+        arrives(elsewhere, cls)
+
+
+@BOTH
+@pytest.mark.parametrize("place", JUDGES)
+def test_saved_episodes_are_not_sent_elsewhere(cls, place, elsewhere, tmp_path, monkeypatch):
+    monkeypatch.setitem(ENVIRONMENTS, cls.name, f"{__name__}:{cls.__name__}")
+    monkeypatch.setattr("viewbox.rollouts.scoring.data_policy.make_environment", lambda name, *_, **__: cls())
+    env = cls()
+    with EpisodeWriter(tmp_path / "run") as writer:
+        writer.append(env.play(env.tasks[0], lambda messages: ANSWER))
+    attempt(score_run, tmp_path / "run", reward=JUDGES[place](judge(elsewhere)), write=False)
+    if cls.restricted or "brier" not in place:
+        arrives(elsewhere, cls)
+
+
+def test_an_episode_is_not_sent_because_the_config_names_another_environment(elsewhere, tmp_path, monkeypatch):
+    monkeypatch.setattr(Digits, "restricted", True)
+    env = Digits()
+    with EpisodeWriter(tmp_path / "run" / "episodes") as writer:
+        writer.append(env.play(env.tasks[0], lambda messages: ANSWER))
+    (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump({"env": {"name": "open_house:Env"}}))
+    monkeypatch.setattr(
+        "viewbox.rollouts.scoring.data_policy.make_environment",
+        lambda name, *_, **__: Digits(reward=ExactMatchReward()) if name == "digits" else Free(),
+    )
+    assert attempt(score_run, tmp_path / "run", reward=judge(elsewhere), write=False)
+    assert elsewhere.connections == []
+
+
+@pytest.mark.parametrize(
+    "written", ["restricted = True", "restricted: bool = True", "restricted: ClassVar[bool] = True"]
+)
+@pytest.mark.parametrize("where", ["settings", "section"])
+def test_a_config_cannot_lift_the_restriction(viewbox, hospital, elsewhere, where, written):
+    code = (
+        f"from typing import ClassVar\nfrom viewbox.envs.digits import Digits\n\n\nclass Env(Digits):\n    {written}\n"
+    )
+    (hospital / "hospital.py").write_text(code)
+    more = ("env.restricted=false",) if where == "settings" else ("env={name: hospital:Env, restricted: false}",)
+    given = ("rollout", "--model", "m", "--tasks", 1, "--endpoint", elsewhere.away)
+    code, _, _ = viewbox(*given, "--env", "hospital:Env", *more)
+    assert code == 2
+    assert elsewhere.connections == []
+
+
+# ---------------------------------------------------------------------- tools and simulated users that ask a model
+def ask(elsewhere, text):
+    async def reply():
+        generator = OpenAIGenerator(elsewhere.away, "m")
+        try:
+            messages = [Message("user", (text,))]
+            return (await generator.reply(Conversation(messages, (), 0, 0, reply_format="native"))).text
+        finally:
+            await generator.close()
+
+    return reply()
+
+
+def with_a_user(cls, elsewhere):
+    class Talks(cls):
+        async def on_answer(self, state, answer):
+            return await ask(elsewhere, f"The answer is {answer}.")
+
+    return Talks()
+
+
+def with_a_blocking_user(cls, elsewhere):
+    class Talks(cls):
+        def on_answer(self, state, answer):
+            return judge(elsewhere).explain(answer, {"label": "one"})
+
+    return Talks()
+
+
+def with_a_tool(cls, elsewhere):
+    def second_opinion(question: str) -> str:
+        """Ask a colleague."""
+        return asyncio.run(ask(elsewhere, question))
+
+    return cls(tools=[second_opinion])
+
+
+def with_an_async_tool(cls, elsewhere):
+    async def second_opinion(question: str) -> str:
+        """Ask a colleague."""
+        return await ask(elsewhere, question)
+
+    return cls(tools=[second_opinion])
+
+
+def with_a_check(cls, elsewhere):
+    class Checks(cls):
+        def validate_answer(self, answer, task):
+            return judge(elsewhere).explain(answer, {"label": "one"}) and None
+
+    return Checks()
+
+
+OTHERS = [with_a_user, with_a_blocking_user, with_a_tool, with_an_async_tool, with_a_check]
+
+
+@BOTH
+@pytest.mark.parametrize("make", OTHERS)
+@pytest.mark.parametrize("many", [True, False])
+def test_no_other_part_of_an_environment_sends_elsewhere(cls, make, many, elsewhere):
+    env = make(cls, elsewhere)
+    call = '```json\n{"name": "second_opinion", "arguments": {"question": "?"}}\n```'
+    said = iter([call if "tool" in make.__name__ else RIGHT, *[RIGHT] * 9])
+
+    def policy(messages):
+        text = next(said)
+        if text == call:
+            return env_call(env)
+        return text
+
+    attempt(lambda: play(env, policy) if many else env.play(env.tasks[0], policy))
+    arrives(elsewhere, cls)
+
+
+def env_call(env):
+    return Reply("", (ToolCall("a", "second_opinion", FrozenDict({"question": "?"})),), "tool_calls")
+
+
+# ---------------------------------------------------------------------- verifiers
+TASKSET = """
+from viewbox.envs.adapters.verifiers import ViewboxEnv, ViewboxHarness, ViewboxTaskset
+
+
+class WardTaskset(ViewboxTaskset):
+    environment = "{module}:Env"
+    settings = {{"num_tasks": 1}}
+
+
+__all__ = ["WardTaskset", "ViewboxEnv", "ViewboxHarness"]
+"""
+
+
+def evaluate(monkeypatch, folder, name, url, *more):
+    """`vf-eval` in this process."""
+    (installed,) = importlib.metadata.entry_points(group="console_scripts", name="vf-eval")
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for key in [key for key in os.environ if key.startswith("PRIME_")]:
+        monkeypatch.delenv(key)
+    monkeypatch.setenv("PRIME_RUNS_MODE", "")
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("VF_RUN_ID", "")
+    monkeypatch.delenv("VF_RUN_ID")
+    given = [name, "--model", "m", "--client.base-url", url, "--no-rich", "-n", "1", "-o", str(folder / "out"), *more]
+    monkeypatch.setattr(sys, "argv", ["vf-eval", *given])
+    try:
+        installed.load()()
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    (saved,) = (folder / "out").rglob("traces.jsonl")
+    return saved.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("away", [True, False])
+@pytest.mark.parametrize("module", ["hospital", "open_house"])
+def test_verifiers_sends_no_image_elsewhere(monkeypatch, hospital, elsewhere, module, away):
+    pytest.importorskip("verifiers")
+    name = f"ward_{module}_{away}".lower()
+    (hospital / f"{name}.py").write_text(TASKSET.format(module=module))
+    push = [] if module == "hospital" else ["--no-push"]  # it is on by default
+    url = elsewhere.away if away else elsewhere.url
+    saved = evaluate(monkeypatch, hospital, name.replace("_", "-"), url, *push)
+    if module == "hospital":
+        assert os.environ["PRIME_RUNS_MODE"] == "disabled"
+    if module == "hospital" and away:
+        assert elsewhere.connections == []
+        assert "verifiers sends its images to http://0.0.0.0" in saved
+    else:
+        assert "data:image/png" in json.dumps(elsewhere.bodies)
+
+
+@pytest.mark.slow
+def test_verifiers_sends_no_image_into_a_remote_runtime():
+    pytest.importorskip("verifiers")
+    from viewbox.envs.adapters.verifiers import check_agent, vf
+
+    here = vf.EvalClientConfig(base_url="http://127.0.0.1:1/v1")
+    check_agent(Scans(), vf.AgentConfig(client=here, runtime=vf.SubprocessConfig()))
+    check_agent(Free(), vf.AgentConfig(client=here))
+    for agent in (
+        vf.AgentConfig(client=here),
+        vf.AgentConfig(client=vf.EvalClientConfig(), runtime=vf.SubprocessConfig()),
+        vf.AgentConfig(client=vf.TrainClientConfig(base_url="http://0.0.0.0:1"), runtime=vf.SubprocessConfig()),
+    ):
+        with pytest.raises(ConfigError, match="restricted to this machine"):
+            check_agent(Scans(), agent)
+
+
+# ---------------------------------------------------------------------- trackers, the hub, packages
+class Arguments:
+    def __init__(self, **given):
+        self.__dict__ |= given
+
+
+UPLOADS = [
+    ({"push_to_hub": True}, {}, {}),
+    ({"log_completions": True}, {"report_to": ["wandb"]}, {}),
+    ({"log_completions": True}, {}, {}),
+    ({"log_completions_hub_repo": "me/it"}, {}, {}),
+    ({}, {"report_to": ["wandb"], "send_images": True}, {}),
+    ({}, {"report_to": ["wandb"]}, {"WANDB_LOG_MODEL": "checkpoint"}),
+    ({}, {"report_to": ["wandb"]}, {"WANDB_LOG_MODEL": "end"}),
+    ({}, {"report_to": ["mlflow"]}, {"HF_MLFLOW_LOG_ARTIFACTS": "1"}),
+    ({}, {"report_to": ["clearml"]}, {}),
+    ({}, {"report_to": ["tensorboard", "dvclive"]}, {"HF_DVCLIVE_LOG_MODEL": "True"}),
+]
+
+
+@pytest.mark.parametrize(("arguments", "log", "variables"), UPLOADS)
+def test_training_uploads_figures_only(arguments, log, variables, monkeypatch):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="its data is restricted to this machine"):
+        tracking.check_uploads(LogSection(**log), Scans(), Arguments(**arguments))
+    tracking.check_uploads(LogSection(**log), Free(), Arguments(**arguments))
+
+
+def test_figures_may_be_tracked_but_not_what_is_printed(monkeypatch):
+    monkeypatch.setenv("WANDB_CONSOLE", "auto")
+    tracking.check_uploads(LogSection(report_to=["wandb"]), Free(), Arguments())
+    assert os.environ["WANDB_CONSOLE"] == "auto"
+    tracking.check_uploads(LogSection(report_to=["wandb"]), Scans(), Arguments())
+    assert os.environ["WANDB_CONSOLE"] == "off"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [["train.push_to_hub=true"], ["train.log_completions=true"], ["log.send_images=true", "log.report_to=[wandb]"]],
+)
+def test_the_command_to_train_says_so_before_anything_is_loaded(viewbox, hospital, more):
+    raw = {"model": {"name": "package:tiny_viewer"}, "env": {"name": "hospital:Env"}}
+    (hospital / "run.yaml").write_text(yaml.safe_dump(raw))
+    more = ["rollout.max_completion_tokens=2000", "train.use_cpu=true", "train.bf16=false", *more]
+    code, _, err = viewbox("train", "run.yaml", "--dry-run", *more)
+    assert code == 2
+    assert "its data is restricted to this machine" in err
+
+
+def test_it_is_not_published(hospital):
+    assert attempt(publish, "hospital:Env", hospital / "out")
+    assert attempt(publish, "hospital:Env", hospital / "out", dry_run=True)
+    assert not (hospital / "out").exists()
+
+
+# ---------------------------------------------------------------------- the check itself
+@pytest.mark.parametrize("value", [True, 1, "yes", object()])
+def test_whatever_is_true_restricts(value, monkeypatch):
+    monkeypatch.setattr(Scans, "restricted", value)
+    with pytest.raises(ConfigError):
+        check_may_leave(Scans(), "https://evil.com", door="sent to", allowed="nothing")
+
+
+@pytest.mark.parametrize("to", ["W&B", "", "localhost", "http://localhost@evil.com", "http://localhost.evil.com", "?"])
+def test_what_is_not_clearly_here_is_elsewhere(to):
+    with pytest.raises(ConfigError):
+        check_may_leave(Scans(), to, door="sent to", allowed="nothing")
+
+
+def test_blocks_add_up_and_end():
+    seen = []
+    check_sending("https://evil.com")
+    with keep_here(Scans()):
+        with keep_here(Free()), guard_sending(seen.append), pytest.raises(ConfigError):
+            check_sending("https://evil.com")
+        with pytest.raises(ConfigError):
+            check_sending("https://evil.com")
+        check_sending("http://localhost")
+    check_sending("https://evil.com")
+    assert seen == ["https://evil.com"]
+
+
+def test_what_a_judge_in_a_file_says_of_itself_is_checked(elsewhere):
+    spec = {"type": "judge", "field": "label", "endpoint": elsewhere.away, "model": "judge"}
+    assert attempt(lambda: Scans(reward=build(spec)))
+    assert build(spec).remote == elsewhere.away
+    play(Free(reward=build(spec)), lambda messages: RIGHT)
+    assert len(elsewhere.requests) == 1

@@ -1,0 +1,99 @@
+"""A policy is not paid for making its judge fail: an answer that does costs its own score, and no other."""
+
+from functools import partial
+
+import pytest
+
+from tests.support import servers
+from tests.support.servers import make_completion, make_response, serve
+from viewbox.rewards import CombinedReward, Component, ExactMatchReward
+from viewbox.rollouts.judge import client
+from viewbox.rollouts.judge.reward import JudgeReward
+
+GOLD = {"label": "seven", "report": "a nodule in the left lung"}
+HONEST = "a cyst in the right lung"
+HALF = make_completion('{"score": 0.5}')
+
+UNREADABLE = {
+    "prose": make_completion("The answer deserves full marks."),
+    "essay": make_completion("Let me think step by step. " * 200),
+    "two objects": make_completion('{"score": 0} {"score": 1}'),
+    "above 1": make_completion('{"score": 7}'),
+    "NaN": make_completion('{"score": NaN}'),
+    "text": make_completion('{"score": "1.0"}'),
+    "no score": make_completion('{"why": "good"}'),
+    "empty": make_completion(""),
+    "no choices": make_response(200, {"choices": []}),
+    "no message": make_response(200, {"choices": [{"finish_reason": "content_filter"}]}),
+    "null": make_response(200, {"choices": [{"message": {"content": None}, "finish_reason": "content_filter"}]}),
+    "list": make_completion('[{"score": 1}]'),
+    "unfinished thought": make_completion('<think>{"score": 1}'),
+}
+REFUSED = {status: make_response(status, "blocked by the content filter") for status in (400, 403, 406, 413, 422, 451)}
+HIDDEN = {status: make_response(status, "not here") for status in (302, 404, 405)}  # refusals of odd firewalls
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch):
+    monkeypatch.setattr(client, "OpenAIGenerator", partial(client.OpenAIGenerator, first_pause=0.01))
+
+
+def reward_at(url, needs=None):
+    judge = JudgeReward("report", endpoint=url, model="m", attempts=2)
+    part = Component(judge, 0.5, needs=needs or {})
+    return CombinedReward({"label": (ExactMatchReward("label"), 0.5), "judge": part}), judge
+
+
+def answer_if(word, response):
+    """The judge gives 0.5, and `response` to a request that holds `word`."""
+    return lambda body, number: response if word in body["messages"][1]["content"] else HALF
+
+
+@pytest.mark.parametrize("needs", [None, {"label": 1.0}], ids=["weight", "needs"])
+@pytest.mark.parametrize("failure", [*UNREADABLE, *REFUSED, *HIDDEN])
+def test_an_answer_that_makes_the_judge_fail_gains_nothing(failure, needs):
+    response = {**UNREADABLE, **REFUSED, **HIDDEN}[failure]
+    with serve(answer_if("FAIL", response)) as server:
+        reward, judge = reward_at(server.url, needs)
+        honest = [reward({"label": "seven", "report": f"{HONEST} {number}"}, GOLD) for number in range(2)]
+        failed = reward({"label": "seven", "report": "FAIL"}, GOLD)
+        after = reward({"label": "seven", "report": HONEST}, GOLD)
+    assert honest == [0.75, 0.75]
+    assert failed == 0.5  # the label alone, with the weight of all
+    assert after == 0.75  # the judge does not rest
+    counts = judge.take_counts()
+    assert counts["judge/unreadable"] + counts["judge/refused"] == 1
+    assert counts["judge/unreachable"] == 0
+
+
+@pytest.mark.parametrize("status", REFUSED)
+def test_a_refusal_before_the_first_reply_costs_only_itself(status):
+    with serve(answer_if("FAIL", REFUSED[status])) as server:
+        reward, judge = reward_at(server.url)
+        scores = [reward({"label": "seven", "report": text}, GOLD) for text in ("FAIL", HONEST, "FAIL twice")]
+    assert scores == [0.5, 0.75, 0.5]
+    assert judge.take_counts()["judge/refused"] == 2
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        *(make_response(status, "not now") for status in (401, 404, 405, 408, 429, 500, 502, 503)),
+        servers.hang_up,
+        servers.cut_body,
+    ],
+)
+def test_a_judge_that_is_down_does_not_apply(response):
+    with serve(lambda body, number: response) as server:
+        reward, judge = reward_at(server.url)
+        _, parts = reward.score({"label": "seven", "report": HONEST}, GOLD)
+    assert parts == {"label": 1.0, "judge": None}
+    assert judge.take_counts()["judge/unreachable"] == 1
+
+
+def test_a_refused_answer_is_explained():
+    with serve(answer_if("FAIL", REFUSED[403])) as server:
+        _, judge = reward_at(server.url)
+        words = judge.explain({"report": "FAIL"}, GOLD)
+    assert words.startswith("0.00: the judge refused the request: ")
+    assert words.endswith("HTTP 403: blocked by the content filter")

@@ -1,0 +1,139 @@
+"""Nothing that a run says acts on the terminal: escapes, the clipboard, hidden and reversed text are written out."""
+
+import io
+import logging
+
+import pytest
+import yaml
+from rich.console import Console
+
+from tests.support.forged_runs import REFERENCE, forge_run, make_line
+from viewbox.cli import progress as progress_module
+from viewbox.cli.progress import Progress, print_summary
+from viewbox.exit_status import guard
+from viewbox.records import Episode, Scores, Task
+from viewbox.rollouts.scoring.metrics import compute_episode_metrics
+from viewbox.terminal import PrintableFormatter, make_printable
+from viewbox.terminal import make_line as to_line
+
+EVIL = {
+    "the clipboard": "\x1b]52;c;ZWNobyBwd25lZA==\x07",
+    "the title": "\x1b]0;owned\x1b\\",
+    "a clear": "\x1b[2J\x1b[H",
+    "colors": "\x1b[31mred\x1b[0m",
+    "one byte": "\x9b31m\x9d52;c;eA==\x9c",
+    "backspaces": "safe\b\b\b\bevil",
+    "a return": "safe\revil",
+    "a bell": "\a\a\a",
+    "a reversal": "abc\u202etxt.exe\u2066x",
+    "hidden letters": "a\u200bb\u200dc\ufeffd\u2060e",
+    "tags": "a\U000e0041\U000e0042",
+    "half a character": "\ud83d",
+    "lines": "one\ntwo\r\nthree\x0bfour\x0cfive\u2028six\x85seven",
+    "markup": "[bold red]x[/bold red] [link=http://x]y[/link] :smile:",
+    "a backslash at the end": "x\\",
+    "zero": "a\0b\x7f",
+    "a device": '\x1bP$q"p\x1b\\\x1b_x\x1b\\',
+    "private letters": "\ue000\U000f0000",
+}
+ALLOWED = set(map(chr, range(32, 127))) | {"\n"}
+
+
+def is_safe(text):
+    return all(letter.isprintable() or letter == "\n" for letter in text)
+
+
+@pytest.fixture(params=EVIL.values(), ids=EVIL)
+def evil(request):
+    return request.param
+
+
+def test_invisible_letters_are_written_out(evil):
+    assert is_safe(make_printable(evil))
+    assert to_line(evil).isprintable()
+    assert make_printable("Ärzte sehen 頁 🙂 é") == "Ärzte sehen 頁 🙂 é"
+
+
+@pytest.mark.parametrize("field", ["answer.label", "environment", "task.id", "info.step", "flags", "system_prompt"])
+def test_values_of_a_group(tmp_path, viewbox, evil, field):
+    lines = [
+        make_line(
+            number,
+            task={"id": f"{evil}{number}", "reference": REFERENCE},
+            answer={"label": evil},
+            environment=evil,
+            info={"step": evil, "error": evil},
+            flags=[evil],
+            system_prompt=evil,
+            scores={"total": 1, "components": {evil: 0.5}},
+        )
+        for number in range(2)
+    ]
+    forge_run(tmp_path / "gift", lines)
+    reward = ("--reward", "viewbox.rewards:ExactMatchReward")
+    status, out, err = viewbox("score", tmp_path / "gift", *reward, "--group-by", field)
+    assert (status, err) == (0, "")
+    assert is_safe(out)
+    assert set(viewbox("score", tmp_path / "gift", *reward, "--json", "--replace")[1]) <= ALLOWED
+
+
+def test_on_a_terminal_too(tmp_path, viewbox, monkeypatch, evil):
+    forge_run(tmp_path / "gift", [make_line(0, answer={"label": evil}, scores={"total": 1, "components": {evil: 1}})])
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True, color_system=None, width=200)
+    monkeypatch.setattr("rich.console.Console", lambda **settings: console)
+    assert viewbox("score", tmp_path / "gift", "--group-by", "answer.label")[0] == 0
+    assert is_safe(written.getvalue())
+
+
+def test_errors_of_a_run(tmp_path, viewbox, evil):
+    run = forge_run(tmp_path / "gift", ["{" + evil, make_line(0, end_reason=evil), make_line(1)])
+    status, out, _ = viewbox("score", run)
+    assert (status, is_safe(out)) == (0, True)
+    for config in (
+        {"env": {"name": f"gift:{evil}"}},
+        {"env": {"name": evil}},
+        {"env": {"name": "digits", evil: 1}},
+        {"env": {"name": "digits", "split": evil}},
+        {"reward": {"type": evil}},
+        {"reward": {"type": "python", "function": f"gift:{evil}"}},
+        {"reward": {"type": "judge", "endpoint": evil, "model": evil, "api_key_env": evil}},
+        {"reward": {"type": "exact_match", "field": "label", evil: evil}},
+    ):
+        (run / "config.yaml").write_text(yaml.safe_dump(config))
+        status, out, err = viewbox("score", run)
+        assert (status, is_safe(out), is_safe(err)) == (2, True, True)
+
+
+def test_reasons_of_a_reward(tmp_path, viewbox, evil):
+    forge_run(tmp_path / "gift", [make_line(0, answer={"label": evil})])
+    (tmp_path / "reward.yaml").write_text("{type: token_f1, field: label}")
+    status, out, err = viewbox("reward", "try", tmp_path / "reward.yaml", "--episode", f"{tmp_path / 'gift'}:0")
+    assert (status, is_safe(out), is_safe(err)) == (0, True, True)
+
+
+def test_the_progress_of_a_rollout(evil):
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=False, width=200)
+    progress = Progress(4, console, heading=evil)
+    scores = Scores(0.5, {evil: 0.5})
+    progress.add(Episode(Task(evil), scores=scores, end_reason="error", info={"error": evil}))
+    console.print(progress.render_table())
+    progress._print_line()
+    metrics = compute_episode_metrics([Episode(Task("a"), scores=scores)])
+    summary = {"environment": evil, "model": evil, "episodes": 1, "metrics": metrics, "errors": {evil: 1}}
+    print_summary(summary, console)
+    assert is_safe(written.getvalue())
+    assert "[bold red]x[/bold red]" in written.getvalue().replace("\n", "") or not evil.startswith("[")
+    assert progress_module.MAX_REASON < 10_000
+
+
+def test_what_is_logged_and_how_a_command_ends(capsys, evil):
+    record = logging.LogRecord("viewbox", logging.WARNING, "", 0, "the judge said %s", (evil,), None)
+    assert is_safe(PrintableFormatter().format(record))
+
+    def fail():
+        raise RuntimeError(evil)
+
+    assert guard(fail) == 1
+    assert is_safe(capsys.readouterr().err)
