@@ -20,7 +20,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell that star
 TESTS = Path(__file__).parent
 # What loads torch, trains, starts processes or takes seconds. `make check` leaves these out without importing them.
 SLOW = (
-    "attacks/files",
+    "attacks",
     "cli/test_rollout.py",
     "configs/test_bad_input.py",
     "docs/test_loop_docs.py",
