@@ -9,6 +9,8 @@ import io
 import json
 import logging
 import re
+import threading
+import time
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import ClassVar
@@ -84,9 +86,14 @@ def find_task(body):
 def play_hostile(folder, *replies, tasks=TASKS, hostile=(HOSTILE,), env=None, generator=None, timeout=10.0, **settings):
     """Plays the tasks; the hostile one gets `replies` in turn, then the right answer."""
     asked = dict.fromkeys(hostile, 0)
+    served = threading.Event()  # some other task: before its first reply, a refusal rightly ends the run
 
     def answer(body, number):
         task = find_task(body)
+        if task not in asked and asked:
+            served.set()
+        elif len(asked) < tasks and not served.is_set() and served.wait(2):
+            time.sleep(0.05)  # until that reply has been read
         if task not in asked or asked[task] >= len(replies):
             return make_completion(RIGHT, usage={"prompt_tokens": 10, "completion_tokens": 5})
         asked[task] += 1
