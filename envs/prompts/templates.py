@@ -14,7 +14,8 @@ from typing import Any, Final
 from jinja2 import Environment, StrictUndefined, Template, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from viewbox.envs.prompts.sandbox import BoundedEnvironment, limit_work
+from viewbox.envs.prompts.budget import limit_work
+from viewbox.envs.prompts.sandbox import BoundedEnvironment
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.frozen import FrozenDict
 

@@ -1,6 +1,7 @@
 """Scoring, summarizing or viewing somebody's run imports no code that its own files name."""
 
 import contextlib
+import json
 import sys
 
 import pytest
@@ -327,3 +328,13 @@ def test_an_odd_section_is_an_error_in_words(gift, env):
     gift(config={"env": env})
     with contextlib.suppress(ConfigError):  # any other error fails the test
         score_run("gift", write=False)
+
+
+@pytest.mark.parametrize(
+    "value", ["2001-01-01", "{2001-01-01: 1, 1.5: 2, null: 3}", "!!set {a, 1}", "!!binary eA==", ".inf", ".nan"]
+)
+def test_what_the_config_holds_besides_can_be_written_down(gift, viewbox, tmp_path, value):
+    gift(config={})
+    (tmp_path / "gift" / "config.yaml").write_text(f"env: {{name: digits, eval: {value}}}\nother: {value}")
+    assert viewbox("score", "gift")[0] == 0
+    json.loads(viewbox("score", "gift", "--json", "--replace")[1], parse_constant=pytest.fail)
