@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ SLOW = (
 )
 
 
+@cache
 def is_slow(path):
     return any(path.is_relative_to(TESTS / name) for name in SLOW)
 

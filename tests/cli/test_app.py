@@ -74,12 +74,14 @@ def test_an_unknown_config_ends_with_2_and_one_line(viewbox):
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_overrides_and_options_reach_training(viewbox, tiny_folder):
     status, out, _ = viewbox("train", "quickstart", "--dry-run", f"model.name={tiny_folder}", "rollout.slots=3")
     assert status == 0
     assert '"slots": 3' in out
 
 
+@pytest.mark.slow
 def test_a_dry_run_notes_that_the_loss_knows_no_filters(viewbox, tiny_folder):
     status, out, _ = viewbox("train", "quickstart", "--dry-run", f"model.name={tiny_folder}", "rollout.top_p=0.9")
     assert status == 0

@@ -51,6 +51,7 @@ def test_no_cell_is_empty():
     assert "| |" not in build_page()
 
 
+@pytest.mark.slow
 def test_what_is_given_to_the_trainers_are_arguments_they_have():
     from trl import GRPOConfig
 

@@ -98,6 +98,7 @@ def test_trl_gives_the_number_of_the_answer_where_it_has_only_the_text(episodes)
     assert given == [PYTHON(episode.answer, episode.task.reference) for episode in episodes]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("verifiers") is None, reason="verifiers is not installed")
 def test_verifiers_gives_the_number_of_the_episode(episodes):
     from viewbox.envs.adapters.verifiers import ViewboxData, ViewboxTask, vf
