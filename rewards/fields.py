@@ -27,8 +27,9 @@ _GROWN = 4096  # characters that are kept of a text that NFKC makes more than fo
 # Hyphens, dashes and minus signs are one sign, or a "–7" would be read as 7; so are the curly apostrophes.
 _DASHES = "\u02d7\u058a\u05be\u1806\u2010\u2011\u2012\u2013\u2014\u2015\u2043\u2212\u2796\u2e3a\u2e3b\ufe58"
 _ASCII_SIGNS = str.maketrans(dict.fromkeys(_DASHES, "-") | {"‘": "'", "’": "'"})
-_SPACED_MINUS = re.compile(r"([^\w-]*)-\s+(?=\.?\d)")
-_SIGNED_NUMBER = re.compile(r"\.?\d")
+_SPACED_MINUS = re.compile(r"([^\w-]*)-\s+(?=\+?\.?\d)")
+_SIGNED_NUMBER = re.compile(r"\+?\.?\d")
+_POWER = re.compile("(?<=\\d)(?=[⁰¹²³⁴⁵⁶⁷⁸⁹])")  # 4² is not 42
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 _MAX_QUOTE = 60  # characters of a text that an explanation quotes
 
@@ -129,7 +130,7 @@ def fold_text(text: str) -> str:
     """
     if text.isascii() and text.isprintable():  # the fast path for most texts
         return " ".join(text.lower().split())
-    spelled = unicodedata.normalize("NFKC", text.translate(_VISIBLE))
+    spelled = unicodedata.normalize("NFKC", _POWER.sub("^", text.translate(_VISIBLE)))
     spelled = spelled[: max(4 * len(text), _GROWN)]  # one character may become 18
     folded = unicodedata.normalize("NFKC", spelled.casefold())
     return " ".join(folded.translate(_ASCII_SIGNS).split())
