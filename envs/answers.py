@@ -7,9 +7,11 @@ a view by number instead; its boxes are then mapped back exactly, through every 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from viewbox.envs.parsing.reply import find_violation
+from viewbox.envs.answer_model import hides_numbers
+from viewbox.envs.finite import find_non_finite
+from viewbox.envs.parsing.json_schema import find_violation
 from viewbox.envs.state import PlayableEnv
 from viewbox.errors import ToolError
 from viewbox.frozen import thaw
@@ -26,7 +28,8 @@ def convert_answer(env: PlayableEnv, value: Mapping[str, Any], views: Sequence[V
         views: the views shown so far, by number; the first is the overview of the first image.
 
     Raises:
-        ToolError: the answer does not fit the schema, or a box is invalid; the message is written for the model.
+        ToolError: the answer does not fit the schema, holds a number that is not finite, or a box is invalid; the
+            message is written for the model.
     """
     answer = _fit_schema(env, thaw(value))
     boxes = [name for name in env.boxes if answer.get(name) is not None]
@@ -44,17 +47,43 @@ def convert_answer(env: PlayableEnv, value: Mapping[str, Any], views: Sequence[V
     return answer
 
 
+def check_finite(value: Any) -> None:
+    """Raise `ToolError` with the field of a number that is not finite: no file can hold it."""
+    path = find_non_finite(value)
+    if path is not None:
+        raise ToolError(f"{path[:120]}: must be a finite number")
+
+
 def _fit_schema(env: PlayableEnv, answer: dict[str, Any]) -> dict[str, Any]:
     if isinstance(env.answer, type):
-        try:
-            return env.answer.model_validate(answer).model_dump(mode="json")
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise ToolError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        return _fit_model(env.answer, answer)
     problem = None if env.answer is None else find_violation(answer, env.answer)
     if problem is not None:
         raise ToolError(problem)
+    check_finite(answer)
     return answer
+
+
+def _fit_model(model: type[BaseModel], answer: dict[str, Any]) -> dict[str, Any]:
+    try:
+        checked = model.model_validate(answer)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ToolError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    except RecursionError as error:
+        raise ToolError("the answer is nested too deep") from error
+    except UnicodeError as error:
+        raise ToolError(f"the answer is not Unicode: {error}") from error
+    try:
+        written = checked.model_dump(mode="json")
+        values = checked.model_dump() if hides_numbers(model) else written  # as JSON, a NaN may have become text
+    except (ValueError, RecursionError) as error:
+        raise ToolError(f"the answer cannot be written as JSON: {error}") from error
+    if not isinstance(written, dict):
+        raise ToolError("the answer must be an object")
+    for value in (values, written):
+        check_finite(value)
+    return written
 
 
 def _find_view(number: Any, field: str, views: Sequence[View]) -> View | None:

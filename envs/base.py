@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel
 
 from viewbox.envs import answers, concurrency, loop, settings
+from viewbox.envs.answer_model import check_declaration, runs_code
 from viewbox.envs.prompts.templates import Prompts
 from viewbox.envs.state import EpisodeState, PlayableEnv, StepResult
 from viewbox.envs.tasks import OverviewCache, TaskImage, TaskImages
@@ -179,7 +180,7 @@ class BaseMultiTurnEnv(PlayableEnv):
             return await self.build_episode_async(state)
 
     def play(self, task: Task, policy: loop.Policy, *, seed: int = 0) -> Episode:
-        """`play_async` for scripts and notebooks without an event loop of their own."""
+        """`play_async` without an event loop of one's own, as in scripts and notebooks."""
         return asyncio.run(self.play_async(task, policy, seed=seed))
 
     # ------------------------------------------------------------------ answers
@@ -196,16 +197,17 @@ class BaseMultiTurnEnv(PlayableEnv):
     ) -> tuple[dict[str, Any], str | None]:
         """An answer with its boxes as fractions of the original, and what is wrong with it (None: nothing).
 
-        `views` are those that the episode has shown (`EpisodeState.views`); the default is the overview alone.
-        """
+        `views` are those that the episode has shown (`EpisodeState.views`); the default is the overview alone."""
         if views is None:  # only boxes in pixels need an image
             overview = self._overviews.get(task) if self.boxes and needs_size(self.coordinates) else None
             views = [overview[0]] if overview else []
         try:
             answer = answers.convert_answer(self, value, views)
+            problem = self.validate_answer(answer, task)
+            answers.check_finite(answer if self._checks_in_thread else {})  # an author's code may have changed it
+            return answer, problem
         except ToolError as error:
             return {}, str(error)
-        return answer, self.validate_answer(answer, task)
 
     def write_box(self, box: Sequence[float], task: Task) -> list[float]:
         """A box of the original image (fractions) in the coordinates that the model writes, for gold answers.
@@ -268,12 +270,14 @@ class BaseMultiTurnEnv(PlayableEnv):
         self._toolbox = TOOLS | {name: tool for tools in listed for name, tool in collect_tools(tools).items()}
         self.prompts = Prompts(self.templates, trusted=self.templates.keys() - given.get("templates", {}).keys())
         self._check_names()
+        check_declaration(self.answer)
         self._overviews = OverviewCache(self.images, self.max_pixels, self.pixel_multiple)
         self._share_text = lru_cache(maxsize=256)(str)  # equal texts of a task's episodes are one object
         self._build_schemas = lru_cache(maxsize=256)(self._build_tool_schemas)
-        own_reward = getattr(type(self), "reward", None) if reward is None else reward
-        self.reward = to_combined(self.default_reward() if own_reward is None else own_reward)
+        reward = getattr(type(self), "reward", None) if reward is None else reward
+        self.reward = to_combined(self.default_reward() if reward is None else reward)
         self._scores_in_thread = is_blocking(self.reward)
+        self._checks_in_thread = runs_code(type(self), BaseMultiTurnEnv)
         check_reward_may_ask(self, self.reward)
         self._sealed = True
 

@@ -6,19 +6,23 @@ holds it.
 """
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from viewbox.envs import concurrency
 from viewbox.envs.kept_reply import is_cut, is_cut_call, shorten_reply
 from viewbox.envs.parsing import reply as parsing
-from viewbox.envs.sanitize import clean, make_boundary_code, wrap_in_boundary
+from viewbox.envs.sanitize import clean, make_boundary_code, replace_surrogates, wrap_in_boundary
 from viewbox.envs.settings import IDLE_TURNS
 from viewbox.envs.state import EpisodeState, PlayableEnv, StepResult
 from viewbox.envs.tool_calls import run_calls
 from viewbox.frozen import FrozenDict
 from viewbox.images.ref import ImageRef
 from viewbox.records import Message, Reply, Turn
+
+log = logging.getLogger("viewbox.envs")
 
 Policy = Callable[[list[Message]], Reply | str | Awaitable[Reply | str]]
 Parsed = parsing.ToolCalls | parsing.Answer | parsing.Malformed
@@ -76,7 +80,7 @@ async def step(env: PlayableEnv, state: EpisodeState, reply: Reply) -> StepResul
     assert isinstance(parsed, parsing.Answer)
     if parsed.wants_more and not last and not state.finalized:
         return _save_notes(env, state, parsed.value)
-    answer, problem = env.check_answer(parsed.value, state.task, state.views)
+    answer, problem = await _check_answer(env, state, parsed.value)
     if problem is not None:
         return _handle_malformed(env, state, problem)
     user_text = None if last else env.on_answer(state, answer)
@@ -149,9 +153,25 @@ def get_final_value(env: PlayableEnv, text: str) -> Mapping[str, Any] | None:
     return None if answer is None else answer.value
 
 
+async def _check_answer(
+    env: PlayableEnv, state: EpisodeState, value: Mapping[str, Any]
+) -> tuple[dict[str, Any], str | None]:
+    """`env.check_answer`; an author's code runs in a thread, which is abandoned after `tool_timeout` seconds."""
+    if not env._checks_in_thread:
+        return env.check_answer(value, state.task, state.views)
+    try:
+        return await concurrency.run_in_thread(
+            env.check_answer, value, state.task, state.views, timeout=env.tool_timeout
+        )
+    except concurrency.CallTimeout:
+        log.warning("%s: checking an answer took longer than %s s", env.name, env.tool_timeout)
+        return {}, f"checking the answer took longer than {env.tool_timeout or 0:g} seconds; give another"
+
+
 # ---------------------------------------------------------------------- the environment's messages
 def _send_user_message(env: PlayableEnv, state: EpisodeState, text: str) -> StepResult:
-    message = Message("user", _add_last_turn_notice(env, state, [text], state.messages))
+    content: list[str | ImageRef] = [replace_surrogates(text)]
+    message = Message("user", _add_last_turn_notice(env, state, content, state.messages))
     state.turns.append(Turn("user", message.text, images=message.images))
     state.messages.append(message)
     return StepResult((message,))

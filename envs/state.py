@@ -118,6 +118,7 @@ class PlayableEnv(ViewSettings, LoopSettings, Protocol):
     view_field: ClassVar[str | None]
     prompts: Prompts
     _toolbox: Mapping[str, Tool]
+    _checks_in_thread: bool  # an author's code checks answers
 
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, Any]: ...
     def check_answer(

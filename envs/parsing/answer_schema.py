@@ -1,14 +1,13 @@
 """The answer's JSON Schema, as far as it helps to read a reply: its fields, the required ones, the nested objects.
 
 It decides which of two objects is the answer, whether the answer is under a wrong key, and whether the model
-returned the schema itself. Whether an answer is valid is decided by `find_violation`.
+returned the schema itself. Whether an answer is valid is decided by `json_schema.py`.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
 from typing import Any
 
 from viewbox.frozen import thaw
@@ -108,27 +107,8 @@ def _is_properties(value: Mapping[str, Any], names: frozenset[str]) -> bool:
     )
 
 
-def find_violation(value: Mapping[str, Any], schema: Mapping[str, Any]) -> str | None:
-    """The most relevant of the first few violations of `schema`, with its field; None if `value` is valid."""
-    from jsonschema.exceptions import best_match
-
-    error = best_match(islice(_get_validator(_to_json(schema)).iter_errors(value), 16))
-    if error is None:
-        return None
-    message = error.message if len(error.message) <= 240 else f"{error.message[:120]} … {error.message[-100:]}"
-    path = error.json_path.removeprefix("$").removeprefix(".")
-    return f"{path[:120]}: {message}" if path else message
-
-
 def _to_json(schema: Mapping[str, Any]) -> str:
     return json.dumps(thaw(schema))
-
-
-@lru_cache(maxsize=64)
-def _get_validator(schema: str) -> Any:
-    from jsonschema import Draft202012Validator
-
-    return Draft202012Validator(json.loads(schema))
 
 
 @lru_cache(maxsize=64)

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from viewbox.envs.parsing.answer_schema import AnswerFields, describe_echo, find_violation
+from viewbox.envs.parsing.answer_schema import AnswerFields, describe_echo
 from viewbox.envs.parsing.calls import ParsedCall, TagPairs, find_calls, parse_native_call, parse_single_call
+from viewbox.envs.parsing.json_schema import find_violation
 from viewbox.envs.parsing.scan import MAX_ITEMS, ReplyObject, ReplyScan
 from viewbox.envs.parsing.strict_json import MAX_DEPTH, MAX_DIGITS, MAX_VALUES, decode_json
+from viewbox.envs.sanitize import replace_surrogates
 from viewbox.frozen import Record
 
 __all__ = [
@@ -111,7 +113,7 @@ def parse_reply(
     >>> parse_reply('{"box": 3}', schema={"properties": {"box": {"type": "array"}}}).reason
     "box: 3 is not of type 'array'"
     """
-    if len(text) > max_bytes or len(text.encode("utf-8", "surrogatepass")) > max_bytes:
+    if len(text) > max_bytes or len((text := replace_surrogates(text)).encode()) > max_bytes:
         return Malformed(f"the reply is longer than {max_bytes} bytes", "too_long")
     single = parse_single_call(text, tuple(thinking))
     if single is not None:

@@ -54,7 +54,7 @@ class StrictDecoder:
         excess = _describe_excess(value) if isinstance(value, dict | list) else None
         complaint = self._complaints[0] if self._complaints else excess
         if complaint is None and text.find("\\u", begin, end) >= 0:  # an escape may be half of a surrogate pair
-            value = _replace_surrogates(value)
+            value = replace_lone_surrogates(value)
         return StrictJson(value, end, complaint)
 
     def _build_object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -77,12 +77,13 @@ class StrictDecoder:
         return value
 
 
-def _replace_surrogates(value: Any) -> Any:
+def replace_lone_surrogates(value: Any) -> Any:
+    """A JSON value with U+FFFD for each lone surrogate in its texts and keys, which no UTF-8 file can hold."""
     if isinstance(value, str):
         return replace_surrogates(value)
     if isinstance(value, dict):
-        return {replace_surrogates(key): _replace_surrogates(item) for key, item in value.items()}
-    return [_replace_surrogates(item) for item in value] if isinstance(value, list) else value
+        return {replace_lone_surrogates(key): replace_lone_surrogates(item) for key, item in value.items()}
+    return [replace_lone_surrogates(item) for item in value] if isinstance(value, list) else value
 
 
 class _ThreadDecoder(local):

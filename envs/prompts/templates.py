@@ -16,6 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from viewbox.envs.prompts.budget import limit_work
 from viewbox.envs.prompts.sandbox import BoundedEnvironment
+from viewbox.envs.sanitize import replace_surrogates
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.frozen import FrozenDict
 
@@ -86,10 +87,10 @@ class Prompts:
         """
         template = self._limited.get(name)
         if template is None:
-            return self._trusted[name].render(values)
+            return replace_surrogates(self._trusted[name].render(values))
         try:
             with limit_work():
-                return template.render(values)
+                return replace_surrogates(template.render(values))
         except Exception as error:  # a template can raise anything while it is rendered
             raise _to_config_error(name, error) from error
 

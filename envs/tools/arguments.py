@@ -9,8 +9,9 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
-from jsonschema import Draft202012Validator, ValidationError
+from jsonschema import ValidationError
 
+from viewbox.envs.parsing.json_schema import TOO_MUCH_WORK, TooMuchWorkError, iter_errors
 from viewbox.errors import ToolError, suggest_nearest
 from viewbox.frozen import thaw
 from viewbox.images.coordinates import Coordinates, describe_unit, get_limits, needs_size, to_unit
@@ -148,7 +149,7 @@ def check_value(
     is_text = isinstance(value, str) and spec["type"] == "string" and "enum" not in spec
     if not is_text and not ("minItems" in spec and _is_number_list(value, spec["minItems"])):
         schema = {key: item for key, item in spec.items() if key != "x-kind"}
-        problem = next(iter(Draft202012Validator(schema).iter_errors(value)), None)
+        problem = _find_problem(value, schema, label)
         if problem is not None:
             shown = json.dumps(value, default=str)[:80]
             raise ToolError(f"{label} = {shown}: {_describe_problem(problem, spec, value)}")
@@ -157,6 +158,13 @@ def check_value(
     if spec["type"] == "integer":
         return int(value)
     return float(value) if spec["type"] == "number" else value
+
+
+def _find_problem(value: Any, schema: dict[str, Any], label: str) -> ValidationError | None:
+    try:
+        return next(iter_errors(value, schema), None)
+    except TooMuchWorkError:
+        raise ToolError(f"{label}: {TOO_MUCH_WORK}") from None
 
 
 def _is_number_list(value: Any, count: int) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 from cachetools import LRUCache
 
+from viewbox.envs.sanitize import replace_surrogates
 from viewbox.errors import ConfigError
 
 log = logging.getLogger("viewbox.judge")
@@ -108,7 +109,7 @@ class ReplyCache:
             with closing(sqlite3.connect(path, timeout=_TIMEOUT)) as file, file:
                 file.execute(_TABLE)
                 if reply is not None:
-                    file.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", (key, reply))
+                    file.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", (key, replace_surrogates(reply)))
                 row = file.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
         except (sqlite3.Error, OSError) as error:
             log.warning("%s: the judge's replies are kept in memory only: %s", path, error)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from viewbox.envs.parsing.strict_json import build_object
-from viewbox.envs.sanitize import clean, wrap_in_boundary
+from viewbox.envs.sanitize import clean, replace_surrogates, wrap_in_boundary
 from viewbox.frozen import thaw
 from viewbox.records import Message
 from viewbox.rewards.fields import get_field, to_finite_float
@@ -64,7 +64,8 @@ def extract_text(record: Any, field: str | None) -> str:
     if value is None or value == "" or (isinstance(value, Mapping | list | tuple) and not value):
         return ""
     try:
-        return value if isinstance(value, str) else json.dumps(thaw(value), ensure_ascii=False, default=repr)
+        text = value if isinstance(value, str) else json.dumps(thaw(value), ensure_ascii=False, default=repr)
+        return replace_surrogates(text)
     except (RecursionError, ValueError, TypeError):  # nested too deep, or keys that JSON cannot hold
         return ""
 

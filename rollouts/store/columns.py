@@ -20,7 +20,7 @@ from viewbox.errors import ConfigError, StoreError, describe_unknown
 from viewbox.files import check_inside, check_writable, open_regular, replace_atomically
 from viewbox.network.secrets import mask_settings
 from viewbox.records import Scores
-from viewbox.rollouts.store.lines import check_scores, parse_line, read_lines
+from viewbox.rollouts.store.lines import check_scores, encode_line, parse_line, read_lines
 
 FOLDER = "scores"
 MAX_FILE = 2**40  # bytes of a column, which is read a line at a time
@@ -72,11 +72,7 @@ class ScoreColumnWriter:
 
     def _write(self, data: Mapping[str, Any]) -> None:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
-        try:
-            line = text.encode()
-        except UnicodeEncodeError:  # half a character, which only an escape can hold
-            line = json.dumps(data, allow_nan=False, separators=(",", ":"), default=str).encode()
-        self._file.write(line + b"\n")
+        self._file.write(encode_line(text))
 
     def __enter__(self) -> Self:
         return self

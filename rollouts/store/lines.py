@@ -42,14 +42,19 @@ def read_lines(file: BinaryIO) -> Iterator[bytes | None]:
 def encode_line(text: str) -> bytes:
     r"""A line of JSON as the bytes of a file that every reader opens, and that acts on no terminal.
 
-    Lone surrogates, control characters and marks of direction are written as escapes; JSON reads them as before.
+    Control characters and marks of direction are written as escapes; JSON reads them as before. A lone surrogate
+    becomes U+FFFD: many readers refuse its escape, too.
 
-    >>> encode_line('{"a": "\ud800\u202e"}')
-    b'{"a": "\\ud800\\u202e"}\n'
+    >>> encode_line('{"a": "\ud800\u202e"}').decode()
+    '{"a": "\ufffd\\u202e"}\n'
     """
     if not text.isascii() or "\x7f" in text:
-        text = _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+        text = _INVISIBLE.sub(_write_out, text)
     return text.encode() + b"\n"
+
+
+def _write_out(match: re.Match[str]) -> str:
+    return "\ufffd" if "\ud800" <= match[0] <= "\udfff" else f"\\u{ord(match[0]):04x}"
 
 
 def parse_line(line: bytes) -> dict[str, Any]:

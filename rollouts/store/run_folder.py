@@ -97,7 +97,9 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     """Write the resolved config, its secrets masked, and the versions."""
     for name in ("config.yaml", "versions.json"):
         check_writable(folder / name, folder)
-    (folder / "config.yaml").write_text(yaml.safe_dump(mask_settings(config), sort_keys=False, allow_unicode=True))
+    (folder / "config.yaml").write_text(
+        yaml.safe_dump(mask_settings(config), sort_keys=False, allow_unicode=True), "utf-8"
+    )
     (folder / "versions.json").write_text(json.dumps(get_versions(), indent=2) + "\n")
 
 

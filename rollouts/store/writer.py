@@ -12,10 +12,12 @@ reads it.
 
 import io
 import json
+import logging
 import os
 import threading
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,8 +28,8 @@ from viewbox.errors import ImageError, StoreError
 from viewbox.files import check_writable, try_lock, write_atomically
 from viewbox.images.ref import ImageRef
 from viewbox.network import secrets
-from viewbox.records import Episode, EpisodeTokens, Task
-from viewbox.rollouts.store.lines import MAX_LINE, encode_line, read_lines
+from viewbox.records import Episode, EpisodeTokens, RunConfig, Task
+from viewbox.rollouts.store.lines import MAX_COUNT, MAX_LINE, check_episode, encode_line, parse_line, read_lines
 from viewbox.rollouts.store.reader import (
     IMAGES,
     LINES,
@@ -39,6 +41,14 @@ from viewbox.rollouts.store.reader import (
     iter_image_dicts,
 )
 from viewbox.terminal import make_line
+
+log = logging.getLogger("viewbox.rollouts")
+
+MAX_REASON = 1000  # characters kept of the reason why an episode cannot be stored
+
+
+class UnstorableError(StoreError):
+    """One episode that cannot be stored; the folder can be written."""
 
 
 class EpisodeWriter:
@@ -82,31 +92,30 @@ class EpisodeWriter:
             raise StoreError(f"{self.path}: cannot write episodes to this folder ({error})") from error
 
     def append(self, episode: Episode) -> None:
-        """Store one episode; once this returns, it can be loaded. If it raises `StoreError`, no line was added."""
-        tokens = episode.tokens
+        """Store one episode; once this returns, it can be loaded. If it raises `StoreError`, no line was added.
+
+        Raises:
+            UnstorableError: this episode holds what no line can, or what could not be read again; others can be stored.
+            StoreError: the folder cannot be written.
+        """
         try:
-            for ref in (*_iter_images(episode), *(tokens.images if tokens else ())):
-                self._store_image(ref)
-            data = episode.to_dict()
-            for reference in iter_image_dicts(data):
-                reference["uri"] = None
-            if tokens is not None:
-                name = f"{uuid.uuid4().hex}.npy"
-                write_atomically(self.path / TOKENS / name, _encode_tokens(tokens), sync=self.fsync)
-                data["stored_tokens"] = {
-                    "file": name,
-                    "prompt_length": len(tokens.prompt_ids),
-                    "prompt_images": tokens.prompt_images,
-                    "images": [{**ref.to_dict(), "uri": None} for ref in tokens.images],
-                }
-            data = secrets.mask_values(data)
-            line = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_to_plain_value)
-            encoded = encode_line(line)
-            if len(encoded) > MAX_LINE:
-                raise ValueError(f"its line has {len(encoded):,} bytes; allowed: {MAX_LINE:,}")
-            self._append_line(encoded)
-        except (OSError, ImageError, TypeError, ValueError, RecursionError) as error:
-            raise StoreError(f"{self.path}: the episode of task {episode.task.id!r} was not stored: {error}") from error
+            images = self._encode_images(episode)
+            tokens, name = episode.tokens, f"{uuid.uuid4().hex}.npy"
+            rows = None if tokens is None else _encode_tokens(tokens)
+            line = _encode_episode(episode, name)
+        except Exception as error:  # whatever an author's objects raise when they are read
+            reason = f"the episode of task {_describe(episode.task.id)!r} was not stored: {_describe(error)}"
+            raise UnstorableError(f"{self.path}: {reason}") from error
+        try:
+            for path, content in images.items():
+                write_atomically(path, content, sync=self.fsync)
+            if rows is not None:
+                write_atomically(self.path / TOKENS / name, rows, sync=self.fsync)
+            self._append_line(line)
+        except (OSError, ValueError) as error:
+            reason = f"the episode of task {_describe(episode.task.id)!r} was not stored: {error}"
+            raise StoreError(f"{self.path}: {reason}") from error
+        self._stored.update(path.name for path in images)
 
     def append_or_error(self, episode: Episode) -> Episode:
         """Store one episode, or in its place that it cannot be stored; returns what was stored.
@@ -117,22 +126,15 @@ class EpisodeWriter:
         try:
             self.append(episode)
             return episode
-        except StoreError as error:
-            if isinstance(error.__cause__, OSError):  # the disk, not the episode
-                raise
-            places = {
-                name: episode.info[name] for name in ("index", "sample", "number", "step") if name in episode.info
-            }
-            stored = Episode(
-                Task(episode.task.id),
-                end_reason="error",
-                truncated=True,
-                environment=episode.environment,
-                run_config=episode.run_config,
-                info={**places, "error": make_line(error, 1000)},
-            )
+        except UnstorableError as error:
+            log.warning(make_line(error, MAX_REASON))
+            stored = _build_stand_in(episode, make_line(error, MAX_REASON))
+        try:
             self.append(stored)
-            return stored
+        except UnstorableError:  # because of an author's object among the settings of the run
+            stored = replace(stored, run_config=RunConfig(), environment=_describe(episode.environment))
+            self.append(stored)
+        return stored
 
     def close(self) -> None:
         """Close the file. Closing twice is allowed."""
@@ -170,16 +172,21 @@ class EpisodeWriter:
                     leftover.unlink(missing_ok=True)
         try_lock(self._fd, shared=True)  # held until the file is closed: tells other writers that this one is alive
 
-    def _store_image(self, ref: ImageRef) -> None:
-        if ref.hash in self._stored:
-            return
-        path = self.path / IMAGES / build_image_name(ref.hash, ref.mode)
-        if not path.exists():
+    def _encode_images(self, episode: Episode) -> dict[Path, bytes]:
+        """The files of the images that are not stored yet."""
+        files: dict[Path, bytes] = {}
+        for ref in (*_iter_images(episode), *(episode.tokens.images if episode.tokens else ())):
+            path = self.path / IMAGES / build_image_name(ref.hash, ref.mode)
+            if path.name in self._stored or path in files:
+                continue
+            if path.exists():
+                self._stored.add(path.name)
+                continue
             image = ref.open()
             if ImageRef.of(image).hash != ref.hash:
                 raise ImageError(f"image {ref.uri or ref.hash[:12]}: its pixels no longer match its hash")
-            write_atomically(path, _encode_image(image, ref.hash), sync=self.fsync)
-        self._stored.add(ref.hash)
+            files[path] = _encode_image(image, ref.hash)
+        return files
 
     def _append_line(self, line: bytes) -> None:
         with self._lock:
@@ -199,6 +206,57 @@ def _iter_images(episode: Episode) -> Iterator[ImageRef]:
     for turn in episode.turns:
         yield from turn.images
         yield from (result.image for result in turn.tool_results if result.image is not None)
+
+
+def _encode_episode(episode: Episode, tokens_name: str) -> bytes:
+    """The line of an episode; raises if it cannot be written, or could not be read again."""
+    data = episode.to_dict()
+    for reference in iter_image_dicts(data):
+        reference["uri"] = None
+    tokens = episode.tokens
+    if tokens is not None:
+        data["stored_tokens"] = {
+            "file": tokens_name,
+            "prompt_length": len(tokens.prompt_ids),
+            "prompt_images": tokens.prompt_images,
+            "images": [{**ref.to_dict(), "uri": None} for ref in tokens.images],
+        }
+    data = secrets.mask_values(data)
+    line = encode_line(
+        json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_to_plain_value)
+    )
+    if len(line) > MAX_LINE:
+        raise ValueError(f"its line has {len(line):,} bytes; allowed: {MAX_LINE:,}")
+    written = parse_line(line)
+    written.pop("stored_tokens", None)
+    check_episode(written)
+    Episode.from_dict(written)
+    return line
+
+
+def _build_stand_in(episode: Episode, reason: str) -> Episode:
+    """What is stored of an episode that cannot be: its place in the run, and the reason."""
+    places = {
+        name: value
+        for name in ("index", "sample", "number", "step")
+        if isinstance(value := episode.info.get(name), int) and 0 <= value <= MAX_COUNT
+    }
+    return Episode(
+        Task(_describe(episode.task.id)),
+        end_reason="error",
+        truncated=True,
+        environment=episode.environment,
+        run_config=episode.run_config,
+        info={**places, "error": reason},
+    )
+
+
+def _describe(value: object) -> str:
+    """A text of an author's object, which may have none."""
+    try:
+        return str(value)[:MAX_REASON]
+    except Exception:
+        return f"(a {type(value).__name__})"
 
 
 def _encode_image(image: Image.Image, digest: str) -> bytes:
