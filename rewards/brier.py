@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, SkipValidation
 
 from viewbox.errors import ConfigError
-from viewbox.rewards.base import Reward
+from viewbox.rewards.base import Reward, get_reward_name
 from viewbox.rewards.combined import CombinedReward
 from viewbox.rewards.declare import Name, RewardName, register_reward
 from viewbox.rewards.exact_match import ExactMatchReward
@@ -62,8 +62,8 @@ class BrierReward:
         if self._read_confidence(answer) is None:
             value = quote_value(stated)
             return f"{self.confidence_field}: {value} is not a number from 0 to {self.scale:g}, or there is no answer"
-        right = self.of(answer, reference)
-        return f"{self.confidence_field} {stated:g} of {self.scale:g}, {self.of.name} scores {right:.3g}"
+        right = self.of(answer, reference) or 0.0
+        return f"{self.confidence_field} {stated:g} of {self.scale:g}, {get_reward_name(self.of)} scores {right:.3g}"
 
     def _read_confidence(self, answer: Mapping[str, Any] | None) -> float | None:
         """The confidence in [0, 1], if the answer fills the field that `of` reads."""

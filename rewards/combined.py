@@ -14,7 +14,7 @@ from pydantic import Field, SkipValidation
 
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.records import Episode
-from viewbox.rewards.base import AnyReward
+from viewbox.rewards.base import AnyReward, get_reward_name
 from viewbox.rewards.declare import (
     Name,
     NonNegative,
@@ -263,5 +263,5 @@ def to_combined(reward: object) -> CombinedReward:
     """
     if isinstance(reward, CombinedReward):
         return reward
-    name = str(getattr(reward, "name", None) or getattr(reward, "__name__", type(reward).__name__))
+    name = get_reward_name(reward)
     return CombinedReward({name: (reward, 1.0)}, name=name)

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from viewbox.rewards.declare import Aliases, AnswerField, NonNegative, ReferenceField, RewardName, register_reward
 from viewbox.rewards.fields import (
+    MAX_TEXT,
     get_accepted_values,
     get_field,
     normalize_label,
@@ -33,8 +34,8 @@ class ExactMatchReward:
     compared as a number: |answer - gold| <= `tolerance` (0 if None). With a tolerance, so is a gold string that holds
     a number. The answer must be a scalar: a list of labels scores 0, and so does a missing or empty answer, even if
     the gold is missing. An answer longer than four times the longest accepted text plus 256 characters scores 0
-    without being compared. The whole text must match, so a negated or hedged gold, or a list of options, scores 0;
-    look-alike letters of another script are different letters.
+    without being compared; so does any text of more than 16,384 characters. The whole text must match, so a negated or
+    hedged gold, or a list of options, scores 0; look-alike letters of another script are different letters.
 
     Range: {0.0, 1.0}.
 
@@ -65,7 +66,7 @@ class ExactMatchReward:
         if self._spellings:
             accepted = accepted.union(*(self._spellings.get(gold, ()) for gold in accepted))
         raw = to_text(get_field(answer, self.field))
-        if len(raw) > 4 * max(map(len, accepted), default=0) + 256:
+        if len(raw) > min(MAX_TEXT, 4 * max(map(len, accepted), default=0) + 256):
             return 0.0
         label = normalize_label(raw)
         if not label:

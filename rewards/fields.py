@@ -21,12 +21,15 @@ BoxFormat = Literal["xyxy", "xywh"]
 Frame = Literal["unit", "per_mille", "pixel"]
 _LISTS = (list, tuple)  # isinstance is slower with list | tuple
 _LONGEST_LABEL = 1000  # characters; longer text is not a label
+MAX_TEXT = 16_384  # characters of a text that is compared; a longer one, in the answer or the gold, scores 0
+_GROWN = 4096  # characters that are kept of a text that NFKC makes more than four times as long
 
 # Hyphens, dashes and minus signs are one sign, or a "–7" would be read as 7; so are the curly apostrophes.
 _DASHES = "\u02d7\u058a\u05be\u1806\u2010\u2011\u2012\u2013\u2014\u2015\u2043\u2212\u2796\u2e3a\u2e3b\ufe58"
 _ASCII_SIGNS = str.maketrans(dict.fromkeys(_DASHES, "-") | {"‘": "'", "’": "'"})
-_SPACED_MINUS = re.compile(r"([^\w-]*)-\s+(?=\.?\d)")
-_SIGNED_NUMBER = re.compile(r"\.?\d")
+_SPACED_MINUS = re.compile(r"([^\w-]*)-\s+(?=\+?\.?\d)")
+_SIGNED_NUMBER = re.compile(r"\+?\.?\d")
+_POWER = re.compile("(?<=\\d)(?=[⁰¹²³⁴⁵⁶⁷⁸⁹])")  # 4² is not 42
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 _MAX_QUOTE = 60  # characters of a text that an explanation quotes
 
@@ -109,11 +112,14 @@ def to_text(value: Any) -> str:
 
 
 def get_accepted_values(value: Any) -> list[Any]:
-    """The accepted values of a gold field: one scalar, or a list of them; values without text are left out."""
+    """The accepted values of a gold field: one scalar, or a list of them.
+
+    Values without text, or of more than `MAX_TEXT` characters, are left out.
+    """
     if type(value) is str:
-        return [value] if value else []
+        return [value] if 0 < len(value) <= MAX_TEXT else []
     values = value if isinstance(value, list | tuple | set | frozenset) else [value]
-    return [item for item in values if to_text(item)]
+    return [item for item in values if 0 < len(to_text(item)) <= MAX_TEXT]
 
 
 def fold_text(text: str) -> str:
@@ -124,8 +130,9 @@ def fold_text(text: str) -> str:
     """
     if text.isascii() and text.isprintable():  # the fast path for most texts
         return " ".join(text.lower().split())
-    visible = text.translate(_VISIBLE)
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
+    spelled = unicodedata.normalize("NFKC", _POWER.sub("^", text.translate(_VISIBLE)))
+    spelled = spelled[: max(4 * len(text), _GROWN)]  # one character may become 18
+    folded = unicodedata.normalize("NFKC", spelled.casefold())
     return " ".join(folded.translate(_ASCII_SIGNS).split())
 
 
@@ -184,11 +191,13 @@ def _attach_signs(text: str) -> str:
 def has_content(value: Any) -> bool:
     """Whether a field says anything: text that can be seen, a number, or a list or mapping with such a value.
 
+    Of a text, the first `MAX_TEXT` characters are read.
+
     >>> [has_content(value) for value in (None, " ", "\u200b", [""], {}, {"a": [None]}, 0, False, "x")]
     [False, False, False, False, False, False, True, True, True]
     """
     if isinstance(value, str):
-        return bool(fold_text(value[:_LONGEST_LABEL]) or fold_text(value))
+        return bool(fold_text(value[:_LONGEST_LABEL]) or fold_text(value[:MAX_TEXT]))
     if isinstance(value, Mapping):
         return any(map(has_content, value.values()))
     if isinstance(value, list | tuple | set | frozenset):
@@ -205,7 +214,8 @@ def quote_value(value: Any) -> str:
     if value is None or value == "":
         return "nothing"
     if isinstance(value, str):
-        return repr(value if len(value) <= _MAX_QUOTE else value[:_MAX_QUOTE] + "…")
+        size = f" ({len(value):,} characters; at most {MAX_TEXT:,} are compared)" if len(value) > MAX_TEXT else ""
+        return repr(value if len(value) <= _MAX_QUOTE else value[:_MAX_QUOTE] + "…") + size
     return reprlib.repr(value)
 
 

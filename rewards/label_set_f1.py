@@ -68,7 +68,8 @@ class LabelSetF1Reward:
             return 1.0 if not answered and not golds else 0.0
         if len(answered) > 4 * len(golds) + _EXTRA_LABELS:
             return 0.0
-        found = (answered & golds) - (_find_contradicted(answered) - _find_contradicted(golds))
+        contradicted = _find_contradicted(answered) - _find_contradicted(golds)
+        found = (answered & golds) - contradicted - {""}  # "" is an item without text, which equals nothing
         return 2 * len(found) / (len(answered) + len(golds))
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
@@ -77,7 +78,8 @@ class LabelSetF1Reward:
         if answered is None or golds is None:
             return f"{self.field}: the {'answer' if answered is None else 'reference'} does not hold a list of labels"
         contradicted = _find_contradicted(answered) - _find_contradicted(golds)
-        parts = [f"{self.field}: {len((answered & golds) - contradicted)} of {len(golds)} gold labels found"]
+        found = (answered & golds) - contradicted - {""}
+        parts = [f"{self.field}: {len(found)} of {len(golds)} gold labels found"]
         for what, labels in (
             ("missing", golds - answered),
             ("wrong", answered - golds),

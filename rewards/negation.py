@@ -6,59 +6,25 @@ at the end of its clause ("tumour: no") and a negated verb of seeing ("tumour ha
 words before them. A scope ends at a full stop, semicolon, line end or contrast ("but"), and where a clause with its own
 verb begins ("no effusion, and the heart is large"). It does not end at a comma, because reports often say "no
 consolidation, effusion or pneumothorax". Two negations in a row cancel ("cannot be excluded"), and some deny no finding
-("no change in"). English only. `negation_cues.py` says what each negation denies, `negation_words.py` holds the words.
+("no change in"). English only. `negation_cues.py` says what each negation denies, `negation_words.py` holds the words,
+`negation_signs.py` the signs.
 The time is linear in the length of the text.
 """
 
 import re
-import unicodedata
 from collections.abc import Iterator
 from itertools import pairwise
 
 from viewbox.rewards import negation_words as table
 from viewbox.rewards.fields import fold_text
-from viewbox.rewards.negation_cues import Cue, find_cues, is_filler
+from viewbox.rewards.negation_cues import Cue, find_cues, find_known, is_filler
+from viewbox.rewards.negation_signs import lower_plain, spell_out_signs
 
 MARK = "¬"  # no token holds it, so a model cannot write it; alone it stands for a negation that denies something
 TOKEN = r"[^\W\d_][^\W_]*(?:'[^\W_]+)*|(?:(?<!\w)-)?(?:\d+(?:\.\d+)*|(?<!\w)\.\d+)"  # words first: most are
 _PIECE = re.compile(rf"(?<=\w)[-\u2010-\u2015](?:free|less)\b|{TOKEN}|[.;!?(),]")
-_PLAIN = re.compile(r"(?:[A-Za-z .;,?]++|(?<![^ ])[0-9]++(?![^ ]))*+")  # letters, and numbers between spaces
-_NO_SIGNS = re.compile(r"[A-Za-z0-9' .,;?]*+")
-# What folding would lose: a line end closes a sentence, a struck-out word does not count, and these signs mean "not".
-_SIGNS = re.compile(
-    r"(?P<struck>~~[^~]+~~|~[^~]+~|<(?:s|del|strike)>[^<]*</)|(?P<without>\bw/o(?:ut)?\b)|(?P<rule>\br/o\b)"
-    r"|(?P<no>\[ \]|(?<![^\n;.])\s?[(\[]\s?[-–−]\s?[)\]]|\bn/a\b|[-–−]ve\b)"
-    r"|(?P<value>[(\[]\s?[-–−]\s?[)\]]|(?<=[:=])\s?[-–−0]\s?(?=$|[;,.\n])|(?<=\w)\s-\s?(?=$|[;,.\n]))"
-    r"|(?P<end>[\n\r\u2028\u2029✅✔✓☑]|\s[-–—]{1,3}\s|—)|(?P<sign>[¬≠]|(?<![\w!])!(?=\w))",
-    re.IGNORECASE,
-)
-_MEANINGS = {
-    "no": " no ",
-    "without": " without ",
-    "rule": " rule out ",
-    "value": " (no) ",
-    "end": " ; ",
-    "sign": " not ",
-}
-_CROSSES = re.compile(  # names of signs for no
-    r"CROSS MARK|CROSS PRODUCT|CROSSING LANES|SQUARED CROSS|SALTIRE|(BALLOT|SCRIPT|CANCELLATION|MULTIPLICATION) X"
-    r"|BALLOT BOX$|EMPTY SET|NO ENTRY|^NO |NO GOOD|PROHIBIT|THUMBS DOWN|DOES NOT|SQUARED NG|OCTAGONAL SIGN|HEAVY MINUS"
-    r"|CIRCLED (TIMES|MINUS|DASH|DIVISION)"
-)
-
 
 _COMMAS = (",", MARK + ",")
-
-
-class _Crosses(dict[int, str | int]):
-    """A table for `str.translate` that writes crosses, stop signs and the like as "no", filled on demand."""
-
-    def __missing__(self, code: int) -> str | int:
-        self[code] = " no " if _CROSSES.search(unicodedata.name(chr(code), "")) else code
-        return self[code]
-
-
-_CROSSES_AS_NO = _Crosses()
 _ENDS = table.CONTRAST | {"than"}
 _BREAKS = _ENDS | {",", "and"}
 # Cyrillic and Greek letters that look Latin: "nо" with a Cyrillic о still denies.
@@ -98,11 +64,11 @@ def split_words(text: str) -> tuple[list[str], bool]:
 
 def _split_sentences(text: str) -> list[list[str]]:
     """The words and commas of each sentence. Simple text is split, which gives the same and is five times as fast."""
-    if _PLAIN.fullmatch(text):
-        simple = text.lower().replace(";", ".").replace("?", ".").replace(",", " , ")
+    plain = lower_plain(text)
+    if plain is not None:
+        simple = plain.replace(";", ".").replace("?", ".").replace(",", " , ")
         return [sentence.split() for sentence in simple.split(".")]
-    if not _NO_SIGNS.fullmatch(text):
-        text = _SIGNS.sub(_spell_out, text if text.isascii() else text.translate(_CROSSES_AS_NO))
+    text = spell_out_signs(text)
     found: list[str] = _PIECE.findall(fold_text(text))
     pieces = _open_parentheses([piece if piece.isascii() and piece.isalnum() else _normalize(piece) for piece in found])
     ends = [-1, *(i for i, piece in enumerate(pieces) if piece in table.CLOSING), len(pieces)]
@@ -119,10 +85,6 @@ def _normalize(piece: str) -> str:
         return piece
     latin = piece.translate(_LOOK_ALIKE)
     return latin if latin in table.CUES else piece
-
-
-def _spell_out(sign: re.Match[str]) -> str:
-    return _MEANINGS.get(sign.lastgroup or "", " ")
 
 
 def _split_clauses(sentence: list[str]) -> Iterator[list[str]]:
@@ -145,7 +107,7 @@ def _is_end(words: list[str], i: int) -> bool:
         case "but":
             return before != "anything"
         case "than":
-            return before == "other"
+            return "other" in words[max(0, i - 3) : i]  # "no other abnormality than"
     return True
 
 
@@ -211,6 +173,7 @@ def _mark_clause(clause: list[str], cues: list[Cue]) -> list[str]:
     """The words of a clause, with those that its negations deny marked."""
     out = clause[:]
     lead = clause[0] == "and"  # joins the clause to the one before
+    names_lesion = not table.LESIONS.isdisjoint(clause)
     marked_to = near_to = int(lead)  # what stands before is marked: all of it, and that since the last comma
     for i, cue in enumerate(cues):
         if not cue.denies:
@@ -222,6 +185,7 @@ def _mark_clause(clause: list[str], cues: list[Cue]) -> list[str]:
             near_to = cue.start
             marked_to = marked_to if cue.local else cue.start
         end = min(cue.until, cues[i + 1].start if i + 1 < len(cues) else len(clause))
+        end = find_known(clause, cue.end, end) if names_lesion else end
         if begin < cue.start or cue.end < end or near_to > lead:
             out[cue.start : cue.end] = [MARK] * (cue.end - cue.start)
         if begin < cue.start:

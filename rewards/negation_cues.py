@@ -34,7 +34,7 @@ def find_cues(clause: list[str]) -> list[Cue]:
             cue = cue._replace(back=True, local=False)
         if not found or not _is_adjacent(clause, found[-1], cue):
             found.append(cue)
-        elif clause[cue.start] == clause[found[-1].start]:  # "no no" does not cancel
+        elif clause[found[-1].start] in (clause[cue.start], "aint"):  # "no no" and "ain't no" do not cancel
             found[-1] = cue._replace(start=found[-1].start)
         else:
             found[-1] = cue._replace(start=found[-1].start, denies=cue.denies != found[-1].denies)
@@ -51,6 +51,8 @@ def _is_adjacent(clause: list[str], cue: Cue, following: Cue) -> bool:
     between = clause[cue.end : following.start]
     if clause[following.start] in table.FREE and clause[cue.start] in table.FORWARD:  # "not nodule-free"
         return len(between) <= 3 and "," not in between
+    if "there" in between and all(is_filler(word) or word in table.SAYING for word in between):
+        return True  # "cannot say there is no mass"
     return all(map(is_filler, between)) and clause[cue.start] != "non"
 
 
@@ -82,6 +84,8 @@ def _read_other(words: list[str], i: int) -> Cue | None:
 def _read_forward(words: list[str], i: int) -> Cue:
     word, following = words[i], words[i + 1]
     before = words[i - 1]
+    if before == "to" and _is_impossible(words, i):
+        return Cue(i, i + 1, denies=False)
     usual = following not in table.SPECIAL and before != "there" and before != "or" and words[i - 2] != "there"
     if usual and not following.endswith("ly"):
         return Cue(i, i + 1)
@@ -107,6 +111,14 @@ def _read_forward(words: list[str], i: int) -> Cue:
     return Cue(i, i + 1, back=seen or (target in table.PLACED and words[verb - 1] == "appear"))
 
 
+def _is_impossible(words: list[str], i: int) -> bool:
+    """Whether "to" before `i` follows "impossible", "no way" and the like: "it is difficult to exclude a nodule"."""
+    before = words[max(0, i - 5) : i]
+    if not table.IMPOSSIBLE.isdisjoint(before):
+        return True
+    return not table.POSSIBLE.isdisjoint(before) and not table.FORWARD.isdisjoint(before)
+
+
 def _is_pseudo(words: list[str], i: int) -> bool:
     """Whether the negation at `i` denies no finding."""
     following, second = words[i + 1], words[i + 2]
@@ -115,6 +127,8 @@ def _is_pseudo(words: list[str], i: int) -> bool:
     if following in table.COMPARED and "than" in words[i + 2 : i + 4]:
         return True
     if words[i - 1] == "or" and words[i - 2] in ("with", "whether"):
+        return True
+    if following in table.ARTICLES and second in ("doubt", "question"):
         return True
     noun = i + 1
     while words[noun] in table.QUALIFIERS:
@@ -126,8 +140,14 @@ def _read_both_ways(words: list[str], i: int) -> Cue:
     following, before = words[i + 1], words[i - 1]
     if before in table.OTHER_SENSE or (words[i] in table.ENDED and _is_unfinished(words, i)):
         return Cue(i, i + 1, denies=False)
+    if before in table.EARLIER and words[i] in table.NEVER_SEEN:
+        return Cue(i, i + 1, denies=False)
     if following in ("for", "of"):
         return Cue(i, i + 2, denies=words[i] in table.BOTH_WAYS)  # not "cleared for surgery"
+    if words[i] in ("negative", "neg") and following in table.NEGATIVE_THINGS:
+        return Cue(i, i + 1, i + 2)
+    if before in table.TESTS and words[i] in ("negative", "neg"):
+        return Cue(i, i + 1, 0, back=True, since=i - 1, local=True)
     after = i + 1
     while is_filler(words[after]):
         after += 1
@@ -148,7 +168,8 @@ def _read_ruled_out(words: list[str], i: int) -> Cue | None:
     if start is None:
         return None
     passive = words[start] == "ruled" and (start + 1 == i) and words[start - 1] in table.FILLER
-    return Cue(start, i + 1, back=passive or not words[i + 1], denies=not _is_unfinished(words, start))
+    denies = not _is_unfinished(words, start) and not (words[start - 1] == "to" and _is_impossible(words, start))
+    return Cue(start, i + 1, back=passive or not words[i + 1], denies=denies)
 
 
 def _read_removal(words: list[str], i: int) -> Cue | None:
@@ -158,6 +179,18 @@ def _read_removal(words: list[str], i: int) -> Cue | None:
         return Cue(i, i + 2) if words[i] in table.ALWAYS_OF or not table.AFTERWARDS.isdisjoint(near) else None
     ended = not table.AFTERWARDS.isdisjoint(far) and far[-1] not in table.AFTER
     return Cue(i, i + 1, 0, back=True) if ended else None
+
+
+def find_known(clause: list[str], start: int, end: int) -> int:
+    """Where words begin that name a known lesion: "no calcification | in the nodule"; `end` if there are none.
+
+    The words from `start` to `end` are those that a negation denies.
+    """
+    for i in range(start + 1, end - 2):
+        within = clause[i] in table.WITHIN or (clause[i] == "of" and clause[i - 1] in table.ATTRIBUTES)
+        if within and clause[i + 1] in table.KNOWN and not table.LESIONS.isdisjoint(clause[i + 2 : min(end, i + 6)]):
+            return i
+    return end
 
 
 def is_filler(word: str) -> bool:

@@ -102,6 +102,36 @@ MODAL = _to_set("should must may might would need needs will recommend recommend
 SEEMING = _to_set("appear appears appeared seem seems seemed considered felt thought believed found")  # … to be
 PARTLY = _to_set("partially partly nearly almost incompletely largely mostly")  # "resolved"
 OTHER_SENSE = _to_set("gram false")  # "gram negative"
+# "PET negative nodule": of BOTH_WAYS, behind a test it denies the test alone, in front of these one word.
+TESTS = _to_set(
+    """
+    pet fdg hiv hbv hcv hpv afb er pr her2 smear culture cultures sputum cytology biopsy serology antigen antibody
+    dimer troponin
+    """
+)
+NEGATIVE_THINGS = _to_set("margin margins pressure predictive contrast cultures smear smears")
+NEVER_SEEN = _to_set(
+    "absent missing unseen undetected unidentified unobserved undiagnosed"
+)  # behind EARLIER: now there
+IMPOSSIBLE = _to_set("impossible difficult hard tough challenging insufficient inadequate")  # … to exclude
+POSSIBLE = _to_set("possible way enough reason")  # … to exclude, if denied
+SAYING = _to_set("say said state conclude true that think believe certain sure case")  # "cannot say there is no mass"
+# "No calcification in the nodule" leaves the nodule there, and so does an attribute "of the nodule".
+LESIONS = _to_set(
+    """
+    nodule nodules mass masses lesion lesions tumor tumors tumour tumours cyst cysts opacity opacities consolidation
+    infiltrate fracture fractures effusion collection abscess aneurysm polyp polyps stone stones thrombus hematoma
+    haematoma graft stent catheter implant
+    """
+)
+WITHIN = _to_set("in within inside around surrounding")
+KNOWN = _to_set("the this that these those known its")
+ATTRIBUTES = _to_set(
+    """
+    calcification calcifications cavitation enhancement features feature necrosis malignancy invasion extension rupture
+    compression displacement spiculation washout
+    """
+)
 EARLIER = _to_set("before previously previous prior earlier")  # "not previously seen": it is there now
 AFTER = _to_set("after following since")
 AFTERWARDS = _to_set("post after following since interval p complete")  # "status post removal of"

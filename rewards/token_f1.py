@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from viewbox.rewards.declare import AnswerField, Names, ReferenceField, RewardName, register_reward
-from viewbox.rewards.fields import fold_text, get_accepted_values, get_field, quote_value, to_text
+from viewbox.rewards.fields import MAX_TEXT, fold_text, get_accepted_values, get_field, quote_value, to_text
 from viewbox.rewards.negation import MARK, TOKEN, split_words
 from viewbox.rewards.negation_words import NEGATIONS
 
@@ -59,7 +59,7 @@ class TokenF1Reward:
     Repeating a word does not help, because the intersection counts a word at most as often as the gold has it.
     `stop_words` are left out on both sides: True for a short English list, or your own list. Negations are never left
     out, and a gold that holds only stop words is compared as it is. An answer of more than 5,000 characters plus four
-    times the gold's scores 0.
+    times the gold's scores 0; so does any text of more than 16,384 characters.
 
     A denied word matches only a denied word (`negation.py`, after NegEx). So "no tumour" against "tumour" scores 0, and
     "No effusion. Nodule." is not "Effusion. No nodule.". A negation counts as a word only if it denies nothing. Each
@@ -99,7 +99,7 @@ class TokenF1Reward:
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
         text = to_text(get_field(answer, self.field))
         golds = self._read_golds(reference)
-        if not text or not golds or len(text) > _EXTRA_LENGTH + 4 * max(map(len, golds)):
+        if not text or not golds or len(text) > min(MAX_TEXT, _EXTRA_LENGTH + 4 * max(map(len, golds))):
             return 0.0
         words, both_ways = _split_text(text, self.negation_scope)
         best = 0.0
@@ -109,14 +109,16 @@ class TokenF1Reward:
 
     def _read_golds(self, reference: Mapping[str, Any]) -> list[str]:
         gold = get_field(reference, self.reference_field or self.field)
-        return [gold] if gold and type(gold) is str else [to_text(value) for value in get_accepted_values(gold)]
+        return (
+            get_accepted_values(gold) if type(gold) is str else [to_text(value) for value in get_accepted_values(gold)]
+        )
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
         """Why the answer got its score, in a sentence."""
         gold = get_field(reference, self.reference_field or self.field)
         text = to_text(get_field(answer, self.field))
         golds = self._read_golds(reference)
-        if not text or not golds or len(text) > _EXTRA_LENGTH + 4 * max(map(len, golds)):
+        if not text or not golds or len(text) > min(MAX_TEXT, _EXTRA_LENGTH + 4 * max(map(len, golds))):
             return f"{self.field}: {quote_value(text)} cannot be compared with {quote_value(gold)}"
         words, both_ways = _split_text(text, self.negation_scope)
         ready = [_prepare_gold(text, self.negation_scope, self._ignored) for text in golds]

@@ -26,7 +26,7 @@ from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts.play import play_many
 
 COUNT, FAULTY = 40, 17  # episodes in flight, and which of them has the fault
-LIMIT = 1.5  # seconds a tool may take
+LIMIT = 4.0  # seconds a tool may take where one hangs: time enough for the others, however busy the machine is
 MB = 1_000_000
 OVER = threading.Event()  # what hangs in a thread hangs on this
 
@@ -173,7 +173,7 @@ class Ward(BaseMultiTurnEnv):
     name = "ward"
     answer: ClassVar = Finding
     tools = ("zoom", "invert", "reset", *OWN.values())
-    tool_timeout: float | None = LIMIT
+    tool_timeout: float | None = 60.0
     fault: str = ""
 
     def _fault(self, where, task):
@@ -326,15 +326,16 @@ def test_without_a_fault_two_runs_are_the_same(faulty, clean):
 # ---- a call fails: its error is told, the episode goes on
 
 
+HANGING = ("stare", "muse", "doze")
 WRONG = {
     "trip": "trip failed (KeyError)",
     "stumble": "stumble failed (KeyError)",
     "fall": "fall failed (KeyError)",
     "leave": "leave failed (SystemExit)",
     "cancel": "cancel failed (CancelledError)",
-    "stare": "stare took longer than 1.5 seconds",
-    "muse": "muse took longer than 1.5 seconds",
-    "doze": "doze took longer than 1.5 seconds",
+    "stare": "stare took longer than 4 seconds",
+    "muse": "muse took longer than 4 seconds",
+    "doze": "doze took longer than 4 seconds",
     "smear": "smear returned an image that cannot be shown",
     "paint": "paint returned an image that cannot be shown",
     "point_to": "point_to returned an image that cannot be shown (str is not an image)",
@@ -343,7 +344,8 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_tool_that_raises_hangs_or_shows_nonsense_is_told_as_an_error_and_the_episode_goes_on(faulty, name):
-    episode = faulty(bad(name) + call("search", query="left"))
+    limit = {"tool_timeout": LIMIT} if name in HANGING else {}
+    episode = faulty(bad(name) + call("search", query="left"), **limit)
     (told,) = [turn for turn in episode.turns if turn.role == "tool_result"]
     assert f"error: {WRONG[name]}" in told.content
     assert [result.success for result in told.tool_results] == [False, True]  # the call beside it is run
