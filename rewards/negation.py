@@ -173,7 +173,7 @@ def _mark_clause(clause: list[str], cues: list[Cue]) -> list[str]:
     """The words of a clause, with those that its negations deny marked."""
     out = clause[:]
     lead = clause[0] == "and"  # joins the clause to the one before
-    names_lesion = not table.LESIONS.isdisjoint(clause)
+    names_known = not (table.LESIONS.isdisjoint(clause) or table.KNOWN.isdisjoint(clause))  # "… in the nodule"
     marked_to = near_to = int(lead)  # what stands before is marked: all of it, and that since the last comma
     for i, cue in enumerate(cues):
         if not cue.denies:
@@ -185,7 +185,7 @@ def _mark_clause(clause: list[str], cues: list[Cue]) -> list[str]:
             near_to = cue.start
             marked_to = marked_to if cue.local else cue.start
         end = min(cue.until, cues[i + 1].start if i + 1 < len(cues) else len(clause))
-        end = find_known(clause, cue.end, end) if names_lesion else end
+        end = find_known(clause, cue.end, end) if names_known else end
         if begin < cue.start or cue.end < end or near_to > lead:
             out[cue.start : cue.end] = [MARK] * (cue.end - cue.start)
         if begin < cue.start:
