@@ -1,4 +1,4 @@
-"""Text of others on a terminal: nothing in it may act on the terminal.
+"""Prints text of others on a terminal, without letting it control the terminal.
 
 A run, a server or a reward can put anything into a name, an answer or an error. Escape sequences move the cursor, set
 the title and write the clipboard (OSC 52); other invisible characters hide or reverse what a person reads.
@@ -42,7 +42,7 @@ def make_line(text: object, limit: int | None = None) -> str:
 
 
 class PrintableFormatter(logging.Formatter):
-    """Log lines a terminal may show."""
+    """Formats log records as text that a terminal may show."""
 
     def format(self, record: logging.LogRecord) -> str:
         return make_printable(super().format(record))

@@ -100,9 +100,9 @@ def run_trial(
     """
     from viewbox.rewards.explain import explain_score
     from viewbox.rollouts.scoring.reward_source import find_reward
-    from viewbox.rollouts.scoring.trust import NOTHING
+    from viewbox.rollouts.scoring.trust import NO_TRUST
 
-    trust = trust or NOTHING
+    trust = trust or NO_TRUST
     source = find_reward(reward, trust=trust)
     if episode is not None:
         saved = _load_episode(episode, source.reward, trust)

@@ -23,7 +23,7 @@ from viewbox.errors import ConfigError, ToolError, describe_unknown
 from viewbox.frozen import FrozenDict
 from viewbox.images.coordinates import describe_unit, from_unit, needs_size
 from viewbox.images.view import View
-from viewbox.network.data_policy import keep_here
+from viewbox.network.data_policy import keep_on_this_machine
 from viewbox.records import Episode, EpisodeTokens, Message, Reply, RunConfig, Scores, Task, Turn
 from viewbox.rewards import to_combined
 from viewbox.rewards.metrics import Metric
@@ -164,13 +164,13 @@ class BaseMultiTurnEnv(PlayableEnv):
 
         A reward that raises, or returns no finite number in [0, 1], counts 0 and is logged: it never ends a run.
         """
-        with keep_here(self):
+        with keep_on_this_machine(self):
             total, components = self.reward.score(episode.answer, episode.task.reference, episode)
         return Scores(0.0 if total is None else total, components)
 
     async def play_async(self, task: Task, policy: loop.Policy, *, seed: int = 0) -> Episode:
         """Play one episode. `policy` is a function, or a coroutine function, of the messages."""
-        with keep_here(self):
+        with keep_on_this_machine(self):
             state = self.reset(task, seed=seed)
 
             async def get_reply() -> Reply:

@@ -1,10 +1,11 @@
 """The one check that is made where the data of an environment would leave this machine.
 
-The images, answers and references of an environment with `restricted = True` stay here. Every door asks
-`check_may_leave`: the endpoint of a rollout, a judge, the adapters, trackers, the hub and `viewbox publish`.
+The images, answers and references of an environment with `restricted = True` stay on this machine. Everything that
+would send them calls `check_may_leave` when it is set up: the endpoint of a rollout, a judge, the adapters, trackers,
+the hub and `viewbox publish`.
 
-Some doors cannot be seen beforehand: a judge in a function, a tool or a simulated user that asks a model. While an
-episode is played or scored, `keep_here` is therefore in force, and every client calls `check_sending` before it sends.
+Some senders are not known beforehand: a function that asks a judge, a tool or a simulated user that asks a model. So an
+episode is played and scored inside `keep_on_this_machine`, and every client calls `check_sending` before it sends.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,11 +16,12 @@ from typing import Protocol
 from viewbox.errors import ConfigError
 from viewbox.network.hosts import is_loopback
 
-_check: ContextVar[Callable[[str], None] | None] = ContextVar("check", default=None)  # of the data in use
+# Called with every address that something is sent to; raises if the data in use may not go there.
+_check: ContextVar[Callable[[str], None] | None] = ContextVar("check", default=None)
 
 
 class HasData(Protocol):
-    """What is asked of an environment."""
+    """The part of an environment that the check reads."""
 
     @property
     def name(self) -> str: ...
@@ -27,34 +29,34 @@ class HasData(Protocol):
     def restricted(self) -> bool: ...
 
 
-def check_may_leave(env: HasData, to: str | None, *, door: str, allowed: str, key: str | None = None) -> None:
+def check_may_leave(env: HasData, to: str | None, *, action: str, allowed: str, key: str | None = None) -> None:
     """Raises `ConfigError` if data of a restricted environment would leave this machine.
 
     Args:
         env: the environment.
         to: the URL they are sent to, or the name of a service; None: they stay on this machine.
-        door: what sends them, as the beginning of a sentence that ends with `to`.
+        action: how they would leave, as words in front of `to` in the message.
         allowed: what the user can do instead.
         key: the setting that decides it.
 
     >>> class Scans:
     ...     name, restricted = "scans", True
-    >>> check_may_leave(Scans(), "http://localhost:8000/v1", door="it is sent to", allowed="localhost")
-    >>> check_may_leave(Scans(), "https://judge.example", door="it is sent to", allowed="localhost")
+    >>> check_may_leave(Scans(), "http://localhost:8000/v1", action="it is sent to", allowed="localhost")
+    >>> check_may_leave(Scans(), "https://judge.example", action="it is sent to", allowed="localhost")
     Traceback (most recent call last):
     viewbox.errors.ConfigError: scans: its data is restricted to this machine, but it is sent to \
 https://judge.example; allowed: localhost
     """
-    if to is None or not getattr(env, "restricted", False) or is_here(to):
+    if to is None or not getattr(env, "restricted", False) or is_this_machine(to):
         return
     raise ConfigError(
-        f"{env.name}: its data is restricted to this machine, but {door} {to}; allowed: {allowed}",
+        f"{env.name}: its data is restricted to this machine, but {action} {to}; allowed: {allowed}",
         key=key,
         given=to,
     )
 
 
-def is_here(to: str) -> bool:
+def is_this_machine(to: str) -> bool:
     """Whether a URL leads to this machine; a name that is not a URL, and a URL that cannot be read, do not."""
     try:
         return is_loopback(to)
@@ -62,7 +64,7 @@ def is_here(to: str) -> bool:
         return False
 
 
-def keep_here(env: HasData) -> AbstractContextManager[None]:
+def keep_on_this_machine(env: HasData) -> AbstractContextManager[None]:
     """Inside the block, nothing is sent to another machine if the environment is restricted.
 
     It holds for the block's threads and tasks that copy its context variables, as those of viewbox do.
@@ -70,7 +72,7 @@ def keep_here(env: HasData) -> AbstractContextManager[None]:
     if not getattr(env, "restricted", False):
         return nullcontext()
     return guard_sending(
-        lambda to: check_may_leave(env, to, door="a request would be sent to", allowed="an address on localhost")
+        lambda to: check_may_leave(env, to, action="a request would be sent to", allowed="an address on localhost")
     )
 
 

@@ -138,8 +138,8 @@ def read_api_key(url: str, variable: str | None, *, chosen: bool = False, key: s
 
     Args:
         url: of the server.
-        variable: the environment variable that is named for it; None: `OPENAI_API_KEY`, for OpenAI's own host only.
-        chosen: a person named the variable for this server on the command line; a file did otherwise.
+        variable: the name of the environment variable; None: `OPENAI_API_KEY`, for OpenAI's own host only.
+        chosen: whether a person named the variable on the command line; false if a file did.
         key: the setting that names it.
 
     Returns:

@@ -1,8 +1,8 @@
 """Masks keys in everything that is written or shown.
 
 Two things are masked. A key that this process has sent somewhere (`remember`) is masked wherever it comes back: a
-server may repeat it in a reply. A setting whose name says that it is a secret, or whose value looks
-like the key of a known service, is masked before a config is written.
+server may repeat it in a reply. A setting whose name says that it is a secret, or whose value looks like the key of a
+known service, is masked before a config is written.
 """
 
 import base64
@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 MASK = "***"
 MIN_SECRET = 8  # letters and digits; shorter keys ("EMPTY") are placeholders
-MIN_FRAGMENT = 12  # letters and digits of a key in a row that are masked, so that a key in two parts is, too
-_BLOCK = 6  # letters; a text without any block of a form does not hold the form
-_STRIDE, _STRIDE_ENCODED = 6, 24  # letters between the blocks of a key, and of its encodings
+MIN_FRAGMENT = 12  # letters and digits; a part of a key of this length is masked, too
+_BLOCK = 6  # letters of a block: a text is searched for blocks of a key first, because that is fast
+_STRIDE, _STRIDE_ENCODED = 6, 24  # letters from one block of a key to the next, and in its encodings
 
 _NO_LETTERS = bytes(byte for byte in range(128) if not chr(byte).isalnum())
 _FULL_WIDTH = {code + 0xFEE0: code for code in range(0x21, 0x7F)}
@@ -29,7 +29,7 @@ _SECRET_NAME = re.compile(
     r"_?keys?(?:_id)?|key|secrets?|secret_[a-z0-9_]*|passw(?:or)?d|passwd|passphrase|pwd|credentials?|authori[sz]ation"
     r"|bearer|cookies?|(?:[a-z0-9]+_)*(?:token|jwt)|(?:access|api|auth|bearer|hf|hub|refresh)_tokens)$"
 )
-# Names that end like a secret's: parts of a vocabulary, and keys of an object.
+# Names that only look like a secret's: tokens of a vocabulary, and keys of an object.
 _NO_SECRET_NAME = re.compile(
     r"(?:^|_)(?:(?:bos|boi|cls|decoder_start|end|eoi|eos|forced_bos|forced_eos|image|mask|new|pad|sep|sequence|special"
     r"|start|stop|think|unk|video|vision|vision_end|vision_start)_token|(?:box|confidence|dict|foreign|item|label|name"
@@ -182,11 +182,11 @@ def _map_texts(value: Any, change: Any) -> Any:
 # ---------------------------------------------------------------------- finding one key in a text
 @dataclass(frozen=True)
 class _Form:
-    """One way to write a key: its letters and digits in lower case, and (place, block) that a long part of it holds."""
+    """One way to write a key: its letters and digits in lower case, and (place, block) of the blocks in them."""
 
     letters: str
     blocks: tuple[tuple[int, str], ...]
-    least: int  # letters that are masked
+    least: int  # letters of the shortest part that is masked
 
 
 @lru_cache(maxsize=64)

@@ -81,7 +81,9 @@ def publish(
     module = _build_module_name(name, source)
     if not re.fullmatch(VERSION, version):
         raise ConfigError(f"--version {version!r}; allowed: a release such as 0.1.0, 1.2, 1.0rc1 or 1.0.post1")
-    check_may_leave(source.env, "others", door="publishing gives its package to", allowed="no published package of it")
+    check_may_leave(
+        source.env, "others", action="publishing gives its package to", allowed="no published package of it"
+    )
     own = source.chosen.taken or tuple(Path(path.name) for path in source.files)
     findings = [preflight.check_playable(source.env)]
     with tempfile.TemporaryDirectory(prefix="viewbox-publish-") as temporary:

@@ -1,4 +1,4 @@
-"""The English words that `negation.py` goes by.
+"""The English words by which `negation.py` finds denials.
 
 They cover the kinds of trigger phrases of NegEx (Chapman et al. 2001, 2013): before and after a finding, false
 triggers, and ends of a scope.

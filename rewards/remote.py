@@ -64,7 +64,7 @@ def find_remote_address(reward: Any) -> str | None:
 def check_reward_may_ask(env: HasData, reward: Any) -> None:
     """Raise `ConfigError` if a reward would send data of this restricted environment to another machine."""
     address = find_remote_address(reward)
-    check_may_leave(env, address, door="its reward sends answers to", allowed="a judge on localhost", key="reward")
+    check_may_leave(env, address, action="its reward sends answers to", allowed="a judge on localhost", key="reward")
 
 
 def take_counts(reward: Any) -> dict[str, float]:

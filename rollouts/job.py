@@ -167,7 +167,7 @@ def _build_endpoint_job(options: RolloutOptions, config: Config, endpoint: Endpo
         defaults["reply_format"] = "native"
     config, env = _build_env(config, defaults)
     check_may_leave(
-        env, url, door="--endpoint sends its images to", allowed="an --endpoint on localhost", key="endpoint"
+        env, url, action="--endpoint sends its images to", allowed="an --endpoint on localhost", key="endpoint"
     )
     rollout = config.rollout
     with configs.locate_errors(config):

@@ -17,7 +17,7 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.loop import Policy, play_to_end
 from viewbox.envs.state import EpisodeState
 from viewbox.errors import ConfigError, ImageError, ModelError
-from viewbox.network.data_policy import keep_here
+from viewbox.network.data_policy import keep_on_this_machine
 from viewbox.records import EndReason, Episode, Reply, Task
 from viewbox.rollouts.generator import Conversation, Generator, GeneratorError, ReplyError
 from viewbox.rollouts.scripted import PolicyGenerator
@@ -100,7 +100,7 @@ async def _work(
             number = i * group + k
             episode_seed = sample_seed(seed, number)
             places = {"index": i, "sample": k, "number": number}
-            with keep_here(env):
+            with keep_on_this_machine(env):
                 episode = await play_one(env, task, health, seed=episode_seed, timeout=timeout, **places)
             await done.put(episode)
         await done.put(None)

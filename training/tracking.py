@@ -87,7 +87,7 @@ def check_images(log: LogSection, env: BaseMultiTurnEnv) -> None:
     if not log.send_images:
         return
     key = "log.send_images"
-    check_may_leave(env, "W&B", door="log.send_images sends its images to", allowed="false", key=key)
+    check_may_leave(env, "W&B", action="log.send_images sends its images to", allowed="false", key=key)
     if "wandb" not in log.report_to:
         raise ConfigError("log.send_images: only W&B takes images; allowed only with log.report_to: [wandb]", key=key)
 
@@ -104,11 +104,11 @@ def check_uploads(log: LogSection, env: BaseMultiTurnEnv, arguments: TrainingArg
     for name, to in UPLOADS.items():
         if getattr(arguments, name, None):
             key = f"train.{name}"
-            check_may_leave(env, to, door=f"{key} uploads its texts or files to", allowed="leave it out", key=key)
+            check_may_leave(env, to, action=f"{key} uploads its texts or files to", allowed="leave it out", key=key)
     for tracker in log.report_to:
         name, default = UPLOAD_VARIABLES.get(tracker, ("", "false"))
         if os.environ.get(name, default).lower() not in ("", "0", "false", "off", "no"):
-            check_may_leave(env, tracker, door="checkpoints are uploaded to", allowed=f"the variable {name}=false")
+            check_may_leave(env, tracker, action="checkpoints are uploaded to", allowed=f"the variable {name}=false")
     if env.restricted and "wandb" in log.report_to:
         os.environ["WANDB_CONSOLE"] = "off"  # otherwise it uploads what the run prints
 

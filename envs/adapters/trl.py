@@ -7,7 +7,7 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
 from viewbox.errors import ConfigError
 from viewbox.images.coordinates import needs_size
-from viewbox.network.data_policy import keep_here
+from viewbox.network.data_policy import keep_on_this_machine
 from viewbox.records import Episode, Task
 from viewbox.rewards import to_combined
 from viewbox.rewards.remote import check_reward_may_ask
@@ -68,7 +68,7 @@ class TRLReward:
         text = (
             completion if isinstance(completion, str) else _join_text(completion[-1]["content"] if completion else "")
         )
-        with keep_here(self.env):
+        with keep_on_this_machine(self.env):
             return self.reward(self.env.read_answer(text, task), task.reference)
 
 

@@ -30,7 +30,7 @@ from viewbox.envs.messages import ToolImages, read_tool_calls, render_tools, to_
 from viewbox.envs.state import EpisodeState
 from viewbox.errors import ConfigError
 from viewbox.frozen import thaw
-from viewbox.network.data_policy import check_may_leave, keep_here
+from viewbox.network.data_policy import check_may_leave, keep_on_this_machine
 from viewbox.records import EndReason, Episode, Message, Reply, RunConfig, Scores, Task
 
 __all__ = ["ViewboxEnv", "ViewboxHarness", "ViewboxTask", "ViewboxTaskset"]
@@ -130,7 +130,7 @@ class ViewboxEnv(vf.SingleAgentEnv, vf.Env[ViewboxEnvConfig]):  # vf-replay acce
     """Plays one episode as one verifiers interaction: `env.step` answers each reply."""
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
-        with keep_here(task.data.env()):
+        with keep_on_this_machine(task.data.env()):
             async with agents.agent.interaction(task) as interaction:
                 await _play(task.data, interaction, self.config.tool_images)
 
@@ -138,10 +138,12 @@ class ViewboxEnv(vf.SingleAgentEnv, vf.Env[ViewboxEnvConfig]):  # vf-replay acce
 def check_agent(env: BaseMultiTurnEnv, agent: vf.AgentConfig) -> None:
     """Raises `ConfigError` if verifiers would send images of a restricted environment to another machine."""
     to = agent.client.base_url if agent.client else "a client that is not known here"
-    check_may_leave(env, to, door="verifiers sends its images to", allowed="--client.base-url on localhost")
+    check_may_leave(env, to, action="verifiers sends its images to", allowed="--client.base-url on localhost")
     if not isinstance(agent.runtime, vf.SubprocessConfig):
         runtime = type(agent.runtime).__name__
-        check_may_leave(env, runtime, door="its images are sent into a", allowed="--env.agent.runtime.type subprocess")
+        check_may_leave(
+            env, runtime, action="its images are sent into a", allowed="--env.agent.runtime.type subprocess"
+        )
 
 
 async def _play(data: ViewboxData, interaction: vf.Interaction, tool_images: ToolImages) -> None:

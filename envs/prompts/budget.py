@@ -1,4 +1,4 @@
-"""The budget of a template: what its operations read and write, measured before a result is made."""
+"""The budget of a template: the characters that its operations read and write, counted before a result is made."""
 
 import re
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
@@ -73,7 +73,7 @@ def measure(value: Any) -> int:
     return size
 
 
-def sized(value: Any) -> Any:
+def spend_value(value: Any) -> Any:
     """The value itself, after its size was taken from the budget."""
     kind = type(value)
     if kind is str and len(value) < MAX_VALUE:
@@ -92,7 +92,7 @@ def spend_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Non
             if isinstance(value, int | float) and not abs(value) <= MAX_COUNT:
                 raise TemplateLimitError(f"{name}: {value!r:.20} as an argument; allowed: at most {MAX_COUNT:,}")
     size = measure(args) + measure(kwargs)
-    result = _predict(name, args, kwargs, size)
+    result = _predict_result(name, args, kwargs, size)
     if result > MAX_VALUE:
         raise TemplateLimitError(f"{name}: a text of {result:,} characters; allowed: {MAX_VALUE:,}")
     spend(size + result)
@@ -113,7 +113,7 @@ def predict_operator(operator: str, left: Any, right: Any) -> int:
     return 0
 
 
-def _predict(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], size: int) -> int:
+def _predict_result(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], size: int) -> int:
     """The characters that a result can have beyond those of the arguments, where it can be much longer than they."""
     texts = [value for value in (*args, *kwargs.values()) if isinstance(value, str)]
     counts = [value for value in (*args[1:], *kwargs.values()) if isinstance(value, int)]

@@ -1,4 +1,4 @@
-"""Templates of somebody else, limited in what they compute: Jinja's sandbox keeps them from attributes, not from work.
+"""Templates of somebody else, with a limit on their work. Jinja's own sandbox limits only what they may access.
 
 Each operation of a template (a loop's round, a call, a filter, an operator, a piece of output) spends the characters of
 its values from a budget, before its result is made. Lists are measured with everything inside them, so that no value
@@ -20,9 +20,9 @@ from viewbox.envs.prompts.budget import (
     TemplateLimitError,
     measure,
     predict_operator,
-    sized,
     spend,
     spend_call,
+    spend_value,
 )
 
 MAX_SOURCE = 100_000  # characters of a template
@@ -64,23 +64,23 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def __init__(self) -> None:
         super().__init__(
-            trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, optimized=False, finalize=sized
+            trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, optimized=False, finalize=spend_value
         )
-        self.filters = {name: _bound(name, value) for name, value in self.filters.items() if name in FILTERS}
-        self.filters |= {"_sized": sized, "_each": _each, "_concat": _concat}
-        self.tests = {n: _bound("test", test) if n in _LONG_TESTS else test for n, test in self.tests.items()}
-        self.globals = {"range": _count, "dict": dict, "cycler": Cycler, "joiner": Joiner, "namespace": Namespace}
-        self.__dict__["concat"] = _concat  # a class attribute of Jinja's, not a method
+        self.filters = {name: _limit_function(name, value) for name, value in self.filters.items() if name in FILTERS}
+        self.filters |= {"_spend_value": spend_value, "_spend_rounds": _spend_rounds, "_join_pieces": _join_pieces}
+        self.tests = {n: _limit_function("test", test) if n in _LONG_TESTS else test for n, test in self.tests.items()}
+        self.globals = {"range": _make_range, "dict": dict, "cycler": Cycler, "joiner": Joiner, "namespace": Namespace}
+        self.__dict__["concat"] = _join_pieces  # a class attribute of Jinja's, not a method
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         if len(source) > MAX_SOURCE:
             raise TemplateLimitError(f"{len(source):,} characters; allowed: {MAX_SOURCE:,}")
-        parsed: nodes.Template = _Measured(self).visit(super()._parse(source, name, filename))
+        parsed: nodes.Template = _MeasuringTransformer(self).visit(super()._parse(source, name, filename))
         return parsed
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         spend(measure(left) + measure(right) + predict_operator(operator, left, right))
-        return sized(super().call_binop(context, operator, left, right))
+        return spend_value(super().call_binop(context, operator, left, right))
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         if not isinstance(argument, str | int):
@@ -97,11 +97,11 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             spend_call(name, (owner, *args), kwargs)
         else:
             spend(measure(args) + measure(kwargs))
-        return sized(super().call(__context, __obj, *args, **kwargs))
+        return spend_value(super().call(__context, __obj, *args, **kwargs))
 
 
-class _Measured(NodeTransformer):
-    """Puts a filter that measures around what Jinja computes without asking its environment."""
+class _MeasuringTransformer(NodeTransformer):
+    """Adds a filter that measures to each operation that Jinja runs without calling its environment."""
 
     def __init__(self, environment: BoundedEnvironment) -> None:
         self.environment = environment
@@ -113,44 +113,44 @@ class _Measured(NodeTransformer):
         if node.recursive:
             raise TemplateSyntaxError("recursive loops are not allowed in a template", node.lineno)
         self.generic_visit(node)
-        node.iter = self._filter(node.iter, "_each")
+        node.iter = self._filter(node.iter, "_spend_rounds")
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Filter:
         self.generic_visit(node)
-        return self._filter(nodes.List(node.nodes, lineno=node.lineno, environment=self.environment), "_concat")
+        return self._filter(nodes.List(node.nodes, lineno=node.lineno, environment=self.environment), "_join_pieces")
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Compare:
         self.generic_visit(node)
-        node.expr = self._filter(node.expr, "_sized")
+        node.expr = self._filter(node.expr, "_spend_value")
         for operand in node.ops:
-            operand.expr = self._filter(operand.expr, "_sized")
+            operand.expr = self._filter(operand.expr, "_spend_value")
         return node
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:
         self.generic_visit(node)
-        return self._filter(node, "_sized") if isinstance(node.arg, nodes.Slice) else node
+        return self._filter(node, "_spend_value") if isinstance(node.arg, nodes.Slice) else node
 
     def visit_List(self, node: nodes.List) -> nodes.Expr:
         self.generic_visit(node)
-        return self._filter(node, "_sized")
+        return self._filter(node, "_spend_value")
 
     def visit_Dict(self, node: nodes.Dict) -> nodes.Expr:
         self.generic_visit(node)
-        return self._filter(node, "_sized")
+        return self._filter(node, "_spend_value")
 
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:
         self.generic_visit(node)
-        return self._filter(node, "_sized") if node.ctx == "load" else node
+        return self._filter(node, "_spend_value") if node.ctx == "load" else node
 
 
-def _each(values: Iterable[Any]) -> Iterator[Any]:
+def _spend_rounds(values: Iterable[Any]) -> Iterator[Any]:
     for value in values:
         spend(0)
         yield value
 
 
-def _concat(pieces: Iterable[Any]) -> str:
+def _join_pieces(pieces: Iterable[Any]) -> str:
     """The pieces of output as one text. A piece is no operation of its own: what made it was counted."""
     texts = []
     for piece in pieces:
@@ -159,14 +159,14 @@ def _concat(pieces: Iterable[Any]) -> str:
     return "".join(texts)
 
 
-def _count(*numbers: int) -> Sequence[int]:
+def _make_range(*numbers: int) -> Sequence[int]:
     counted = range(*numbers)
     if len(counted) > MAX_COUNT:
         raise TemplateLimitError(f"a range of {len(counted):,} numbers; allowed: {MAX_COUNT:,}")
-    return sized(counted)  # type: ignore[no-any-return]
+    return spend_value(counted)  # type: ignore[no-any-return]
 
 
-def _bound(name: str, function: Any) -> Callable[..., Any]:
+def _limit_function(name: str, function: Any) -> Callable[..., Any]:
     """A filter, test or global that pays for its arguments and its result."""
 
     @wraps(function)
@@ -174,6 +174,6 @@ def _bound(name: str, function: Any) -> Callable[..., Any]:
         args = tuple(list(value) if isinstance(value, Iterator) else value for value in args)
         given = args[1:] if hasattr(function, "jinja_pass_arg") else args
         spend_call(name, given, kwargs)
-        return sized(function(*args, **kwargs))
+        return spend_value(function(*args, **kwargs))
 
     return call

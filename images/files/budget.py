@@ -1,4 +1,4 @@
-"""An amount that threads share, such as bytes of memory: who asks first gets first."""
+"""An amount that threads share, such as bytes of memory: first come, first served."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from threading import Lock
 
 
 class Budget:
-    """Threads hold parts of `total`; a part that does not fit yet is waited for.
+    """Threads hold parts of `total`, and wait until their part fits.
 
-    Parts are given in the order in which they were asked for: a large one is not overtaken for ever by small ones.
+    Parts are given in the order in which threads asked, so that small ones do not keep a large one waiting for ever.
     """
 
     def __init__(self, total: int) -> None:

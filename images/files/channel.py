@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 MAX_MESSAGE = 2**20  # bytes of JSON
-JOINED = 2**16  # bytes that are sent together with their message
+JOINED = 2**16  # bytes behind a message that are sent in one call with it
 
 Message = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Reads a file of any known format, which its content tells. Runs in a worker (`viewbox.images.files.worker`)."""
+"""Reads a file of any known format, recognized by its content. Runs in a worker (`viewbox.images.files.worker`)."""
 
 from collections.abc import Callable
 from pathlib import Path

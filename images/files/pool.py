@@ -33,7 +33,7 @@ from viewbox.images.files.channel import Channel, ChannelClosed, Message
 from viewbox.images.source import Source
 
 ISOLATED = hasattr(socket, "send_fds")
-INLINE = 2**20  # bytes that are sent, not lent as a file
+INLINE = 2**20  # bytes; content up to this size is sent, larger content goes into a file that the worker is given
 KEPT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR", "LANG", "LC_ALL", "TZ")  # variables a worker sees
 MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": str(2**22), "MALLOC_TRIM_THRESHOLD_": str(2**24)}
 THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

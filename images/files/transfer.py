@@ -1,4 +1,6 @@
-"""A decoded image as JSON and one array, and back. What comes back is checked: a hostile file wrote it, in a way."""
+"""A decoded image as JSON and one array, and back. What comes back is checked, because a hostile
+file may have taken over the decoder that sent it.
+"""
 
 from math import isfinite
 from typing import Any

@@ -42,7 +42,7 @@ def main(descriptor: int) -> None:
 
 
 def silence(path: str) -> None:
-    """Send what decoders print to nowhere: it may quote the file."""
+    """Discard what decoders print, because it may quote the file."""
     warnings.simplefilter("ignore")
     sys.dont_write_bytecode = True
     nowhere = os.open(path, os.O_WRONLY)

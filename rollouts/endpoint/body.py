@@ -1,7 +1,7 @@
 r"""The body of a response, bounded as it arrives.
 
-Of a model's text 64 KB are read, so the middle of a much longer JSON string is dropped before it is kept. A reply of
-any length then is JSON as before, and its text is still seen to be too long.
+Only 64 KB of a model's text are read, so the middle of a much longer JSON string is dropped as it arrives. What is left
+is still JSON, and its text is still longer than 64 KB, so that the loop sees that it was too long.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Reads a server's reply: the body of a chat completion, in which every part may be of any type.
 
-A part that no reply can do without makes it unusable; any other is read as if it were missing.
+A reply is unusable if a part that it needs has the wrong type. Any other part of a wrong type counts as missing.
 """
 
 import re

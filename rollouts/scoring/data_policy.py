@@ -10,11 +10,11 @@ from typing import Protocol
 
 from viewbox.envs import ENVIRONMENTS
 from viewbox.errors import ConfigError
-from viewbox.network.data_policy import check_may_leave, is_here
+from viewbox.network.data_policy import check_may_leave, is_this_machine
 from viewbox.records import Episode
 from viewbox.rewards import ExactMatchReward
 from viewbox.rewards.remote import find_remote_address
-from viewbox.rollouts.scoring.trust import NOTHING, Trust, make_environment
+from viewbox.rollouts.scoring.trust import NO_TRUST, Trust, make_environment
 from viewbox.rollouts.store.run_folder import read_config
 
 
@@ -24,7 +24,7 @@ class SharingCheck(Protocol):
     def __call__(self, episode: Episode, to: str | None = None) -> None: ...
 
 
-def build_sharing_check(reward: object, run: Path, folder: Path, trust: Trust = NOTHING) -> SharingCheck:
+def build_sharing_check(reward: object, run: Path, folder: Path, trust: Trust = NO_TRUST) -> SharingCheck:
     """Build the check of episodes that `reward` may send to another machine.
 
     The environment is that of the run's config.yaml, else the one that the episode names; if the episode names another
@@ -49,10 +49,10 @@ def build_sharing_check(reward: object, run: Path, folder: Path, trust: Trust = 
                 f"{name}: this environment cannot be created, so it is unknown whether its data may go to {to} "
                 f"({error}); allowed: a judge on localhost"
             ) from error
-        check_may_leave(env, to, door="its reward sends answers to", allowed="a judge on localhost", key="reward")
+        check_may_leave(env, to, action="its reward sends answers to", allowed="a judge on localhost", key="reward")
 
     def check_episode(episode: Episode, to: str | None = address) -> None:
-        if to is None or is_here(to):
+        if to is None or is_this_machine(to):
             return
         names = {read_run_environment() or episode.environment, episode.environment}
         for name in names:

@@ -22,7 +22,7 @@ from viewbox.rewards.metrics.base import (
     sum_by_group,
 )
 from viewbox.rollouts.scoring.bootstrap import Interval, compute_interval
-from viewbox.rollouts.scoring.trust import NOTHING, Trust, make_environment
+from viewbox.rollouts.scoring.trust import NO_TRUST, Trust, make_environment
 
 MIN_DRAWS = 200  # for any metric, however expensive
 MAX_PROBLEMS = 5  # environments without metrics that are named
@@ -36,7 +36,7 @@ class EnvironmentMetrics:
     files name it.
     """
 
-    def __init__(self, source: Any = None, *, trust: Trust = NOTHING, foreign: bool = False) -> None:
+    def __init__(self, source: Any = None, *, trust: Trust = NO_TRUST, foreign: bool = False) -> None:
         self.source = source
         self.problems: dict[str, str] = {}  # by the environment that cannot be created
         self._trust = trust if foreign or source is None else Trust(code=True)

@@ -17,7 +17,7 @@ from viewbox.records import Episode, Scores
 from viewbox.rewards import CombinedReward, build, to_combined
 from viewbox.rewards.base import AnyReward
 from viewbox.rewards.imported import load_reward
-from viewbox.rollouts.scoring.trust import NOTHING, OTHERWISE, Trust, build_reward, find_run_of, make_environment
+from viewbox.rollouts.scoring.trust import NO_TRUST, USE_YOUR_REWARD, Trust, build_reward, find_run_of, make_environment
 from viewbox.rollouts.store.run_folder import read_config
 
 OWN = "own"
@@ -43,7 +43,7 @@ class RewardSource:
 
 
 def find_reward(
-    reward: RewardArgument, run: Path | None = None, folder: Path | None = None, trust: Trust = NOTHING
+    reward: RewardArgument, run: Path | None = None, folder: Path | None = None, trust: Trust = NO_TRUST
 ) -> RewardSource:
     """Find the reward that scores the episodes of a run.
 
@@ -143,5 +143,5 @@ def _make_environment(name: Any, settings: Mapping[str, Any], origin: str, trust
     try:
         return make_environment(name, settings, origin, trust)
     except ConfigError as error:
-        text = str(error) if str(error).endswith(OTHERWISE) else f"{error}{OTHERWISE}"
+        text = str(error) if str(error).endswith(USE_YOUR_REWARD) else f"{error}{USE_YOUR_REWARD}"
         raise ConfigError(text, key=error.key, given=error.given) from error

@@ -18,7 +18,7 @@ from viewbox.records import Episode
 from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval, TaskSamples, draw_tasks
 from viewbox.rollouts.scoring.metric_samples import EnvironmentMetrics, MetricBootstrap, MetricSamples, WellFormed
 from viewbox.rollouts.scoring.metrics import count_malformed, get_episode_values
-from viewbox.rollouts.scoring.trust import NOTHING, Trust
+from viewbox.rollouts.scoring.trust import NO_TRUST, Trust
 from viewbox.terminal import make_line, make_printable
 
 SCORES = ("reward", "rewards")  # first parts of the names of scores
@@ -100,7 +100,7 @@ class EpisodeTally:
     """
 
     def __init__(
-        self, source: Any = None, *, scores: bool = True, trust: Trust = NOTHING, foreign: bool = False
+        self, source: Any = None, *, scores: bool = True, trust: Trust = NO_TRUST, foreign: bool = False
     ) -> None:
         self.samples, self.scores = TaskSamples(), scores
         self.metrics = EnvironmentMetrics(source, trust=trust, foreign=foreign)

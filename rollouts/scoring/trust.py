@@ -1,7 +1,8 @@
 """What the files of a run may do when the run is scored: a run may come from somebody else.
 
 From a run's own files (its config.yaml, its episodes, a YAML file beside them) only registered environments and
-built-in rewards are made, and no judge is asked. What the user names, in Python or on the command line, is the user's.
+built-in rewards are made, and no judge is asked. This does not limit what the user names in Python or on the command
+line.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,10 +19,10 @@ from viewbox.rewards import AnyReward, CombinedReward, build
 from viewbox.rewards.declare import REWARD_TYPES, list_reward_types
 from viewbox.rewards.remote import iter_rewards
 
-CODE = "if you know who wrote it, add --trust (in Python trust=True)"
-JUDGE = "to ask it, add --ask-judge (in Python ask_judge=True)"
-OTHERWISE = "; or give a reward of your own with --reward"
-_MARKS = ("episodes.jsonl", "episodes/episodes.jsonl", "versions.json")  # one of them makes a folder a run
+ADD_TRUST = "if you know who wrote it, add --trust (in Python trust=True)"
+ADD_ASK_JUDGE = "to ask it, add --ask-judge (in Python ask_judge=True)"
+USE_YOUR_REWARD = "; or give a reward of your own with --reward"
+_RUN_FILES = ("episodes.jsonl", "episodes/episodes.jsonl", "versions.json")  # a folder with one of them is a run
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,11 @@ class Trust:
     judge: bool = False
 
 
-NOTHING = Trust()
+NO_TRUST = Trust()
 
 
 def make_environment(
-    name: object, settings: Mapping[str, Any], origin: str, trust: Trust = NOTHING, **changes: Any
+    name: object, settings: Mapping[str, Any], origin: str, trust: Trust = NO_TRUST, **changes: Any
 ) -> BaseMultiTurnEnv:
     """Make the environment that a run's own files name.
 
@@ -67,7 +68,7 @@ run's own files: the registered environments (digits); if you know who wrote it,
         if name not in ENVIRONMENTS and ":" in name:
             raise ConfigError(
                 f"{where}env.name = {name!r:.200} would import and run {name.rpartition(':')[0]:.200}; allowed in a "
-                f"run's own files: the registered environments ({', '.join(sorted(ENVIRONMENTS))}); {CODE}",
+                f"run's own files: the registered environments ({', '.join(sorted(ENVIRONMENTS))}); {ADD_TRUST}",
                 key="name",
                 given=name,
             )
@@ -79,7 +80,7 @@ run's own files: the registered environments (digits); if you know who wrote it,
         raise ConfigError(f"{where}{error}", key=error.key, given=error.given) from error
 
 
-def build_reward(spec: Any, origin: str, trust: Trust = NOTHING) -> AnyReward:
+def build_reward(spec: Any, origin: str, trust: Trust = NO_TRUST) -> AnyReward:
     """Build the reward that a run's own files describe; see `Trust` for what it may not contain.
 
     >>> build_reward({"type": "python", "function": "gift.code:score"}, "config.yaml")
@@ -92,7 +93,9 @@ a reward of your own with --reward
     def check(kind: str, part: Mapping[str, Any], path: str) -> None:
         if kind == "judge":
             if not trust.judge:
-                raise ConfigError(f"{origin}: {path}: {_describe_judge(part)}; {JUDGE}{OTHERWISE}", key=path)
+                raise ConfigError(
+                    f"{origin}: {path}: {_describe_judge(part)}; {ADD_ASK_JUDGE}{USE_YOUR_REWARD}", key=path
+                )
         elif not trust.code and kind in list_reward_types() and not _is_built_in(kind):
             given = str(part.get("function"))
             place, runs = f"{path}.type = {kind!r}", viewbox.REWARD_PLUGINS.get(kind, "a reward of your own")
@@ -100,7 +103,7 @@ a reward of your own with --reward
                 place, runs = f"{path}.function = {given!r:.200}", given.rpartition(":")[0][:200]
             raise ConfigError(
                 f"{origin}: {place} would import and run {runs}; allowed in a run's own files: built-in rewards; "
-                f"{CODE}{OTHERWISE}",
+                f"{ADD_TRUST}{USE_YOUR_REWARD}",
                 key=path,
                 given=given,
             )
@@ -132,7 +135,7 @@ def find_run_of(path: Path, *runs: Path) -> Path | None:
     known = {run.resolve() for run in runs}
     for given in (Path.cwd() / path, path.resolve()):
         for folder in given.parents:
-            if folder.resolve() in known or any((folder / name).exists() for name in _MARKS):
+            if folder.resolve() in known or any((folder / name).exists() for name in _RUN_FILES):
                 return folder
     return None
 
@@ -152,7 +155,7 @@ def _check_settings(cls: type, settings: Mapping[str, Any], where: str) -> None:
             continue
         raise ConfigError(
             f"{where}env.{key} = {value!r:.80}: text in a setting of this environment may be a path or an address; "
-            f"allowed in a run's own files: numbers and named choices; {CODE}{OTHERWISE}",
+            f"allowed in a run's own files: numbers and named choices; {ADD_TRUST}{USE_YOUR_REWARD}",
             key=f"env.{key}",
             given=value,
         )

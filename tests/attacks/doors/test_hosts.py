@@ -11,7 +11,7 @@ import pytest
 from tests.support.servers import make_completion, make_response, make_script, serve
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError
-from viewbox.network.data_policy import is_here
+from viewbox.network.data_policy import is_this_machine
 from viewbox.network.hosts import is_loopback, parse_url, read_api_key
 from viewbox.rewards import build
 from viewbox.rollouts.endpoint.client import EndpointError, OpenAIGenerator
@@ -146,7 +146,7 @@ def test_this_machine_by_whatever_name(url):
 @pytest.mark.parametrize("url", ELSEWHERE)
 def test_another_machine_that_looks_like_this_one(url):
     assert not is_loopback(url)
-    assert not is_here(url)
+    assert not is_this_machine(url)
 
 
 @pytest.mark.parametrize("url", REFUSED, ids=range(len(REFUSED)))
@@ -154,7 +154,7 @@ def test_what_two_readers_could_read_differently_is_refused(url):
     for read in (is_loopback, parse_url):
         with pytest.raises(ConfigError):
             read(url)
-    assert not is_here(url)
+    assert not is_this_machine(url)
     if isinstance(url, str):
         with pytest.raises(ConfigError):
             build_completions_url(url)

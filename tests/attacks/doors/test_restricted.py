@@ -1,7 +1,7 @@
-"""Data of a restricted environment at every door: nothing of it arrives at another machine.
+"""Data of a restricted environment, sent in every way there is: nothing of it arrives at another machine.
 
 0.0.0.0, and a name that resolves to 127.0.0.1, stand for another machine: what is sent there arrives at a server here.
-Each door is also tried with an environment that is not restricted, to show that its data do arrive.
+Each way is also tried with an environment that is not restricted, to show that its data do arrive.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from viewbox.envs.adapters.trl import TRLReward
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError
 from viewbox.frozen import FrozenDict
-from viewbox.network.data_policy import check_may_leave, check_sending, guard_sending, keep_here
+from viewbox.network.data_policy import check_may_leave, check_sending, guard_sending, keep_on_this_machine
 from viewbox.publish import publish
 from viewbox.records import Message, Reply, ToolCall
 from viewbox.rewards import BrierReward, CombinedReward, ExactMatchReward, build
@@ -489,20 +489,20 @@ def test_it_is_not_published(hospital):
 def test_whatever_is_true_restricts(value, monkeypatch):
     monkeypatch.setattr(Scans, "restricted", value)
     with pytest.raises(ConfigError):
-        check_may_leave(Scans(), "https://evil.com", door="sent to", allowed="nothing")
+        check_may_leave(Scans(), "https://evil.com", action="sent to", allowed="nothing")
 
 
 @pytest.mark.parametrize("to", ["W&B", "", "localhost", "http://localhost@evil.com", "http://localhost.evil.com", "?"])
 def test_what_is_not_clearly_here_is_elsewhere(to):
     with pytest.raises(ConfigError):
-        check_may_leave(Scans(), to, door="sent to", allowed="nothing")
+        check_may_leave(Scans(), to, action="sent to", allowed="nothing")
 
 
 def test_blocks_add_up_and_end():
     seen = []
     check_sending("https://evil.com")
-    with keep_here(Scans()):
-        with keep_here(Free()), guard_sending(seen.append), pytest.raises(ConfigError):
+    with keep_on_this_machine(Scans()):
+        with keep_on_this_machine(Free()), guard_sending(seen.append), pytest.raises(ConfigError):
             check_sending("https://evil.com")
         with pytest.raises(ConfigError):
             check_sending("https://evil.com")

@@ -209,23 +209,23 @@ def test_with_a_reward_of_ones_own_the_scores_are_there_and_the_metrics_say_why_
 @pytest.mark.parametrize(
     "name", ["gift.helper:E", "gift/helper.py:E", "../gift/helper.py:E", "os:system", ":", "a:", ":b"]
 )
-@pytest.mark.parametrize("door", ["score", "score --reward", "summarize", "load", "picture", "score_run", "try"])
-def test_an_environment_in_its_episodes_runs_no_code(gift, viewbox, name, door):
+@pytest.mark.parametrize("command", ["score", "score --reward", "summarize", "load", "picture", "score_run", "try"])
+def test_an_environment_in_its_episodes_runs_no_code(gift, viewbox, name, command):
     run = gift(unsafe(environment=name))
-    if door == "score":
+    if command == "score":
         status, _, err = viewbox("score", "gift")
         assert (status, "--trust" in err) == (2, True)
-    elif door == "score --reward":
+    elif command == "score --reward":
         assert viewbox("score", "gift", "--reward", "viewbox.rewards:ExactMatchReward")[0] == 0
-    elif door == "summarize":
+    elif command == "summarize":
         found = package.summarize(package.load("gift"))
         assert "--trust" in found.problems[0]
         assert "trust=True" in str(found)
-    elif door == "load":
+    elif command == "load":
         assert len(list(package.load("gift"))) == 2
-    elif door == "picture":
+    elif command == "picture":
         assert viewbox("picture", "gift")[0] == 0
-    elif door == "score_run":
+    elif command == "score_run":
         with pytest.raises(ConfigError, match="trust=True"):
             score_run("gift")
     else:

@@ -11,7 +11,7 @@ from viewbox.errors import ConfigError
 from viewbox.rewards import build
 from viewbox.rollouts.judge.cache import find_cache_folder
 from viewbox.rollouts.scoring.rescore import score_run
-from viewbox.rollouts.scoring.trust import NOTHING, Trust, build_reward
+from viewbox.rollouts.scoring.trust import NO_TRUST, Trust, build_reward
 
 LABEL = {"type": "exact_match", "field": "label"}
 SECRETS = [
@@ -162,7 +162,7 @@ def test_no_variable_is_read_before_the_user_agrees(monkeypatch):
     read = []
     monkeypatch.setattr("os.environ.get", lambda name, *default: read.append(name))
     with pytest.raises(ConfigError, match="would send the answers"):
-        build_reward(judge(api_key_env="MY_API_KEY"), "config.yaml", NOTHING)
+        build_reward(judge(api_key_env="MY_API_KEY"), "config.yaml", NO_TRUST)
     assert read == []
 
 
@@ -187,7 +187,7 @@ OUTSIDE = [
 @pytest.mark.parametrize("cache", OUTSIDE)
 def test_its_cache_stays_in_the_users_cache_folder(tmp_path, server, cache):
     before = sorted(tmp_path.rglob("*"))
-    for trust in (NOTHING, Trust(judge=True)):
+    for trust in (NO_TRUST, Trust(judge=True)):
         with pytest.raises(ConfigError):
             build_reward(judge(server.url, cache=cache), "config.yaml", trust)
     if cache != "~/x/../../..":

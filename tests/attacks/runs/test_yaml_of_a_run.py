@@ -131,7 +131,7 @@ COMMANDS = ["score", "score --reward", "reward try", "train", "rollout", "overri
 @pytest.mark.parametrize(
     "name", ["438 bytes", "a day", "5,000 digits", "3,000 brackets", "half an escape", "of itself"]
 )
-def test_at_every_door(tmp_path, viewbox, monkeypatch, name, command):
+def test_every_command_refuses_it(tmp_path, viewbox, monkeypatch, name, command):
     monkeypatch.chdir(tmp_path)
     text, run = HOSTILE[name], forge_run(tmp_path / "gift")
     value = text.partition(": ")[2].partition("\n")[0] if name not in ("438 bytes", "of itself") else "&a [*a]"
