@@ -1,13 +1,17 @@
 # make quickstart   sets everything up, then trains the shipped tiny model (configs/quickstart.yaml)
 # make check        sets everything up, then lint, types and the fast tests: under 90 seconds, for while you work
 # make test         sets everything up, then lint, types and all tests: about 6 minutes on two cores
+# make fuzz MINUTES=60 JOBS=2 SEED=0 AREA=all   throws damaged input at viewbox (tests/fuzz); findings in build/fuzz
 # The first install takes minutes: torch alone is gigabytes where pip chooses its CUDA build. Later calls reuse .venv.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 SEED ?= 0
+MINUTES ?= 5
+AREA ?= all
+JOBS ?= 1
 
-.PHONY: quickstart check test setup lint types fast all clean
+.PHONY: quickstart check test fuzz setup lint types fast all clean
 
 setup: $(VENV)/.installed
 
@@ -49,6 +53,9 @@ check: setup
 
 test: setup
 	$(MAKE) $(BESIDE) all
+
+fuzz: setup
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --jobs $(JOBS) --seed $(SEED) --area $(AREA)
 
 clean:
 	rm -rf build .venv *.egg-info

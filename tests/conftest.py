@@ -29,6 +29,7 @@ SLOW = (
     "envs/parsing/test_any_reply.py",
     "envs/test_determinism.py",
     "examples",
+    "fuzz",
     "publish",
     "rollouts",
     "test_benchmarks.py",

@@ -54,8 +54,7 @@ def parse_call(value: Any, text: str, identity: str) -> ParsedCall:
         value = _unwrap_call(value)
     if not isinstance(value, Mapping):
         return ParsedCall(ToolCall(identity, "", text), 'a tool call is one JSON object {"name": …, "arguments": {…}}')
-    names = [value[key] for key in _NAMES if key in value]
-    name = names[0] if names and isinstance(names[0], str) and names.count(names[0]) == len(names) else ""
+    name = get_call_name(value)
     arguments: Mapping[str, Any] = {}
     key = next((key for key in _ARGUMENTS if key in value), None)
     flat = [item for item in value if item not in _IGNORED_KEYS and item not in _NAMES]
@@ -67,6 +66,16 @@ def parse_call(value: Any, text: str, identity: str) -> ParsedCall:
     elif error is None and flat:
         error = f'the call of {name[:64]!r} has no "arguments": put {flat[0][:64]!r} in "arguments": {{…}}'
     return ParsedCall(ToolCall(identity, name, text if error is not None else arguments), error)
+
+
+def get_call_name(value: Any) -> str:
+    """The name in a call, which may be beyond a limit: nothing else of it is read. Empty if there is none, or two."""
+    if isinstance(value, Mapping):
+        value = _unwrap_call(value)
+    if not isinstance(value, Mapping):
+        return ""
+    names = [value[key] for key in _NAMES if key in value]
+    return names[0] if names and isinstance(names[0], str) and names.count(names[0]) == len(names) else ""
 
 
 def parse_single_call(text: str, thinking: TagPairs) -> ParsedCall | None:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from viewbox.envs.parsing.answer_schema import AnswerFields
-from viewbox.envs.parsing.calls import ParsedCall, TagPairs, find_calls, parse_call
+from viewbox.envs.parsing.calls import ParsedCall, TagPairs, find_calls, get_call_name, parse_call
 from viewbox.envs.parsing.lenient_json import parse_lenient_json
 from viewbox.envs.parsing.strict_json import decode_json
 from viewbox.records import ToolCall
@@ -126,8 +126,10 @@ class ReplyScan:
         elif isinstance(value, dict):
             self.objects.append(ReplyObject(value, complaint, repaired))
             self.broken_last = False
-        else:
+        elif complaint is None:
             self.lists.append(value)
+        else:
+            self.broken = self.broken or complaint
         return end
 
     def _note_unreadable(self, begin: int, end: int, complaint: str, bare: bool) -> None:
@@ -168,11 +170,10 @@ class ReplyScan:
 
     def _add_call(self, value: Any, text: str, error: str | None) -> None:
         """Adds a call as it was read; with an `error` it is kept but not run."""
-        parsed = parse_call(value, text, f"call_{len(self.calls)}")
         if error is None:
-            self.calls.append(parsed)
+            self.calls.append(parse_call(value, text, f"call_{len(self.calls)}"))
         else:
-            self._refuse_call(parsed.call.name, text, error)
+            self._refuse_call(get_call_name(value), text, error)
 
     def _refuse_call(self, name: str, text: str, error: str) -> None:
         self.calls.append(ParsedCall(ToolCall(f"call_{len(self.calls)}", name, text), error))

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
@@ -132,7 +133,10 @@ def _read_token_rows(path: Path, folder: Path) -> np.ndarray:
     with open_regular(path, limit=MAX_TOKENS, inside=folder) as file:
         if np.lib.format.read_magic(file) != (1, 0):
             raise ValueError("not a file that viewbox writes")
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        try:
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        except (SyntaxError, TokenError, RecursionError) as error:  # numpy reads the header as Python
+            raise ValueError(f"its header cannot be read: {error}") from error
         content = file.read(MAX_TOKENS)
     if dtype != TOKEN or len(shape) != 1 or shape[0] * TOKEN.itemsize != len(content):
         raise ValueError(f"its header says {shape} of {dtype!r:.100}, its content has {len(content)} bytes")

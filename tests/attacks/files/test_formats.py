@@ -4,7 +4,8 @@ from functools import cache
 
 import pytest
 
-from tests.attacks.files import fuzz, makers
+from tests.attacks.files import makers
+from tests.fuzz import images as fuzz
 from viewbox.images import limits
 from viewbox.images.files import pool
 
