@@ -1,4 +1,4 @@
-"""Measures the shipped model on held-out tasks of the quickstart: it plays alone, or the oracle makes the gold look.
+"""Measures the shipped model on held-out tasks of the quickstart: alone, or after a script made the right zoom.
 
     python benchmarks/shipped_model.py [TASKS]        (default: 400)
 
@@ -34,7 +34,7 @@ def main() -> None:
             }
             tokens = ChatTokens(processor, model.config, model.generation_config)
             figures, _ = evaluate(env, model, tokens, tasks=count, seed=0, generation=generation, oracle=oracle)
-            name = f"{'gold look' if oracle else 'own play'}, T = {temperature:g}"
+            name = f"{'right zoom first' if oracle else 'alone'}, T = {temperature:g}"
             found[name] = {key: round(figures[key], 3) for key in KEYS}
             print(f"{name}: {found[name]}", flush=True)
     print(json.dumps(found))

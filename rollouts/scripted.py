@@ -61,8 +61,7 @@ class PolicyGenerator:
 class ScriptedGenerator:
     """A token generator that replies with the text of `script`, and asks `model` if the script returns None.
 
-    "One scripted look, then the model's own reading" is then the model's own conversation with one reply decided for
-    it.
+    With a script of one zoom, the model replies to what that zoom shows, as if it had made the zoom itself.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture(scope="module")
 def figures():
-    """(its own play, with the gold look forced) on 48 held-out tasks of the quickstart."""
+    """(of the model alone, of the model after a script made the right zoom) on 48 held-out tasks of the quickstart."""
     _, env, model, processor = loading.open_policy(schema.load("quickstart"))
     generation = {
         "slots": 48,
