@@ -31,7 +31,9 @@ async def read_body(response: httpx.Response, limit: int) -> bytes:
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding not in ("", "identity"):
         if response.is_success:
-            raise ReplyError(f"the body of the reply is compressed ({encoding[:40]}); allowed: identity")
+            raise ReplyError(
+                f"the body of the reply is compressed ({encoding[:40]}); allowed: identity", status=response.status_code
+            )
         return b""
     body, received = BodyBuffer(), 0
     async for chunk in response.aiter_raw(CHUNK):
@@ -40,9 +42,12 @@ async def read_body(response: httpx.Response, limit: int) -> bytes:
         if not response.is_success and received > MAX_ERROR:
             break
         if received > limit:
-            raise ReplyError(f"the body of the reply is larger than {limit} bytes")
+            raise ReplyError(f"the body of the reply is larger than {limit} bytes", status=response.status_code)
         if len(body.kept) > MAX_KEPT:
-            raise ReplyError(f"the body of the reply is larger than {MAX_KEPT} bytes without its long texts")
+            raise ReplyError(
+                f"the body of the reply is larger than {MAX_KEPT} bytes without its long texts",
+                status=response.status_code,
+            )
     return body.close()
 
 

@@ -8,8 +8,8 @@ sent in one header only, and is masked in every message and reply. Cookies are n
 """
 
 import asyncio
-import json
 import random
+import time
 from collections.abc import Mapping
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
@@ -28,6 +28,7 @@ from viewbox.rollouts.endpoint.body import read_body
 from viewbox.rollouts.endpoint.http import (
     build_completions_url,
     check_api_key,
+    encode_request,
     extract_error_message,
     parse_retry_after,
 )
@@ -60,15 +61,21 @@ class _RetryableError(Exception):
 
     Args:
         message: what failed.
+        status: of the response, if there was one.
         retry_after: seconds the server asks to wait.
         unreachable: whether no connection could be made.
     """
 
-    status: int | None = None  # of a reply that cannot be used
-
-    def __init__(self, message: str, *, retry_after: float | None = None, unreachable: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        unreachable: bool = False,
+    ) -> None:
         super().__init__(message)
-        self.retry_after, self.unreachable = retry_after, unreachable
+        self.status, self.retry_after, self.unreachable = status, retry_after, unreachable
 
 
 class OpenAIGenerator:
@@ -148,10 +155,14 @@ class OpenAIGenerator:
         check_sending(self.url)
         request = await asyncio.to_thread(self.build_request, conversation)
 
+        failed_since: float | None = None
+
         def get_pause(state: RetryCallState) -> float:
             return self._compute_pause(state, conversation.deadline)
 
         def record_failure(state: RetryCallState) -> None:
+            nonlocal failed_since
+            failed_since = failed_since or time.monotonic()
             conversation.info["failed_attempts"] = conversation.info.get("failed_attempts", 0) + 1
             conversation.info["last_failure"] = str(_get_failure(state))  # shown if the episode then times out
 
@@ -166,10 +177,10 @@ class OpenAIGenerator:
             async for attempt in retrying:
                 number = attempt.retry_state.attempt_number
                 with attempt:
-                    body = await asyncio.to_thread(_encode_request, request, number)
+                    body = await asyncio.to_thread(encode_request, request, number)
                     completion = await self._send(body)
         except _RetryableError as failure:
-            raise self._build_final_error(failure, number) from None
+            raise self._build_final_error(failure, number, failed_since) from None
         except ViewboxError:
             raise
         except Exception as error:  # one reply never ends the run
@@ -221,24 +232,23 @@ class OpenAIGenerator:
             return parse_completion(received)
         except UnusableReplyError as error:
             excerpt = self._clean(extract_error_message(received[:4096]))
-            failure = _RetryableError(f"{error}: {excerpt!r}")
-            failure.status = response.status_code
-            raise failure from None
+            raise _RetryableError(f"{error}: {excerpt!r}", status=response.status_code) from None
 
     def _to_error(self, response: httpx.Response, received: bytes) -> Exception:
         """The error for a status other than 2xx."""
         status = response.status_code
         message = f"HTTP {status}: {self._clean(extract_error_message(received) or response.reason_phrase)}"
         if status in RETRIED_STATUS or status >= 500:
-            return _RetryableError(message, retry_after=parse_retry_after(response.headers.get("retry-after")))
+            pause = parse_retry_after(response.headers.get("retry-after"))
+            return _RetryableError(message, status=status, retry_after=pause)
         if response.is_redirect:
             target = self._clean(response.headers.get("location", "nowhere"))
             message += f" (it points to {target}; redirects are not followed)"
         if status == 401 and not self._key:
             message += " (no API key was sent; the setting api_key_env names its variable)"
-        error: EndpointError | ReplyError = ReplyError(message)
-        if status in UNUSABLE_STATUS and not self._has_replied:
-            error = EndpointError(f"{self.url}, model {self.model!r}: {message}")
+        if status not in UNUSABLE_STATUS or self._has_replied:
+            return ReplyError(message, status=status)
+        error = EndpointError(f"{self.url}, model {self.model!r}: {message}")
         error.status = status
         return error
 
@@ -258,14 +268,12 @@ class OpenAIGenerator:
         left = deadline - asyncio.get_running_loop().time()
         return pause if pause < left else max(0.0, left / 2)
 
-    def _build_final_error(self, failure: _RetryableError, attempts: int) -> ViewboxError:
+    def _build_final_error(self, failure: _RetryableError, attempts: int, since: float | None) -> ViewboxError:
         message = f"{failure} (after {attempts} attempts)"
         if failure.unreachable and not self._has_connected:
             return EndpointError(f"{self.url} cannot be reached: {message}")
         self._unreachable = failure.unreachable
-        error = ReplyError(message)
-        error.status = failure.status
-        return error
+        return ReplyError(message, status=failure.status, failed_since=None if failure.unreachable else since)
 
     def _clean(self, message: str) -> str:
         """A server's message on one short printable line, without the key."""
@@ -279,13 +287,6 @@ class OpenAIGenerator:
             total[name] += count
         if "completion_tokens" in usage:
             self._tokens = (self._tokens or 0) + usage["completion_tokens"]
-
-
-def _encode_request(request: Mapping[str, Any], attempt: int) -> bytes:
-    """The request as JSON. Each attempt has its own seed, because the same reply could fail again."""
-    if attempt > 1 and isinstance(request.get("seed"), int):
-        request = {**request, "seed": (request["seed"] + attempt - 1) % 2**31}
-    return json.dumps(request).encode()
 
 
 def _get_failure(state: RetryCallState) -> _RetryableError:

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import time
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -41,6 +42,13 @@ def build_completions_url(endpoint: str) -> str:
         raise ConfigError(f"endpoint: {endpoint!r}: {error}; {ALLOWED_URL}", key="endpoint", given=endpoint) from None
     path = url.path.rstrip("/") or "/v1"
     return str(url.copy_with(path=path if path.endswith("/chat/completions") else f"{path}/chat/completions"))
+
+
+def encode_request(request: Mapping[str, Any], attempt: int) -> bytes:
+    """The request as JSON. Each attempt has its own seed, because the same reply could fail again."""
+    if attempt > 1 and isinstance(request.get("seed"), int):
+        request = {**request, "seed": (request["seed"] + attempt - 1) % 2**31}
+    return json.dumps(request).encode()
 
 
 def parse_retry_after(header: str | None) -> float | None:

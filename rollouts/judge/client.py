@@ -37,7 +37,7 @@ ABOUT_THE_ADDRESS = frozenset({200, 301, 302, 303, 307, 308, 404, 405})  # unles
 
 
 class RequestRefusedError(Exception):
-    """The judge refuses this request, as a content filter does. Others may still be judged."""
+    """The judge refuses this request, as a content filter does, or fails on it while it answers others."""
 
 
 class JudgeClient:
@@ -94,6 +94,7 @@ class JudgeClient:
         self._semaphore = asyncio.Semaphore(self.concurrency)
         self._pending: dict[str, Future[str | RequestRefusedError | None]] = {}  # by the hash of the request
         self._has_replied = False
+        self._last_reply = 0.0  # when it came (`time.monotonic`)
         self._counts: Counter[str] = Counter()
         self._lock = Lock()
         self._unusable_until = 0.0
@@ -149,14 +150,19 @@ class JudgeClient:
                 return RequestRefusedError(f"the judge refused the request: {error}")
             self.count("unreachable")
             return None
-        self._has_replied = True
+        self._has_replied, self._last_reply = True, time.monotonic()
         return self._cache.put(key, reply)
 
     def _is_refusal(self, error: Exception) -> bool:
         """Whether an error is about what the request says, and so about what the policy wrote."""
         status = getattr(error, "status", None)
-        if not isinstance(status, int) or status in NOT_ABOUT_THE_TEXT or status >= 500:
+        if status in NOT_ABOUT_THE_TEXT:
             return False
+        if (
+            status is None or status >= 500
+        ):  # of a judge that failed on this request, answered another, and failed again
+            since = getattr(error, "failed_since", None)
+            return since is not None and self._last_reply > since
         return self._has_replied or status not in ABOUT_THE_ADDRESS
 
     def _log_failure(self, error: Exception, last: str | None, refused: bool) -> None:

@@ -1,5 +1,8 @@
 """A policy is not paid for making its judge fail: an answer that does costs its own score, and no other."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -97,3 +100,82 @@ def test_a_refused_answer_is_explained():
         words = judge.explain({"report": "FAIL"}, GOLD)
     assert words.startswith("0.00: the judge refused the request: ")
     assert words.endswith("HTTP 403: blocked by the content filter")
+
+
+# ---------------------------------------------------------------------- a judge that fails on one text
+FAILURES = {
+    **{status: make_response(status, "broken") for status in (500, 502, 503, 504, 529)},
+    "hang up": servers.hang_up,
+    "cut body": servers.cut_body,
+    "not HTTP": lambda handler: handler.wfile.write(b"Segmentation fault\n") and servers.hang_up(handler),
+}
+
+
+def judge_beside_others(judge, report, others):
+    """The score of a report, while the judge is asked about others again and again."""
+    with ThreadPoolExecutor(1) as pool:
+        failing = pool.submit(judge, {"report": report}, GOLD)
+        beside = []
+        while not failing.done() and len(beside) < 1000:
+            beside.append(judge({"report": f"{others} {len(beside)}"}, GOLD))
+    return failing.result(), beside
+
+
+def fail_slowly(word, failure):
+    """The judge fails on a request that holds `word`; each failure takes long enough for a reply to another."""
+
+    def send(handler):
+        time.sleep(0.05)
+        return failure(handler)
+
+    return answer_if(word, send)
+
+
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
+def test_an_answer_that_breaks_the_judge_while_others_are_judged_scores_0(failure):
+    with serve(fail_slowly("FAIL", failure)) as server:
+        judge = JudgeReward("report", endpoint=server.url, model="m", attempts=3)
+        score, beside = judge_beside_others(judge, "FAIL", HONEST)
+    assert score == 0.0
+    assert set(beside) == {0.5}
+    assert judge.take_counts()["judge/refused"] == 1
+
+
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
+def test_a_judge_that_breaks_for_everybody_does_not_apply(failure):
+    with serve(lambda body, number: failure if number else HALF) as server:
+        judge = JudgeReward("report", endpoint=server.url, model="m", attempts=2)
+        assert judge({"report": "the first"}, GOLD) == 0.5
+        with ThreadPoolExecutor(4) as pool:
+            scores = list(pool.map(lambda number: judge({"report": f"{HONEST} {number}"}, GOLD), range(4)))
+    assert scores == [None] * 4
+
+
+@pytest.mark.parametrize("status", [401, 408, 429])
+def test_a_full_queue_is_never_about_the_answer(status):
+    with serve(fail_slowly("FAIL", make_response(status, "later"))) as server:
+        judge = JudgeReward("report", endpoint=server.url, model="m", attempts=3)
+        assert judge({"report": HONEST}, GOLD) == 0.5
+        score, _ = judge_beside_others(judge, "FAIL", HONEST)
+    assert score is None
+
+
+def flood(handler):
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(20 * 2**20))
+    handler.end_headers()
+    with suppress(OSError):
+        for _ in range(320):
+            handler.wfile.write(b"[" * 65536)
+
+
+UNREAD = {"a body of 20 MB": flood, "compressed": make_response(200, "x", Content_Encoding="gzip")}
+
+
+@pytest.mark.parametrize("response", UNREAD.values(), ids=UNREAD)
+def test_a_reply_that_is_not_read_gains_nothing(response):
+    with serve(answer_if("FAIL", response)) as server:
+        reward, judge = reward_at(server.url)
+        scores = [reward({"label": "seven", "report": text}, GOLD) for text in (HONEST, "FAIL", HONEST)]
+    assert scores == [0.75, 0.5, 0.75]
+    assert judge.take_counts()["judge/refused"] == 1
