@@ -104,12 +104,22 @@ def check_inside(path: Path, inside: Path) -> None:
 
 
 def check_writable(path: Path, inside: Path) -> None:
-    """Raise `OSError` if writing `path` would write outside the folder `inside`, or into a link, pipe or device."""
+    """Raise `OSError` if writing `path` would write outside the folder `inside`, or into a link, pipe or device.
+
+    A file with a second name (a hard link) is refused too: that name may be anywhere.
+    """
     check_inside(path, inside)
     if path.is_symlink():
         raise _refuse(path, errno.ELOOP, "a link, not a file of its own")
     if path.exists() and not path.is_file() and not path.is_dir():
         raise _refuse(path, errno.EINVAL, "not a regular file")
+    check_one_name(path)
+
+
+def check_one_name(path: Path) -> None:
+    """Raise `OSError` if a file has several names (hard links): what is written to it appears under all of them."""
+    if path.is_file() and path.stat().st_nlink > 1:
+        raise _refuse(path, errno.EMLINK, "a file with several names (hard links)")
 
 
 def _check_regular(status: os.stat_result, path: str | Path, limit: int) -> None:

@@ -7,7 +7,8 @@ known service, is masked before a config is written.
 
 import base64
 import re
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -20,7 +21,26 @@ _BLOCK = 6  # letters of a block: a text is searched for blocks of a key first, 
 _STRIDE, _STRIDE_ENCODED = 6, 24  # letters from one block of a key to the next, and in its encodings
 
 _NO_LETTERS = bytes(byte for byte in range(128) if not chr(byte).isalnum())
-_FULL_WIDTH = {code + 0xFEE0: code for code in range(0x21, 0x7F)}
+
+
+class _Plain(dict[int, str]):
+    """For `str.translate`: a letter in another font or width (ａ, 𝐚, ⓐ) becomes the plain one; lengths stay."""
+
+    def __missing__(self, code: int) -> str:
+        plain = unicodedata.normalize("NFKC", chr(code))
+        self[code] = plain if len(plain) == 1 else chr(code)
+        return self[code]
+
+
+_PLAIN = _Plain()
+
+# One letter, written as an escape of a URL, of JSON, Python or C, or of HTML.
+_ESCAPE = re.compile(
+    r"%(?:25){0,8}(?P<url>[0-9a-f]{2})|\\{1,8}(?:x(?P<x>[0-9a-f]{2})|u\{?(?P<u>0{0,6}[0-9a-f]{2})(?![0-9a-f])\}?)"
+    r"|\\{1,8}(?P<octal>[01][0-7]{2})|&#x(?P<html>0{0,6}[0-9a-f]{2});|&#(?P<decimal>0{0,6}[0-9]{2,3});",
+    re.IGNORECASE,
+)
+_BASES = {"octal": 8, "decimal": 10}
 
 _known: set[str] = set()
 
@@ -195,9 +215,12 @@ def _list_forms(secret: str) -> tuple[_Form, ...]:
     if len(_keep_letters(secret)) < MIN_SECRET:
         return ()
     raw = secret.encode()
-    encodings = [raw.hex(), raw.hex()[::-1], quote(secret, safe=""), base64.b32encode(raw).decode().rstrip("=")]
-    for mark in ("25{:02x}", "x{:02x}", "u{:04x}", "{:d}"):  # %2573; x73; u0073; 115
+    encodings = [raw.hex(), raw.hex()[::-1], quote(secret, safe="")]
+    for mark in ("25{:02x}", "x{:02x}", "u{:04x}", "00{:02x}", "0x{:02x}", "{:d}", "{:08b}"):
         encodings.append("".join(mark.format(byte) for byte in raw))
+    for shift in range(5):  # Base32 of a longer text that holds the key
+        encoded = base64.b32encode(b"\0" * shift + raw).decode().rstrip("=")
+        encodings.append(encoded[(0, 2, 4, 5, 7)[shift] : len(encoded) - ((len(raw) + shift) % 5 > 0)])
     for shift in range(3):  # Base64 of a longer text that holds the key; the characters at its ends depend on the rest
         encoded = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
         encoded = encoded[(0, 2, 3)[shift] : len(encoded) - ((len(raw) + shift) % 3 > 0)]
@@ -218,18 +241,34 @@ def _mask_one(text: str, secret: str) -> str:
     if not forms or len(text) < MIN_SECRET:
         return text
     text = text.replace(secret, MASK)
-    plain = text if text.isascii() else text.translate(_FULL_WIDTH)  # of the same length
+    plain, starts = _unescape(text if text.isascii() else text.translate(_PLAIN))  # translated to the same length
     letters = _keep_letters(plain)
     if not any(block in letters for form in forms for _, block in form.blocks):
         return text
     places = [place for place, letter in enumerate(plain) if letter.isascii() and letter.isalnum()]
-    spans = sorted((places[start], places[end - 1] + 1) for form in forms for start, end in _find_runs(letters, form))
+    runs = [run for form in forms for run in _find_runs(letters, form)]
+    spans = sorted((starts[places[start]], starts[places[end - 1] + 1]) for start, end in runs)
     done, parts = 0, []
     for start, end in spans:
         if end > done:
             parts += [text[done : max(start, done)], MASK]
             done = end
     return "".join([*parts, text[done:]])
+
+
+def _unescape(text: str) -> tuple[str, Sequence[int]]:
+    """The text with its escapes as letters, and where each letter, and the end, stands in `text`."""
+    if not any(mark in text for mark in "%\\&"):
+        return text, range(len(text) + 1)
+    done, parts, starts = 0, [], []
+    for match in _ESCAPE.finditer(text):
+        parts += [
+            text[done : match.start()],
+            chr(int(match[str(match.lastgroup)], _BASES.get(str(match.lastgroup), 16))),
+        ]
+        starts += range(done, match.start() + 1)
+        done = match.end()
+    return "".join([*parts, text[done:]]), [*starts, *range(done, len(text) + 1)]
 
 
 def _find_runs(text: str, form: _Form) -> list[tuple[int, int]]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
 PACKAGE = "package:"
+SAFE = {"trust_remote_code": False}  # without it, transformers asks on stdin whether to run code in the model's folder
 
 
 class LoadedPolicy(NamedTuple):
@@ -73,8 +74,8 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
     assert section.name is not None
     name = resolve_model_path(section.name)
     try:
-        config = AutoConfig.from_pretrained(name, revision=section.revision)
-        processor = AutoProcessor.from_pretrained(name, revision=section.revision)
+        config = AutoConfig.from_pretrained(name, revision=section.revision, **SAFE)
+        processor = AutoProcessor.from_pretrained(name, revision=section.revision, **SAFE)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(f"model.name = {section.name!r}: cannot be loaded: {reason}", key="model.name") from error
@@ -94,7 +95,7 @@ def load_model(section: ModelSection) -> "PreTrainedModel":
     name = resolve_model_path(section.name)
     try:
         model = AutoModelForImageTextToText.from_pretrained(
-            name, revision=section.revision, dtype=section.dtype, attn_implementation=section.attention
+            name, revision=section.revision, dtype=section.dtype, attn_implementation=section.attention, **SAFE
         )
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]

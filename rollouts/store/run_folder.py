@@ -14,7 +14,7 @@ import yaml
 
 from viewbox.configs import yaml_reader
 from viewbox.errors import ConfigError
-from viewbox.files import check_inside, check_writable, lock_file, read_regular
+from viewbox.files import check_inside, check_one_name, check_writable, lock_file, read_regular
 from viewbox.network.secrets import mask_settings
 
 MAX_METRICS = 2**30  # bytes of metrics.jsonl
@@ -83,6 +83,7 @@ def check_folder(folder: Path) -> None:
         for entry in os.scandir(waiting.pop()):
             try:
                 check_inside(Path(entry.path), folder)
+                check_one_name(Path(entry.path))
                 is_odd = entry.is_symlink() and not os.path.exists(entry.path)
                 is_odd = is_odd or not (entry.is_file() or entry.is_dir())
             except OSError as error:

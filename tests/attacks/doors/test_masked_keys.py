@@ -76,6 +76,23 @@ FORMS = {
     "Unicode escapes": "".join(f"\\u{ord(c):04x}" for c in KEY),
     "byte escapes": "".join(f"\\x{ord(c):02x}" for c in KEY),
     "full-width letters": "".join(chr(ord(c) + 0xFEE0) for c in KEY),
+    "bold letters": "".join(chr(0x1D41A + ord(c) - 97) if c.islower() else c for c in KEY),
+    "letters in circles": "".join(chr(0x24D0 + ord(c) - 97) if c.islower() else c for c in KEY),
+    "letters in squares": "".join(chr(0x1D670 + ord(c) - 65) if c.isupper() else c for c in KEY),
+    "percent-encoded here and there": "".join(f"%{ord(c):02X}" if i % 3 == 0 else c for i, c in enumerate(KEY)),
+    "percent-encoded twice, here and there": "".join(f"%25{ord(c):02x}" if i % 4 else c for i, c in enumerate(KEY)),
+    "HTML entities here and there": "".join(f"&#{ord(c)};" if i % 4 == 0 else c for i, c in enumerate(KEY)),
+    "escapes of all kinds": "".join(
+        ("%{:02x}", "\\x{:02x}", "\\\\u{:04x}", "\\u{{{:x}}}", "\\{:03o}", "&#x{:x};", "{:c}")[i % 7].format(ord(c))
+        for i, c in enumerate(KEY)
+    ),
+    "octal": "".join(f"\\{ord(c):03o}" for c in KEY),
+    "code points": "".join(f"\\u{{{ord(c):x}}}" for c in KEY),
+    "hexadecimal numbers": " ".join(f"0x{ord(c):02x}" for c in KEY),
+    "bits": " ".join(f"{ord(c):08b}" for c in KEY),
+    "UTF-16 in hex": KEY.encode("utf-16-be").hex(),
+    "UTF-16 in hex, the other way": KEY.encode("utf-16-le").hex(),
+    **{f"base32 after {n} letters": base64.b32encode(b"x" * n + KEY.encode()).decode() for n in range(1, 6)},
     "with combining marks": "".join(c + "\u0301" for c in KEY),
     "with NUL": "\0".join(KEY),
     "a list of characters": json.dumps(list(KEY)),
@@ -142,9 +159,22 @@ def test_masking_never_fails_and_is_done_after_once():
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
-    "text", ["a=" * 200_000, "{a:" * 200_000, "'a':" * 99_000, "k" * 10**6, "sk-" * 99_000, "eyJ-" * 9_000]
+    "text",
+    [
+        "a=" * 200_000,
+        "{a:" * 200_000,
+        "'a':" * 99_000,
+        "k" * 10**6,
+        "sk-" * 99_000,
+        "eyJ-" * 9_000,
+        "\\" * 200_000,
+        "%25" * 99_000,
+        "&#0" * 99_000,
+    ],
 )
-def test_masking_is_quick_whatever_the_text(text):
+@pytest.mark.timeout(20)
+def test_masking_is_quick_whatever_the_text(text, monkeypatch):
+    monkeypatch.setattr(secrets, "_known", {KEY})
     secrets.mask_assignments(text)
     secrets.mask_settings({"a": text})
 

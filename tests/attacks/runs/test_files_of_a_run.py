@@ -416,6 +416,42 @@ def test_a_run_with_a_file_that_is_none_is_not_resumed(tmp_path, name, put):
         pytest.fail("it would be written")
 
 
+WRITTEN = {
+    "config.yaml": lambda run: run_folder.write_config(run, {"a": 1}),
+    "versions.json": lambda run: run_folder.write_config(run, {"a": 1}),
+    ".lock": lambda run: files.lock_file(run / ".lock").__enter__(),
+    "metrics.jsonl": lambda run: run_folder.lock_folder(run).__enter__(),
+    "checkpoints/trainer_state.json": lambda run: run_folder.lock_folder(run).__enter__(),
+    "episodes/episodes.jsonl": lambda run: EpisodeWriter(run / "episodes"),
+    "episodes/retried.jsonl": lambda run: rollout_folder.move_failed_episodes(run),
+    "episodes/scores/own.jsonl": lambda run: score_run(run, replace=True),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_nothing_is_written_to_a_file_that_has_another_name(tmp_path, name):
+    mine = tmp_path / "mine"
+    run = forge_run(tmp_path / "gift", [make_line(0, end_reason="error")])
+    mine.write_bytes((run / "episodes" / "episodes.jsonl").read_bytes())
+    (run / name).parent.mkdir(exist_ok=True)
+    (run / name).unlink(missing_ok=True)
+    os.link(mine, run / name)
+    before = mine.read_bytes()
+    with pytest.raises((OSError, ViewboxError), match=r"several names \(hard links\)"):
+        WRITTEN[name](run)
+    assert mine.read_bytes() == before
+
+
+def test_a_link_to_a_file_that_has_another_name_is_refused(tmp_path):
+    (tmp_path / "mine").write_text(SECRET)
+    run = forge_run(tmp_path / "gift")
+    (run / "episodes" / "images").mkdir()
+    os.link(tmp_path / "mine", run / "episodes" / "images" / "x")  # pictures are not looked at
+    (run / "metrics.jsonl").symlink_to("episodes/images/x")
+    with pytest.raises(ConfigError, match="several names"), run_folder.lock_folder(run):
+        pytest.fail("its folder would be written")
+
+
 def test_links_inside_a_run_are_fine(tmp_path):
     run = forge_run(tmp_path / "gift")
     (run / "best").symlink_to("episodes")
