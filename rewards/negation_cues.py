@@ -60,7 +60,10 @@ def _read_other(words: list[str], i: int) -> Cue | None:
     """What a word of `CUES` that is not in `FORWARD` denies; None if it is no negation here."""
     word, following, before = words[i], words[i + 1], words[i - 1]
     if following in table.PAIRS.get(word, ()):
-        return Cue(i, i + 2, back=word in table.EMPTY, local=True)
+        place = word in table.EMPTY and table.LESIONS.isdisjoint(
+            words[max(0, i - 5) : i]
+        )  # not "the nodule is free of"
+        return Cue(i, i + 2, back=place, local=True)
     if word in table.BOTH_WAYS or word in table.ENDED:
         return _read_both_ways(words, i)
     if word in table.REMOVAL:

@@ -86,7 +86,7 @@ VERBS = _to_set(  # of a clause
     """
 )
 # Negations that deny no finding: "no change in", "not only", "no larger than", "not certain whether".
-NOT_DENIED = _to_set("only just merely simply solely necessarily doubt question difficulty further")
+NOT_DENIED = _to_set("impossible only just merely simply solely necessarily doubt question difficulty further")
 CHANGE = _to_set(
     "change changes increase decrease growth progression enlargement difference improvement worsening reduction"
 )
