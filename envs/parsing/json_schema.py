@@ -54,14 +54,21 @@ def iter_errors(value: Any, schema: Mapping[str, Any]) -> Iterator[ValidationErr
     """The violations of `schema`, in the order of its keywords; raises `TooMuchWorkError` after `MAX_STEPS`."""
     _BUDGET.left = MAX_STEPS
     try:
-        yield from _get_validator(json.dumps(thaw(schema))).iter_errors(value)
+        yield from _get_validator(_to_text(schema)).iter_errors(value)
     except RecursionError:
         raise TooMuchWorkError from None
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
     """Raise `ConfigError` if `find_violation` cannot use the schema; it names the pattern or reference."""
-    _get_validator(json.dumps(thaw(schema)))
+    _get_validator(_to_text(schema))
+
+
+def _to_text(schema: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(thaw(schema))
+    except RecursionError:
+        raise ConfigError("answer schema: nested too deep", key="answer") from None
 
 
 class TooMuchWorkError(Exception):
@@ -82,10 +89,20 @@ def _spend(steps: int) -> None:
 
 
 def _bound(keyword: Callable[..., Any], validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """A keyword with schemas inside it that costs steps, for the messages too: they quote the value."""
+    """A keyword with schemas inside it that costs steps."""
     _spend(1 + (len(instance) >> 2) if isinstance(instance, dict | list) else 1)
-    for error in keyword(validator, value, instance, schema) or ():
-        _spend((len(error.message) + sum(len(inner.message) for inner in error.context)) >> 10)
+    yield from keyword(validator, value, instance, schema) or ()
+
+
+def _bound_leaf(keyword: Callable[..., Any], validator: Any, value: Any, instance: Any, schema: Any) -> Any:
+    """A keyword without schemas, whose messages cost steps: they quote the value."""
+    errors = keyword(validator, value, instance, schema) or ()
+    return _count(errors) if isinstance(instance, dict | list | str) else errors
+
+
+def _count(errors: Iterator[ValidationError]) -> Iterator[ValidationError]:
+    for error in errors:
+        _spend(len(error.message) >> 9)
         yield error
 
 
@@ -160,7 +177,6 @@ def _check_additional_properties(validator: Any, allowed: Any, instance: Any, sc
             yield ValidationError(f"Additional properties are not allowed ({names} {verb} unexpected)")
 
 
-_LEAVES: dict[str, Callable[..., Any]] = {"enum": _check_enum, "uniqueItems": _check_unique, "pattern": _check_pattern}
 _BRANCHES: dict[str, Callable[..., Any]] = {
     name: Draft202012Validator.VALIDATORS[name]
     for name in (
@@ -172,8 +188,15 @@ _BRANCHES: dict[str, Callable[..., Any]] = {
     "patternProperties": _check_pattern_properties,
     "additionalProperties": _check_additional_properties,
 }  # fmt: skip
+_LEAVES = Draft202012Validator.VALIDATORS | {
+    "enum": _check_enum,
+    "uniqueItems": _check_unique,
+    "pattern": _check_pattern,
+}
 _Validator = extend(
-    Draft202012Validator, _LEAVES | {name: partial(_bound, function) for name, function in _BRANCHES.items()}
+    Draft202012Validator,
+    {name: partial(_bound_leaf, function) for name, function in _LEAVES.items()}
+    | {name: partial(_bound, function) for name, function in _BRANCHES.items()},
 )
 
 

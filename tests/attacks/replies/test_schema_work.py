@@ -1,0 +1,438 @@
+"""No answer holds up the event loop: JSON Schema is checked in bounded work, and an author's code in a thread."""
+
+import asyncio
+import json
+import re
+import time
+from typing import Annotated, Any, ClassVar, Literal, Union
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, computed_field, field_validator, model_validator
+
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.parsing import json_schema
+from viewbox.envs.parsing.json_schema import MAX_STEPS, TOO_MUCH_WORK, find_violation
+from viewbox.errors import ConfigError
+from viewbox.records import Task
+from viewbox.rewards import ExactMatchReward
+
+pytestmark = pytest.mark.timeout(60)  # each of these ran for minutes, or for ever
+
+
+def nest(depth, key="a", end=None):
+    value = {} if end is None else end
+    for _ in range(depth):
+        value = {key: value}
+    return value
+
+
+def nest_list(depth):
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return {"a": value}
+
+
+def of_a(**schema):
+    return {"properties": {"a": schema}}
+
+
+def recursive(**schema):
+    return {"$defs": {"n": schema}, "$ref": "#/$defs/n"}
+
+
+NODE = {"$ref": "#/$defs/n"}
+WITH_NODE = {"properties": {"a": NODE}, "minProperties": 1}
+OBJECTS = [{"x": number, "y": [number]} for number in range(1400)]
+MANY = [f"code {number}" for number in range(10_000)]
+EVIL = {
+    "words": (r"^(\w+\s?)*$", "a" * 27 + "!"),
+    "words, long": (r"^(\w+\s?)*$", "a" * 60_000 + "!"),
+    "nested stars": (r"^(a*)*$", "a" * 5000 + "b"),
+    "nested plus": (r"(x+x+)+y", "x" * 50_000),
+    "choices": (r"^(a|aa|a?)+$", "a" * 5000 + "b"),
+    "dots": (r"(.*)(.*)(.*)(.*)(.*)[^.]$", "x" * 5000 + "."),
+    "mail": (r"^([a-zA-Z0-9])(([\-.]|[_]+)?([a-zA-Z0-9]+))*(@){1}[a-z0-9]+$", "a" * 5000 + "!"),
+    "no anchor": (r"\s+$", " " * 60_000 + "x"),
+}
+SLOW = {
+    "1,400 objects that differ": ({"a": OBJECTS}, of_a(uniqueItems=True)),
+    "1,400 objects, the last twice": ({"a": [*OBJECTS, OBJECTS[-1]]}, of_a(uniqueItems=True)),
+    "lists that differ": ({"a": [[number, "x", None] for number in range(700)]}, of_a(uniqueItems=True)),
+    "mixed kinds that differ": ({"a": [*range(900), *map(str, range(900)), {}, []]}, of_a(uniqueItems=True)),
+    "unique in unique": (
+        {"a": [[[n, m] for n in range(30)] for m in range(30)]},
+        of_a(uniqueItems=True, items={"uniqueItems": True}),
+    ),
+    "10,000 choices for each": ({"a": ["no"] * 2900}, of_a(items={"enum": MANY})),
+    "10,000 choices, all right": ({"a": MANY[:2900]}, of_a(items={"enum": MANY})),
+    "10,000 objects to choose from": ({"a": [{"b": n} for n in range(1400)]}, of_a(items={"enum": OBJECTS})),
+    "anyOf, twice itself": (nest(60), recursive(anyOf=[WITH_NODE, WITH_NODE])),
+    "oneOf, twice itself": (nest(60), recursive(oneOf=[WITH_NODE, WITH_NODE])),
+    "anyOf, three times": (nest(60), recursive(anyOf=[WITH_NODE, WITH_NODE, WITH_NODE])),
+    "allOf and anyOf": (nest(60), recursive(allOf=[WITH_NODE, {"anyOf": [WITH_NODE, WITH_NODE]}])),
+    "not, twice itself": (nest(60), recursive(properties={"a": {"not": NODE}}, anyOf=[{"not": WITH_NODE}, WITH_NODE])),
+    "if and then": (nest(60), recursive(**{"if": WITH_NODE, "then": WITH_NODE, "properties": {"a": NODE}})),
+    "if and else": (nest(60), recursive(**{"if": WITH_NODE, "else": WITH_NODE, "properties": {"a": NODE}})),
+    "dependentSchemas": (
+        nest(60),
+        recursive(properties={"a": NODE}, dependentSchemas={"a": {"properties": {"a": NODE}}}),
+    ),
+    "$dynamicRef": (
+        nest(60),
+        {
+            "$dynamicAnchor": "n",
+            "minProperties": 1,
+            "properties": {"a": {"anyOf": [{"$dynamicRef": "#n"}, {"$dynamicRef": "#n"}]}},
+        },
+    ),
+    "$ref to itself": ({"a": 1}, {"$ref": "#"}),
+    "$ref in a circle": (
+        {"a": 1},
+        {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
+    ),
+    "allOf to itself": ({"a": 1}, {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}),
+    "additionalProperties": (nest(60), recursive(anyOf=[{"additionalProperties": NODE, "minProperties": 1}] * 2)),
+    "patternProperties": (nest(60), recursive(anyOf=[{"patternProperties": {"a": NODE}, "minProperties": 1}] * 2)),
+    "propertyNames": ({f"k{n}": 1 for n in range(2900)}, {"propertyNames": {"anyOf": [{"maxLength": 1}] * 50}}),
+    "contains": (nest_list(60), recursive(anyOf=[{"contains": NODE, "properties": {"a": NODE}, "maxItems": 0}] * 2)),
+    "contains in contains": (
+        {"a": [[[1] * 14] * 14] * 14},
+        of_a(contains={"contains": {"contains": {"type": "null"}}}),
+    ),
+    "unevaluatedItems": (
+        {"a": [1] * 2900},
+        of_a(allOf=[{"contains": {"type": "null"}, "minContains": 0}] * 20, unevaluatedItems=False),
+    ),
+    "unevaluatedProperties": (nest(60), recursive(properties={"a": {"allOf": [NODE], "unevaluatedProperties": False}})),
+    "unevaluatedProperties of if": (nest(60), recursive(**{"if": WITH_NODE, "unevaluatedProperties": NODE})),
+    "100 choices of a long text": ({"a": "x" * 60_000}, of_a(anyOf=[{"type": "number"}] * 100)),
+    "1,000 choices of a long list": ({"a": ["x" * 20] * 2900}, of_a(anyOf=[{"type": "object"}] * 1000)),
+    "messages inside messages": (
+        {"a": ["x" * 100] * 600},
+        of_a(items={"anyOf": [{"anyOf": [{"type": "null"}] * 9}] * 9}),
+    ),
+    "another draft inside": (
+        nest(60),
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "minProperties": 1,
+            "properties": {"a": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}},
+        },
+    ),
+    "a pattern in another draft": (
+        {"a": {"a": "a" * 40 + "!"}},
+        {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "properties": {"a": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}},
+            "additionalProperties": {"pattern": r"^(\w+\s?)*$"},
+        },
+    ),
+    **{f"pattern: {name}": ({"a": text}, of_a(pattern=pattern)) for name, (pattern, text) in EVIL.items()},
+    **{
+        f"patternProperties: {name}": ({text: 1}, {"patternProperties": {pattern: {"type": "null"}}})
+        for name, (pattern, text) in EVIL.items()
+    },
+    **{
+        f"additional beside a pattern: {name}": (
+            {text: 1},
+            {"patternProperties": {pattern: {}}, "additionalProperties": False},
+        )
+        for name, (pattern, text) in EVIL.items()
+    },
+    **{
+        f"propertyNames: {name}": ({text: 1}, {"propertyNames": {"pattern": pattern}})
+        for name, (pattern, text) in EVIL.items()
+    },
+}
+
+
+@pytest.mark.parametrize(("value", "schema"), SLOW.values(), ids=SLOW)
+def test_a_check_ends_soon(value, schema):
+    began = time.process_time()
+    problem = find_violation(value, schema)
+    assert problem is None or (isinstance(problem, str) and len(problem) < 400)
+    assert time.process_time() - began < 10  # 0.3 s here; without bounds, minutes
+    assert json_schema._BUDGET.left > -MAX_STEPS
+
+
+@pytest.mark.parametrize(
+    "name", ["anyOf, twice itself", "oneOf, twice itself", "$ref to itself", "another draft inside"]
+)
+def test_what_takes_too_long_is_refused_in_words(name):
+    assert find_violation(*SLOW[name]) == TOO_MUCH_WORK
+
+
+WORDINGS = {
+    "type": ({"a": 3}, of_a(type="string"), "a: 3 is not of type 'string'"),
+    "unique": (
+        {"a": [{"b": 1}, {"b": 1.0}]},
+        of_a(uniqueItems=True),
+        "a: [{'b': 1}, {'b': 1.0}] has non-unique elements",
+    ),
+    "pattern": ({"a": "x"}, of_a(pattern="^y"), "a: 'x' does not match '^y'"),
+    "enum": ({"a": "x"}, of_a(enum=["y", 1]), "a: 'x' is not one of ['y', 1]"),
+    "additional": (
+        {"b": 1, "a": 2},
+        {"additionalProperties": False},
+        "Additional properties are not allowed ('a', 'b' were unexpected)",
+    ),
+    "one additional": (
+        {"b": 1},
+        {"additionalProperties": False},
+        "Additional properties are not allowed ('b' was unexpected)",
+    ),
+    "additional beside a pattern": (
+        {"b": 1},
+        {"patternProperties": {"^a": {}}, "additionalProperties": False},
+        "'b' does not match any of the regexes: '^a'",
+    ),
+    "additional values": ({"b": 1}, {"additionalProperties": {"type": "null"}}, "b: 1 is not of type 'null'"),
+    "by pattern": ({"ab": 1}, {"patternProperties": {"^a": {"type": "null"}}}, "ab: 1 is not of type 'null'"),
+    "required": ({}, {"required": ["a"]}, "'a' is a required property"),
+}
+
+
+@pytest.mark.parametrize(("value", "schema", "words"), WORDINGS.values(), ids=WORDINGS)
+def test_the_words_are_those_of_jsonschema(value, schema, words):
+    assert find_violation(value, schema) == words
+
+
+@pytest.mark.parametrize(
+    ("items", "unique"),
+    [
+        ([1, True], True),
+        ([0, False], True),
+        ([1, 1.0], False),
+        (["1", 1], True),
+        ([[], {}], True),
+        ([None, None], False),
+        ([{"a": [1]}, {"a": [True]}], True),
+        ([["array"], ("array",)], False),
+        ([{"a": 1, "b": 2}, {"b": 2, "a": 1}], False),
+    ],
+)
+def test_values_are_equal_as_json_schema_says(items, unique):
+    items = json.loads(json.dumps(items))
+    assert (find_violation({"a": items}, of_a(uniqueItems=True)) is None) == unique
+    assert (find_violation({"a": items[0]}, of_a(enum=[items[1]])) is None) != unique
+
+
+# ---------------------------------------------------------------------- refused when the environment is made
+def make_env(answer):
+    return type("Made", (BaseMultiTurnEnv,), {"answer": answer, "tools": (), "reward": ExactMatchReward("a")})()
+
+
+SCHEMAS = {
+    "look-ahead": (of_a(pattern="^(?=a)b"), "look-around"),
+    "look-behind": (of_a(pattern="(?<!a)b"), "look-around"),
+    "a back-reference": (of_a(pattern=r"(a)\1"), "backreferences"),
+    "a pattern that is too large": (of_a(pattern=r"(\w{1000}){1000}"), "size limit"),
+    "a pattern that is none": (of_a(pattern="("), "pattern"),
+    "a pattern of names": ({"patternProperties": {"(?!x)y": {}}}, "look-around"),
+    "a pattern in a definition": ({"$defs": {"a": {"items": {"pattern": "(?=a)"}}}}, "look-around"),
+    "http": ({"$ref": "http://127.0.0.1:1/schema"}, "outside the schema"),
+    "https, deep": (of_a(items={"$ref": "https://example.org/schema.json"}), "outside the schema"),
+    "a file": ({"$ref": "file:///etc/hostname"}, "outside the schema"),
+    "a path": ({"$ref": "/etc/hostname"}, "outside the schema"),
+    "a neighbor": ({"$ref": "other.json#/$defs/a"}, "outside the schema"),
+    "a dynamic one": ({"$dynamicRef": "http://127.0.0.1:1/#n"}, "outside the schema"),
+    "no such definition": ({"$ref": "#/$defs/none"}, "#/$defs/none"),
+    "no such anchor": ({"$ref": "#none"}, "#none"),
+    "a base inside": (of_a(**{"$id": "http://127.0.0.1:1/", "$ref": "#x"}), "$id"),
+    "no type": ({"type": "strin"}, "strin"),
+    "unevaluated beside patterns": ({"patternProperties": {"a": {}}, "unevaluatedProperties": False}, "unevaluated"),
+    "nested without end": ({"not": nest(600, "not")}, "nested"),
+}
+
+
+@pytest.mark.parametrize(("schema", "words"), SCHEMAS.values(), ids=SCHEMAS)
+def test_a_schema_that_cannot_be_bounded_is_refused_by_name(schema, words):
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        make_env({"type": "object", **schema})
+
+
+class Left(BaseModel):
+    x: int
+    a: Union["Left", "Right", None] = None
+
+
+class Right(BaseModel):
+    y: int
+    a: Union["Left", "Right", None] = None
+
+
+class Lists(BaseModel):
+    a: "list[Lists] | list[Wrapped] | None" = None
+
+
+class Wrapped(BaseModel):
+    b: "Lists | None" = None
+
+
+class LeftToRight(BaseModel):
+    x: int
+    a: Annotated[Union["LeftToRight", "dict[str, LeftToRight]", None], Field(union_mode="left_to_right")] = None
+
+
+class Backtracks(BaseModel):
+    model_config = ConfigDict(regex_engine="python-re")
+    a: str = Field(pattern=r"^(\w+\s?)*$")
+
+
+class Compiled(BaseModel):
+    a: str = Field(pattern=re.compile(r"^(\w+\s?)*$"))
+
+
+class Holds(BaseModel):
+    inner: list[dict[str, Backtracks]]
+
+
+for model in (Left, Right, Lists, Wrapped, LeftToRight):
+    model.model_rebuild()
+
+
+@pytest.mark.parametrize("model", [Left, Right, Lists, LeftToRight, Backtracks, Compiled, Holds])
+def test_a_model_that_cannot_be_bounded_is_refused_by_name(model):
+    with pytest.raises(ConfigError, match=r"allowed:"):
+        make_env(model)
+
+
+class Tree(BaseModel):
+    a: str = ""
+    left: "Tree | None" = None
+    right: "Tree | None" = None
+    rest: "list[Tree] | Tree | None" = None
+
+
+class Plus(BaseModel):
+    kind: Literal["plus"]
+    of: "Annotated[Plus | Minus, Field(discriminator='kind')] | None" = None
+
+
+class Minus(BaseModel):
+    kind: Literal["minus"]
+    of: "Annotated[Plus | Minus, Field(discriminator='kind')] | None" = None
+
+
+class Matches(BaseModel):
+    a: str = Field(pattern=r"^(\w+\s?)*$")
+
+
+Plus.model_rebuild()
+
+
+@pytest.mark.parametrize(
+    ("model", "value"),
+    [(Tree, nest(50, "left")), (Tree, nest(50, "rest")), (Plus, nest(50, "of")), (Matches, {"a": "a" * 60_000 + "!"})],
+)
+def test_a_model_that_is_bounded_answers_soon(model, value):
+    began = time.process_time()
+    make_env(model).check_answer(value, Task("t"))
+    assert time.process_time() - began < 10
+
+
+# ---------------------------------------------------------------------- an author's code
+def wait():
+    time.sleep(30)
+
+
+class ByField(BaseModel):
+    a: str
+
+    @field_validator("a")
+    @classmethod
+    def check(cls, value):
+        wait() if value == "slow" else None
+        return value
+
+
+class ByModel(BaseModel):
+    a: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def check(cls, value):
+        wait() if value.get("a") == "slow" else None
+        return value
+
+
+class ByInit(BaseModel):
+    a: str
+
+    def model_post_init(self, context):
+        wait() if self.a == "slow" else None
+
+
+class Computes(BaseModel):
+    a: str
+
+    @computed_field
+    def b(self) -> int:
+        wait() if self.a == "slow" else None
+        return 1
+
+
+class Outer(BaseModel):
+    a: str
+    inner: list[ByField] = []
+
+
+class Slow(BaseMultiTurnEnv):
+    answer: ClassVar[Any] = {"type": "object"}
+    tools = ()
+    reward = ExactMatchReward("a")
+    tool_timeout = 0.2
+
+    def validate_answer(self, answer, task):
+        wait() if answer.get("a") == "slow" else None
+
+
+SLOW_ENVS = {
+    "validate_answer": (Slow, None), "a field validator": (Slow, ByField), "a model validator": (Slow, ByModel),
+    "model_post_init": (Slow, ByInit), "a computed field": (Slow, Computes), "inside": (Slow, Outer),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("base", "model"), SLOW_ENVS.values(), ids=SLOW_ENVS)
+def test_code_that_hangs_costs_its_reply_and_stops_nobody(base, model):
+    fields = {"validate_answer": BaseMultiTurnEnv.validate_answer, "answer": model} if model else {}
+    env = type("SlowEnv", (base,), fields)()
+    slow = {"a": "slow"} if model is not Outer else {"a": "x", "inner": [{"a": "slow"}]}
+
+    async def run():
+        ticks = 0
+
+        async def tick():
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0.01)
+                ticks += 1
+
+        ticking = asyncio.create_task(tick())
+        state = env.reset(Task("t"), seed=0)
+        result = await env.step(state, json.dumps(slow))
+        ticking.cancel()
+        assert state.end_reason is None
+        await env.step(state, '{"a": "x"}')
+        return ticks, result.messages[0].text, state.end_reason
+
+    ticks, text, end = asyncio.run(run())
+    assert ticks >= 3
+    assert "took longer than 0.2 seconds" in text
+    assert end == "answered"
+
+
+def test_plain_schemas_and_models_are_checked_on_the_loop():
+    assert not make_env({"type": "object"})._checks_in_thread
+    assert not make_env(Tree)._checks_in_thread
+    assert make_env(Outer)._checks_in_thread
+
+
+def test_a_plain_author_gets_his_error_as_before():
+    class Wrong(Slow):
+        def validate_answer(self, answer, task):
+            raise ZeroDivisionError("an author's bug")
+
+    with pytest.raises(ZeroDivisionError, match="an author's bug"):
+        Wrong().play(Task("t"), lambda _: '{"a": "x"}')
