@@ -53,7 +53,7 @@ def _is_plain_and_finite(value: Any) -> bool:
     if kind is float:
         return math.isfinite(value)
     if kind is int:
-        return -_MAX < value < _MAX
+        return bool(-_MAX < value < _MAX)
     if kind is dict:
         return all(map(_is_plain_and_finite, value.values())) and all(type(key) is str for key in value)
     return kind is list and all(map(_is_plain_and_finite, value))

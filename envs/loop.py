@@ -149,7 +149,7 @@ def _get_answer_beside_calls(env: PlayableEnv, parsed: Parsed) -> parsing.Answer
 
 def get_final_value(env: PlayableEnv, text: str) -> Mapping[str, Any] | None:
     """The answer of a reply that is read as the last one; None if it has none."""
-    answer = _get_answer_beside_calls(env, parse_reply(env, text, last=True))
+    answer = _get_answer_beside_calls(env, parse_reply(env, replace_surrogates(text), last=True))
     return None if answer is None else answer.value
 
 

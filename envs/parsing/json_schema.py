@@ -7,7 +7,7 @@ outside the schema. Large choices and `uniqueItems` are checked by hash.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache, partial
 from itertools import islice
 from threading import local
@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from jsonschema import Draft202012Validator, SchemaError, ValidationError
 from jsonschema.exceptions import best_match
-from jsonschema.validators import SPECIFICATIONS, extend
+from jsonschema.validators import SPECIFICATIONS, extend  # type: ignore[attr-defined]
 from pydantic import Field, TypeAdapter
 
 from viewbox.errors import ConfigError
@@ -100,7 +100,7 @@ def _bound_leaf(keyword: Callable[..., Any], validator: Any, value: Any, instanc
     return _count(errors) if isinstance(instance, dict | list | str) else errors
 
 
-def _count(errors: Iterator[ValidationError]) -> Iterator[ValidationError]:
+def _count(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
     for error in errors:
         _spend(len(error.message) >> 9)
         yield error
@@ -193,7 +193,7 @@ _LEAVES = Draft202012Validator.VALIDATORS | {
     "uniqueItems": _check_unique,
     "pattern": _check_pattern,
 }
-_Validator = extend(
+_Validator = extend(  # type: ignore[no-untyped-call]
     Draft202012Validator,
     {name: partial(_bound_leaf, function) for name, function in _LEAVES.items()}
     | {name: partial(_bound, function) for name, function in _BRANCHES.items()},
@@ -282,4 +282,4 @@ def _compile_pattern(pattern: str) -> Any:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    return _compile_pattern(pattern).isinstance_python(text)
+    return bool(_compile_pattern(pattern).isinstance_python(text))
