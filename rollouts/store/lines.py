@@ -91,7 +91,7 @@ def check_episode(data: dict[str, Any]) -> None:
         if turn.get("tool_calls"):
             parts += [call.get("arguments") for call in turn["tool_calls"]]
         if turn.get("tool_results"):
-            parts += [result.get("facts") for result in turn["tool_results"]]
+            parts += [result.get(name) for result in turn["tool_results"] for name in ("facts", "arguments")]
     check_depth(parts)
     for name in COUNTS:
         value = info.get(name, 0)

@@ -79,6 +79,9 @@ BAD = {
     "facts 200 deep": raw(
         turns='[{"role": "tool_result", "tool_results": [{"tool_name": "a", "facts": ' + nested(200, "{") + "}]}]"
     ),
+    "arguments that ran 70 deep": raw(
+        turns='[{"role": "tool_result", "tool_results": [{"tool_name": "a", "arguments": ' + nested(70, "{") + "}]}]"
+    ),
     "an unread key 900 deep": raw(answer="{}", info='{"x": ' + nested(900, "{") + "}"),
     "a sample of 30 digits": raw(info='{"sample": ' + "1" + "0" * 30 + "}"),
     "a sample of 400 digits": raw(info='{"sample": ' + "9" * 400 + "}"),
