@@ -196,13 +196,19 @@ def has_content(value: Any) -> bool:
     >>> [has_content(value) for value in (None, " ", "\u200b", [""], {}, {"a": [None]}, 0, False, "x")]
     [False, False, False, False, False, False, True, True, True]
     """
-    if isinstance(value, str):
-        return bool(fold_text(value[:_LONGEST_LABEL]) or fold_text(value[:MAX_TEXT]))
-    if isinstance(value, Mapping):
-        return any(map(has_content, value.values()))
-    if isinstance(value, list | tuple | set | frozenset):
-        return any(map(has_content, value))
-    return value is not None
+    waiting = [value]
+    while waiting:  # no recursion: an answer may be nested to any depth
+        item = waiting.pop()
+        if isinstance(item, str):
+            if fold_text(item[:_LONGEST_LABEL]) or fold_text(item[:MAX_TEXT]):
+                return True
+        elif isinstance(item, Mapping):
+            waiting += item.values()
+        elif isinstance(item, list | tuple | set | frozenset):
+            waiting += item
+        elif item is not None:
+            return True
+    return False
 
 
 def quote_value(value: Any) -> str:
