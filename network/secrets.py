@@ -260,7 +260,9 @@ def _unescape(text: str) -> tuple[str, Sequence[int]]:
     """The text with its escapes as letters, and where each letter, and the end, stands in `text`."""
     if not any(mark in text for mark in "%\\&"):
         return text, range(len(text) + 1)
-    done, parts, starts = 0, [], []
+    done = 0
+    parts: list[str] = []
+    starts: list[int] = []
     for match in _ESCAPE.finditer(text):
         parts += [
             text[done : match.start()],
