@@ -12,9 +12,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from viewbox.envs.parsing.json_schema import check_schema
+from viewbox.envs.parsing.json_schema import check_schema, measure_pattern
 from viewbox.errors import ConfigError
 
+MAX_PATTERN = 500  # characters of a pattern with its repetitions written out: 64 KB then take 3 s at most
 # Parts of a pydantic core schema whose JSON shows every number as a number.
 _OPEN = {
     "bool", "default", "definition-ref", "definitions", "float", "int", "list", "literal", "model", "model-field",
@@ -53,6 +54,14 @@ def _check_model(model: type[BaseModel]) -> None:
             "as text, without regex_engine='python-re'",
             key="answer",
         )
+    for part in _iter_parts(_get_core_schema(model)):
+        pattern = part.get("pattern")
+        if isinstance(pattern, str) and measure_pattern(pattern) > MAX_PATTERN:
+            raise ConfigError(
+                f"{model.__name__}: pattern {pattern!r:.200} is {measure_pattern(pattern):,} characters long with its "
+                f"repetitions written out; allowed: {MAX_PATTERN}. Give a length as max_length",
+                key="answer",
+            )
     definitions = model.model_json_schema().get("$defs", {})
     for name, part in definitions.items():
         if any(_branches_into(name, union, definitions) for union in _iter_unions(part)):

@@ -7,6 +7,7 @@ outside the schema. Large choices and `uniqueItems` are checked by hash.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache, partial
 from itertools import islice
@@ -25,6 +26,10 @@ MAX_STEPS = 10_000  # at most 0.3 s; a list of 1,000 objects takes a quarter of 
 MAX_ERRORS = 16  # of which the most relevant is reported
 TOO_MUCH_WORK = "it takes too long to check against the schema; give a shorter and simpler one"
 _LITERALS = frozenset({"const", "default", "enum", "examples"})  # what they hold is no schema
+_PATTERN_ITEM = re.compile(
+    r"\\[pPuUx]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|\{(?P<count>\d{1,9})(?:,(?P<most>\d{0,9}))?\}|.",
+    re.DOTALL,
+)
 _REFERENCES = ("$ref", "$dynamicRef")
 
 
@@ -89,8 +94,11 @@ def _spend(steps: int) -> None:
 
 
 def _bound(keyword: Callable[..., Any], validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """A keyword with schemas inside it that costs steps."""
-    _spend(1 + (len(instance) >> 2) if isinstance(instance, dict | list) else 1)
+    """A keyword with schemas inside it that costs steps, as many as it has parts to look at."""
+    parts = (len(instance) if isinstance(instance, dict | list) else 0) + (
+        len(value) >> 4 if type(value) is dict else 0
+    )
+    _spend(1 + (parts >> 2))
     yield from keyword(validator, value, instance, schema) or ()
 
 
@@ -282,4 +290,32 @@ def _compile_pattern(pattern: str) -> Any:
 
 
 def _matches(pattern: str, text: str) -> bool:
+    """Whether the pattern is found in the text; its time is at most the product of their lengths."""
+    _spend(measure_pattern(pattern) * len(text) >> 10)
     return bool(_compile_pattern(pattern).isinstance_python(text))
+
+
+@lru_cache(maxsize=256)
+def measure_pattern(pattern: str) -> int:
+    """About how many characters a pattern has when its counted repetitions are written out.
+
+    >>> measure_pattern("^[a-z]+$"), measure_pattern("a{20}"), measure_pattern("(.{0,100}x){0,60}y")
+    (3, 20, 6061)
+    """
+    groups, last = [0], 0  # the lengths of the open groups without their last item, and that item's length
+    for match in _PATTERN_ITEM.finditer(pattern):
+        text = match[0]
+        if text in ("*", "+", "?"):
+            continue
+        if text == "(":
+            groups[-1] += last
+            groups.append(0)
+            last = 0
+        elif text == ")" and len(groups) > 1:
+            last += groups.pop()
+        elif match["count"] is not None:
+            last *= max(1, int(match["most"] or match["count"]))
+        else:
+            groups[-1] += last
+            last = 1
+    return sum(groups) + last

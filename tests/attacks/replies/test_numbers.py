@@ -2,14 +2,28 @@
 
 import dataclasses
 import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pytest
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_serializer, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    Json,
+    create_model,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.finite import find_non_finite
@@ -97,6 +111,10 @@ class Numbers(BaseMultiTurnEnv):
 ENV = Numbers()
 
 
+def make_env(model):
+    return type("Own", (Numbers,), {"answer": model})()
+
+
 def answer_once(env, reply):
     """The episode of one reply, repeated, which is stored and read again."""
     return env.play(Task("t", reference={"label": "x"}), lambda _: reply)
@@ -176,6 +194,42 @@ def test_finite_numbers_and_words_are_answers(value, tmp_path):
     assert {name: answer[name] for name in value} == {**value, **({"exact": "1E-400"} if "exact" in value else {})}
 
 
+# ---------------------------------------------------------------------- other declarations
+class Pair(NamedTuple):
+    x: float
+
+
+KINDS = {
+    "JSON in a text": (Json, '{"a": NaN}'),
+    "a float in a JSON text": (Json[float], "1e999"),
+    "an iterable": (Iterable[float], ["nan"]),
+    "a sequence": (Sequence[float], ["inf"]),
+    "a named tuple": (Pair, ["nan"]),
+    "an optional": (float | None, "nan"),
+    "a default dict": (defaultdict[str, list[float]], {"a": ["nan"]}),
+    "a counter": (Counter[str], {"a": "9" * 400}),
+    "a tuple of any length": (tuple[float, ...], ["1", "inf"]),
+    "a union of numbers": (int | float, DIGITS),
+    "a Decimal that may be NaN": (Annotated[Decimal, Field(allow_inf_nan=True)], "NaN"),
+    "a set of Decimals": (set[Decimal], ["sNaN"]),
+    "a duration": (timedelta, "nan"),
+    "a long duration": (timedelta, "P99999999999999D"),
+    "a date": (datetime, "inf"),
+    "a late date": (datetime, 1e300),
+    "bytes": (ByteSize, "nan B"),
+    "a fraction": (Fraction, "1/0"),
+}
+
+
+@pytest.mark.parametrize(("kind", "value"), KINDS.values(), ids=KINDS)
+def test_no_other_declaration_lets_one_through(kind, value, tmp_path):
+    env = make_env(create_model("Declared", label=(str, "x"), value=(kind, None)))
+    episode = answer_once(env, json.dumps({"label": "x", "value": value}))
+    assert episode.end_reason == "malformed"
+    assert "value" in episode.turns[2].content
+    assert is_stored(episode, tmp_path)
+
+
 # ---------------------------------------------------------------------- an author's own code
 class Mean(BaseModel):
     label: str = "x"
@@ -215,10 +269,6 @@ class Fills(BaseMultiTurnEnv):
 
     def validate_answer(self, answer, task):
         answer["area"] = {"mm": [NAN]}
-
-
-def make_env(model):
-    return type("Own", (Numbers,), {"answer": model})()
 
 
 AUTHORS = {
