@@ -13,6 +13,7 @@ from viewbox.frozen import FrozenDict, Record
 from viewbox.images.ref import ImageRef
 
 EndReason = Literal["answered", "max_turns", "max_tokens", "malformed", "timeout", "error", "cancelled"]
+FAULTS: frozenset[EndReason] = frozenset({"timeout", "error", "cancelled"})  # not the policy's own doing
 
 
 @dataclass(frozen=True)
@@ -181,10 +182,17 @@ class RunConfig(Record):
 
 @dataclass(frozen=True)
 class Scores(Record):
-    """The score of an episode: `total`, and each component by name (None: it does not apply)."""
+    """The score of an episode.
 
-    total: float
+    Args:
+        total: None if the episode has no score: no component applies, one failed, or a fault ended the episode.
+        components: the score of each component by name; None: it does not apply, or failed.
+        faults: why components failed, by name.
+    """
+
+    total: float | None
     components: Mapping[str, float | None] = field(default_factory=FrozenDict)
+    faults: Mapping[str, str] = field(default_factory=FrozenDict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -263,6 +271,31 @@ class Episode(Record):
         super().__post_init__()
         if not 0.0 <= self.confidence <= 1.0:  # NaN fails too
             raise ValueError(f"confidence is {self.confidence}; allowed: a number in [0, 1]")
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether a fault ended it (`FAULTS`), which says nothing about the policy: it has no score.
+
+        >>> [Episode(Task("a"), end_reason=reason).is_fault for reason in ("error", "max_turns")]
+        [True, False]
+        """
+        return self.end_reason in FAULTS
+
+    def explain_missing_score(self) -> str | None:
+        """Why it has no score, in a line; None if it has one.
+
+        >>> Episode(Task("a"), scores=Scores(None, faults={"judge": "could not be reached"})).explain_missing_score()
+        "the reward 'judge' failed: could not be reached"
+        """
+        if self.is_fault:
+            reason = self.info.get("error")
+            return f"{self.end_reason}: {reason}" if reason else self.end_reason
+        if self.scores is not None and self.scores.total is not None:
+            return None
+        faults = dict(self.scores.faults) if self.scores else {}
+        for name, reason in faults.items():
+            return f"the reward {name!r} failed: {reason}"
+        return "it was not scored" if self.scores is None else "no reward applies"
 
     @property
     def num_turns(self) -> int:

@@ -63,3 +63,16 @@ def protect_output() -> None:
 
 def _write_out(letter: str) -> str:
     return " " if letter.isspace() and ord(letter) > 32 else letter.encode("unicode_escape").decode("ascii")
+
+
+def describe_error(error: BaseException, limit: int) -> str:
+    """An exception on one printable line: it may quote a model, a server or a file.
+
+    >>> describe_error(ValueError("no\\nsuch row"), 100)
+    'ValueError: no such row'
+    """
+    try:
+        message = str(error)
+    except Exception:
+        message = "(no message)"
+    return make_line(f"{type(error).__name__}: {message}", limit)

@@ -141,7 +141,8 @@ def _describe_outcome(episode: Episode) -> list[str]:
         parts = ", ".join(
             f"{name} {value:.2f}" for name, value in episode.scores.components.items() if value is not None
         )
-        lines.append(f"reward: {episode.scores.total:.2f}" + (f" ({parts})" if parts else ""))
+        total = "none" if episode.scores.total is None else f"{episode.scores.total:.2f}"
+        lines.append(f"reward: {total}" + (f" ({parts})" if parts else ""))
     return lines
 
 

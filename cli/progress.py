@@ -52,7 +52,8 @@ class Progress:
         self.total, self.console, self.heading = total, console or build_console(), make_line(heading, MAX_REASON)
         self.get_load = get_load
         self.done = self.new = 0
-        self.reward = self.tools = 0.0
+        self.rewards: list[float] = []
+        self.tools = 0.0
         self.components: dict[str, list[float]] = {}  # values of the components that apply
         self.ends: Counter[str] = Counter()
         self.started = time.monotonic()
@@ -61,7 +62,8 @@ class Progress:
         """Counts one more episode, of an earlier session if `earlier`; prints why the first one failed."""
         self.done += 1
         self.new += not earlier
-        self.reward += episode.scores.total if episode.scores else 0.0
+        if episode.scores and episode.scores.total is not None:
+            self.rewards.append(episode.scores.total)
         for name, value in (episode.scores.components if episode.scores else {}).items():
             self.components.setdefault(name, []).extend([] if value is None else [value])
         self.tools += episode.tool_call_count > 0
@@ -76,7 +78,7 @@ class Progress:
         seconds, count = self._get_seconds(seconds), max(1, self.done)
         parts = [
             f"{self.done}/{self.total}",
-            f"reward {self.reward / count:.2f}",
+            f"reward {self._format_reward()}",
             f"tool rate {self.tools / count:.2f}",
         ]
         parts += [f"{number} {unit}" for number, unit in self._list_speeds(seconds)]
@@ -86,8 +88,12 @@ class Progress:
     def render_table(self, seconds: float | None = None) -> Table:
         """A progress bar; below it, side by side: speed, reward with its components, end reasons."""
         seconds, count = self._get_seconds(seconds), max(1, self.done)
-        means = [(make_line(name, 40), sum(values) / len(values)) for name, values in self.components.items() if values]
-        scores = [("reward", self.reward / count), *means, ("tool rate", self.tools / count)]
+        means = [
+            (make_line(name, 40), f"{sum(values) / len(values):.2f}")
+            for name, values in self.components.items()
+            if values
+        ]
+        scores = [("reward", self._format_reward()), *means, ("tool rate", f"{self.tools / count:.2f}")]
         clock = "  ".join(part for part in (format_duration(seconds), self._format_time_left(seconds)) if part)
         top = _build_row([Text(make_line(self.heading, 200), "bold", overflow="ellipsis", no_wrap=True)], [clock])
         bar = ProgressBar(max(1, self.total), self.done)
@@ -98,11 +104,18 @@ class Progress:
         whole.add_row("")
         columns = (
             self._list_speeds(seconds),
-            [(f"{mean:.2f}", name) for name, mean in scores],
+            [(mean, name) for name, mean in scores],
             self._list_end_reasons(),
         )
         whole.add_row(_build_row([_render_figures(column) for column in columns], []))
         return whole
+
+    def _format_reward(self) -> str:
+        """The mean over the episodes that have a score; how many these are, if not all."""
+        if not self.rewards:
+            return "-"
+        over = "" if len(self.rewards) == self.done else f" (of {len(self.rewards)})"
+        return f"{sum(self.rewards) / len(self.rewards):.2f}{over}"
 
     def _get_seconds(self, seconds: float | None) -> float:
         return max(1e-9, time.monotonic() - self.started if seconds is None else seconds)
@@ -199,11 +212,14 @@ def print_summary(summary: Mapping[str, Any], console: Console | None = None) ->
     components = {name: make_line(name.split("/")[1], 40) for name in metrics if name.startswith("rewards/")}
     rows = {"reward": "reward", **components, "tools/rate": "tool rate", "episodes/turns": "turns"}
     for name, title in rows.items():
-        table.add_row(Text(title), f"{metrics[name]:.3f}")
+        table.add_row(Text(title), f"{metrics[name]:.3f}" if name in metrics else "-")
     for reason in END_REASONS:
         if metrics[f"end/{reason}"]:
             table.add_row(reason, f"{metrics[f'end/{reason}']:.3f}")
     console.print(heading, markup=False, highlight=False, soft_wrap=True)
     console.print(table)
+    without = round((1 - metrics["episodes/scored"]) * summary["episodes"])
+    if without:
+        console.print(f"{without} episodes have no score, and are left out of the means", highlight=False)
     for reason, count in summary["errors"].items():
         console.print(f"{count} × {make_line(reason, MAX_REASON)}", markup=False, highlight=False)

@@ -135,10 +135,11 @@ def print_trial(trial: "ExplainedScore") -> None:
         console.print(table, soft_wrap=False)
     else:
         _print_lines([_HEADINGS, *lines])
-    total = "does not apply, because no component applies" if trial.total is None else _format_number(trial.total)
+    missing = "has no score, because a component failed" if trial.problems else "does not apply, as no component does"
+    total = missing if trial.total is None else _format_number(trial.total)
     print(f"{make_line(trial.reward)}: {total}")
     for problem in trial.problems:
-        print(f"warning: {make_line(problem, _WIDTH)}; it counts as 0", file=sys.stderr)
+        print(f"warning: {make_line(problem, _WIDTH)}", file=sys.stderr)
 
 
 def _format_cells(row: "ComponentScore") -> tuple[str, ...]:

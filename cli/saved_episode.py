@@ -31,7 +31,8 @@ def find_best_episode(run: str) -> Episode:
     """
 
     def rank(episode: Episode) -> tuple[bool, float]:
-        return bool(episode.tools_used()), episode.scores.total if episode.scores else 0.0
+        total = episode.scores.total if episode.scores else None
+        return bool(episode.tools_used()), -1.0 if total is None else total
 
     best = max(load(run, errors="skip"), key=rank, default=None)
     if best is None:

@@ -159,11 +159,14 @@ def _list_notes(report: "ScoreReport") -> Iterable[str]:
         yield f"written: {report.column}  (viewbox.load({report.run!r}, scores={report.name!r}))"
     for problem in report.problems:
         yield f"warning: {problem}"
+    without = report.episodes - report.total.episodes - report.failures
+    if without > 0:
+        yield f"{without} episodes have no score (a fault ended them, or no component applies); means leave them out"
     if report.failures:
         first = report.first_failure
         assert first is not None
         yield (
-            f"warning: the reward failed on {report.failures} episodes, which count as 0; the first: "
+            f"warning: the reward failed on {report.failures} episodes, which have no score; the first: "
             f"line {first.line}, task {first.task!r}: {first.error}"
         )
     if report.counts:

@@ -162,11 +162,11 @@ class BaseMultiTurnEnv(PlayableEnv):
     def score(self, episode: Episode) -> Scores:
         """The reward of an episode and its components; an episode without an answer scores what `None` scores.
 
-        A reward that raises, or returns no finite number in [0, 1], counts 0 and is logged: it never ends a run.
+        The total is None where nothing can be said about the policy: a fault ended the episode (`Episode.is_fault`), no
+        component applies, or one failed. A reward that raises, or returns no finite number in [0, 1], never ends a run.
         """
         with keep_on_this_machine(self):
-            total, components = self.reward.score(episode.answer, episode.task.reference, episode)
-        return Scores(0.0 if total is None else total, components)
+            return self.reward.score_episode(episode)
 
     async def play_async(self, task: Task, policy: loop.Policy, *, seed: int = 0) -> Episode:
         """Play one episode. `policy` is a function, or a coroutine function, of the messages."""

@@ -61,14 +61,14 @@ def check_playable(env: BaseMultiTurnEnv) -> str:
             env.reset(task, seed=0)
         except Exception as error:
             raise ConfigError(f"{env.name}: task {task.id} cannot be opened: {error}") from error
-    missing = _mean([env.score(Episode(task, end_reason="max_turns", truncated=True)).total for task in tasks])
+    missing = _compute_mean_total([env.score(Episode(task, end_reason="max_turns", truncated=True)) for task in tasks])
     count = f"{len(env.tasks)} tasks" if isinstance(env.tasks, Sized) else "many tasks"
     opened = f"{count}; the first {len(tasks)} open"
     scores = [_score_gold_answer(env, task) for task in tasks]
     if None in scores:
         return f"{opened}; a missing answer scores {missing:.2f}"
     gold = [score for score in scores if score is not None]
-    right = _mean([score.total for score in gold])
+    right = _compute_mean_total(gold)
     low = _describe_low_components(env, gold)
     if not right > missing:
         raise ConfigError(
@@ -124,6 +124,11 @@ def _describe_low_components(env: BaseMultiTurnEnv, scores: Sequence[Scores]) ->
         if mean < least:
             low.append(f"{name} {mean:.2f} (allowed: at least {least})")
     return ", ".join(low)
+
+
+def _compute_mean_total(scores: Sequence[Scores]) -> float:
+    """The mean total; an episode without one (no component applies) counts 0."""
+    return _mean([score.total or 0.0 for score in scores])
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -10,7 +10,8 @@ from viewbox.records import Episode
 class Reward(Protocol):
     """A pure function of the final answer and the task's reference.
 
-    The score is finite and in [0, 1]; `None` means that the reward does not apply to this task. A reward never raises.
+    The score is finite and in [0, 1]; `None` means that the reward does not apply to this task. Whatever the answer, a
+    reward does not raise; it may if it cannot be computed now, such as a judge that is down.
 
     >>> from viewbox.rewards import ExactMatchReward
     >>> isinstance(ExactMatchReward(), Reward)

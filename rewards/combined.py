@@ -2,9 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from dataclasses import field
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -13,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field, SkipValidation
 
 from viewbox.errors import ConfigError, describe_unknown
-from viewbox.records import Episode
+from viewbox.records import Episode, Scores
 from viewbox.rewards.base import AnyReward, get_reward_name
 from viewbox.rewards.declare import (
     Name,
@@ -25,27 +23,10 @@ from viewbox.rewards.declare import (
     validated_dataclass,
 )
 from viewbox.rewards.fields import to_finite_float
+from viewbox.terminal import describe_error, make_line
 
 log = logging.getLogger(__name__)
-_problems: ContextVar[list[str] | None] = ContextVar("problems", default=None)
-
-
-@contextmanager
-def collect_problems() -> Iterator[list[str]]:
-    """Collect what rewards do wrong inside the block, every time; the log mentions each component once.
-
-    >>> with collect_problems() as problems:
-    ...     to_combined(lambda answer, reference: 7).score(None, {})
-    (0.0, {'<lambda>': 0.0})
-    >>> problems
-    ["reward component '<lambda>' returned 7; allowed: None or a number in [0, 1]"]
-    """
-    problems: list[str] = []
-    token = _problems.set(problems)
-    try:
-        yield problems
-    finally:
-        _problems.reset(token)
+MAX_REASON = 500  # characters kept of why a component failed
 
 
 @validated_dataclass
@@ -53,7 +34,7 @@ class Component:
     """A part of a combined reward: a reward, its weight, and the scores it needs from other components.
 
     If a score is below what is needed, this component counts 0.0. If the other component does not apply (`None`),
-    neither does this one.
+    neither does this one; if the other fails, so does this one.
 
     >>> from viewbox.rewards import ToolUseReward
     >>> Component(ToolUseReward(at_least=1), 0.1, needs={"label": 1.0}).needs
@@ -77,8 +58,9 @@ class CombinedReward:
     those it needs. Cyclic needs are rejected. A component whose needs are unmet is not evaluated.
 
     Weights are >= 0 and sum to 1 (±1e-6). The result is `None` if no component with a weight applies. A component that
-    raises, or returns anything but `None` or a number in [0, 1], counts 0.0 and is logged once. The components of a
-    nested combined reward are listed as "outer.inner".
+    raises, or returns anything but `None` or a number in [0, 1], fails: its score is `None`, and if it has a weight, so
+    is the result. What cannot be measured is not bad, and the other components alone are another scale. Each failing
+    component is logged once. The components of a nested combined reward are listed as "outer.inner".
 
     Range: [0, 1], or `None`.
 
@@ -125,32 +107,68 @@ class CombinedReward:
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], episode: Episode | None = None
     ) -> tuple[float | None, dict[str, float | None]]:
         """The total and every component's score by name; without `episode`, an `EpisodeReward` does not apply."""
+        return self.score_with_faults(answer, reference, episode)[:2]
+
+    def score_with_faults(
+        self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], episode: Episode | None = None
+    ) -> tuple[float | None, dict[str, float | None], dict[str, str]]:
+        """What `score` returns, and why components failed, by name."""
+        faults: dict[str, str] = {}
+        return *self._score(answer, reference, episode, faults), faults
+
+    def score_episode(self, episode: Episode) -> Scores:
+        """The scores of a finished episode, and which components failed; an episode that a fault ended has no score.
+
+        >>> from viewbox.records import Task
+        >>> reward = to_combined(lambda answer, reference: 7)
+        >>> reward.score_episode(Episode(Task("a"))).faults["<lambda>"]
+        'returned 7; allowed: None or a number in [0, 1]'
+        >>> reward.score_episode(Episode(Task("a"), end_reason="error")).total is None
+        True
+        """
+        if episode.is_fault:
+            return Scores(None, dict.fromkeys(list_component_names(self)))
+        return Scores(*self.score_with_faults(episode.answer, episode.task.reference, episode))
+
+    def _score(
+        self,
+        answer: Mapping[str, Any] | None,
+        reference: Mapping[str, Any],
+        episode: Episode | None,
+        faults: dict[str, str],
+    ) -> tuple[float | None, dict[str, float | None]]:
+        """What `score` returns; the components that fail are entered in `faults`."""
         scores: dict[str, float | None] = {}
         total = weights = 0.0
         for name, weight, component, is_plain in self._order:
             if component.needs and (need := find_unmet_need(component, scores)) is not None:
                 value = None if scores[need] is None else 0.0
                 scores[name] = value
+                if need in faults:
+                    faults[name] = f"{need}, which it needs, failed"
                 scores.update({f"{name}.{inner}": None for inner in list_component_names(component.reward)})
             elif is_plain:
-                value = scores[name] = self._evaluate(name, component.reward, answer, reference)
+                value = scores[name] = self._evaluate(faults, name, component.reward, answer, reference)
             else:
-                value = self._evaluate_other(name, component.reward, answer, reference, episode, scores)
+                value = self._evaluate_other(name, component.reward, answer, reference, episode, scores, faults)
             if value is not None and weight > 0:
                 total += value * weight
                 weights += weight
         if self._has_needs:
             scores = {name: scores[name] for name in list_component_names(self)}
+        if faults and any(self.components[name].weight > 0 for name in faults if name in self.components):
+            return None, scores
         return (min(1.0, total / weights) if weights else None), scores
 
-    def _evaluate(self, name: str, reward: Any, *arguments: Any) -> float | None:
+    def _evaluate(self, faults: dict[str, str], name: str, reward: Any, *arguments: Any) -> float | None:
         """The checked score that a reward, or its `of_episode`, gives."""
         try:
             score: Any = reward(*arguments)
         except Exception as error:  # a user's reward must not end a training run
-            return self._report_problem(name, f"raised {type(error).__name__}: {error}")
-        value: float | None = score if type(score) is float and 0.0 <= score <= 1.0 else self._check_score(name, score)
-        return value
+            return self._report_fault(faults, name, f"raised {describe_error(error, MAX_REASON)}")
+        if type(score) is float and 0.0 <= score <= 1.0:
+            return score
+        return self._check_score(faults, name, score)
 
     def _evaluate_other(
         self,
@@ -160,38 +178,42 @@ class CombinedReward:
         reference: Mapping[str, Any],
         episode: Episode | None,
         scores: dict[str, float | None],
+        faults: dict[str, str],
     ) -> float | None:
         """The score of a combined reward or one of an episode; it and its inner components are entered in `scores`."""
         if isinstance(reward, CombinedReward):
-            inner: dict[str, float | None] = {}
-
-            def score_inner() -> float | None:
-                total, scores_inside = reward.score(answer, reference, episode)
-                inner.update(scores_inside)
-                return total
-
-            value = scores[name] = self._evaluate(name, score_inner)
+            inside: dict[str, str] = {}
+            value, inner = reward._score(answer, reference, episode, inside)
+            scores[name] = value
             scores.update({f"{name}.{key}": score for key, score in inner.items()})
+            if inside and value is None:
+                faults[name] = f"{next(iter(inside))}, which is inside it, failed"
+            faults.update({f"{name}.{key}": reason for key, reason in inside.items()})
         else:
-            value = scores[name] = None if episode is None else self._evaluate(name, reward.of_episode, episode)
+            value = None if episode is None else self._evaluate(faults, name, reward.of_episode, episode)
+            scores[name] = value
         return value
 
-    def _check_score(self, name: str, score: Any) -> float | None:
+    def _check_score(self, faults: dict[str, str], name: str, score: Any) -> float | None:
         if score is None:
             return None
         number = float(score) if isinstance(score, bool) else to_finite_float(score)
         if number is None or not -1e-9 <= number <= 1 + 1e-9:
-            return self._report_problem(name, f"returned {score!r:.80}; allowed: None or a number in [0, 1]")
+            return self._report_fault(faults, name, f"returned {_shorten(score)}; allowed: None or a number in [0, 1]")
         return min(1.0, max(0.0, number))
 
-    def _report_problem(self, name: str, problem: str) -> float:
-        problems = _problems.get()
-        if problems is not None:
-            problems.append(f"reward component {name!r} {problem}")
+    def _report_fault(self, faults: dict[str, str], name: str, problem: str) -> None:
+        faults[name] = problem
         if name not in self._logged:
             self._logged.add(name)
-            log.warning("reward component %r %s; it counts 0.0 (logged once)", name, problem)
-        return 0.0
+            log.warning("reward component %r %s; such an episode has no score (logged once)", name, problem)
+
+
+def _shorten(score: object) -> str:
+    try:
+        return make_line(f"{score!r:.80}", MAX_REASON)
+    except Exception:
+        return f"a {type(score).__name__}"
 
 
 def _is_plain(reward: object) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from viewbox.records import Episode
-from viewbox.rewards.combined import CombinedReward, collect_problems, find_unmet_need, to_combined
+from viewbox.rewards.combined import CombinedReward, find_unmet_need, to_combined
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ExplainedScore:
         reward: the reward's name.
         total: None if no component applies.
         components: each before those inside it.
-        problems: what components did wrong (`collect_problems`).
+        problems: the components that failed, and why.
     """
 
     reward: str
@@ -69,10 +69,10 @@ def explain_score(
     'counts 0: label is 0, needed: 1'
     """
     combined = to_combined(reward)
-    with collect_problems() as problems:
-        total, scores = combined.score(answer, reference, episode)
+    total, scores, faults = combined.score_with_faults(answer, reference, episode)
     reasons = explain_components(combined, answer, reference, episode)
-    return ExplainedScore(combined.name, total, tuple(_list_scores(combined, scores, reasons)), tuple(problems))
+    problems = tuple(f"reward component {name!r} {fault}" for name, fault in faults.items())
+    return ExplainedScore(combined.name, total, tuple(_list_scores(combined, scores, reasons)), problems)
 
 
 def explain_components(

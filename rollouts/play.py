@@ -21,7 +21,7 @@ from viewbox.network.data_policy import keep_on_this_machine
 from viewbox.records import EndReason, Episode, Reply, Task
 from viewbox.rollouts.generator import Conversation, Generator, GeneratorError, ReplyError
 from viewbox.rollouts.scripted import PolicyGenerator
-from viewbox.terminal import make_line, make_printable
+from viewbox.terminal import describe_error, make_line, make_printable
 
 MAX_FAILURES = 16  # exceptions instead of a reply before the first reply, after which the generator itself is broken
 MAX_REASON = 1000  # characters kept of an exception's message: it may quote a reply
@@ -200,7 +200,7 @@ async def play_one(
             return await env.build_episode_async(state, run_config, tokens=tokens, info=info)
         except Exception as error:  # a generator or an environment put something into it that no record holds
             _log_failure(f"the episode of task {task.id} cannot be recorded", error)
-            info = {"index": index, "sample": sample, "error": _describe(error)}
+            info = {"index": index, "sample": sample, "error": describe_error(error, MAX_REASON)}
     end: EndReason = "error" if "error" in info else "timeout"
     return Episode(task=task, end_reason=end, truncated=True, environment=env.name, run_config=run_config, info=info)
 
@@ -210,8 +210,10 @@ async def _open_episode(env: BaseMultiTurnEnv, task: Task, conversation: Convers
     try:
         state = await concurrency.run_in_thread(env.reset, task, seed=conversation.seed)
     except Exception as error:  # an image that cannot be opened, or an author's bug: it ends this episode only
-        conversation.info["error"] = _describe(error)
-        log.warning(make_line(f"environment {env.name} could not start task {task.id}: {_describe(error)}"))
+        conversation.info["error"] = describe_error(error, MAX_REASON)
+        log.warning(
+            make_line(f"environment {env.name} could not start task {task.id}: {describe_error(error, MAX_REASON)}")
+        )
         return None
     conversation.messages, conversation.tools = state.messages, state.tool_schemas
     return state
@@ -235,13 +237,13 @@ class _Player:
             self.health.has_replied = True
             return reply
         except ImageError as error:  # an image of this episode cannot be shown to the model
-            self._fail(_describe(error), logging.WARNING)
+            self._fail(describe_error(error, MAX_REASON), logging.WARNING)
         except ReplyError as error:
             self._fail(make_line(error, MAX_REASON), logging.INFO)
         except Exception as error:
             self.health.record_failure(error)
             _log_failure(f"the generator failed on task {self.state.task.id}", error)
-            self._fail(_describe(error))
+            self._fail(describe_error(error, MAX_REASON))
         return None
 
     async def step(self, reply: Reply) -> None:
@@ -249,21 +251,12 @@ class _Player:
             await _await_uncancelled(self.env.step(self.state, reply))
         except Exception as error:  # an author's bug
             _log_failure(f"environment {self.env.name} failed on task {self.state.task.id}", error)
-            self._fail(_describe(error))
+            self._fail(describe_error(error, MAX_REASON))
 
     def _fail(self, problem: str, level: int = logging.DEBUG) -> None:
         self.conversation.info["error"] = problem
         log.log(level, make_line(f"task {self.state.task.id}: {problem}"))
         self.state.end("error")
-
-
-def _describe(error: Exception) -> str:
-    """An exception on one printable line: it may quote a model, a server or a file."""
-    try:
-        message = str(error)
-    except Exception:
-        message = "(no message)"
-    return make_line(f"{type(error).__name__}: {message}", MAX_REASON)
 
 
 def _log_failure(problem: str, error: Exception) -> None:

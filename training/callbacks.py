@@ -96,6 +96,9 @@ class MetricsFile(TrainerCallback):
         for name, label in (("reward", "reward"), ("tools/rate", "tool rate"), ("episodes/truncated", "truncated")):
             if logs.get(name) is not None:  # TRL logs None if a step has no value, e.g. if every sample was dropped
                 parts.append(f"{label} {logs[name]:.2f}")
+        for name, label in (("episodes/faults", "faults"), ("reward/faults", "reward faults")):
+            if logs.get(name):
+                parts.append(f"{label} {logs[name]:.0%}")
         if logs.get("time/episodes_per_second") is not None:
             parts.append(f"{logs['time/episodes_per_second']:.1f} episodes/s")
         if "reward" not in logs:
@@ -135,6 +138,19 @@ ALARMS = (
         "{value:.0%} of the episodes are truncated (no answer)",
         "see end/*: raise rollout.max_completion_tokens, rollout.max_reply_tokens or env.max_turns",
         high=0.5,
+    ),
+    Alarm(
+        "episodes/faults",
+        "{value:.0%} of the episodes end by a fault (error, timeout) and teach nothing",
+        "see end/* and the warnings above: is a tool's server down, can an image not be opened, is rollout.timeout too "
+        "short?",
+        high=0.1,
+    ),
+    Alarm(
+        "reward/faults",
+        "the reward fails on {value:.0%} of the episodes, which teach nothing",
+        "see reward/faults/* and the warnings above: does a reward raise, or is a judge down?",
+        high=0.1,
     ),
 )
 

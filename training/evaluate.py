@@ -14,7 +14,7 @@ from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.generator import Conversation, Generator
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.scoring.metrics import compute_episode_metrics
+from viewbox.rollouts.scoring.metrics import compute_episode_metrics, drop_undefined
 from viewbox.rollouts.scoring.summary import summarize
 from viewbox.rollouts.scripted import Script, ScriptedGenerator
 
@@ -81,7 +81,7 @@ def evaluate(
 
     Returns:
         figures: a float for each name of `compute_episode_metrics` and for each metric of the environment
-            (`metrics/NAME`); `intervals` maps the same names to [low, high].
+            (`metrics/NAME`), unless no episode has it; `intervals` maps the same names to [low, high].
         episodes: in the order of the tasks.
     """
     generator: Generator = HFGenerator(model, tokens, **generation)
@@ -98,4 +98,5 @@ def compute_figures(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[
     for problem in summary.problems:
         log.warning("%s", problem)
     own = {name: value for name, value in summary.get_means().items() if name.startswith("metrics/")}
-    return {**compute_episode_metrics(episodes, env.reward), **own, "intervals": summary.get_intervals()}
+    means = drop_undefined(compute_episode_metrics(episodes, env.reward))
+    return {**means, **own, "intervals": summary.get_intervals()}

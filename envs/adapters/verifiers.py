@@ -28,7 +28,7 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.loop import play_to_end
 from viewbox.envs.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
 from viewbox.envs.state import EpisodeState
-from viewbox.errors import ConfigError
+from viewbox.errors import ConfigError, ViewboxError
 from viewbox.frozen import thaw
 from viewbox.network.data_policy import check_may_leave, keep_on_this_machine
 from viewbox.records import EndReason, Episode, Message, Reply, RunConfig, Scores, Task
@@ -68,11 +68,19 @@ def _make_cached(name: str, settings: str) -> BaseMultiTurnEnv:
 
 
 class ViewboxTask(vf.Task[ViewboxData, OfferedTools]):
-    """The reward is the environment's total. Its components are metrics, except those that do not apply."""
+    """The reward is the environment's total. Its components are metrics, except those that do not apply.
+
+    An episode without a score (`Episode.explain_missing_score`) is an error of its trace, which verifiers leaves out of
+    training.
+    """
 
     @vf.reward(weight=1.0)
     async def total(self, trace: vf.Trace) -> float:
-        return (await asyncio.to_thread(self._scores, trace)).total  # a judge waits for the network
+        scores = await asyncio.to_thread(self._scores, trace)  # a judge waits for the network
+        if scores.total is None and not trace.errors:
+            episode = replace(Episode.from_dict(trace.info[INFO]), scores=scores)
+            raise ViewboxError(f"the episode has no score: {episode.explain_missing_score()}")
+        return scores.total or 0.0
 
     @vf.metric
     async def components(self, trace: vf.Trace) -> dict[str, float]:

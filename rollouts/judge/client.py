@@ -172,7 +172,7 @@ class JudgeClient:
         self._last_logged = time.monotonic()
         late = f"not within {self.timeout:g} s" + (f"; the last failure: {last}" if last else "")
         reason = late if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-        effect = "refused an answer, which scores 0" if refused else "gave no reply, so its component does not apply"
+        effect = "refused an answer, which scores 0" if refused else "gave no reply, so the episode has no score"
         log.warning("the judge %s %s: %s", self._generator.url, effect, reason)
 
     async def _generate_reply(self, conversation: Conversation) -> str:

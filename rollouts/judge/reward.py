@@ -3,7 +3,8 @@
 Use it for what no formula can compare, such as two reports. A formula is exact and free, and cannot be persuaded. The
 judge is here and not in `rewards` because it does I/O; it registers itself as `type: judge`. If there is no verdict,
 the score is 0 where the answer may be the cause (an unreadable verdict, a refused request), so that no policy is paid
-for making its judge fail, and `None` where the network failed; every case is counted.
+for making its judge fail. Where the network failed, the judge raises, and the episode has no score; every case is
+counted.
 """
 
 import dataclasses
@@ -15,6 +16,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
+from viewbox.errors import ViewboxError
 from viewbox.network.hosts import is_loopback
 from viewbox.records import Episode
 from viewbox.rewards.declare import Name, ReferenceField, RewardName, register_reward
@@ -22,19 +24,25 @@ from viewbox.rollouts.judge.cache import find_cache_folder
 from viewbox.rollouts.judge.client import JudgeClient, RequestRefusedError
 from viewbox.rollouts.judge.prompt import RUBRIC, Verdict, build_messages, extract_text, parse_verdict
 
+
+class JudgeUnreachableError(ViewboxError):
+    """The judge gave no reply, which says nothing about the answer."""
+
+
 Positive = Annotated[int, Field(ge=1)]
 
 
 @register_reward("judge")
 class JudgeReward:
-    """The score that a language model gives the answer by a rubric; `None` if the model cannot be reached.
+    """The score that a language model gives the answer by a rubric.
 
     LLM-as-a-judge with a reference (Zheng et al. 2023, *Judging LLM-as-a-Judge*, section 3.4). The judge sees the
     `rubric`, the reference's field (unless `show_reference` is false) and the answer's field; if `field` is None, the
     whole reference and answer. Each is text of at most `max_characters`, between marks that the answer cannot forge.
     The judge sees no image, and its temperature is 0. A missing or empty answer scores 0 without a request. The score
     is 0, too, if the reply is not {"score": 0..1, …} or the judge refuses the request (HTTP 400, 403, …). It is `None`
-    if there is no reference, or no reply within `timeout` seconds and `attempts` attempts.
+    if there is no reference. Without a reply within `timeout` seconds and `attempts` attempts the judge raises
+    `JudgeUnreachableError`; a combined reward then has no total.
 
     Replies are stored by the hash of the whole request in the folder `cache` (None: in memory): scoring again sends no
     requests. Text names a folder in the user's cache folder (`$XDG_CACHE_HOME/viewbox/judge`), a `Path` any folder. At
@@ -115,7 +123,7 @@ class JudgeReward:
         return None if is_loopback(self.endpoint) else self.endpoint
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
-        return self.get_verdict(answer, reference).score
+        return self._judge(answer, reference).score
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
         """The score and the judge's reason as text."""
@@ -124,7 +132,15 @@ class JudgeReward:
     def get_verdict(
         self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], question: str | None = None
     ) -> Verdict:
-        """The score with the judge's reason. Never raises."""
+        """The score with the judge's reason; no score if the judge cannot be reached. Never raises."""
+        try:
+            return self._judge(answer, reference, question)
+        except JudgeUnreachableError as error:
+            return Verdict(None, str(error))
+
+    def _judge(
+        self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any], question: str | None = None
+    ) -> Verdict:
         texts = {} if question is None else {"question": question}
         if self.show_reference:
             texts["reference"] = extract_text(reference, self.reference_field or self.field)
@@ -138,7 +154,7 @@ class JudgeReward:
         except RequestRefusedError as error:
             return Verdict(0.0, str(error))
         if reply is None:
-            return Verdict(None, "the judge could not be reached")
+            raise JudgeUnreachableError("the judge could not be reached")
         verdict = parse_verdict(reply)
         if verdict.score is None:  # an answer that talks the judge out of a verdict must not gain by it
             self._client.count("unreadable")
@@ -148,8 +164,8 @@ class JudgeReward:
     def take_counts(self) -> dict[str, int]:
         """The counts since the last call, under the names that training and scoring show.
 
-        `judge/calls`: requests; `judge/cached`: judgments taken from the cache; `judge/unreachable`: judgments that are
-        `None` because there was no reply; `judge/unreadable` and `judge/refused`: judgments that are 0 because the
+        `judge/calls`: requests; `judge/cached`: judgments taken from the cache; `judge/unreachable`: judgments that
+        failed because there was no reply; `judge/unreadable` and `judge/refused`: judgments that are 0 because the
         reply held no score, or the judge refused the request (HTTP 400 or 403, for example by a content filter).
         """
         return {f"judge/{name}": count for name, count in self._client.take_counts().items()}
@@ -161,11 +177,11 @@ class JudgeReward:
 
     def explain_episode(self, episode: Episode) -> str:
         """The score and the judge's reason as text."""
-        return self._judge_episode(episode).to_text()
+        return self.get_verdict(episode.answer, episode.task.reference, _get_question(episode)).to_text()
 
     def _score_episode(self, episode: Episode) -> float | None:
-        return self._judge_episode(episode).score
+        return self._judge(episode.answer, episode.task.reference, _get_question(episode)).score
 
-    def _judge_episode(self, episode: Episode) -> Verdict:
-        question = next((turn.content for turn in episode.turns if turn.role == "user"), "")
-        return self.get_verdict(episode.answer, episode.task.reference, question)
+
+def _get_question(episode: Episode) -> str:
+    return next((turn.content for turn in episode.turns if turn.role == "user"), "")

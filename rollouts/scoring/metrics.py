@@ -1,6 +1,7 @@
 """Rates and means over episodes. Training logs them at every step; `summary.py` adds intervals."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
 from viewbox.records import EndReason, Episode
@@ -8,17 +9,29 @@ from viewbox.rewards.base import AnyReward
 from viewbox.rewards.remote import take_counts
 
 END_REASONS: tuple[str, ...] = get_args(EndReason)
-RATES = ("tools/rate", "tools/calls", "episodes/turns", "episodes/malformed", "episodes/truncated", "tokens/sampled")
+RATES = (
+    "tools/rate",
+    "tools/calls",
+    "episodes/turns",
+    "episodes/malformed",
+    "episodes/truncated",
+    "episodes/faults",
+    "episodes/scored",
+    "reward/faults",
+    "tokens/sampled",
+)
 MAX_COUNT = 2**31  # a larger number of replies is forged
 NAMES = ("reward", *RATES, *(f"end/{reason}" for reason in END_REASONS))
 
 
 def compute_episode_metrics(episodes: Sequence[Episode], reward: AnyReward | None = None) -> dict[str, float]:
-    """Compute means over `episodes`; 0 if there are none. The names of the rates do not depend on the episodes.
+    """Compute means over `episodes`; 0 if there are none. The names do not depend on the episodes.
 
-    `reward` and `rewards/<component>/mean` are in [0, 1]. `tools/rate` is the share of episodes with a tool call,
-    `tools/calls` the calls per episode. `episodes/turns` is the turns per episode; `episodes/malformed`,
-    `episodes/truncated` and `end/<reason>` are shares of episodes; `replies/well_formed` is a share of replies;
+    `reward` and `rewards/<component>/mean` are in [0, 1], over the episodes that have the score; NaN if none has it.
+    `tools/rate` is the share of episodes with a tool call, `tools/calls` the calls per episode. `episodes/turns` is the
+    turns per episode; `episodes/malformed`, `episodes/truncated` and `end/<reason>` are shares of episodes;
+    `episodes/faults` is the share that a fault ended, `episodes/scored` the share with a score, `reward/faults` and
+    `reward/faults/<component>` the share on which the reward failed; `replies/well_formed` is a share of replies;
     `tokens/sampled` is the tokens per episode.
 
     >>> from viewbox.records import Scores, Task
@@ -30,15 +43,29 @@ def compute_episode_metrics(episodes: Sequence[Episode], reward: AnyReward | Non
     values = [get_episode_values(episode) for episode in episodes]
     replies = max(1, sum(e.num_turns for e in episodes))
     metrics = {
-        **{name: sum(row[name] or 0.0 for row in values) / count for name in NAMES},
+        "reward": _mean(row["reward"] for row in values),
+        **{name: sum(row[name] or 0.0 for row in values) / count for name in NAMES[1:]},
         "replies/well_formed": 1 - sum(count_malformed(e) for e in episodes) / replies,
         **take_counts(reward),  # an LLM judge: judge/calls, judge/cached, judge/unreachable, judge/unreadable
     }
     for name in list(getattr(reward, "components", {})) or _list_components(episodes):
-        scored = [row.get(f"rewards/{name}/mean") for row in values]
-        applying = [value for value in scored if value is not None]
-        metrics[f"rewards/{name}/mean"] = sum(applying) / len(applying) if applying else 0.0
+        metrics[f"rewards/{name}/mean"] = _mean(row.get(f"rewards/{name}/mean") for row in values)
+        metrics[f"reward/faults/{name}"] = sum(name in e.scores.faults for e in episodes if e.scores) / count
     return metrics
+
+
+def _mean(values: Iterable[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else math.nan
+
+
+def drop_undefined(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics without those that no episode has: JSON knows no NaN.
+
+    >>> drop_undefined({"reward": math.nan, "tools/rate": 0.5})
+    {'tools/rate': 0.5}
+    """
+    return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
 
 def count_malformed(episode: Episode) -> int:
@@ -62,6 +89,9 @@ def get_episode_values(episode: Episode) -> dict[str, float | None]:
         "episodes/turns": float(episode.num_turns),
         "episodes/malformed": float(count_malformed(episode) > 0),
         "episodes/truncated": float(episode.truncated),
+        "episodes/faults": float(episode.is_fault),
+        "episodes/scored": float(scores is not None and scores.total is not None),
+        "reward/faults": float(bool(scores and scores.faults)),
         "tokens/sampled": float(sum(episode.tokens.mask)) if episode.tokens else None,
         **{f"end/{reason}": float(episode.end_reason == reason) for reason in END_REASONS},
         **{f"rewards/{name}/mean": value for name, value in (scores.components if scores else {}).items()},

@@ -20,7 +20,6 @@ from viewbox.errors import ConfigError, StoreError
 from viewbox.network.data_policy import guard_sending
 from viewbox.network.secrets import mask_settings
 from viewbox.records import Episode, Scores
-from viewbox.rewards.combined import collect_problems
 from viewbox.rewards.remote import count_threads, take_counts
 from viewbox.rollouts.scoring import filters
 from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval, TaskSamples
@@ -101,8 +100,8 @@ class _ScoredEpisode(NamedTuple):
     line: int
     crc: int
     episode: Episode
-    scores: Scores | None  # None: what the episode names is not allowed, or cannot be made
-    problems: list[str]
+    scores: Scores | None
+    refusal: str = ""  # if there are no scores: what the episode names is not allowed, or cannot be made
 
 
 def score_run(
@@ -119,7 +118,9 @@ def score_run(
     trust: bool = False,
     ask_judge: bool = False,
 ) -> ScoreReport:
-    """Score saved episodes again. A reward that raises counts 0 for that episode and is reported.
+    """Score saved episodes again. A reward that fails on an episode leaves it without a score, and is reported.
+
+    Means are over the episodes that have a score. One that a fault ended (`Episode.is_fault`) has none.
 
     A run may come from somebody else. Its own files may therefore name registered environments and built-in rewards
     only; its images and templates are not opened or rendered. What you give as `reward` is your own.
@@ -165,22 +166,22 @@ def score_run(
 
     def score_episode(selected: tuple[int, int, Episode]) -> _ScoredEpisode:
         guard = guard_sending(partial(check_sharing, selected[2]))  # of a reward that does not say where it sends
-        with guard, collect_problems() as problems:
+        with guard:
             try:
-                return _ScoredEpisode(*selected, source.score(selected[2]), problems)
+                return _ScoredEpisode(*selected, source.score(selected[2]))
             except ConfigError as error:
-                return _ScoredEpisode(*selected, None, [str(error)])
+                return _ScoredEpisode(*selected, None, str(error))
 
     refusal: str | None = None
     take_counts(source.reward)  # discard the counts of earlier scoring
     with column or nullcontext():
         for scored in map_in_order(score_episode, select_episodes(), threads=count_threads(source.reward)):
             if scored.scores is None:
-                refusal = refusal or scored.problems[0]
-                episodes.skip(scored.line, scored.problems[0])
+                refusal = refusal or scored.refusal
+                episodes.skip(scored.line, scored.refusal)
                 continue
-            if scored.problems:
-                collector.add_failure(scored.line, scored.episode.task.id, scored.problems[0])
+            for component, fault in list(scored.scores.faults.items())[:1]:
+                collector.add_failure(scored.line, scored.episode.task.id, f"reward component {component!r} {fault}")
             collector.add(scored.episode, scored.scores)
             tally.add(scored.episode)
             if column is not None:

@@ -78,12 +78,7 @@ def find_reward(
 
 def _build_source(reward: AnyReward | Callable[..., float | None], about: Any, name: str = "") -> RewardSource:
     combined = to_combined(reward)
-
-    def score(episode: Episode) -> Scores:
-        total, parts = combined.score(episode.answer, episode.task.reference, episode)
-        return Scores(0.0 if total is None else total, parts)
-
-    return RewardSource(name or combined.name, about, score, combined)
+    return RewardSource(name or combined.name, about, combined.score_episode, combined)
 
 
 def _read_reward(path: Path, runs: Sequence[Path], trust: Trust) -> RewardSource:

@@ -103,11 +103,12 @@ def check_episode(data: dict[str, Any]) -> None:
 
 def check_scores(scores: dict[str, Any]) -> None:
     """Raise `ValueError` for more names, or larger numbers, than any reward gives: sums of them must be finite."""
-    components = scores.get("components") or {}
-    if not isinstance(components, dict):
-        raise ValueError(f"scores.components = {components!r:.80}; allowed: numbers by name")
-    if len(components) > MAX_COMPONENTS:
-        raise ValueError(f"scores.components has {len(components)} names; allowed: {MAX_COMPONENTS}")
+    components, faults = scores.get("components") or {}, scores.get("faults") or {}
+    for key, values, kind in (("components", components, "numbers"), ("faults", faults, "reasons")):
+        if not isinstance(values, dict):
+            raise ValueError(f"scores.{key} = {values!r:.80}; allowed: {kind} by name")
+        if len(values) > MAX_COMPONENTS:
+            raise ValueError(f"scores.{key} has {len(values)} names; allowed: {MAX_COMPONENTS}")
     for name, value in (("total", scores.get("total")), *components.items()):
         if isinstance(value, int | float) and not -MAX_SCORE <= value <= MAX_SCORE:
             raise ValueError(f"score {name!r:.80} is {value!r:.80}; allowed: at most {MAX_SCORE:g}")

@@ -125,15 +125,15 @@ def test_nothing_that_applies_is_said_in_words(viewbox, tmp_path):
     (tmp_path / "tools.yaml").write_text("{type: tool_use, at_least: 1}")
     status, out, _ = viewbox("reward", "try", tmp_path / "tools.yaml", "--answer", GOLD, "--reference", GOLD)
     assert status == 0
-    assert out.splitlines()[-1] == "tool_use: does not apply, because no component applies"
+    assert out.splitlines()[-1] == "tool_use: does not apply, as no component does"
 
 
-def test_a_reward_that_fails_counts_0_with_a_warning(viewbox, tmp_path):
+def test_a_reward_that_fails_has_no_score_and_is_warned_of(viewbox, tmp_path):
     (tmp_path / "mine.py").write_text("def broken(answer, reference):\n    return answer['nothing']\n")
     status, out, err = viewbox("reward", "try", f"{tmp_path}/mine.py:broken", "--answer", "{}", "--reference", "{}")
-    assert (status, out.splitlines()[-1]) == (0, "broken: 0")
+    assert (status, out.splitlines()[-1]) == (0, "broken: has no score, because a component failed")
     assert "failed: KeyError: 'nothing'" in out
-    assert "warning: reward component 'broken' raised KeyError: 'nothing'; it counts as 0" in err
+    assert "warning: reward component 'broken' raised KeyError: 'nothing'" in err
 
 
 # ---- a saved episode

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viewbox.errors import ConfigError
+from viewbox.records import Episode, Task
 from viewbox.rewards import CombinedReward, Component, ExactMatchReward, IoUReward, Reward
 
 PARTS = st.none() | st.floats(0, 1)
@@ -54,12 +55,69 @@ def test_a_component_of_weight_zero_is_logged_and_not_counted():
 @pytest.mark.parametrize(
     "bad", [ValueError("boom"), RecursionError(), math.nan, math.inf, -math.inf, 5.0, -1, "1.0", [1.0], 10**400, 1j]
 )
-def test_a_broken_component_counts_zero_and_is_logged_once(bad, caplog):
+def test_a_broken_component_leaves_no_total_and_is_logged_once(bad, caplog):
     reward = combined((bad, 0.5), (1.0, 0.5))
     with caplog.at_level(logging.WARNING):
-        assert reward.score({}, {}) == reward.score({}, {}) == (0.5, {"c0": 0.0, "c1": 1.0})
+        assert reward.score({}, {}) == reward.score({}, {}) == (None, {"c0": None, "c1": 1.0})
+    assert list(reward.score_episode(Episode(Task("a"))).faults) == ["c0"]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "'c0'" in caplog.text
+
+
+def test_a_broken_component_without_a_weight_changes_no_total():
+    assert combined((math.nan, 0.0), (0.5, 1.0)).score({}, {}) == (0.5, {"c0": None, "c1": 0.5})
+
+
+def test_what_needs_a_broken_component_fails_too_even_if_that_has_no_weight():
+    needs = Component(Gives(1.0), 1.0, {"gate": 0.5})
+    reward = CombinedReward({"gate": (Gives(math.nan), 0.0), "bonus": needs})
+    total, scores, faults = reward.score_with_faults({}, {})
+    assert (total, scores) == (None, {"gate": None, "bonus": None})
+    assert faults == {
+        "gate": "returned nan; allowed: None or a number in [0, 1]",
+        "bonus": "gate, which it needs, failed",
+    }
+
+
+def test_a_broken_component_breaks_the_combinations_around_it_and_is_named_in_full():
+    inner = combined((math.nan, 0.5), (1.0, 0.5))
+    outer = CombinedReward({"inner": (inner, 0.5), "other": (Gives(1.0), 0.5)})
+    total, scores, faults = outer.score_with_faults({}, {})
+    assert (total, scores["inner"], scores["inner.c1"], scores["other"]) == (None, None, 1.0, 1.0)
+    assert list(faults) == ["inner", "inner.c0"]
+
+
+def test_an_inner_component_without_a_weight_may_break():
+    inner = combined((math.nan, 0.0), (1.0, 1.0))
+    assert CombinedReward({"inner": (inner, 1.0)}).score({}, {})[0] == 1.0
+
+
+@pytest.mark.parametrize("end", ["error", "timeout", "cancelled"])
+def test_an_episode_that_a_fault_ended_has_no_score_though_it_holds_an_answer(end):
+    scores = combined((1.0, 1.0)).score_episode(Episode(Task("a"), answer={"a": 1}, end_reason=end))
+    assert (scores.total, dict(scores.components), dict(scores.faults)) == (None, {"c0": None}, {})
+
+
+@pytest.mark.parametrize("end", ["answered", "max_turns", "max_tokens", "malformed"])
+def test_an_end_that_is_the_policys_own_doing_is_scored(end):
+    assert combined((1.0, 1.0)).score_episode(Episode(Task("a"), end_reason=end)).total == 1.0
+
+
+class EvilError(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+class EvilNumber:
+    def __repr__(self):
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("bad", [EvilError(), EvilNumber(), ValueError("\x1b]52;c;x\x07" + "x" * 10_000)])
+def test_why_a_component_broke_is_one_short_printable_line(bad):
+    fault = combined((bad, 1.0)).score_episode(Episode(Task("a"))).faults["c0"]
+    assert len(fault) < 600
+    assert fault.isprintable()
 
 
 def test_a_bool_counts_as_a_number():

@@ -82,12 +82,12 @@ def test_a_reward_that_is_not_combined_is_its_only_component():
     assert (trial.reward, trial.total, [row.name for row in trial.components]) == ("exact_match", 1.0, ["exact_match"])
 
 
-def test_a_component_that_raises_counts_0_and_is_told():
+def test_a_component_that_raises_gives_no_total_and_is_told():
     def broken(answer, reference):
         return answer["nothing"]
 
     trial = explain_score(broken, {}, {})
-    assert trial.total == 0.0
+    assert trial.total is None
     assert trial.components[0].why == "failed: KeyError: 'nothing'"
     assert trial.problems == ("reward component 'broken' raised KeyError: 'nothing'",)
 

@@ -153,10 +153,10 @@ def test_a_module_that_fails_when_imported_is_named_with_its_error(source, text,
 
 
 @pytest.mark.parametrize(("name", "why"), [("broken", "ValueError: no"), ("nan", "returned nan")])
-def test_a_reward_that_fails_counts_nothing_and_is_logged_once(source, caplog, name, why):
+def test_a_reward_that_fails_gives_no_score_and_is_logged_once(source, caplog, name, why):
     reward = to_combined(load_reward(f"own_rewards:{name}"))
     with caplog.at_level(logging.WARNING):
-        assert [reward.score({}, {})[0] for _ in range(3)] == [0.0, 0.0, 0.0]
+        assert [reward.score({}, {})[0] for _ in range(3)] == [None, None, None]
     assert [why in record.getMessage() for record in caplog.records] == [True]
 
 

@@ -16,6 +16,7 @@ import asyncio
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -42,6 +43,7 @@ from viewbox.training.checkpoints import Checkpoints
 from viewbox.training.grpo.advantages import group_advantages, summarize_rewards
 from viewbox.training.grpo.batch import collate, describe_mismatch
 from viewbox.training.grpo.dynamic_sampling import check_whole_groups, draw_other_tasks, replace_uniform_groups
+from viewbox.training.grpo.empty_updates import SkipEmptyUpdates
 from viewbox.training.grpo.importance_sampling import compute_importance_ratio, summarize_ratio, weight_advantages
 from viewbox.training.grpo.logprobs import EpisodeLogProbs, add_compute_argument
 from viewbox.training.grpo.micro_batches import check_additive_loss, compute_share, select, split_by_tokens
@@ -120,6 +122,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self.on_episode: Callable[[int, int], None] = lambda done, total: None
         self._played = 0  # sample numbers used so far by all processes; each is a seed
         self._vision_cache = VisionCache(policy, self.tokens.architecture)
+        self._learned = torch.zeros((), device=self.accelerator.device)  # tokens of the update that are learned from
+        self.add_callback(SkipEmptyUpdates(self._take_learned))
         add_compute_argument(self.model)
 
     def collect_state(self) -> dict[str, Any]:
@@ -176,11 +180,10 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         return episodes
 
     def score_episodes(self, episodes: Sequence[Episode]) -> torch.Tensor:
-        """Stage 3: (B,) rewards; NaN for an episode that cannot be trained on, which is dropped with a warning."""
-        for episode in episodes:
-            problem = self._describe_problem(episode)
-            if problem is not None:
-                log.warning("task %s: dropped from training: %s", episode.task.id, problem)
+        """Stage 3: (B,) rewards; NaN for an episode that teaches nothing: it leaves its group, with a warning."""
+        problems = [problem for episode in episodes if (problem := self._describe_problem(episode)) is not None]
+        for problem, count in Counter(problems).items():
+            log.warning("%d of %d episodes teach nothing: %s", count, len(episodes), problem)
         rewards = [self._get_reward(episode) for episode in episodes]
         values = [math.nan if reward is None else reward for reward in rewards]
         return torch.tensor(values, device=self.accelerator.device)
@@ -280,12 +283,18 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     def _get_reward(self, episode: Episode) -> float | None:
         if self._describe_problem(episode) is not None:
             return None
-        return episode.scores.total if episode.scores else 0.0
+        return episode.scores.total if episode.scores else None
 
     def _describe_problem(self, episode: Episode) -> str | None:
-        """Why an episode cannot be trained on; None if it can."""
+        """Why an episode teaches nothing; None if it does.
+
+        A fault of the environment and a reward that fails say nothing about the policy. `max_turns`, `max_tokens` and
+        `malformed` are its own doing.
+        """
+        if (problem := episode.explain_missing_score()) is not None:
+            return problem
         if episode.tokens is None or not episode.tokens.completion_ids:
-            return f"it has no tokens (end: {episode.end_reason})"
+            return f"no tokens (end: {episode.end_reason})"
         return describe_mismatch(episode.tokens, self.tokens)
 
     def _build_stand_in(self) -> EpisodeTokens:
@@ -368,6 +377,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         started = time.perf_counter()
+        self._learned += _get_sampled(inputs).sum()
         self._current_batch = inputs
         loss = super()._compute_loss(model, inputs)
         self._current_batch = None
@@ -379,6 +389,12 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self._log_mean(mode, "sampling/logp_difference/max", gap.max().item() if len(gap) else math.nan)
         self._log_mean(mode, "time/loss_forward", time.perf_counter() - started)
         return loss
+
+    def _take_learned(self) -> bool:
+        """Whether any process has learned from a token since the last call."""
+        learned = self.accelerator.gather(self._learned).sum().item() > 0
+        self._learned.zero_()
+        return learned
 
     # ------------------------------------------------------------------ metrics
     def _log_episodes(self, episodes: Sequence[Episode], rewards: torch.Tensor, mode: str) -> None:

@@ -21,7 +21,7 @@ from viewbox.rewards import CombinedReward, ExactMatchReward, build
 from viewbox.rollouts.judge import client
 from viewbox.rollouts.judge.cache import FILE
 from viewbox.rollouts.judge.prompt import parse_verdict
-from viewbox.rollouts.judge.reward import JudgeReward
+from viewbox.rollouts.judge.reward import JudgeReward, JudgeUnreachableError
 
 GOLD = {"report": "a nodule in the left lung"}
 HALF = make_completion('{"score": 0.5, "why": "half of it"}')
@@ -51,7 +51,11 @@ def served():
 
 
 def judged(judge, text="a nodule"):
-    return judge({"report": text}, GOLD)
+    """The score; None if there is none, because the judge raised that it cannot be reached."""
+    try:
+        return judge({"report": text}, GOLD)
+    except JudgeUnreachableError:
+        return None
 
 
 def counts(judge):
@@ -329,7 +333,7 @@ def test_a_failure_that_passes_is_asked_again(served):
         make_response(404, "no"),
     ],
 )
-def test_an_endpoint_that_goes_on_failing_does_not_apply_and_is_counted(served, answer):
+def test_an_endpoint_that_goes_on_failing_gives_no_score_and_is_counted(served, answer):
     judge, _ = served(answer, attempts=3)
     assert judged(judge) is None
     assert counts(judge) == {"calls": 1, "unreachable": 1}
@@ -355,11 +359,13 @@ def test_why_there_is_no_reply_is_said_once_in_a_while(served, caplog):
     assert [record.message.count("no such thing") for record in caplog.records] == [1]
 
 
-def test_a_judge_that_is_away_leaves_the_weights_to_the_others(served):
+def test_an_episode_whose_judge_is_away_has_no_score_rather_than_one_on_another_scale(served):
     judge, _ = served(make_response(500), attempts=1)
     reward = CombinedReward({"label": (ExactMatchReward("label"), 0.5), "judge": (judge, 0.5)})
     answer = {"label": "seven", "report": "a nodule"}
-    assert reward.score(answer, {"label": "seven", **GOLD}) == (1.0, {"label": 1.0, "judge": None})
+    assert reward.score(answer, {"label": "seven", **GOLD}) == (None, {"label": 1.0, "judge": None})
+    scores = reward.score_episode(Episode(Task("a", reference={"label": "seven", **GOLD}), answer=answer))
+    assert scores.faults == {"judge": "raised JudgeUnreachableError: the judge could not be reached"}
 
 
 def test_no_more_requests_are_in_flight_than_allowed(served):

@@ -127,7 +127,7 @@ def test_any_text_is_a_filter_or_a_config_error(text):
         ("end_reson=answered", "unknown field 'end_reson'.*did you mean 'end_reason'"),
         ("tsk.metadata.seed=1", "unknown field 'tsk'.*did you mean 'task'"),
         ("task.metdata.seed=1", "unknown field of task 'metdata'.*did you mean 'metadata'"),
-        ("scores.totl>1", "unknown field of scores 'totl'; allowed: components, total"),
+        ("scores.totl>1", "unknown field of scores 'totl'; allowed: components, faults, total"),
         ("tokens.mask=1", "unknown field 'tokens'"),
         ("end_reason", "allowed: field op value, with one of = != > >= < <= ~"),
         ("=answered", "allowed: field op value"),

@@ -1,10 +1,12 @@
 """Means over episodes: one place, the same names whatever happened."""
 
+import math
+
 import pytest
 
 from viewbox.envs.digits import Digits
 from viewbox.records import Episode, Scores, Task
-from viewbox.rollouts.scoring.metrics import END_REASONS, compute_episode_metrics
+from viewbox.rollouts.scoring.metrics import END_REASONS, compute_episode_metrics, drop_undefined
 
 ENV = Digits()
 
@@ -16,7 +18,8 @@ def episode(reply, seed=0):
 def test_no_episode_at_all_gives_the_same_names_and_no_division_by_zero():
     some, none = compute_episode_metrics([episode("{}")], ENV.reward), compute_episode_metrics([], ENV.reward)
     assert set(some) == set(none)
-    assert none["reward"] == 0.0
+    assert math.isnan(none["reward"])
+    assert drop_undefined(none)["tools/rate"] == 0.0
 
 
 def test_end_reasons_are_rates_that_sum_to_one():

@@ -127,12 +127,12 @@ def test_a_reward_that_fails_counts_nothing_and_is_counted_with_the_first_one(st
         "def worse(answer, reference):\n    return 1 / (answer['label'] == 'a')\n"
     )
     report = score_run(store, reward=f"{tmp_path}/mine.py:mine")
-    assert (report.failures, report.total.new.mean) == (20, 0.5)
+    assert (report.failures, report.total.new.mean, report.total.new.count) == (20, 1.0, 20)
     assert (report.first_failure.line, report.first_failure.task) == (2, "t0")
     assert "returned nan" in report.first_failure.error
     status, out, _ = viewbox("score", store, "--reward", f"{tmp_path}/mine.py:worse")
     assert status == 0
-    assert "the reward failed on 20 episodes, which count as 0; the first: line 2, task 't0'" in out
+    assert "the reward failed on 20 episodes, which have no score; the first: line 2, task 't0'" in out
     assert "ZeroDivisionError" in out
 
 

@@ -134,4 +134,4 @@ def test_any_scores_come_back_exactly(tmp_path_factory, values, name):
     score_run(folder, reward=reward, name="mine")
     found = scored(folder, scores="mine")
     assert [one.components[f"part {name}"] for one in found] == values
-    assert [one.total for one in found] == [value or 0.0 for value in values]
+    assert [one.total for one in found] == values
