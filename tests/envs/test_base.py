@@ -201,7 +201,7 @@ def test_a_reward_that_does_not_apply_is_kept_as_none():
             return None
 
     scores = play_replies(Find(reward=Never()), write_answer()).scores
-    assert (scores.total, scores.components) == (0.0, {"never": None})
+    assert (scores.total, scores.components) == (None, {"never": None})
 
 
 def test_a_reward_may_read_the_whole_episode():

@@ -401,7 +401,7 @@ def test_an_environment_that_raises_at_the_start_ends_that_episode_as_error(faul
 @pytest.mark.parametrize("fault", ["hidden_arguments", "validate_answer", "on_answer", "a user that fails later"])
 def test_an_environment_that_raises_later_ends_that_episode_as_error(faulty, fault):
     episode = faulty(call("zoom", factor=2.0) if fault == "hidden_arguments" else "hm", fault=fault)
-    assert (episode.end_reason, episode.truncated, episode.scores.total) == ("error", True, 0.0)
+    assert (episode.end_reason, episode.truncated, episode.scores.total) == ("error", True, None)
     assert episode.info["error"] == "KeyError: 'no such row'"
     assert episode.num_turns == (1 if fault == "hidden_arguments" else 2)  # what was said before is kept
 

@@ -6,7 +6,13 @@ import pytest
 
 from viewbox.training.callbacks import ALARM_STEPS, ALARMS, Alarms
 
-FINE = {"tools/rate": 0.9, "frac_reward_zero_std": 0.1, "episodes/truncated": 0.0}
+FINE = {
+    "tools/rate": 0.9,
+    "frac_reward_zero_std": 0.1,
+    "episodes/truncated": 0.0,
+    "episodes/faults": 0.0,
+    "reward/faults": 0.0,
+}
 
 
 @pytest.fixture
@@ -31,6 +37,8 @@ def watched():
         ("tools/rate", 0.0, ["tool use has collapsed", "0% of", "down from 90%"]),
         ("frac_reward_zero_std", 0.95, ["95% of the groups have equal rewards", "rollout.temperature"]),
         ("episodes/truncated", 0.7, ["70% of the episodes are truncated", "max_turns"]),
+        ("episodes/faults", 0.2, ["20% of the episodes end by a fault", "rollout.timeout"]),
+        ("reward/faults", 0.2, ["the reward fails on 20%", "judge"]),
     ],
 )
 def test_each_trouble_is_told_once_with_what_may_help(watched, metric, value, words):
