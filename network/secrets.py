@@ -47,7 +47,7 @@ _known: set[str] = set()
 _SECRET_NAME = re.compile(
     r"(?:^|_)(?:(?:api|app|access|account|auth|consumer|encryption|license|master|private|secret|service|signing|ssh)"
     r"_?keys?(?:_id)?|key|secrets?|secret_[a-z0-9_]*|passw(?:or)?d|passwd|passphrase|pwd|credentials?|authori[sz]ation"
-    r"|bearer|cookies?|(?:[a-z0-9]+_)*(?:token|jwt)|(?:access|api|auth|bearer|hf|hub|refresh)_tokens)$"
+    r"|bearer|cookies?|token|jwt|(?:access|api|auth|bearer|hf|hub|refresh)_tokens)$"
 )
 # Names that only look like a secret's: tokens of a vocabulary, and keys of an object.
 _NO_SECRET_NAME = re.compile(

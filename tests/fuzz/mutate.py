@@ -8,6 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 STRETCH = 64  # bytes that one change touches at most
+MAX_TEXT = 2**22  # characters of a damaged value
+MAX_PLACES = 5_000  # values in a value that is still multiplied
 NUMBERS = (0, 1, 127, 128, 254, 255)
 WORDS = (b"\0\0\0\0", b"\xff" * 4, b"\x7f\xff\xff\xff", b"\xff\xff\xff\x7f")
 ODD_TEXTS = (
@@ -101,7 +103,7 @@ def mutate_value(chance: random.Random, value: Any) -> Any:
             holder[key] = mutate_text(chance, holder[key], ODD_TEXTS)
         elif kind == 6 and isinstance(holder[key], list):
             holder[key] = holder[key] * chance.choice([2, 300])
-        if len(places) > 20_000:
+        if len(places) > MAX_PLACES:
             break
     return whole[0]
 
@@ -118,8 +120,9 @@ def _iter_places(whole: list[Any]) -> Any:
 
 
 def write_json(value: Any, replacement: str = "[[]]") -> str:
-    """JSON in ASCII; lone surrogates are escaped. What is too deep for the writer becomes `replacement`."""
+    """JSON in ASCII; lone surrogates are escaped. What is too deep or too long becomes `replacement`."""
     try:
-        return json.dumps(value)
+        text = json.dumps(value)
     except RecursionError:
         return replacement
+    return text if len(text) <= MAX_TEXT else replacement
