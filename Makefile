@@ -34,9 +34,10 @@ types: setup
 	$(BIN)/python -m pip install --quiet --no-deps --target build/typed .
 	cd build/typed && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../mypy -p viewbox
 
-# One process a core; each test file stays in one process, which makes its models and runs once. Slow files
-# start first.
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+# One process more than there are cores, for tests that wait; each test file stays in one process, which makes its
+# models and runs once. Slow files start first.
+PROCESSES ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
+PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # `+`: its output is not held back until it ends.
 fast: setup
