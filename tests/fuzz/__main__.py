@@ -11,7 +11,9 @@ bytes of each are kept. The last line is one JSON object; the exit status is 1 i
 import argparse
 import json
 import multiprocessing
+import os
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +32,7 @@ class Job:
     """A process that checks every `jobs`-th case, and what it has found."""
 
     process: Any
+    trace: Path  # of a case that hangs: the stacks of its threads
     connection: Any
     shared: Any
 
@@ -62,11 +65,14 @@ class Fuzzer:
                 if time.monotonic() - shown > EVERY:
                     shown = time.monotonic()
                     print(f"{shown - started:.0f} s: {self._describe(jobs)}", flush=True)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
         finally:
             for job in jobs:
                 self._receive(job)
                 job.process.kill()
                 job.process.join()
+                job.trace.unlink(missing_ok=True)
         return self._summarize(jobs, time.monotonic() - started)
 
     def _start(self, number: int, shared: Any = None) -> Job:
@@ -76,11 +82,12 @@ class Fuzzer:
             for area in range(len(self.areas)):
                 shared[4 * area], shared[4 * area + 3] = number, -1
         connection, other = context.Pipe(duplex=False)
-        arguments = (other, self.areas, self.seed, self.jobs, shared, self.cases)
+        trace = Path(tempfile.gettempdir()) / f"viewbox-fuzz-{os.getpid()}-{number}.stacks"
+        arguments = (other, self.areas, self.seed, self.jobs, shared, self.cases, self.hang, trace)
         process = context.Process(target=worker.work, args=arguments)
         process.start()
         other.close()
-        return Job(process, connection, shared)
+        return Job(process, trace, connection, shared)
 
     def _receive(self, job: Job) -> None:
         try:
@@ -102,7 +109,7 @@ class Fuzzer:
         name, number = list(self.areas)[area], int(job.shared[4 * area])
         content = worker.Checker(name, self.areas[name]).make_case(self.seed, number)
         what = f"took more than {self.hang:.0f} s" if hangs else f"ended the process ({job.process.exitcode})"
-        self._keep(name, number, content, what, "")
+        self._keep(name, number, content, what, job.trace.read_text())
         job.shared[4 * area], job.shared[-1] = number + self.jobs, 0.0
         job.shared[4 * area + 1] += self.hang if hangs else 0.0
         return True

@@ -24,6 +24,7 @@ from viewbox.rewards import (
 )
 
 CPU_SECONDS = 2.0
+MAX_ANSWER = 400_000  # characters with the reference, escapes and all: a reply has at most 64 KiB
 TEXTS = (
     "Nodule in the left upper lobe, not seen before.",
     "No evidence of pneumothorax or effusion.",
@@ -73,7 +74,7 @@ def make_case(chance: random.Random) -> bytes:
         answer = mutate_value(chance, answer)
     if chance.random() < 0.2:
         reference = mutate_value(chance, reference)
-    return write_json({"answer": answer, "reference": reference}, "{}").encode()
+    return write_json({"answer": answer, "reference": reference}, "{}", MAX_ANSWER).encode()
 
 
 def check_case(content: bytes, folder: Path) -> None:

@@ -35,7 +35,7 @@ def get_corpus() -> tuple[bytes, ...]:
             found.append(file.read())
     found += [makers.raw_dicom(), makers.nifti(), makers.nifti(kind=makers.nibabel.Nifti2Image)]
     found.append(makers.npy("{'descr': '<f4', 'fortran_order': True, 'shape': (4, 4)}"))
-    found += [makers.gzip.compress(makers.nifti())]
+    found += [makers.gzip.compress(makers.nifti(), mtime=0)]
     return tuple(found)
 
 
@@ -48,7 +48,10 @@ def make_file(seed: int) -> bytes:
 
 
 def check_case(content: bytes, folder: Path) -> None:
-    assert "crashed" not in (check_file(content) or "")
+    refused = check_file(content) or ""
+    if "crashed" in refused:  # twice: a machine without memory also ends processes
+        refused = check_file(content) or ""
+    assert "crashed" not in refused, refused
 
 
 def check_file(content: bytes) -> str | None:

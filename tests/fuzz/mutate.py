@@ -119,10 +119,10 @@ def _iter_places(whole: list[Any]) -> Any:
                 waiting.append(holder[key])
 
 
-def write_json(value: Any, replacement: str = "[[]]") -> str:
+def write_json(value: Any, replacement: str = "[[]]", most: int = MAX_TEXT) -> str:
     """JSON in ASCII; lone surrogates are escaped. What is too deep or too long becomes `replacement`."""
     try:
         text = json.dumps(value)
     except RecursionError:
         return replacement
-    return text if len(text) <= MAX_TEXT else replacement
+    return text if len(text) <= most else replacement

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 import tempfile
 from dataclasses import replace
 from functools import cache
@@ -24,6 +25,7 @@ from viewbox.rollouts.store.writer import EpisodeWriter
 CPU_SECONDS = 10.0
 PROCESSES = True  # pictures are decoded in others
 LINES, CONFIG = "episodes/episodes.jsonl", "config.yaml"
+_TOKENS = re.compile(r"[0-9a-f]{32}\.npy")
 REWARDS: tuple[Any, ...] = (
     None,
     {"type": "exact_match", "field": "label"},
@@ -44,8 +46,12 @@ def get_run() -> dict[str, bytes]:
                 episode = env.play(task, lambda messages, replies=replies: next(replies))
                 tokens = EpisodeTokens((1, 2), (3, 4), (1, 0), (-0.5, 0.0))
                 writer.append(replace(episode, tokens=tokens))
-        files = [path for path in Path(folder).rglob("*") if path.is_file()]
-        return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+        paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+        files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+    for number, name in enumerate(_TOKENS.findall(files[LINES].decode())):  # their names are new in each process
+        files[f"episodes/tokens/{number}.npy"] = files.pop(f"episodes/tokens/{name}")
+        files[LINES] = files[LINES].replace(name.encode(), f"{number}.npy".encode())
+    return dict(sorted(files.items()))
 
 
 def make_case(chance: random.Random) -> bytes:

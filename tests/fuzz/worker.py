@@ -1,5 +1,6 @@
 """One process that checks cases: in each, nothing raises, takes too long or too much, or writes elsewhere."""
 
+import faulthandler
 import importlib
 import logging
 import os
@@ -131,25 +132,31 @@ def _shorten(text: str, most: int = 20_000) -> str:
     return text if len(text) <= most else f"{text[: most // 2]}\n…\n{text[-most // 2 :]}"
 
 
-def work(connection: Any, areas: dict[str, str], seed: int, step: int, shared: Any, cases: int) -> None:
+def work(
+    connection: Any, areas: dict[str, str], seed: int, step: int, shared: Any, cases: int, hang: float, trace: Path
+) -> None:
     """Check cases until the parent ends this process, or each area has had its number of cases.
 
     `shared` holds four numbers an area: the next case, seconds spent so far, and processor seconds and number of the
-    slowest case. Its last two numbers are the area and the wall time at which the present case began.
+    slowest case. Its last two numbers are the area and the wall time at which the present case began. Of a case that
+    takes nearly `hang` seconds, the stacks of all threads are written to the file `trace`.
     """
+    stacks = trace.open("w")
     limit_memory()
     sys.dont_write_bytecode = True
     logging.disable(logging.CRITICAL)
     guard, checkers = Guard(False), [Checker(name, module) for name, module in areas.items()]
     for checker in checkers:
         checker.make_case(seed, 0)  # corpora are made before a case is measured
-    while True:
+    parent = os.getppid()
+    while os.getppid() == parent:
         waiting = [n for n in range(len(checkers)) if not cases or shared[4 * n] < cases]
         if not waiting:
             break
         area = min(waiting, key=lambda n: (shared[4 * n + 1], n))
         number, began = int(shared[4 * area]), time.monotonic()
         shared[-2], shared[-1] = area, began
+        faulthandler.dump_traceback_later(0.9 * hang, file=stacks)
         content = checkers[area].make_case(seed, number)
         try:
             seconds = checkers[area].check(content, guard)
@@ -161,4 +168,5 @@ def work(connection: Any, areas: dict[str, str], seed: int, step: int, shared: A
         shared[4 * area] = number + step
         shared[4 * area + 1] += time.monotonic() - began
         shared[-1] = 0.0
+    faulthandler.cancel_dump_traceback_later()
     connection.close()
