@@ -84,6 +84,9 @@ def mutate_value(chance: random.Random, value: Any) -> Any:
     whole = [copy.deepcopy(value)]
     for _ in range(chance.choice([1, 1, 2, 4, 10])):
         places = list(_iter_places(whole))
+        size = sum(len(inner[name]) if isinstance(inner[name], str) else 1 for inner, name in places)
+        if size > MAX_TEXT // 8 or len(places) > MAX_PLACES:
+            break
         holder, key = chance.choice(places)
         kind = chance.randrange(7)
         if kind == 0:
@@ -102,9 +105,7 @@ def mutate_value(chance: random.Random, value: Any) -> Any:
         elif kind == 5 and isinstance(holder[key], str):
             holder[key] = mutate_text(chance, holder[key], ODD_TEXTS)
         elif kind == 6 and isinstance(holder[key], list):
-            holder[key] = holder[key] * chance.choice([2, 300])
-        if len(places) > MAX_PLACES:
-            break
+            holder[key] = holder[key] * (2 if size > MAX_TEXT // 300 else chance.choice([2, 300]))
     return whole[0]
 
 
