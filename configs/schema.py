@@ -19,8 +19,14 @@ from viewbox.configs.validation import describe_errors
 from viewbox.configs.yaml_reader import Document
 from viewbox.errors import ConfigError, ViewboxError, describe_unknown
 
-Method = Literal["grpo", "sft"]
+Method = Literal["grpo", "sft", "rejection_sampling"]
 GRPO_ONLY = ("importance_sampling_cap", "dynamic_sampling_rounds", "micro_batch_tokens")  # keys of `train`
+SUPERVISED = ("sft", "rejection_sampling")
+METHODS_OF = {  # keys of `train` that other methods do not read
+    **dict.fromkeys(("episodes", "demonstrations", "vision"), ("sft",)),
+    **dict.fromkeys(("where", "best_of_group"), SUPERVISED),
+    "rejection_sampling": ("rejection_sampling",),
+}
 # strict: `true` is not the number 1, and "7" is text
 PositiveInt = Annotated[int, Field(ge=1, strict=True)]
 Width = Annotated[int, Field(ge=16, strict=True)]
@@ -170,12 +176,24 @@ class VisionSection(Section):
     box: str = Field(default="bbox", description="reference field with the box that is located in the overview")
 
 
+class RejectionSampling(Section):
+    """Rounds of `method: rejection_sampling`: play episodes, keep the good ones, train on them."""
+
+    rounds: PositiveInt = Field(default=1, description="rounds; `train.max_steps` is divided among them")
+    tasks: PositiveInt = Field(default=256, description="tasks played in a round; the next round takes the next ones")
+    samples: PositiveInt = Field(default=8, description="episodes of each task in a round")
+
+
 class TrainSection(BaseModel):
-    """How the policy is trained. All other keys are arguments of `GRPOConfig` (grpo) or `TrainingArguments` (sft)."""
+    """How the policy is trained. All other keys are arguments of `GRPOConfig` (grpo) or `TrainingArguments` (other)."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    method: Method = Field(default="grpo", description="grpo: reinforcement learning; sft: a supervised warm start")
+    method: Method = Field(
+        default="grpo",
+        description="grpo: reinforcement learning; sft: supervised learning from saved or scripted episodes; "
+        "rejection_sampling: supervised learning from the policy's own best episodes",
+    )
     seed: NonNegativeInt = Field(default=0, description="seed of new weights, the order of tasks and sampling")
     episodes: str | None = Field(default=None, description="sft: a folder of saved episodes")
     demonstrations: Demonstrations | None = Field(
@@ -184,9 +202,22 @@ class TrainSection(BaseModel):
     vision: VisionSection | None = Field(
         default=None, description="sft: also train a new vision tower with auxiliary tasks"
     )
+    where: str | list[str] = Field(
+        default=[],
+        description="sft, rejection_sampling: conditions that an episode must meet, as in `viewbox score --where`, "
+        "such as `scores.total>=0.9`; default: every episode that no fault ended",
+    )
+    best_of_group: bool = Field(
+        default=False,
+        description="sft, rejection_sampling: keep one episode of each task, the one with the highest score",
+    )
+    rejection_sampling: RejectionSampling | None = Field(
+        default=None, description="rejection_sampling: its rounds; default: one round"
+    )
     informative_weight: Annotated[float, Field(ge=1, strict=True)] = Field(
-        default=12.0,
-        description="sft: loss weight of each JSON value in a reply; its other tokens have weight 1",
+        default=1.0,
+        description="sft, rejection_sampling: loss weight of each JSON value in a reply; its other tokens have weight "
+        "1. Above 1 it helps a model that is built from scratch",
     )
     importance_sampling_cap: Annotated[float, Field(ge=1, strict=True)] | None = Field(
         default=2.0,
@@ -204,6 +235,11 @@ class TrainSection(BaseModel):
     @property
     def arguments(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The conditions of `where`."""
+        return (self.where,) if isinstance(self.where, str) else tuple(self.where)
 
     @model_serializer(mode="wrap")
     def _serialize(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:

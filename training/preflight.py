@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from viewbox.configs.schema import GRPO_ONLY, Config, ModelSection, TrainSection, locate_errors
+from viewbox.configs.schema import GRPO_ONLY, METHODS_OF, Config, ModelSection, TrainSection, locate_errors
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
 from viewbox.errors import ConfigError, ModelError, ViewboxError, describe_unknown, suggest_nearest
 from viewbox.network.secrets import mask_assignments
 from viewbox.records import Task
 from viewbox.rollouts.from_config import build_envs, describe_filters
+from viewbox.training.sft.selection import check_rounds, check_selection
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,10 @@ def _check(config: Config) -> dict[str, Any]:
 def _check_sections(config: Config) -> None:
     """Raises if settings contradict each other."""
     rollout, train = config.rollout, config.train
-    if rollout.temperature == 0 and train.method == "grpo":
+    if rollout.temperature == 0 and train.method != "sft":
         raise ConfigError(
-            "rollout.temperature = 0: GRPO needs samples that differ; allowed: above 0", key="rollout.temperature"
+            f"rollout.temperature = 0: {train.method} needs samples that differ; allowed: above 0",
+            key="rollout.temperature",
         )
     if rollout.max_reply_tokens > rollout.max_completion_tokens:
         raise ConfigError(
@@ -84,13 +86,20 @@ def _check_sections(config: Config) -> None:
             f"allowed: at most rollout.max_completion_tokens = {rollout.max_completion_tokens}",
             key="rollout.max_reply_tokens",
         )
-    if train.method == "sft" and config.lora is not None:
+    if train.vision is not None and config.lora is not None:
         raise ConfigError(
-            "lora: train.method = sft trains every weight; allowed: no section lora, or train.method = grpo", key="lora"
+            "train.vision: teaches a new vision tower, whose weights lora leaves as they are; allowed: one of them",
+            key="train.vision",
         )
-    for name in ("episodes", "demonstrations", "vision"):
-        if train.method != "sft" and getattr(train, name) is not None:
-            raise ConfigError(f"train.{name}: only with train.method = sft; given: {train.method}", key=f"train.{name}")
+    for name, methods in METHODS_OF.items():
+        if train.method not in methods and getattr(train, name) != TrainSection.model_fields[name].default:
+            allowed = " or ".join(methods)
+            raise ConfigError(
+                f"train.{name}: only with train.method = {allowed}; given: {train.method}", key=f"train.{name}"
+            )
+    check_selection(train)
+    if train.method == "rejection_sampling":
+        check_rounds(train)
     for name in GRPO_ONLY:
         if train.method != "grpo" and name in train.model_fields_set:
             raise ConfigError(

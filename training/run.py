@@ -8,7 +8,7 @@ from typing import Any
 
 from accelerate import PartialState
 from datasets import Dataset
-from peft import LoraConfig
+from peft import get_peft_model
 from transformers import PreTrainedModel, PrinterCallback, ProcessorMixin, TrainerCallback, TrainingArguments
 
 from viewbox.configs.schema import Config
@@ -24,8 +24,11 @@ from viewbox.training import report, tracking
 from viewbox.training.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
 from viewbox.training.evaluate import evaluate
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
+from viewbox.training.lora import build_lora_config
 from viewbox.training.model_card import write_card
 from viewbox.training.resume import RunLocation
+from viewbox.training.sft.rejection_sampling import RejectionSamplingTrainer
+from viewbox.training.sft.selection import require_episodes, select_episodes
 from viewbox.training.sft.trainer import SFTTrainer, build_corpus, record_demonstrations, select_usable
 from viewbox.training.sft.vision_task import VisionTask
 from viewbox.training.trainer_args import build_trainer_arguments
@@ -66,7 +69,7 @@ class Run:
         tracking.prepare_wandb(self.config.log, self.folder, self.printer.print_line)
         held_out = self._evaluate_before()
         training_started = time.monotonic()
-        trainer = self.build_grpo_trainer() if self.config.train.method == "grpo" else self.build_sft_trainer()
+        trainer = self._build_trainer()
         trainer.remove_callback(PrinterCallback)  # prints whole dicts; MetricsFile prints a line
         try:
             if self.checkpoint is None or not trainer.load_if_finished(self.checkpoint):
@@ -101,7 +104,7 @@ class Run:
 
     def _evaluate_before(self) -> dict[str, dict[str, Any]]:
         """Held-out figures before training; measured once, and read from before.json when a run is resumed."""
-        if self.config.train.method != "grpo" or not self.config.log.eval_tasks:
+        if self.config.train.method == "sft" or not self.config.log.eval_tasks:
             return {}
         saved = self.folder / "before.json"
         if saved.is_file():
@@ -144,6 +147,14 @@ class Run:
         tracking.check_uploads(self.config.log, self.env, arguments)
         return arguments
 
+    def _build_trainer(self) -> EpisodeGRPOTrainer | SFTTrainer:
+        build = {
+            "grpo": self.build_grpo_trainer,
+            "sft": self.build_sft_trainer,
+            "rejection_sampling": self.build_rejection_sampling_trainer,
+        }
+        return build[self.config.train.method]()
+
     def build_grpo_trainer(self) -> EpisodeGRPOTrainer:
         """The GRPO trainer of this run."""
         for note in (
@@ -152,19 +163,13 @@ class Run:
             self.printer.print_line(f"note: {note}")
         arguments = self._build_arguments()
         count = len(to_sequence(self.env.tasks, self.env.name))
-        lora = self.config.lora
-        peft_config = None
-        if lora is not None:
-            peft_config = LoraConfig(
-                r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=lora.target_modules
-            )
         trainer = EpisodeGRPOTrainer(
             model=self.model,
             reward_funcs=TRLReward(self.env),
             args=arguments,
             train_dataset=Dataset.from_dict({"prompt": [""] * count, "task": list(range(count))}),
             processing_class=self.processor,
-            peft_config=peft_config,
+            peft_config=build_lora_config(self.config.lora),
             callbacks=self._build_callbacks(every=1),
             env=self.env,
             generation=self.build_generation(),
@@ -195,18 +200,38 @@ class Run:
         assert saved is not None
         # sorted by task: episodes are stored in the order in which they end
         episodes = sorted(load(saved, tokens=True), key=lambda episode: episode.info.get("index", 0))
+        selection = select_episodes(episodes, section)
+        if selection.left_out and PartialState().is_main_process:
+            self.printer.print_line(f"note: {saved}: {selection.describe()}")
+        require_episodes(selection, saved)
         vision = None
         if section.vision is not None:
             vision = VisionTask(self.model, self.tokens, episodes, section.vision, section.seed)
-        return SFTTrainer(
-            model=self.model,
-            args=self._build_arguments(),
-            train_dataset=select_usable(episodes, self.tokens),
-            callbacks=self._build_callbacks(every=20),
-            tokens=self.tokens,
-            informative_weight=section.informative_weight,
-            vision=vision,
+        usable = select_usable(selection.kept, self.tokens)
+        return SFTTrainer(**self._build_sft_settings(every=20), train_dataset=usable, vision=vision)
+
+    def build_rejection_sampling_trainer(self) -> RejectionSamplingTrainer:
+        """The trainer of this run that learns from the policy's own best episodes."""
+        return RejectionSamplingTrainer(
+            **self._build_sft_settings(every=1),
+            env=self.env,
+            section=self.config.train,
+            folder=self.folder / "rollouts",
+            generation=self.build_generation(),
+            timeout=self.config.rollout.timeout,
+            print_line=self.printer.print_line,
         )
+
+    def _build_sft_settings(self, every: int) -> dict[str, Any]:
+        """What both supervised trainers take; a line is printed every so many steps."""
+        lora = build_lora_config(self.config.lora)
+        return {
+            "model": self.model if lora is None else get_peft_model(self.model, lora),
+            "args": self._build_arguments(),
+            "callbacks": self._build_callbacks(every),
+            "tokens": self.tokens,
+            "informative_weight": self.config.train.informative_weight,
+        }
 
     def save_model(self, summary: Mapping[str, Any]) -> None:
         """Saves the weights, processor and card into the run's folder, and into `log.export` if it is set."""

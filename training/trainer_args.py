@@ -110,7 +110,7 @@ def pass_hub_token(config: Config) -> None:
 
 
 def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArguments":
-    """The `GRPOConfig` (grpo) or `TrainingArguments` (sft) of a run.
+    """The `GRPOConfig` (grpo) or `TrainingArguments` (other methods) of a run.
 
     Args:
         config: a checked config.

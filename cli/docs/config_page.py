@@ -37,7 +37,7 @@ REWARD = """A reward is chosen by its `type`; the other keys are those of its cl
 has two more:"""
 
 TRAIN = """Every other key is an argument of TRL's `GRPOConfig` (`method: grpo`) or of transformers'
-`TrainingArguments` (`method: sft`), checked by name and type. viewbox has defaults of its own for these:"""
+`TrainingArguments` (the other methods), checked by name and type. viewbox has defaults of its own for these:"""
 
 
 def build_page() -> str:

@@ -31,8 +31,10 @@ def _list_fields(record: type[Record]) -> list[str]:
     return [item.name for item in fields(record) if not item.metadata.get("beside")]  # type: ignore[arg-type]
 
 
-def parse_filter(text: str) -> Callable[[Episode], bool]:
+def parse_filter(text: str, source: str = "--where") -> Callable[[Episode], bool]:
     """Parse a condition into a function that returns whether an episode meets it; raises `ConfigError`.
+
+    `source` is the option or key that holds the condition, for errors.
 
     >>> from viewbox.records import Task
     >>> episode = Episode(Task("t1", metadata={"seed": 3}), answer={"label": "one"}, flags={"salvaged"})
@@ -47,14 +49,14 @@ prompt, reference (did you mean 'id'?)
     form = _FORM.fullmatch(text)
     if form is None:
         raise ConfigError(
-            f"--where {text!r}; allowed: field op value, with one of = != > >= < <= ~ (such as end_reason=answered)"
+            f"{source} {text!r}; allowed: field op value, with one of = != > >= < <= ~ (such as end_reason=answered)"
         )
     field, op, value = form.groups()
     try:
         check_field(field)
         test = _build_test(op, value)
     except ConfigError as error:
-        raise ConfigError(f"--where {text!r}: {error}") from error
+        raise ConfigError(f"{source} {text!r}: {error}") from error
     return lambda episode: test(get_field(episode, field))
 
 

@@ -116,7 +116,7 @@ def test_anchors_and_merges_work(load):
         (["rollout.kv_cache_bytes=2 boxes"], ["rollout.kv_cache_bytes = '2 boxes'", "text such as 2GiB or 500MB"]),
         (["rollout.kv_cache_bytes=true"], ["rollout.kv_cache_bytes = True", "of at least 1024"]),
         (["rollout=3"], ["rollout = 3", "allowed: a mapping with the keys temperature, top_p"]),
-        (["train.method=ppo"], ["train.method = 'ppo'", "'grpo' or 'sft'"]),
+        (["train.method=ppo"], ["train.method = 'ppo'", "'grpo', 'sft' or 'rejection_sampling'"]),
         (["model.dtype=fp16"], ["model.dtype = 'fp16'", "'float16'"]),
         (["train.demonstrations.habits.guess=often"], ["train.demonstrations.habits.guess = 'often'", "number"]),
         (["env=null"], ["env = None"]),

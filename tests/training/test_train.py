@@ -18,7 +18,7 @@ from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import read_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
-SHIPPED = ("quickstart", "tiny_warmstart", "qwen3_vl_4b_lora", "qwen2_5_vl_3b")
+SHIPPED = ("quickstart", "tiny_warmstart", "rejection_sampling", "qwen3_vl_4b_lora", "qwen2_5_vl_3b")
 
 GUESSES = (ROOT / "tests/support/guesses.py").read_text()
 RUN = {
@@ -249,6 +249,19 @@ def test_a_warm_start_from_saved_episodes_lowers_the_loss_as_the_demonstrations_
     assert (workplace / "exported" / "README.md").is_file()
 
 
+def test_a_warm_start_with_lora_trains_the_adapter_alone_on_the_episodes_that_are_kept(sft, run, tiny_folder, capsys):
+    overrides = [f"train.episodes={sft}/demonstrations", "lora.r=4", "train.where=scores.total>=0.9"]
+    folder = run("adapted", SFT, *overrides, "train.best_of_group=true", "train.gradient_checkpointing=true")
+    assert "of 64 episodes are kept; left out: " in capsys.readouterr().out
+    assert losses(folder)[-1] < losses(folder)[0]
+    assert (folder / "adapter" / "adapter_config.json").is_file()
+    merged = AutoModelForImageTextToText.from_pretrained(folder / "model").state_dict()
+    start = AutoModelForImageTextToText.from_pretrained(tiny_folder).state_dict()
+    changed = {name for name, weight in merged.items() if not torch.equal(weight, start[name])}
+    assert changed
+    assert not [name for name in changed if "embed_tokens" in name or "norm" in name]
+
+
 def test_a_model_built_from_nothing_can_be_warm_started(run):
     sizes = {"hidden": 48, "layers": 1, "vision_hidden": 32, "vision_layers": 2, "vocab_size": 480}
     folder = run("scratch", SFT, "train.demonstrations.count=32", model={"tiny": sizes, "dtype": "float32"})
@@ -270,7 +283,8 @@ def test_every_shipped_config_passes_a_dry_run_that_loads_no_weights(name, tiny_
     said = json.loads(capsys.readouterr().out)
     assert said["config"]["env"]["name"] == "digits"
     assert said["resolved"]["environment"]["name"] == "digits"
-    assert said["resolved"]["trainer"] == ("TrainingArguments" if name == "tiny_warmstart" else "GRPOConfig")
+    supervised = name in ("tiny_warmstart", "rejection_sampling")
+    assert said["resolved"]["trainer"] == ("TrainingArguments" if supervised else "GRPOConfig")
 
 
 def test_a_dry_run_shows_what_the_model_gives_the_environment(tiny_folder, capsys):
@@ -327,8 +341,9 @@ def test_what_cannot_be_run_is_refused_with_2_and_one_message_before_anything_st
     assert said == refused(*overrides, content=SFT if "sft" in overrides[0] else RUN, dry=False)
 
 
-def test_lora_is_refused_for_a_warm_start_which_would_ignore_it(refused):
-    assert "lora: " in refused("train.demonstrations.count=8", "lora.r=4", content=SFT)
+def test_lora_is_refused_beside_a_new_vision_tower_which_it_would_leave_as_it_is(refused):
+    said = refused("train.demonstrations.count=8", "train.vision.batch=4", "lora.r=4", content=SFT)
+    assert "train.vision: " in said
 
 
 def test_a_reference_is_refused_for_a_model_that_was_built_from_nothing(refused):

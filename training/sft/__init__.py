@@ -1,4 +1,5 @@
-"""Supervised warm start: `trainer.SFTTrainer` trains on saved or scripted episodes.
+"""Supervised learning: `trainer.SFTTrainer` trains on saved or scripted episodes.
 
-`vision_task.VisionTask` adds losses for a vision tower that starts from random weights.
+`selection` decides which episodes, `rejection_sampling` lets the policy play them itself, and `vision_task.VisionTask`
+adds losses for a vision tower that starts from random weights.
 """

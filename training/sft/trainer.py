@@ -6,7 +6,7 @@ a few steps and would otherwise dominate the loss.
 
 import asyncio
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -38,6 +38,8 @@ def compute_token_weights(episode: EpisodeTokens, tokens: ChatTokens, informativ
     much as a coordinate of three; a token never has a weight below 1.
     """
     weights = [float(bit) for bit in episode.mask]
+    if informative_weight == 1.0:
+        return weights
     start = 0
     while start < len(weights):
         if not episode.mask[start]:
@@ -87,9 +89,19 @@ def build_sft_batches(
     return batches
 
 
-def compute_sft_loss(model: torch.nn.Module, batches: Sequence[dict[str, Any]]) -> torch.Tensor:
-    """The weighted mean of −log p over the policy's tokens of all batches, a scalar."""
-    total = sum(batch["weights"].sum() for batch in batches).clamp(min=1.0)
+def sum_weights(batches: Iterable[dict[str, Any]]) -> torch.Tensor:
+    """The sum of all token weights, a scalar."""
+    return torch.stack([batch["weights"].sum() for batch in batches]).sum()
+
+
+def compute_sft_loss(
+    model: torch.nn.Module, batches: Sequence[dict[str, Any]], total: torch.Tensor | float | None = None
+) -> torch.Tensor:
+    """The weighted sum of −log p over the policy's tokens of all batches, divided by `total`, a scalar.
+
+    `total` is the sum of the weights of everything that one update learns from; by default that of `batches`.
+    """
+    total = sum_weights(batches).clamp(min=1.0) if total is None else total
     losses = []
     for batch in batches:
         targets = batch["completion_ids"]
@@ -101,6 +113,9 @@ def compute_sft_loss(model: torch.nn.Module, batches: Sequence[dict[str, Any]]) 
 
 class SFTTrainer(Checkpoints, Trainer):
     """transformers' `Trainer` with the weighted loss.
+
+    An update learns from a window: the batches of all accumulation steps and processes. Its loss is the weighted mean
+    over all tokens of the window, so that a token counts the same in whatever batch it is.
 
     Args:
         train_dataset: a list of `EpisodeTokens`.
@@ -114,13 +129,26 @@ class SFTTrainer(Checkpoints, Trainer):
         self, *, tokens: ChatTokens, informative_weight: float = 1.0, vision: VisionTask | None = None, **kwargs: Any
     ) -> None:
         self.tokens, self.informative_weight, self.vision = tokens, informative_weight, vision
-        super().__init__(data_collator=self._collate, **kwargs)
+        self._figures: dict[str, float] = {}
+        super().__init__(**{"data_collator": self._collate} | kwargs)
+
+    loss_is_scaled_for_ga = True  # transformers would divide the loss by the accumulation steps
+
+    def add_figures(self, figures: Mapping[str, float]) -> None:
+        """Adds figures to the next line of metrics."""
+        self._figures |= figures
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        figures, self._figures = self._figures, {}
+        super().log({**logs, **figures}, start_time)
 
     def collect_state(self) -> dict[str, Any]:
-        return super().collect_state() | {"vision": None if self.vision is None else self.vision.state_dict()}
+        vision = None if self.vision is None else self.vision.state_dict()
+        return super().collect_state() | {"vision": vision, "figures": self._figures}
 
     def restore_state(self, state: dict[str, Any]) -> None:
         super().restore_state(state)
+        self._figures = dict(state["figures"])
         if self.vision is not None:
             self.vision.load_state_dict(state["vision"])
 
@@ -133,12 +161,27 @@ class SFTTrainer(Checkpoints, Trainer):
     def _collate(self, episodes: Sequence[EpisodeTokens]) -> dict[str, Any]:
         return {"batches": build_sft_batches(episodes, self.tokens, self.informative_weight, num_batches=4)}
 
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
+    ) -> tuple[list[Any], torch.Tensor | None]:
+        """The batches of a window of this process, and the sum of the weights of the whole window."""
+        window, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
+        return window, self._sum_window(window, device)
+
+    def _sum_window(self, window: Sequence[dict[str, Any]], device: torch.device) -> torch.Tensor:
+        own = [batch for inputs in window for batch in inputs["batches"]]
+        total = sum_weights(own) if own else torch.zeros(())
+        return self.accelerator.gather(total.to(device)).sum().clamp(min=1.0)
+
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        loss = compute_sft_loss(model, inputs["batches"])
+        loss = compute_sft_loss(model, inputs["batches"], num_items_in_batch)
+        if num_items_in_batch is not None:  # the gradients of all processes are averaged, not summed
+            loss = loss * self.accelerator.num_processes
         if self.vision is not None and model.training:
-            loss = loss + self.vision.compute_loss(self.accelerator.unwrap_model(model))
+            vision = self.vision.compute_loss(self.accelerator.unwrap_model(model))
+            loss = loss + vision / self.current_gradient_accumulation_steps
             if self.state.global_step % 20 == 0:
                 self.log(dict(self.vision.accuracy))
         return (loss, None) if return_outputs else loss

@@ -1,0 +1,104 @@
+"""Which episodes supervised training learns from: conditions on each, and the best of each task."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from viewbox.configs.schema import TrainSection
+from viewbox.errors import ConfigError, StoreError
+from viewbox.records import Episode
+from viewbox.rollouts.scoring.filters import parse_filter
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The episodes that are kept, in their order, and how many were left out for each reason.
+
+    >>> Selection((), {"train.where end_reason=answered": 3, "not the best of their task": 1}).describe()
+    '0 of 4 episodes are kept; left out: 3 (train.where end_reason=answered), 1 (not the best of their task)'
+    """
+
+    kept: tuple[Episode, ...]
+    left_out: Mapping[str, int]
+
+    def describe(self) -> str:
+        """The counts in one line."""
+        total = len(self.kept) + sum(self.left_out.values())
+        reasons = ", ".join(f"{count} ({reason})" for reason, count in self.left_out.items())
+        return f"{len(self.kept)} of {total} episodes are kept" + (f"; left out: {reasons}" if reasons else "")
+
+
+def select_episodes(episodes: Iterable[Episode], section: TrainSection) -> Selection:
+    """The episodes that meet all conditions of `train.where`, and with `train.best_of_group` the best of each task.
+
+    An episode that a fault ended is never kept. Of equal scores the first is the best; an episode without a score is
+    not compared and left out.
+
+    Raises:
+        ConfigError: a condition cannot be read.
+    """
+    conditions = [(text, parse_filter(text, "train.where")) for text in section.filters]
+    left_out: Counter[str] = Counter()
+    kept: list[Episode] = []
+    for episode in episodes:
+        failed = next((text for text, meets in conditions if not meets(episode)), None)
+        if episode.is_fault:
+            left_out["a fault ended them"] += 1
+        elif failed is not None:
+            left_out[f"train.where {failed}"] += 1
+        else:
+            kept.append(episode)
+    if section.best_of_group:
+        best = find_best_of_each_task(kept)
+        left_out["without a score"] = sum(_get_total(episode) is None for episode in kept)
+        left_out["not the best of their task"] = len(kept) - left_out["without a score"] - len(best)
+        kept = best
+    return Selection(tuple(kept), {reason: count for reason, count in left_out.items() if count})
+
+
+def find_best_of_each_task(episodes: Iterable[Episode]) -> list[Episode]:
+    """The episode with the highest total of each task, by the order in which the tasks appear."""
+    best: dict[tuple[str, str], tuple[float, Episode]] = {}
+    for episode in episodes:
+        total, key = _get_total(episode), (episode.environment, episode.task.id)
+        if total is not None and (key not in best or total > best[key][0]):
+            best[key] = total, episode
+    return [episode for _, episode in best.values()]
+
+
+def _get_total(episode: Episode) -> float | None:
+    return None if episode.scores is None else episode.scores.total
+
+
+def check_selection(section: TrainSection) -> None:
+    """Raises `ConfigError` if a condition of `train.where` cannot be read."""
+    try:
+        for text in section.filters:
+            parse_filter(text, "train.where")
+    except ConfigError as error:
+        error.key = "train.where"
+        raise
+
+
+def check_rounds(section: TrainSection) -> None:
+    """Raises `ConfigError` if rejection sampling would reject nothing, or has fewer steps than rounds."""
+    if not section.filters and not section.best_of_group:
+        raise ConfigError(
+            "train.method = rejection_sampling: every episode would be kept; allowed: train.where (such as "
+            "scores.total>=0.9), train.best_of_group = true, or both",
+            key="train.method",
+        )
+    rounds = 1 if section.rejection_sampling is None else section.rejection_sampling.rounds
+    steps = section.arguments.get("max_steps", -1)
+    if not isinstance(steps, int) or steps < rounds:
+        raise ConfigError(
+            f"train.max_steps = {steps}: are divided among {rounds} round{'s' * (rounds > 1)} of rejection sampling; "
+            f"allowed: at least {rounds}",
+            key="train.max_steps",
+        )
+
+
+def require_episodes(selection: Selection, what: str) -> None:
+    """Raises `StoreError` with the counts if no episode is kept."""
+    if not selection.kept:
+        raise StoreError(f"{what}: {selection.describe()}; allowed: at least one to train on")
