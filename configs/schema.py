@@ -67,7 +67,9 @@ class ModelSection(Section):
     )
     tiny: TinyModel | None = Field(default=None, description="build a small model instead of loading one")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        default="auto", description="precision of the weights; auto: the precision they were saved in"
+        default="auto",
+        description="precision of the weights; auto: the precision they were saved in, but float32 if every weight is "
+        "trained (no section `lora`)",
     )
     attention: Literal["sdpa", "eager"] = Field(
         default="sdpa", description="attention implementation; these two accept the engine's mask"
@@ -218,6 +220,11 @@ class TrainSection(BaseModel):
         default=1.0,
         description="sft, rejection_sampling: loss weight of each JSON value in a reply; its other tokens have weight "
         "1. Above 1 it helps a model that is built from scratch",
+    )
+    pure_bf16: Annotated[bool, Field(strict=True)] = Field(
+        default=False,
+        description="train every weight in bfloat16, without float32 weights: half the memory, but small steps are "
+        "rounded away; only without `lora`",
     )
     importance_sampling_cap: Annotated[float, Field(ge=1, strict=True)] | None = Field(
         default=2.0,

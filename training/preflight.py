@@ -13,6 +13,7 @@ from viewbox.errors import ConfigError, ModelError, ViewboxError, describe_unkno
 from viewbox.network.secrets import mask_assignments
 from viewbox.records import Task
 from viewbox.rollouts.from_config import build_envs, describe_filters
+from viewbox.training.precision import describe_precision
 from viewbox.training.sft.selection import check_rounds, check_selection
 
 
@@ -43,6 +44,7 @@ def _check(config: Config) -> dict[str, Any]:
     from viewbox.training.trainer_args import build_trainer_arguments
 
     _check_sections(config)
+    precision = describe_precision(config)
     model = find_model(config.model)
     env, held_out = build_envs(config, model.view_settings if model else {})
     _check_reward_fields(config.reward, env, "reward")
@@ -68,6 +70,7 @@ def _check(config: Config) -> dict[str, Any]:
         "notes": [
             *([f"{config.model.name}: a hub name; its files are checked when the run starts"] if on_hub else []),
             *describe_filters(config),
+            precision,
         ],
     }
 

@@ -26,6 +26,7 @@ from viewbox.training.evaluate import evaluate
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
 from viewbox.training.lora import build_lora_config
 from viewbox.training.model_card import write_card
+from viewbox.training.precision import apply_precision
 from viewbox.training.resume import RunLocation
 from viewbox.training.sft.rejection_sampling import RejectionSamplingTrainer
 from viewbox.training.sft.selection import require_episodes, select_episodes
@@ -53,7 +54,8 @@ class Run:
     def _load_model(self) -> tuple[PreTrainedModel, ProcessorMixin]:
         section = self.config.model
         if section.name is not None:
-            self.env, self.held_out, model, processor = loading.open_policy(self.config)
+            loaded = self.config.model_copy(update={"model": apply_precision(self.config)})
+            self.env, self.held_out, model, processor = loading.open_policy(loaded)
             return model, processor
         assert section.tiny is not None
         multiple = 2 * section.tiny.patch

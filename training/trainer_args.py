@@ -19,30 +19,12 @@ from viewbox.configs.validation import describe_errors, describe_unknown_key
 from viewbox.errors import ConfigError, suggest_nearest
 from viewbox.network.secrets import remember
 from viewbox.training.grpo.dynamic_sampling import check_whole_groups
+from viewbox.training.precision import get_learning_rate
+from viewbox.training.trainer_fields import explain_refusal, list_used
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
-# Arguments that only viewbox sets, and what decides their values.
-OWNED = {
-    "output_dir": "log.dir",
-    "seed": "train.seed",
-    "report_to": "log.report_to",
-    "disable_tqdm": "viewbox, which prints its own progress",
-    "remove_unused_columns": "viewbox, which needs the column `task`",
-    "temperature": "rollout.temperature",
-    "top_p": "rollout.top_p",
-    "top_k": "rollout.top_k",
-    "min_p": "rollout.min_p",
-    "repetition_penalty": "rollout.repetition_penalty",
-    "generation_kwargs": "the section rollout",
-    "use_vllm": "viewbox, whose own engine generates the episodes",
-    "vllm_importance_sampling_correction": "train.importance_sampling_cap",
-    "vllm_importance_sampling_mode": "viewbox, which truncates the ratio of every token",
-    "vllm_importance_sampling_clip_max": "train.importance_sampling_cap",
-    "vllm_importance_sampling_clip_min": "viewbox, which sets no lower bound",
-    "vllm_importance_sampling_cap": "train.importance_sampling_cap",
-}
 # What other trainers call TRL's arguments
 SYNONYMS = {
     "lr": "learning_rate",
@@ -84,6 +66,7 @@ CHOICES = {
     "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo"),
     "importance_sampling_level": ("token", "sequence"),
     "scale_rewards": ("group", "batch", "none", True, False),
+    "save_strategy": ("no", "steps", "epoch"),  # "best" needs the trainer's own evaluation
 }
 
 
@@ -127,9 +110,10 @@ def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArgu
 
     cls = GRPOConfig if config.train.method == "grpo" else TrainingArguments
     given = config.train.arguments
-    _check_names_and_types(cls, given)
+    _check_names_and_types(cls, config.train.method, given)
     given = {name: value for name, value in given.items() if name != "hub_token"}  # see `pass_hub_token`
-    defaults = get_defaults(torch.cuda.is_available())
+    gpu = torch.cuda.is_available() and not given.get("use_cpu", False)
+    defaults = {**get_defaults(gpu), "learning_rate": get_learning_rate(config)}
     if cls is GRPOConfig:
         _check_group(given, int(os.environ.get("WORLD_SIZE", "1")), config.train.dynamic_sampling_rounds)
         defaults |= {
@@ -157,14 +141,14 @@ def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArgu
     return arguments
 
 
-def _check_names_and_types(cls: Any, given: Mapping[str, Any]) -> None:
-    allowed = {field.name for field in fields(cls) if field.init}
+def _check_names_and_types(cls: Any, method: str, given: Mapping[str, Any]) -> None:
+    allowed = {field.name for field in fields(cls) if field.init} & list_used(method)
     hints = get_type_hints(cls)
     for name, value in given.items():
-        if name in OWNED:
-            raise ConfigError(f"train.{name}: cannot be set here; it is decided by {OWNED[name]}", key=f"train.{name}")
+        if (refusal := explain_refusal(name, method)) is not None:
+            raise ConfigError(f"train.{name}: {refusal}", key=f"train.{name}")
         if name not in allowed:
-            names = (allowed - OWNED.keys()) | TrainSection.model_fields.keys()
+            names = allowed | TrainSection.model_fields.keys()
             text = describe_unknown_key("key", name, names, path=f"train.{name}", synonyms=SYNONYMS)
             raise ConfigError(f"train.{name}: {text}", key=f"train.{name}")
         _check_choice(name, value, hints[name])

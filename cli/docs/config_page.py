@@ -20,7 +20,9 @@ from viewbox.frozen import thaw
 from viewbox.rewards import Component, Reward
 from viewbox.rewards.declare import get_reward_class, list_reward_types
 from viewbox.rewards.spec import COMPONENT_KEYS
-from viewbox.training.trainer_args import CHOICES, OWNED, get_defaults
+from viewbox.training.precision import LEARNING_RATES
+from viewbox.training.trainer_args import CHOICES, get_defaults
+from viewbox.training.trainer_fields import OWNED, REFUSED, USED_BY_SFT
 
 HEAD = """# Configuration
 
@@ -38,6 +40,10 @@ has two more:"""
 
 TRAIN = """Every other key is an argument of TRL's `GRPOConfig` (`method: grpo`) or of transformers'
 `TrainingArguments` (the other methods), checked by name and type. viewbox has defaults of its own for these:"""
+
+LEARNING_RATE = """The default learning rate depends on what is trained. LoRA learns best at about ten times the rate of
+full fine-tuning (Schulman et al. 2025, *LoRA Without Regret*). The rates for every weight are the defaults of TRL's
+`GRPOConfig` and `SFTConfig`; the one for supervised LoRA is that of QLoRA (Dettmers et al. 2023)."""
 
 
 def build_page() -> str:
@@ -96,13 +102,30 @@ def _render_train() -> Iterator[str]:
         for name, gpu in get_defaults(gpu=True).items()
     ]
     yield _render_table(("argument", "on a GPU", "without"), rows)
+    yield LEARNING_RATE
+    rates = [
+        (f"`{method}`", "LoRA adapters" if lora else "every weight", f"`{rate:g}`")
+        for (method, lora), rate in LEARNING_RATES.items()
+    ]
+    yield _render_table(("method", "trained", "`learning_rate`"), rates)
     yield "viewbox sets these itself and refuses them in `train`:"
     yield _render_table(("argument", "decided by"), [(f"`{name}`", f"{decides}") for name, decides in OWNED.items()])
+    yield "These are refused, because nothing in a run would read them, or they would break it later:"
+    yield _render_table(("argument", "why"), _list_refusals())
     yield "These accept one value of a list (TRL and transformers check the others):"
     choices = [
         (f"`{name}`", ", ".join(f"`{_format_yaml(value)}`" for value in values)) for name, values in CHOICES.items()
     ]
     yield _render_table(("argument", "allowed"), choices)
+
+
+def _list_refusals() -> list[tuple[str, str]]:
+    """(arguments, reason); arguments that are refused for the same reason share a row."""
+    rows: dict[str, list[str]] = {}
+    sft_only = {name: f"only with `method: sft`; {reason}" for name, reason in USED_BY_SFT.items()}
+    for name, reason in {**REFUSED, **sft_only}.items():
+        rows.setdefault(reason, []).append(f"`{name}`")
+    return [(", ".join(names), reason) for reason, names in rows.items()]
 
 
 _RENDERERS = {"env": _render_env, "reward": _render_rewards, "train": _render_train}

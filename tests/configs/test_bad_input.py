@@ -357,10 +357,10 @@ def test_every_mistake_of_form_is_said_at_once(workplace, capsys):
     assert [line.rpartition("run.yaml, ")[2].partition(":")[0] for line in said] == ["line 18", "line 22", "line 13"]
 
 
-def test_a_reward_that_returns_nan_counts_0_is_said_once_and_training_goes_on(workplace, caplog):
+def test_a_reward_that_returns_nan_gives_no_score_is_said_once_and_training_goes_on(workplace, caplog):
     env = viewbox.make("digits", reward=build({"type": "python", "function": "judges:nan"}))
     played = [env.play(env.tasks[0], lambda messages: "{}") for _ in range(2)]
-    assert [env.score(one).total for one in played] == [0.0, 0.0]
+    assert [env.score(one).total for one in played] == [None, None]
     (said,) = [record.getMessage() for record in caplog.records if "nan" in record.getMessage()]
     assert "allowed: None or a number in [0, 1]" in said
 

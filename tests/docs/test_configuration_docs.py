@@ -10,7 +10,8 @@ from viewbox.configs.schema import Config
 from viewbox.configs.validation import describe_type, get_section_model
 from viewbox.envs import ENVIRONMENTS, make
 from viewbox.envs.settings import model_of
-from viewbox.training.trainer_args import CHOICES, OWNED, get_defaults
+from viewbox.training.trainer_args import CHOICES, get_defaults
+from viewbox.training.trainer_fields import OWNED, REFUSED
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -58,6 +59,7 @@ def test_what_is_given_to_the_trainers_are_arguments_they_have():
     names = {field.name for field in fields(GRPOConfig)}
     assert get_defaults(gpu=True).keys() <= names
     assert OWNED.keys() <= names
+    assert REFUSED.keys() <= names
     assert CHOICES.keys() <= names
 
 

@@ -467,7 +467,7 @@ def test_figures_may_be_tracked_but_not_what_is_printed(monkeypatch):
 
 @pytest.mark.parametrize(
     "more",
-    [["train.push_to_hub=true"], ["train.log_completions=true"], ["log.send_images=true", "log.report_to=[wandb]"]],
+    [["train.push_to_hub=true"], ["log.send_images=true", "log.report_to=[wandb]"]],
 )
 def test_the_command_to_train_says_so_before_anything_is_loaded(viewbox, hospital, more):
     raw = {"model": {"name": "package:tiny_viewer"}, "env": {"name": "hospital:Env"}}

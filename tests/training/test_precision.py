@@ -1,0 +1,99 @@
+"""Weights that are trained are kept in float32: in two bytes nearly every small step is rounded away."""
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from viewbox import train
+from viewbox.configs import schema as configs
+from viewbox.errors import ConfigError
+from viewbox.training.precision import LEARNING_RATES, apply_precision, describe_precision, resolve_dtype
+from viewbox.training.preflight import check
+from viewbox.training.trainer_args import build_trainer_arguments
+
+SFT = {"method": "sft", "demonstrations": {"count": 16}}
+STEPS = {**SFT, "max_steps": 8, "per_device_train_batch_size": 2, "learning_rate": 1e-6}
+
+
+def parsed(model=None, lora=None, **train):
+    content = {"model": {"name": "m"} | (model or {}), "env": {"name": "digits"}, "train": train}
+    return configs.parse(content | ({"lora": lora} if lora else {}))
+
+
+def train_and_measure(folder, start, **more):
+    """The share of weights that differ after eight steps of AdamW, in the precision in which they were trained."""
+    content = {
+        "model": {"name": str(start), "dtype": "auto"},
+        "env": {"name": "digits"},
+        "rollout": {"max_reply_tokens": 8, "max_completion_tokens": 300},
+        "train": {**STEPS, "lr_scheduler_type": "constant", **more},
+        "log": {"eval_tasks": 0, "dir": str(folder / "out")},
+    }
+    (folder / "run.yaml").write_text(yaml.safe_dump(content))
+    assert train.main([str(folder / "run.yaml")]) == 0
+    (run,) = (folder / "out").iterdir()
+    after = load_file(run / "model" / "model.safetensors")
+    before = load_file(start / "model.safetensors")
+    moved = [(weight != before[name].to(weight.dtype)).float().sum() for name, weight in after.items()]
+    return next(iter(after.values())).dtype, sum(moved).item() / sum(weight.numel() for weight in after.values())
+
+
+def test_by_default_nearly_every_weight_moves_in_eight_steps_and_in_two_bytes_nearly_none(tiny_folder, tmp_path):
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    dtype, moved = train_and_measure(tmp_path / "a", tiny_folder)
+    assert (dtype, moved > 0.9) == (torch.float32, True)
+    dtype, moved = train_and_measure(tmp_path / "b", tiny_folder, pure_bf16=True)
+    assert (dtype, moved < 0.05) == (torch.bfloat16, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "loaded"),
+    [
+        ({}, "float32"),
+        ({"model": {"dtype": "float32"}}, "float32"),
+        ({"pure_bf16": True}, "bfloat16"),
+        ({"pure_bf16": True, "model": {"dtype": "bfloat16"}}, "bfloat16"),
+        ({"lora": {"r": 4}}, "auto"),
+        ({"lora": {"r": 4}, "model": {"dtype": "bfloat16"}}, "bfloat16"),
+        (SFT, "float32"),
+    ],
+)
+def test_weights_that_are_trained_are_loaded_in_float32_unless_asked_for_by_name(given, loaded):
+    assert resolve_dtype(parsed(**given)) == apply_precision(parsed(**given)).dtype == loaded
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "words"),
+    [
+        ({"model": {"dtype": "bfloat16"}}, "model.dtype", ["no model.dtype", "section lora", "train.pure_bf16=true"]),
+        ({"model": {"dtype": "float16"}}, "model.dtype", ["no model.dtype", "section lora"]),
+        ({"model": {"dtype": "float32"}, "pure_bf16": True}, "train.pure_bf16", ["contradicts"]),
+        ({"lora": {"r": 4}, "pure_bf16": True}, "train.pure_bf16", ["only without the section lora"]),
+        ({"model": {"name": None, "tiny": {}, "dtype": "bfloat16"}}, "model.dtype", ["built in float32"]),
+        ({"model": {"name": None, "tiny": {}}, "pure_bf16": True}, "train.pure_bf16", ["built in float32"]),
+    ],
+)
+def test_two_byte_training_nobody_asked_for_is_refused_with_the_ways_out(given, key, words):
+    with pytest.raises(ConfigError) as caught:
+        check(parsed(**given))
+    assert caught.value.key == key
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_two_byte_training_that_was_asked_for_is_said_loudly():
+    assert describe_precision(parsed(pure_bf16=True)).startswith("warning: every weight is trained in bfloat16")
+
+
+@pytest.mark.parametrize(("method", "lora"), LEARNING_RATES)
+def test_the_default_learning_rate_fits_what_is_trained(method, lora):
+    config = parsed(**(SFT if method == "sft" else {}), lora={"r": 4} if lora else None)
+    assert build_trainer_arguments(config, "out").learning_rate == LEARNING_RATES[method, lora]
+
+
+def test_a_learning_rate_that_is_given_is_kept():
+    assert build_trainer_arguments(parsed(learning_rate=3e-4, lora={"r": 4}), "out").learning_rate == 3e-4
+
+
+def test_lora_learns_at_ten_times_the_rate():
+    assert all(LEARNING_RATES[m, True] == pytest.approx(10 * LEARNING_RATES[m, False]) for m in ("grpo", "sft"))

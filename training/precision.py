@@ -1,0 +1,79 @@
+"""In which precision the weights of a run are kept, and the learning rate that suits what is trained.
+
+A weight of two bytes (bfloat16) has eight significant bits: a step that moves it by less than 0.2 to 0.4 % of itself is
+rounded away. At a learning rate of 1e-6 that is nearly every step of full fine-tuning. So weights that are trained are
+kept in float32 and computed with under autocast; the frozen weights beside LoRA adapters may have two bytes.
+"""
+
+from viewbox.configs.schema import Config, ModelSection
+from viewbox.errors import ConfigError
+
+# By method and whether LoRA adapters are trained. Full fine-tuning: 1e-6 is the default of TRL's `GRPOConfig`, 2e-5
+# that of its `SFTConfig`. LoRA learns best at about ten times the rate of full fine-tuning, in both methods (Schulman
+# et al. 2025, "LoRA Without Regret"); 2e-4 is the rate of Dettmers et al. 2023 (QLoRA, arXiv 2305.14314, appendix B).
+LEARNING_RATES = {("grpo", False): 1e-6, ("grpo", True): 1e-5, ("sft", False): 2e-5, ("sft", True): 2e-4}
+
+
+def get_learning_rate(config: Config) -> float:
+    """The learning rate of a run that sets none.
+
+    >>> from viewbox.configs.schema import parse
+    >>> get_learning_rate(parse({"model": {"name": "m"}, "env": {"name": "digits"}, "lora": {"r": 8}}))
+    1e-05
+    """
+    return LEARNING_RATES["grpo" if config.train.method == "grpo" else "sft", config.lora is not None]
+
+
+def resolve_dtype(config: Config) -> str:
+    """The precision in which the model of a training run is loaded; "auto": as its weights were saved.
+
+    Raises:
+        ConfigError: every weight would be trained in two bytes, and `train.pure_bf16` does not ask for it.
+    """
+    dtype, pure = config.model.dtype, config.train.pure_bf16
+    if pure and config.lora is not None:
+        raise ConfigError(
+            "train.pure_bf16 = true: only without the section lora, whose adapters are float32; allowed: false",
+            key="train.pure_bf16",
+        )
+    if config.model.tiny is not None and (pure or dtype not in ("auto", "float32")):
+        key, value = ("train.pure_bf16", "true") if pure else ("model.dtype", dtype)
+        raise ConfigError(f"{key} = {value}: model.tiny is built in float32; allowed: leave it out", key=key)
+    if config.lora is not None:
+        return dtype
+    if dtype == "float16" or (dtype == "bfloat16" and not pure):
+        ask = ", or train.pure_bf16=true to train two-byte weights all the same" if dtype == "bfloat16" else ""
+        raise ConfigError(
+            f"model.dtype = {dtype}: without the section lora every weight is trained, and steps that are small "
+            f"beside a two-byte weight are rounded away; allowed: no model.dtype (float32 weights, computed with in "
+            f"bfloat16 on a GPU), or a section lora{ask}",
+            key="model.dtype",
+        )
+    if pure and dtype == "float32":
+        raise ConfigError(
+            "train.pure_bf16 = true: contradicts model.dtype = float32; allowed: one of them", key="train.pure_bf16"
+        )
+    return "bfloat16" if pure else "float32"
+
+
+def apply_precision(config: Config) -> ModelSection:
+    """The section `model` with the precision in which a training run loads it."""
+    return config.model.model_copy(update={"dtype": resolve_dtype(config)})
+
+
+def describe_precision(config: Config) -> str:
+    """The precision of a run's weights in words.
+
+    >>> from viewbox.configs.schema import parse
+    >>> describe_precision(parse({"model": {"name": "m"}, "env": {"name": "digits"}}))
+    'every weight is trained, in float32'
+    """
+    dtype = resolve_dtype(config)
+    if config.lora is not None:
+        return f"LoRA adapters are trained, in float32; the weights beside them: {dtype}"
+    if dtype == "bfloat16":
+        return (
+            "warning: every weight is trained in bfloat16 (train.pure_bf16): a step that moves a weight by less than "
+            "0.2 to 0.4 % of itself is lost"
+        )
+    return "every weight is trained, in float32"
