@@ -5,6 +5,7 @@ import json
 import random
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 STRETCH = 64  # bytes that one change touches at most
@@ -83,7 +84,7 @@ def mutate_value(chance: random.Random, value: Any) -> Any:
     """A copy of a JSON value in which parts are replaced, removed, repeated, renamed, nested or exchanged."""
     whole = [copy.deepcopy(value)]
     for _ in range(chance.choice([1, 1, 2, 4, 10])):
-        places = list(_iter_places(whole))
+        places = list(islice(_iter_places(whole), MAX_PLACES + 1))  # a repeated list is one object at many places
         size = sum(len(inner[name]) if isinstance(inner[name], str) else 1 for inner, name in places)
         if size > MAX_TEXT // 8 or len(places) > MAX_PLACES:
             break

@@ -79,7 +79,7 @@ def get_plays() -> tuple[tuple[BaseMultiTurnEnv, Task], ...]:
 
 def make_case(chance: random.Random) -> bytes:
     replies = [make_reply(chance) for _ in range(chance.choice([1, 1, 2, 6]))]
-    return write_json({"play": chance.randrange(len(get_plays())), "replies": replies}).encode()
+    return json.dumps({"play": chance.randrange(len(get_plays())), "replies": replies}).encode()
 
 
 def make_reply(chance: random.Random) -> str:
