@@ -277,7 +277,20 @@ class LogSection(Section):
     )
     episodes_per_step: NonNegativeInt = Field(default=8, description="training episodes saved in each step")
     eval_tasks: NonNegativeInt = Field(
-        default=200, description="held-out tasks played before and after training; 0: no evaluation"
+        default=200, description="held-out tasks played before, during and after training; 0: no evaluation"
+    )
+    eval_steps: PositiveInt | None = Field(
+        default=None,
+        description="steps between evaluations on the held-out tasks during training; default: none during training",
+    )
+    eval_patience: PositiveInt | None = Field(
+        default=None,
+        description="training stops early after this many evaluations without a better reward; default: it never does",
+    )
+    keep_best: bool = Field(
+        default=True,
+        description="with eval_steps: the saved model is that of the evaluation with the highest reward; false: the "
+        "last one",
     )
     eval_temperature: NonNegativeFloat | None = Field(
         default=None, description="temperature of held-out episodes; default: rollout.temperature"

@@ -86,7 +86,8 @@ class MetricsFile(TrainerCallback):
         if "loss" in logs or "reward" in logs:
             line = self._format_step(state, logs)
             self.printer.show_status(line)
-            if state.global_step % self.every == 0 or state.global_step == state.max_steps:
+            is_due = state.global_step % self.every == 0 or "held_out/reward" in logs
+            if is_due or state.global_step == state.max_steps:
                 self.printer.print_line(line)
 
     def _format_step(self, state: TrainerState, logs: Mapping[str, Any]) -> str:
@@ -99,6 +100,8 @@ class MetricsFile(TrainerCallback):
         for name, label in (("episodes/faults", "faults"), ("reward/faults", "reward faults")):
             if logs.get(name):
                 parts.append(f"{label} {logs[name]:.0%}")
+        if logs.get("held_out/reward") is not None:
+            parts.append(f"held-out {logs['held_out/reward']:.3f} (best {logs['held_out/best']:.3f})")
         if logs.get("time/episodes_per_second") is not None:
             parts.append(f"{logs['time/episodes_per_second']:.1f} episodes/s")
         if "reward" not in logs:

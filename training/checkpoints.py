@@ -8,9 +8,9 @@ written to `.draft` beside the others, synced to disk, and then renamed.
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from accelerate import Accelerator
@@ -68,6 +68,13 @@ def _get_state_file(process: int) -> str:
     return f"viewbox-{process}.pt"
 
 
+class Best(NamedTuple):
+    """The step with the highest held-out reward so far."""
+
+    step: int
+    reward: float
+
+
 class Checkpoints:
     """A mixin for a transformers `Trainer`, before it in the bases; subclasses extend `collect_state`.
 
@@ -80,14 +87,21 @@ class Checkpoints:
     _tr_loss: torch.Tensor
     _globalstep_last_logged: int
     _drafting = False
+    best: Best | None = None  # its checkpoint is kept whatever `save_total_limit` is
+    is_finished: Callable[[int], bool] = staticmethod(lambda step: False)  # whether training ended early at a step
 
     def collect_state(self) -> dict[str, Any]:
         """The state of this process besides weights, optimizer, scheduler and random state."""
-        return {"loss": self._tr_loss, "last_logged": self._globalstep_last_logged}
+        best = None if self.best is None else tuple(self.best)
+        return {"loss": self._tr_loss, "last_logged": self._globalstep_last_logged, "best": best}
 
     def restore_state(self, state: dict[str, Any]) -> None:
         """Restores what `collect_state` returned."""
         self._tr_loss, self._globalstep_last_logged = state["loss"].to(self.args.device), state["last_logged"]
+        self._restore_best(state)
+
+    def _restore_best(self, state: dict[str, Any]) -> None:
+        self.best = None if state.get("best") is None else Best(*state["best"])
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         if isinstance(resume_from_checkpoint, str):
@@ -98,10 +112,16 @@ class Checkpoints:
         """Loads the checkpoint's weights if training had ended there; returns whether it had."""
         read_json(checkpoint / "trainer_state.json", limit=MAX_STATE)  # raises if it is damaged or no regular file
         state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        self._restore_best(_load_state(checkpoint, self.accelerator.process_index))
         done = state.global_step >= (self.args.max_steps if self.args.max_steps > 0 else state.max_steps)
+        done = done or self.is_finished(state.global_step)
         if done:
-            self._load_from_checkpoint(str(checkpoint))  # type: ignore[attr-defined]
+            self.load_weights(checkpoint)
         return done
+
+    def load_weights(self, checkpoint: Path) -> None:
+        """Loads the weights of a checkpoint, and nothing else of it."""
+        self._load_from_checkpoint(str(checkpoint))  # type: ignore[attr-defined]
 
     def _get_output_dir(self, trial: Any) -> str:
         folder = super()._get_output_dir(trial)  # type: ignore[misc]
@@ -132,6 +152,8 @@ class Checkpoints:
         limit = self.args.save_total_limit
         kept = list_complete(parent.parent)
         for old in kept[: -max(1, limit)] if limit else ():
+            if self.best is not None and get_step(old) == self.best.step:
+                continue
             os.replace(old, parent / DRAFT / old.name)  # renamed first: a half-deleted checkpoint is never seen
         shutil.rmtree(parent / DRAFT, ignore_errors=True)
 
@@ -145,10 +167,14 @@ class _Restore(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        file = self.checkpoint / _get_state_file(self.trainer.accelerator.process_index)
-        if not file.is_file():
-            raise ConfigError(f"{self.checkpoint}: holds no {file.name}; was it saved by the same number of processes?")
-        self.trainer.restore_state(torch.load(file, map_location="cpu", weights_only=True))
+        self.trainer.restore_state(_load_state(self.checkpoint, self.trainer.accelerator.process_index))
+
+
+def _load_state(checkpoint: Path, process: int) -> dict[str, Any]:
+    file = checkpoint / _get_state_file(process)
+    if not file.is_file():
+        raise ConfigError(f"{checkpoint}: holds no {file.name}; was it saved by the same number of processes?")
+    return torch.load(file, map_location="cpu", weights_only=True)
 
 
 def _sync_folder(folder: Path) -> None:

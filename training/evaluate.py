@@ -3,13 +3,16 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
+from accelerate import PartialState
+from accelerate.utils import gather_object
 from transformers import PreTrainedModel
 
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
-from viewbox.records import Episode, Task
+from viewbox.records import Episode, EpisodeTokens, Task
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.generator import Conversation, Generator
@@ -50,13 +53,30 @@ def build_script(env: BaseMultiTurnEnv, kind: Literal["oracle", "demonstration"]
 def collect_episodes(
     env: BaseMultiTurnEnv, tasks: Sequence[Task], generator: Generator, *, slots: int, seed: int
 ) -> list[Episode]:
-    """Plays an episode for each task; returns them in the order of the tasks."""
+    """Plays an episode for each task; returns them in the order of the tasks.
+
+    If there are several processes, each plays every n-th task with the seed it has anyway; all get all episodes. Those
+    of other processes come without pixels and logprobs.
+    """
+    processes = PartialState()
+    rank, count = processes.process_index, processes.num_processes
+    others = {(index, 0) for index in range(len(tasks)) if index % count != rank}
 
     async def play() -> list[Episode]:
-        played = play_many(env, tasks, generator, concurrency=slots, seed=seed)
-        return sorted([episode async for episode in played], key=lambda episode: episode.info["index"])
+        played = play_many(env, tasks, generator, concurrency=slots, seed=seed, skip=others)
+        return [episode async for episode in played]
 
-    return asyncio.run(play())
+    episodes = asyncio.run(play())
+    if count > 1:
+        light = gather_object([(episode.to_dict(), _drop_heavy(episode.tokens)) for episode in episodes])
+        own = {episode.info["index"]: episode for episode in episodes}
+        received = (replace(Episode.from_dict(data), tokens=tokens) for data, tokens in light)
+        episodes = [own.get(episode.info["index"], episode) for episode in received]
+    return sorted(episodes, key=lambda episode: episode.info["index"])
+
+
+def _drop_heavy(tokens: EpisodeTokens | None) -> EpisodeTokens | None:
+    return None if tokens is None else replace(tokens, logprobs=(0.0,) * len(tokens.mask), images=(), prompt_images=0)
 
 
 def evaluate(

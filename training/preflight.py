@@ -148,6 +148,18 @@ def _open_first_task(env: BaseMultiTurnEnv, section: str) -> Task:
 
 def _check_held_out(config: Config, held_out: BaseMultiTurnEnv) -> None:
     count = config.log.eval_tasks
+    if config.log.eval_patience is not None and config.log.eval_steps is None:
+        raise ConfigError(
+            f"log.eval_patience = {config.log.eval_patience}: counts evaluations during training; allowed: only with "
+            "log.eval_steps",
+            key="log.eval_patience",
+        )
+    if config.log.eval_steps is not None and not count:
+        raise ConfigError(
+            f"log.eval_steps = {config.log.eval_steps}: log.eval_tasks = 0, so that there is nothing to play; allowed: "
+            "log.eval_tasks of at least 1",
+            key="log.eval_steps",
+        )
     if not count:
         return
     _open_first_task(held_out, "env.eval" if config.env.eval else "env")

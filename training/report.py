@@ -26,19 +26,30 @@ def draw_curve(folder: Path, lines: list[dict[str, Any]], summary: Mapping[str, 
 
     steps = [line for line in lines if "reward" in line]
     losses = [(line["step"], line["loss"]) for line in lines if "loss" in line]
+    evaluations = [(line["step"], line["held_out/reward"]) for line in lines if "held_out/reward" in line]
     if steps:
-        figure = _draw_grpo(steps, summary.get("held_out", {}))
+        figure = _draw_grpo(steps, summary.get("held_out", {}), evaluations)
     elif losses:
         figure, axis = plt.subplots(figsize=(6, 4), constrained_layout=True)
         axis.plot(*zip(*losses, strict=True), color="black")
         axis.set(title="loss", xlabel="step")
+        if evaluations:
+            _draw_evaluations(axis.twinx(), evaluations).set(ylabel="held-out reward", ylim=(-0.02, 1.02))
     else:
         return
     figure.savefig(folder / "curve.png", dpi=110)
     plt.close(figure)
 
 
-def _draw_grpo(steps: list[dict[str, Any]], held_out: Mapping[str, Any]) -> Any:
+def _draw_evaluations(axis: Any, evaluations: list[tuple[int, float]]) -> Any:
+    """Held-out rewards during training; the best one has a ring around it."""
+    axis.plot(*zip(*evaluations, strict=True), ".-", color="tab:red", label="held-out reward")
+    step, reward = max(evaluations, key=lambda one: (one[1], -one[0]))
+    axis.plot(step, reward, "o", color="tab:red", fillstyle="none", markersize=11, label="best held-out reward")
+    return axis
+
+
+def _draw_grpo(steps: list[dict[str, Any]], held_out: Mapping[str, Any], evaluations: list[tuple[int, float]]) -> Any:
     from matplotlib import pyplot as plt
 
     x = [line["step"] for line in steps]
@@ -50,6 +61,8 @@ def _draw_grpo(steps: list[dict[str, Any]], held_out: Mapping[str, Any]) -> Any:
     for when, at, marker in (("before", x[0], "o"), ("after", x[-1], "s")):
         if when in held_out:
             left.plot(at, held_out[when]["reward"], marker, color="tab:red", label=f"held-out reward, {when}")
+    if evaluations:
+        _draw_evaluations(left, evaluations)
     if "oracle" in held_out:
         left.axhline(held_out["oracle"]["reward"], color="tab:red", linestyle=":", label="oracle, before")
     right.plot(x, [line["tools/rate"] for line in steps], label="episodes with a tool call", color="black", linewidth=2)

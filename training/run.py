@@ -22,7 +22,9 @@ from viewbox.rollouts.store import run_folder
 from viewbox.rollouts.store.reader import load
 from viewbox.training import report, tracking
 from viewbox.training.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
+from viewbox.training.checkpoints import Best
 from viewbox.training.evaluate import evaluate
+from viewbox.training.evaluation import HeldOutEvaluation, find_best_checkpoint
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
 from viewbox.training.lora import build_lora_config
 from viewbox.training.model_card import write_card
@@ -69,9 +71,10 @@ class Run:
         The summary is `{"stopped_at": step}` if the run was interrupted, and empty on all processes but the first.
         """
         tracking.prepare_wandb(self.config.log, self.folder, self.printer.print_line)
+        self.trainer = trainer = self._build_trainer()
+        self._add_evaluation(trainer)
         held_out = self._evaluate_before()
         training_started = time.monotonic()
-        trainer = self._build_trainer()
         trainer.remove_callback(PrinterCallback)  # prints whole dicts; MetricsFile prints a line
         try:
             if self.checkpoint is None or not trainer.load_if_finished(self.checkpoint):
@@ -87,14 +90,16 @@ class Run:
                     f"stopped at step {trainer.state.global_step}; continue with --resume={self.folder}"
                 )
             return {"stopped_at": trainer.state.global_step}
-        if not trainer.is_world_process_zero():
-            return {}
+        best = self._load_best(trainer)
         if self.config.log.eval_tasks:
             held_out["after"] = self.evaluate()
             if self._has_oracle():
                 held_out["oracle_after"] = self.evaluate(oracle=True)
+        if not trainer.is_world_process_zero():
+            return {}
         tracking.send_held_out(held_out)
         summary: dict[str, Any] = {"name": self.folder.name, "seed": self.config.train.seed, "held_out": held_out}
+        summary |= {} if best is None else {"saved": {"step": best.step, "held_out_reward": best.reward}}
         summary["warnings"] = [f"step {step}: {message}" for step, message in self.alarms.fired]
         summary["seconds"] = {"training": training_seconds, "all": time.monotonic() - self.started}
         self.save_model(summary)
@@ -103,6 +108,28 @@ class Run:
         (self.folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
         report.print_table(summary, self.folder)
         return summary
+
+    def _add_evaluation(self, trainer: EpisodeGRPOTrainer | SFTTrainer) -> None:
+        log_section = self.config.log
+        if log_section.eval_steps is not None:
+            evaluation = HeldOutEvaluation(trainer, self.evaluate, log_section.eval_steps, log_section.eval_patience)
+            trainer.add_callback(evaluation)
+
+    def _load_best(self, trainer: EpisodeGRPOTrainer | SFTTrainer) -> Best | None:
+        """Loads the weights with the best held-out reward, if they are to be saved; returns which these are."""
+        best = trainer.best
+        if best is None or not self.config.log.keep_best:
+            return None
+        checkpoint = find_best_checkpoint(self.folder, best)
+        if checkpoint is None:
+            self.printer.print_line(f"note: checkpoint-{best.step}, the best one, is gone; the last weights are saved")
+            return None
+        trainer.load_weights(checkpoint)
+        if trainer.is_world_process_zero():
+            self.printer.print_line(
+                f"best held-out reward {best.reward:.3f} at step {best.step}: these weights are saved (log.keep_best)"
+            )
+        return best
 
     def _evaluate_before(self) -> dict[str, dict[str, Any]]:
         """Held-out figures before training; measured once, and read from before.json when a run is resumed."""
@@ -131,15 +158,17 @@ class Run:
         sampling = self.config.rollout.sampling
         if log_section.eval_temperature is not None:
             sampling = sampling.model_copy(update={"temperature": log_section.eval_temperature})
-        return evaluate(
-            self.held_out,
-            self.model,
-            self.tokens,
-            tasks=log_section.eval_tasks,
-            seed=log_section.eval_seed,
-            generation=self.build_generation(sampling=sampling),
-            oracle=oracle,
-        )[0]
+        accelerator = self.trainer.accelerator
+        with accelerator.autocast():  # the precision in which the trainer generates
+            return evaluate(
+                self.held_out,
+                accelerator.unwrap_model(self.trainer.model),
+                self.tokens,
+                tasks=log_section.eval_tasks,
+                seed=log_section.eval_seed,
+                generation=self.build_generation(sampling=sampling),
+                oracle=oracle,
+            )[0]
 
     def _build_callbacks(self, every: int) -> list[TrainerCallback]:
         return [MetricsFile(self.folder / "metrics.jsonl", self.printer, every), self.alarms, self.interrupt]

@@ -1,8 +1,11 @@
 """The section `rollout`: every key reaches the engine, whoever makes one; an endpoint gets what is given."""
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
+import torch
+from accelerate import Accelerator
 
 from viewbox.configs.schema import RolloutSection, SamplingParams, parse
 from viewbox.errors import ConfigError
@@ -54,18 +57,24 @@ def test_what_is_given_is_what_the_engine_has(qwen3):
     assert (made.kv_cache_bytes, made.scheduler.tool_wait_timeout, made.run_config.model_name) == (3 * 2**20, 2.5, "m")
 
 
+def is_bf16():
+    return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+
+
 @pytest.mark.parametrize("temperature", [None, 0.0])
 def test_training_and_held_out_evaluation_generate_with_the_section(temperature, monkeypatch):
     from viewbox.training import run as module
 
     asked = {}
-    monkeypatch.setattr(module, "evaluate", lambda *a, generation, **k: asked.update(generation) or ({}, []))
+    monkeypatch.setattr(module, "evaluate", lambda *a, **k: asked.update(k["generation"], bf16=is_bf16()) or ({}, []))
     config = of(**GIVEN)
     run = module.Run.__new__(module.Run)
     run.config = config.model_copy(update={"log": config.log.model_copy(update={"eval_temperature": temperature})})
-    run.held_out = run.model = run.tokens = None
+    run.held_out = run.tokens = None
+    run.trainer = SimpleNamespace(accelerator=Accelerator(cpu=True, mixed_precision="bf16"), model=torch.nn.Identity())
     assert run.build_generation() == build_engine_settings(config)
     run.evaluate()
+    assert asked.pop("bf16")  # the precision of training
     assert asked["sampling"].temperature == (0.5 if temperature is None else temperature)
     assert asked | {"sampling": config.rollout.sampling} == build_engine_settings(config)
 

@@ -404,6 +404,11 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
                 self._log_mean(mode, name, value)
         self._log_mean(mode, "episodes/dropped", float(rewards.isnan().sum()))
 
+    def add_figures(self, figures: Mapping[str, float]) -> None:
+        """Adds figures to the next line of metrics."""
+        for name, value in figures.items():
+            self._log_value("train", name, value)
+
     def _log_value(self, mode: str, name: str, value: float) -> None:
         self._metrics[mode][name].append(value)
 

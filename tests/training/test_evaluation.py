@@ -1,0 +1,197 @@
+"""Evaluation during training: in the metrics and the line of a step, the best checkpoint, early stopping, resuming."""
+
+import json
+import shutil
+import socket
+from types import SimpleNamespace
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from transformers import TrainerControl, TrainerState
+
+from tests.support import forks, two_evaluations
+from tests.training.test_train import GUESSES
+from tests.training.test_train import RUN as CONFIG
+from viewbox import train
+from viewbox.rollouts.store.run_folder import read_metrics
+from viewbox.training.checkpoints import Best
+from viewbox.training.evaluation import HeldOutEvaluation
+
+TRAIN = {**CONFIG["train"], "max_steps": 5, "save_steps": 1, "save_total_limit": 1}
+LOG = {**CONFIG["log"], "eval_steps": 2}
+
+
+# ---------------------------------------------------------------------- the callback
+def follow(rewards, every=2, patience=None, max_steps=100):
+    """Training whose evaluations give these rewards: (the steps at which a checkpoint was asked for, the last step)."""
+    trainer = SimpleNamespace(best=None, is_finished=None, figures=[])
+    trainer.add_figures = trainer.figures.append
+    left = iter(rewards)
+    evaluation = HeldOutEvaluation(trainer, lambda: {"reward": next(left), "intervals": {}}, every, patience)
+    state, saved = TrainerState(max_steps=max_steps), []
+    for step in range(1, max_steps + 1):
+        control = TrainerControl()
+        state.global_step = step
+        evaluation.on_step_end(None, state, control)
+        if control.should_save:
+            saved.append(step)
+        if control.should_training_stop:
+            break
+    return trainer, saved, step
+
+
+def test_a_checkpoint_is_saved_whenever_the_reward_is_the_best_so_far():
+    trainer, saved, _ = follow([0.1, 0.3, 0.3, 0.2, 0.4], max_steps=10)
+    assert saved == [2, 4, 10]
+    assert trainer.best == Best(10, 0.4)
+
+
+def test_the_last_step_is_evaluated_too():
+    trainer, saved, _ = follow([0.1, 0.2, 0.3], max_steps=5)
+    assert saved == [2, 4, 5]
+    assert [figures["held_out/best"] for figures in trainer.figures if "held_out/best" in figures] == [0.1, 0.2, 0.3]
+
+
+@pytest.mark.parametrize(("patience", "last"), [(1, 6), (2, 12), (3, 14), (None, 14)])
+def test_training_stops_after_so_many_evaluations_without_a_better_reward(patience, last):
+    assert follow([0.1, 0.3, 0.2, 0.4, 0.4, 0.3, 0.5], patience=patience, max_steps=14)[2] == last
+
+
+def test_a_reward_that_does_not_exist_is_never_the_best():
+    trainer, saved, last = follow([float("nan")] * 6, patience=2, max_steps=12)
+    assert (trainer.best, saved, last) == (None, [], 4)
+
+
+# ---------------------------------------------------------------------- whole runs
+@pytest.fixture(scope="module")
+def start(tmp_path_factory, tiny_folder):
+    folder = tmp_path_factory.mktemp("evaluated")
+    (folder / "guesses.py").write_text(GUESSES)
+    path = folder / "run.yaml"
+    content = {**CONFIG, "train": TRAIN, "log": {**LOG, "dir": str(folder / "out")}}
+    path.write_text(yaml.safe_dump({"model": {"name": str(tiny_folder), "dtype": "float32"}, **content}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+
+        def run(name, *overrides, code=0):
+            assert train.main([str(path), f"log.name={name}", *overrides]) == code
+            return folder / "out" / name
+
+        yield run
+
+
+@pytest.fixture(scope="module")
+def whole(start):
+    return start("whole")
+
+
+def get_metrics(folder):
+    lines = [line for line in read_metrics(folder / "metrics.jsonl") if "loss" in line]
+    return [{k: v for k, v in line.items() if not k.startswith(("time/", "step_time"))} for line in lines]
+
+
+def get_weights(folder):
+    return load_file(folder / "model" / "model.safetensors")
+
+
+def test_every_second_step_and_the_last_one_have_held_out_figures_in_their_line(whole):
+    lines = get_metrics(whole)
+    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5]
+    assert [line["step"] for line in lines if "held_out/reward" in line] == [2, 4, 5]
+    assert {"held_out/tools/rate", "held_out/rewards/label/mean", "held_out/best"} <= lines[1].keys()
+    assert all("reward" in line for line in lines)  # those of the step are there as ever
+
+
+def test_the_best_weights_are_the_saved_ones_and_their_checkpoint_is_kept(whole):
+    rewards = {line["step"]: line["held_out/reward"] for line in get_metrics(whole) if "held_out/reward" in line}
+    best = max(rewards, key=lambda step: (rewards[step], -step))
+    summary = json.loads((whole / "summary.json").read_text())
+    assert summary["saved"] == {"step": best, "held_out_reward": rewards[best]}
+    assert summary["held_out"]["after"]["reward"] == pytest.approx(rewards[best], abs=1e-6)
+    kept = {path.name for path in (whole / "checkpoints").glob("checkpoint-*")}
+    assert kept == {f"checkpoint-{best}", "checkpoint-5"}
+    saved = load_file(whole / "checkpoints" / f"checkpoint-{best}" / "model.safetensors")
+    assert all(torch.equal(weight, get_weights(whole)[name]) for name, weight in saved.items())
+
+
+def test_the_last_weights_are_saved_if_that_is_asked_for(start, whole):
+    folder = start("last", "log.keep_best=false")
+    last = load_file(folder / "checkpoints" / "checkpoint-5" / "model.safetensors")
+    assert all(torch.equal(weight, get_weights(folder)[name]) for name, weight in last.items())
+    assert "saved" not in json.loads((folder / "summary.json").read_text())
+
+
+def test_evaluations_do_not_change_what_is_learned(start, whole):
+    folder = start("unwatched", "log.eval_steps=null")
+    watched = [{k: v for k, v in line.items() if not k.startswith("held_out/")} for line in get_metrics(whole)]
+    assert get_metrics(folder) == watched
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_a_resumed_run_is_evaluated_as_an_uninterrupted_one(start, whole, step):
+    folder = start(f"resumed-{step}", "train.save_total_limit=null")
+    shutil.rmtree(folder / "model")
+    start(f"resumed-{step}", f"--resume={folder}/checkpoints/checkpoint-{step}", "train.save_total_limit=null")
+    assert get_metrics(folder) == get_metrics(whole)
+    assert all(torch.equal(weight, get_weights(whole)[name]) for name, weight in get_weights(folder).items())
+
+
+def test_a_run_that_stopped_early_is_finished_when_it_is_resumed(start, capsys):
+    folder = start("early", "log.eval_steps=1", "log.eval_patience=1", "train.learning_rate=1e-12")
+    lines = get_metrics(folder)
+    assert len(lines) < 5
+    assert "best held-out reward" in capsys.readouterr().out
+    (folder / "summary.json").unlink()
+    start("early", f"--resume={folder}", "log.eval_steps=1", "log.eval_patience=1", "train.learning_rate=1e-12")
+    assert get_metrics(folder) == lines
+    assert json.loads((folder / "summary.json").read_text())["saved"]["step"] == 1
+
+
+def test_the_line_of_a_step_says_the_held_out_reward_and_the_best(start, capsys):
+    start("told", "train.max_steps=2")
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
+    assert "held-out" not in lines[0]
+    assert "held-out 0." in lines[1]
+    assert "(best 0." in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["log.eval_steps=null", "log.eval_patience=2"], "log.eval_patience = 2: counts evaluations"),
+        (["log.eval_tasks=0"], "log.eval_steps = 2: log.eval_tasks = 0"),
+    ],
+)
+def test_settings_that_would_do_nothing_are_refused(start, overrides, words, capsys):
+    start("refused", *overrides, code=2)
+    assert words in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------- several processes
+def evaluate_in(count, tmp_path, tiny_folder):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
+    shared["LOCAL_WORLD_SIZE"] = str(count)
+    out = tmp_path / str(count)
+    out.mkdir()
+    given = (two_evaluations.main, tiny_folder, out)
+    ranks = [str(rank) for rank in range(count)]
+    running = [forks.start(*given, folder=out, **shared, RANK=rank, LOCAL_RANK=rank) for rank in ranks]
+    said = "".join(process.wait()[1] for process in running)
+    found = [json.loads(path.read_text()) for path in sorted(out.glob("[01].json"))]
+    assert len(found) == count, said
+    return found
+
+
+def test_processes_share_the_tasks_and_all_get_the_figures_of_one(tmp_path, tiny_folder):
+    (alone,) = evaluate_in(1, tmp_path, tiny_folder)
+    found = evaluate_in(2, tmp_path, tiny_folder)
+    assert [one["played"] for one in found] == [[0, 2, 4, 6], [1, 3, 5]]
+    assert alone["played"] == [0, 1, 2, 3, 4, 5, 6]
+    for one in found:
+        assert one["texts"] == alone["texts"]
+        assert one["figures"] == alone["figures"]
