@@ -84,6 +84,11 @@ class Architecture:
         """The module that image features depend on, also inside a PEFT model."""
         return model.get_base_model().model.visual if hasattr(model, "get_base_model") else model.model.visual
 
+    def get_pixel_dtype(self, model: Any) -> torch.dtype:
+        """The type in which pixels are kept: that of the vision tower's weights if it has two bytes, else float32."""
+        dtype = next(self.get_vision_tower(model).parameters()).dtype
+        return dtype if dtype.is_floating_point and dtype.itemsize == 2 else torch.float32
+
     def encode_images(self, model: Any, pixels: list[Pixels]) -> list[tuple[torch.Tensor, ...]]:
         """The features of each image: (tokens, width), then one more such tensor for each DeepStack layer."""
         inputs = self.build_vision_inputs(pixels, model.device, model.dtype)

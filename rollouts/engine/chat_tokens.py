@@ -91,7 +91,7 @@ class ChatTokens:
         placeholders = ids.count(self.image_id)
         if placeholders != len(images):
             raise ModelError(f"the chat template left {placeholders} image placeholders for {len(images)} images")
-        counts = iter([self.get_pixels(image).tokens for image in images])
+        counts = iter([self.count_image_tokens(image) for image in images])
         return [i for token in ids for i in ([token] * next(counts) if token == self.image_id else [token])]
 
     def encode_prompt(
@@ -183,6 +183,10 @@ class ChatTokens:
     def get_pixels(self, image: ImageRef) -> Pixels:
         """The image as the model's vision tower takes it. Any thread may call this. Raises `ImageError`."""
         return self.pixel_cache.get(image)
+
+    def count_image_tokens(self, image: ImageRef) -> int:
+        """The image's tokens in a prompt. Any thread may call this. Raises `ImageError`."""
+        return self.pixel_cache.count_tokens(image)
 
 
 def _get_control_ids(tokenizer: Any) -> frozenset[int]:

@@ -8,7 +8,7 @@ pass of each episode alone (tested). Gradient checkpointing drops keys and value
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from viewbox.rollouts.engine.architectures import Architecture, Pixels
 from viewbox.rollouts.engine.model_runner import to_additive_mask
 from viewbox.rollouts.engine.vision_cache import split_into_batches
 
+NO_PIXELS: Mapping[int, Pixels] = {}
 MAX_PADDING = 0.1  # largest share of padding in the tokens of a part
 MAX_LOGITS = 2**26  # logits held at once; if there are more, each part is computed again for its gradient
 
@@ -83,13 +84,20 @@ class EpisodeLogProbs:
         architecture: how models of its type encode images and compute position ids.
         image_id, pad_id: the ids of the image placeholder and of padding.
         temperature: the temperature at which the episodes were sampled.
+        pixels: of every image in the batches, by key (`collect_pixels`).
     """
 
     def __init__(
-        self, model: PreTrainedModel, architecture: Architecture, image_id: int, pad_id: int, temperature: float = 1.0
+        self,
+        model: PreTrainedModel,
+        architecture: Architecture,
+        image_id: int,
+        pad_id: int,
+        temperature: float = 1.0,
+        pixels: Mapping[int, Pixels] = NO_PIXELS,
     ) -> None:
         self.model, self.architecture, self.image_id, self.pad_id = model, architecture, image_id, pad_id
-        self.temperature = temperature
+        self.temperature, self.pixels = temperature, pixels
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.backbone, self.head = base.model, base.get_output_embeddings()
         self.device = model.device
@@ -97,7 +105,7 @@ class EpisodeLogProbs:
     def __call__(self, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probs, entropies), each (B, C), of the sampled tokens; 0 on all others."""
         images = self._read_images(batch)
-        features = self._compute_features(batch, images)
+        features = self._compute_features(images)
         checkpointed = any(getattr(module, "gradient_checkpointing", False) for module in self.model.modules())
         rows, prompts = self._build_segments(batch, images, shared=not checkpointed)
         cache = self._compute_prompts(prompts, features) if prompts else None
@@ -110,21 +118,12 @@ class EpisodeLogProbs:
 
     def _read_images(self, batch: dict[str, Any]) -> list[list[BatchImage]]:
         """Each episode's images, in order."""
-        counts = batch.get("num_images") or [0] * len(batch["prompt_ids"])
-        grids = iter(batch["image_grid_thw"].tolist() if sum(counts) else ())
-        keys = batch["image_keys"].tolist()
-        return [[BatchImage(key, tuple(next(grids))) for key in row[:n]] for row, n in zip(keys, counts, strict=True)]
+        rows = zip(batch["image_keys"].tolist(), batch["image_grids"].tolist(), strict=True)
+        return [[BatchImage(key, tuple(grid)) for key, grid in zip(*row, strict=True) if any(grid)] for row in rows]
 
-    def _compute_features(self, batch: dict[str, Any], images: Sequence[Sequence[BatchImage]]) -> dict[int, Any]:
+    def _compute_features(self, images: Sequence[Sequence[BatchImage]]) -> dict[int, Any]:
         """The vision features of each distinct image, by its key."""
-        flat = [image for row in images for image in row]
-        if not flat:
-            return {}
-        values = batch["pixel_values"].split([math.prod(image.grid) for image in flat])
-        pixels = {
-            image.key: Pixels(value, image.grid, self._count_tokens(image))
-            for image, value in zip(flat, values, strict=True)
-        }
+        pixels = {image.key: self.pixels[image.key] for row in images for image in row}
         features: dict[int, Any] = {}
         for part in split_into_batches(pixels):
             features |= zip(

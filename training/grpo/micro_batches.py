@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from trl import GRPOConfig
-from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 
 from viewbox.errors import ConfigError
 
@@ -75,13 +74,11 @@ def _find_cuts(tables: list[list[list[int]]], tokens: int) -> list[int]:
 def select(batch: dict[str, Any], part: Sequence[int]) -> dict[str, Any]:
     """The batch of only the episodes with the indices `part`, in that order."""
     count = len(batch["prompt_ids"])
-    samples: dict[str, Any] = dict(split_pixel_values_by_grid(batch))
-    for name, value in samples.items():
-        if isinstance(value, list) and len(value) == count:
-            samples[name] = [value[k] for k in part]
-        elif isinstance(value, torch.Tensor) and value.ndim and len(value) == count:
-            samples[name] = value[list(part)]
-    return dict(unsplit_pixel_values_by_grid(samples))
+    rows = list(part)
+    return {
+        name: value[rows] if isinstance(value, torch.Tensor) and value.ndim and len(value) == count else value
+        for name, value in batch.items()
+    }
 
 
 def compute_share(batch: dict[str, Any], part: Sequence[int], loss_type: str) -> float:

@@ -32,6 +32,7 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, EpisodeTokens, Task
+from viewbox.rollouts.engine.architectures import Pixels
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.engine.vision_cache import VisionCache
@@ -41,7 +42,7 @@ from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.checkpoints import Checkpoints
 from viewbox.training.grpo.advantages import group_advantages, summarize_rewards
-from viewbox.training.grpo.batch import collate, describe_mismatch
+from viewbox.training.grpo.batch import collate, collect_pixels, describe_mismatch
 from viewbox.training.grpo.dynamic_sampling import check_whole_groups, draw_other_tasks, replace_uniform_groups
 from viewbox.training.grpo.empty_updates import SkipEmptyUpdates
 from viewbox.training.grpo.importance_sampling import compute_importance_ratio, summarize_ratio, weight_advantages
@@ -122,17 +123,20 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self.on_episode: Callable[[int, int], None] = lambda done, total: None
         self._played = 0  # sample numbers used so far by all processes; each is a seed
         self._vision_cache = VisionCache(policy, self.tokens.architecture)
+        self._pixels: Mapping[int, Pixels] = {}  # of the current batch, on the host
+        self.tokens.pixel_cache.dtype = self.tokens.architecture.get_pixel_dtype(policy)
         self._learned = torch.zeros((), device=self.accelerator.device)  # tokens of the update that are learned from
         self.add_callback(SkipEmptyUpdates(self._take_learned))
         add_compute_argument(self.model)
 
     def collect_state(self) -> dict[str, Any]:
-        every = self.args.steps_per_generation * self.num_iterations
+        pending = bool(self._step % (self.args.steps_per_generation * self.num_iterations))
         return super().collect_state() | {
             "step": self._step,
             "played": self._played,
             "metrics": {name: list(values) for name, values in self._metrics["train"].items()},
-            "batch": self._buffered_inputs if self._step % every else None,
+            "batch": self._buffered_inputs if pending else None,
+            "pixels": {key: (p.values, p.grid, p.tokens) for key, p in self._pixels.items() if pending},
         }
 
     def restore_state(self, state: dict[str, Any]) -> None:
@@ -140,6 +144,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         self._step, self._played = state["step"], state["played"]
         self._metrics["train"].update(state["metrics"])
         self._buffered_inputs = send_to_device(state["batch"], self.accelerator.device)
+        self._pixels = {key: Pixels(*parts) for key, parts in state["pixels"].items()}
 
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns: Any = ["task", "prompt"]
@@ -150,11 +155,12 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         group_size = (self.num_generations if mode == "train" else self.num_generations_eval) or 1
         started = time.perf_counter()
         tasks = self.sample_tasks(inputs)
-        episodes = self.play_episodes(tasks, group_size, mode)
-        generated = time.perf_counter()
-        rewards = self.score_episodes(episodes)
-        advantages = self.compute_advantages(rewards, group_size, mode)
-        batch = self.build_loss_tensors(episodes, rewards, advantages)
+        with self.tokens.pixel_cache.hold():
+            episodes = self.play_episodes(tasks, group_size, mode)
+            generated = time.perf_counter()
+            rewards = self.score_episodes(episodes)
+            advantages = self.compute_advantages(rewards, group_size, mode)
+            batch = self.build_loss_tensors(episodes, rewards, advantages)
         self._store_episodes(episodes, mode)
         self._log_episodes(episodes, rewards, mode)
         self._log_mean(mode, "time/generation", generated - started)
@@ -202,7 +208,9 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         """Stage 5: the tensors that TRL's loss reads. Dropped and masked episodes keep a row; its `tool_mask` is 0."""
         usable = ~rewards.isnan()
         rows = [e.tokens if ok else self._build_stand_in() for e, ok in zip(episodes, usable.tolist(), strict=True)]
-        batch = collate([tokens for tokens in rows if tokens is not None], self.tokens, self.accelerator.device)
+        learned = [tokens for tokens in rows if tokens is not None]
+        self._pixels = collect_pixels(learned, self.tokens)
+        batch = collate(learned, self.tokens, self.accelerator.device)
         if self.mask_truncated_completions:
             usable &= torch.tensor([not episode.truncated for episode in episodes], device=usable.device)
         batch["tool_mask"] *= usable[:, None]
@@ -344,7 +352,12 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         """(log-probs, entropies), each (B, C), of a batch under `model`."""
         unwrapped = self.accelerator.unwrap_model(model)
         log_probs = EpisodeLogProbs(
-            unwrapped, self.tokens.architecture, self.tokens.image_id, self.tokens.pad_id, self.temperature
+            unwrapped,
+            self.tokens.architecture,
+            self.tokens.image_id,
+            self.tokens.pad_id,
+            self.temperature,
+            self._pixels,
         )
         with self.accelerator.autocast():
             return log_probs(batch) if model is unwrapped else model(compute=partial(log_probs, batch))

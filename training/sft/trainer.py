@@ -25,7 +25,7 @@ from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.checkpoints import Checkpoints
 from viewbox.training.evaluate import build_script, collect_episodes
-from viewbox.training.grpo.batch import build_model_inputs, collate, describe_mismatch
+from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate, describe_mismatch
 from viewbox.training.sft.vision_task import VisionTask
 
 _VALUE = re.compile(r'[:\[,]\s*("(?:[^"\\]|\\.)*"(?!\s*:)|-?\d+(?:\.\d+)?)')
@@ -79,7 +79,7 @@ def build_sft_batches(
     batches = []
     for start in range(0, len(ordered), size):
         group = ordered[start : start + size]
-        batch = collate(group, tokens)
+        batch = add_pixels(collate(group, tokens), group, tokens)
         batch["weights"] = torch.zeros(batch["completion_ids"].shape)
         for i, episode in enumerate(group):
             batch["weights"][i, : len(episode.mask)] = torch.tensor(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from viewbox.records import EpisodeTokens
-from viewbox.training.grpo.batch import build_model_inputs, collate, describe_mismatch
+from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate, collect_pixels, describe_mismatch
 
 
 def test_prompts_are_padded_left_and_completions_right_and_nothing_is_lost(kit, played):
@@ -30,13 +30,21 @@ def test_prompts_are_padded_left_and_completions_right_and_nothing_is_lost(kit, 
 def test_pictures_stand_in_the_order_of_their_placeholders(kit, played):
     episodes = [episode.tokens for episode in played(kit)[1]]
     batch = collate(episodes, kit.tokens)
-    assert batch["num_images"] == [len(episode.images) for episode in episodes]
-    assert len(set(batch["num_images"])) > 1
-    pixels = [kit.tokens.get_pixels(image) for episode in episodes for image in episode.images]
-    assert batch["image_grid_thw"].tolist() == [list(one.grid) for one in pixels]
-    assert torch.equal(batch["pixel_values"], torch.cat([one.values for one in pixels]))
-    features = batch["image_grid_thw"].prod(dim=1) // 4
-    per_sample = [int(part.sum()) for part in features.split(batch["num_images"])]
+    counts = [len(episode.images) for episode in episodes]
+    assert len(set(counts)) > 1
+    per_sample = []
+    store = collect_pixels(episodes, kit.tokens)
+    for i, episode in enumerate(episodes):
+        pixels = [kit.tokens.get_pixels(image) for image in episode.images]
+        assert batch["image_grids"][i, : counts[i]].tolist() == [list(one.grid) for one in pixels]
+        assert not batch["image_grids"][i, counts[i] :].any()
+        assert [store[key] for key in batch["image_keys"][i, : counts[i]].tolist()] == pixels
+        per_sample.append(sum(one.tokens for one in pixels))
+    assert len(store) == len({image.hash for episode in episodes for image in episode.images})  # each once
+    whole = add_pixels(batch, episodes, kit.tokens)
+    flat = [kit.tokens.get_pixels(image) for episode in episodes for image in episode.images]
+    assert whole["image_grid_thw"].tolist() == [list(one.grid) for one in flat]
+    assert torch.equal(whole["pixel_values"], torch.cat([one.values for one in flat]))
     assert batch["mm_token_type_ids"].sum(dim=1).tolist() == per_sample
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
     assert torch.equal(batch["mm_token_type_ids"] == 1, ids == kit.tokens.image_id)
@@ -45,8 +53,9 @@ def test_pictures_stand_in_the_order_of_their_placeholders(kit, played):
 def test_a_batch_without_pictures_has_no_pixel_entries(kit, play, words):
     model = kit.model()
     episodes = [episode.tokens for episode in play(words, words.tasks[:3], kit.generator(model))]
-    batch = collate(episodes, kit.tokens)
-    assert not {"pixel_values", "image_grid_thw", "num_images"} & set(batch)
+    batch = add_pixels(collate(episodes, kit.tokens), episodes, kit.tokens)
+    assert not {"pixel_values", "image_grid_thw"} & set(batch)
+    assert batch["image_keys"].shape == (3, 0)
     assert set(build_model_inputs(batch)) == {"input_ids", "attention_mask"}
     assert model(**build_model_inputs(batch)).logits.isfinite().all()
 
@@ -54,8 +63,9 @@ def test_a_batch_without_pictures_has_no_pixel_entries(kit, play, words):
 def test_samples_with_and_without_pictures_share_a_batch(kit, played, play, words):
     model, shown = played(kit)
     unseen = play(words, words.tasks[:1], kit.generator(model))
-    batch = collate([unseen[0].tokens, shown[0].tokens], kit.tokens)
-    assert batch["num_images"] == [0, len(shown[0].tokens.images)]
+    episodes = [unseen[0].tokens, shown[0].tokens]
+    batch = add_pixels(collate(episodes, kit.tokens), episodes, kit.tokens)
+    assert batch["image_grids"].any(dim=2).sum(dim=1).tolist() == [0, len(shown[0].tokens.images)]
     with torch.no_grad():
         both = model(**build_model_inputs(batch)).logits[0, -batch["completion_ids"].shape[1] - 1]
         alone = model(**build_model_inputs(collate([unseen[0].tokens], kit.tokens))).logits

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from viewbox.training.grpo import logprobs
-from viewbox.training.grpo.batch import build_model_inputs, collate
+from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate, collect_pixels
 from viewbox.training.grpo.logprobs import EpisodeLogProbs, _split_by_length
 from viewbox.training.grpo.micro_batches import _find_cuts, select, split_by_tokens
 
@@ -14,9 +14,11 @@ TEMPERATURE = 0.7
 @pytest.fixture
 def scored():
     def score(model, kit, batch):
-        return EpisodeLogProbs(model, kit.tokens.architecture, kit.tokens.image_id, kit.tokens.pad_id, TEMPERATURE)(
-            batch
+        tokens = kit.tokens
+        log_probs = EpisodeLogProbs(
+            model, tokens.architecture, tokens.image_id, tokens.pad_id, TEMPERATURE, batch.get("pixels", {})
         )
+        return log_probs(batch)
 
     return score
 
@@ -24,7 +26,9 @@ def scored():
 @pytest.fixture
 def batch(kit, play_mixed):
     """Groups of 4 with prompts and completions of different lengths, one to three pictures each."""
-    return collate([episode.tokens for episode in play_mixed(kit.generator(), tasks=3, group=4)], kit.tokens)
+    episodes = [episode.tokens for episode in play_mixed(kit.generator(), tasks=3, group=4)]
+    whole = add_pixels(collate(episodes, kit.tokens), episodes, kit.tokens)
+    return whole | {"pixels": collect_pixels(episodes, kit.tokens)}
 
 
 def plain(model, batch):
@@ -167,7 +171,8 @@ def test_processes_cut_after_equally_many_episodes():
 
 def test_chosenepisodes_keep_their_own_pictures(qwen3, play_mixed, scored):
     model = qwen3.model()
-    batch = collate([e.tokens for e in play_mixed(qwen3.generator(), tasks=2, group=3)], qwen3.tokens)
+    episodes = [episode.tokens for episode in play_mixed(qwen3.generator(), tasks=2, group=3)]
+    batch = collate(episodes, qwen3.tokens) | {"pixels": collect_pixels(episodes, qwen3.tokens)}
     with torch.no_grad():
         whole = scored(model, qwen3, batch)[0]
         some = scored(model, qwen3, select(batch, [4, 1]))[0]

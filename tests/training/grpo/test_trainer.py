@@ -81,23 +81,23 @@ def of_loss(one, inputs):
 def alone(inputs, i):
     """Sample `i` of a batch without any padding, normalized as in the batch."""
     prompt, completion = inputs["prompt_mask"][i].bool(), inputs["completion_mask"][i].bool()
-    images, rows = inputs["num_images"], inputs["image_grid_thw"].prod(dim=1).tolist()
-    first, last = sum(images[:i]), sum(images[: i + 1])
     found = {
         "advantages": inputs["advantages"][i : i + 1],
         "num_items_in_batch": inputs["num_items_in_batch"],
         "image_keys": inputs["image_keys"][i : i + 1],
+        "image_grids": inputs["image_grids"][i : i + 1],
         "mm_token_type_ids": inputs["mm_token_type_ids"][i : i + 1, torch.cat([prompt, completion])],
     }
     for name in ("prompt_ids", "prompt_mask"):
         found[name] = inputs[name][i : i + 1, prompt]
     for name in ("completion_ids", "completion_mask", "tool_mask", "sampling_per_token_logps"):
         found[name] = inputs[name][i : i + 1, completion]
-    if images[i]:
-        found["pixel_values"] = inputs["pixel_values"][sum(rows[:first]) : sum(rows[:last])]
-        found["image_grid_thw"] = inputs["image_grid_thw"][first:last]
-        found["num_images"] = images[i : i + 1]
     return found
+
+
+def count_images(inputs):
+    """How many images each episode of a batch has."""
+    return inputs["image_grids"].any(dim=2).sum(dim=1).tolist()
 
 
 # ---------------------------------------------------------------------- the contract with TRL
@@ -121,13 +121,13 @@ def test_the_batch_holds_what_the_loss_of_the_pinned_trl_reads(trainer, looking)
     read = inspect.getsource(GRPOTrainer._compute_loss)
     inputs = generate_batch(trainer(looking()))
     needed = {"prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages"}
-    pixels = {"pixel_values", "image_grid_thw", "num_images", "mm_token_type_ids"}
-    for name in needed | pixels | {"num_items_in_batch", "sampling_per_token_logps"}:
+    for name in needed | {"mm_token_type_ids", "num_items_in_batch", "sampling_per_token_logps"}:
         assert name in inputs
         assert f'"{name}"' in read, f"TRL's loss no longer reads {name}"
     assert inputs["advantages"].shape == (8,)
     assert inputs["num_items_in_batch"] == (inputs["completion_mask"] * inputs["tool_mask"]).sum()
-    assert len(inputs["num_images"]) == 8
+    assert max(count_images(inputs)) > 1
+    assert "pixel_values" not in inputs  # they stay on the host
 
 
 # ---------------------------------------------------------------------- log-probs and gradients
@@ -185,7 +185,7 @@ def test_a_second_iteration_sees_how_far_the_policy_has_moved(trained, looking):
 def test_the_gradient_of_a_batch_is_the_sum_over_its_episodes_one_by_one(trainer, looking):
     one = trainer(looking())
     inputs = generate_batch(one)
-    assert len(set(inputs["num_images"])) > 1
+    assert len(set(count_images(inputs))) > 1
     assert len(set(inputs["prompt_mask"].sum(dim=1).tolist())) > 1
     assert len(set(inputs["completion_mask"].sum(dim=1).tolist())) > 2
     assert inputs["advantages"].abs().max() > 0.1
@@ -305,10 +305,10 @@ def test_a_sample_whose_image_tokens_mismatch_is_dropped_alone(trainer, looking)
     assert one._metrics["train"]["episodes/dropped"] == [0.0, 1.0]
 
     others = [i for i in range(8) if i != 2]
-    assert inputs["num_images"] == [0 if i == 2 else count for i, count in enumerate(intact["num_images"])]
+    assert count_images(inputs) == [0 if i == 2 else count for i, count in enumerate(count_images(intact))]
     for i in others:
         for name, value in alone(intact, i).items():
-            if name not in ("advantages", "num_items_in_batch", "num_images"):
+            if name not in ("advantages", "num_items_in_batch"):
                 assert torch.equal(alone(inputs, i)[name], value), name
     assert torch.equal(inputs["advantages"][4:], intact["advantages"][4:])  # the other group's
     assert inputs["advantages"][2] == 0
