@@ -25,7 +25,7 @@ import numpy as np
 from PIL import Image
 
 from viewbox.errors import ImageError, StoreError
-from viewbox.files import check_writable, try_lock, write_atomically
+from viewbox.files import check_writable, open_regular, try_lock, write_atomically
 from viewbox.images.ref import ImageRef
 from viewbox.network import secrets
 from viewbox.records import Episode, EpisodeTokens, RunConfig, Task
@@ -33,6 +33,7 @@ from viewbox.rollouts.store.lines import MAX_COUNT, MAX_LINE, check_episode, enc
 from viewbox.rollouts.store.reader import (
     IMAGES,
     LINES,
+    MAX_FILE,
     PNG_MODES,
     TOKEN,
     TOKENS,
@@ -153,7 +154,7 @@ class EpisodeWriter:
         """Count the lines; unless another process is writing here, also repair what a killed process left behind."""
         alone = try_lock(self._fd)
         end, last = 0, b""
-        with open(self.path / LINES, "rb") as file:
+        with open_regular(self.path / LINES, limit=MAX_FILE) as file:
             for line in read_lines(file):
                 if line is None:
                     raise StoreError(f"{self.path / LINES}: has a line of more than {MAX_LINE:,} bytes")

