@@ -11,7 +11,7 @@ from tests.support import servers
 from tests.support.servers import make_completion, make_response, serve
 from viewbox.rewards import CombinedReward, Component, ExactMatchReward
 from viewbox.rollouts.judge import client
-from viewbox.rollouts.judge.reward import JudgeReward
+from viewbox.rollouts.judge.reward import JudgeReward, JudgeUnreachableError
 
 GOLD = {"label": "seven", "report": "a nodule in the left lung"}
 HONEST = "a cyst in the right lung"
@@ -86,10 +86,11 @@ def test_a_refusal_before_the_first_reply_costs_only_itself(status):
         servers.cut_body,
     ],
 )
-def test_a_judge_that_is_down_does_not_apply(response):
+def test_a_judge_that_is_down_leaves_the_episode_without_a_score(response):
     with serve(lambda body, number: response) as server:
         reward, judge = reward_at(server.url)
-        _, parts = reward.score({"label": "seven", "report": HONEST}, GOLD)
+        total, parts = reward.score({"label": "seven", "report": HONEST}, GOLD)
+    assert total is None
     assert parts == {"label": 1.0, "judge": None}
     assert judge.take_counts()["judge/unreachable"] == 1
 
@@ -111,10 +112,18 @@ FAILURES = {
 }
 
 
+def judge_one(judge, report):
+    """The score of a report; None if the judge raises that it cannot be reached."""
+    try:
+        return judge({"report": report}, GOLD)
+    except JudgeUnreachableError:
+        return None
+
+
 def judge_beside_others(judge, report, others):
     """The score of a report, while the judge is asked about others again and again."""
     with ThreadPoolExecutor(1) as pool:
-        failing = pool.submit(judge, {"report": report}, GOLD)
+        failing = pool.submit(judge_one, judge, report)
         beside = []
         while not failing.done() and len(beside) < 1000:
             beside.append(judge({"report": f"{others} {len(beside)}"}, GOLD))
@@ -142,12 +151,12 @@ def test_an_answer_that_breaks_the_judge_while_others_are_judged_scores_0(failur
 
 
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
-def test_a_judge_that_breaks_for_everybody_does_not_apply(failure):
+def test_a_judge_that_breaks_for_everybody_gives_no_score(failure):
     with serve(lambda body, number: failure if number else HALF) as server:
         judge = JudgeReward("report", endpoint=server.url, model="m", attempts=2)
         assert judge({"report": "the first"}, GOLD) == 0.5
         with ThreadPoolExecutor(4) as pool:
-            scores = list(pool.map(lambda number: judge({"report": f"{HONEST} {number}"}, GOLD), range(4)))
+            scores = list(pool.map(lambda number: judge_one(judge, f"{HONEST} {number}"), range(4)))
     assert scores == [None] * 4
 
 
