@@ -6,7 +6,7 @@ Used of transformers, and checked by `tests/rollouts/engine/test_transformers_co
 
 | name | what is relied on |
 | --- | --- |
-| `config._attn_implementation` | "sdpa" accepts a boolean mask; others need an additive one |
+| `config._attn_implementation` | names that end in "sdpa" accept a boolean mask; others need an additive one |
 | `module.gradient_checkpointing` | True silently drops the cache, so it is off here |
 | `forward(logits_to_keep=…)` | a (rows, 1) tensor of indices selects one position of each row |
 | `forward(mm_token_type_ids=…)` | 1 where an image token stands |
@@ -153,9 +153,10 @@ class ModelRunner:
 def to_additive_mask(model: PreTrainedModel, mask: torch.Tensor) -> torch.Tensor:
     """A boolean mask (…, queries, keys), True where a query attends, in the form the model's attention accepts.
 
-    "sdpa" takes it as it is; every other implementation gets 0 and the lowest number of the model's dtype.
+    "sdpa" (and the trainer's "viewbox_sdpa") takes it as it is; every other implementation gets 0 and the lowest number
+    of the model's dtype.
     """
-    if model.config.get_text_config()._attn_implementation == "sdpa":
+    if str(model.config.get_text_config()._attn_implementation).endswith("sdpa"):
         return mask
     lowest = torch.finfo(model.dtype).min
     return torch.zeros(mask.shape, dtype=model.dtype, device=mask.device).masked_fill(~mask, lowest)

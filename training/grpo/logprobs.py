@@ -1,29 +1,28 @@
 """Log-probs of a batch of episodes, with the prompts and images they share computed once.
 
-Episodes of a group have the same prompt. All of it but its last token goes through the model once, and its keys and
-values serve the whole group, gradients included (as in Prefix Grouper, arXiv 2506.05433). Every distinct image goes
-through the vision tower once. The rest (replies and observations) is computed in parts of similar length, which keeps
-padding low. Only sampled tokens go through the output layer. Log-probs and gradients equal those of a plain forward
-pass of each episode alone (tested). Gradient checkpointing drops keys and values; prompts are then not shared.
+Episodes of a group have the same prompt. All of it but its last token goes through the model once, in one packed row
+with the rest of each episode (`packing.py`), gradients included (the idea of Prefix Grouper, arXiv 2506.05433; here
+without a cache, so it works under gradient checkpointing). Every distinct image goes through the vision tower once.
+Only sampled tokens go through the output layer. Log-probs and gradients equal those of a plain forward pass of each
+episode alone (tested).
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
-from transformers.cache_utils import Cache, CacheLayerMixin
 
 from viewbox.rollouts.engine.architectures import Architecture, Pixels
-from viewbox.rollouts.engine.model_runner import to_additive_mask
 from viewbox.rollouts.engine.vision_cache import split_into_batches
+from viewbox.training.grpo.grouped_attention import use_grouped_attention
+from viewbox.training.grpo.packing import Group, Pack, Segment, split_into_packs
 
 NO_PIXELS: Mapping[int, Pixels] = {}
-MAX_PADDING = 0.1  # largest share of padding in the tokens of a part
 MAX_LOGITS = 2**26  # logits held at once; if there are more, each part is computed again for its gradient
 
 
@@ -32,48 +31,6 @@ class BatchImage(NamedTuple):
 
     key: int
     grid: tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Tokens that go through the model as one row: a shared prompt, or the rest of an episode after it."""
-
-    ids: list[int]
-    positions: torch.Tensor  # (3, len(ids)) position ids
-    images: list[int]  # the keys of its images
-    sampled: list[int] = field(default_factory=list)  # indices of the sampled tokens in the completion
-    first: int = 0  # the index in `ids` at which the completion begins
-    prompt: int = -1  # the number of the shared prompt before it; -1: none
-
-
-class PromptLayer(CacheLayerMixin):
-    """Keys and values of one layer: the first forward pass stores those of the prompts, the later ones read them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.prompts: tuple[torch.Tensor, torch.Tensor] | None = None
-        self.prompt_of_row: Any = None  # (rows,): the number of the prompt before each row
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        self.prompts = key_states, value_states
-
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> tuple:
-        if self.prompts is None:
-            self.lazy_initialization(key_states, value_states)
-            return key_states, value_states
-        keys, values = (stored[self.prompt_of_row] for stored in self.prompts)
-        return torch.cat([keys, key_states], dim=2), torch.cat([values, value_states], dim=2)
-
-    def get_mask_sizes(self, query_length: Any) -> tuple[int, int]:
-        return self.get_seq_length() + int(query_length), 0
-
-    def get_seq_length(self) -> int:
-        return 0 if self.prompts is None else self.prompts[0].shape[2]
-
-    def get_max_length(self) -> int:
-        return -1
-
-    get_max_cache_shape = get_max_length
 
 
 class EpisodeLogProbs:
@@ -100,20 +57,20 @@ class EpisodeLogProbs:
         self.temperature, self.pixels = temperature, pixels
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.backbone, self.head = base.model, base.get_output_embeddings()
+        use_grouped_attention(self.backbone.language_model.config)
         self.device = model.device
 
     def __call__(self, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """(log-probs, entropies), each (B, C), of the sampled tokens; 0 on all others."""
         images = self._read_images(batch)
         features = self._compute_features(images)
-        checkpointed = any(getattr(module, "gradient_checkpointing", False) for module in self.model.modules())
-        rows, prompts = self._build_segments(batch, images, shared=not checkpointed)
-        cache = self._compute_prompts(prompts, features) if prompts else None
+        groups = self._build_groups(batch, images)
         width = batch["completion_ids"].shape[1]
-        parts = list(_split_by_length([len(row.ids) for row in rows]))
-        results = [self._compute_part([rows[k] for k in part], prompts, cache, features, width) for part in parts]
-        order = torch.tensor([k for part in parts for k in part], device=self.device).argsort()
-        logps, entropies = (torch.cat(values)[order] for values in zip(*results, strict=True))
+        packs = list(split_into_packs(groups, self.device))
+        results = [self._compute_pack(pack, features, width) for pack in packs]
+        order = [segment.episode for pack in packs for segment in pack.segments if segment.episode >= 0]
+        places = torch.tensor(order, device=self.device).argsort()
+        logps, entropies = (torch.cat(values)[places] for values in zip(*results, strict=True))
         return logps, entropies
 
     def _read_images(self, batch: dict[str, Any]) -> list[list[BatchImage]]:
@@ -134,25 +91,19 @@ class EpisodeLogProbs:
     def _count_tokens(self, image: BatchImage) -> int:
         return math.prod(image.grid) // self.architecture.merge**2
 
-    def _build_segments(
-        self, batch: dict[str, Any], images: Sequence[list[BatchImage]], shared: bool
-    ) -> tuple[list[Segment], list[Segment]]:
-        """A segment for each episode, and the prompts that they share."""
-        rows: list[Segment] = []
-        prompts: dict[Any, tuple[int, Segment, int]] = {}
-        for prompt, completion, sampled, shown in zip(*self._unpad(batch), images, strict=True):
-            if not shared or len(prompt) < 2:
-                whole, _ = self._build_segment(prompt + completion, shown, 0)
-                rows.append(replace(whole, sampled=sampled, first=len(prompt)))
-                continue
+    def _build_groups(self, batch: dict[str, Any], images: Sequence[list[BatchImage]]) -> list[Group]:
+        """The episodes, each with those that have the same prompt and the same images in it."""
+        groups: dict[Any, tuple[Group, int]] = {}
+        for number, (prompt, completion, sampled, shown) in enumerate(zip(*self._unpad(batch), images, strict=True)):
             before = self._count_prompt_images(prompt, shown)
             name = (tuple(prompt), *shown[:before])
-            if name not in prompts:
-                prompts[name] = len(prompts), *self._build_segment(prompt[:-1], shown[:before], 0)
-            number, _, after = prompts[name]
-            row, _ = self._build_segment(prompt[-1:] + completion, shown[before:], after)
-            rows.append(replace(row, sampled=sampled, first=1, prompt=number))
-        return rows, [row for _, row, _ in prompts.values()]
+            if name not in groups:
+                shared, after = self._build_segment(prompt[:-1], shown[:before], 0) if len(prompt) > 1 else (None, 0)
+                groups[name] = Group(shared, []), after
+            group, after = groups[name]
+            rest, _ = self._build_segment(prompt[-1:] + completion, shown[before:], after)
+            group.rows.append(replace(rest, sampled=sampled, first=len(prompt[-1:]), episode=number))
+        return [group for group, _ in groups.values()]
 
     def _build_segment(self, ids: list[int], images: Sequence[BatchImage], start: int) -> tuple[Segment, int]:
         """A segment whose first position is `start`, and the position after it."""
@@ -177,56 +128,21 @@ class EpisodeLogProbs:
             left, count = left - self._count_tokens(images[count]), count + 1
         return count
 
-    def _pad(self, rows: Sequence[Segment], features: dict[int, Any]) -> dict[str, Any]:
-        """The model's keyword arguments for rows that are padded right, without mask and cache."""
-        width = max(len(row.ids) for row in rows)
-        ids = torch.tensor([row.ids + [self.pad_id] * (width - len(row.ids)) for row in rows], device=self.device)
-        pad = torch.nn.functional.pad
-        positions = torch.stack([pad(row.positions, (0, width - len(row.ids))) for row in rows], dim=1)
-        inputs: dict[str, Any] = {"input_ids": ids, "position_ids": positions.to(self.device)}
-        images = [features[key] for row in rows for key in row.images]
+    def _compute_pack(self, pack: Pack, features: dict[int, Any], width: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """(log-probs, entropies), each (episodes of the pack, width), after one forward pass."""
+        ids = torch.tensor([i for segment in pack.segments for i in segment.ids], device=self.device)
+        positions = torch.cat([segment.positions for segment in pack.segments], dim=1)
+        inputs: dict[str, Any] = {"input_ids": ids[None], "position_ids": positions[:, None].to(self.device)}
+        images = [features[key] for segment in pack.segments for key in segment.images]
         if images:
             inputs |= self.architecture.build_feature_inputs(images)
-            inputs["mm_token_type_ids"] = (ids == self.image_id).int()
-        return inputs
-
-    def _compute_prompts(self, prompts: Sequence[Segment], features: dict[int, Any]) -> Cache:
-        """The keys and values of the prompts, after one forward pass."""
-        cache = Cache(layers=[PromptLayer() for _ in range(self.model.config.get_text_config().num_hidden_layers)])
-        inputs = self._pad(prompts, features)
-        mask = _build_causal_mask(inputs["input_ids"])[None, None]
-        self.backbone(
-            **inputs, attention_mask=to_additive_mask(self.model, mask), past_key_values=cache, use_cache=False
-        )
-        return cache
-
-    def _compute_part(
-        self,
-        rows: Sequence[Segment],
-        prompts: Sequence[Segment],
-        cache: Cache | None,
-        features: dict[int, Any],
-        width: int,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(log-probs, entropies), each (rows, width), after one forward pass of rows of similar length."""
-        inputs = self._pad(rows, features)
-        ids = inputs["input_ids"]
-        mask = _build_causal_mask(ids).expand(len(rows), 1, -1, -1)
-        if cache is not None:
-            prompt_of_row = torch.tensor([row.prompt for row in rows], device=self.device)
-            lengths = torch.tensor([len(prompts[row.prompt].ids) if row.prompt >= 0 else 0 for row in rows])
-            layers: list[Any] = cache.layers  # type: ignore[assignment]
-            for layer in layers:
-                layer.prompt_of_row = prompt_of_row
-            columns = torch.arange(cache.get_seq_length(), device=self.device)
-            before = columns[None, None, None, :] < lengths.to(self.device)[:, None, None, None]
-            mask = torch.cat([before.expand(-1, -1, ids.shape[1], -1), mask], dim=-1)
-        inputs |= {"attention_mask": to_additive_mask(self.model, mask), "past_key_values": cache, "use_cache": False}
-        hidden = self.backbone(**inputs).last_hidden_state
-        at = [(i, row.first + place, place) for i, row in enumerate(rows) for place in row.sampled]
-        row, column, place = torch.tensor(at, dtype=torch.long, device=self.device).view(-1, 3).unbind(1)
-        empty = torch.zeros(len(rows), width, device=self.device)
-        logps, entropies = self._compute_token_log_probs(hidden[row, column - 1], ids[row, column])
+            inputs["mm_token_type_ids"] = (ids[None] == self.image_id).int()
+        hidden = self.backbone(**inputs, layout=pack.layout, use_cache=False).last_hidden_state[0]
+        episodes = [(s, start) for s, start in zip(pack.segments, pack.starts, strict=True) if s.episode >= 0]
+        at = [(i, start + s.first + k, k) for i, (s, start) in enumerate(episodes) for k in s.sampled]
+        row, token, place = torch.tensor(at, dtype=torch.long, device=self.device).view(-1, 3).unbind(1)
+        empty = torch.zeros(len(episodes), width, device=self.device)
+        logps, entropies = self._compute_token_log_probs(hidden[token - 1], ids[token])
         return empty.index_put((row, place), logps), empty.index_put((row, place), entropies)
 
     def _compute_token_log_probs(self, hidden: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -257,21 +173,3 @@ def add_compute_argument(model: torch.nn.Module) -> None:
         return forward(*args, **kwargs) if compute is None else compute()
 
     model.forward = call
-
-
-def _build_causal_mask(ids: torch.Tensor) -> torch.Tensor:
-    """(width, width) bool: the columns that each column of (rows, width) ids may attend to."""
-    return torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool, device=ids.device).tril()
-
-
-def _split_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """The numbers of the rows in each part: rows of similar length, the longest first."""
-    part: list[int] = []
-    held = 0
-    for k in sorted(range(len(lengths)), key=lambda k: -lengths[k]):
-        if part and held + lengths[k] < (1 - MAX_PADDING) * (len(part) + 1) * lengths[part[0]]:
-            yield part
-            part, held = [], 0
-        part.append(k)
-        held += lengths[k]
-    yield part
