@@ -4,6 +4,7 @@ The user gets one message. The traceback of a failure goes to a file that the me
 of the run if there is one.
 """
 
+import errno
 import os
 import sys
 import tempfile
@@ -34,6 +35,10 @@ def guard(work: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return _print_error("stopped", 130)
     except Exception as error:
+        if is_disk_full(error):
+            where = getattr(error, "filename", None) or getattr(error, "crash_log", None)
+            place = f" ({Path(where).parent})" if where else ""
+            return _print_error(f"error: the disk is full{place}: free some space; a run continues with --resume", 2)
         log = getattr(error, "crash_log", None) or _write_traceback(error, Path(tempfile.mkdtemp(prefix="viewbox-")))
         lines = str(error).splitlines() or [""]
         return _print_error(
@@ -68,3 +73,22 @@ def _write_traceback(error: Exception, folder: Path) -> Path | str:
 def _print_error(message: str, status: int) -> int:
     print(make_printable(mask_assignments(message)), file=sys.stderr)
     return status
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or one that caused it, says that no more can be written.
+
+    torch and safetensors report it in words of their own.
+
+    >>> is_disk_full(OSError(errno.ENOSPC, "No space left on device")), is_disk_full(ValueError("no"))
+    (True, False)
+    """
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return True
+        if any(words in str(error) for words in ("No space left on device", "os error 28", "os error 27")):
+            return True
+        if "PytorchStreamWriter failed writing file" in str(error) or "] . unexpected pos" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

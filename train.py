@@ -66,8 +66,11 @@ def _main(argv: Sequence[str] | None) -> int:
         "(--resume=runs/x), or from a given checkpoint (--resume=runs/x/checkpoints/checkpoint-50)",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="check everything and print the resolved config, without loading weights"
+        "--dry-run",
+        action="store_true",
+        help="check everything without loading weights; print the settings, the steps and the first prompt",
     )
+    parser.add_argument("--json", action="store_true", help="with --dry-run: print the report as JSON")
     arguments = parser.parse_intermixed_args(argv)
     # in `--resume train.max_steps=200`, argparse takes the override as the run
     if arguments.resume and "=" in arguments.resume and not Path(arguments.resume).exists():
@@ -77,11 +80,18 @@ def _main(argv: Sequence[str] | None) -> int:
     config = configs.load(arguments.config, arguments.overrides)
     resolved = check(config)
     if arguments.dry_run:
-        report = {"config": mask_settings(config.model_dump(exclude_none=True)), "resolved": resolved}
-        print(json.dumps(report, indent=2, default=list))
+        _print_report(config, resolved, as_json=arguments.json)
         return 0
     summary = run(config, name=Path(arguments.config).stem, resume=arguments.resume)
     return 130 if "stopped_at" in summary else 0
+
+
+def _print_report(config: Config, resolved: dict[str, Any], *, as_json: bool) -> None:
+    from viewbox.training import dry_run
+
+    resolved |= dry_run.inspect(config)
+    report = {"config": mask_settings(config.model_dump(exclude_none=True)), "resolved": resolved}
+    print(json.dumps(report, indent=2, default=list) if as_json else dry_run.render_report(config, resolved))
 
 
 def format_sections() -> str:
@@ -117,6 +127,7 @@ def run(config: Config, name: str = "run", resume: str | None = None) -> dict[st
     from transformers.utils import logging as transformers_logging
 
     from viewbox.rollouts.store import run_folder
+    from viewbox.training.launch import get_state_settings
     from viewbox.training.resume import RunLocation
     from viewbox.training.run import Run
     from viewbox.training.trainer_args import pass_hub_token
@@ -126,7 +137,7 @@ def run(config: Config, name: str = "run", resume: str | None = None) -> dict[st
     logging.getLogger("viewbox").setLevel(logging.INFO)
     pass_hub_token(config)
     set_seed(config.train.seed)
-    processes = PartialState(cpu=not torch.cuda.is_available())
+    processes = PartialState(**get_state_settings(config.train.arguments, torch.cuda.is_available()))
     shared: list[Any] = [None]
     with ExitStack() as stack:
         if processes.is_main_process:

@@ -13,6 +13,8 @@ from viewbox.rewards.base import EpisodeReward, Reward
 
 FILTERS = ("top_p", "top_k", "min_p", "repetition_penalty")
 ENGINE_ONLY = ("kv_cache_bytes", "tool_wait_timeout")  # an endpoint's server decides these itself
+# What a path in an environment's settings raises if it leads to no file that can be read
+MISSING_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 _NOT_ENV_SETTINGS = {
     "name": "held-out tasks use the same environment",
     "reward": "the reward has a section of its own",
@@ -53,12 +55,23 @@ def _build_env(
             raise ConfigError(text, key=f"{section}.{key}")
     try:
         return make(config.env.name, reward=reward, **{**settings, **held_out})
+    except MISSING_FILE as error:
+        raise ConfigError(describe_missing_file("env", error), key="env") from error
     except ConfigError as error:
         if error.key is None:
             raise ConfigError(f"env: {error}", key="env") from error
         section = "env.eval" if error.key.split(".")[0] in held_out else "env"
         key = f"{section}.{error.key}"
         raise ConfigError(f"{key}: {error}", key=key) from error
+
+
+def describe_missing_file(key: str, error: OSError) -> str:
+    """The sentence for a file of the environment's own, such as its list of tasks, that cannot be opened.
+
+    >>> describe_missing_file("env", FileNotFoundError(2, "No such file or directory", "tasks.jsonl"))
+    "env: its file 'tasks.jsonl' cannot be opened: No such file or directory"
+    """
+    return f"{key}: its file {str(error.filename)!r} cannot be opened: {error.strerror or error}"
 
 
 # ---------------------------------------------------------------------- generators

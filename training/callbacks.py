@@ -60,6 +60,7 @@ class MetricsFile(TrainerCallback):
         self.path, self.printer, self.every = path, printer, every
         self.started = time.monotonic()
         self.first_step = 0
+        self._is_first = True
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -89,6 +90,17 @@ class MetricsFile(TrainerCallback):
             is_due = state.global_step % self.every == 0 or "held_out/reward" in logs
             if is_due or state.global_step == state.max_steps:
                 self.printer.print_line(line)
+            if self._is_first:
+                self._print_speed(state)
+
+    def _print_speed(self, state: TrainerState) -> None:
+        """Says after the first step how long the others will take."""
+        self._is_first = False
+        seconds = (time.monotonic() - self.started) / max(1, state.global_step - self.first_step)
+        todo = state.max_steps - state.global_step
+        if todo > 0:
+            left = format_duration(todo * seconds)
+            self.printer.print_line(f"about {seconds:.3g} s a step: {left} for the {todo} steps left")
 
     def _format_step(self, state: TrainerState, logs: Mapping[str, Any]) -> str:
         done = state.global_step - self.first_step

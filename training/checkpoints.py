@@ -27,6 +27,8 @@ PRIVATE_NAMES = {
     "_get_output_dir": "overridden while a checkpoint is written: the draft folder",
     "_load_from_checkpoint": "called: the weights of a run that has ended",
     "_tr_loss": "saved and restored: the sum of losses not logged yet",
+    "_total_loss_scalar": "saved and restored: the sum of losses that were logged; the last line has their mean",
+    "_initial_global_step": "read: the step that this session began with",
     "_globalstep_last_logged": "saved and restored: when they were last logged",
 }
 
@@ -85,6 +87,8 @@ class Checkpoints:
     state: TrainerState
     accelerator: Accelerator
     _tr_loss: torch.Tensor
+    _total_loss_scalar: float
+    _initial_global_step: int
     _globalstep_last_logged: int
     _drafting = False
     best: Best | None = None  # its checkpoint is kept whatever `save_total_limit` is
@@ -93,11 +97,17 @@ class Checkpoints:
     def collect_state(self) -> dict[str, Any]:
         """The state of this process besides weights, optimizer, scheduler and random state."""
         best = None if self.best is None else tuple(self.best)
-        return {"loss": self._tr_loss, "last_logged": self._globalstep_last_logged, "best": best}
+        return {
+            "loss": self._tr_loss,
+            "total_loss": self._total_loss_scalar,
+            "last_logged": self._globalstep_last_logged,
+            "best": best,
+        }
 
     def restore_state(self, state: dict[str, Any]) -> None:
         """Restores what `collect_state` returned."""
         self._tr_loss, self._globalstep_last_logged = state["loss"].to(self.args.device), state["last_logged"]
+        self._total_loss_scalar = state.get("total_loss", 0.0)  # not in checkpoints of earlier versions
         self._restore_best(state)
 
     def _restore_best(self, state: dict[str, Any]) -> None:
@@ -107,6 +117,13 @@ class Checkpoints:
         if isinstance(resume_from_checkpoint, str):
             self.add_callback(_Restore(self, Path(resume_from_checkpoint)))  # type: ignore[attr-defined]
         return super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Logs; the closing `train_loss` is the mean over the whole run, not over the steps since it was resumed."""
+        if "train_loss" in logs:
+            own_steps = self.state.global_step - self._initial_global_step
+            logs["train_loss"] *= max(own_steps, 0.001) / max(self.state.global_step, 0.001)
+        super().log(logs, *args, **kwargs)  # type: ignore[misc]
 
     def load_if_finished(self, checkpoint: Path) -> bool:
         """Loads the checkpoint's weights if training had ended there; returns whether it had."""

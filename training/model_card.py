@@ -1,7 +1,7 @@
 """A model card beside saved weights: what the model is, its license, its figures, and how to rebuild it.
 
-The license is that of the base model: fine-tuning does not change it. If it is not known, the card leaves it out and
-says so.
+The license is that of the base model: fine-tuning does not change it. If it is not known, or there is no base model,
+the card leaves it out and says so.
 """
 
 import json
@@ -15,7 +15,6 @@ from viewbox.configs.schema import Config, ModelSection
 from viewbox.network.secrets import mask_settings
 from viewbox.rollouts.store.run_folder import get_versions
 
-OWN_LICENSE = "apache-2.0"  # of a model built by viewbox from random weights
 _LICENSE_KEYS = ("license", "license_name", "license_link")
 _FIGURES = ("reward", "tools/rate", "replies/well_formed")
 _CARD = """---
@@ -46,6 +45,10 @@ _NO_LICENSE = """
 
 The license of the base model `{name}` is not known here. Its terms also hold for this model: add `license:` to the
 header of this card before you publish it."""
+_NEW_MODEL = """
+
+The weights were trained from random ones, so their license is yours to choose: add `license:` to the header of this
+card before you publish it."""
 _DIGITS = """
 
 The digits come from the UCI Optical Recognition of Handwritten Digits set (Alpaydin & Kaynak, CC BY 4.0)."""
@@ -63,7 +66,8 @@ def write_card(folder: Path, config: Config, summary: Mapping[str, Any]) -> None
     name = config.model.name
     if name is not None and not name.startswith("package:") and not Path(name).expanduser().exists():
         front_matter["base_model"] = name
-    notices = "" if license_ else _NO_LICENSE.format(name=name)
+    missing = _NEW_MODEL if name is None else _NO_LICENSE.format(name=name)
+    notices = "" if license_ else missing
     notices += _DIGITS if config.env.name == "digits" else ""
     text = _CARD.format(
         front_matter=yaml.safe_dump(front_matter, sort_keys=False),
@@ -84,11 +88,11 @@ def find_license(model: ModelSection) -> dict[str, str]:
 
     They are read from the model's folder, or from the card on the hub (cached where the hub cannot be reached).
 
-    >>> find_license(ModelSection(tiny={}))
-    {'license': 'apache-2.0'}
+    >>> find_license(ModelSection(name="package:tiny_viewer")), find_license(ModelSection(tiny={}))
+    ({'license': 'apache-2.0'}, {})
     """
     if model.name is None:
-        return {"license": OWN_LICENSE}
+        return {}
     card = _find_card(model.name, model.revision)
     entries = _read_front_matter(card) if card is not None else {}
     if not isinstance(entries.get("license"), str) and card is not None:

@@ -12,8 +12,10 @@ from viewbox.envs.tasks import to_sequence
 from viewbox.errors import ConfigError, ModelError, ViewboxError, describe_unknown, suggest_nearest
 from viewbox.network.secrets import mask_assignments
 from viewbox.records import Task
-from viewbox.rollouts.from_config import build_envs, describe_filters
-from viewbox.training.precision import describe_precision
+from viewbox.rollouts.from_config import MISSING_FILE, build_envs, describe_filters, describe_missing_file
+from viewbox.training.disk import check_folders, check_space, estimate_bytes
+from viewbox.training.launch import check_launch
+from viewbox.training.precision import resolve_dtype
 from viewbox.training.sft.selection import check_rounds, check_selection
 
 
@@ -21,12 +23,14 @@ from viewbox.training.sft.selection import check_rounds, check_selection
 class LocalModel:
     """A model in a folder, without its weights.
 
-    `view_settings` are the environment settings that suit it, such as `coordinates` and `pixel_multiple`.
+    `view_settings` are the environment settings that suit it, such as `coordinates` and `pixel_multiple`; `folder`
+    holds its files.
     """
 
     config: Any
     processor: Any
     view_settings: dict[str, Any]
+    folder: Path
 
 
 def check(config: Config) -> dict[str, Any]:
@@ -40,11 +44,14 @@ def check(config: Config) -> dict[str, Any]:
 
 
 def _check(config: Config) -> dict[str, Any]:
+    from viewbox.training.outline import count_parameters, outline_run
     from viewbox.training.tracking import check_uploads
     from viewbox.training.trainer_args import build_trainer_arguments
 
+    check_launch()
     _check_sections(config)
-    precision = describe_precision(config)
+    resolve_dtype(config)
+    check_folders(config)
     model = find_model(config.model)
     env, held_out = build_envs(config, model.view_settings if model else {})
     _check_reward_fields(config.reward, env, "reward")
@@ -58,8 +65,13 @@ def _check(config: Config) -> dict[str, Any]:
     task = _open_first_task(env, "env")
     _check_held_out(config, held_out)
     _check_warm_start(config.train, env, task)
+    outline = outline_run(config, env, held_out, arguments)
     if model is not None:
         _check_tokens(model, config, env, task)
+        parameters = count_parameters(model.config, config)
+        outline["parameters"] = parameters.describe()
+        needed = estimate_bytes(model.folder, config, arguments, parameters.trained)
+        outline["disk"] = check_space(config, needed)
     on_hub = config.model.name is not None and model is None
     return {
         "environment": {
@@ -67,10 +79,10 @@ def _check(config: Config) -> dict[str, Any]:
         },
         "reward": mask_assignments(str(env.reward)),
         "trainer": type(arguments).__name__,
+        **outline,
         "notes": [
             *([f"{config.model.name}: a hub name; its files are checked when the run starts"] if on_hub else []),
             *describe_filters(config),
-            precision,
         ],
     }
 
@@ -133,7 +145,10 @@ def _check_trackers(names: Sequence[str]) -> None:
 
 def _open_first_task(env: BaseMultiTurnEnv, section: str) -> Task:
     """The first task of an environment, after an episode of it was opened."""
-    tasks = to_sequence(env.tasks, f"{section}: {env.name}", section)
+    try:
+        tasks = to_sequence(env.tasks, f"{section}: {env.name}", section)
+    except MISSING_FILE as error:
+        raise ConfigError(describe_missing_file(section, error), key=section) from error
     if not tasks:
         raise ConfigError(f"{section}: {env.name}: has no tasks", key=section)
     try:
@@ -251,7 +266,7 @@ def find_model(section: ModelSection) -> LocalModel | None:
     config, processor = load_processor(section)
     if not [*path.glob("*.safetensors"), *path.glob("*.bin")]:
         raise ConfigError(f"{given}: the folder holds no weights; allowed: *.safetensors beside config.json", key=key)
-    return LocalModel(config, processor, get_view_settings(config, processor))
+    return LocalModel(config, processor, get_view_settings(config, processor), path)
 
 
 def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task: Task) -> None:

@@ -26,8 +26,11 @@ from viewbox.training.checkpoints import Best
 from viewbox.training.evaluate import evaluate
 from viewbox.training.evaluation import HeldOutEvaluation, find_best_checkpoint
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
+from viewbox.training.held_out import describe_overlap
 from viewbox.training.lora import build_lora_config
 from viewbox.training.model_card import write_card
+from viewbox.training.outline import count_parameters, outline_run
+from viewbox.training.plan import check_trained, describe_finished
 from viewbox.training.precision import apply_precision
 from viewbox.training.resume import RunLocation
 from viewbox.training.sft.rejection_sampling import RejectionSamplingTrainer
@@ -71,6 +74,7 @@ class Run:
         The summary is `{"stopped_at": step}` if the run was interrupted, and empty on all processes but the first.
         """
         tracking.prepare_wandb(self.config.log, self.folder, self.printer.print_line)
+        self._print_outline()
         self.trainer = trainer = self._build_trainer()
         self._add_evaluation(trainer)
         held_out = self._evaluate_before()
@@ -79,6 +83,9 @@ class Run:
         try:
             if self.checkpoint is None or not trainer.load_if_finished(self.checkpoint):
                 trainer.train(None if self.checkpoint is None else str(self.checkpoint))
+                check_trained(trainer.state.global_step)
+            elif trainer.is_world_process_zero():
+                self.printer.print_line(describe_finished(self.checkpoint))
         finally:
             self.interrupt.restore_handlers()
             self.printer.close()
@@ -100,7 +107,9 @@ class Run:
         tracking.send_held_out(held_out)
         summary: dict[str, Any] = {"name": self.folder.name, "seed": self.config.train.seed, "held_out": held_out}
         summary |= {} if best is None else {"saved": {"step": best.step, "held_out_reward": best.reward}}
-        summary["warnings"] = [f"step {step}: {message}" for step, message in self.alarms.fired]
+        overlap = describe_overlap(self.config, self.env, self.held_out)
+        summary["warnings"] = [overlap] if overlap else []
+        summary["warnings"] += [f"step {step}: {message}" for step, message in self.alarms.fired]
         summary["seconds"] = {"training": training_seconds, "all": time.monotonic() - self.started}
         self.save_model(summary)
         lines = run_folder.read_metrics(self.folder / "metrics.jsonl")
@@ -108,6 +117,14 @@ class Run:
         (self.folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
         report.print_table(summary, self.folder)
         return summary
+
+    def _print_outline(self) -> None:
+        """What will be trained, on what and how. Raises `ConfigError` if that is nothing."""
+        outline = outline_run(self.config, self.env, self.held_out, self._build_arguments())
+        outline["parameters"] = count_parameters(self.model.config, self.config).describe()
+        if PartialState().is_main_process:
+            for topic, line in outline.items():
+                self.printer.print_line(f"{topic}: {line}")
 
     def _add_evaluation(self, trainer: EpisodeGRPOTrainer | SFTTrainer) -> None:
         log_section = self.config.log

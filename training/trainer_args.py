@@ -68,6 +68,24 @@ CHOICES = {
     "scale_rewards": ("group", "batch", "none", True, False),
     "save_strategy": ("no", "steps", "epoch"),  # "best" needs the trainer's own evaluation
 }
+# The least value that means something; what is below it would train nothing, or fail later
+LEAST = {
+    "num_train_epochs": 1e-9,
+    "learning_rate": 1e-30,
+    "per_device_train_batch_size": 1,
+    "gradient_accumulation_steps": 1,
+    "steps_per_generation": 1,
+    "generation_batch_size": 1,
+    "num_iterations": 1,
+    "save_steps": 1e-9,
+    "logging_steps": 1e-9,
+    "save_total_limit": 1,
+    "warmup_steps": 0,
+    "weight_decay": 0,
+    "max_grad_norm": 0,
+    "beta": 0,
+    "ddp_timeout": 1,
+}
 
 
 def get_defaults(gpu: bool) -> dict[str, Any]:
@@ -120,13 +138,15 @@ def build_trainer_arguments(config: Config, output: Path | str) -> "TrainingArgu
             "temperature": config.rollout.temperature,
             "max_completion_length": config.rollout.max_completion_tokens,
         }
-    owned = {
+    owned: dict[str, Any] = {
         "output_dir": str(output),
         "seed": config.train.seed,
         "report_to": config.log.report_to or "none",
         "disable_tqdm": True,
         "remove_unused_columns": False,
     }
+    if cls is GRPOConfig and config.model.revision is not None and config.lora is None:
+        owned["model_init_kwargs"] = {"revision": config.model.revision}  # of the reference model, which TRL loads
     try:
         with warnings.catch_warnings():  # TRL itself still sets the old name of activation_checkpointing
             warnings.simplefilter("ignore", FutureWarning)
@@ -160,6 +180,22 @@ def _check_names_and_types(cls: Any, method: str, given: Mapping[str, Any]) -> N
             raise ConfigError(
                 f"train.{name} {describe_errors(error, hints[name], value)[0]}", key=f"train.{name}"
             ) from error
+        _check_least(name, value)
+
+
+def _check_least(name: str, value: float | None) -> None:
+    if value is None:
+        return
+    if name == "max_steps" and value < 1 and value != -1:
+        raise ConfigError(
+            f"train.max_steps = {value}: no step would be trained; allowed: at least 1, or -1 for "
+            "train.num_train_epochs",
+            key="train.max_steps",
+        )
+    least = LEAST.get(name)
+    if least is not None and value < least:
+        allowed = f"at least {least}" if least in (0, 1) else "above 0"
+        raise ConfigError(f"train.{name} = {value}; allowed: {allowed}", key=f"train.{name}")
 
 
 def _check_choice(name: str, value: Any, annotation: Any) -> None:

@@ -76,7 +76,9 @@ def test_an_unknown_config_ends_with_2_and_one_line(viewbox):
 
 @pytest.mark.slow
 def test_overrides_and_options_reach_training(viewbox, tiny_folder):
-    status, out, _ = viewbox("train", "quickstart", "--dry-run", f"model.name={tiny_folder}", "rollout.slots=3")
+    status, out, _ = viewbox(
+        "train", "quickstart", "--dry-run", "--json", f"model.name={tiny_folder}", "rollout.slots=3"
+    )
     assert status == 0
     assert '"slots": 3' in out
 

@@ -77,9 +77,14 @@ def test_a_license_that_is_not_known_is_left_out_and_the_card_says_so(card, base
     assert f"The license of the base model `{name}` is not known here." in body
 
 
-def test_the_shipped_model_and_one_built_from_nothing_are_apache_licensed(card):
+def test_the_shipped_model_is_apache_licensed(card):
     assert card(name="package:tiny_viewer")[0]["license"] == "apache-2.0"
-    assert card(tiny={})[0]["license"] == "apache-2.0"
+
+
+def test_no_license_is_invented_for_a_model_built_from_nothing(card):
+    header, body = card(tiny={})
+    assert not any(key.startswith("license") for key in header)
+    assert "their license is yours to choose" in body
 
 
 def test_the_license_of_a_hub_model_is_read_from_its_card(card, base, monkeypatch):

@@ -279,7 +279,7 @@ def test_every_shipped_config_passes_a_dry_run_that_loads_no_weights(name, tiny_
     monkeypatch.setattr("viewbox.rollouts.engine.loading.load_model", never)
     monkeypatch.setattr("viewbox.rollouts.engine.loading.build_tiny_model", never)
     overrides = [] if configs.load(name).model.tiny else [f"model.name={tiny_folder}"]
-    assert train.main([name, *overrides, "--dry-run"]) == 0
+    assert train.main([name, *overrides, "--dry-run", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["config"]["env"]["name"] == "digits"
     assert said["resolved"]["environment"]["name"] == "digits"
@@ -288,7 +288,7 @@ def test_every_shipped_config_passes_a_dry_run_that_loads_no_weights(name, tiny_
 
 
 def test_a_dry_run_shows_what_the_model_gives_the_environment(tiny_folder, capsys):
-    assert train.main(["quickstart", f"model.name={tiny_folder}", "env.max_turns=5", "--dry-run"]) == 0
+    assert train.main(["quickstart", f"model.name={tiny_folder}", "env.max_turns=5", "--dry-run", "--json"]) == 0
     resolved = json.loads(capsys.readouterr().out)["resolved"]["environment"]
     assert resolved["coordinates"] == "per_mille"
     assert resolved["max_turns"] == 5

@@ -346,7 +346,7 @@ def test_a_card_and_a_column_hold_no_secret(tmp_path):
 def test_a_dry_run_shows_no_secret(viewbox, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(config().model_dump(mode="json", exclude_unset=True)))
-    code, out, err = viewbox("train", "run.yaml", "rollout.max_completion_tokens=2000", "--dry-run")
+    code, out, err = viewbox("train", "run.yaml", "rollout.max_completion_tokens=2000", "--dry-run", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out)["config"]["train"]["hub_token"] == "***"
     assert "hunter2" not in out

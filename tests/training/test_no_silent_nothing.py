@@ -1,0 +1,232 @@
+"""A run that would do nothing, or something else than it says, is refused or says so, before it begins if possible."""
+
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from trl.trainer import grpo_trainer
+
+from viewbox import train
+from viewbox.errors import ConfigError
+from viewbox.rollouts.store.run_folder import read_metrics
+from viewbox.training import disk
+from viewbox.training.launch import check_launch, get_state_settings
+
+ROOT = Path(__file__).resolve().parents[2]
+GRPO = {
+    "env": {"name": "digits", "max_turns": 3, "eval": {"split": "test"}},
+    "rollout": {"max_reply_tokens": 8, "max_completion_tokens": 300},
+    "train": {"max_steps": 3, "num_generations": 4, "per_device_train_batch_size": 8},
+    "log": {"eval_tasks": 4},
+}
+SFT = {
+    **GRPO,
+    "train": {
+        "method": "sft",
+        "demonstrations": {"count": 8},
+        "max_steps": 4,
+        "per_device_train_batch_size": 4,
+        "save_steps": 2,
+        "learning_rate": 1e-3,
+    },
+    "log": {"eval_tasks": 0},
+}
+
+
+@pytest.fixture
+def start(tmp_path, tiny_folder, capsys):
+    """Runs `train` on a config with overrides: (status, stdout, stderr)."""
+
+    def call(*arguments, content=GRPO):
+        path = tmp_path / "run.yaml"
+        path.write_text(yaml.safe_dump({"model": {"name": str(tiny_folder)}, **content}))
+        status = train.main([str(path), f"log.dir={tmp_path}/out", *arguments])
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["env.num_tasks=1", "log.eval_tasks=1"], ["has 1 tasks, fewer than the 2 of one generation", "no step would"]),
+        (["train.max_steps=-5"], ["train.max_steps = -5", "at least 1, or -1"]),
+        (["train.max_steps=0"], ["train.max_steps = 0", "at least 1"]),
+        (["train.learning_rate=0.0"], ["train.learning_rate = 0.0; allowed: above 0"]),
+        (["train.gradient_accumulation_steps=0"], ["gradient_accumulation_steps = 0; allowed: at least 1"]),
+        (["train.fsdp=full_shard"], ["train.fsdp: cannot be used", "DDP"]),
+        (["train.eval_strategy=steps"], ["train.eval_strategy: cannot be used", "log.eval_steps"]),
+        (["lora.target_modules=[q_prj]"], ["lora.target_modules = ['q_prj']: matches no layer", "q_proj"]),
+    ],
+)
+def test_what_would_do_nothing_is_refused_with_2_and_a_sentence_at_the_dry_run(start, tmp_path, overrides, words):
+    status, out, err = start(*overrides, "--dry-run")
+    assert (status, out) == (2, "")
+    assert err.count("\n") == 1
+    assert all(word in err for word in words), err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_runs_that_is_a_file_is_refused(start, tmp_path):
+    (tmp_path / "out").write_text("")
+    status, _, err = start("--dry-run")
+    assert status == 2
+    assert f"log.dir = '{tmp_path}/out': {tmp_path}/out is a file; allowed: a folder" in err
+
+
+def test_tasks_whose_file_is_missing_are_refused(start, tmp_path, monkeypatch):
+    (tmp_path / "listed.py").write_text(
+        "from pathlib import Path\nfrom viewbox.envs.digits import Digits\n"
+        "class Listed(Digits):\n    @property\n    def tasks(self):\n        return Path('no.jsonl').read_text()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    status, _, err = start("env.name=listed:Listed", "--dry-run")
+    assert status == 2
+    assert "env: its file 'no.jsonl' cannot be opened: No such file or directory" in err
+
+
+def test_a_disk_without_room_for_the_checkpoints_is_refused(start, monkeypatch):
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000})())
+    status, _, err = start("--dry-run")
+    assert status == 2
+    assert "GiB for checkpoints and the model" in err
+    assert "train.save_total_limit" in err
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_run_ends_it_with_2_and_a_sentence(tmp_path, tiny_folder):
+    """No file may grow above 1 MiB, so that the first checkpoint cannot be written."""
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump({"model": {"name": str(tiny_folder)}, **SFT}))
+    done = subprocess.run(
+        [sys.executable, ROOT / "train.py", path, f"log.dir={tmp_path}/out"],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20)),
+    )
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 2, done.stderr[-3000:]
+    assert last.startswith("error: the disk is full")
+    assert "--resume" in last
+
+
+# ---------------------------------------------------------------------- launchers
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"ACCELERATE_MIXED_PRECISION": "no", "MASTER_PORT": "29500"}, "several processes and started one"),
+        ({"ACCELERATE_USE_FSDP": "true", "WORLD_SIZE": "2"}, "FSDP"),
+        ({"ACCELERATE_USE_DEEPSPEED": "true"}, "DeepSpeed"),
+    ],
+)
+def test_a_launcher_that_asks_for_what_would_not_happen_is_refused(variables, words):
+    with pytest.raises(ConfigError, match=words):
+        check_launch(variables)
+
+
+def test_accelerate_itself_sets_the_variables_that_are_looked_for():
+    launch = [Path(sys.executable).with_name("accelerate"), "launch", "--cpu", "--no_python"]
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith(("ACCELERATE", "MASTER_", "WORLD"))
+    }
+    found = {}
+    for number in ("1", "2"):
+        said = subprocess.run([*launch, "--num_processes", number, "env"], capture_output=True, text=True, env=clean)
+        found[number] = dict(line.split("=", 1) for line in said.stdout.splitlines() if "=" in line)
+    check_launch(found["1"])
+    with pytest.raises(ConfigError):
+        check_launch(found["2"])
+
+
+def test_the_timeout_between_processes_reaches_the_state_that_is_made_first():
+    assert get_state_settings({"ddp_timeout": 90}, gpu=True)["timeout"].total_seconds() == 90
+    assert get_state_settings({}, gpu=False) == {"cpu": True}
+
+
+# ---------------------------------------------------------------------- what is said
+def test_a_dry_run_is_read_line_by_line_and_renders_the_first_prompt_with_its_picture(start):
+    status, out, _ = start("--dry-run", "lora.r=4")
+    assert status == 0
+    for words in (
+        "plan           1 process, 100000 tasks; 8 episodes (2 tasks x 4) for 1 update; 50000 steps an epoch, 3 steps",
+        "learning rate  1e-05 (default for what is trained)",
+        "weights        LoRA adapters are trained, in float32",
+        "parameters     ",
+        "language",
+        "GiB free",
+        "images         env: the first 3 tasks show 3",
+    ):
+        assert words in out
+    assert "{" not in out.splitlines()[-1]
+    page = Path(re.search(r"^prompt +(\S+)$", out, re.M)[1])
+    assert oct(page.parent.stat().st_mode)[-3:] == "700"
+    text = page.read_text()
+    assert "Which digit is it, and where?" in text
+    assert text.count("data:image/png;base64,") == 1
+    assert "image_pad" not in text
+
+
+def test_a_program_reads_the_same_as_json(start):
+    _, out, _ = start("--dry-run", "--json")
+    found = json.loads(out)
+    assert found["config"]["train"]["num_generations"] == 4
+    assert found["resolved"]["plan"].startswith("1 process, ")
+    assert Path(found["resolved"]["prompt"]).is_file()
+
+
+def test_held_out_tasks_that_are_trained_on_are_called_so(start):
+    _, out, _ = start("--dry-run", "env.eval={}")
+    assert "warning: 4 of 4 held-out tasks are also trained on" in out
+    assert "env.eval is empty" in out
+    assert "also trained on" not in start("--dry-run")[1]
+
+
+def test_a_run_begins_with_what_it_will_do_and_says_after_a_step_how_long_it_takes(start):
+    status, out, err = start(content=SFT)
+    assert status == 0, err
+    lines = out.splitlines()
+    assert lines[1].startswith("plan: 1 process, ")
+    assert any(re.match(r"about \S+ s a step: \S+ for the \d+ steps left", line) for line in lines)
+
+
+def test_a_supervised_run_with_fewer_episodes_than_a_batch_ends_with_2_and_saves_no_model(start, tmp_path):
+    few = {**SFT, "train": {**SFT["train"], "per_device_train_batch_size": 16, "dataloader_drop_last": True}}
+    status, _, err = start(content=few)
+    assert status == 2
+    assert "no step was trained" in err
+    assert not list((tmp_path / "out").glob("*/model"))
+
+
+def test_resuming_past_the_end_says_so_and_the_closing_loss_is_that_of_the_whole_run(start, tmp_path):
+    assert start(content=SFT)[0] == 0
+    run = tmp_path / "out" / "run-seed0"
+    (whole,) = [line["train_loss"] for line in read_metrics(run / "metrics.jsonl") if "train_loss" in line]
+    status, out, err = start(f"--resume={run}/checkpoints/checkpoint-2", content=SFT)
+    assert status == 0, err
+    assert "nothing is trained" not in out
+    (resumed,) = [line["train_loss"] for line in read_metrics(run / "metrics.jsonl") if "train_loss" in line]
+    assert resumed == pytest.approx(whole, rel=1e-6)
+    status, out, _ = start(f"--resume={run}", content=SFT)
+    assert status == 0
+    assert "warning: checkpoint-4 is at the last step: nothing is trained" in out
+
+
+# ---------------------------------------------------------------------- the reference model
+def test_the_reference_model_has_the_revision_of_the_policy(start, monkeypatch):
+    loaded = []
+
+    def load(name, **settings):
+        loaded.append(settings.get("revision"))
+        return create(name, **settings)
+
+    create = grpo_trainer.create_model_from_path
+    monkeypatch.setattr(grpo_trainer, "create_model_from_path", load)
+    status, _, err = start("train.beta=0.1", "model.revision=v2", "train.max_steps=1", "log.eval_tasks=0")
+    assert status == 0, err
+    assert loaded == ["v2"]

@@ -1,0 +1,71 @@
+"""Whether a run's folder can be written to, and has room for what it will hold."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from viewbox.configs.schema import Config
+from viewbox.errors import ConfigError
+
+GIB = 2**30
+
+
+def check_folders(config: Config) -> None:
+    """Raises `ConfigError` if `log.dir` or `log.export` is not a folder that can be written to."""
+    for key, given in (("log.dir", config.log.dir), ("log.export", config.log.export)):
+        if given is None:
+            continue
+        found = find_existing(Path(given).expanduser())
+        if not found.is_dir():
+            raise ConfigError(f"{key} = {given!r}: {found} is a file; allowed: a folder", key=key)
+        if not os.access(found, os.W_OK | os.X_OK):
+            raise ConfigError(f"{key} = {given!r}: {found} cannot be written to; allowed: a folder of yours", key=key)
+
+
+def find_existing(path: Path) -> Path:
+    """The path, or the nearest folder above it that exists."""
+    path = path.absolute()
+    while not os.path.lexists(path):
+        path = path.parent
+    return path
+
+
+def estimate_bytes(weights: Path, config: Config, arguments: Any, trained: int) -> int:
+    """The bytes that a run writes: its checkpoints, the final model and `log.export`.
+
+    Args:
+        weights: the folder of the model that is trained.
+        config: the run.
+        arguments: its trainer arguments.
+        trained: parameters that are trained.
+    """
+    saved = sum(file.stat().st_size for pattern in ("*.safetensors", "*.bin") for file in weights.glob(pattern))
+    whole = saved if config.lora is not None else 4 * trained
+    optimizer = 0 if arguments.save_only_model else 8 * trained  # Adam: two numbers a parameter
+    checkpoint = (4 * trained if config.lora is not None else whole) + optimizer
+    kept = 0
+    if str(getattr(arguments.save_strategy, "value", arguments.save_strategy)) != "no":
+        steps = max(1, arguments.max_steps)
+        every = arguments.save_steps if arguments.save_steps >= 1 else max(1, int(arguments.save_steps * steps))
+        kept = max(1, int(steps // every))
+        if arguments.save_total_limit:
+            kept = min(kept, arguments.save_total_limit) + 1  # a new one is complete before an old one is deleted
+    return checkpoint * kept + whole * (1 + (config.log.export is not None))
+
+
+def check_space(config: Config, needed: int) -> str:
+    """The needed and the free space in words.
+
+    Raises:
+        ConfigError: there is not enough.
+    """
+    free = shutil.disk_usage(find_existing(Path(config.log.dir).expanduser())).free
+    text = f"about {needed / GIB:.2g} GiB for checkpoints and the model, {free / GIB:.3g} GiB free for {config.log.dir}"
+    if needed > free:
+        raise ConfigError(
+            f"log.dir: {text}; allowed: a disk with more room, a smaller train.save_total_limit, or "
+            "train.save_only_model",
+            key="log.dir",
+        )
+    return text

@@ -1,0 +1,124 @@
+"""What `--dry-run` shows: the settings, what was checked, the first images, and a page with the first prompt."""
+
+import base64
+import html
+import io
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from viewbox.configs.schema import Config, locate_errors
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.tasks import to_sequence
+from viewbox.errors import ViewboxError
+from viewbox.images.ref import ImageRef
+from viewbox.network.secrets import mask_settings
+from viewbox.rollouts.from_config import build_envs
+from viewbox.training.preflight import LocalModel, find_model
+
+FIRST = 3  # tasks of each environment whose images are opened
+_PAGE = """<!doctype html>
+<meta charset="utf-8">
+<title>{title}</title>
+<style>body {{ font: 14px monospace; white-space: pre-wrap; max-width: 60em; margin: 2em auto }}
+img {{ display: block; border: 1px solid; image-rendering: pixelated }}</style>
+{body}
+"""
+
+
+def inspect(config: Config) -> dict[str, str]:
+    """Opens the first images and renders the first prompt; returns a line for each.
+
+    Raises:
+        ViewboxError: an image cannot be opened.
+    """
+    with locate_errors(config):
+        model = find_model(config.model)
+        env, held_out = build_envs(config, model.view_settings if model else {})
+        opened = [_open_images(env, "env")]
+        if config.log.eval_tasks:
+            opened.append(_open_images(held_out, "env.eval" if config.env.eval else "env"))
+        return {"images": "; ".join(opened), "prompt": str(write_prompt(config, env, model))}
+
+
+def _open_images(env: BaseMultiTurnEnv, key: str) -> str:
+    """The sizes of the first tasks' images, as they are and as the model first sees them."""
+    sizes = []
+    for task in islice(to_sequence(env.tasks, env.name), FIRST):
+        try:
+            state = env.reset(task, seed=0)
+        except ViewboxError as error:
+            error.args = (f"{key}: {env.name}: task {task.id} cannot be opened: {error}",)
+            error.key = key
+            raise
+        sizes += [f"{image.width} x {image.height}" for message in state.messages for image in message.images]
+    shown = ", ".join(dict.fromkeys(sizes)) or "none"
+    return f"{key}: the first {FIRST} tasks show {len(sizes)} ({shown} pixels)"
+
+
+def write_prompt(config: Config, env: BaseMultiTurnEnv, model: LocalModel | None) -> Path:
+    """Writes the first prompt with its images as a page of HTML, readable by this user only; returns its path."""
+    state = env.reset(to_sequence(env.tasks, env.name)[0], seed=0)
+    if model is None:  # a hub name or a new model: its chat template is not here
+        parts = [part for message in state.messages for part in (f"\n[{message.role}]\n", *message.content)]
+    else:
+        parts = list(_render_prompt(config, env, model, state))
+    body = "".join(html.escape(part) if isinstance(part, str) else _embed(part) for part in parts)
+    path = Path(tempfile.mkdtemp(prefix="viewbox-dry-run-")) / "prompt.html"
+    title = html.escape(f"first prompt of {env.name}")
+    path.write_text(_PAGE.format(title=title, body=body), encoding="utf-8", errors="replace")
+    return path
+
+
+def _render_prompt(config: Config, env: BaseMultiTurnEnv, model: LocalModel, state: Any) -> Iterator[str | ImageRef]:
+    """The prompt as the model reads it: the text of its tokens, with an image for each run of image tokens."""
+    from viewbox.rollouts.engine.chat_tokens import ChatTokens
+    from viewbox.rollouts.engine.loading import set_max_pixels
+
+    set_max_pixels(model.processor, config.model.max_pixels or env.max_pixels)
+    tokens = ChatTokens(model.processor, model.config)
+    ids, images = tokens.encode_prompt(state.messages, state.tool_schemas, env.reply_format, env.prompts)
+    pad = re.escape(tokens.tokenizer.decode([tokens.image_id]))
+    texts = re.split(f"(?:{pad})+", tokens.tokenizer.decode(ids))
+    for number, text in enumerate(texts):
+        yield text
+        if number < len(images):
+            yield images[number]
+
+
+def _embed(image: ImageRef) -> str:
+    buffer = io.BytesIO()
+    image.open().save(buffer, format="PNG")
+    data = base64.b64encode(buffer.getvalue()).decode()
+    return f'<img alt="{image.width} x {image.height}" src="data:image/png;base64,{data}">'
+
+
+def render_report(config: Config, resolved: Mapping[str, Any]) -> str:
+    """The report as lines: the settings as YAML, then what was found, then notes.
+
+    >>> from viewbox.configs.schema import parse
+    >>> config = parse({"model": {"name": "m"}, "env": {"name": "digits"}})
+    >>> print(render_report(config, {"trainer": "GRPOConfig", "notes": ["a hub name"]})[-45:])
+    <BLANKLINE>
+    trainer        GRPOConfig
+    note: a hub name
+    """
+    settings = mask_settings(config.model_dump(mode="json", exclude_none=True))
+    lines = [yaml.safe_dump(settings, sort_keys=False)]
+    for topic, value in resolved.items():
+        if topic != "notes":
+            lines.append(f"{topic:<14} {_format(value)}")
+    return "\n".join([*lines, *(f"note: {note}" for note in resolved.get("notes", ()))])
+
+
+def _format(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_format(inner)}" for name, inner in value.items())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "+".join(_format(inner) for inner in value) or "none"
+    return str(value)

@@ -1,0 +1,97 @@
+"""What a run will train, on what and how: the lines of a dry run, and the first lines of a run."""
+
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from peft import get_peft_model
+from transformers import AutoModelForImageTextToText
+
+from viewbox.configs.schema import Config
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.tasks import to_sequence
+from viewbox.errors import ConfigError, suggest_nearest
+from viewbox.training.held_out import describe_overlap
+from viewbox.training.lora import build_lora_config
+from viewbox.training.plan import build_plan
+from viewbox.training.precision import describe_precision
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters of a run.
+
+    Args:
+        total: of the model.
+        trained: of the model, or of its adapters.
+        adapted: the number of adapted layers in each part of the model ("language", "vision").
+    """
+
+    total: int
+    trained: int
+    adapted: dict[str, int]
+
+    def describe(self) -> str:
+        """The parameters in one line.
+
+        >>> Parameters(4_000_000, 40_000, {"language": 14, "vision": 2}).describe()
+        '0.0 M of 4.0 M parameters: adapters on 14 language and 2 vision layers'
+        """
+        share = f"{self.trained / 1e6:.1f} M of {self.total / 1e6:.1f} M parameters"
+        parts = " and ".join(f"{count} {name}" for name, count in self.adapted.items())
+        return f"{share}: adapters on {parts} layers" if self.adapted else f"all {self.total / 1e6:.1f} M parameters"
+
+
+def count_parameters(model_config: Any, config: Config) -> Parameters:
+    """The parameters of a run, from the shapes alone: no weights are made.
+
+    Raises:
+        ConfigError: `lora.target_modules` names no layer of the model.
+    """
+    with torch.device("meta"):
+        model = AutoModelForImageTextToText.from_config(model_config)
+    total = sum(weight.numel() for weight in model.parameters())
+    if config.lora is None:
+        return Parameters(total, total, {})
+    layers = {name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            adapted = get_peft_model(model, build_lora_config(config.lora))
+    except ValueError as error:
+        given = config.lora.target_modules
+        near = suggest_nearest(given if isinstance(given, str) else given[0] if given else "", layers)
+        raise ConfigError(
+            f"lora.target_modules = {given!r}: matches no layer of the model; allowed: all-linear, or names "
+            f"such as {', '.join(sorted(layers)[:12])}{near}",
+            key="lora.target_modules",
+        ) from error
+    names = {name.partition(".lora_")[0] for name, _ in adapted.named_parameters() if ".lora_" in name}
+    parts = Counter("vision" if ".visual." in name else "language" for name in sorted(names))
+    trained = sum(weight.numel() for weight in adapted.parameters() if weight.requires_grad)
+    return Parameters(total, trained, dict(parts))
+
+
+def outline_run(config: Config, env: BaseMultiTurnEnv, held_out: BaseMultiTurnEnv, arguments: Any) -> dict[str, str]:
+    """What is known of a run without its model, by topic.
+
+    Raises:
+        ConfigError: no step would be trained.
+    """
+    count = len(to_sequence(env.tasks, env.name))
+    lines = {}
+    if config.train.method == "grpo":
+        lines["plan"] = build_plan(count, arguments).describe()
+    else:
+        batch = arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps
+        steps = f"{arguments.max_steps} steps" if arguments.max_steps > 0 else f"{arguments.num_train_epochs:g} epochs"
+        processes = f"{arguments.world_size} process{'es' * (arguments.world_size > 1)}"
+        lines["plan"] = f"{processes}, {count} tasks; {batch * arguments.world_size} episodes a step, {steps}"
+    lines["weights"] = describe_precision(config)
+    lines["learning rate"] = f"{arguments.learning_rate:g}" + (
+        "" if "learning_rate" in config.train.arguments else " (default for what is trained)"
+    )
+    overlap = describe_overlap(config, env, held_out)
+    return lines | ({"held out": overlap} if overlap else {})
