@@ -103,10 +103,8 @@ def render_report(config: Config, resolved: Mapping[str, Any]) -> str:
 
     >>> from viewbox.configs.schema import parse
     >>> config = parse({"model": {"name": "m"}, "env": {"name": "digits"}})
-    >>> print(render_report(config, {"trainer": "GRPOConfig", "notes": ["a hub name"]})[-45:])
-    <BLANKLINE>
-    trainer        GRPOConfig
-    note: a hub name
+    >>> render_report(config, {"trainer": "GRPOConfig", "notes": ["a hub name"]}).splitlines()[-2:]
+    ['trainer        GRPOConfig', 'note: a hub name']
     """
     settings = mask_settings(config.model_dump(mode="json", exclude_none=True))
     lines = [yaml.safe_dump(settings, sort_keys=False)]
