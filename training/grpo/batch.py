@@ -13,6 +13,7 @@ from viewbox.images.ref import ImageRef
 from viewbox.records import EpisodeTokens
 from viewbox.rollouts.engine.architectures import Pixels
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.engine.vision_cache import KEY_DIGITS
 
 
 def describe_mismatch(episode: EpisodeTokens, tokens: ChatTokens) -> str | None:
@@ -70,7 +71,7 @@ def collate(
 
 def get_image_key(image: ImageRef) -> int:
     """The key of an image in a batch."""
-    return int(image.hash[:15], 16)
+    return int(image.hash[:KEY_DIGITS], 16)
 
 
 def collect_pixels(episodes: Iterable[EpisodeTokens], tokens: ChatTokens) -> dict[int, Pixels]:

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from viewbox.rollouts.engine.architectures import Architecture, Pixels
-from viewbox.rollouts.engine.vision_cache import split_into_batches
+from viewbox.rollouts.engine.vision_cache import KEY_DIGITS, VisionCache, split_into_batches
 from viewbox.training.grpo.grouped_attention import use_grouped_attention
 from viewbox.training.grpo.packing import Group, Pack, Segment, split_into_packs
 
@@ -42,6 +42,7 @@ class EpisodeLogProbs:
         image_id, pad_id: the ids of the image placeholder and of padding.
         temperature: the temperature at which the episodes were sampled.
         pixels: of every image in the batches, by key (`collect_pixels`).
+        vision_cache: the engine's features of these images, for a frozen tower; None: they are computed here.
     """
 
     def __init__(
@@ -52,9 +53,10 @@ class EpisodeLogProbs:
         pad_id: int,
         temperature: float = 1.0,
         pixels: Mapping[int, Pixels] = NO_PIXELS,
+        vision_cache: VisionCache | None = None,
     ) -> None:
         self.model, self.architecture, self.image_id, self.pad_id = model, architecture, image_id, pad_id
-        self.temperature, self.pixels = temperature, pixels
+        self.temperature, self.pixels, self.vision_cache = temperature, pixels, vision_cache
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.backbone, self.head = base.model, base.get_output_embeddings()
         use_grouped_attention(self.backbone.language_model.config)
@@ -81,6 +83,9 @@ class EpisodeLogProbs:
     def _compute_features(self, images: Sequence[Sequence[BatchImage]]) -> dict[int, Any]:
         """The vision features of each distinct image, by its key."""
         pixels = {image.key: self.pixels[image.key] for row in images for image in row}
+        if self.vision_cache is not None:
+            known = self.vision_cache.get_features({name_image(key): image for key, image in pixels.items()})
+            return {key: known[name_image(key)] for key in pixels}
         features: dict[int, Any] = {}
         for part in split_into_batches(pixels):
             features |= zip(
@@ -158,6 +163,15 @@ class EpisodeLogProbs:
         parts = zip(hidden.split(most), ids.split(most), strict=True)
         logps, entropies = zip(*(checkpoint(compute, *part, use_reentrant=False) for part in parts), strict=True)
         return torch.cat(logps), torch.cat(entropies)
+
+
+def name_image(key: int) -> str:
+    """The name in a `VisionCache` of an image with this key.
+
+    >>> name_image(0xABC)
+    '000000000000abc'
+    """
+    return f"{key:0{KEY_DIGITS}x}"
 
 
 def add_compute_argument(model: torch.nn.Module) -> None:

@@ -130,6 +130,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         add_compute_argument(self.model)
 
     def collect_state(self) -> dict[str, Any]:
+        self._vision_cache.clear()  # a resumed run has none either, and rounding depends on the batch of a forward
         pending = bool(self._step % (self.args.steps_per_generation * self.num_iterations))
         return super().collect_state() | {
             "step": self._step,
@@ -358,6 +359,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
             self.tokens.pad_id,
             self.temperature,
             self._pixels,
+            self._vision_cache if self._vision_cache.frozen and unwrapped is self._vision_cache.model else None,
         )
         with self.accelerator.autocast():
             return log_probs(batch) if model is unwrapped else model(compute=partial(log_probs, batch))

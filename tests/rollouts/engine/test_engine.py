@@ -18,7 +18,7 @@ from viewbox.rollouts.engine.kv_cache import compute_bytes_per_token
 from viewbox.rollouts.engine.model_runner import use_eval_mode
 from viewbox.rollouts.generator import Load
 from viewbox.rollouts.scripted import ScriptedGenerator
-from viewbox.training.grpo.batch import build_model_inputs, collate
+from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
 
 TOLERANCE = 1e-5  # fp32
 
@@ -110,7 +110,8 @@ def test_the_state_of_the_model_comes_back_after_a_failure_too(qwen3):
 
 def test_log_probs_are_those_of_one_forward_of_the_collated_batch(kit, played):
     model, episodes = played(kit)
-    batch = collate([episode.tokens for episode in episodes], kit.tokens)
+    rows = [episode.tokens for episode in episodes]
+    batch = add_pixels(collate(rows, kit.tokens), rows, kit.tokens)
     assert (batch["prompt_mask"][:, 0] == 0).any()  # padded left
     assert (batch["completion_mask"][:, -1] == 0).any()  # and right
     with torch.no_grad():
