@@ -23,7 +23,7 @@ from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.engine.model_runner import use_eval_mode
 from viewbox.rollouts.generator import Conversation
 from viewbox.rollouts.play import sample_seed
-from viewbox.training.grpo.batch import build_model_inputs, collate
+from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
 
 GROUP = 8  # conversations in a group
 FIRST_SIDE, LATER_SIDE = 12, 8  # sides of the first image and of later ones, in image tokens
@@ -174,7 +174,7 @@ def compute_plain_logprobs(
     model: Any, tokens: ChatTokens, episodes: Sequence[EpisodeTokens], temperature: float
 ) -> torch.Tensor:
     """(sampled tokens of all episodes,): their log-probs after one plain, padded forward."""
-    batch = collate(episodes, tokens, model.device)
+    batch = add_pixels(collate(episodes, tokens, model.device), episodes, tokens)
     inputs = build_model_inputs(batch)
     if "pixel_values" in inputs:
         inputs["pixel_values"] = inputs["pixel_values"].to(model.dtype)

@@ -12,6 +12,7 @@ log_softmax(logits / T) of the sampled ids, before any filter (`sampler.py`).
 """
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from viewbox.errors import ImageError, ModelError
 from viewbox.records import Reply, RunConfig
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.kv_cache import KVCache, compute_bytes_per_token, to_device
+from viewbox.rollouts.engine.memory import find_kv_cache_bytes
 from viewbox.rollouts.engine.model_runner import ModelRunner, use_eval_mode
 from viewbox.rollouts.engine.sampler import Sampler, draw_uniform
 from viewbox.rollouts.engine.scheduler import Scheduler
@@ -33,6 +35,7 @@ from viewbox.rollouts.engine.vision_cache import VisionCache
 from viewbox.rollouts.generator import Conversation, Load
 
 DEFAULT_SAMPLING = SamplingParams()
+log = logging.getLogger("viewbox.engine")
 
 
 class HFGenerator:
@@ -46,7 +49,8 @@ class HFGenerator:
         max_reply_tokens: limit of one reply.
         max_completion_tokens: limit of all tokens after the prompt, observations included.
         prefill_tokens: tokens of one prefill forward at most, padding included.
-        kv_cache_bytes: limit of keys and values; fewer slots are used if they do not all fit.
+        kv_cache_bytes: limit of keys and values; fewer slots are used if they do not all fit. Default: a share of the
+            memory that is free (`memory.py`).
         tool_wait_timeout: seconds to wait for a conversation whose tool is late.
         vision_cache: the cache of image features, if other generators of the same model share it.
         model_name: recorded in `run_config`.
@@ -70,7 +74,8 @@ class HFGenerator:
         self.model, self.tokens, self.slots = model, tokens, slots
         self.sampling, self.sampler = sampling, Sampler(sampling)
         self.max_reply_tokens, self.max_completion_tokens = max_reply_tokens, max_completion_tokens
-        self.prefill_tokens, self.kv_cache_bytes = prefill_tokens, kv_cache_bytes
+        self.prefill_tokens = prefill_tokens
+        self.kv_cache_bytes = find_kv_cache_bytes(model.device) if kv_cache_bytes is None else kv_cache_bytes
         self.vision_cache = vision_cache or VisionCache(model, tokens.architecture)
         self.run_config = RunConfig(model_name, sampling.temperature, max_tokens=max_completion_tokens)
         self.stats = Stats()
@@ -171,28 +176,35 @@ class HFGenerator:
     def _has_room(self, sequence: Sequence, new: list[Sequence]) -> bool:
         """Whether a sequence may take a slot now.
 
-        With `kv_cache_bytes`, each slot is as long as the longest of the `new` sequences may become. A sequence that
-        does not fit waits until the cache is empty; then longer slots are allocated.
+        Each slot may become as long as the longest of the `new` sequences. If `kv_cache_bytes` cannot hold so many
+        slots of that length, the sequence waits until the cache is empty; then fewer, longer slots are allocated.
 
         Raises:
             ModelError: `kv_cache_bytes` cannot hold a single episode.
         """
-        if self.kv_cache_bytes is None:
-            return self.cache.num_used < self.slots
         lengths = [len(s.conversation.record.prompt_ids) + self.max_completion_tokens for s in (sequence, *new)]
         if lengths[0] <= self.cache.max_len:
             return self.cache.num_used < len(self.cache.owners)
-        if self.cache.num_used:
-            return False
         longest, bytes_per_token = max(lengths), compute_bytes_per_token(self.model)
         capacity = self.kv_cache_bytes // bytes_per_token
+        if len(self.cache.owners) * (longest + 1) <= capacity:
+            self.cache.max_len = longest
+            return self.cache.num_used < len(self.cache.owners)
+        if self.cache.num_used:
+            return False
         if longest > capacity - 1:
             raise ModelError(
                 f"rollout.kv_cache_bytes = {self.kv_cache_bytes}: one episode needs {(longest + 1) * bytes_per_token} "
                 f"bytes ({longest - self.max_completion_tokens} tokens of prompt, at most {self.max_completion_tokens} "
                 "after it); allowed: at least that, or a lower rollout.max_completion_tokens"
             )
-        self.cache.allocate(min(self.slots, capacity // (longest + 1)), longest)
+        slots = min(self.slots, capacity // (longest + 1))
+        if slots < len(self.cache.owners):
+            log.warning(
+                "keys and values of %d episodes of %d tokens fit into %.1f GiB (rollout.kv_cache_bytes); %d slots were "
+                "asked for (rollout.slots)", slots, longest, self.kv_cache_bytes / 2**30, self.slots
+            )  # fmt: skip
+        self.cache.allocate(slots, longest)
         return True
 
     # ------------------------------------------------------------------ prefill

@@ -3,7 +3,9 @@
 import asyncio
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
@@ -14,9 +16,10 @@ from viewbox.envs.tools import ToolOutput
 from viewbox.errors import ModelError
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
+from viewbox.rollouts.engine import engine
 from viewbox.rollouts.engine.kv_cache import compute_bytes_per_token
 from viewbox.rollouts.engine.model_runner import use_eval_mode
-from viewbox.rollouts.generator import Load
+from viewbox.rollouts.generator import Load, TokenRecord
 from viewbox.rollouts.scripted import ScriptedGenerator
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
 
@@ -286,6 +289,42 @@ def test_a_budget_of_bytes_decides_how_many_are_in_the_cache(qwen3, play):
     assert [e.tokens.completion_ids for e in one] == [e.tokens.completion_ids for e in other]
     assert max(most) == 2
     assert sum(layer.keys.nbytes + layer.values.nbytes for layer in narrow.cache.layers) <= 2 * each + 10
+
+
+def test_the_cache_never_grows_past_what_an_episode_can_need(qwen3, play):
+    env = Digits(max_turns=2)
+    generator = qwen3.generator(slots=4)
+    episodes = play(env, [env.tasks[i] for i in range(4)], generator)
+    longest = max(len(episode.tokens.prompt_ids) for episode in episodes)
+    assert generator.cache.max_len == longest + generator.max_completion_tokens
+    cache = type(generator.cache)(1, 4)
+    cache.max_len, widths = 1000, []
+    for num_read in range(1, 1001):  # growth by half alone would end at 1,200 columns or more
+        cache.prepare([0], [num_read - 1], 1, num_read, torch.device("cpu"))
+        widths.append(cache.index.capacity)
+    assert widths == sorted(widths)
+    assert widths[-1] == 1001  # one more column takes the padding
+
+
+def test_a_longer_prompt_waits_for_nobody_while_there_is_memory(qwen3):
+    generator = qwen3.generator(slots=2)
+    lengths = (100, 300)
+    sequences = [SimpleNamespace(slot=None, conversation=SimpleNamespace(record=TokenRecord([7] * n))) for n in lengths]
+    assert generator._has_room(sequences[0], [])
+    generator.cache.take_slot(sequences[0])
+    assert generator._has_room(sequences[1], [])  # beside the first one
+    assert generator.cache.max_len == 300 + generator.max_completion_tokens
+    assert generator.cache.owners == [sequences[0], None]
+
+
+def test_without_a_setting_the_free_memory_is_the_limit(qwen3, play, monkeypatch, caplog):
+    env = Digits(max_turns=2)
+    assert 2**20 < qwen3.generator().kv_cache_bytes <= psutil.virtual_memory().total
+    each = 3000 * compute_bytes_per_token(qwen3.model())
+    monkeypatch.setattr(engine, "find_kv_cache_bytes", lambda device: each)
+    tight = qwen3.generator(slots=8)
+    assert len(play(env, [env.tasks[i] for i in range(4)], tight)) == 4
+    assert "8 slots were asked for (rollout.slots)" in caplog.text
 
 
 def test_a_budget_that_is_too_small_for_one_episode_is_an_error_in_words(qwen3, play):

@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 import torch
 
-from viewbox.training.grpo.batch import build_model_inputs, collate
+from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
 
 BAR = 2.0
 HALF = [(torch.bfloat16, 1.0), (torch.bfloat16, 0.7), (torch.float16, 1.0)]
@@ -47,7 +47,7 @@ def recorded(episodes):
 @torch.no_grad()
 def padded(model, kit, episodes, temperature=1.0):
     """Log-probs by one plain forward of all episodes together."""
-    batch = collate(episodes, kit.tokens)
+    batch = add_pixels(collate(episodes, kit.tokens), episodes, kit.tokens)
     inputs = build_model_inputs(batch)
     inputs["pixel_values"] = inputs["pixel_values"].to(model.dtype)
     logits = model(**inputs, use_cache=False).logits[:, batch["prompt_ids"].shape[1] - 1 : -1].float()

@@ -6,7 +6,7 @@ from itertools import cycle
 import pytest
 import torch
 
-from tests.support.grpo_kit import compute_gradient, generate_batch, make_trainer, train_and_read_steps
+from tests.support.grpo_kit import compute_gradient, generate_batch, make_trainer, show_pixels, train_and_read_steps
 from viewbox.envs.digits import viewer
 from viewbox.envs.digits.canvas import LABELS
 from viewbox.records import Reply
@@ -118,7 +118,7 @@ def test_the_gradient_is_that_of_the_loss_weighted_by_the_capped_ratio(trainer, 
     found = compute_gradient(one, one._compute_loss(one.model, inputs))
 
     width = inputs["completion_ids"].shape[1]
-    logits = one.model(**build_model_inputs(inputs)).logits[:, -width - 1 : -1].float()
+    logits = one.model(**build_model_inputs(show_pixels(one, inputs))).logits[:, -width - 1 : -1].float()
     logps = logits.log_softmax(-1).gather(2, inputs["completion_ids"][..., None])[..., 0]
     gain = plain["advantages"][:, None] * weights_of(inputs) * (logps - logps.detach()).exp()
     mask = sampled(inputs)
