@@ -198,7 +198,11 @@ class TrainSection(BaseModel):
         "rejection_sampling: supervised learning from the policy's own best episodes",
     )
     seed: NonNegativeInt = Field(default=0, description="seed of new weights, the order of tasks and sampling")
-    episodes: str | None = Field(default=None, description="sft: a folder of saved episodes")
+    episodes: str | None = Field(
+        default=None,
+        description="sft: a folder of saved episodes, or a .jsonl file of conversations as the OpenAI chat interface "
+        "writes them",
+    )
     demonstrations: Demonstrations | None = Field(
         default=None, description="sft: record demonstrations of the environment"
     )

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from viewbox.envs import answers, concurrency, loop, settings
 from viewbox.envs.answer_model import check_declaration, runs_code
+from viewbox.envs.gold import write_gold_answer
 from viewbox.envs.prompts.templates import Prompts
 from viewbox.envs.state import EpisodeState, PlayableEnv, StepResult
 from viewbox.envs.tasks import OverviewCache, TaskImage, TaskImages
@@ -96,11 +97,16 @@ class BaseMultiTurnEnv(PlayableEnv):
         return ()
 
     def demonstration(self, task: Task, seed: int, **habits: float) -> Sequence[str]:
-        """The replies of a whole episode, written by a script, for a supervised warm start.
+        """The replies of a whole episode for a supervised warm start; by default the `oracle`'s and the right answer.
 
-        `habits` are the probabilities of its imperfections. Raises `ConfigError` if the environment has no script.
+        `habits` are the probabilities of imperfections of a script. Raises `ConfigError` if none can be written.
         """
-        raise ConfigError(f"{self.name}: this environment has no demonstrations; allowed: train on saved `episodes`")
+        try:
+            if habits:
+                raise ConfigError(f"its demonstrations have no habits; given: {', '.join(habits)}")
+            return [*self.oracle(task), self.write_answer(task)]
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: this environment has no demonstrations: {error}") from error
 
     # ------------------------------------------------------------------ called by a driver
     def reset(self, task: Task, *, seed: int) -> EpisodeState:
@@ -208,6 +214,16 @@ class BaseMultiTurnEnv(PlayableEnv):
             return answer, problem
         except ToolError as error:
             return {}, str(error)
+
+    def write_answer(self, task: Task) -> str:
+        """The right answer as a model would write it, as JSON text: see `gold.py`. Raises `ConfigError`.
+
+        >>> from viewbox.envs.digits import Digits
+        >>> env = Digits()
+        >>> env.read_answer(env.write_answer(env.tasks[0]), env.tasks[0])["label"] == env.tasks[0].reference["label"]
+        True
+        """
+        return write_gold_answer(self, task)
 
     def write_box(self, box: Sequence[float], task: Task) -> list[float]:
         """A box of the original image (fractions) in the coordinates that the model writes, for gold answers.

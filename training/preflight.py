@@ -201,7 +201,7 @@ def _check_reward_fields(spec: Any, env: BaseMultiTurnEnv, path: str) -> None:
 
 def _check_warm_start(section: TrainSection, env: BaseMultiTurnEnv, task: Task) -> None:
     if section.episodes is not None:
-        _check_episodes(section.episodes)
+        _check_episodes(section.episodes, env)
     if section.demonstrations is not None:
         habits = section.demonstrations.habits
         key = "train.demonstrations.habits" if habits else "train.demonstrations"
@@ -216,22 +216,22 @@ def _check_warm_start(section: TrainSection, env: BaseMultiTurnEnv, task: Task) 
                 raise ConfigError(f"{key}: {describe_unknown('reference field', field, task.reference)}", key=key)
 
 
-def _check_episodes(folder: str) -> None:
+def _check_episodes(folder: str, env: BaseMultiTurnEnv) -> None:
     from viewbox.rollouts.store.reader import load
+    from viewbox.training.sft.transcripts import TranscriptReader
 
     key = "train.episodes"
     try:
-        first = next(load(folder, tokens=True), None)
+        if Path(folder).is_file():
+            transcripts = TranscriptReader(Path(folder), max_pixels=env.max_pixels, multiple=env.pixel_multiple)
+            if next(transcripts, None) is None:
+                raise ConfigError(f'{folder}: no line of it is a conversation; allowed: lines of {{"messages": [...]}}')
+            return
+        first = next(load(folder), None)
     except ViewboxError as error:
         raise ConfigError(f"{key}: {error}", key=key) from error
     if first is None:
         raise ConfigError(f"{key} = {folder!r}: holds no episodes; allowed: a folder with saved episodes", key=key)
-    if first.tokens is None:
-        raise ConfigError(
-            f"{key} = {folder!r}: its episodes have no tokens; allowed: those of a local model or of "
-            "train.demonstrations (an endpoint returns text only)",
-            key=key,
-        )
 
 
 def find_model(section: ModelSection) -> LocalModel | None:

@@ -19,7 +19,6 @@ from viewbox.rollouts.engine import loading
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.from_config import build_engine_settings, build_envs, describe_filters
 from viewbox.rollouts.store import run_folder
-from viewbox.rollouts.store.reader import load
 from viewbox.training import report, tracking
 from viewbox.training.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
 from viewbox.training.checkpoints import Best
@@ -33,6 +32,7 @@ from viewbox.training.outline import count_parameters, outline_run
 from viewbox.training.plan import check_trained, describe_finished
 from viewbox.training.precision import apply_precision
 from viewbox.training.resume import RunLocation
+from viewbox.training.sft.episodes import add_tokens, read_episodes
 from viewbox.training.sft.rejection_sampling import RejectionSamplingTrainer
 from viewbox.training.sft.selection import require_episodes, select_episodes
 from viewbox.training.sft.trainer import SFTTrainer, build_corpus, record_demonstrations, select_usable
@@ -246,16 +246,17 @@ class Run:
                 record_demonstrations(self.env, self.tokens, section.demonstrations, saved, section.seed)
             processes.wait_for_everyone()
         assert saved is not None
-        # sorted by task: episodes are stored in the order in which they end
-        episodes = sorted(load(saved, tokens=True), key=lambda episode: episode.info.get("index", 0))
+        is_main = PartialState().is_main_process
+        limit, say = self.config.rollout.max_completion_tokens, self.printer.print_line if is_main else str
+        episodes = read_episodes(saved, self.env, self.tokens, limit, say)
         selection = select_episodes(episodes, section)
-        if selection.left_out and PartialState().is_main_process:
-            self.printer.print_line(f"note: {saved}: {selection.describe()}")
+        if selection.left_out:
+            say(f"note: {saved}: {selection.describe()}")
         require_episodes(selection, saved)
         vision = None
         if section.vision is not None:
             vision = VisionTask(self.model, self.tokens, episodes, section.vision, section.seed)
-        usable = select_usable(selection.kept, self.tokens)
+        usable = select_usable(add_tokens(selection.kept, self.env, self.tokens, limit, say), self.tokens)
         return SFTTrainer(**self._build_sft_settings(every=20), train_dataset=usable, vision=vision)
 
     def build_rejection_sampling_trainer(self) -> RejectionSamplingTrainer:

@@ -8,7 +8,8 @@ from viewbox.envs.tools.apply import apply_tool, apply_tools, open_view
 from viewbox.envs.tools.arguments import Box, Hidden, Picture, Point, Range
 from viewbox.envs.tools.builtin import analysis, filters, geometry, intensity, symmetry, volumes, windows
 from viewbox.envs.tools.calling import call_stateful, call_stateless
-from viewbox.envs.tools.results import ToolOutput, ViewFractions
+from viewbox.envs.tools.fractions import ViewFractions
+from viewbox.envs.tools.results import ToolOutput
 from viewbox.envs.tools.tool import TOOLS, Tool, collect_tools, format_calls, get_tool, to_tool_names, tool
 
 __all__ = [

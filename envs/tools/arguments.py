@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_o
 from jsonschema import ValidationError
 
 from viewbox.envs.parsing.json_schema import TOO_MUCH_WORK, TooMuchWorkError, iter_errors
+from viewbox.envs.tools.fractions import ViewFractions
 from viewbox.errors import ToolError, suggest_nearest
 from viewbox.frozen import thaw
 from viewbox.images.coordinates import Coordinates, describe_unit, get_limits, needs_size, to_unit
@@ -154,7 +155,7 @@ def check_value(
             shown = json.dumps(value, default=str)[:80]
             raise ToolError(f"{label} = {shown}: {_describe_problem(problem, spec, value)}")
     if kind in ("point", "box"):
-        return to_unit(value, coordinates, size, label)
+        return ViewFractions(to_unit(value, coordinates, size, label))
     if spec["type"] == "integer":
         return int(value)
     return float(value) if spec["type"] == "number" else value

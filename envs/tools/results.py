@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from PIL import Image
 
+from viewbox.envs.tools.fractions import ViewFractions
 from viewbox.errors import ImageError, ToolError
 from viewbox.images.coordinates import Coordinates, from_unit
 from viewbox.images.ref import ImageRef
@@ -32,10 +33,6 @@ MAX_CHARACTERS: Final = 65_536  # of one string
 MAX_DEPTH: Final = 8
 MAX_BITS: Final = 1024  # of an integer
 ADVICE: Final = "Try different arguments, or continue without this tool."  # ends an error that the model did not cause
-
-
-class ViewFractions(tuple[float, ...]):
-    """A point or box among a tool's facts, in fractions of the view; the model reads it in its own coordinates."""
 
 
 @dataclass(frozen=True)

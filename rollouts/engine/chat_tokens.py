@@ -176,7 +176,11 @@ class ChatTokens:
         return self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     def encode_reply(self, text: str) -> list[int]:
-        """The ids of a scripted reply, with the end token, as a policy might have sampled them."""
+        """The ids of a scripted reply, with the end token, as a policy might have sampled them.
+
+        Control tokens in the text are broken: a reply has one end.
+        """
+        text = break_control_tokens(text, self._control)
         return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end_id]
 
     # ------------------------------------------------------------------ pixels

@@ -233,8 +233,8 @@ FILES = [
     case("no config", "the following arguments are required: config; see --help", arguments=["--dry-run"]),
     case("folder without episodes", "line 19: train.episodes: nowhere: no episodes here",
          lines={**SFT, 19: "  episodes: nowhere"}),
-    case("episodes without tokens", "line 19: train.episodes = 'played'", "have no tokens",
-         lines={**SFT, 19: "  episodes: played"}),
+    case("no conversation in a file", "line 19: train.episodes: run.yaml: no line of it is a conversation",
+         lines={**SFT, 19: "  episodes: run.yaml"}),
 ]  # fmt: skip
 MODELS = [
     case("no such model", "line 2: model.name = './modle': no such folder", "did you mean 'model'?",

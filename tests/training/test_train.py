@@ -16,6 +16,7 @@ from viewbox import train
 from viewbox.configs import schema as configs
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import read_metrics
+from viewbox.rollouts.store.writer import EpisodeWriter
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ("quickstart", "tiny_warmstart", "rejection_sampling", "qwen3_vl_4b_lora", "qwen2_5_vl_3b")
@@ -260,6 +261,28 @@ def test_a_warm_start_with_lora_trains_the_adapter_alone_on_the_episodes_that_ar
     changed = {name for name, weight in merged.items() if not torch.equal(weight, start[name])}
     assert changed
     assert not [name for name in changed if "embed_tokens" in name or "norm" in name]
+
+
+def test_a_warm_start_from_episodes_without_tokens_learns_what_they_did_with_tokens(sft, run, workplace):
+    with EpisodeWriter(workplace / "texts") as writer:
+        for episode in load(sft / "demonstrations"):
+            writer.append(episode)
+    assert next(load(workplace / "texts", tokens=True)).tokens is None
+    assert losses(
+        run("texts", SFT, f"train.episodes={workplace}/texts", "rollout.max_completion_tokens=600")
+    ) == losses(sft)
+
+
+def test_a_warm_start_from_conversations_says_which_it_leaves_out(run, workplace, capsys):
+    Image.new("RGB", (64, 64), "gray").save(workplace / "gray.png")
+    user = {"role": "user", "content": [{"type": "image", "image": "gray.png"}, {"type": "text", "text": "Color?"}]}
+    good = {"messages": [user, {"role": "assistant", "content": "gray"}]}
+    bad = {"messages": [user]}
+    (workplace / "chats.jsonl").write_text("\n".join(map(json.dumps, [good, bad, good])))
+    folder = run("chats", SFT, f"train.episodes={workplace}/chats.jsonl", "log.eval_tasks=0")
+    said = capsys.readouterr().out.replace("\n", "")
+    assert "chats.jsonl: conversations left out: 1 (no message of the assistant to learn from)" in said
+    assert losses(folder)[-1] < losses(folder)[0]
 
 
 def test_a_model_built_from_nothing_can_be_warm_started(run):

@@ -11,7 +11,8 @@ import numpy as np
 
 from viewbox.envs.tools.arguments import Box, Point, Range
 from viewbox.envs.tools.builtin.drawing import draw_grid, draw_outline
-from viewbox.envs.tools.results import ToolOutput, ViewFractions
+from viewbox.envs.tools.fractions import ViewFractions
+from viewbox.envs.tools.results import ToolOutput
 from viewbox.envs.tools.tool import tool
 from viewbox.errors import ToolError
 from viewbox.images.statistics import describe_pixels, to_luminance

@@ -1,0 +1,48 @@
+"""The right answer of a task, written as a model writes it: for demonstrations, and to check a reward."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from viewbox.envs.state import PlayableEnv
+from viewbox.errors import ConfigError
+from viewbox.frozen import thaw
+from viewbox.records import Task
+
+
+class WritingEnv(PlayableEnv, Protocol):
+    """What is read of an environment."""
+
+    def write_box(self, box: Sequence[float], task: Task) -> list[float]: ...
+
+
+def write_gold_answer(env: WritingEnv, task: Task) -> str:
+    """The right answer as JSON text, boxes in the coordinates that the model writes.
+
+    It is `env.gold_answer(task)` if the environment has that method, which then writes its boxes itself (`write_box`).
+    Otherwise it is made of those fields of `task.reference` that the answer has.
+
+    Raises:
+        ConfigError: the reference lacks a field that the answer requires, or has none of its fields.
+    """
+    own = getattr(env, "gold_answer", None)
+    return json.dumps(thaw(_build_from_reference(env, task) if own is None else own(task)))
+
+
+def _build_from_reference(env: WritingEnv, task: Task) -> dict[str, Any]:
+    schema = env.answer_schema or {}
+    fields, required = schema.get("properties", {}), schema.get("required", [])
+    answer = {name: task.reference[name] for name in fields if name in task.reference}
+    if env.view_field is not None:
+        answer[env.view_field] = 0  # boxes of a reference are those of the original image
+    missing = [name for name in required if name not in answer]
+    if missing or not answer:
+        what = f"lacks {', '.join(missing)}" if missing else "has no field of the answer"
+        raise ConfigError(
+            f"{env.name}: the reference of task {task.id} {what}, so that the right answer cannot be written; "
+            "allowed: a method gold_answer(task) of the environment"
+        )
+    for name in env.boxes:
+        if answer.get(name) is not None:
+            answer[name] = env.write_box(answer[name], task)
+    return answer | ({"continue": False} if env.max_turns > 1 else {})  # the form that the prompt states
