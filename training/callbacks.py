@@ -100,7 +100,7 @@ class MetricsFile(TrainerCallback):
         todo = state.max_steps - state.global_step
         if todo > 0:
             left = format_duration(todo * seconds)
-            self.printer.print_line(f"about {seconds:.3g} s a step: {left} for the {todo} steps left")
+            self.printer.print_line(f"about {seconds:.3g} s a step: {left} for the other {todo}")
 
     def _format_step(self, state: TrainerState, logs: Mapping[str, Any]) -> str:
         done = state.global_step - self.first_step

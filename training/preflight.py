@@ -1,7 +1,6 @@
 """Checks before any weights are loaded whether the settings, the tasks and the model of a run fit together."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,11 +44,12 @@ def check(config: Config) -> dict[str, Any]:
 
 def _check(config: Config) -> dict[str, Any]:
     from viewbox.training.outline import count_parameters, outline_run
-    from viewbox.training.tracking import check_uploads
+    from viewbox.training.tracking import check_trackers, check_uploads
     from viewbox.training.trainer_args import build_trainer_arguments
 
     check_launch()
     _check_sections(config)
+    check_trackers(config.log.report_to)
     resolve_dtype(config)
     check_folders(config)
     model = find_model(config.model)
@@ -61,6 +61,12 @@ def _check(config: Config) -> dict[str, Any]:
         raise ConfigError(
             f"train.beta = {arguments.beta}: model.tiny has no saved weights as a reference; allowed: 0, or add lora",
             key="train.beta",
+        )
+    if getattr(arguments, "sync_ref_model", False) and (arguments.beta == 0 or config.lora is not None):
+        raise ConfigError(
+            "train.sync_ref_model = true: there is no reference model to update; allowed: train.beta above 0, and no "
+            "section lora",
+            key="train.sync_ref_model",
         )
     task = _open_first_task(env, "env")
     _check_held_out(config, held_out)
@@ -119,27 +125,6 @@ def _check_sections(config: Config) -> None:
         if train.method != "grpo" and name in train.model_fields_set:
             raise ConfigError(
                 f"train.{name}: only with train.method = grpo; given: {train.method}", key=f"train.{name}"
-            )
-    _check_trackers(config.log.report_to)
-
-
-def _check_trackers(names: Sequence[str]) -> None:
-    from transformers.integrations.integration_utils import (
-        INTEGRATION_TO_CALLBACK,
-        get_available_reporting_integrations,
-    )
-
-    for name in names:
-        if name not in INTEGRATION_TO_CALLBACK:
-            raise ConfigError(
-                f"log.report_to: {describe_unknown('tracker', name, INTEGRATION_TO_CALLBACK)}", key="log.report_to"
-            )
-        installed = get_available_reporting_integrations()
-        if name not in installed:
-            raise ConfigError(
-                f"log.report_to = {name!r}: the package is not installed; "
-                f"allowed now: {', '.join(installed) or 'none'}",
-                key="log.report_to",
             )
 
 

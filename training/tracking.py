@@ -16,7 +16,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from viewbox.configs.schema import LogSection
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.errors import ConfigError
+from viewbox.errors import ConfigError, describe_unknown
 from viewbox.files import read_regular, write_atomically
 from viewbox.network.data_policy import check_may_leave
 from viewbox.records import Episode
@@ -38,6 +38,27 @@ UPLOAD_VARIABLES = {
     "swanlab": ("SWANLAB_LOG_MODEL", "false"),
 }
 TABLE_EVERY = 10  # steps
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Raises `ConfigError` if a tracker of `log.report_to` is unknown or not installed."""
+    from transformers.integrations.integration_utils import (
+        INTEGRATION_TO_CALLBACK,
+        get_available_reporting_integrations,
+    )
+
+    for name in names:
+        if name not in INTEGRATION_TO_CALLBACK:
+            raise ConfigError(
+                f"log.report_to: {describe_unknown('tracker', name, INTEGRATION_TO_CALLBACK)}", key="log.report_to"
+            )
+        installed = get_available_reporting_integrations()
+        if name not in installed:
+            raise ConfigError(
+                f"log.report_to = {name!r}: the package is not installed; "
+                f"allowed now: {', '.join(installed) or 'none'}",
+                key="log.report_to",
+            )
 
 
 def prepare_wandb(log: LogSection, folder: Path, print_line: Callable[[str], None]) -> None:

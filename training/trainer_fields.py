@@ -31,7 +31,7 @@ USED = frozenset(
 # Read by the GRPO trainer only.
 USED_BY_GRPO = frozenset(
     _split("""
-    disable_dropout cast_lm_head_to_fp32 shuffle_dataset num_generations generation_batch_size steps_per_generation
+    disable_dropout shuffle_dataset num_generations generation_batch_size steps_per_generation
     num_iterations beta epsilon epsilon_high delta sapo_temperature_neg sapo_temperature_pos
     vespo_k_pos vespo_lambda_pos vespo_k_neg vespo_lambda_neg importance_sampling_level scale_rewards loss_type
     mask_truncated_completions sync_ref_model ref_model_mixup_alpha ref_model_sync_steps use_bias_correction_kl
@@ -120,6 +120,7 @@ REFUSED: Mapping[str, str] = {
     **dict.fromkeys(
         ["auto_find_batch_size", "train_sampling_strategy", "length_column_name", "accelerator_config"], _BATCHES
     ),
+    "cast_lm_head_to_fp32": "TRL does not find the layers of a vision-language model; allowed: model.dtype: float32",
     "chat_template_kwargs": "viewbox renders the chat template itself, without further arguments",
     "multi_objective_aggregation": "an episode has one reward; `type: combined` adds up its components",
     "pad_to_multiple_of": "viewbox pads batches itself",

@@ -61,6 +61,9 @@ def start(tmp_path, tiny_folder, capsys):
         (["train.max_steps=0"], ["train.max_steps = 0", "at least 1"]),
         (["train.learning_rate=0.0"], ["train.learning_rate = 0.0; allowed: above 0"]),
         (["train.gradient_accumulation_steps=0"], ["gradient_accumulation_steps = 0; allowed: at least 1"]),
+        (["train.sync_ref_model=true"], ["train.sync_ref_model", "train.beta"]),
+        (["train.sync_ref_model=true", "train.beta=0.1", "lora.r=4"], ["train.sync_ref_model", "lora"]),
+        (["train.cast_lm_head_to_fp32=true"], ["train.cast_lm_head_to_fp32: cannot be used", "model.dtype"]),
         (["train.fsdp=full_shard"], ["train.fsdp: cannot be used", "DDP"]),
         (["train.eval_strategy=steps"], ["train.eval_strategy: cannot be used", "log.eval_steps"]),
         (["lora.target_modules=[q_prj]"], ["lora.target_modules = ['q_prj']: matches no layer", "q_proj"]),
@@ -192,7 +195,7 @@ def test_a_run_begins_with_what_it_will_do_and_says_after_a_step_how_long_it_tak
     assert status == 0, err
     lines = out.splitlines()
     assert lines[1].startswith("plan: 1 process, ")
-    assert any(re.match(r"about \S+ s a step: \S+ for the \d+ steps left", line) for line in lines)
+    assert any(re.match(r"about \S+ s a step: \S+ for the other \d+", line) for line in lines)
 
 
 def test_a_supervised_run_with_fewer_episodes_than_a_batch_ends_with_2_and_saves_no_model(start, tmp_path):
