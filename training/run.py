@@ -196,12 +196,10 @@ class Run:
         return arguments
 
     def _build_trainer(self) -> EpisodeGRPOTrainer | SFTTrainer:
-        build = {
-            "grpo": self.build_grpo_trainer,
-            "sft": self.build_sft_trainer,
-            "rejection_sampling": self.build_rejection_sampling_trainer,
-        }
-        return build[self.config.train.method]()
+        method = self.config.train.method
+        if method == "grpo":
+            return self.build_grpo_trainer()
+        return self.build_sft_trainer() if method == "sft" else self.build_rejection_sampling_trainer()
 
     def build_grpo_trainer(self) -> EpisodeGRPOTrainer:
         """The GRPO trainer of this run."""
@@ -246,8 +244,7 @@ class Run:
                 record_demonstrations(self.env, self.tokens, section.demonstrations, saved, section.seed)
             processes.wait_for_everyone()
         assert saved is not None
-        is_main = PartialState().is_main_process
-        limit, say = self.config.rollout.max_completion_tokens, self.printer.print_line if is_main else str
+        limit, say = self.config.rollout.max_completion_tokens, self._print_once
         episodes = read_episodes(saved, self.env, self.tokens, limit, say)
         selection = select_episodes(episodes, section)
         if selection.left_out:
@@ -258,6 +255,11 @@ class Run:
             vision = VisionTask(self.model, self.tokens, episodes, section.vision, section.seed)
         usable = select_usable(add_tokens(selection.kept, self.env, self.tokens, limit, say), self.tokens)
         return SFTTrainer(**self._build_sft_settings(every=20), train_dataset=usable, vision=vision)
+
+    def _print_once(self, line: str) -> None:
+        """Prints a line on the first process."""
+        if PartialState().is_main_process:
+            self.printer.print_line(line)
 
     def build_rejection_sampling_trainer(self) -> RejectionSamplingTrainer:
         """The trainer of this run that learns from the policy's own best episodes."""

@@ -133,6 +133,7 @@ def rebuild_messages(episode: Episode, env: BaseMultiTurnEnv) -> list[Message]:
         elif turn.role == "tool_result":
             messages += _rebuild_results(turn)
         else:  # the first message shows its image first
+            parts: tuple[str | ImageRef, ...]
             parts = (*turn.images, turn.content) if number == 0 else (turn.content, *turn.images)
             messages.append(Message("user", parts))
     return messages
