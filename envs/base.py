@@ -19,7 +19,7 @@ from viewbox.envs.gold import write_gold_answer
 from viewbox.envs.prompts.templates import Prompts
 from viewbox.envs.state import EpisodeState, PlayableEnv, StepResult
 from viewbox.envs.tasks import OverviewCache, TaskImage, TaskImages
-from viewbox.envs.tools import TOOLS, collect_tools
+from viewbox.envs.tools import TOOLS, Tool, collect_tools
 from viewbox.errors import ConfigError, ToolError, describe_unknown
 from viewbox.frozen import FrozenDict
 from viewbox.images.coordinates import describe_unit, from_unit, needs_size
@@ -172,7 +172,8 @@ class BaseMultiTurnEnv(PlayableEnv):
         component applies, or one failed. A reward that raises, or returns no finite number in [0, 1], never ends a run.
         """
         with keep_on_this_machine(self):
-            return self.reward.score_episode(episode)
+            scores: Scores = self.reward.score_episode(episode)
+        return scores
 
     async def play_async(self, task: Task, policy: loop.Policy, *, seed: int = 0) -> Episode:
         """Play one episode. `policy` is a function, or a coroutine function, of the messages."""
@@ -283,7 +284,9 @@ class BaseMultiTurnEnv(PlayableEnv):
         for name, value in settings.resolve_settings(type(self), given):
             setattr(self, name, value)
         listed = [*(vars(cls).get("tools", ()) for cls in reversed(type(self).__mro__)), given.get("tools", ())]
-        self._toolbox = TOOLS | {name: tool for tools in listed for name, tool in collect_tools(tools).items()}
+        self._toolbox: Mapping[str, Tool] = TOOLS | {
+            name: tool for tools in listed for name, tool in collect_tools(tools).items()
+        }
         self.prompts = Prompts(self.templates, trusted=self.templates.keys() - given.get("templates", {}).keys())
         self._check_names()
         check_declaration(self.answer)

@@ -165,7 +165,8 @@ class CombinedReward:
         try:
             score: Any = reward(*arguments)
         except Exception as error:  # a user's reward must not end a training run
-            return self._report_fault(faults, name, f"raised {describe_error(error, MAX_REASON)}")
+            self._report_fault(faults, name, f"raised {describe_error(error, MAX_REASON)}")
+            return None
         if type(score) is float and 0.0 <= score <= 1.0:
             return score
         return self._check_score(faults, name, score)
@@ -199,7 +200,8 @@ class CombinedReward:
             return None
         number = float(score) if isinstance(score, bool) else to_finite_float(score)
         if number is None or not -1e-9 <= number <= 1 + 1e-9:
-            return self._report_fault(faults, name, f"returned {_shorten(score)}; allowed: None or a number in [0, 1]")
+            self._report_fault(faults, name, f"returned {_shorten(score)}; allowed: None or a number in [0, 1]")
+            return None
         return min(1.0, max(0.0, number))
 
     def _report_fault(self, faults: dict[str, str], name: str, problem: str) -> None:
