@@ -24,6 +24,7 @@ from viewbox.training.callbacks import Alarms, Interrupt, MetricsFile, ProgressP
 from viewbox.training.checkpoints import Best
 from viewbox.training.evaluate import evaluate
 from viewbox.training.evaluation import HeldOutEvaluation, find_best_checkpoint
+from viewbox.training.generation import use_for_generation
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
 from viewbox.training.held_out import describe_overlap
 from viewbox.training.lora import build_lora_config
@@ -175,11 +176,10 @@ class Run:
         sampling = self.config.rollout.sampling
         if log_section.eval_temperature is not None:
             sampling = sampling.model_copy(update={"temperature": log_section.eval_temperature})
-        accelerator = self.trainer.accelerator
-        with accelerator.autocast():  # the precision in which the trainer generates
+        with use_for_generation(self.trainer.accelerator, self.trainer.model) as model:
             return evaluate(
                 self.held_out,
-                accelerator.unwrap_model(self.trainer.model),
+                model,
                 self.tokens,
                 tasks=log_section.eval_tasks,
                 seed=log_section.eval_seed,

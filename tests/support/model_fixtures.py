@@ -10,6 +10,8 @@ from functools import cache
 
 import pytest
 import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, PartialState
 
 from tests.support.tiny_models import FAMILIES, Kit, Strips, Words, build_qwen2_5_processor
 from viewbox.envs.digits import Digits, viewer
@@ -19,6 +21,7 @@ from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scripted import ScriptedGenerator
 
 __all__ = [
+    "bf16_accelerator",
     "corpus",
     "kit",
     "kits",
@@ -32,6 +35,19 @@ __all__ = [
     "strips",
     "words",
 ]
+
+
+@pytest.fixture
+def bf16_accelerator():
+    """An `Accelerator` in bf16; accelerate's state, which is one for a process, comes back afterward."""
+    states = AcceleratorState._shared_state, PartialState._shared_state
+    before = [dict(state) for state in states]
+    for state in states:
+        state.clear()
+    yield Accelerator(cpu=True, mixed_precision="bf16")
+    for state, values in zip(states, before, strict=True):
+        state.clear()
+        state.update(values)
 
 
 @pytest.fixture(scope="session")

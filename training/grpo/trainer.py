@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import send_to_device
+from transformers import PreTrainedModel
 from trl import GRPOTrainer
 
 from viewbox.configs.schema import SamplingParams
@@ -41,6 +42,7 @@ from viewbox.rollouts.scoring.metrics import compute_episode_metrics
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.checkpoints import Checkpoints
+from viewbox.training.generation import use_for_generation
 from viewbox.training.grpo.advantages import group_advantages, summarize_rewards
 from viewbox.training.grpo.batch import collate, collect_pixels, describe_mismatch
 from viewbox.training.grpo.dynamic_sampling import check_whole_groups, draw_other_tasks, replace_uniform_groups
@@ -240,14 +242,13 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
 
         `num_seeds` seeds are reserved for each process (default: one for each task), whether they are used or not.
         """
-        model = self.accelerator.unwrap_model(self.model)
         num_seeds = len(tasks) if num_seeds is None else num_seeds
         first = self._played + self.accelerator.process_index * num_seeds
         self._played += num_seeds * self.accelerator.num_processes
         settings = {"slots": len(tasks), **self.generation}
         settings["slots"] = min(settings["slots"], len(tasks))
 
-        async def play() -> list[Episode]:
+        async def play(model: PreTrainedModel) -> list[Episode]:
             generator = HFGenerator(model, self.tokens, vision_cache=self._vision_cache, **settings)
             seed = sample_seed(self.args.seed, first)
             limits = {"concurrency": settings["slots"], "timeout": self.timeout}
@@ -259,8 +260,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
             episodes = [replace(e, info={**e.info, **step, "number": first + e.info["index"]}) for e in episodes]
             return sorted(episodes, key=lambda episode: episode.info["index"])
 
-        with self.accelerator.autocast():  # the precision of the loss's own forward pass
-            return asyncio.run(play())
+        with use_for_generation(self.accelerator, self.model) as model:
+            return asyncio.run(play(model))
 
     def _replace_uniform_groups(
         self, episodes: list[Episode], tasks: Sequence[int], group_size: int

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
 from viewbox.configs.schema import RejectionSampling, TrainSection
 from viewbox.envs.base import BaseMultiTurnEnv
@@ -20,6 +21,7 @@ from viewbox.rollouts.play import play_many, sample_seed
 from viewbox.rollouts.scoring.metrics import compute_episode_metrics, drop_undefined
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
+from viewbox.training.generation import use_for_generation
 from viewbox.training.sft.selection import require_episodes, select_episodes
 from viewbox.training.sft.trainer import SFTTrainer, select_usable
 
@@ -131,11 +133,11 @@ class RejectionSamplingTrainer(SFTTrainer):
     def _play(self, tasks: Sequence[Task], folder: Path, number: int) -> None:
         slots = self.generation.get("slots", 64)
 
-        async def play(writer: EpisodeWriter) -> None:
+        async def play(model: PreTrainedModel, writer: EpisodeWriter) -> None:
             recorded = {(episode.info["index"], episode.info["sample"]) for episode in load(folder)}
             if len(recorded) == len(tasks) * self.sampling.samples:
                 return
-            generator = HFGenerator(self.accelerator.unwrap_model(self.model), self.tokens, **self.generation)
+            generator = HFGenerator(model, self.tokens, **self.generation)
             seed = sample_seed(self.args.seed, number)
             limits: dict[str, Any] = {"concurrency": slots, "timeout": self.timeout, "skip": recorded}
             async for episode in play_many(
@@ -143,5 +145,5 @@ class RejectionSamplingTrainer(SFTTrainer):
             ):
                 writer.append_or_error(episode)
 
-        with EpisodeWriter(folder) as writer, self.accelerator.autocast():
-            asyncio.run(play(writer))
+        with EpisodeWriter(folder) as writer, use_for_generation(self.accelerator, self.model) as model:
+            asyncio.run(play(model, writer))

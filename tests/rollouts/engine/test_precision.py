@@ -11,7 +11,9 @@ from functools import cache
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 
+from viewbox.training.generation import use_for_generation
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
 
 BAR = 2.0
@@ -98,6 +100,27 @@ def test_under_autocast_too_log_probs_differ_no_more_than_padding_makes_them(kit
         plain = alone(model, kit, episodes)
         engine, yardstick = Mismatch.of(recorded(episodes), plain), Mismatch.of(plain, padded(model, kit, episodes))
     assert engine.largest > 1e-4  # half precision is at work
+    assert engine.within(yardstick), (engine, yardstick)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.01])  # of the adapters; small ones are rounded away in a two-byte weight
+def test_merged_two_byte_weights_are_no_farther_from_float32_than_the_loss_is(
+    kit, play_mixed, alone, scale, bf16_accelerator, record_property
+):
+    config = LoraConfig(r=4, lora_alpha=4, target_modules=["q_proj", "v_proj", "down_proj"], init_lora_weights=False)
+    model = get_peft_model(kit.model().to(torch.bfloat16), config).eval()
+    for name, weight in model.named_parameters():
+        if ".lora_B" in name:
+            weight.data *= scale
+    with use_for_generation(bf16_accelerator, model) as merged:
+        episodes = [e.tokens for e in play_mixed(kit.generator(merged, slots=5))]
+    with torch.autocast("cpu", torch.bfloat16):  # as the loss computes them, with adapters beside the weights
+        loss = alone(model, kit, episodes)
+    exact = alone(model.float(), kit, episodes)
+    engine, yardstick = Mismatch.of(recorded(episodes), exact), Mismatch.of(loss, exact)
+    record_property("engine", str(engine))
+    record_property("yardstick", str(yardstick))
+    record_property("between", str(Mismatch.of(recorded(episodes), loss)))
     assert engine.within(yardstick), (engine, yardstick)
 
 
