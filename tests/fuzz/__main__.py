@@ -156,10 +156,10 @@ def replay(path: Path, areas: dict[str, str] = AREAS) -> int:
     name = path.name.partition("-")[0]
     if name not in areas:
         raise SystemExit(f"{path}: allowed: a file whose name begins with {', '.join(areas)}")
-    worker.limit_memory()
     checker = worker.Checker(name, areas[name])
     try:
-        seconds = checker.check(path.read_bytes(), worker.Guard(False))
+        with worker.limit_memory():
+            seconds = checker.check(path.read_bytes(), worker.Guard(False))
     except (Exception, SystemExit) as error:
         what, trace = worker.describe(error)
         print(f"{trace}\nFOUND {what}")

@@ -11,7 +11,8 @@ import sys
 import tempfile
 import time
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -114,9 +115,18 @@ def get_peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def limit_memory() -> None:
-    if sys.platform == "linux":
-        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+@contextmanager
+def limit_memory() -> Iterator[None]:
+    """Inside the block this process has an address space of `MAX_MEMORY` bytes, on Linux."""
+    if sys.platform != "linux":
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def describe(error: BaseException) -> tuple[str, str]:
@@ -132,6 +142,7 @@ def _shorten(text: str, most: int = 20_000) -> str:
     return text if len(text) <= most else f"{text[: most // 2]}\n…\n{text[-most // 2 :]}"
 
 
+@limit_memory()
 def work(
     connection: Any, areas: dict[str, str], seed: int, step: int, shared: Any, cases: int, hang: float, trace: Path
 ) -> None:
@@ -142,7 +153,6 @@ def work(
     takes nearly `hang` seconds, the stacks of all threads are written to the file `trace`.
     """
     stacks = trace.open("w")
-    limit_memory()
     sys.dont_write_bytecode = True
     logging.disable(logging.CRITICAL)
     guard, checkers = Guard(False), [Checker(name, module) for name, module in areas.items()]

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 
 from viewbox.configs.schema import RolloutSection, SamplingParams, parse
 from viewbox.errors import ConfigError
@@ -61,8 +62,16 @@ def is_bf16():
     return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
+@pytest.fixture
+def bf16_accelerator():
+    """Its precision is that of the process, in which other tests may have made others."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield Accelerator(cpu=True, mixed_precision="bf16")
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
 @pytest.mark.parametrize("temperature", [None, 0.0])
-def test_training_and_held_out_evaluation_generate_with_the_section(temperature, monkeypatch):
+def test_training_and_held_out_evaluation_generate_with_the_section(temperature, monkeypatch, bf16_accelerator):
     from viewbox.training import run as module
 
     asked = {}
@@ -71,7 +80,7 @@ def test_training_and_held_out_evaluation_generate_with_the_section(temperature,
     run = module.Run.__new__(module.Run)
     run.config = config.model_copy(update={"log": config.log.model_copy(update={"eval_temperature": temperature})})
     run.held_out = run.tokens = None
-    run.trainer = SimpleNamespace(accelerator=Accelerator(cpu=True, mixed_precision="bf16"), model=torch.nn.Identity())
+    run.trainer = SimpleNamespace(accelerator=bf16_accelerator, model=torch.nn.Identity())
     assert run.build_generation() == build_engine_settings(config)
     run.evaluate()
     assert asked.pop("bf16")  # the precision of training
