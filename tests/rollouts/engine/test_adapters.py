@@ -5,6 +5,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.test_benchmarks import load as load_benchmark
 from viewbox.rollouts.engine.adapters import use_merged_adapters
 from viewbox.training.generation import use_for_generation
 
@@ -108,3 +109,9 @@ def test_adapters_that_are_switched_off_stay_out(qwen3):
     before = read_bits(model)
     with model.disable_adapter(), use_merged_adapters(model):
         assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
+
+
+def test_the_benchmark_counts_the_same_for_merged_adapters_as_for_the_bare_model(bf16_accelerator):
+    figures = load_benchmark("decode_operations").measure(bf16_accelerator, layers=2)
+    assert figures["met"]
+    assert figures["before"] > 1.2 * figures["bare"]

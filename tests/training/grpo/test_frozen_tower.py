@@ -76,7 +76,8 @@ def test_features_of_a_frozen_tower_are_dropped_if_its_weights_change(qwen3, tmp
 def test_a_checkpoint_drops_features_so_that_a_resumed_run_encodes_the_same_batches(
     qwen3, tmp_path, strips, lora_of_qwen3
 ):
-    trainer = make_trainer(qwen3, tmp_path, strips, peft_config=lora_of_qwen3)
+    trainer = make_trainer(qwen3, tmp_path, strips, peft_config=lora_of_qwen3, max_steps=1)
+    trainer.train()
     inputs = generate_batch(trainer)
     before = trainer._vision_cache.num_encoded
     trainer.collect_state()
