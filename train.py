@@ -21,7 +21,7 @@ from viewbox.exit_status import guard, log_failures
 from viewbox.network.secrets import mask_settings
 from viewbox.rollouts.store.run_folder import LATEST
 from viewbox.terminal import make_line
-from viewbox.training.preflight import check
+from viewbox.training.checks.preflight import check
 
 if TYPE_CHECKING:
     from viewbox.training.resume import RunLocation
@@ -87,7 +87,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _print_report(config: Config, resolved: dict[str, Any], *, as_json: bool) -> None:
-    from viewbox.training import dry_run
+    from viewbox.training.checks import dry_run
 
     resolved |= dry_run.inspect(config)
     report = {"config": mask_settings(config.model_dump(exclude_none=True)), "resolved": resolved}
@@ -127,7 +127,7 @@ def run(config: Config, name: str = "run", resume: str | None = None) -> dict[st
     from transformers.utils import logging as transformers_logging
 
     from viewbox.rollouts.store import run_folder
-    from viewbox.training.launch import get_state_settings
+    from viewbox.training.checks.launch import get_state_settings
     from viewbox.training.resume import RunLocation
     from viewbox.training.run import Run
     from viewbox.training.trainer_args import pass_hub_token

@@ -35,7 +35,7 @@ from gpu_sides import (
 )
 from PIL import Image
 
-from viewbox.configs.schema import ModelSection
+from viewbox.configs.sections import ModelSection
 from viewbox.images.ref import ImageRef
 from viewbox.rollouts.engine import loading
 from viewbox.rollouts.engine.chat_tokens import ChatTokens

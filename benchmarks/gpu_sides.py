@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from viewbox.configs.schema import SamplingParams
+from viewbox.configs.sections import SamplingParams
 from viewbox.images.ref import ImageRef
 from viewbox.records import EpisodeTokens, Message
 from viewbox.rollouts.engine.chat_tokens import ChatTokens

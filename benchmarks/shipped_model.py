@@ -9,7 +9,7 @@ import json
 import sys
 
 from viewbox.configs import schema
-from viewbox.configs.schema import SamplingParams
+from viewbox.configs.sections import SamplingParams
 from viewbox.rollouts.engine import loading
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.training.evaluate import evaluate

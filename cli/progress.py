@@ -22,7 +22,7 @@ from viewbox.rollouts.generator import Load
 from viewbox.rollouts.scoring.metrics import END_REASONS
 from viewbox.rollouts.store.lines import MAX_COUNT
 from viewbox.terminal import make_line
-from viewbox.training.report import format_duration
+from viewbox.training.reporting.report import format_duration
 
 log = logging.getLogger("viewbox.progress")
 

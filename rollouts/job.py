@@ -14,7 +14,8 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from viewbox.configs import schema as configs
-from viewbox.configs.schema import Config, EnvSection, Section
+from viewbox.configs.schema import Config
+from viewbox.configs.sections import EnvSection, Section
 from viewbox.configs.validation import describe_errors
 from viewbox.configs.yaml_reader import Document
 from viewbox.envs.base import BaseMultiTurnEnv

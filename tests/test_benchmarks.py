@@ -147,7 +147,7 @@ def test_a_reply_that_is_read_scores_as_the_answer_in_it():
 
 def test_the_two_runs_of_reward_hacking_differ_in_the_gate_only():
     from viewbox.configs import schema
-    from viewbox.training.preflight import check
+    from viewbox.training.checks.preflight import check
 
     found = {}
     for name in HACKING.RUNS:

@@ -7,7 +7,7 @@ import torch
 
 from viewbox import train
 from viewbox.configs import schema
-from viewbox.configs.schema import SamplingParams
+from viewbox.configs.sections import SamplingParams
 from viewbox.errors import ModelError
 from viewbox.rollouts.engine import loading
 from viewbox.rollouts.engine.chat_tokens import ChatTokens

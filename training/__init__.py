@@ -1,4 +1,5 @@
-"""Turns episodes into weights: `run.Run` is one run, started by `train.py` after `preflight.check`.
+"""Turns episodes into weights: `run.Run` is one run, started by `train.py` after `checks.preflight.check`.
 
-`grpo` and `sft` hold the two methods; the other files resume, save, evaluate, watch and report a run.
+`grpo` and `sft` hold the methods, `checks` what is refused before a run, `reporting` what a run tells; the other files
+load, evaluate, save and resume.
 """

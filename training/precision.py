@@ -5,7 +5,8 @@ rounded away. At a learning rate of 1e-6 that is nearly every step of full fine-
 kept in float32 and computed with under autocast; the frozen weights beside LoRA adapters may have two bytes.
 """
 
-from viewbox.configs.schema import Config, ModelSection
+from viewbox.configs.schema import Config
+from viewbox.configs.sections import ModelSection
 from viewbox.errors import ConfigError
 
 # By method and whether LoRA adapters are trained. Full fine-tuning: 1e-6 is the default of TRL's `GRPOConfig`, 2e-5

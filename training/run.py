@@ -19,19 +19,19 @@ from viewbox.rollouts.engine import loading
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.from_config import build_engine_settings, build_envs, describe_filters
 from viewbox.rollouts.store import run_folder
-from viewbox.training import report, tracking
-from viewbox.training.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
 from viewbox.training.checkpoints import Best
+from viewbox.training.checks.outline import count_parameters, outline_run
+from viewbox.training.checks.overlap import describe_overlap
+from viewbox.training.checks.plan import check_trained, describe_finished
 from viewbox.training.evaluate import evaluate
-from viewbox.training.evaluation import HeldOutEvaluation, find_best_checkpoint
 from viewbox.training.generation import use_for_generation
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
-from viewbox.training.held_out import describe_overlap
+from viewbox.training.held_out import HeldOutEvaluation, find_best_checkpoint
 from viewbox.training.lora import build_lora_config
-from viewbox.training.model_card import write_card
-from viewbox.training.outline import count_parameters, outline_run
-from viewbox.training.plan import check_trained, describe_finished
 from viewbox.training.precision import apply_precision
+from viewbox.training.reporting import report, tracking
+from viewbox.training.reporting.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
+from viewbox.training.reporting.model_card import write_card
 from viewbox.training.resume import RunLocation
 from viewbox.training.sft.episodes import add_tokens, read_episodes
 from viewbox.training.sft.rejection_sampling import RejectionSamplingTrainer

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from viewbox.configs.schema import Config, TrainSection
+from viewbox.configs.schema import Config
+from viewbox.configs.train_sections import TrainSection
 from viewbox.configs.validation import describe_errors, describe_unknown_key
 from viewbox.errors import ConfigError, suggest_nearest
 from viewbox.network.secrets import remember

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential_jitter
 
-from viewbox.configs.schema import SamplingParams
+from viewbox.configs.sections import SamplingParams
 from viewbox.envs.messages import ToolImages, render_tools, to_openai_messages
 from viewbox.errors import ViewboxError
 from viewbox.frozen import thaw

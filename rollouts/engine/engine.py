@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import torch
 from transformers import PreTrainedModel
 
-from viewbox.configs.schema import SamplingParams
+from viewbox.configs.sections import SamplingParams
 from viewbox.envs import concurrency
 from viewbox.errors import ImageError, ModelError
 from viewbox.records import Reply, RunConfig

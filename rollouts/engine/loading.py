@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from viewbox.configs.schema import Config, ModelSection
+from viewbox.configs.schema import Config
+from viewbox.configs.sections import ModelSection
 from viewbox.envs import model_profiles
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ModelError, describe_unknown

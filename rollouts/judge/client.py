@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from viewbox.configs.schema import SamplingParams
+from viewbox.configs.sections import SamplingParams
 from viewbox.network.data_policy import check_sending
 from viewbox.network.hosts import read_api_key
 from viewbox.records import Message

@@ -8,7 +8,8 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
-from viewbox.configs.schema import RolloutSection, SamplingParams, parse
+from viewbox.configs.schema import parse
+from viewbox.configs.sections import RolloutSection, SamplingParams
 from viewbox.errors import ConfigError
 from viewbox.rollouts.endpoint.client import OpenAIGenerator
 from viewbox.rollouts.engine.engine import HFGenerator

@@ -6,8 +6,8 @@ from trl import GRPOConfig
 
 from viewbox.envs.adapters.trl import TRLReward
 from viewbox.rollouts.store.run_folder import read_metrics
-from viewbox.training.callbacks import MetricsFile, ProgressPrinter
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
+from viewbox.training.reporting.callbacks import MetricsFile, ProgressPrinter
 
 GENERATION = {"slots": 8, "max_reply_tokens": 8, "max_completion_tokens": 400}
 

@@ -10,7 +10,7 @@ import torch
 from viewbox import train
 from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.store.writer import EpisodeWriter
-from viewbox.training import callbacks
+from viewbox.training.reporting import callbacks
 
 
 def die(*_, **__):

@@ -14,7 +14,7 @@ from transformers.models.qwen2_5_vl.processing_qwen2_5_vl import Qwen2_5_VLProce
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
 
-from viewbox.configs.schema import SamplingParams
+from viewbox.configs.sections import SamplingParams
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.digits import Digits
 from viewbox.records import Task

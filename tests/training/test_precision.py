@@ -8,8 +8,8 @@ from safetensors.torch import load_file
 from viewbox import train
 from viewbox.configs import schema as configs
 from viewbox.errors import ConfigError
+from viewbox.training.checks.preflight import check
 from viewbox.training.precision import LEARNING_RATES, apply_precision, describe_precision, resolve_dtype
-from viewbox.training.preflight import check
 from viewbox.training.trainer_args import build_trainer_arguments
 
 SFT = {"method": "sft", "demonstrations": {"count": 16}}

@@ -4,10 +4,10 @@ import pytest
 import yaml
 
 from viewbox.configs import schema as configs
-from viewbox.configs.schema import GRPO_ONLY
+from viewbox.configs.train_sections import GRPO_ONLY
 from viewbox.errors import ConfigError
+from viewbox.training.checks.preflight import check
 from viewbox.training.grpo.dynamic_sampling import draw_other_tasks, find_uniform_groups, replace_uniform_groups
-from viewbox.training.preflight import check
 from viewbox.training.trainer_args import build_trainer_arguments
 
 GIVEN = {"importance_sampling_cap": 3.0, "dynamic_sampling_rounds": 2, "micro_batch_tokens": 4096}

@@ -28,7 +28,7 @@ from accelerate.utils import send_to_device
 from transformers import PreTrainedModel
 from trl import GRPOTrainer
 
-from viewbox.configs.schema import SamplingParams
+from viewbox.configs.sections import SamplingParams
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
 from viewbox.errors import ConfigError

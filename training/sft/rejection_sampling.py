@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from viewbox.configs.schema import RejectionSampling, TrainSection
+from viewbox.configs.train_sections import RejectionSampling, TrainSection
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
 from viewbox.records import Episode, EpisodeTokens, Task

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from viewbox.configs.schema import TrainSection
+from viewbox.configs.train_sections import TrainSection
 from viewbox.errors import ConfigError, StoreError
 from viewbox.records import Episode
 from viewbox.rollouts.scoring.filters import parse_filter

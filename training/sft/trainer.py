@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import Trainer
 
-from viewbox.configs.schema import Demonstrations
+from viewbox.configs.train_sections import Demonstrations
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
 from viewbox.errors import StoreError

@@ -13,7 +13,7 @@ from PIL import Image, ImageChops
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
-from viewbox.configs.schema import VisionSection
+from viewbox.configs.train_sections import VisionSection
 from viewbox.errors import StoreError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode

@@ -15,7 +15,7 @@ from viewbox.network import secrets
 from viewbox.rollouts.endpoint.client import OpenAIGenerator
 from viewbox.rollouts.store.columns import ScoreColumnWriter
 from viewbox.rollouts.store.reader import load
-from viewbox.training.model_card import write_card
+from viewbox.training.reporting.model_card import write_card
 
 ENV = Digits()
 RIGHT = viewer.write_answer(ENV, ENV.tasks[0])

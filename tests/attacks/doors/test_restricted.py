@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.support.servers import make_completion, serve
-from viewbox.configs.schema import LogSection
+from viewbox.configs.sections import LogSection
 from viewbox.envs import ENVIRONMENTS
 from viewbox.envs.adapters.trl import TRLReward
 from viewbox.envs.digits import Digits, viewer
@@ -34,7 +34,7 @@ from viewbox.rollouts.judge.reward import JudgeReward
 from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.writer import EpisodeWriter
-from viewbox.training import tracking
+from viewbox.training.reporting import tracking
 
 
 class Scans(Digits):

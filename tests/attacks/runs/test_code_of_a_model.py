@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from viewbox.configs.schema import ModelSection
+from viewbox.configs.sections import ModelSection
 from viewbox.errors import ModelError
 from viewbox.rollouts.engine.loading import load_model, load_processor, resolve_model_path
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import servers
 from tests.support.servers import make_completion, make_response, make_script, serve
-from viewbox.configs.schema import SamplingParams
+from viewbox.configs.sections import SamplingParams
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.messages import render_tools
 from viewbox.errors import ConfigError

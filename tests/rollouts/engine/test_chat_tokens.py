@@ -12,7 +12,7 @@ import pytest
 import trl
 from PIL import Image
 
-from viewbox.configs.schema import ModelSection
+from viewbox.configs.sections import ModelSection
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.messages import render_tools
 from viewbox.errors import ConfigError, ImageError, ModelError

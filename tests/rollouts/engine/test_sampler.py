@@ -11,7 +11,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from viewbox.configs.schema import SamplingParams
+from viewbox.configs.sections import SamplingParams
 from viewbox.rollouts.engine.sampler import Sampler
 
 LOGITS = torch.randn(3, 40, generator=torch.Generator().manual_seed(0)) * 3

@@ -10,7 +10,7 @@ import yaml
 from PIL import Image
 
 from viewbox.rollouts.store import run_folder
-from viewbox.training import callbacks, report
+from viewbox.training.reporting import callbacks, report
 
 STEP = {"reward": 0.5, "tools/rate": 0.25, "episodes/truncated": 0.0, "rewards/label/mean": 0.4, "end/answered": 1.0}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from viewbox.configs.schema import TrainSection
+from viewbox.configs.train_sections import TrainSection
 from viewbox.errors import ConfigError, StoreError
 from viewbox.records import Episode, Scores, Task
 from viewbox.training.sft.selection import check_rounds, require_episodes, select_episodes

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from viewbox.configs.schema import VisionSection
+from viewbox.configs.train_sections import VisionSection
 from viewbox.envs.digits import Digits
 from viewbox.errors import StoreError
 from viewbox.rollouts.scripted import ScriptedGenerator

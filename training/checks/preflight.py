@@ -5,15 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from viewbox.configs.schema import GRPO_ONLY, METHODS_OF, Config, ModelSection, TrainSection, locate_errors
+from viewbox.configs.schema import Config, locate_errors
+from viewbox.configs.sections import ModelSection
+from viewbox.configs.train_sections import GRPO_ONLY, METHODS_OF, TrainSection
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
 from viewbox.errors import ConfigError, ModelError, ViewboxError, describe_unknown, suggest_nearest
 from viewbox.network.secrets import mask_assignments
 from viewbox.records import Task
 from viewbox.rollouts.from_config import MISSING_FILE, build_envs, describe_filters, describe_missing_file
-from viewbox.training.disk import check_folders, check_space, estimate_bytes
-from viewbox.training.launch import check_launch
+from viewbox.training.checks.disk import check_folders, check_space, estimate_bytes
+from viewbox.training.checks.launch import check_launch
 from viewbox.training.precision import resolve_dtype
 from viewbox.training.sft.selection import check_rounds, check_selection
 
@@ -43,8 +45,8 @@ def check(config: Config) -> dict[str, Any]:
 
 
 def _check(config: Config) -> dict[str, Any]:
-    from viewbox.training.outline import count_parameters, outline_run
-    from viewbox.training.tracking import check_trackers, check_uploads
+    from viewbox.training.checks.outline import count_parameters, outline_run
+    from viewbox.training.reporting.tracking import check_trackers, check_uploads
     from viewbox.training.trainer_args import build_trainer_arguments
 
     check_launch()

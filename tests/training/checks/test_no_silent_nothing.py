@@ -15,10 +15,10 @@ from trl.trainer import grpo_trainer
 from viewbox import train
 from viewbox.errors import ConfigError
 from viewbox.rollouts.store.run_folder import read_metrics
-from viewbox.training import disk
-from viewbox.training.launch import check_launch, get_state_settings
+from viewbox.training.checks import disk
+from viewbox.training.checks.launch import check_launch, get_state_settings
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 GRPO = {
     "env": {"name": "digits", "max_turns": 3, "eval": {"split": "test"}},
     "rollout": {"max_reply_tokens": 8, "max_completion_tokens": 300},

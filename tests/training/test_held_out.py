@@ -17,7 +17,7 @@ from tests.training.test_train import RUN as CONFIG
 from viewbox import train
 from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training.checkpoints import Best
-from viewbox.training.evaluation import HeldOutEvaluation
+from viewbox.training.held_out import HeldOutEvaluation
 
 TRAIN = {**CONFIG["train"], "max_steps": 5, "save_steps": 1, "save_total_limit": 1}
 LOG = {**CONFIG["log"], "eval_steps": 2}

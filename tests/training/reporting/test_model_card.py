@@ -8,7 +8,8 @@ import yaml
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from viewbox.configs import schema
-from viewbox.training.model_card import find_license, write_card
+from viewbox.configs.sections import ModelSection
+from viewbox.training.reporting.model_card import find_license, write_card
 
 OTHER = {"license": "other", "license_name": "qwen-research", "license_link": "https://example.org/LICENSE"}
 
@@ -104,7 +105,7 @@ def test_without_the_hub_its_license_is_not_known(monkeypatch):
         raise LocalEntryNotFoundError("no network")
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", unreachable)
-    assert find_license(schema.ModelSection(name="Qwen/Qwen2.5-VL-3B-Instruct")) == {}
+    assert find_license(ModelSection(name="Qwen/Qwen2.5-VL-3B-Instruct")) == {}
 
 
 @pytest.mark.parametrize(("env", "shown"), [("digits", True), ("package.module:Other", False)])

@@ -13,9 +13,9 @@ from viewbox.configs.schema import Config
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
 from viewbox.errors import ConfigError, suggest_nearest
-from viewbox.training.held_out import describe_overlap
+from viewbox.training.checks.overlap import describe_overlap
+from viewbox.training.checks.plan import build_plan
 from viewbox.training.lora import build_lora_config
-from viewbox.training.plan import build_plan
 from viewbox.training.precision import describe_precision
 
 

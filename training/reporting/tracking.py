@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from viewbox.configs.schema import LogSection
+from viewbox.configs.sections import LogSection
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.files import read_regular, write_atomically

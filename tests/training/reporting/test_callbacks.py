@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from viewbox.training.callbacks import MetricsFile, ProgressPrinter, format_duration
+from viewbox.training.reporting.callbacks import MetricsFile, ProgressPrinter, format_duration
 
 
 @pytest.fixture

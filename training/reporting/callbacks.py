@@ -20,7 +20,7 @@ from rich.live import Live
 from rich.text import Text
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from viewbox.training.report import format_duration
+from viewbox.training.reporting.report import format_duration
 
 ALARM_STEPS = 5  # an alarm looks at the mean of this many logs
 SIGNALS = (signal.SIGINT, signal.SIGTERM)

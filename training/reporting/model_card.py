@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from viewbox.configs.schema import Config, ModelSection
+from viewbox.configs.schema import Config
+from viewbox.configs.sections import ModelSection
 from viewbox.network.secrets import mask_settings
 from viewbox.rollouts.store.run_folder import get_versions
 

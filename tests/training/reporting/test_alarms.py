@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from viewbox.training.callbacks import ALARM_STEPS, ALARMS, Alarms
+from viewbox.training.reporting.callbacks import ALARM_STEPS, ALARMS, Alarms
 
 FINE = {
     "tools/rate": 0.9,

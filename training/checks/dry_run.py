@@ -19,7 +19,7 @@ from viewbox.errors import ViewboxError
 from viewbox.images.ref import ImageRef
 from viewbox.network.secrets import mask_settings
 from viewbox.rollouts.from_config import build_envs
-from viewbox.training.preflight import LocalModel, find_model
+from viewbox.training.checks.preflight import LocalModel, find_model
 
 FIRST = 3  # tasks of each environment whose images are opened
 _PAGE = """<!doctype html>

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 import wandb
 
-from viewbox.configs.schema import LogSection
+from viewbox.configs.sections import LogSection
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
-from viewbox.training import tracking
+from viewbox.training.reporting import tracking
 
 
 @pytest.fixture

@@ -1,0 +1,134 @@
+"""The sections of a config that say how the policy is trained: train, with those inside it, and lora."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_serializer
+
+from viewbox.configs.sections import NonNegativeInt, PositiveFloat, PositiveInt, Section
+
+Method = Literal["grpo", "sft", "rejection_sampling"]
+GRPO_ONLY = ("importance_sampling_cap", "dynamic_sampling_rounds", "micro_batch_tokens")  # keys of `train`
+SUPERVISED = ("sft", "rejection_sampling")
+METHODS_OF = {  # keys of `train` that other methods do not read
+    **dict.fromkeys(("episodes", "demonstrations", "vision"), ("sft",)),
+    **dict.fromkeys(("where", "best_of_group"), SUPERVISED),
+    "rejection_sampling": ("rejection_sampling",),
+}
+
+
+class Demonstrations(Section):
+    """Demonstrations of the environment (its method `demonstration`), recorded for `method: sft`."""
+
+    count: PositiveInt = Field(default=10_000, description="number of episodes")
+    habits: dict[str, float] = Field(
+        default_factory=dict,
+        description="probability of each imperfection of a demonstration (digits: guess, too_far, astray)",
+    )
+
+
+class VisionSection(Section):
+    """Auxiliary tasks of a warm start that teach a new vision tower to classify and locate."""
+
+    weight: PositiveFloat = Field(
+        default=1.0, description="weight of the auxiliary loss; that of the replies has weight 1"
+    )
+    batch: Annotated[int, Field(ge=2, strict=True)] = Field(
+        default=64, description="close looks (last images of correct episodes) in each step"
+    )
+    label: str = Field(default="label", description="reference field that is classified from a close look")
+    box: str = Field(default="bbox", description="reference field with the box that is located in the overview")
+
+
+class RejectionSampling(Section):
+    """Rounds of `method: rejection_sampling`: play episodes, keep the good ones, train on them."""
+
+    rounds: PositiveInt = Field(default=1, description="rounds; `train.max_steps` is divided among them")
+    tasks: PositiveInt = Field(default=256, description="tasks played in a round; the next round takes the next ones")
+    samples: PositiveInt = Field(default=8, description="episodes of each task in a round")
+
+
+class TrainSection(BaseModel):
+    """How the policy is trained. All other keys are arguments of `GRPOConfig` (grpo) or `TrainingArguments` (other)."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    method: Method = Field(
+        default="grpo",
+        description="grpo: reinforcement learning; sft: supervised learning from saved or scripted episodes; "
+        "rejection_sampling: supervised learning from the policy's own best episodes",
+    )
+    seed: NonNegativeInt = Field(default=0, description="seed of new weights, the order of tasks and sampling")
+    episodes: str | None = Field(
+        default=None,
+        description="sft: a folder of saved episodes, or a .jsonl file of conversations as the OpenAI chat interface "
+        "writes them",
+    )
+    demonstrations: Demonstrations | None = Field(
+        default=None, description="sft: record demonstrations of the environment"
+    )
+    vision: VisionSection | None = Field(
+        default=None, description="sft: also train a new vision tower with auxiliary tasks"
+    )
+    where: str | list[str] = Field(
+        default=[],
+        description="sft, rejection_sampling: conditions that an episode must meet, as in `viewbox score --where`, "
+        "such as `scores.total>=0.9`; default: every episode that no fault ended",
+    )
+    best_of_group: bool = Field(
+        default=False,
+        description="sft, rejection_sampling: keep one episode of each task, the one with the highest score",
+    )
+    rejection_sampling: RejectionSampling | None = Field(
+        default=None, description="rejection_sampling: its rounds; default: one round"
+    )
+    informative_weight: Annotated[float, Field(ge=1, strict=True)] = Field(
+        default=1.0,
+        description="sft, rejection_sampling: loss weight of each JSON value in a reply; its other tokens have weight "
+        "1. Above 1 it helps a model that is built from scratch",
+    )
+    pure_bf16: Annotated[bool, Field(strict=True)] = Field(
+        default=False,
+        description="train every weight in bfloat16, without float32 weights: half the memory, but small steps are "
+        "rounded away; only without `lora`",
+    )
+    importance_sampling_cap: Annotated[float, Field(ge=1, strict=True)] | None = Field(
+        default=2.0,
+        description="grpo: largest importance weight of a token if a generation serves several updates "
+        "(truncated importance sampling); null: no importance sampling",
+    )
+    dynamic_sampling_rounds: NonNegativeInt = Field(
+        default=0, description="grpo: rounds in which groups of equal rewards are replaced by groups of other tasks"
+    )
+    micro_batch_tokens: PositiveInt | None = Field(
+        default=None,
+        description="grpo: maximum tokens of one forward and backward pass; default: the whole device batch",
+    )
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The conditions of `where`."""
+        return (self.where,) if isinstance(self.where, str) else tuple(self.where)
+
+    @model_serializer(mode="wrap")
+    def _serialize(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """Leaves out keys that the method does not use; keeps a null that differs from the default."""
+        values = handler(self)
+        if self.importance_sampling_cap is None:
+            values["importance_sampling_cap"] = None
+        return {name: value for name, value in values.items() if self.method == "grpo" or name not in GRPO_ONLY}
+
+
+class LoraSection(Section):
+    """Low-rank adapters (peft); leave the section out to train every weight."""
+
+    r: PositiveInt = Field(default=16, description="rank")
+    alpha: PositiveInt = Field(default=32, description="the update is multiplied by alpha / r")
+    dropout: Annotated[float, Field(ge=0, lt=1, strict=True)] = Field(
+        default=0.0, description="dropout of the adapters' input; 0 keeps log-probs comparable with the engine's"
+    )
+    target_modules: str | list[str] = Field(default="all-linear", description="names of the adapted layers")
