@@ -9,10 +9,11 @@ checkpointing works as for any other forward.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 
-MAX_TOKENS = 8192  # in a packed row; a larger group is a packed row of its own
+MAX_TOKENS = 16_384  # in a packed row, which bounds what gradient checkpointing computes again at once
 MAX_PADDING = 0.1  # largest share of padding in the attention of rows that are computed together
 
 
@@ -67,14 +68,25 @@ class Pack:
 
 
 def split_into_packs(groups: Sequence[Group], device: torch.device) -> Iterator[Pack]:
-    """Packs whole groups into rows of at most `MAX_TOKENS` tokens."""
+    """Packs groups into rows of at most `MAX_TOKENS` tokens. A larger group is split: each part has its own prompt."""
     held: list[Group] = []
-    for group in groups:
+    for group in chain.from_iterable(map(_split_group, groups)):
         if held and sum(each.count_tokens() for each in [*held, group]) > MAX_TOKENS:
             yield _build_pack(held, device)
             held = []
         held.append(group)
     yield _build_pack(held, device)
+
+
+def _split_group(group: Group) -> Iterator[Group]:
+    """The group in parts of at most `MAX_TOKENS` tokens, or of one episode."""
+    rows: list[Segment] = []
+    for row in group.rows:
+        if rows and Group(group.prompt, [*rows, row]).count_tokens() > MAX_TOKENS:
+            yield Group(group.prompt, rows)
+            rows = []
+        rows.append(row)
+    yield Group(group.prompt, rows)
 
 
 def _build_pack(groups: Sequence[Group], device: torch.device) -> Pack:

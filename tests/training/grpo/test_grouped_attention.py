@@ -106,8 +106,12 @@ def test_a_model_without_a_layout_computes_what_it_did_before(qwen3):
     assert "viewbox" not in model.config.to_json_string()
 
 
-def test_packs_hold_whole_groups_within_the_limit(monkeypatch):
+def test_packs_hold_whole_groups_and_only_a_larger_one_is_split(monkeypatch):
     monkeypatch.setattr(packing, "MAX_TOKENS", 30)
     groups = [Group(build_segment(5), [build_segment(5, k) for k in range(n)]) for n in (2, 2, 9, 1)]
+    groups.append(Group(build_segment(5), [build_segment(40, 9)]))
     packs = list(split_into_packs(groups, torch.device("cpu")))
-    assert [sum(len(segment.ids) for segment in pack.segments) for pack in packs] == [30, 50, 10]
+    assert [sum(len(segment.ids) for segment in pack.segments) for pack in packs] == [30, 30, 25, 10, 45]
+    assert sorted(s.episode for pack in packs for s in pack.segments if s.episode >= 0) == sorted(
+        row.episode for group in groups for row in group.rows
+    )

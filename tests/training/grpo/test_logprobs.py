@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from viewbox.training.grpo import logprobs
+from viewbox.training.grpo import logprobs, packing
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate, collect_pixels
 from viewbox.training.grpo.logprobs import EpisodeLogProbs
 from viewbox.training.grpo.micro_batches import _find_cuts, select, split_by_tokens
@@ -99,6 +99,18 @@ def test_with_gradient_checkpointing_the_same_is_shared_and_the_numbers_are_the_
     assert (found - expected).norm() / expected.norm() < 1e-5
     assert text[0] == text[1]
     assert len(text) == 2
+
+
+def test_a_group_that_is_split_gives_the_same_numbers_and_gradients(kit, scored, batch, monkeypatch):
+    model = kit.model()
+    text, _ = seen(model)
+    expected = gradient(model, *scored(model, kit, batch))
+    monkeypatch.setattr(
+        packing, "MAX_TOKENS", int(batch["prompt_mask"][0].sum() + batch["completion_mask"].sum(1).max())
+    )
+    found = gradient(model, *scored(model, kit, batch))
+    assert (found - expected).norm() / expected.norm() < 1e-5
+    assert len(text) > 4
 
 
 def test_eager_attention_gives_the_same_numbers(kit, scored, batch):
