@@ -5,9 +5,8 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
-from viewbox.errors import ConfigError
+from viewbox.cli import play_options as options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,87 +16,30 @@ if TYPE_CHECKING:
     from viewbox.rollouts.session import RolloutSession
 
 INTERRUPTED = 130
-# Options of version 0.1, and the settings that replace them.
-REMOVED = {
-    "--set": "env.KEY=VALUE",
-    "--top-p": "rollout.top_p=VALUE",
-    "--top-k": "rollout.top_k=VALUE",
-    "--min-p": "rollout.min_p=VALUE",
-    "--repetition-penalty": "rollout.repetition_penalty=VALUE",
-    "--stop": "rollout.stop='[TEXT, TEXT]'",
-    "--kv-bytes": "rollout.kv_cache_bytes=8GiB",
-    "--kv-cache-bytes": "rollout.kv_cache_bytes=8GiB",
-    "--time-limit": "rollout.timeout=SECONDS",
-    "--timeout": "rollout.timeout=SECONDS",
-    "--api-key-env": "endpoint.api_key_env=NAME",
-    "--tool-images": "endpoint.tool_images=tool",
-    "--native-tools": "endpoint.native_tools=true",
-    "--no-native-tools": "endpoint.native_tools=false",
-    "--extra": "endpoint.extra.KEY=VALUE",
-}
-
-
-class RolloutCommand(TyperCommand):
-    """Refuses removed options and names the settings that replace them."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        for argument in args:
-            option = argument.partition("=")[0]
-            if option in REMOVED:
-                raise ConfigError(f"{option} is no longer an option; write {REMOVED[option]}", key=option)
-        return super().parse_args(ctx, args)
-
-
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
-@app.command("rollout", cls=RolloutCommand)
+@app.command("rollout", cls=options.PlayCommand)
 def rollout(
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Any other setting of the sections env, reward, rollout, model and endpoint, such as env.noise=3, "
-            "rollout.top_p=0.9, rollout.timeout=60 or endpoint.tool_images=tool.",
-            metavar="KEY.PATH=VALUE",
-            show_default=False,
-        ),
-    ] = None,
-    env: Annotated[
-        str | None, typer.Option(help="Environment: a registered name, package.module:Class or file.py:Class.")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Model: its name at the endpoint, else a local folder or a hub name.")
-    ] = None,
-    endpoint: Annotated[
-        str | None, typer.Option(help="URL of an OpenAI-compatible server; images are sent there.")
-    ] = None,
-    config: Annotated[
-        str | None, typer.Option(help="YAML config whose model, env, reward and rollout sections are used.")
-    ] = None,
+    overrides: options.Overrides = None,
+    env: options.Env = None,
+    model: options.Model = None,
+    endpoint: options.Endpoint = None,
+    config: options.ConfigFile = None,
     held_out: Annotated[
         bool, typer.Option("--held-out", help="Play the held-out tasks: apply env.eval of the config.")
     ] = False,
-    tasks: Annotated[int, typer.Option(help="Number of tasks to play, beginning with the first.")] = 100,
-    group: Annotated[int, typer.Option(help="Number of episodes per task.")] = 1,
-    concurrency: Annotated[
-        int | None,
-        typer.Option(help="Number of episodes played at once. Default: 16 with an endpoint, else rollout.slots."),
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="Sampling temperature. Default: the server's, or 1 for a local model.")
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(help="Maximum tokens per reply. Default: the server's, or 512 for a local model.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Sampling seed; each episode derives its own from it.")] = 0,
+    tasks: options.Tasks = 100,
+    group: options.Group = 1,
+    concurrency: options.Concurrency = None,
+    temperature: options.Temperature = None,
+    max_tokens: options.MaxTokens = None,
+    seed: options.Seed = 0,
     out: Annotated[
         str | None,
         typer.Option(help="Output folder; an unfinished rollout there is resumed. Default: a new folder in runs/."),
     ] = None,
-    retry_failed: Annotated[
-        bool,
-        typer.Option("--retry-failed", help="Play again the episodes that ended as error, timeout or cancelled."),
-    ] = False,
+    retry_failed: options.RetryFailed = False,
 ) -> None:
     """Play an environment's tasks against an endpoint or a local model, and store every episode.
 
@@ -107,31 +49,54 @@ def rollout(
     to OpenAI's own address without being named. A key travels over https only, except to this machine.
     You can stop the command at any moment: the same command with --out FOLDER plays the missing episodes.
     """
-    from viewbox.rollouts.job import RolloutOptions, build_job
+    from viewbox.rollouts.job import build_job
     from viewbox.rollouts.session import create_rollout_folder
 
-    section = {"slots": concurrency, "temperature": temperature, "max_reply_tokens": max_tokens}
-    options = RolloutOptions(
-        env=env,
-        model=model,
-        endpoint=endpoint,
-        config=config,
-        held_out=held_out,
-        overrides=[
-            *(f"rollout.{name}={value}" for name, value in section.items() if value is not None),
-            *(overrides or ()),
-        ],
-        tasks=tasks,
-        group=group,
-        seed=seed,
+    job = build_job(
+        options.build_options(
+            overrides,
+            env=env,
+            model=model,
+            endpoint=endpoint,
+            config=config,
+            held_out=held_out,
+            tasks=tasks,
+            group=group,
+            concurrency=concurrency,
+            temperature=temperature,
+            max_tokens=max_tokens,
+            seed=seed,
+        )
     )
-    job = build_job(options)
     raise typer.Exit(play_job(job, create_rollout_folder(job, out), retry_failed=retry_failed))
 
 
 def play_job(job: "RolloutJob", folder: "Path", *, retry_failed: bool) -> int:
     """Plays the missing episodes, shows the progress and prints the figures; returns the exit status."""
-    from viewbox.cli.progress import Progress, print_summary
+    from viewbox.cli.progress import print_summary
+
+    summary = play_folder(job, folder, retry_failed=retry_failed)
+    if summary is None:
+        return INTERRUPTED
+    print_summary(summary)
+    if summary["errors"]:
+        typer.echo(f"to play failed episodes again: --out {folder} --retry-failed")
+    typer.echo(f"figures: {folder / 'summary.json'}")
+    return 0
+
+
+def play_folder(
+    job: "RolloutJob", folder: "Path", *, retry_failed: bool, root: "Path | None" = None
+) -> "dict[str, Any] | None":
+    """Plays the missing episodes of a folder and shows the progress; returns the figures, or None if interrupted.
+
+    Args:
+        job: what to play.
+        folder: where its episodes are stored.
+        retry_failed: play episodes again that ended as error, timeout or cancelled.
+        root: what `--out` must name to resume; default: the folder.
+    """
+    from viewbox.cli.progress import Progress
     from viewbox.rollouts.session import open_session
 
     with open_session(job, folder, retry_failed=retry_failed) as session:
@@ -145,14 +110,11 @@ def play_job(job: "RolloutJob", folder: "Path", *, retry_failed: bool) -> int:
             asyncio.run(_play_session(session, progress))
         except KeyboardInterrupt:
             saved = session.writer.count
-            typer.echo(f"interrupted: {saved} of {session.total} episodes are stored; resume with --out {folder}")
-            return INTERRUPTED
-        summary = session.write_summary()
-    print_summary(summary)
-    if summary["errors"]:
-        typer.echo(f"to play failed episodes again: --out {folder} --retry-failed")
-    typer.echo(f"figures: {folder / 'summary.json'}")
-    return 0
+            typer.echo(
+                f"interrupted: {saved} of {session.total} episodes are stored; resume with --out {root or folder}"
+            )
+            return None
+        return session.write_summary()
 
 
 async def _play_session(session: "RolloutSession", progress: "Progress") -> None:

@@ -7,7 +7,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -21,6 +21,7 @@ from viewbox.configs.yaml_reader import Document
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.messages import ToolImages
 from viewbox.envs.tasks import to_sequence
+from viewbox.envs.without_tools import remove_tools
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.network.data_policy import check_may_leave
 from viewbox.network.hosts import read_api_key
@@ -58,7 +59,7 @@ class RolloutOptions:
             config's.
         endpoint: URL of an OpenAI-compatible server; None plays a local model.
         config: a run's YAML, of which `model`, `env`, `reward` and `rollout` are used.
-        held_out: apply the settings in `env.eval` of the config.
+        held_out: apply the settings in `env.eval` of the config; None: if it has any.
         overrides: `section.key=value`, applied last; see `SECTIONS`.
         tasks: number of tasks, from the first.
         group: episodes per task.
@@ -69,7 +70,7 @@ class RolloutOptions:
     model: str | None = None
     endpoint: str | None = None
     config: str | None = None
-    held_out: bool = False
+    held_out: bool | None = False
     overrides: Sequence[str] = ()
     tasks: int = 100
     group: int = 1
@@ -114,6 +115,18 @@ def build_job(options: RolloutOptions) -> RolloutJob:
     return _build_endpoint_job(options, config, endpoint, options.endpoint)
 
 
+def remove_tools_of_job(job: RolloutJob, *, refuse: bool = False) -> RolloutJob:
+    """The same job without tools: its environment offers none, or refuses every call.
+
+    Raises:
+        ConfigError: the environment has no tools to leave out.
+    """
+    if not job.env.tools:
+        raise ConfigError(f"{job.env.name}: has no tools, so nothing can be compared; play it with `viewbox rollout`")
+    record = {**job.record, "tools": "refused" if refuse else "hidden"}
+    return replace(job, env=remove_tools(job.env, refuse=refuse), record=record)
+
+
 def load_config(options: RolloutOptions) -> tuple[Config, EndpointSettings]:
     """The sections of the config file, with the options and then the overrides applied."""
     raw: dict[str, Any] = {}
@@ -124,9 +137,9 @@ def load_config(options: RolloutOptions) -> tuple[Config, EndpointSettings]:
     if options.env is not None and env.setdefault("name", options.env) != options.env:
         raise ConfigError(f"--env {options.env}: the config's environment is {env['name']}; give one of the two")
     held_out = env.pop("eval", {})
-    if options.held_out:
-        if not held_out:
-            raise ConfigError("--held-out: plays the tasks of `env.eval`; give a --config that has it")
+    if options.held_out and not held_out:
+        raise ConfigError("--held-out: plays the tasks of `env.eval`; give a --config that has it")
+    if options.held_out is not False:
         env |= held_out
     if options.model is not None:
         raw["model"] = {"name": options.model}

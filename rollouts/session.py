@@ -86,7 +86,7 @@ class RolloutSession:
             "environment": self.job.env.name,
             "model": self.job.config.model.name,
             "episodes": len(episodes),
-            "metrics": drop_undefined(compute_episode_metrics(episodes, self.job.env.reward)),
+            "metrics": drop_undefined(compute_episode_metrics(episodes, self.job.env.reward, self.job.env.tools)),
             "errors": count_failures(episodes),
             "tokens": {
                 name: sum(_get_count(use, name) for use in usage) for name in ("prompt_tokens", "completion_tokens")
@@ -117,14 +117,14 @@ def open_session(job: RolloutJob, folder: Path, *, retry_failed: bool = False) -
             yield RolloutSession(job, folder, writer, retried, started)
 
 
-def create_rollout_folder(job: RolloutJob, out: str | Path | None = None) -> Path:
-    """The folder `out`, or a new one in `runs/` named after environment and model."""
+def create_rollout_folder(job: RolloutJob, out: str | Path | None = None, *, kind: str = "rollout") -> Path:
+    """The folder `out`, or a new one in `runs/` named after its kind, environment and model."""
     if out is not None:
         folder = Path(out)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
     model = (job.config.model.name or "").rstrip("/").rpartition("/")[2]
-    return run_folder.create_folder(Path("runs"), re.sub(r"[^\w.-]+", "-", f"rollout-{job.config.env.name}-{model}"))
+    return run_folder.create_folder(Path("runs"), re.sub(r"[^\w.-]+", "-", f"{kind}-{job.config.env.name}-{model}"))
 
 
 def _get_count(usage: Mapping[str, Any], name: str) -> int:

@@ -118,5 +118,5 @@ def compute_figures(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[
     for problem in summary.problems:
         log.warning("%s", problem)
     own = {name: value for name, value in summary.get_means().items() if name.startswith("metrics/")}
-    means = drop_undefined(compute_episode_metrics(episodes, env.reward))
+    means = drop_undefined(compute_episode_metrics(episodes, env.reward, env.tools))
     return {**means, **own, "intervals": summary.get_intervals()}

@@ -1,6 +1,7 @@
 """Rates and means over episodes. Training logs them at every step; `summary.py` adds intervals."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
@@ -24,15 +25,18 @@ MAX_COUNT = 2**31  # a larger number of replies is forged
 NAMES = ("reward", *RATES, *(f"end/{reason}" for reason in END_REASONS))
 
 
-def compute_episode_metrics(episodes: Sequence[Episode], reward: AnyReward | None = None) -> dict[str, float]:
+def compute_episode_metrics(
+    episodes: Sequence[Episode], reward: AnyReward | None = None, tools: Iterable[str] = ()
+) -> dict[str, float]:
     """Compute means over `episodes`; 0 if there are none. The names do not depend on the episodes.
 
     `reward` and `rewards/<component>/mean` are in [0, 1], over the episodes that have the score; NaN if none has it.
-    `tools/rate` is the share of episodes with a tool call, `tools/calls` the calls per episode. `episodes/turns` is the
-    turns per episode; `episodes/malformed`, `episodes/truncated` and `end/<reason>` are shares of episodes;
-    `episodes/faults` is the share that a fault ended, `episodes/scored` the share with a score, `reward/faults` and
-    `reward/faults/<component>` the share on which the reward failed; `replies/well_formed` is a share of replies;
-    `tokens/sampled` is the tokens per episode.
+    `tools/rate` is the share of episodes with a tool call, `tools/calls` the calls per episode. For each name in
+    `tools`, `tools/<name>/calls` is its calls per episode and `tools/<name>/success` the share of them that succeeded,
+    NaN if there are none. `episodes/turns` is the turns per episode; `episodes/malformed`, `episodes/truncated` and
+    `end/<reason>` are shares of episodes; `episodes/faults` is the share that a fault ended, `episodes/scored` the
+    share with a score, `reward/faults` and `reward/faults/<component>` the share on which the reward failed;
+    `replies/well_formed` is a share of replies; `tokens/sampled` is the tokens per episode.
 
     >>> from viewbox.records import Scores, Task
     >>> metrics = compute_episode_metrics([Episode(Task("a"), scores=Scores(0.5, {"label": 1.0}))])
@@ -46,11 +50,22 @@ def compute_episode_metrics(episodes: Sequence[Episode], reward: AnyReward | Non
         "reward": _mean(row["reward"] for row in values),
         **{name: sum(row[name] or 0.0 for row in values) / count for name in NAMES[1:]},
         "replies/well_formed": 1 - sum(count_malformed(e) for e in episodes) / replies,
+        **_count_tool_calls(episodes, tools),
         **take_counts(reward),  # an LLM judge: judge/calls, judge/cached, judge/unreachable, judge/unreadable
     }
     for name in list(getattr(reward, "components", {})) or _list_components(episodes):
         metrics[f"rewards/{name}/mean"] = _mean(row.get(f"rewards/{name}/mean") for row in values)
         metrics[f"reward/faults/{name}"] = sum(name in e.scores.faults for e in episodes if e.scores) / count
+    return metrics
+
+
+def _count_tool_calls(episodes: Sequence[Episode], tools: Iterable[str]) -> dict[str, float]:
+    results = [result for e in episodes for turn in e.turns for result in turn.tool_results]
+    made, succeeded = (Counter(r.tool_name for r in some) for some in (results, [r for r in results if r.success]))
+    metrics = {}
+    for name in tools:
+        metrics[f"tools/{name}/calls"] = made[name] / max(1, len(episodes))
+        metrics[f"tools/{name}/success"] = succeeded[name] / made[name] if made[name] else math.nan
     return metrics
 
 

@@ -19,7 +19,7 @@ from tests.support import forks, servers
 from tests.support.servers import make_completion, make_response, make_script, serve
 from viewbox import make
 from viewbox.cli import app as cli
-from viewbox.cli.rollout import REMOVED
+from viewbox.cli.play_options import REMOVED
 from viewbox.configs import schema
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ViewboxError

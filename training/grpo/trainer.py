@@ -415,7 +415,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     # ------------------------------------------------------------------ metrics
     def _log_episodes(self, episodes: Sequence[Episode], rewards: torch.Tensor, mode: str) -> None:
         """Every component, end reason and rate of the batch, averaged over processes."""
-        for name, value in compute_episode_metrics(episodes, self.env.reward).items():
+        for name, value in compute_episode_metrics(episodes, self.env.reward, self.env.tools).items():
             if name != "reward":
                 self._log_mean(mode, name, value)
         self._log_mean(mode, "episodes/dropped", float(rewards.isnan().sum()))

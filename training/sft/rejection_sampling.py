@@ -112,7 +112,7 @@ class RejectionSamplingTrainer(SFTTrainer):
             own = load(parent / f"process-{one}", tokens=True)
             episodes += sorted(own, key=lambda episode: (episode.info["index"], episode.info["sample"]))
         selection = select_episodes(episodes, self.section)
-        metrics = drop_undefined(compute_episode_metrics(episodes, self.env.reward))
+        metrics = drop_undefined(compute_episode_metrics(episodes, self.env.reward, self.env.tools))
         reward = f", reward {metrics['reward']:.3f}" if "reward" in metrics else ""
         title = f"round {number + 1} of {self.sampling.rounds}"
         if self.is_world_process_zero():

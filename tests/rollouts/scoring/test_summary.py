@@ -224,7 +224,9 @@ def test_average_precision_of_very_many_boxes_is_drawn_less_often(monkeypatch):
 
 
 def test_held_out_figures_are_floats_with_their_intervals_beside_them():
-    found = compute_figures(EPISODES, type("Env", (), {"metrics": {"label": Accuracy()}, "reward": None})())
+    found = compute_figures(
+        EPISODES, type("Env", (), {"metrics": {"label": Accuracy()}, "reward": None, "tools": ()})()
+    )
     intervals = found.pop("intervals")
     assert all(isinstance(value, float) for value in found.values())
     assert compute_episode_metrics(EPISODES).items() <= found.items()

@@ -1,0 +1,91 @@
+"""The options that `viewbox rollout` and `viewbox evaluate` share: who plays what, and how."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from viewbox.errors import ConfigError
+
+if TYPE_CHECKING:
+    from viewbox.rollouts.job import RolloutOptions
+
+# Options of version 0.1, and the settings that replace them.
+REMOVED = {
+    "--set": "env.KEY=VALUE",
+    "--top-p": "rollout.top_p=VALUE",
+    "--top-k": "rollout.top_k=VALUE",
+    "--min-p": "rollout.min_p=VALUE",
+    "--repetition-penalty": "rollout.repetition_penalty=VALUE",
+    "--stop": "rollout.stop='[TEXT, TEXT]'",
+    "--kv-bytes": "rollout.kv_cache_bytes=8GiB",
+    "--kv-cache-bytes": "rollout.kv_cache_bytes=8GiB",
+    "--time-limit": "rollout.timeout=SECONDS",
+    "--timeout": "rollout.timeout=SECONDS",
+    "--api-key-env": "endpoint.api_key_env=NAME",
+    "--tool-images": "endpoint.tool_images=tool",
+    "--native-tools": "endpoint.native_tools=true",
+    "--no-native-tools": "endpoint.native_tools=false",
+    "--extra": "endpoint.extra.KEY=VALUE",
+}
+
+
+class PlayCommand(TyperCommand):
+    """Refuses removed options and names the settings that replace them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for argument in args:
+            option = argument.partition("=")[0]
+            if option in REMOVED:
+                raise ConfigError(f"{option} is no longer an option; write {REMOVED[option]}", key=option)
+        return super().parse_args(ctx, args)
+
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Any other setting of the sections env, reward, rollout, model and endpoint, such as env.noise=3, "
+        "rollout.top_p=0.9, rollout.timeout=60 or endpoint.tool_images=tool.",
+        metavar="KEY.PATH=VALUE",
+        show_default=False,
+    ),
+]
+Env = Annotated[str | None, typer.Option(help="Environment: a registered name, package.module:Class or file.py:Class.")]
+Model = Annotated[str | None, typer.Option(help="Model: its name at the endpoint, else a local folder or a hub name.")]
+Endpoint = Annotated[str | None, typer.Option(help="URL of an OpenAI-compatible server; images are sent there.")]
+ConfigFile = Annotated[
+    str | None, typer.Option(help="YAML config whose model, env, reward and rollout sections are used.")
+]
+Tasks = Annotated[int, typer.Option(help="Number of tasks to play, beginning with the first.")]
+Group = Annotated[int, typer.Option(help="Number of episodes per task.")]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(help="Number of episodes played at once. Default: 16 with an endpoint, else rollout.slots."),
+]
+Temperature = Annotated[
+    float | None, typer.Option(help="Sampling temperature. Default: the server's, or 1 for a local model.")
+]
+MaxTokens = Annotated[
+    int | None, typer.Option(help="Maximum tokens per reply. Default: the server's, or 512 for a local model.")
+]
+Seed = Annotated[int, typer.Option(help="Sampling seed; each episode derives its own from it.")]
+RetryFailed = Annotated[
+    bool, typer.Option("--retry-failed", help="Play again the episodes that ended as error, timeout or cancelled.")
+]
+
+
+def build_options(
+    overrides: Sequence[str] | None,
+    *,
+    concurrency: int | None,
+    temperature: float | None,
+    max_tokens: int | None,
+    **settings: Any,
+) -> "RolloutOptions":
+    """What to play; options of the section `rollout` come before the overrides, which win."""
+    from viewbox.rollouts.job import RolloutOptions
+
+    section = {"slots": concurrency, "temperature": temperature, "max_reply_tokens": max_tokens}
+    given = [f"rollout.{name}={value}" for name, value in section.items() if value is not None]
+    return RolloutOptions(overrides=[*given, *(overrides or ())], **settings)

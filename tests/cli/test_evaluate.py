@@ -1,0 +1,68 @@
+"""`viewbox evaluate`: both ways are played, stored and compared, and an interrupted evaluation is resumed."""
+
+import json
+import sys
+
+import pytest
+
+from tests.support.servers import make_completion, serve
+from viewbox.cli import app as cli
+from viewbox.envs.digits import Digits, viewer
+from viewbox.rollouts.store.reader import load
+
+ENV = Digits()
+RIGHT, WRONG = viewer.write_answer(ENV, ENV.tasks[0]), '{"label": "none", "bbox": [0, 0, 10, 10]}'
+ZOOM = make_completion("", ("a", "zoom", '{"factor": 2}'))
+
+
+def look_if_possible(body, number):
+    """Right after a look that succeeded; wrong if there is no tool, or it is refused."""
+    tools = [message for message in body["messages"] if message["role"] == "tool"]
+    if tools:
+        return make_completion(WRONG if "used up" in json.dumps(tools) else RIGHT)
+    return ZOOM if body.get("tools") else make_completion(WRONG)
+
+
+@pytest.fixture
+def evaluate(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["viewbox", "evaluate", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        said = capsys.readouterr()
+        return caught.value.code or 0, said.out, said.err
+
+    return run
+
+
+@pytest.mark.parametrize("more", [(), ("--refuse",)])
+def test_both_ways_are_played_stored_and_compared(evaluate, tmp_path, more):
+    arguments = ["--env", "digits", "--model", "m", "--tasks", 5, "--out", tmp_path / "e", "--json", *more]
+    with serve(look_if_possible) as server:
+        status, out, _ = evaluate(*arguments, "--endpoint", server.url)
+    assert status == 0
+    found = json.loads(out.splitlines()[-1])
+    assert found["pairs"] == 5
+    assert found["gains"]["reward"]["difference"]["mean"] > 0.1
+    assert found["tools"]["zoom"] == {"calls": 5, "per_episode": 1.0, "episodes": 1.0, "success": 1.0}
+    assert "The tools make no clear difference" in out  # one task of five was solved
+    assert [len(list(load(tmp_path / "e" / way / "episodes"))) for way in ("with_tools", "without_tools")] == [5, 5]
+    with serve(look_if_possible) as server:  # the same command again has nothing left to play
+        assert evaluate(*arguments, "--endpoint", server.url)[0] == 0
+        assert server.bodies == []
+    saved = json.loads((tmp_path / "e" / "tool_gain.json").read_text())
+    assert saved == found
+
+
+def test_the_held_out_tasks_of_a_config_are_played(evaluate, tmp_path):
+    with serve(look_if_possible) as server:
+        evaluate("--config", "quickstart", "--model", "m", "--endpoint", server.url, "--tasks", 2, "--out", "e")
+    assert {e.task.metadata["split"] for e in load(tmp_path / "e" / "with_tools" / "episodes")} == {"test"}
+
+
+def test_an_environment_without_tools_is_refused_in_words(evaluate):
+    status, _, err = evaluate("--env", "digits", "--model", "m", "--endpoint", "http://127.0.0.1:9/v1", "env.tools=[]")
+    assert status == 2
+    assert "digits: has no tools, so nothing can be compared" in err

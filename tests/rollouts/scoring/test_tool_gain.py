@@ -1,0 +1,113 @@
+"""What tools are worth: pairs of episodes, the difference with its interval, and calls by tool."""
+
+import json
+import math
+
+import pytest
+
+from viewbox.envs.digits import Digits, viewer
+from viewbox.envs.without_tools import remove_tools
+from viewbox.records import Episode, Scores, Task, ToolResult, Turn
+from viewbox.rollouts.scoring.metrics import compute_episode_metrics
+from viewbox.rollouts.scoring.tool_gain import MAX_TOOLS, compare_tools
+
+ENV = Digits(split="test", num_tasks=12)
+WRONG = '{"label": "none", "bbox": [0, 0, 1, 1]}'
+
+
+def episode(task, total, *results, sample=0, answered=True):
+    turns = (Turn("tool_result", tool_results=tuple(ToolResult(name, error=error) for name, error in results)),)
+    scores = Scores(total, {"label": total})
+    answer = {"label": "one"} if answered else None
+    return Episode(Task(task), turns=turns, scores=scores, answer=answer, info={"sample": sample})
+
+
+def look_then_answer(env, task):
+    """Answers right if the look was possible, else wrong."""
+    replies = iter([viewer.write_gold_look(ENV, task)])
+
+    def policy(messages):
+        if any("used up" in message.text for message in messages):
+            return WRONG
+        if not env.get_offered_tools(task):
+            return WRONG
+        return next(replies, None) or ENV.write_answer(task)
+
+    return env.play(task, policy)
+
+
+def test_the_gain_is_the_mean_difference_over_pairs_and_its_interval_is_paired():
+    with_tools = [episode(f"t{n}", 0.5 + 0.1 * (n % 5)) for n in range(50)]
+    without = [episode(f"t{n}", 0.25 + 0.1 * (n % 5)) for n in reversed(range(50))]
+    gain = compare_tools(with_tools, without, resamples=200)
+    reward = gain.gains["reward"].difference
+    assert (reward.mean, reward.low, reward.high) == pytest.approx((0.25, 0.25, 0.25))  # tasks differ, pairs do not
+    assert gain.gains["reward"].with_tools.low < 0.7 < gain.gains["reward"].with_tools.high
+    assert gain.gains["rewards/label/mean"].difference.mean == pytest.approx(0.25)
+    assert gain.gains["reward"].is_clear
+    assert gain.pairs == 50
+    assert (
+        "raise the reward by 0.250"
+        in compare_tools(
+            [e for e in with_tools for _ in range(1)] + [episode("x", 1.0, ("zoom", None))], without
+        ).explain()
+    )
+
+
+def test_episodes_without_a_partner_or_without_a_reward_are_no_pair():
+    with_tools = [episode("a", 1.0), episode("a", 0.0, sample=1), episode("b", None), episode("c", 1.0)]
+    without = [episode("a", 0.5), episode("b", 0.5), episode("d", 0.5)]
+    gain = compare_tools(with_tools, without)
+    assert gain.pairs == 1
+    assert gain.gains["reward"].difference.mean == 0.5
+    assert gain.gains["reward"].difference.low is None  # one task has no interval
+    assert compare_tools([], []).explain().startswith("No episode has a reward both")
+
+
+def test_calls_and_success_are_counted_by_tool_and_a_tool_that_is_never_called_is_named():
+    calls = [("zoom", None), ("zoom", "out of range"), ("crop", None)]
+    gain = compare_tools([episode("a", 1.0, *calls), episode("b", 1.0)], [episode("a", 1.0)], ["zoom", "rotate"])
+    zoom, rotate, crop = (gain.tools[name] for name in ("zoom", "rotate", "crop"))
+    assert (zoom.calls, zoom.per_episode, zoom.episodes, zoom.success) == (2, 1.0, 0.5, 0.5)
+    assert (rotate.calls, rotate.success) == (0, None)
+    assert crop.success == 1.0
+    assert list(gain.tools) == ["zoom", "rotate", "crop"]
+    assert json.loads(json.dumps(gain.to_dict()))["tools"]["zoom"]["calls"] == 2
+
+
+def test_a_policy_that_calls_nothing_is_told_so():
+    episodes = [episode(f"t{n}", 0.5) for n in range(5)]
+    assert compare_tools(episodes, episodes, ["zoom"]).explain().startswith("No tool was called")
+
+
+def test_forged_names_of_tools_stay_few():
+    forged = [episode("a", 1.0, *((f"tool{n}", None) for n in range(1000)))]
+    assert len(compare_tools(forged, forged, ["zoom"]).tools) == MAX_TOOLS + 1
+
+
+@pytest.mark.parametrize("refuse", [False, True])
+def test_the_same_tasks_without_tools_show_what_looking_is_worth(refuse):
+    bare = remove_tools(ENV, refuse=refuse)
+    played = [[look_then_answer(env, task) for task in ENV.tasks] for env in (ENV, bare)]
+    gain = compare_tools(*played, ENV.tools)
+    assert gain.gains["reward"].with_tools.mean == pytest.approx(1.0, abs=0.02)
+    assert gain.gains["reward"].difference.low > 0.5
+    assert "raise the reward" in gain.explain()
+    offered, still_offered = (env.reset(ENV.tasks[0], seed=0).tool_schemas for env in (ENV, bare))
+    assert still_offered == (offered if refuse else ())
+    assert ENV.get_offered_tools(ENV.tasks[0]) == ("zoom",)  # the environment itself is unchanged
+
+
+def test_a_policy_that_does_not_answer_without_tools_is_told_apart():
+    with_tools = [episode(f"t{n}", 1.0, ("zoom", None)) for n in range(10)]
+    without = [episode(f"t{n}", 0.0, answered=n > 4) for n in range(10)]
+    assert "50% of the episodes without tools end without an answer" in compare_tools(with_tools, without).explain()
+
+
+def test_training_logs_calls_and_success_of_each_tool():
+    metrics = compute_episode_metrics(
+        [episode("a", 1.0, ("zoom", None), ("zoom", "no")), episode("b", 1.0)], tools=["zoom", "crop"]
+    )
+    assert (metrics["tools/zoom/calls"], metrics["tools/zoom/success"]) == (1.0, 0.5)
+    assert metrics["tools/crop/calls"] == 0.0
+    assert math.isnan(metrics["tools/crop/success"])
