@@ -18,6 +18,8 @@ from viewbox.images.pixels import DEPTHS, to_native_pixels
 Plane = Literal["axial", "coronal", "sagittal"]
 # The axis that a plane cuts, for an array of axes (z, y, x): z toward the head, y toward the back, x toward the left.
 AXES: dict[Plane, int] = {"axial": 0, "coronal": 1, "sagittal": 2}
+MAX_ASPECT = 100.0  # times as long as wide that a pixel may be drawn
+SQUARE = 1e-3  # difference of its sides, as a share, up to which a pixel counts as square
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +98,20 @@ class Source:
     def size(self) -> tuple[int, int]:
         """(width, height) in native pixels."""
         return self.width, self.height
+
+    @property
+    def extent(self) -> tuple[float, float]:
+        """(width, height) to scale, in units of the shorter side of a pixel: the size if pixels are square.
+
+        A spacing that makes pixels more than `MAX_ASPECT` times as long as wide is taken for a damaged header.
+
+        >>> Source.of(np.zeros((3, 17), np.uint8), spacing=(4.0, 8.0)).extent
+        (17.0, 6.0)
+        """
+        x, y = self.spacing or (1.0, 1.0)
+        if not (x > 0 and y > 0 and 1 / MAX_ASPECT <= x / y <= MAX_ASPECT) or abs(x / y - 1) < SQUARE:
+            x = y = 1.0
+        return self.width * max(1.0, x / y), self.height * max(1.0, y / x)
 
     @property
     def color(self) -> bool:

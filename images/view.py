@@ -76,9 +76,9 @@ class View:
 
     @classmethod
     def of(cls, image: Source | Image.Image | np.ndarray, *, max_pixels: int = 512 * 512, multiple: int = 1) -> "View":
-        """The overview: the whole image, at most `max_pixels` large."""
+        """The overview: the whole image, to scale if `source.spacing` is known, at most `max_pixels` large."""
         source = Source.of(image)
-        return cls(source, fit_size(*source.size, max_pixels, multiple), max_pixels, multiple)
+        return cls(source, fit_size(*source.extent, max_pixels, multiple), max_pixels, multiple)
 
     # ------------------------------------------------------------------ coordinates
     def to_original(self, points: Sequence[float]) -> tuple[float, ...]:
@@ -143,19 +143,23 @@ class View:
     def zoom(self, factor: float, center: Point = (0.5, 0.5)) -> "View":
         """Zoom in by `factor` about `center` (fractions of this view); the window stays inside the image.
 
-        The grid keeps its size in pixels: a factor above 1 magnifies, one below 1 shows more, at most the whole image.
+        A factor above 1 magnifies: the sides of the grid grow by it too, up to the budget. One below 1 shows more, at
+        most the whole image, on a grid of the same size.
         """
         x1, y1, x2, y2 = self.window
         width, height = min(1.0, (x2 - x1) / factor), min(1.0, (y2 - y1) / factor)
         cx, cy = self.to_original(center)
         left, top = (min(max(0.0, c - side / 2), 1.0 - side) for c, side in ((cx, width), (cy, height)))
-        size = self.size
+        size, area = self.size, self.size[0] * self.size[1]
+        extent = self._measure_extent(width, height)
         if not math.isclose(
             width * (y2 - y1), height * (x2 - x1), rel_tol=1e-9
         ):  # the edge of the image changed the aspect ratio
-            size = fit_size(
-                *self._measure_extent(width, height), self.size[0] * self.size[1], self.multiple, enlarge=True
-            )
+            size = fit_size(*extent, area, self.multiple, enlarge=True)
+        if factor > 1:
+            most = min(self.max_pixels, math.floor(area * factor**2))
+            grown = fit_size(*extent, most, self.multiple, enlarge=True)
+            size = grown if grown[0] > size[0] and grown[1] > size[1] else size
         return self._derive(size=size, window=(left, top, min(1.0, left + width), min(1.0, top + height)))
 
     def crop(self, box: Box) -> "View":
@@ -203,8 +207,8 @@ class View:
         return replace(self, parent=self, **changes)
 
     def _measure_extent(self, width: float, height: float) -> tuple[float, float]:
-        """Native pixels along x and y of this view for a window of that size in fractions of the original."""
-        extent = width * self.source.width, height * self.source.height
+        """The sides along x and y of this view, to scale, of a window of that size in fractions of the original."""
+        extent = width * self.source.extent[0], height * self.source.extent[1]
         return extent[::-1] if self.turned else extent
 
     # ------------------------------------------------------------------ pixels

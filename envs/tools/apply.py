@@ -58,7 +58,7 @@ def apply_tools(
 
     >>> steps = apply_tools(Image.new("L", (80, 40)), [("zoom", {"factor": 2}), ("crop", {"box": [0, 0, 1, 1]})])
     >>> [view.size for view, result in steps]
-    [(80, 40), (40, 20)]
+    [(160, 80), (40, 20)]
     """
     view = open_view(image, max_pixels)
     steps: list[tuple[View, ToolResult]] = []

@@ -1,5 +1,6 @@
 """Geometry as properties: what the transform says is where the pixels are, through any chain of zooms and crops."""
 
+import itertools
 import math
 
 import numpy as np
@@ -123,8 +124,71 @@ def test_an_image_that_fits_is_shown_pixel_by_pixel(width, height):
 @pytest.mark.parametrize(("most", "multiple"), [(4096, 1), (40000, 28), (65536, 32)])
 def test_zooming_again_and_again_does_not_shrink_the_picture(size, most, multiple):
     view = View.of(Image.new("L", size), max_pixels=most, multiple=multiple)
-    sizes = {shown.size for shown in walk(view, [("zoom", 1.2, (0.5, 0.5))] * 10)}
-    assert sizes == {view.size}
+    sizes = [shown.size for shown in walk(view, [("zoom", 1.2, (0.5, 0.5))] * 10)]
+    for before, after in itertools.pairwise([view.size, *sizes]):
+        assert after[0] >= before[0]
+        assert after[1] >= before[1]
+
+
+def test_a_zoom_enlarges_past_the_native_size_up_to_the_budget():
+    small = View.of(Image.new("L", (33, 41)), max_pixels=512 * 512)
+    assert (small.size, small.zoom(4).size) == ((33, 41), (132, 164))
+    assert math.prod(small.zoom(4).zoom(4).size) <= 512 * 512 < 1.02 * math.prod(small.zoom(4).zoom(4).size)
+    assert small.zoom(4).zoom(0.25).size == (132, 164)  # zooming out keeps the grid
+
+
+def test_a_zoom_of_a_view_that_fills_the_budget_keeps_its_size():
+    view = View.of(Image.new("L", (192, 192)), max_pixels=48 * 48)
+    assert {shown.size for shown in walk(view, [("zoom", 4, (0.5, 0.5)), ("zoom", 2, (0, 0))])} == {(48, 48)}
+
+
+# ---- pixels that are not square
+
+
+SPACINGS = st.tuples(st.floats(0.1, 10), st.floats(0.1, 10))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.tuples(st.integers(20, 200), st.integers(20, 200)), SPACINGS, CHAINS)
+def test_millimeters_are_as_long_along_x_as_along_y(size, spacing, chain):
+    view = last(View.of(Source.of(np.zeros(size[::-1], np.uint8), spacing=spacing), max_pixels=65536), chain)
+    (x1, y1, x2, y2), (width, height) = view.native, view.size
+    assume(min(width, height) >= 8)  # a side is rounded to whole pixels
+    shown = ((x2 - x1) * spacing[0] / width) / ((y2 - y1) * spacing[1] / height)
+    assert abs(math.log(shown)) < 2 / min(width, height) + 1e-3
+
+
+@settings(max_examples=60, deadline=None)
+@given(SPACINGS, CHAINS, BUDGETS)
+def test_a_stretched_view_stays_within_the_budget_and_maps_back(spacing, chain, budget):
+    view = View.of(Source.of(np.zeros((31, 17), np.uint8), spacing=spacing), max_pixels=budget[0], multiple=budget[1])
+    for shown in [view, *walk(view, chain)]:
+        assert 0 < math.prod(shown.size) <= budget[0]
+        assert shown.size[0] % budget[1] == shown.size[1] % budget[1] == 0
+        assert shown.render().size == shown.size
+        assert shown.from_original(shown.to_original((0.3, 0.8))) == pytest.approx((0.3, 0.8), abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(2, 6), st.booleans(), st.booleans(), UNIT, UNIT)
+def test_a_marker_in_a_stretched_picture_is_where_the_transform_says(ratio, turn, mirror, u, v):
+    pixels = np.zeros((40, 100), np.uint8)
+    row, column = 3 + int(u * 30), 3 + int(v * 90)
+    pixels[row : row + 2, column : column + 4] = 255
+    view = View.of(Source.of(pixels, spacing=(1.0, ratio)), max_pixels=512 * 512)
+    view = view.rotate() if turn else view
+    view = view.flip_horizontal() if mirror else view
+    u1, v1, u2, v2 = view.from_original((column / 100, row / 40, (column + 4) / 100, (row + 2) / 40))
+    rows, columns = np.nonzero(view.to_uint8() >= 128)
+    width, height = view.size
+    found = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
+    expected = min(u1, u2) * width, min(v1, v2) * height, max(u1, u2) * width, max(v1, v2) * height
+    assert found == pytest.approx(expected, abs=1.01)
+
+
+@pytest.mark.parametrize("spacing", [(1e-9, 1e9), (1e300, 1e-300), (0.0, 1.0), (1.0, 1.0000001), (float("inf"), 1.0)])
+def test_a_spacing_that_no_image_has_stretches_nothing(spacing):
+    assert View.of(Source.of(np.zeros((10, 20), np.uint8), spacing=spacing)).size == (20, 10)
 
 
 # ---- pixels

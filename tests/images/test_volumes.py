@@ -272,7 +272,8 @@ def frames():
 def test_select_slice_shows_the_slice_and_says_which():
     after, result = call_stateful("select_slice", view(), {"index": 2, "plane": "sagittal"})
     assert np.array_equal(after.source.pixels, open_image(nifti()).volume.get_slice(2, "sagittal").pixels)
-    assert dict(result.facts) == {"plane": "sagittal", "index": 2, "slices": 6, "size": (8, 10), "shows": (0, 0, 1, 1)}
+    # 8 x 10 voxels of 2 x 3 mm, to scale
+    assert dict(result.facts) == {"plane": "sagittal", "index": 2, "slices": 6, "size": (8, 15), "shows": (0, 0, 1, 1)}
 
 
 def test_select_slice_drops_earlier_changes_and_undo_brings_them_back():

@@ -10,7 +10,7 @@ from viewbox.errors import ToolError
 from viewbox.images.source import Source
 from viewbox.images.view import WHOLE, View
 
-SMALLEST_CROP = 10  # native pixels
+SMALLEST_CROP = 10  # native pixels, drawn to scale
 SMALLEST_ZOOM = 1  # native pixels along the longer side; a closer view would show nothing new
 
 
@@ -37,7 +37,7 @@ def crop(view: View, box: Box) -> ToolOutput:
     if x1 >= x2 or y1 >= y2:
         raise ToolError("crop: box needs x1 < x2 and y1 < y2")
     ox1, oy1, ox2, oy2 = view.box_to_original(box)
-    width, height = (ox2 - ox1) * view.source.width, (oy2 - oy1) * view.source.height
+    width, height = (ox2 - ox1) * view.source.extent[0], (oy2 - oy1) * view.source.extent[1]
     if min(width, height) < SMALLEST_CROP - 1e-6:  # 0.7 - 0.6 is a little less than 0.1
         raise ToolError(
             f"crop: box is {width:.0f}x{height:.0f} pixels; allowed: at least {SMALLEST_CROP}x{SMALLEST_CROP}"

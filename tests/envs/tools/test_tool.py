@@ -213,10 +213,10 @@ def test_a_tool_may_bring_its_own_limit_of_calls_and_the_schema_says_it():
 
 def test_apply_gives_the_picture_and_what_a_model_would_read():
     _, done = tools.apply_tool("zoom", Image.new("RGB", (64, 32)), factor=2)
-    assert (done.image.open().size, done.image.open().mode, done.error) == ((64, 32), "RGB", None)
+    assert (done.image.open().size, done.image.open().mode, done.error) == ((128, 64), "RGB", None)
     assert (
         done.text
-        == "zoomed (factor: 2.0, original_size: [64, 32], new_size: [64, 32], shows: [0.25, 0.25, 0.75, 0.75])"
+        == "zoomed (factor: 2.0, original_size: [64, 32], new_size: [128, 64], shows: [0.25, 0.25, 0.75, 0.75])"
     )
 
 
@@ -236,7 +236,7 @@ def test_apply_reads_coordinates_as_they_are_declared():
 def test_apply_opens_a_file(tmp_path):
     Image.new("L", (40, 20)).save(tmp_path / "a.png")
     assert tools.apply_tool("zoom", tmp_path / "a.png", max_pixels=200)[1].image.open().size == (20, 10)
-    assert tools.apply_tool("zoom", str(tmp_path / "a.png"))[1].image.open().size == (40, 20)
+    assert tools.apply_tool("zoom", str(tmp_path / "a.png"))[1].image.open().size == (80, 40)
     with pytest.raises(ImageError, match=r"b\.png"):
         tools.apply_tool("zoom", tmp_path / "b.png")
 
