@@ -1,14 +1,19 @@
 """The sections of a config that say how the policy is trained: train, with those inside it, and lora."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
 
-from viewbox.configs.sections import NonNegativeInt, PositiveFloat, PositiveInt, Section
+from viewbox.configs.sections import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Probability, Section
 
 Method = Literal["grpo", "sft", "rejection_sampling"]
-GRPO_ONLY = ("importance_sampling_cap", "dynamic_sampling_rounds", "micro_batch_tokens")  # keys of `train`
+GRPO_ONLY = (
+    "importance_sampling_cap",
+    "dynamic_sampling_rounds",
+    "micro_batch_tokens",
+    "curriculum",
+)  # keys of `train`
 SUPERVISED = ("sft", "rejection_sampling")
 METHODS_OF = {  # keys of `train` that other methods do not read
     **dict.fromkeys(("episodes", "demonstrations", "vision"), ("sft",)),
@@ -46,6 +51,61 @@ class RejectionSampling(Section):
     rounds: PositiveInt = Field(default=1, description="rounds; `train.max_steps` is divided among them")
     tasks: PositiveInt = Field(default=256, description="tasks played in a round; the next round takes the next ones")
     samples: PositiveInt = Field(default=8, description="episodes of each task in a round")
+
+
+class RewardWeights(Section):
+    """The weights of a combined reward from a step on."""
+
+    from_step: NonNegativeInt = Field(description="the first step, counted from 0")
+    weights: dict[str, NonNegativeFloat] = Field(description="of all components, by name; they sum to 1")
+
+
+class Level(Section):
+    """A level of a curriculum: settings of the environment."""
+
+    from_step: NonNegativeInt | None = Field(
+        default=None, description="the first step of this level; without it, the policy's success decides"
+    )
+    env: dict[str, Any] = Field(description="settings that replace those of `env`, such as `{difficulty: 0.2}`")
+
+
+class CurriculumSection(Section):
+    """What changes while the policy learns. Held-out tasks are always played as `env` and `reward` say."""
+
+    reward_weights: list[RewardWeights] = Field(
+        default=[], description="weights of the reward's components, each from a step on; before, those of `reward`"
+    )
+    levels: list[Level] = Field(default=[], description="settings of the environment, from easy to hard")
+    raise_above: Probability = Field(
+        default=0.7, description="the next level begins if the mean reward of `window` steps is above this"
+    )
+    lower_below: Probability = Field(
+        default=0.3, description="the level before is played again if the mean reward of `window` steps is below this"
+    )
+    window: PositiveInt = Field(default=5, description="steps whose mean reward decides on the level")
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether the steps decide on the level, not the policy's success."""
+        return any(level.from_step is not None for level in self.levels)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.levels and not self.reward_weights:
+            raise ValueError("is empty; allowed: reward_weights, levels, or both")
+        if self.lower_below >= self.raise_above:
+            raise ValueError("lower_below must be less than raise_above")
+        if self.is_scheduled and any(level.from_step is None for level in self.levels):
+            raise ValueError("levels: from_step must be in all of them or in none")
+        for name, steps in (
+            ("levels", [level.from_step or 0 for level in self.levels] if self.is_scheduled else []),
+            ("reward_weights", [weights.from_step for weights in self.reward_weights]),
+        ):
+            if steps != sorted(set(steps)):
+                raise ValueError(f"{name}: from_step must grow; given: {', '.join(map(str, steps))}")
+        if self.is_scheduled and self.levels[0].from_step:
+            raise ValueError(f"levels: the first one must begin at step 0; given: {self.levels[0].from_step}")
+        return self
 
 
 class TrainSection(BaseModel):
@@ -103,6 +163,10 @@ class TrainSection(BaseModel):
     micro_batch_tokens: PositiveInt | None = Field(
         default=None,
         description="grpo: maximum tokens of one forward and backward pass; default: the whole device batch",
+    )
+
+    curriculum: CurriculumSection | None = Field(
+        default=None, description="grpo: reward weights and environment settings that change while the policy learns"
     )
 
     @property

@@ -16,6 +16,9 @@ from viewbox.images.coordinates import Coordinates
 THINK = (("<think>", "</think>"),)
 
 
+MODEL_SETTINGS = ("coordinates", "pixel_multiple", "reply_format", "thinking")  # of an environment
+
+
 @dataclass(frozen=True)
 class ModelDefaults:
     """The conventions of one `model_type`.
@@ -35,8 +38,7 @@ class ModelDefaults:
 
     def to_settings(self) -> dict[str, Any]:
         """The known values, as settings of an environment."""
-        names = ("coordinates", "pixel_multiple", "reply_format", "thinking")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        return {name: value for name in MODEL_SETTINGS if (value := getattr(self, name)) is not None}
 
 
 # A served name is matched in this order, so specific patterns come before general ones.
@@ -177,3 +179,8 @@ def build_markdown_table() -> str:
         place = "in its message" if model.tool_images == "tool" else "in a user message"
         rows.append(f"| `{kind}` | {' | '.join(cells)} | {place} | {model.source} |")
     return "\n".join(rows) + "\n"
+
+
+def get_model_settings(env: object) -> dict[str, Any]:
+    """The settings of an environment that follow from the model it was made for."""
+    return {name: getattr(env, name) for name in MODEL_SETTINGS}

@@ -21,7 +21,7 @@ from viewbox.configs.yaml_reader import Document
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.messages import ToolImages
 from viewbox.envs.tasks import to_sequence
-from viewbox.envs.without_tools import remove_tools
+from viewbox.envs.variants import remove_tools
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.network.data_policy import check_may_leave
 from viewbox.network.hosts import read_api_key

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, PrinterCallback, ProcessorMixin, Train
 
 from viewbox.configs.schema import Config
 from viewbox.envs.adapters.trl import TRLReward
+from viewbox.envs.model_profiles import get_model_settings
 from viewbox.envs.tasks import to_sequence
 from viewbox.files import write_atomically
 from viewbox.rollouts.engine import loading
@@ -25,6 +26,7 @@ from viewbox.training.checks.overlap import describe_overlap
 from viewbox.training.checks.plan import check_trained, describe_finished
 from viewbox.training.evaluate import evaluate
 from viewbox.training.generation import use_for_generation
+from viewbox.training.grpo.curriculum import build_curriculum
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
 from viewbox.training.held_out import HeldOutEvaluation, find_best_checkpoint
 from viewbox.training.lora import build_lora_config
@@ -225,6 +227,7 @@ class Run:
             importance_sampling_cap=self.config.train.importance_sampling_cap,
             dynamic_sampling_rounds=self.config.train.dynamic_sampling_rounds,
             micro_batch_tokens=self.config.train.micro_batch_tokens,
+            curriculum=build_curriculum(self.config, self.env, get_model_settings(self.env)),
         )
         trainer.on_episode = lambda done, total: self.printer.show_status(
             f"step {trainer.state.global_step + 1}/{trainer.state.max_steps}: {done} of {total} episodes played"

@@ -10,7 +10,13 @@ from viewbox.training.checks.preflight import check
 from viewbox.training.grpo.dynamic_sampling import draw_other_tasks, find_uniform_groups, replace_uniform_groups
 from viewbox.training.trainer_args import build_trainer_arguments
 
-GIVEN = {"importance_sampling_cap": 3.0, "dynamic_sampling_rounds": 2, "micro_batch_tokens": 4096}
+CURRICULUM = {"levels": [{"env": {"noise": 4}}, {"env": {"noise": 12}}]}
+GIVEN = {
+    "importance_sampling_cap": 3.0,
+    "dynamic_sampling_rounds": 2,
+    "micro_batch_tokens": 4096,
+    "curriculum": CURRICULUM,
+}
 SFT = {"method": "sft", "demonstrations": {"count": 5}}
 
 

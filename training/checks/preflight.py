@@ -46,6 +46,7 @@ def check(config: Config) -> dict[str, Any]:
 
 def _check(config: Config) -> dict[str, Any]:
     from viewbox.training.checks.outline import count_parameters, outline_run
+    from viewbox.training.grpo.curriculum import build_curriculum
     from viewbox.training.reporting.tracking import check_trackers, check_uploads
     from viewbox.training.trainer_args import build_trainer_arguments
 
@@ -71,6 +72,7 @@ def _check(config: Config) -> dict[str, Any]:
             key="train.sync_ref_model",
         )
     task = _open_first_task(env, "env")
+    build_curriculum(config, env, model.view_settings if model else {})
     _check_held_out(config, held_out)
     _check_warm_start(config.train, env, task)
     outline = outline_run(config, env, held_out, arguments)

@@ -45,6 +45,7 @@ from viewbox.training.checkpoints import Checkpoints
 from viewbox.training.generation import use_for_generation
 from viewbox.training.grpo.advantages import group_advantages, summarize_rewards
 from viewbox.training.grpo.batch import collate, collect_pixels, describe_mismatch
+from viewbox.training.grpo.curriculum import Curriculum
 from viewbox.training.grpo.dynamic_sampling import check_whole_groups, draw_other_tasks, replace_uniform_groups
 from viewbox.training.grpo.empty_updates import SkipEmptyUpdates
 from viewbox.training.grpo.importance_sampling import compute_importance_ratio, summarize_ratio, weight_advantages
@@ -79,6 +80,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
             trainer's own, which saves a forward pass.
         dynamic_sampling_rounds: see `dynamic_sampling.py`.
         micro_batch_tokens: see `micro_batches.py`. None: one forward and backward pass for a batch.
+        curriculum: see `curriculum.py`. None: `env` is played at every step.
 
     Raises:
         ConfigError: the settings do not fit each other or the way the run was launched.
@@ -101,6 +103,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         importance_sampling_cap: float | None = None,
         dynamic_sampling_rounds: int = 0,
         micro_batch_tokens: int | None = None,
+        curriculum: Curriculum | None = None,
         **kwargs: Any,
     ) -> None:
         if getattr(kwargs.get("args"), "use_vllm", False):
@@ -113,7 +116,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         check_whole_groups(dynamic_sampling_rounds, batch_size, self.args.num_generations)
         self.importance_sampling_cap, self.dynamic_sampling_rounds = importance_sampling_cap, dynamic_sampling_rounds
         self.micro_batch_tokens = micro_batch_tokens
-        self.env, self.timeout = env, timeout
+        self.env, self.timeout, self.curriculum = env, timeout, curriculum
         policy = self.accelerator.unwrap_model(self.model)
         self.tokens = ChatTokens(self.processing_class, policy.config, policy.generation_config)
         self.generation = {"sampling": SamplingParams(temperature=self.temperature), **(generation or {})}
@@ -139,6 +142,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
             "played": self._played,
             "metrics": {name: list(values) for name, values in self._metrics["train"].items()},
             "batch": self._buffered_inputs if pending else None,
+            "curriculum": self.curriculum and self.curriculum.state_dict(),
             "pixels": {key: (p.values, p.grid, p.tokens) for key, p in self._pixels.items() if pending},
         }
 
@@ -146,6 +150,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         super().restore_state(state)
         self._step, self._played = state["step"], state["played"]
         self._metrics["train"].update(state["metrics"])
+        if self.curriculum is not None and state.get("curriculum") is not None:
+            self.curriculum.load_state_dict(state["curriculum"])
         self._buffered_inputs = send_to_device(state["batch"], self.accelerator.device)
         self._pixels = {key: Pixels(*parts) for key, parts in state["pixels"].items()}
 
@@ -157,6 +163,9 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         mode = "train" if self.model.training else "eval"
         group_size = (self.num_generations if mode == "train" else self.num_generations_eval) or 1
         started = time.perf_counter()
+        if self.curriculum is not None and mode == "train":
+            self.env = self.curriculum.get_env(self.state.global_step)
+            self._log_value(mode, "curriculum/level", self.curriculum.get_level(self.state.global_step))
         tasks = self.sample_tasks(inputs)
         with self.tokens.pixel_cache.hold():
             episodes = self.play_episodes(tasks, group_size, mode)
@@ -200,6 +209,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     def compute_advantages(self, rewards: torch.Tensor, group_size: int, mode: str) -> torch.Tensor:
         """Stage 4: (B,) group-relative advantages; a group may be spread over processes."""
         everyone = self.accelerator.gather(rewards)
+        if self.curriculum is not None and mode == "train":
+            self.curriculum.add_reward(everyone.nanmean().item())
         for name, value in summarize_rewards(everyone, group_size).items():
             self._log_value(mode, name, value)
         first = self.accelerator.process_index * len(rewards)
@@ -235,7 +246,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     # ------------------------------------------------------------------ playing
     def _get_tasks(self, indices: Sequence[int]) -> list[Task]:
         tasks = to_sequence(self.env.tasks, self.env.name)
-        return [tasks[index] for index in indices]
+        return [tasks[index % len(tasks)] for index in indices]  # a level of a curriculum may have fewer
 
     def _play_tasks(self, tasks: Sequence[Task], num_seeds: int | None = None) -> list[Episode]:
         """An episode for each task, in order, each with its own seed.

@@ -1,9 +1,10 @@
-"""The same environment without its tools, which shows what they are worth."""
+"""Variants of an environment: the same one without its tools, or with another reward."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.records import Task
+from viewbox.rewards import CombinedReward
 
 Env = TypeVar("Env", bound=BaseMultiTurnEnv)
 
@@ -21,10 +22,19 @@ def remove_tools(env: Env, *, refuse: bool = False) -> Env:
     >>> env.name, env.get_offered_tools(env.tasks[0])
     ('digits', ())
     """
-    changes = {"get_max_calls": _allow_nothing} if refuse else {"tools_of": _offer_nothing}
-    bare: type[Env] = type(type(env).__name__, (type(env),), changes)
-    copy = object.__new__(bare)
-    vars(copy).update(vars(env))  # caches too: both show the same images and the same descriptions of tools
+    return _copy(env, {"get_max_calls": _allow_nothing} if refuse else {"tools_of": _offer_nothing})
+
+
+def replace_reward(env: Env, reward: CombinedReward) -> Env:
+    """The environment with a reward that has the same components, weighted otherwise."""
+    return _copy(env, {}, reward=reward)
+
+
+def _copy(env: Env, methods: dict[str, Any], **attributes: Any) -> Env:
+    """A copy that shares the caches of `env`: both show the same images and describe the same tools."""
+    changed: type[Env] = type(type(env).__name__, (type(env),), methods) if methods else type(env)
+    copy = object.__new__(changed)
+    vars(copy).update(vars(env) | attributes)
     return copy
 
 
