@@ -106,7 +106,7 @@ def is_same_image(first_view: View, second_view: View) -> bool:
     """Whether two views show the same image, or slices of one plane of the same volume."""
     first, second = first_view.source, second_view.source
     if first.volume is not None and second.volume is not None:
-        return first.volume.voxels is second.volume.voxels and first.volume.plane == second.volume.plane
+        return first.volume.is_same_stack(second.volume) and first.volume.plane == second.volume.plane
     return first is second
 
 

@@ -165,4 +165,4 @@ def _count_bytes(overview: Overview | None) -> int:
         return 1
     view, picture, _ = overview
     volume = view.source.volume
-    return (view.source.pixels if volume is None else volume.voxels).nbytes + picture.width * picture.height * 3
+    return (view.source.pixels if volume is None else volume.all_voxels).nbytes + picture.width * picture.height * 3

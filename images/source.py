@@ -145,6 +145,9 @@ class Volume:
         unit: "HU" for Hounsfield units.
         planes: whether the stack can be cut along all three planes.
         plane, index: of the slice that a source shows.
+        times: the stack at all its time points, (t, z, y, x), if there are several; `voxels` is one of them.
+        time: which of them.
+        unread_times: how many more time points the file has (`limits.MAX_TIMES`).
 
     >>> volume = Volume(np.zeros((10, 30, 20), np.uint8), (0, 255), spacing=(5, 1, 2))
     >>> [(plane, volume.count_slices(plane), volume.get_slice(0, plane).size) for plane in AXES]
@@ -160,6 +163,30 @@ class Volume:
     planes: bool = True
     plane: Plane = "axial"
     index: int = 0
+    times: np.ndarray | None = None
+    time: int = 0
+    unread_times: int = 0
+
+    @property
+    def all_voxels(self) -> np.ndarray:
+        """The voxels at all time points: `times`, or `voxels` if there is one."""
+        return self.voxels if self.times is None else self.times
+
+    def is_same_stack(self, other: "Volume") -> bool:
+        """Whether two slices are of one stack, at whatever time: a place in one is the same place in the other."""
+        return self.voxels is other.voxels or (self.times is not None and self.times is other.times)
+
+    def count_times(self) -> int:
+        """How many time points there are."""
+        return 1 if self.times is None else int(self.times.shape[0])
+
+    def at_time(self, time: int) -> "Volume":
+        """The stack at time point `time` (from 0)."""
+        count = self.count_times()
+        if not 0 <= time < count:
+            allowed = f"0 to {count - 1}" if count > 1 else "0; there is one time point"
+            raise ImageError(f"time point {time}; allowed: {allowed}")
+        return self if self.times is None or time == self.time else replace(self, voxels=self.times[time], time=time)
 
     @property
     def allowed_planes(self) -> tuple[Plane, ...]:
@@ -205,7 +232,7 @@ def reorient(
     """Turn voxels of any orientation to (z, y, x). Oblique volumes are turned to the nearest axes, not resampled.
 
     Args:
-        voxels: an array of three axes.
+        voxels: an array of three axes, or of more: the first ones stay.
         axes: row i is the direction (x to the left, y to the back, z to the head) in which axis i of `voxels` grows.
         steps: the millimeters between neighbors along each axis of `voxels`.
 
@@ -214,10 +241,11 @@ def reorient(
     """
     absolute = np.abs(axes)
     order = max(permutations(range(3)), key=lambda order: sum(absolute[order[i], 2 - i] for i in range(3)))
-    voxels = voxels.transpose(order)
+    first = voxels.ndim - 3
+    voxels = voxels.transpose((*range(first), *(first + axis for axis in order)))
     for i, axis in enumerate(order):
         if axes[axis, 2 - i] < 0:
-            voxels = np.flip(voxels, i)
+            voxels = np.flip(voxels, first + i)
     z, y, x = (steps[axis] for axis in order)
     return voxels, (z, y, x), tuple(AXES)[order.index(0)]
 

@@ -2,7 +2,9 @@
 
 import gzip
 import io
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import IO, Any, BinaryIO, Literal
 
 import numpy as np
@@ -33,7 +35,10 @@ def _get_header_size(head: bytes) -> int | None:
 
 
 def read(file: BinaryIO, reserve: Callable[[int], None], *, zipped: bool) -> Source:
-    """The middle axial slice of a volume; if there are several volumes in time, of the first."""
+    """The middle axial slice of a volume; if there are several volumes in time, of the first.
+
+    Of many volumes in time, no more are read than `limits.MAX_TIMES` allows.
+    """
     import nibabel
 
     stream: IO[bytes] = gzip.GzipFile(fileobj=file) if zipped else file  # type: ignore[assignment]
@@ -45,23 +50,26 @@ def read(file: BinaryIO, reserve: Callable[[int], None], *, zipped: bool) -> Sou
     header = kind.from_fileobj(io.BytesIO(head[:size]), check=False)
     if not bytes(header["magic"]).startswith(b"n+"):
         raise ImageError("the pixels of this NIfTI header are in a second file; allowed: .nii and .nii.gz")
-    shape = (*map(int, header.get_data_shape()), 1, 1)[:3]
+    sides = (*map(int, header.get_data_shape()), 1, 1, 1)
+    shape = sides[:3]
     dtype = header.get_data_dtype()
     if dtype.kind not in "iuf" or any(int(side) < 1 for side in header.get_data_shape()):
         raise ImageError(f"NIfTI voxels of type {str(dtype)[:40]}; allowed: integers and floats, one per voxel")
     limits.check_size(shape, dtype.itemsize)
-    reserve(limits.estimate_size(shape, dtype.itemsize))
+    once = limits.estimate_size(shape, dtype.itemsize)
+    times = min(sides[3], max(1, limits.MAX_TIMES // once))
+    reserve(times * once)
     offset = max(int(header.get_data_offset()), size)
     if offset > limits.MAX_BYTES:
         raise ImageError("the NIfTI header is damaged")
     stream.seek(offset)
-    content = read_exactly(stream, int(np.prod(shape)) * dtype.itemsize)
-    stored = content.view(dtype).reshape(shape[::-1])  # z, y, x
-    return _build_volume(header, stored).get_middle_slice()
+    content = read_exactly(stream, times * math.prod(shape) * dtype.itemsize)
+    stored = content.view(dtype).reshape(times, *shape[::-1])  # t, z, y, x
+    return replace(_build_volume(header, stored), unread_times=sides[3] - times).get_middle_slice()
 
 
 def _build_volume(header: Any, stored: np.ndarray) -> Volume:
-    """The volume of stored values (z, y, x), turned to the patient's axes by the header's affine."""
+    """The volume of stored values (t, z, y, x), turned to the patient's axes by the header's affine."""
     from nibabel import affines
 
     affine = header.get_best_affine()
@@ -74,7 +82,8 @@ def _build_volume(header: Any, stored: np.ndarray) -> Volume:
     scale = MM.get(header.get_xyzt_units()[0], 1.0)
     x, y, z = (round(float(size) * scale, 6) for size in sizes)
     voxels, steps, _ = reorient(values, axes, (z, y, x))
-    return Volume(voxels, _choose_display(header, values), steps)
+    times = voxels if len(voxels) > 1 else None
+    return Volume(voxels[0], _choose_display(header, values), steps, times=times)
 
 
 def _choose_display(header: Any, values: np.ndarray) -> tuple[float, float]:

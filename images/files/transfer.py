@@ -2,6 +2,7 @@
 file may have taken over the decoder that sent it.
 """
 
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -19,12 +20,15 @@ DTYPES = (*DEPTHS, "bytes")  # of what is sent; "bytes" are those of a Pillow im
 def pack_source(source: Source) -> tuple[Message, memoryview]:
     """A source, with all slices if it has a volume, as a message and the bytes behind it."""
     volume = source.volume
-    array, order, flipped = _order_as_in_memory(source.pixels if volume is None else volume.voxels)
+    values = source.pixels if volume is None else volume.all_voxels
+    array, order, flipped = _order_as_in_memory(values)
     whole: Source | Volume = source if volume is None else volume
     message: Message = {"dtype": array.dtype.name, "shape": array.shape, "order": order, "flipped": flipped}
     message |= {"display": tuple(map(float, whole.display)), "spacing": whole.spacing, "unit": whole.unit}
     if volume is not None:
         message["volume"] = {"planes": volume.planes, "plane": volume.plane, "index": volume.index}
+        if volume.times is not None:
+            message["volume"] |= {"time": volume.time, "unread_times": volume.unread_times}
     return message, array.reshape(-1).view(np.uint8).data
 
 
@@ -42,6 +46,9 @@ def unpack_source(message: Message, array: np.ndarray) -> Source:
     if place is None:
         return Source(array, display, spacing, unit)
     volume = Volume(array, display, spacing, unit, bool(place["planes"]))
+    if "time" in place:
+        time, unread = int(place["time"]), int(place["unread_times"])
+        volume = replace(volume, voxels=array[time], times=array, time=time, unread_times=unread)
     return volume.get_slice(int(place["index"]), place["plane"])
 
 

@@ -10,8 +10,10 @@ import pydicom
 import pytest
 from pydicom.data import get_testdata_file
 
+from viewbox.envs.answers import is_same_image
 from viewbox.envs.tools import call_stateful
 from viewbox.errors import ImageError
+from viewbox.images import limits
 from viewbox.images.files import formats, open_image
 from viewbox.images.source import AXES, Source, Volume
 from viewbox.images.view import View
@@ -112,6 +114,49 @@ def test_spacing_is_in_millimeters(unit, factor):
 def test_the_first_of_several_volumes_in_time_is_shown():
     series = np.stack([body(), body() + 1], axis=3)
     assert_is_the_body(open_image(nifti(series)).volume)
+
+
+@pytest.mark.parametrize("signs", itertools.product((1, -1), repeat=3))
+@pytest.mark.parametrize("order", itertools.permutations(range(3)))
+def test_every_time_point_is_upright(order, signs):
+    voxels, affine = stored_otherwise(order, signs)
+    volume = open_image(nifti(np.stack([voxels * 0, voxels, voxels * 2], axis=3), affine)).volume
+    assert (volume.count_times(), volume.time) == (3, 0)
+    assert_is_the_body(volume.at_time(1))
+    assert np.array_equal(volume.at_time(2).get_slice(5).pixels, 2 * volume.at_time(1).get_slice(5).pixels)
+
+
+def test_list_slices_tells_the_time_points_and_select_slice_shows_them():
+    series = View.of(open_image(nifti(np.stack([body(), body() + 1, body() + 2], axis=3))))
+    facts = call_stateful("list_slices", series, {})[1].facts
+    assert (facts["time_points"], facts["shown"]) == (3, "axial 5, time 0")
+    later, result = call_stateful("select_slice", series, {"index": 5, "time": 2})
+    assert later.source.pixels.min() == 2
+    assert (result.facts["time"], result.facts["time_points"]) == (2, 3)
+    stays, _ = call_stateful("select_slice", later, {"index": 4, "plane": "coronal"})
+    assert (stays.source.volume.time, stays.source.pixels.min()) == (2, 2)
+
+
+@pytest.mark.parametrize(("count", "allowed"), [(3, "0 to 2"), (1, "0; there is one time point")])
+def test_a_time_point_that_does_not_exist_is_named_with_those_that_do(count, allowed):
+    series = View.of(open_image(nifti(np.stack([body()] * count, axis=3))))
+    error = call_stateful("select_slice", series, {"index": 0, "time": 3})[1].error
+    assert error == f"select_slice: time point 3; allowed: {allowed}"
+
+
+def test_of_very_many_time_points_the_first_are_read_and_the_others_counted(monkeypatch):
+    monkeypatch.setattr(limits, "MAX_TIMES", 2 * 4 * body().size)
+    series = View.of(open_image(nifti(np.stack([body()] * 5, axis=3))))
+    facts = call_stateful("list_slices", series, {})[1].facts
+    assert (facts["time_points"], facts["time_points_not_read"]) == (2, 3)
+
+
+def test_a_box_of_one_time_point_holds_for_another_but_not_for_another_volume():
+    volume, other = (open_image(nifti(np.stack([body(), body()], axis=3))).volume for _ in range(2))
+    first, later, elsewhere = (View.of(stack.get_slice(3)) for stack in (volume, volume.at_time(1), other))
+    assert is_same_image(first, later)
+    assert not is_same_image(first, elsewhere)
+    assert not is_same_image(first, View.of(volume.get_slice(3, "coronal")))
 
 
 def test_nan_voxels_count_as_the_lowest():
