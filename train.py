@@ -77,6 +77,7 @@ def _main(argv: Sequence[str] | None) -> int:
         arguments.overrides.append(arguments.resume)
         arguments.resume = LATEST
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it advises a package that loads code from the hub
     config = configs.load(arguments.config, arguments.overrides)
     resolved = check(config)
     if arguments.dry_run:

@@ -196,3 +196,8 @@ class LoraSection(Section):
         default=0.0, description="dropout of the adapters' input; 0 keeps log-probs comparable with the engine's"
     )
     target_modules: str | list[str] = Field(default="all-linear", description="names of the adapted layers")
+    quantize: Literal["4bit"] | None = Field(
+        default=None,
+        description="4bit: the frozen weights of the language layers take 4 bits (QLoRA), for a GPU of 24 GB; needs "
+        "`pip install 'viewbox[qlora]'`",
+    )

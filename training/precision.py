@@ -5,9 +5,12 @@ rounded away. At a learning rate of 1e-6 that is nearly every step of full fine-
 kept in float32 and computed with under autocast; the frozen weights beside LoRA adapters may have two bytes.
 """
 
+from typing import Any
+
 from viewbox.configs.schema import Config
 from viewbox.configs.sections import ModelSection
 from viewbox.errors import ConfigError
+from viewbox.rollouts.engine.quantization import is_quantized
 
 # By method and whether LoRA adapters are trained. Full fine-tuning: 1e-6 is the default of TRL's `GRPOConfig`, 2e-5
 # that of its `SFTConfig`. LoRA learns best at about ten times the rate of full fine-tuning, in both methods (Schulman
@@ -29,7 +32,8 @@ def resolve_dtype(config: Config) -> str:
     """The precision in which the model of a training run is loaded; "auto": as its weights were saved.
 
     Raises:
-        ConfigError: every weight would be trained in two bytes, and `train.pure_bf16` does not ask for it.
+        ConfigError: every weight would be trained in two bytes, and `train.pure_bf16` does not ask for it; or a
+            setting contradicts another.
     """
     dtype, pure = config.model.dtype, config.train.pure_bf16
     if pure and config.lora is not None:
@@ -40,8 +44,12 @@ def resolve_dtype(config: Config) -> str:
     if config.model.tiny is not None and (pure or dtype not in ("auto", "float32")):
         key, value = ("train.pure_bf16", "true") if pure else ("model.dtype", dtype)
         raise ConfigError(f"{key} = {value}: model.tiny is built in float32; allowed: leave it out", key=key)
+    if config.model.tiny is not None and config.lora is not None and config.lora.quantize:
+        raise ConfigError(
+            "lora.quantize = 4bit: model.tiny is built in float32; allowed: leave it out", key="lora.quantize"
+        )
     if config.lora is not None:
-        return dtype
+        return "bfloat16" if config.lora.quantize and dtype == "auto" else dtype
     if dtype == "float16" or (dtype == "bfloat16" and not pure):
         ask = ", or train.pure_bf16=true to train two-byte weights all the same" if dtype == "bfloat16" else ""
         raise ConfigError(
@@ -71,10 +79,18 @@ def describe_precision(config: Config) -> str:
     """
     dtype = resolve_dtype(config)
     if config.lora is not None:
-        return f"LoRA adapters are trained, in float32; the weights beside them: {dtype}"
+        beside = f"4 bits in the language layers, {dtype} elsewhere" if config.lora.quantize else dtype
+        return f"LoRA adapters are trained, in float32; the weights beside them: {beside}"
     if dtype == "bfloat16":
         return (
             "warning: every weight is trained in bfloat16 (train.pure_bf16): a step that moves a weight by less than "
             "0.2 to 0.4 % of itself is lost"
         )
     return "every weight is trained, in float32"
+
+
+def use_float32_adapters(model: Any) -> None:
+    """Makes the trained weights of a model with quantized ones float32, which TRL makes bfloat16."""
+    for weight in model.parameters() if is_quantized(model) else ():
+        if weight.requires_grad:
+            weight.data = weight.data.float()

@@ -18,6 +18,7 @@ from viewbox.envs.tasks import to_sequence
 from viewbox.files import write_atomically
 from viewbox.rollouts.engine import loading
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.engine.quantization import merge_adapters
 from viewbox.rollouts.from_config import build_engine_settings, build_envs, describe_filters
 from viewbox.rollouts.store import run_folder
 from viewbox.training.checkpoints import Best
@@ -291,7 +292,7 @@ class Run:
         """Saves the weights, processor and card into the run's folder, and into `log.export` if it is set."""
         if hasattr(self.model, "merge_and_unload"):  # LoRA: the adapter is saved on its own, then merged
             self.model.save_pretrained(self.folder / "adapter")
-            self.model = self.model.merge_and_unload()
+            self.model = merge_adapters(self.model)
         targets = [self.folder / "model", *([Path(self.config.log.export)] if self.config.log.export else [])]
         for target in targets:
             self.model.save_pretrained(target)

@@ -14,6 +14,7 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ModelError, describe_unknown
 from viewbox.rollouts.engine import tiny_model
 from viewbox.rollouts.engine.architectures import get_architecture
+from viewbox.rollouts.engine.quantization import Quantization, build_quantization_config, keep_weights
 from viewbox.rollouts.from_config import build_envs
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def open_policy(config: Config) -> LoadedPolicy:
     model_config, processor = load_processor(config.model)
     env, held_out = build_envs(config, get_view_settings(model_config, processor))
     set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
-    return LoadedPolicy(env, held_out, load_model(config.model), processor)
+    quantize = config.lora.quantize if config.lora else None
+    return LoadedPolicy(env, held_out, load_model(config.model, quantize), processor)
 
 
 def resolve_model_path(name: str) -> str:
@@ -84,24 +86,30 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
     return config, processor
 
 
-def load_model(section: ModelSection) -> "PreTrainedModel":
-    """The weights of a named model, on the GPU if there is one.
+def load_model(section: ModelSection, quantize: Quantization | None = None) -> "PreTrainedModel":
+    """The weights of a named model, on the GPU if there is one; `quantize`: see `quantization.py`.
 
     Raises:
         ModelError: they cannot be loaded.
+        ConfigError: bitsandbytes is not installed, which `quantize` needs.
     """
     from transformers import AutoModelForImageTextToText
 
     assert section.name is not None
     name = resolve_model_path(section.name)
+    device: Any = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
+    more: dict[str, Any] = {}
+    if quantize is not None:  # such weights are moved while they are loaded, not afterward
+        dtype = torch.bfloat16 if section.dtype == "auto" else getattr(torch, section.dtype)
+        more = {"quantization_config": build_quantization_config(quantize, dtype), "device_map": {"": device}}
     try:
         model = AutoModelForImageTextToText.from_pretrained(
-            name, revision=section.revision, dtype=section.dtype, attn_implementation=section.attention, **SAFE
+            name, revision=section.revision, dtype=section.dtype, attn_implementation=section.attention, **SAFE, **more
         )
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(f"model.name = {section.name!r}: cannot be loaded: {reason}", key="model.name") from error
-    return model.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))  # type: ignore[arg-type]
+    return keep_weights(model) if quantize else model.to(device)
 
 
 def build_tiny_model(

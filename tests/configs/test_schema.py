@@ -6,7 +6,7 @@ from viewbox.configs import schema
 from viewbox.errors import ConfigError
 
 PLAIN = "model: {name: m}\nenv: {name: digits}\n"
-SHIPPED = ("quickstart", "tiny_warmstart", "qwen3_vl_4b_lora", "qwen2_5_vl_3b")
+SHIPPED = ("quickstart", "tiny_warmstart", "qwen3_vl_4b_lora", "qwen3_vl_4b_qlora", "qwen2_5_vl_3b")
 
 
 @pytest.fixture

@@ -55,6 +55,7 @@ def test_by_default_nearly_every_weight_moves_in_eight_steps_and_in_two_bytes_ne
         ({"pure_bf16": True}, "bfloat16"),
         ({"pure_bf16": True, "model": {"dtype": "bfloat16"}}, "bfloat16"),
         ({"lora": {"r": 4}}, "auto"),
+        ({"lora": {"r": 4, "quantize": "4bit"}}, "bfloat16"),
         ({"lora": {"r": 4}, "model": {"dtype": "bfloat16"}}, "bfloat16"),
         (SFT, "float32"),
     ],

@@ -19,7 +19,14 @@ from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.rollouts.store.writer import EpisodeWriter
 
 ROOT = Path(__file__).resolve().parents[2]
-SHIPPED = ("quickstart", "tiny_warmstart", "rejection_sampling", "qwen3_vl_4b_lora", "qwen2_5_vl_3b")
+SHIPPED = (
+    "quickstart",
+    "tiny_warmstart",
+    "rejection_sampling",
+    "qwen3_vl_4b_lora",
+    "qwen3_vl_4b_qlora",
+    "qwen2_5_vl_3b",
+)
 
 GUESSES = (ROOT / "tests/support/guesses.py").read_text()
 RUN = {
@@ -204,6 +211,27 @@ def test_a_run_with_lora_trains_the_adapter_alone_and_leaves_a_model_to_go_on_fr
     after = json.loads((folder / "summary.json").read_text())["held_out"]["after"]
     before = json.loads((again / "summary.json").read_text())["held_out"]["before"]
     assert flat(before) == pytest.approx(flat(after), abs=1e-6)
+
+
+def test_a_run_with_4_bit_weights_saves_the_adapter_and_the_policy_without_quantization(run, tiny_folder, tmp_path):
+    overrides = ["lora.r=4", "lora.quantize=4bit", "train.gradient_checkpointing=true", "train.max_steps=2"]
+    folder = run("qlora", RUN, *overrides, f"log.export={tmp_path}/export")
+    lines = [line for line in read_metrics(folder / "metrics.jsonl") if "reward" in line]
+    assert max(line["sampling/logp_difference/max"] for line in lines) <= 1e-5
+    assert (folder / "adapter" / "adapter_config.json").is_file()
+    assert "4 bits" in (tmp_path / "export" / "README.md").read_text()
+    again = run("qlora-again", RUN, "train.max_steps=1", model={"name": str(tmp_path / "export"), "dtype": "float32"})
+    after = json.loads((folder / "summary.json").read_text())["held_out"]["after"]
+    before = json.loads((again / "summary.json").read_text())["held_out"]["before"]
+    assert flat(before) == pytest.approx(flat(after), abs=1e-6)
+
+
+def test_4_bit_weights_without_their_package_or_of_a_new_model_are_refused(refused, monkeypatch):
+    assert "built in float32" in refused("lora.quantize=4bit", "model={tiny: {}}")
+    monkeypatch.setattr("viewbox.rollouts.engine.quantization.find_spec", lambda name: None)
+    told = refused("lora.quantize=4bit")
+    assert "lora.quantize = 4bit: needs the package bitsandbytes" in told
+    assert "pip install 'viewbox[qlora]'" in told
 
 
 # ---------------------------------------------------------------------- repeating a run

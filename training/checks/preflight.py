@@ -13,6 +13,7 @@ from viewbox.envs.tasks import to_sequence
 from viewbox.errors import ConfigError, ModelError, ViewboxError, describe_unknown, suggest_nearest
 from viewbox.network.secrets import mask_assignments
 from viewbox.records import Task
+from viewbox.rollouts.engine.quantization import check_bitsandbytes
 from viewbox.rollouts.from_config import MISSING_FILE, build_envs, describe_filters, describe_missing_file
 from viewbox.training.checks.disk import check_folders, check_space, estimate_bytes
 from viewbox.training.checks.launch import check_launch
@@ -54,6 +55,8 @@ def _check(config: Config) -> dict[str, Any]:
     _check_sections(config)
     check_trackers(config.log.report_to)
     resolve_dtype(config)
+    if config.lora is not None and config.lora.quantize is not None:
+        check_bitsandbytes(config.lora.quantize)
     check_folders(config)
     model = find_model(config.model)
     env, held_out = build_envs(config, model.view_settings if model else {})

@@ -50,6 +50,10 @@ _NEW_MODEL = """
 
 The weights were trained from random ones, so their license is yours to choose: add `license:` to the header of this
 card before you publish it."""
+_QUANTIZED = """
+
+The base model had weights of 4 bits during training. These weights are theirs, with the adapters merged; to use the
+adapter by itself, load the base model in 4 bits."""
 _DIGITS = """
 
 The digits come from the UCI Optical Recognition of Handwritten Digits set (Alpaydin & Kaynak, CC BY 4.0)."""
@@ -69,6 +73,7 @@ def write_card(folder: Path, config: Config, summary: Mapping[str, Any]) -> None
         front_matter["base_model"] = name
     missing = _NEW_MODEL if name is None else _NO_LICENSE.format(name=name)
     notices = "" if license_ else missing
+    notices += _QUANTIZED if config.lora is not None and config.lora.quantize else ""
     notices += _DIGITS if config.env.name == "digits" else ""
     text = _CARD.format(
         front_matter=yaml.safe_dump(front_matter, sort_keys=False),

@@ -13,6 +13,8 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
+from viewbox.configs.sections import ModelSection
+from viewbox.rollouts.engine.loading import load_model
 from viewbox.training.generation import use_for_generation
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
 
@@ -121,6 +123,24 @@ def test_merged_two_byte_weights_are_no_farther_from_float32_than_the_loss_is(
     record_property("engine", str(engine))
     record_property("yardstick", str(yardstick))
     record_property("between", str(Mismatch.of(recorded(episodes), loss)))
+    assert engine.within(yardstick), (engine, yardstick)
+
+
+def test_with_4_bit_weights_log_probs_differ_no_more_than_padding_makes_them(
+    kit, play_mixed, alone, bf16_accelerator, tmp_path, record_property
+):
+    kit.model().save_pretrained(tmp_path)
+    base = load_model(ModelSection(name=str(tmp_path), dtype="bfloat16"), "4bit")
+    config = LoraConfig(r=4, lora_alpha=4, target_modules=".*language_model.*_proj", init_lora_weights=False)
+    model = get_peft_model(base, config).eval()
+    with use_for_generation(bf16_accelerator, model) as played:
+        episodes = [e.tokens for e in play_mixed(kit.generator(played, slots=5))]
+    with torch.autocast("cpu", torch.bfloat16):  # as the loss computes them
+        loss, together = alone(model, kit, episodes), padded(model, kit, episodes)
+    engine, yardstick = Mismatch.of(recorded(episodes), loss), Mismatch.of(loss, together)
+    record_property("engine", str(engine))
+    record_property("yardstick", str(yardstick))
+    assert engine.largest > 1e-4  # half precision is at work
     assert engine.within(yardstick), (engine, yardstick)
 
 

@@ -25,7 +25,7 @@ def test_shipped_configs_adapt_all_linear_language_layers_and_no_other(kit, lora
     assert not any(weight.requires_grad for weight in model.get_base_model().model.visual.parameters())
 
 
-@pytest.mark.parametrize("name", CONFIGS.values())
+@pytest.mark.parametrize("name", [*CONFIGS.values(), "qwen3_vl_4b_qlora"])
 def test_a_process_of_a_shipped_config_holds_whole_groups_at_once(name):
     train = load(name).train
     assert train.micro_batch_tokens

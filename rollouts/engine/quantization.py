@@ -1,0 +1,88 @@
+"""Weights of 4 bits beside LoRA adapters (QLoRA, Dettmers et al. 2023, arXiv 2305.14314), with bitsandbytes.
+
+Only the linear layers of the language model are quantized: NF4 in blocks of 64, whose scales are quantized again. Such
+weights are never trained, and merging adapters into them would round to 4 bits. So the model generates with its
+adapters beside them (`adapters.py`), and what is saved is a copy of two bytes.
+
+Used of peft and bitsandbytes, and checked by `tests/rollouts/engine/test_quantization.py`:
+
+| name | what is relied on |
+| --- | --- |
+| `Linear4bit.support_avx512bf16_for_cpu` | false: the first forward on a CPU leaves the weights as they are |
+| `LoraLayer.get_delta_weight` | what an adapter adds to the weight of its layer |
+| `PeftModel.unload` | the base model, without adapters |
+"""
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal
+
+from viewbox.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import BitsAndBytesConfig, PreTrainedModel
+
+Quantization = Literal["4bit"]
+KEY = "lora.quantize"
+KEPT = ("model.visual", "lm_head")  # a frozen tower runs once for each picture; the output layer may be the embedding
+
+
+def check_bitsandbytes(quantize: Quantization) -> None:
+    """Raises `ConfigError` if bitsandbytes is not installed."""
+    if find_spec("bitsandbytes") is None:
+        raise ConfigError(
+            f"{KEY} = {quantize}: needs the package bitsandbytes; install it with pip install 'viewbox[qlora]'", key=KEY
+        )
+
+
+def build_quantization_config(quantize: Quantization, dtype: "torch.dtype") -> "BitsAndBytesConfig":
+    """How transformers loads a model whose 4-bit layers compute in `dtype`.
+
+    Raises:
+        ConfigError: bitsandbytes is not installed.
+    """
+    from transformers import BitsAndBytesConfig
+
+    check_bitsandbytes(quantize)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+        llm_int8_skip_modules=[*KEPT],
+    )
+
+
+def keep_weights(model: Any) -> Any:
+    """Returns the model. On some CPUs, a 4-bit layer would round the scales of its weights when it first generates."""
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+    return model
+
+
+def is_quantized(model: Any) -> bool:
+    """Whether a model, with adapters or without, has weights of 4 bits."""
+    return getattr(model, "is_loaded_in_4bit", False)
+
+
+def merge_adapters(model: Any) -> "PreTrainedModel":
+    """The model of a peft model with its adapters merged; weights of 4 bits become weights of its own precision.
+
+    The peft model cannot be used afterward.
+    """
+    if not is_quantized(model):
+        return model.merge_and_unload()
+    from peft.tuners.lora import LoraLayer
+
+    added = {
+        name: sum(layer.get_delta_weight(adapter).float() for adapter in layer.active_adapters)
+        for name, layer in model.get_base_model().named_modules()
+        if isinstance(layer, LoraLayer)
+    }
+    merged = model.unload()
+    merged = merged.dequantize(dtype=merged.dtype)
+    for name, delta in added.items():
+        weight = merged.get_submodule(name).weight
+        weight.data = (weight.data.float() + delta.data).to(weight.dtype)
+    return merged

@@ -1,0 +1,90 @@
+"""QLoRA: 4-bit weights in the language layers, adapters beside them, and a saved model that is the policy itself."""
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+
+from tests.support.grpo_kit import generate_batch, make_trainer
+from viewbox.configs.schema import load
+from viewbox.configs.sections import ModelSection
+from viewbox.rollouts.engine import loading
+from viewbox.rollouts.engine.adapters import has_two_byte_weights, use_merged_adapters
+from viewbox.rollouts.engine.quantization import is_quantized, merge_adapters
+from viewbox.training.lora import build_lora_config
+
+LANGUAGE = ".*language_model.*_proj"
+
+
+@pytest.fixture
+def load_quantized(kit, tmp_path):
+    def load_model(dtype="float32"):
+        if not (tmp_path / "base").exists():
+            kit.model().save_pretrained(tmp_path / "base")
+        return loading.load_model(ModelSection(name=str(tmp_path / "base"), dtype=dtype), "4bit")
+
+    return load_model
+
+
+def adapt(model, **more):
+    return get_peft_model(
+        model, LoraConfig(r=4, lora_alpha=16, target_modules=LANGUAGE, init_lora_weights=False)
+    ).eval()
+
+
+def find_four_bit(model):
+    return [name for name, weight in model.named_parameters() if type(weight).__name__ == "Params4bit"]
+
+
+def test_the_language_layers_have_4_bits_and_nothing_else(load_quantized):
+    model = load_quantized("bfloat16")
+    assert is_quantized(model)
+    assert len(find_four_bit(model)) == 2 * 7
+    assert all("language_model" in name for name in find_four_bit(model))
+    assert model.dtype == torch.bfloat16
+    assert has_two_byte_weights(model)
+
+
+def test_log_probs_of_the_engine_are_those_of_the_loss(kit, load_quantized, play_mixed, measure_mismatch):
+    model = adapt(load_quantized())
+    with use_merged_adapters(model):
+        assert not any(getattr(module, "merged", False) for module in model.modules())
+        episodes = play_mixed(kit.generator(model, slots=5), tasks=2)
+    assert measure_mismatch(model, kit, episodes) <= 1e-5
+    with model.disable_adapter():
+        assert measure_mismatch(model, kit, episodes) > 0.01  # the adapters were at work
+
+
+def test_the_saved_model_is_the_policy_and_has_no_4_bit_weight(
+    kit, load_quantized, play_mixed, measure_mismatch, tmp_path
+):
+    model = adapt(load_quantized())
+    episodes = play_mixed(kit.generator(model, slots=5), tasks=2)
+    merge_adapters(model).save_pretrained(tmp_path / "model")
+    saved = loading.load_model(ModelSection(name=str(tmp_path / "model"), dtype="float32"))
+    assert not is_quantized(saved)
+    assert "quantization_config" not in (tmp_path / "model" / "config.json").read_text()
+    assert measure_mismatch(saved.eval(), kit, episodes) <= 1e-4
+
+
+def test_adapters_learn_in_float32_and_as_beside_plain_weights(kit, load_quantized, tmp_path, strips):
+    config = LoraConfig(r=4, lora_alpha=16, target_modules=LANGUAGE)
+    quantized, plain = load_quantized(), load_quantized().dequantize()
+    found = []
+    for model, checkpointing in ((quantized, True), (plain, False)):
+        torch.manual_seed(0)
+        trainer = make_trainer(kit, tmp_path, strips, model=model, peft_config=config,
+                               gradient_checkpointing=checkpointing)  # fmt: skip
+        inputs = generate_batch(trainer)
+        inputs["advantages"] = torch.linspace(-1, 1, 8)
+        trainer._compute_loss(trainer.model, inputs).backward()
+        trained = [weight for weight in trainer.model.parameters() if weight.requires_grad]
+        assert {weight.dtype for weight in trained} == {torch.float32}
+        found.append(torch.cat([weight.grad.flatten() for weight in trained]))
+    assert found[1].norm() > 0
+    assert (found[0] - found[1]).norm() / found[1].norm() < 1e-5
+
+
+def test_a_shipped_config_quantizes_what_it_adapts(load_quantized):
+    model = get_peft_model(load_quantized("bfloat16"), build_lora_config(load("qwen3_vl_4b_qlora").lora))
+    adapted = {name.partition(".lora_A")[0] for name, _ in model.named_modules() if name.endswith("lora_A.default")}
+    assert {f"{name}.base_layer.weight" for name in adapted} == set(find_four_bit(model))
