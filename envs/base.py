@@ -20,6 +20,7 @@ from viewbox.envs.prompts.templates import Prompts
 from viewbox.envs.state import EpisodeState, PlayableEnv, StepResult
 from viewbox.envs.tasks import OverviewCache, TaskImage, TaskImages
 from viewbox.envs.tools import TOOLS, Tool, collect_tools
+from viewbox.envs.tools.builtin.windows import add_windows
 from viewbox.errors import ConfigError, ToolError, describe_unknown
 from viewbox.frozen import FrozenDict
 from viewbox.images.coordinates import describe_unit, from_unit, needs_size
@@ -287,6 +288,8 @@ class BaseMultiTurnEnv(PlayableEnv):
         self._toolbox: Mapping[str, Tool] = TOOLS | {
             name: tool for tools in listed for name, tool in collect_tools(tools).items()
         }
+        if self.windows:
+            self._toolbox = self._toolbox | {"window_level": add_windows(self._toolbox["window_level"], self.windows)}
         self.prompts = Prompts(self.templates, trusted=self.templates.keys() - given.get("templates", {}).keys())
         self._check_names()
         check_declaration(self.answer)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from viewbox.configs.validation import describe_errors, describe_type, describe_unknown_key
 from viewbox.envs.tools import to_tool_names
+from viewbox.envs.tools.window_presets import WindowName, WindowPreset
 from viewbox.errors import ConfigError
 from viewbox.frozen import FrozenDict
 from viewbox.images.coordinates import Coordinates
@@ -46,6 +47,13 @@ class ViewSettings(Protocol):
         Coordinates,
         Field(description="how points and boxes are written; default in a run: as the model was trained to"),
     ] = "unit"
+    windows: Annotated[
+        Mapping[WindowName, WindowPreset],
+        Field(
+            description="presets of window_level by name, beside the built-in ones: {center: -600, width: 1500, "
+            "unit: HU}, or {percentiles: [1, 99]} of the volume's values"
+        ),
+    ] = FrozenDict()
     max_pixels: Annotated[int, Field(ge=256, description="largest view, in pixels (width x height)")] = 512 * 512
     pixel_multiple: Annotated[
         int, Field(ge=1, description="sides of a view are multiples of this; default in a run: the model's patch grid")
@@ -151,6 +159,7 @@ def resolve_settings(cls: type, given: Mapping[str, Any]) -> BaseModel:
     changes = {
         "max_turns": min(max_turns, MAX_TURNS_CEILING),
         "max_calls": FrozenDict(values["max_calls"]),
+        "windows": FrozenDict(values["windows"]),
         "templates": FrozenDict({**type(settings).model_fields["templates"].default, **values["templates"]}),
     }
     return settings.model_copy(update=changes)

@@ -82,7 +82,7 @@ def _check_budget(env: PlayableEnv, state: EpisodeState, name: str) -> str | Non
 
 
 def _get_hidden_arguments(env: PlayableEnv, state: EpisodeState, name: str) -> Mapping[str, Any]:
-    return {"images": state.images, **env.hidden_arguments(state.task, name)}
+    return {"images": state.images, "windows": env.windows, **env.hidden_arguments(state.task, name)}
 
 
 async def _run_stateful(

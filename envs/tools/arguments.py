@@ -185,7 +185,7 @@ def _is_finite(value: Any) -> bool:
 def _suggest_choice(value: str, choices: list[str]) -> str:
     """The nearest choice as the end of an error message; "mri_t2" is near "t2" although most of its letters differ."""
     ending = next((choice for choice in choices if value.endswith(f"_{choice}")), None)
-    return suggest_nearest(value, choices) or (f" (did you mean {ending!r}?)" if ending else "")
+    return f" (did you mean {ending!r}?)" if ending else suggest_nearest(value, choices)
 
 
 def _describe_problem(problem: ValidationError, spec: Mapping[str, Any], value: Any) -> str:

@@ -5,21 +5,23 @@ They act on the current values. On an unchanged image these are native (the Houn
 window replaces an earlier window, as in any viewer.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import cv2
 import numpy as np
 
-from viewbox.envs.tools.arguments import Range
+from viewbox.envs.tools.arguments import Hidden, Range
 from viewbox.envs.tools.builtin.intensity import to_gray
 from viewbox.envs.tools.results import ToolOutput
-from viewbox.envs.tools.tool import tool
+from viewbox.envs.tools.tool import Tool, tool
+from viewbox.envs.tools.window_presets import PRESETS, WindowPreset, find_percentiles
 from viewbox.errors import ToolError
 from viewbox.images.source import stretch
 from viewbox.images.view import View
 
-NARROWEST = 50  # smallest width of a window and of a threshold
+NARROWEST = 50  # gray levels: smallest width of a threshold
 
 Preset = Literal[
     "brain",
@@ -27,28 +29,21 @@ Preset = Literal[
     "t2",
     "stroke",
     "posterior_fossa",
+    "mri",
+    "mri_dark",
+    "mri_bright",
     "ct_brain",
     "ct_subdural",
     "ct_bone",
     "ct_soft_tissue",
     "ct_stroke",
+    "ct_stroke_narrow",
     "ct_posterior_fossa",
+    "ct_lung",
+    "ct_mediastinum",
+    "ct_liver",
+    "ct_angiography",
 ]
-
-# (center, width): in Hounsfield units if the name begins with ct_, else in gray levels 0–255 of the displayed picture
-PRESETS: dict[str, tuple[float, float]] = {
-    "brain": (128.0, 230.0),
-    "flair": (110.0, 200.0),
-    "t2": (140.0, 220.0),
-    "stroke": (100.0, 180.0),
-    "posterior_fossa": (120.0, 210.0),
-    "ct_brain": (40.0, 80.0),
-    "ct_subdural": (75.0, 215.0),
-    "ct_bone": (400.0, 1800.0),
-    "ct_soft_tissue": (40.0, 400.0),
-    "ct_stroke": (32.0, 80.0),
-    "ct_posterior_fossa": (36.0, 120.0),
-}
 
 
 @dataclass(frozen=True)
@@ -88,20 +83,23 @@ def window_level(
     view: View,
     preset: Preset | None = None,
     center: float | None = None,
-    width: Annotated[float, Range(NARROWEST, float("inf"))] | None = None,
+    width: Annotated[float, Range(0, float("inf"))] | None = None,
+    windows: Hidden[Mapping[str, WindowPreset]] = PRESETS,
 ) -> ToolOutput:
     """Show center - width/2 as black and center + width/2 as white, in the image's own values. A preset overrides
-    center and width: ct_ presets are for Hounsfield units, the others for gray levels 0 to 255. Replaces an earlier
-    window. Drops color."""
-    if preset is not None:
-        center, width = PRESETS[preset]
+    center and width: ct_ presets are for Hounsfield units, mri presets adapt to the values of the volume, the others
+    are for gray levels 0 to 255. Replaces an earlier window. Drops color."""
+    base = _remove_window(view)
+    chosen = None if preset is None else (windows.get(preset) or PRESETS[preset])
+    if chosen is not None:
+        _check_preset(base, str(preset), chosen, {**PRESETS, **windows})
+        center, width = _find_window(base, chosen)
     if center is None or width is None:
         raise ToolError("window_level: give a preset, or both center and width")
-    base = _remove_window(view)
-    native = _is_deep(base) and (preset is None or preset.startswith("ct_"))
-    if preset is not None and preset.startswith("ct_"):
-        _check_hounsfield(base, preset)
-    low, high, unit = center - width / 2, center + width / 2, _name_unit(base, native)
+    if width <= 0:
+        raise ToolError(f"window_level: width = {width:g}; allowed: above 0")
+    native = _is_deep(base) if chosen is None else chosen.unit != "gray"
+    low, high, unit = center - width / 2, center + width / 2, _name_unit(base, native and _is_deep(base))
     darkest, brightest = cv2.minMaxLoc(to_gray(base.get_values() if native else base.to_uint8()))[:2]
     if high < darkest or low > brightest:
         raise ToolError(
@@ -114,21 +112,43 @@ def window_level(
     return ToolOutput("windowed", facts, view=shown)
 
 
+def add_windows(original: Tool, windows: Mapping[str, WindowPreset]) -> Tool:
+    """The tool `window_level` with more presets; one of the same name replaces a built-in one.
+
+    The function receives them as its hidden argument `windows`.
+    """
+    names = [*PRESETS, *(name for name in windows if name not in PRESETS)]
+    return replace(original, parameters={**original.parameters, "preset": {"type": "string", "enum": names}})
+
+
+def _find_window(base: View, preset: WindowPreset) -> tuple[float, float]:
+    """The center and the width of a preset, for a view."""
+    if preset.percentiles is None:
+        assert preset.center is not None and preset.width is not None  # noqa: PT018
+        return preset.center, preset.width
+    low, high = find_percentiles(base.source, preset.percentiles)
+    if low >= high:
+        raise ToolError(f"window_level: all values of this volume are about {low:g}: there is no contrast to show")
+    return (low + high) / 2, high - low
+
+
 def _remove_window(view: View) -> View:
     """The view without its window if that is its only change: windows do not accumulate."""
     only = len(view.operations) == 1 and _name_operation(view.operations[0]) == "window_level"
     return replace(view, operations=(), parent=None) if only else view
 
 
-def _check_hounsfield(view: View, preset: str) -> None:
-    if view.source.unit != "HU":
-        others = ", ".join(name for name in get_args(Preset) if not name.startswith("ct_"))
+def _check_preset(view: View, name: str, preset: WindowPreset, windows: Mapping[str, WindowPreset]) -> None:
+    """Raises `ToolError` for a preset whose unit the view does not have."""
+    purpose = {"HU": "Hounsfield units", "native": "the image's own values"}.get(preset.unit)
+    if preset.unit == "HU" and view.source.unit != "HU":
+        others = ", ".join(name for name, other in windows.items() if other.unit != "HU")
         raise ToolError(
-            f"window_level: preset {preset!r} is for Hounsfield units, but this image has none; allowed: {others}"
+            f"window_level: preset {name!r} is for Hounsfield units, but this image has none; allowed: {others}"
         )
-    if view.operations:
+    if purpose is not None and view.operations:
         raise ToolError(
-            f"window_level: preset {preset!r} is for Hounsfield units, but the picture is 8-bit since "
+            f"window_level: preset {name!r} is for {purpose}, but the picture is 8-bit since "
             f"{_find_change(view)}. Call undo or reset first."
         )
 

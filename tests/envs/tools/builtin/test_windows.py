@@ -1,19 +1,28 @@
 """Windows and thresholds: on native values where there are any, and refused in words where they make no sense."""
 
+import json
+from typing import get_args
+
 import numpy as np
 import pydicom
 import pytest
 from pydicom.data import get_testdata_file
 from pydicom.pixels import apply_windowing
 
-from viewbox.envs.tools import call_stateful
-from viewbox.envs.tools.builtin.windows import PRESETS
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.tools import call_stateful, window_presets
+from viewbox.envs.tools.builtin.windows import Preset
+from viewbox.envs.tools.window_presets import PRESETS, find_percentiles
+from viewbox.errors import ConfigError
 from viewbox.images.files import open_image
-from viewbox.images.source import Source
+from viewbox.images.source import Source, Volume
 from viewbox.images.view import View
+from viewbox.records import Task
 
 RAMP = np.arange(256, dtype=np.uint8).reshape(16, 16)
-CT_PRESETS = [name for name in PRESETS if name.startswith("ct_")]
+CT_PRESETS = [name for name, preset in PRESETS.items() if preset.unit == "HU"]
+GRAY_PRESETS = [name for name, preset in PRESETS.items() if preset.unit == "gray"]
+MRI_PRESETS = [name for name, preset in PRESETS.items() if preset.percentiles is not None]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +62,7 @@ def refused(name, view, **arguments):
 
 @pytest.mark.parametrize("preset", CT_PRESETS)
 def test_a_ct_preset_windows_hounsfield_units(ct, hounsfield, preset):
-    center, width = PRESETS[preset]
+    center, width = PRESETS[preset].center, PRESETS[preset].width
     view, result = done("window_level", ct, preset=preset)
     expected = windowed(hounsfield, center - width / 2, center + width / 2)
     assert abs(view.to_uint8() - expected).max() <= 0.5 + 1e-3
@@ -94,9 +103,9 @@ def test_the_other_presets_are_of_the_displayed_gray_levels(ct, hounsfield):
     assert result.facts["unit"] == "gray level"
 
 
-@pytest.mark.parametrize("preset", [name for name in PRESETS if name not in CT_PRESETS])
+@pytest.mark.parametrize("preset", GRAY_PRESETS)
 def test_a_preset_of_gray_levels_works_on_any_8_bit_picture(preset):
-    center, width = PRESETS[preset]
+    center, width = PRESETS[preset].center, PRESETS[preset].width
     view, _ = done("window_level", View.of(RAMP), preset=preset)
     assert abs(view.to_uint8() - windowed(RAMP, center - width / 2, center + width / 2)).max() <= 0.5
 
@@ -118,7 +127,7 @@ def test_a_preset_wins_over_center_and_width(ct):
 def test_a_ct_preset_is_refused_with_the_reason_where_there_are_no_hounsfield_units(preset, pixels):
     said = refused("window_level", View.of(pixels), preset=preset)
     assert f"preset '{preset}' is for Hounsfield units, but this image has none" in said
-    assert said.endswith("allowed: brain, flair, t2, stroke, posterior_fossa")
+    assert said.endswith("allowed: brain, flair, t2, stroke, posterior_fossa, mri, mri_dark, mri_bright")
 
 
 @pytest.mark.parametrize("kept", ["brain", "flair", "t2"])
@@ -128,6 +137,13 @@ def test_a_preset_has_one_name_and_the_old_one_is_answered_with_it(kept):
 
 def test_no_two_presets_are_equal():
     assert len(set(PRESETS.values())) == len(PRESETS)
+
+
+def test_every_preset_is_in_the_schema_that_the_model_reads():
+    assert get_args(Preset) == tuple(PRESETS)
+    assert sorted([*CT_PRESETS, *GRAY_PRESETS, *MRI_PRESETS]) == sorted(PRESETS)
+    assert all(name.startswith("ct_") for name in CT_PRESETS)
+    assert all(name.startswith("mri") for name in MRI_PRESETS)
 
 
 @pytest.mark.parametrize("first", ["equalize_histogram", "invert"])
@@ -173,9 +189,120 @@ def test_half_a_window_is_refused(arguments):
     assert "give a preset, or both center and width" in refused("window_level", View.of(RAMP), **arguments)
 
 
-def test_a_window_of_less_than_fifty_is_refused(ct):
-    assert "width = 49.9: out of range; allowed: at least 50" in refused("window_level", ct, center=40, width=49.9)
-    assert call_stateful("window_level", ct, {"center": 40, "width": 50})[1].success
+def test_a_window_may_be_narrow_but_not_empty(ct, hounsfield):
+    view, _ = done("window_level", ct, center=32, width=8)
+    assert abs(view.to_uint8() - windowed(hounsfield, 28, 36)).max() <= 0.5 + 1e-3
+    assert refused("window_level", ct, center=40, width=0) == "window_level: width = 0; allowed: above 0"
+    assert "out of range; allowed: at least 0" in refused("window_level", ct, center=40, width=-1)
+
+
+# ---- presets that follow the volume
+
+
+def mri(scale=1.0, dtype=np.uint16):
+    """A volume with air around a body whose values run evenly from 100 to 1100, times `scale`."""
+    voxels = np.zeros((8, 40, 40), float)
+    voxels[:, 5:35, 5:35] = np.linspace(100, 1100, 8 * 30 * 30).reshape(8, 30, 30)
+    voxels = (voxels * scale).astype(dtype)
+    return Volume(voxels, (0.0, float(voxels.max())), spacing=(1.0, 1.0, 1.0))
+
+
+@pytest.mark.parametrize("preset", MRI_PRESETS)
+def test_an_mri_preset_is_of_the_percentiles_inside_the_body(preset):
+    low, high = (100 + 10 * percent for percent in PRESETS[preset].percentiles)
+    view, result = done("window_level", View.of(mri().get_slice(4)), preset=preset)
+    assert result.facts["center"] - result.facts["width"] / 2 == pytest.approx(low, abs=3)
+    assert result.facts["center"] + result.facts["width"] / 2 == pytest.approx(high, abs=3)
+    assert abs(view.to_uint8() - windowed(mri().get_slice(4).pixels, low, high)).max() <= 2
+
+
+@pytest.mark.parametrize("preset", MRI_PRESETS)
+def test_an_mri_preset_shows_the_same_however_the_file_is_stretched(preset):
+    shown = [
+        done("window_level", View.of(mri(scale, np.float32).get_slice(5)), preset=preset)[0].to_uint8().astype(int)
+        for scale in (1.0, 0.001, 40.0)
+    ]
+    assert abs(shown[0] - shown[1]).max() <= 1
+    assert abs(shown[0] - shown[2]).max() <= 1
+
+
+def test_an_mri_preset_is_the_same_for_every_slice_and_zoom():
+    volume = mri()
+    views = [
+        View.of(volume.get_slice(1)),
+        View.of(volume.get_slice(6, "coronal")),
+        View.of(volume.get_slice(4)).zoom(3),
+    ]
+    assert len({done("window_level", view, preset="mri")[1].facts["center"] for view in views}) == 1
+
+
+def test_an_mri_preset_works_on_plain_pictures_and_is_refused_where_it_has_no_meaning(ct):
+    assert done("window_level", View.of(RAMP), preset="mri")[1].facts["unit"] == "gray level"
+    assert "no contrast to show" in refused("window_level", View.of(np.full((20, 20), 7, np.uint8)), preset="mri")
+    inverted, _ = done("invert", ct)
+    said = refused("window_level", inverted, preset="mri")
+    assert "for the image's own values, but the picture is 8-bit since invert" in said
+
+
+def test_percentiles_of_a_large_volume_are_taken_from_a_part_of_it(monkeypatch):
+    voxels = np.random.default_rng(0).normal(1000, 100, (40, 60, 60)).astype(np.int16)
+    source = Volume(voxels, (0.0, 2000.0)).get_slice(0)
+    whole = find_percentiles(source, (5, 95))
+    monkeypatch.setattr(window_presets, "SAMPLES", 5000)
+    assert find_percentiles(source, (5, 95)) == pytest.approx(whole, abs=15)
+
+
+# ---- presets of a run
+
+
+class Reader(BaseMultiTurnEnv):
+    name = "windows_reader"
+    tools = ("window_level",)
+
+    def default_reward(self):
+        return {"type": "exact_match", "field": "label"}
+
+    def images(self, task):
+        return [np.arange(4096, dtype=np.int16).reshape(64, 64)]
+
+
+def play_window(env, preset):
+    call = json.dumps({"name": "window_level", "arguments": {"preset": preset}})
+    replies = iter([f"<tool_call>\n{call}\n</tool_call>", "seen"])
+    episode = env.play(Task("t"), lambda messages: next(replies))
+    return next(result for turn in episode.turns for result in turn.tool_results)
+
+
+def test_a_run_has_windows_of_its_own():
+    windows = {
+        "fat": {"center": 500, "width": 10},
+        "t2": {"center": 2000, "width": 1000},
+        "edema": {"percentiles": [50, 99]},
+    }
+    env = Reader(windows=windows)
+    preset = env.tool_schemas[0]["function"]["parameters"]["properties"]["preset"]
+    assert tuple(preset["enum"]) == (*PRESETS, "fat", "edema")
+    assert tuple(play_window(env, "fat").facts[key] for key in ("center", "width")) == (500, 10)
+    assert play_window(env, "t2").facts["center"] == 2000  # in place of the built-in one
+    assert play_window(env, "edema").facts["center"] == pytest.approx(4095 * 0.745, rel=0.01)
+    assert "fat" not in Reader().tool_schemas[0]["function"]["parameters"]["properties"]["preset"]["enum"]
+
+
+@pytest.mark.parametrize(
+    ("window", "wrong"),
+    [
+        ({"center": 40}, "needs center and width, or percentiles"),
+        ({"center": 40, "width": 0}, "width"),
+        ({"percentiles": [90, 10]}, "the first must be below the second"),
+        ({"percentiles": [1, 99], "center": 3, "width": 3}, "allowed beside them: nothing"),
+        ({"percentiles": [1, 101]}, "percentiles"),
+        ({"center": 40, "width": 80, "unit": "mSv"}, "unit"),
+    ],
+)
+def test_a_wrong_window_is_refused_by_name(window, wrong):
+    with pytest.raises(ConfigError, match=wrong) as caught:
+        Reader(windows={"odd": window})
+    assert "windows" in str(caught.value)
 
 
 def test_an_unknown_preset_is_told_the_presets(ct):
