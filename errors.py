@@ -41,6 +41,52 @@ class ImageError(ViewboxError, ValueError):
     """An image that cannot be opened, or is not where the task says."""
 
 
+class BadRow(ViewboxError, ValueError):
+    """A row of a dataset that no task can be made of.
+
+    Args:
+        dataset: the name of the dataset.
+        row: its number from 0, or its place as text ("line 7").
+        column: the column, or the field of the task that it was to fill.
+        given: the value; a long one is cut, and bytes are only counted.
+        expected: what would have been accepted.
+
+    >>> print(BadRow("train.jsonl", "line 7", "answer", None, "one of: yes, no"))
+    train.jsonl: line 7: column 'answer' is null; expected: one of: yes, no
+    """
+
+    ends_run = False  # set if a bad row is not to be skipped
+
+    def __init__(self, dataset: str, row: int | str, column: str, given: object, expected: str) -> None:
+        self.dataset, self.row, self.column, self.expected = dataset, row, column, expected
+        place = f"row {row}" if isinstance(row, int) else row
+        text = f"{dataset}: {place}: column {column!r} is {describe_value(given)}; expected: {expected}"
+        super().__init__(text, key=column, given=given)
+
+
+MAX_VALUE = 80  # characters of a value that a message repeats
+
+
+def describe_value(value: object) -> str:
+    """A value as a message repeats it: cut if it is long, and in one line.
+
+    >>> describe_value(None), describe_value(b"abc"), describe_value("a" * 1000)[-21:]
+    ('null', '3 bytes', "…' (1,000 characters)")
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"{len(value):,} bytes"
+    if isinstance(value, str):
+        return (
+            repr(value) if len(value) <= MAX_VALUE else f"{value[: MAX_VALUE - 20] + '…'!r} ({len(value):,} characters)"
+        )
+    if isinstance(value, list | tuple | dict) and len(value) > 20:
+        return f"a {type(value).__name__} of {len(value):,} items"
+    text = repr(value)
+    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"
+
+
 class ToolError(ViewboxError, ValueError):
     """A tool call that cannot be carried out; the message is shown to the model."""
 

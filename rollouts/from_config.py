@@ -8,6 +8,7 @@ from typing import Any
 
 from viewbox.configs.schema import Config
 from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.data.settings import merge_data
 from viewbox.errors import ConfigError
 from viewbox.rewards.base import EpisodeReward, Reward
 
@@ -54,7 +55,7 @@ def _build_env(
             text = f"{section}.{key}: not a setting of an environment: {_NOT_ENV_SETTINGS[key]}"
             raise ConfigError(text, key=f"{section}.{key}")
     try:
-        return make(config.env.name, reward=reward, **{**settings, **held_out})
+        return make(config.env.name, reward=reward, **merge_settings(settings, held_out))
     except MISSING_FILE as error:
         raise ConfigError(describe_missing_file("env", error), key="env") from error
     except ConfigError as error:
@@ -63,6 +64,19 @@ def _build_env(
         section = "env.eval" if error.key.split(".")[0] in held_out else "env"
         key = f"{section}.{error.key}"
         raise ConfigError(f"{key}: {error}", key=key) from error
+
+
+def merge_settings(settings: Mapping[str, Any], held_out: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the held-out environment: those of `env.eval` replace others; the block `data` is merged.
+
+    >>> merge_settings({"max_turns": 4, "data": {"source": "a.csv", "split": "train"}}, {"data": {"split": "test"}})
+    {'max_turns': 4, 'data': {'source': 'a.csv', 'split': 'test'}}
+    """
+    merged = {**settings, **held_out}
+    data, changes = settings.get("data"), held_out.get("data")
+    if isinstance(data, Mapping) and isinstance(changes, Mapping):
+        merged["data"] = merge_data(data, changes)
+    return merged
 
 
 def describe_missing_file(key: str, error: OSError) -> str:

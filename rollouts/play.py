@@ -16,7 +16,7 @@ from viewbox.envs import concurrency
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.loop import Policy, play_to_end
 from viewbox.envs.state import EpisodeState
-from viewbox.errors import ConfigError, ImageError, ModelError
+from viewbox.errors import BadRow, ConfigError, ImageError, ModelError
 from viewbox.network.data_policy import keep_on_this_machine
 from viewbox.records import EndReason, Episode, Reply, Task
 from viewbox.rollouts.generator import Conversation, Generator, GeneratorError, ReplyError
@@ -58,6 +58,7 @@ async def play_many(
 
     Raises:
         GeneratorError, ConfigError, ModelError: the generator raised it, and cannot be used.
+        BadRow: a row of a dataset cannot be used, and `data.bad_rows` is `stop`.
         Exception: the `failure` of the generator; or it raised `MAX_FAILURES` times before it ever gave a reply. Any
             other exception that it raises ends one episode.
     """
@@ -210,6 +211,8 @@ async def _open_episode(env: BaseMultiTurnEnv, task: Task, conversation: Convers
     try:
         state = await concurrency.run_in_thread(env.reset, task, seed=conversation.seed)
     except Exception as error:  # an image that cannot be opened, or an author's bug: it ends this episode only
+        if isinstance(error, BadRow) and error.ends_run:
+            raise
         conversation.info["error"] = describe_error(error, MAX_REASON)
         log.warning(
             make_line(f"environment {env.name} could not start task {task.id}: {describe_error(error, MAX_REASON)}")

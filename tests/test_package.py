@@ -40,7 +40,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 # No module imports a room to its right, in whatever way.
 ROOMS_IN_ORDER = [
     {"assets", "errors"},
-    {"files", "frozen", "importing", "terminal"},
+    {"conditions", "files", "frozen", "importing", "terminal"},
     {"network"},
     {"exit_status"},
     {"configs"},

@@ -3,26 +3,19 @@
     end_reason=answered    answer.label=one|seven    task.metadata.seed>=100    flags=salvaged    scores.total<0.5
     run_config.model_name~qwen.*4b    num_turns>2    tools_used=zoom    answer=null
 
-A field is a dotted path into the episode's JSON, or `num_turns`, `tool_call_count`, `tools_used`. `=` and `!=` compare
-with each of the values between `|` (write `==` if the value itself begins with `=`). `>`, `>=`, `<`, `<=` compare
-numbers. `~` searches for a regular expression and ignores case. A list matches if any of its items does. A missing
-field is `null`, which is neither greater nor less than any number.
+A field is a dotted path into the episode's JSON, or `num_turns`, `tool_call_count`, `tools_used`. `conditions.py` says
+what the operators compare.
 """
 
-import json
-import math
-import operator
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
+from viewbox.conditions import parse_condition
 from viewbox.errors import ConfigError, describe_unknown
-from viewbox.frozen import Record, thaw
+from viewbox.frozen import Record
 from viewbox.records import Episode, RunConfig, Scores, Task
 
-_FORM = re.compile(r"\s*([^\s=!<>~]+)\s*(==|!=|>=|<=|=|>|<|~)\s*(.*?)\s*", re.DOTALL)
-_ORDER = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 _PROPERTIES = ("num_turns", "tool_call_count", "tools_used")
 _INNER: dict[str, type[Record]] = {"task": Task, "scores": Scores, "run_config": RunConfig}
 
@@ -46,15 +39,9 @@ def parse_filter(text: str, source: str = "--where") -> Callable[[Episode], bool
     viewbox.errors.ConfigError: --where 'task.idd=t1': unknown field of task 'idd'; allowed: id, images, metadata, \
 prompt, reference (did you mean 'id'?)
     """
-    form = _FORM.fullmatch(text)
-    if form is None:
-        raise ConfigError(
-            f"{source} {text!r}; allowed: field op value, with one of = != > >= < <= ~ (such as end_reason=answered)"
-        )
-    field, op, value = form.groups()
+    field, test = parse_condition(text, source, "end_reason=answered")
     try:
         check_field(field)
-        test = _build_test(op, value)
     except ConfigError as error:
         raise ConfigError(f"{source} {text!r}: {error}") from error
     return lambda episode: test(get_field(episode, field))
@@ -93,50 +80,3 @@ def get_field(episode: Episode, field: str) -> Any:
         else:
             return None
     return value
-
-
-def format_value(value: Any) -> str:
-    """Write a value as in a filter: text as it is, everything else as JSON."""
-    return value if isinstance(value, str) else json.dumps(thaw(value), ensure_ascii=False)
-
-
-def _build_test(op: str, operand: str) -> Callable[[Any], bool]:
-    if op == "~":
-        try:
-            search = re.compile(operand, re.IGNORECASE).search
-        except re.error as error:
-            raise ConfigError(f"{operand!r} is not a regular expression: {error}") from error
-        return lambda value: any(search(format_value(item)) is not None for item in _list_items(value))
-    if op in _ORDER:
-        limit = _parse_number(operand)
-        if limit is None:
-            raise ConfigError(f"{op} compares numbers; given {operand!r}")
-        compare = _ORDER[op]
-        return lambda value: any(_is_number(item) and compare(item, limit) for item in _list_items(value))
-    allowed = [(text.strip(), _parse_number(text)) for text in operand.split("|")]
-
-    def is_equal(value: Any) -> bool:
-        return any(_is_equal(item, text, number) for item in _list_items(value) for text, number in allowed)
-
-    return (lambda value: not is_equal(value)) if op == "!=" else is_equal
-
-
-def _list_items(value: Any) -> list[Any]:
-    """The items of a list or set. Any other value, and an empty list, counts as one item."""
-    return list(value) if isinstance(value, tuple | frozenset | set) and value else [value]
-
-
-def _is_equal(item: Any, text: str, number: float | None) -> bool:
-    return format_value(item) == text or (number is not None and _is_number(item) and item == number)
-
-
-def _is_number(item: Any) -> bool:
-    return isinstance(item, int | float) and not isinstance(item, bool)
-
-
-def _parse_number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None

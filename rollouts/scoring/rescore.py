@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from viewbox import __version__
+from viewbox.conditions import format_value
 from viewbox.errors import ConfigError, StoreError
 from viewbox.network.data_policy import guard_sending
 from viewbox.network.secrets import mask_settings
@@ -238,7 +239,7 @@ class _ScoreCollector:
             values |= {f"stored/{part}": value for part, value in stored.components.items()}
         self.samples.add(episode.task.id, values)
         if self.group_by is not None:
-            group = filters.format_value(filters.get_field(episode, self.group_by))
+            group = format_value(filters.get_field(episode, self.group_by))
             if group not in self.groups and len(self.groups) == MAX_GROUPS:
                 raise ConfigError(f"--group-by {self.group_by}: more than {MAX_GROUPS} values; choose another field")
             totals = {key: values[key] for key in (f"new/{TOTAL}", f"stored/{TOTAL}") if key in values}

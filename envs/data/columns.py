@@ -1,0 +1,168 @@
+"""The mapping of columns to the fields of a task: dotted paths, constants, templates, and lists of these."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from jinja2 import Template, TemplateSyntaxError, meta
+
+from viewbox.envs.prompts.budget import limit_work
+from viewbox.envs.prompts.sandbox import BoundedEnvironment
+from viewbox.errors import ConfigError, describe_unknown
+
+Row = Mapping[str, Any]
+Read = Callable[[Row], Any]
+_JINJA = BoundedEnvironment()
+
+
+class ExpressionError(Exception):
+    """A template that fails on a row."""
+
+
+class ColumnMap:
+    """The values of a task's fields, each read from a row.
+
+    Args:
+        columns: field -> column path, {value: constant}, {template: source}, a list of these, or (for `metadata`) a
+            mapping of names to these.
+        dataset: its name, for errors.
+        known: the columns that the dataset has.
+
+    Raises:
+        ConfigError: an unknown column, or an expression that cannot be used; its key is `data.columns.<field>`.
+
+    >>> columns = ColumnMap({"question": "qa.0.text", "organ": {"value": "chest"}}, "d", ["qa"])
+    >>> columns.read("question", {"qa": [{"text": "Is it enlarged?"}]}), columns.read("organ", {})
+    ('Is it enlarged?', 'chest')
+    """
+
+    def __init__(self, columns: Mapping[str, Any], dataset: str, known: Sequence[str]) -> None:
+        self._dataset, self._known = dataset, known
+        self._used: dict[str, set[str]] = {}
+        self._readers: dict[str, Read] = {}
+        for field, spec in columns.items():
+            self._used[field] = set()
+            self._readers[field] = self._compile(spec, field, f"data.columns.{field}")
+        self.described = {field: _describe(spec, field) for field, spec in columns.items()}
+
+    def __contains__(self, field: str) -> bool:
+        return field in self._readers
+
+    def get_used(self, fields: Iterable[str] | None = None) -> set[str]:
+        """The columns that these fields (default: all) are read from."""
+        names = self._readers if fields is None else [name for name in fields if name in self._readers]
+        return {column for name in names for column in self._used[name]}
+
+    def read(self, field: str, row: Row) -> Any:
+        """The value of a field; None if its column has none. Raises `ExpressionError` if its template fails."""
+        reader = self._readers.get(field)
+        return None if reader is None else reader(row)
+
+    def _compile(self, spec: Any, field: str, key: str) -> Read:
+        if isinstance(spec, str):
+            self._used[field].add(check_column(spec, self._known, self._dataset, key))
+            return compile_path(spec)
+        if isinstance(spec, list | tuple):
+            readers = [self._compile(item, field, f"{key}.{number}") for number, item in enumerate(spec)]
+            return lambda row: [reader(row) for reader in readers]
+        if isinstance(spec, Mapping) and spec.keys() == {"value"}:
+            constant = spec["value"]
+            return lambda row: constant
+        if isinstance(spec, Mapping) and spec.keys() == {"template"}:
+            return self._compile_template(spec["template"], field, key)
+        if isinstance(spec, Mapping) and field == "metadata":
+            inner = {str(name): self._compile(item, field, f"{key}.{name}") for name, item in spec.items()}
+            return lambda row: {name: reader(row) for name, reader in inner.items()}
+        allowed = "a column, {value: constant}, {template: Jinja2 source}, or a list of these"
+        raise ConfigError(f"{key} = {spec!r:.80}; allowed: {allowed}", key=key, given=spec)
+
+    def _compile_template(self, source: Any, field: str, key: str) -> Read:
+        if not isinstance(source, str):
+            raise ConfigError(f"{key}.template = {source!r:.80}; allowed: text", key=key, given=source)
+        try:
+            with limit_work():
+                names = meta.find_undeclared_variables(_JINJA.parse(source)) - _JINJA.globals.keys()
+                template = _JINJA.from_string(source)
+        except TemplateSyntaxError as error:
+            raise ConfigError(f"{key}.template: line {error.lineno}: {error.message}", key=key) from error
+        except Exception as error:  # a template that takes too much
+            raise ConfigError(f"{key}.template: {error!s:.200}", key=key) from error
+        for name in sorted(names):
+            self._used[field].add(check_column(name, self._known, self._dataset, key))
+        return lambda row: _render(template, {name: row.get(name) for name in names})
+
+
+def _render(template: Template, values: Row) -> str:
+    try:
+        with limit_work():
+            return template.render(values)
+    except Exception as error:  # a template can raise anything while it is rendered
+        raise ExpressionError(f"its template fails: {type(error).__name__}: {error!s:.200}") from error
+
+
+def check_column(path: str, known: Sequence[str], dataset: str, key: str) -> str:
+    """The column that a dotted path begins with. Raises `ConfigError` with the nearest and all columns.
+
+    >>> check_column("meta.modality", ["image", "meta"], "train.jsonl", "data.where")
+    'meta'
+    >>> check_column("imge", ["image", "meta"], "train.jsonl", "data.columns.image")
+    Traceback (most recent call last):
+    viewbox.errors.ConfigError: data.columns.image: train.jsonl: unknown column 'imge'; allowed: image, meta (did you \
+mean 'image'?)
+    """
+    if path in known:
+        return path
+    parts = path.split(".")
+    for length in range(len(parts) - 1, 0, -1):  # a column's own name may hold dots
+        if ".".join(parts[:length]) in known:
+            return ".".join(parts[:length])
+    problem = describe_unknown("column", path[:100], [name[:100] for name in known])
+    raise ConfigError(f"{key}: {dataset}: {problem}", key=key, given=path, allowed=known)
+
+
+def compile_path(path: str) -> Read:
+    """A function that reads a dotted path of a row; a number is a place in a list, and `*` stands for all places.
+
+    >>> row = {"objects": [{"label": "nodule"}, {"label": "mass"}], "a.b": 3}
+    >>> [compile_path(path)(row) for path in ("objects.1.label", "objects.*.label", "a.b", "objects.9", "x")]
+    ['mass', ['nodule', 'mass'], 3, None, None]
+    """
+    if "." not in path:
+        return lambda row: row.get(path)
+    return lambda row: _follow(row, path)
+
+
+def _follow(value: Any, path: str) -> Any:
+    while path:
+        if isinstance(value, Mapping) and path in value:
+            return value[path]
+        part, _, path = path.partition(".")
+        if part == "*" and isinstance(value, list | tuple):
+            return [_follow(item, path) for item in value] if path else list(value)
+        if isinstance(value, Mapping):
+            longest = next((key for key in _list_prefixes(part, path) if key in value), None)
+            if longest is None:
+                return None
+            path = path[len(longest) - len(part) :].removeprefix(".")
+            value = value[longest]
+        elif isinstance(value, list | tuple) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return None
+    return value
+
+
+def _list_prefixes(part: str, rest: str) -> list[str]:
+    """`part` alone, and then with more and more of the parts after it: a key may hold dots."""
+    names = [part]
+    for more in rest.split(".") if rest else ():
+        names.append(f"{names[-1]}.{more}")
+    return names
+
+
+def _describe(spec: Any, field: str) -> str:
+    """The name of a field's column in messages."""
+    if isinstance(spec, str):
+        return spec
+    if isinstance(spec, list | tuple) and all(isinstance(item, str) for item in spec):
+        return ", ".join(spec)
+    return field

@@ -1,0 +1,176 @@
+"""`DataEnv`: the base of environments whose tasks are rows of a dataset."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+from weakref import WeakValueDictionary
+
+from pydantic import Field
+
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.data import selection
+from viewbox.envs.data.columns import ColumnMap
+from viewbox.envs.data.fields import ImageNeeded, MappedRow, TaskField, fail_to_measure
+from viewbox.envs.data.images import RowImages, check_path, get_location, list_images
+from viewbox.envs.data.rows import Rows
+from viewbox.envs.data.settings import DataSettings
+from viewbox.envs.data.sources import open_rows
+from viewbox.envs.data.tasks import BAD_ROW, DataTasks, check_tasks
+from viewbox.envs.tasks import TaskImage
+from viewbox.errors import BadRow, ConfigError, describe_unknown
+from viewbox.images.source import Source
+from viewbox.records import Task
+
+IMAGE_FIELDS = ("image", "images")
+
+
+class DataEnv(BaseMultiTurnEnv):
+    """An environment whose tasks are rows of a dataset, mapped by the setting `data`.
+
+    A family of tasks subclasses it, declares its `fields`, and adds what every environment has: the answer, the tools,
+    the reward. It may override `read_row` for what the fields alone cannot say.
+    """
+
+    fields: ClassVar[Mapping[str, TaskField]] = {"question": TaskField("prompt", "text")}
+    needs_images: ClassVar[bool] = True
+
+    data: Annotated[DataSettings, Field(description="where the tasks come from; see docs/data.md")] = DataSettings()
+
+    # ------------------------------------------------------------------ written by a family
+    def read_row(self, row: MappedRow) -> Task:
+        """The task of a row. Raises `BadRow` (`row.refuse`) for a row that has none.
+
+        The base class adds the row's number to the metadata, and the id.
+        """
+        parts: dict[str, dict[str, Any]] = {"prompt": {}, "reference": {}, "metadata": dict(row.get("metadata") or {})}
+        for name, field in self.fields.items():
+            value = row.read(name, field)
+            if value is not None:
+                parts[field.place][name] = value
+        return Task("", prompt=parts["prompt"], reference=parts["reference"], metadata=parts["metadata"])
+
+    # ------------------------------------------------------------------ called by a driver
+    @property
+    def restricted(self) -> bool:  # type: ignore[override]
+        """Whether images and answers must stay on this machine; a config can say so, and never take it back."""
+        return self.data.restricted
+
+    @property
+    def evaluation_only(self) -> str | None:
+        """Why the data may not be trained on; None if it may."""
+        return self.data.evaluation_only
+
+    @cached_property
+    def tasks(self) -> DataTasks:
+        """The tasks, opened when they are first asked for. Raises `ConfigError` if the data block cannot be used."""
+        rows, columns, data = self._rows, self._columns, self.data
+        self._check_fields()
+        numbers, bad = selection.select_rows(rows, data, columns)
+        stop = data.bad_rows == "stop"
+        numbers, skipped = check_tasks(numbers, self._check_row, bad, dataset=rows.name, limit=data.limit, stop=stop)
+        return DataTasks(numbers, self._make_task, skipped, stop=stop)
+
+    def images(self, task: Task) -> Sequence[TaskImage]:
+        """The images of the task's row, each opened when it is shown. Raises `BadRow` if the row is bad."""
+        if BAD_ROW in task.metadata:
+            raise self._end_run(_KnownBadRow(task.metadata[BAD_ROW]))
+        if "row" not in task.metadata:
+            return tuple(task.images)
+        number = int(task.metadata["row"])
+        return self._get_images(number, self._rows.read(number, self._columns.get_used(IMAGE_FIELDS)))
+
+    # ------------------------------------------------------------------ rows
+    @cached_property
+    def _rows(self) -> Rows:
+        return open_rows(self.data)
+
+    @cached_property
+    def _columns(self) -> ColumnMap:
+        return ColumnMap(self.data.columns, self._rows.name, self._rows.columns)
+
+    @cached_property
+    def _folder(self) -> Path | None:
+        return self._rows.folder if self.data.images is None else Path(self.data.images).expanduser()
+
+    @cached_property
+    def _opened(self) -> "WeakValueDictionary[tuple[str, str], Source]":
+        return WeakValueDictionary()
+
+    def _check_fields(self) -> None:
+        """Raises `ConfigError` for a field that the mapping lacks, or that the family does not know."""
+        given, known = self.data.columns, {"id", *IMAGE_FIELDS, "metadata", *self.fields}
+        for name in given:
+            if name not in known:
+                problem = describe_unknown(f"field of {self.name}", name, known)
+                raise ConfigError(f"data.columns: {problem}", key=f"data.columns.{name}", given=name, allowed=known)
+        needed = [name for name, field in self.fields.items() if field.required and name not in given]
+        if self.needs_images and not any(name in given for name in IMAGE_FIELDS):
+            needed.insert(0, "image")
+        if needed:
+            has = ", ".join(name[:100] for name in self._rows.columns[:40])
+            problem = f"data.columns: {self.name} needs {', '.join(needed)}"
+            raise ConfigError(f"{problem}; {self._rows.name} has the columns {has}", key="data.columns")
+
+    def _make_task(self, number: int) -> Task:
+        row = self._rows.read(number, self._columns.get_used())
+        mapped = self._map(number, row, lambda: self._get_images(number, row)[0].size)
+        return self._finish(number, mapped, self.read_row(mapped))
+
+    def _check_row(self, number: int) -> None:
+        """Read a row without opening its images. Raises `BadRow`."""
+        row = self._rows.read(number, self._columns.get_used())
+        self._check_images(number, row)
+        mapped = self._map(number, row, fail_to_measure)
+        try:
+            self._finish(number, mapped, self.read_row(mapped))
+        except ImageNeeded:
+            return
+
+    def _map(self, number: int, row: Mapping[str, Any], measure: Any) -> MappedRow:
+        return MappedRow(self._rows.name, self._rows.locate(number), row, self._columns, self.data.boxes, measure)
+
+    def _finish(self, number: int, row: MappedRow, task: Task) -> Task:
+        given = row.read("id", TaskField("metadata", "text")) if "id" in self._columns else None
+        metadata = {**task.metadata, "row": number}
+        return Task(given or f"row-{number}", task.images, task.prompt, task.reference, metadata)
+
+    def _list_values(self, row: Mapping[str, Any]) -> list[Any]:
+        return [image for name in IMAGE_FIELDS for image in list_images(self._columns.read(name, row))]
+
+    def _get_images(self, number: int, row: Mapping[str, Any]) -> RowImages:
+        def refuse(given: object, expected: str) -> BadRow:
+            return self._end_run(self._refuse(number, given, expected))
+
+        return RowImages(self._list_values(row), self._folder, self._opened, refuse)
+
+    def _check_images(self, number: int, row: Mapping[str, Any]) -> None:
+        """Raises `BadRow` for images that are missing; none is opened."""
+        values = self._list_values(row)
+        if self.needs_images and not values:
+            raise self._refuse(number, None, "an image")
+        for value in values:
+            where = get_location(value)
+            problem = "a path, or the bytes of an image"
+            if where is not None:
+                problem = check_path(where, self._folder, exists=True) or ""
+            if problem:
+                raise self._refuse(number, value if where is None else where, problem)
+
+    def _refuse(self, number: int, given: object, expected: str) -> BadRow:
+        field = next((name for name in IMAGE_FIELDS if name in self._columns), "image")
+        column = self._columns.described.get(field, field)
+        return BadRow(self._rows.name, self._rows.locate(number), column, given, expected)
+
+    def _end_run(self, error: BadRow) -> BadRow:
+        error.ends_run = self.data.bad_rows == "stop"
+        return error
+
+
+class _KnownBadRow(BadRow):
+    """A row that was found to be bad when its task was made: the sentence is all that is left of it."""
+
+    def __init__(self, sentence: str) -> None:
+        Exception.__init__(self, sentence)
+        self.key = self.given = None
+        self.allowed = ()

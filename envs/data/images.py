@@ -1,0 +1,95 @@
+"""The images of a row, opened when they are shown."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, overload
+from weakref import WeakValueDictionary
+
+from viewbox.errors import BadRow, ImageError
+from viewbox.images.files import open_image
+from viewbox.images.source import Source
+
+Refuse = Callable[[object, str], BadRow]  # (given, expected) -> the error that names the row
+
+
+class RowImages(Sequence[Source]):
+    """The images of a row. Opening one that cannot be shown raises `BadRow`.
+
+    Args:
+        values: paths, bytes, or what the library `datasets` stores of an image: {"bytes", "path"}.
+        folder: in which paths must lie; None: there are no paths.
+        opened: the open images of all rows, so that rows with the same image share it.
+        refuse: makes the error.
+    """
+
+    def __init__(
+        self,
+        values: Sequence[Any],
+        folder: Path | None,
+        opened: "WeakValueDictionary[tuple[str, str], Source]",
+        refuse: Refuse,
+    ) -> None:
+        self._values, self._folder, self._opened, self._refuse = values, folder, opened, refuse
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @overload
+    def __getitem__(self, index: int) -> Source: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Source]: ...
+    def __getitem__(self, index: int | slice) -> Source | list[Source]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        where = get_location(self._values[index])
+        if where is None:
+            raise self._refuse(self._values[index], "a path, or the bytes of an image")
+        key = (str(self._folder), where) if isinstance(where, str) else ("", hashlib.sha256(where).hexdigest())
+        source = self._opened.get(key)
+        if source is None:
+            source = self._opened[key] = self._open(where)
+        return source
+
+    def _open(self, where: str | bytes) -> Source:
+        problem = check_path(where, self._folder)
+        if problem is None:
+            try:
+                return open_image(where, None if isinstance(where, bytes) or _is_data_url(where) else self._folder)
+            except ImageError as error:
+                problem = f"an image that can be opened ({error})"
+        raise self._refuse(where, problem)
+
+
+def list_images(value: Any) -> list[Any]:
+    """The images of a mapped value: one, or several in lists."""
+    if isinstance(value, list | tuple):
+        return [image for item in value for image in list_images(item)]
+    return [] if value is None or value == "" else [value]
+
+
+def get_location(value: Any) -> str | bytes | None:
+    """Where `open_image` finds an image; None if the value is no image."""
+    if isinstance(value, dict):
+        content = value.get("bytes")
+        return bytes(content) if content else get_location(value.get("path"))
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    return value if isinstance(value, str) and value else None
+
+
+def check_path(where: str | bytes, folder: Path | None, *, exists: bool = False) -> str | None:
+    """What was expected of a path that cannot be used; None if it can, or if it is none."""
+    if isinstance(where, bytes) or _is_data_url(where):
+        return None
+    if "://" in where[:20]:
+        return "a path on this machine, because nothing is downloaded"
+    if folder is None:
+        return "the bytes of an image, or a path in the folder that data.images names"
+    if exists and not (folder / where).exists():
+        return f"a file in {folder} (data.images names another folder)"
+    return None
+
+
+def _is_data_url(where: str) -> bool:
+    return where[:5].lower() == "data:"

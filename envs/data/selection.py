@@ -1,0 +1,143 @@
+"""Which rows become tasks, and in which order: cut by a hash, filtered, drawn, limited."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from viewbox.conditions import parse_condition
+from viewbox.envs.data.columns import ColumnMap, Row, check_column, compile_path
+from viewbox.envs.data.rows import Rows
+from viewbox.envs.data.settings import DataSettings, Difficulty
+from viewbox.errors import BadRow, ConfigError
+
+MAX_REWARDS = 2**28  # bytes of a file of rewards
+
+Keep = Callable[[Row], bool]
+
+
+def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> tuple[np.ndarray, dict[int, BadRow]]:
+    """The numbers of the rows that become tasks, in order, and the bad ones among those that were read.
+
+    All rows are read once if there is a cut, a filter, a band or an id; of the columns, only those that these need.
+
+    Raises:
+        ConfigError: an unknown column, a condition that cannot be read, or no row that is left.
+    """
+    bad: dict[int, BadRow] = {}
+    tests = _build_tests(rows, data, columns)
+    used = {column for needed, _ in tests for column in needed} | columns.get_used(["id"])
+    kept = np.arange(len(rows))
+    if used:
+        kept = np.fromiter(_scan(rows, sorted(used), [test for _, test in tests], columns, bad), np.int64)
+    if not len(kept) and not bad:
+        conditions = ", ".join((*data.conditions, *(["difficulty"] if data.difficulty else [])))
+        problem = f"data: {rows.name}: none of its {len(rows)} rows is left of split {data.split!r}"
+        raise ConfigError(f"{problem}{f' where {conditions}' if conditions else ''}", key="data")
+    draw = data.draw
+    if draw is not None:
+        kept = np.random.default_rng(draw.seed).permutation(kept)[: draw.count]
+    return kept, bad
+
+
+def _scan(rows: Rows, used: list[str], tests: list[Keep], columns: ColumnMap, bad: dict[int, BadRow]) -> Iterator[int]:
+    """The numbers of the rows that pass every test. A row whose id was there before is bad."""
+    seen: dict[int, int] = {}
+    has_id = "id" in columns
+    for number, row in enumerate(rows.scan(used)):
+        if isinstance(row, BadRow):
+            bad[number] = row
+            yield number
+            continue
+        if not all(test(row) for test in tests):
+            continue
+        if has_id and (value := columns.read("id", row)) is not None:
+            first = seen.setdefault(_hash(value), number)
+            if first != number:
+                place = rows.locate(first)
+                where = f"row {place}" if isinstance(place, int) else place
+                bad[number] = BadRow(
+                    rows.name, rows.locate(number), columns.described["id"], value, f"another id: {where} has this one"
+                )
+        yield number
+
+
+def _build_tests(rows: Rows, data: DataSettings, columns: ColumnMap) -> list[tuple[set[str], Keep]]:
+    """The tests of a row, each with the columns it reads."""
+    tests: list[tuple[set[str], Keep]] = []
+    for text in data.conditions:
+        path, passes = parse_condition(text, "data.where", "modality=CT")
+        column = check_column(path, rows.columns, rows.name, "data.where")
+        tests.append(({column}, _build_filter(compile_path(path), passes)))
+    if data.cut is not None:
+        tests.append(_build_cut(rows, data, columns))
+    if data.difficulty is not None:
+        tests.append(_build_band(rows, data.difficulty, columns))
+    return tests
+
+
+def _build_filter(read: Callable[[Row], Any], passes: Callable[[Any], bool]) -> Keep:
+    return lambda row: passes(_to_items(read(row)))
+
+
+def _to_items(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _build_cut(rows: Rows, data: DataSettings, columns: ColumnMap) -> tuple[set[str], Keep]:
+    cut = data.cut
+    assert cut is not None
+    share, held_out = cut.share, data.split == "test"
+    if cut.by is not None:
+        used, read = {check_column(cut.by, rows.columns, rows.name, "data.hold_out.by")}, compile_path(cut.by)
+    elif "id" in columns:
+        used, read = columns.get_used(["id"]), lambda row: columns.read("id", row)
+    else:
+        problem = "data.hold_out: needs something that stays with a row"
+        raise ConfigError(f"{problem}; allowed: data.columns.id, or hold_out: {{share: …, by: column}}", key="data")
+    return used, lambda row: (_hash(read(row)) < share * 2**64) == held_out
+
+
+def _build_band(rows: Rows, band: Difficulty, columns: ColumnMap) -> tuple[set[str], Keep]:
+    low, high = band.range
+    if band.rewards is None:
+        assert band.column is not None
+        used, read = (
+            {check_column(band.column, rows.columns, rows.name, "data.difficulty.column")},
+            compile_path(band.column),
+        )
+    else:
+        if "id" not in columns:
+            raise ConfigError("data.difficulty.rewards: needs data.columns.id, which names its tasks", key="data")
+        rewards = read_rewards(Path(band.rewards))
+        used, read = columns.get_used(["id"]), lambda row: rewards.get(str(columns.read("id", row)))
+
+    def is_inside(row: Row) -> bool:
+        value = read(row)
+        return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+
+    return used, is_inside
+
+
+def read_rewards(path: Path) -> Mapping[str, float]:
+    """The mean reward of each task, by its id, as `viewbox score --task-rewards` writes it. Raises `ConfigError`."""
+    key = "data.difficulty.rewards"
+    try:
+        if path.stat().st_size > MAX_REWARDS:
+            raise ConfigError(f"{key} = {str(path)!r}: larger than {MAX_REWARDS:,} bytes", key=key)
+        lines = [json.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
+        return {str(line["task"]): float(line["reward"]) for line in lines if line["reward"] is not None}
+    except OSError as error:
+        raise ConfigError(f"{key} = {str(path)!r}: {error.strerror}", key=key, given=path) from error
+    except (ValueError, KeyError, TypeError) as error:
+        allowed = 'lines such as {"task": "a-17", "reward": 0.25}'
+        raise ConfigError(f"{key} = {str(path)!r}: cannot be read; allowed: {allowed}", key=key) from error
+
+
+def _hash(value: Any) -> int:
+    """A number from 0 to 2^64 - 1 that is the same on every machine."""
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "big")

@@ -1,0 +1,132 @@
+"""The block `data` of an environment that reads its tasks from a dataset."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from viewbox.images.coordinates import Coordinates
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Block(BaseModel):
+    """A part of the block; unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class HoldOut(Block):
+    """A part of the rows that is cut off as `split: test`, by a hash: the same on every machine and in any order."""
+
+    share: Share = Field(description="share of the rows, about")
+    by: str | None = Field(
+        default=None,
+        description="column whose values are kept together, such as the patient; default: the id of the task",
+    )
+
+
+class BoxForm(Block):
+    """How the dataset writes its boxes. Tasks hold them as fractions (x1, y1, x2, y2) of the original image."""
+
+    format: Literal["xyxy", "xywh"] = Field(
+        default="xyxy", description="two corners, or the top left corner with width and height"
+    )
+    unit: Coordinates = Field(default="pixel", description="pixels of the original image, 0 to 1, or 0 to 1000")
+
+
+class Sample(Block):
+    """Tasks drawn at random, in random order."""
+
+    count: Count = Field(description="number of tasks; all, in random order, if there are fewer")
+    seed: Annotated[int, Field(ge=0)] = Field(default=0, description="of the draw")
+
+
+class Difficulty(Block):
+    """A band of difficulty: rows whose figure is outside it are left out, and so are rows without one."""
+
+    column: str | None = Field(default=None, description="the column with the figure")
+    rewards: str | None = Field(
+        default=None, description="a file of mean rewards by task id, as `viewbox score --task-rewards` writes"
+    )
+    range: tuple[float, float] = Field(description="lowest and highest figure, both included")
+
+    @model_validator(mode="after")
+    def _check(self) -> "Difficulty":
+        if (self.column is None) == (self.rewards is None):
+            raise ValueError("exactly one of `column` and `rewards` must be given")
+        if self.range[0] > self.range[1]:
+            raise ValueError("the lowest figure of `range` stands first")
+        return self
+
+
+class DataSettings(Block):
+    """Where tasks come from, and how a row becomes a task."""
+
+    source: str | dict[str, str] | None = Field(
+        default=None,
+        description="a file (.parquet, .arrow, .jsonl, .json, .csv, .tsv), a folder, a hub dataset as owner/name or "
+        "owner/name@revision, or a file by split",
+    )
+    config: str | None = Field(default=None, description="configuration of a hub dataset")
+    split: str = Field(default="train", description="a split of the source; with hold_out: train or test")
+    hold_out: Share | HoldOut | None = Field(
+        default=None,
+        description="share of the rows cut off as `split: test`, or {share, by: column}; null: the source's own splits",
+    )
+    images: str | None = Field(default=None, description="folder in which image paths lie; default: that of the file")
+    streaming: bool = Field(
+        default=False, description="read Parquet row group by row group instead of into an Arrow file; see docs/data.md"
+    )
+    columns: dict[str, Any] = Field(
+        default_factory=dict,
+        description="field of the task by column (a dotted path), {value: constant}, {template: Jinja2}, or a list",
+    )
+    boxes: BoxForm = Field(default=BoxForm(), description="how boxes are written: {format, unit}")
+    where: str | tuple[str, ...] = Field(
+        default=(), description="conditions `column op value` that a row must meet, such as modality=CT"
+    )
+    limit: Count | None = Field(default=None, description="at most so many tasks, the first ones")
+    sample: Count | Sample | None = Field(
+        default=None, description="so many tasks at random, or {count, seed}; default: all, in order"
+    )
+    difficulty: Difficulty | None = Field(default=None, description="a band: {column, range} or {rewards: file, range}")
+    bad_rows: Literal["skip", "stop"] = Field(
+        default="skip", description="a row of which no task can be made is left out and counted, or ends the run"
+    )
+    restricted: bool = Field(default=False, description="images and answers must not leave this machine")
+    evaluation_only: str | None = Field(default=None, description="why the data may not be trained on")
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        return (self.where,) if isinstance(self.where, str) else self.where
+
+    @property
+    def cut(self) -> HoldOut | None:
+        return HoldOut(share=self.hold_out) if isinstance(self.hold_out, float) else self.hold_out
+
+    @property
+    def draw(self) -> Sample | None:
+        return Sample(count=self.sample) if isinstance(self.sample, int) else self.sample
+
+
+def merge_data(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A data block with changes merged into it: mappings are merged, and any other value replaces the one before.
+
+    >>> merge_data({"split": "train", "columns": {"id": "a"}}, {"split": "test", "columns": {"image": "b"}})
+    {'split': 'test', 'columns': {'id': 'a', 'image': 'b'}}
+    """
+    merged = dict(data)
+    for key, value in changes.items():
+        old = merged.get(key)
+        whole = key == "source" or _is_expression(value) or _is_expression(old)
+        if isinstance(old, Mapping) and isinstance(value, Mapping) and not whole:
+            value = merge_data(old, value)
+        merged[key] = value
+    return merged
+
+
+def _is_expression(value: Any) -> bool:
+    """Whether a value of `columns` is a constant or a template, which is replaced as a whole."""
+    return isinstance(value, Mapping) and value.keys() in ({"value"}, {"template"})

@@ -1,0 +1,177 @@
+"""Where rows come from: files, folders, saved datasets; and what is said if there is none."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from pyarrow import ipc, parquet
+
+from tests.support.data_kit import COLUMNS, list_ids, make_env, make_rows, write_images, write_jsonl
+from viewbox.envs.data import arrow
+from viewbox.errors import ConfigError
+
+
+def with_bytes(folder, rows):
+    return [{**row, "image": {"bytes": (folder / row["image"]).read_bytes(), "path": row["image"]}} for row in rows]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_images(tmp_path)
+    return tmp_path
+
+
+def write_csv(path, rows):
+    lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def write_arrow(path, table):
+    with ipc.new_file(str(path), table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    return path
+
+
+def write(folder, kind):
+    rows, path = make_rows(), folder / f"tasks.{kind}"
+    if kind == "jsonl":
+        return write_jsonl(path, rows)
+    if kind == "json":
+        path.write_text(json.dumps(rows))
+        return path
+    if kind == "csv":
+        return write_csv(path, rows)
+    table = pa.Table.from_pylist(with_bytes(folder, rows))
+    if kind == "arrow":
+        return write_arrow(path, table)
+    parquet.write_table(table, path, row_group_size=2)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "arrow", "parquet"])
+def test_every_kind_of_file_gives_the_same_tasks_and_images(folder, kind):
+    env = make_env(write(folder, kind))
+    assert list_ids(env) == [f"t{i}" for i in range(6)]
+    task = env.tasks[3]
+    assert task.prompt == {"question": "Is 3 odd?"}
+    assert task.reference == {"answer": "yes"}
+    assert env.images(task)[0].pixels[0, 0] == 30
+    episode = env.play(task, lambda messages: "yes")
+    assert episode.scores.total == 1.0
+    assert episode.turns[0].images[0].width == 30
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_large_parquet_file_gives_any_row_from_the_cache_or_where_it_is(folder, streaming, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    monkeypatch.setattr(arrow, "IN_MEMORY", 0)
+    env = make_env(write(folder, "parquet"), streaming=streaming)
+    assert [env.tasks[i].id for i in (5, 0, 3)] == ["t5", "t0", "t3"]
+    assert env.images(env.tasks[5])[0].pixels[0, 0] == 50
+    copies = list((folder / "cache").rglob("*.arrow")) if (folder / "cache").exists() else []
+    assert len(copies) == (not streaming)
+
+
+def test_a_cached_copy_is_not_used_for_a_file_that_has_changed(folder, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    monkeypatch.setattr(arrow, "IN_MEMORY", 0)
+    path = write(folder, "parquet")
+    assert len(make_env(path).tasks) == 6
+    parquet.write_table(pa.Table.from_pylist(with_bytes(folder, make_rows(4))), path)
+    assert len(make_env(path).tasks) == 4
+
+
+def test_a_saved_dataset_opens_with_its_splits_and_names_its_classes(folder):
+    import datasets
+
+    features = datasets.Features(
+        id=datasets.Value("string"),
+        image=datasets.Image(),
+        question=datasets.Value("string"),
+        answer=datasets.ClassLabel(names=["no", "yes"]),
+    )
+    rows = [{key: row[key] for key in features} for row in with_bytes(folder, make_rows())]
+    data = datasets.Dataset.from_list(rows, features=features)
+    shuffled = data.shuffle(seed=1)
+    datasets.DatasetDict(train=shuffled.select(range(4)), test=shuffled.select(range(4, 6))).save_to_disk(folder / "d")
+    train, test = make_env(folder / "d"), make_env(folder / "d", split="test")
+    assert sorted(list_ids(train) + list_ids(test)) == [f"t{i}" for i in range(6)]
+    assert all(task.reference["answer"] == ("no", "yes")[int(task.id[1:]) % 2] for task in train.tasks)
+    assert [train.images(task)[0].pixels[0, 0] for task in train.tasks] == [
+        int(task.id[1:]) * 10 for task in train.tasks
+    ]
+
+
+def test_a_folder_as_the_hub_has_it_opens_with_its_splits(folder):
+    rows = with_bytes(folder, make_rows())
+    (folder / "data").mkdir()
+    for name, part in (("train-00000-of-00002", rows[:2]), ("train-00001-of-00002", rows[2:4]), ("test-0", rows[4:])):
+        parquet.write_table(pa.Table.from_pylist(part), folder / "data" / f"{name}.parquet")
+    assert list_ids(make_env(folder)) == ["t0", "t1", "t2", "t3"]
+    assert list_ids(make_env(folder, split="test")) == ["t4", "t5"]
+    assert list_ids(make_env(folder, streaming=True)) == ["t0", "t1", "t2", "t3"]
+
+
+def test_a_folder_with_one_table_of_rows_beside_images_is_a_source(folder):
+    (folder / "tasks").mkdir()
+    write_jsonl(folder / "tasks" / "metadata.jsonl", make_rows())
+    assert len(make_env(folder / "tasks", images=str(folder)).tasks) == 6
+
+
+def test_a_file_by_split_is_a_source(folder):
+    sources = {name: str(write_jsonl(folder / f"{name}.jsonl", make_rows(n))) for name, n in (("train", 4), ("dev", 2))}
+    from tests.support.data_kit import Questions
+
+    env = Questions(data={"source": sources, "split": "dev", "columns": COLUMNS})
+    assert list_ids(env) == ["t0", "t1"]
+
+
+def test_several_images_a_task_open_each_by_itself(folder):
+    rows = [{**row, "image": [row["image"], "5.png"]} for row in make_rows(3)]
+    env = make_env(write_jsonl(folder / "t.jsonl", rows), {**COLUMNS, "images": "image"} | {"image": "image"})
+    assert [image.pixels[0, 0] for image in make_env(folder / "t.jsonl").images(env.tasks[1])] == [10, 50]
+
+
+def test_a_folder_of_dicom_slices_and_a_volume_are_images(folder):
+    import nibabel
+    import numpy as np
+
+    volume = np.arange(4 * 5 * 6, dtype=np.int16).reshape(4, 5, 6)
+    nibabel.save(nibabel.Nifti1Image(volume, np.diag([1.0, 1.0, 2.0, 1.0])), folder / "v.nii.gz")
+    env = make_env(write_jsonl(folder / "t.jsonl", [{**make_rows(1)[0], "image": "v.nii.gz"}]))
+    assert env.images(env.tasks[0])[0].volume.voxels.shape == (6, 5, 4)
+
+
+def test_an_id_with_leading_zeros_in_a_spreadsheet_stays_text_and_numbers_are_numbers(folder):
+    rows = [{**row, "id": f"00{i}"} for i, row in enumerate(make_rows())]
+    env = make_env(write_csv(folder / "t.csv", rows), where="level>=0.4")
+    assert list_ids(env) == ["004", "005"]
+
+
+@pytest.mark.parametrize(
+    ("source", "data", "said"),
+    [
+        ("tasks.jsnl", {}, "did you mean 'tasks.jsonl'?"),
+        ("tasks.jsonl", {"split": "test"}, "data.hold_out cuts a split `test` off"),
+        ("tasks.jsonl", {"split": "val", "hold_out": 0.5}, "allowed: train, test, because hold_out"),
+        ("0.png", {}, "a file of kind '.png'; allowed: a file (.parquet"),
+    ],
+)
+def test_a_source_that_is_not_there_is_named_with_what_is(folder, source, data, said):
+    write(folder, "jsonl")
+    with pytest.raises(ConfigError) as caught:
+        len(make_env(folder / source, **data).tasks)
+    assert said in str(caught.value)
+
+
+def test_a_hub_dataset_without_a_network_says_what_to_do(monkeypatch):
+    import datasets
+
+    def fail(*args, **kwargs):
+        raise ConnectionError("Couldn't reach 'someone/scans' on the Hub (LocalEntryNotFoundError)")
+
+    monkeypatch.setattr(datasets, "load_dataset", fail)
+    with pytest.raises(ConfigError) as caught:
+        len(make_env("someone/scans").tasks)
+    assert "hf download someone/scans --repo-type dataset --local-dir FOLDER" in str(caught.value)
