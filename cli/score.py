@@ -50,6 +50,10 @@ def score(
         bool,
         typer.Option("--ask-judge", help="Ask the judge of the run's own config. Without it, its address is shown."),
     ] = False,
+    task_rewards: Annotated[
+        str | None,
+        typer.Option(help="File for the mean reward of each task; a data block's `difficulty: {rewards: …}` reads it."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Score saved episodes again, without the model.
@@ -77,6 +81,7 @@ def score(
         seed=seed,
         trust=trust,
         ask_judge=ask_judge,
+        task_rewards=task_rewards,
     )
     if as_json:
         typer.echo(json.dumps(report.to_dict()))

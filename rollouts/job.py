@@ -27,7 +27,7 @@ from viewbox.network.data_policy import check_may_leave
 from viewbox.network.hosts import read_api_key
 from viewbox.records import Task
 from viewbox.rollouts.endpoint import http
-from viewbox.rollouts.from_config import build_endpoint_settings, build_engine_settings, build_envs
+from viewbox.rollouts.from_config import build_endpoint_settings, build_engine_settings, build_envs, merge_settings
 from viewbox.rollouts.generator import Generator
 
 TIMEOUT = 600.0  # default seconds of an episode against an endpoint
@@ -140,7 +140,7 @@ def load_config(options: RolloutOptions) -> tuple[Config, EndpointSettings]:
     if options.held_out and not held_out:
         raise ConfigError("--held-out: plays the tasks of `env.eval`; give a --config that has it")
     if options.held_out is not False:
-        env |= held_out
+        env |= merge_settings(env, held_out)
     if options.model is not None:
         raw["model"] = {"name": options.model}
     document = Document("command line", raw)

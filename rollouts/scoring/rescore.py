@@ -7,6 +7,7 @@ Needs no model and no torch. Episodes are read one at a time, and only their num
 opened. The new scores become a column beside the stored ones (`columns.py`), which are never changed.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 from viewbox import __version__
 from viewbox.conditions import format_value
 from viewbox.errors import ConfigError, StoreError
+from viewbox.files import write_atomically
 from viewbox.network.data_policy import guard_sending
 from viewbox.network.secrets import mask_settings
 from viewbox.records import Episode, Scores
@@ -118,6 +120,7 @@ def score_run(
     seed: int = 0,
     trust: bool = False,
     ask_judge: bool = False,
+    task_rewards: str | Path | None = None,
 ) -> ScoreReport:
     """Score saved episodes again. A reward that fails on an episode leaves it without a score, and is reported.
 
@@ -139,6 +142,7 @@ def score_run(
         seed: seed of the bootstrap.
         trust: import the code that the run's own files name: its environment, its `python` rewards.
         ask_judge: ask the judge that the run's own files name: answers and references are sent to its address.
+        task_rewards: a file to which the mean reward of each task is written, for `data.difficulty.rewards`.
 
     Raises:
         ConfigError: an argument is not allowed, or no episode meets the filters.
@@ -174,6 +178,7 @@ def score_run(
                 return _ScoredEpisode(*selected, None, str(error))
 
     refusal: str | None = None
+    totals: dict[str, list[float]] = {}
     take_counts(source.reward)  # discard the counts of earlier scoring
     with column or nullcontext():
         for scored in map_in_order(score_episode, select_episodes(), threads=count_threads(source.reward)):
@@ -184,11 +189,15 @@ def score_run(
             for component, fault in list(scored.scores.faults.items())[:1]:
                 collector.add_failure(scored.line, scored.episode.task.id, f"reward component {component!r} {fault}")
             collector.add(scored.episode, scored.scores)
+            if scored.scores.total is not None:
+                totals.setdefault(scored.episode.task.id, []).append(scored.scores.total)
             tally.add(scored.episode)
             if column is not None:
                 column.add(scored.line, scored.crc, scored.episode.task.id, scored.scores)
         if not collector.samples.rows:
             raise ConfigError(refusal) if refusal else _explain_empty(episodes, where)
+    if task_rewards is not None:
+        write_task_rewards(Path(task_rewards), totals)
     total, components = collector.compare_scores(collector.samples, resamples, seed)
     summary = tally.summarize(resamples, seed=seed)
     return ScoreReport(
@@ -215,6 +224,15 @@ def score_run(
         fewer_draws=summary.fewer_draws,
         problems=(*summary.problems, *collector.samples.describe_dropped()),
     )
+
+
+def write_task_rewards(path: Path, totals: Mapping[str, Sequence[float]]) -> None:
+    """Write the mean reward of each task as a line of JSON; `totals` has those of its episodes, by task id."""
+    lines = (
+        {"task": task, "reward": sum(rewards) / len(rewards), "episodes": len(rewards)}
+        for task, rewards in totals.items()
+    )
+    write_atomically(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
 class _ScoreCollector:

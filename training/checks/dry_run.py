@@ -15,11 +15,11 @@ import yaml
 from viewbox.configs.schema import Config, locate_errors
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
-from viewbox.errors import ViewboxError
+from viewbox.errors import BadRow, ViewboxError
 from viewbox.images.ref import ImageRef
 from viewbox.network.secrets import mask_settings
 from viewbox.rollouts.from_config import build_envs
-from viewbox.training.checks.preflight import LocalModel, find_model
+from viewbox.training.checks.preflight import LocalModel, find_model, open_first_task
 
 FIRST = 3  # tasks of each environment whose images are opened
 _PAGE = """<!doctype html>
@@ -53,6 +53,8 @@ def _open_images(env: BaseMultiTurnEnv, key: str) -> str:
         try:
             state = env.reset(task, seed=0)
         except ViewboxError as error:
+            if isinstance(error, BadRow) and not error.ends_run:
+                continue
             error.args = (f"{key}: {env.name}: task {task.id} cannot be opened: {error}",)
             error.key = key
             raise
@@ -63,7 +65,7 @@ def _open_images(env: BaseMultiTurnEnv, key: str) -> str:
 
 def write_prompt(config: Config, env: BaseMultiTurnEnv, model: LocalModel | None) -> Path:
     """Writes the first prompt with its images as a page of HTML, readable by this user only; returns its path."""
-    state = env.reset(to_sequence(env.tasks, env.name)[0], seed=0)
+    state = env.reset(open_first_task(env, "env"), seed=0)
     if model is None:  # a hub name or a new model: its chat template is not here
         parts = [part for message in state.messages for part in (f"\n[{message.role}]\n", *message.content)]
     else:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from viewbox.configs.sections import ModelSection
 from viewbox.configs.train_sections import GRPO_ONLY, METHODS_OF, TrainSection
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
-from viewbox.errors import ConfigError, ModelError, ViewboxError, describe_unknown, suggest_nearest
+from viewbox.errors import BadRow, ConfigError, ModelError, ViewboxError, describe_unknown, suggest_nearest
 from viewbox.network.secrets import mask_assignments
 from viewbox.records import Task
 from viewbox.rollouts.engine.quantization import check_bitsandbytes
@@ -19,6 +20,8 @@ from viewbox.training.checks.disk import check_folders, check_space, estimate_by
 from viewbox.training.checks.launch import check_launch
 from viewbox.training.precision import resolve_dtype
 from viewbox.training.sft.selection import check_rounds, check_selection
+
+FIRST = 8  # tasks with bad rows, after which a run is refused
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,8 @@ def _check(config: Config) -> dict[str, Any]:
             "section lora",
             key="train.sync_ref_model",
         )
-    task = _open_first_task(env, "env")
+    _check_may_train(env)
+    task = open_first_task(env, "env")
     build_curriculum(config, env, model.view_settings if model else {})
     _check_held_out(config, held_out)
     _check_warm_start(config.train, env, task)
@@ -135,22 +139,44 @@ def _check_sections(config: Config) -> None:
             )
 
 
-def _open_first_task(env: BaseMultiTurnEnv, section: str) -> Task:
-    """The first task of an environment, after an episode of it was opened."""
+def _check_may_train(env: BaseMultiTurnEnv) -> None:
+    """Raises `ConfigError` if the data of an environment is for evaluation only."""
+    reason = getattr(env, "evaluation_only", None)
+    if reason:
+        raise ConfigError(
+            f"env: {env.name}: its data may not be trained on: {reason}; allowed: `viewbox evaluate` and `viewbox "
+            "rollout`",
+            key="env.data.evaluation_only",
+            given=reason,
+        )
+
+
+def open_first_task(env: BaseMultiTurnEnv, section: str) -> Task:
+    """The first task of an environment that is no bad row, after an episode of it was opened. Raises `ViewboxError`."""
     try:
         tasks = to_sequence(env.tasks, f"{section}: {env.name}", section)
     except MISSING_FILE as error:
         raise ConfigError(describe_missing_file(section, error), key=section) from error
+    except ConfigError as error:  # of the environment's own setting, such as `data.columns.image`
+        if error.key and not error.key.startswith(section):
+            error.args = (f"{section}: {error}",)
+            error.key = f"{section}.{error.key}"
+        raise
     if not tasks:
         raise ConfigError(f"{section}: {env.name}: has no tasks", key=section)
-    try:
-        task = tasks[0]
-        env.reset(task, seed=0)
-    except ViewboxError as error:
-        error.args = (f"{section}: {env.name}: the first task cannot be opened: {error}",)
-        error.key = section
-        raise
-    return task
+    problem: ViewboxError | None = None
+    for task in islice(tasks, FIRST):
+        try:
+            env.reset(task, seed=0)
+            return task
+        except ViewboxError as error:
+            problem = problem or error
+            if not isinstance(error, BadRow) or error.ends_run:
+                break
+    assert problem is not None
+    problem.args = (f"{section}: {env.name}: the first task cannot be opened: {problem}",)
+    problem.key = section
+    raise problem
 
 
 def _check_held_out(config: Config, held_out: BaseMultiTurnEnv) -> None:
@@ -169,7 +195,7 @@ def _check_held_out(config: Config, held_out: BaseMultiTurnEnv) -> None:
         )
     if not count:
         return
-    _open_first_task(held_out, "env.eval" if config.env.eval else "env")
+    open_first_task(held_out, "env.eval" if config.env.eval else "env")
     num_tasks = len(to_sequence(held_out.tasks, held_out.name))
     if count > num_tasks:
         raise ConfigError(

@@ -24,7 +24,7 @@ from viewbox.envs.tasks import to_sequence
 from viewbox.envs.variants import replace_reward
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.rewards.combined import CombinedReward, Component
-from viewbox.rollouts.from_config import build_envs
+from viewbox.rollouts.from_config import build_envs, merge_settings
 
 KEY = "train.curriculum"
 
@@ -113,7 +113,7 @@ def build_curriculum(config: Config, env: BaseMultiTurnEnv, defaults: Mapping[st
         return None
     levels = [env]
     for number, level in enumerate(section.levels):
-        changed = type(config.env).model_validate({**config.env.model_dump(), **level.env, "eval": {}})
+        changed = type(config.env).model_validate({**merge_settings(config.env.model_dump(), level.env), "eval": {}})
         key = f"{KEY}.levels.{number}"
         try:
             built = build_envs(config.model_copy(update={"env": changed}), defaults)[0]

@@ -263,3 +263,14 @@ def test_metrics_do_not_depend_on_the_reward_that_is_given(dots):
 def test_metrics_are_of_the_episodes_that_were_asked_for(dots):
     found = score_run(dots, where=["answer.label=a"], write=False, trust=True).metrics["metrics/label/accuracy"]
     assert (found.mean, found.count) == (1.0, 20)
+
+
+def test_the_mean_reward_of_each_task_is_written_for_a_band_of_difficulty(run, tmp_path):
+    from viewbox.envs.data.selection import read_rewards
+
+    score_run(run, write=False, task_rewards=tmp_path / "rewards.jsonl")
+    totals = {}
+    for episode in load(run):
+        totals.setdefault(episode.task.id, []).append(episode.scores.total)
+    expected = {task: sum(values) / len(values) for task, values in totals.items()}
+    assert read_rewards(tmp_path / "rewards.jsonl") == pytest.approx(expected)

@@ -1,0 +1,74 @@
+"""What is checked of a run whose tasks come from data, before it starts."""
+
+import pytest
+import yaml
+
+from tests.support.data_kit import COLUMNS, make_rows, write_images, write_jsonl
+from viewbox.configs import schema
+from viewbox.errors import ConfigError
+from viewbox.rollouts.from_config import build_envs
+from viewbox.training.checks import preflight
+from viewbox.training.checks.dry_run import inspect
+
+CLASS = "tests.support.data_kit:Questions"
+
+
+@pytest.fixture
+def data(tmp_path):
+    write_images(tmp_path)
+    return {"source": str(write_jsonl(tmp_path / "t.jsonl", make_rows())), "columns": COLUMNS, "hold_out": 0.4}
+
+
+def load(tmp_path, data, **held_out):
+    raw = {
+        "model": {"name": "someone/a-model-that-is-not-here"},
+        "env": {"name": CLASS, "data": data, "eval": {"data": {"split": "test", **held_out}}},
+        "log": {"eval_tasks": 1},
+        "train": {"per_device_train_batch_size": 2, "num_generations": 2, "max_steps": 1},
+    }
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(raw))
+    return schema.load(str(tmp_path / "run.yaml"))
+
+
+def test_the_held_out_environment_merges_its_data_into_that_of_training(tmp_path, data):
+    env, held_out = build_envs(load(tmp_path, data), {})
+    assert held_out.data == env.data.model_copy(update={"split": "test"})
+    assert len(env.tasks) + len(held_out.tasks) == 6
+    assert not {task.id for task in env.tasks} & {task.id for task in held_out.tasks}
+
+
+def test_a_run_on_data_passes_the_checks_though_its_first_image_is_damaged(tmp_path, data):
+    first = build_envs(load(tmp_path, data), {})[0].tasks[0].metadata["row"]
+    (tmp_path / f"{first}.png").write_text("not an image")
+    config = load(tmp_path, data)
+    assert preflight.check(config)["environment"]["name"] == "questions"
+    assert "env: the first 3 tasks show" in inspect(config)["images"]
+
+
+def test_a_run_whose_images_cannot_be_opened_is_refused(tmp_path, data):
+    for path in tmp_path.glob("*.png"):
+        path.write_text("not an image")
+    with pytest.raises(ConfigError.__mro__[1], match="the first task cannot be opened"):
+        preflight.check(load(tmp_path, data))
+
+
+def test_an_unknown_column_names_its_line_of_the_file(tmp_path, data):
+    config = load(tmp_path, {**data, "columns": {**COLUMNS, "answer": "anser"}})
+    with pytest.raises(ConfigError) as caught:
+        preflight.check(config)
+    assert caught.value.key == "env.data.columns.answer"
+    line = next(n for n, text in enumerate((tmp_path / "run.yaml").read_text().splitlines(), 1) if "anser" in text)
+    assert f"line {line}" in str(caught.value)
+    assert "did you mean 'answer'?" in str(caught.value)
+
+
+def test_training_on_data_that_is_for_evaluation_only_is_refused_with_the_reason(tmp_path, data):
+    reason = "its licence allows evaluation only"
+    with pytest.raises(ConfigError, match=f"may not be trained on: {reason}"):
+        preflight.check(load(tmp_path, {**data, "evaluation_only": reason}))
+
+
+def test_data_that_is_restricted_stays_on_this_machine(tmp_path, data):
+    env, _ = build_envs(load(tmp_path, {**data, "restricted": True}), {})
+    assert env.restricted
+    assert not build_envs(load(tmp_path, data), {})[0].restricted
