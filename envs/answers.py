@@ -1,7 +1,8 @@
 """Checks a model's answer against the schema and converts its boxes to fractions of the original image.
 
 The model writes boxes in the frame of the whole first image. If the environment has a `view_field`, the answer may name
-a view by number instead; its boxes are then mapped back exactly, through every operation that led to that view.
+a view by number instead; its boxes are then mapped back exactly, through every operation that led to that view. If it
+has a `place` (`places.py`), boxes may lie on any image, plane and slice of the task.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,42 +10,77 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from viewbox.envs import places
 from viewbox.envs.answer_model import hides_numbers
 from viewbox.envs.finite import find_non_finite
 from viewbox.envs.parsing.json_schema import find_violation
 from viewbox.envs.state import PlayableEnv
+from viewbox.envs.tasks import TaskImages, is_same_stack
 from viewbox.errors import ToolError
 from viewbox.frozen import thaw
 from viewbox.images.coordinates import to_unit
+from viewbox.images.source import Source
 from viewbox.images.view import View
 
 
-def convert_answer(env: PlayableEnv, value: Mapping[str, Any], views: Sequence[View]) -> dict[str, Any]:
-    """The answer with its boxes as fractions (x1, y1, x2, y2) of the original image.
+def convert_answer(
+    env: PlayableEnv, value: Mapping[str, Any], views: Sequence[View], images: TaskImages | None = None
+) -> dict[str, Any]:
+    """The answer with its boxes as fractions (x1, y1, x2, y2) of the original image, or of the slice it names.
 
     Args:
         env: defines the answer schema, the box fields and the coordinates.
         value: the model's object, without `continue`.
         views: the views shown so far, by number; the first is the overview of the first image.
+        images: of the task; needed if the environment has a `place` or `boxes_3d`.
 
     Raises:
         ToolError: the answer does not fit the schema, holds a number that is not finite, or a box is invalid; the
             message is written for the model.
     """
     answer = _fit_schema(env, thaw(value))
-    boxes = [name for name in env.boxes if answer.get(name) is not None]
     view = _find_view(answer.get(env.view_field), env.view_field, views) if env.view_field else None
-    view = view or (views[0] if views else None)
-    for name in boxes:
-        if not _is_box(answer[name]):
-            raise ToolError(f"{name}: a box is 4 numbers [x1, y1, x2, y2]")
-        x1, y1, x2, y2 = to_unit(answer[name], env.coordinates, view.size if view else (1, 1), name)
-        if x1 >= x2 or y1 >= y2:
-            raise ToolError(f"{name}: needs x1 < x2 and y1 < y2")
-        answer[name] = [x1, y1, x2, y2]
-        if view is not None and view is not views[0]:
-            answer[name] = [min(1.0, max(0.0, side)) for side in view.box_to_original((x1, y1, x2, y2))]
+    source = None
+    if env.place or env.boxes_3d:
+        source = places.settle_place(answer, env.place, view, images)
+    elif view is not None and not is_same_image(view, views[0]):
+        number = int(answer[env.view_field])  # type: ignore[index]
+        raise ToolError(f"{env.view_field}: view {number} shows another image; boxes must refer to image 0")
+    for name in [name for name in env.boxes if answer.get(name) is not None]:
+        frame = view or (views[0] if source is None and views else _show_whole(env, source))
+        answer[name] = convert_box(env, answer[name], name, frame, is_whole=view is None or view is views[0])
+    for name in [name for name in env.boxes_3d if answer.get(name) is not None]:
+        size = get_axial_size(env, source)
+        answer[name] = places.read_box_3d(answer[name], source, env.coordinates, size, name)
     return answer
+
+
+def convert_box(env: PlayableEnv, value: Any, name: str, frame: View | None, *, is_whole: bool) -> list[float]:
+    """A box that a model wrote, as fractions of the original that `frame` shows; raises `ToolError`.
+
+    `is_whole` says that the frame shows all of it, so that nothing is to be mapped back.
+    """
+    if not _is_box(value):
+        raise ToolError(f"{name}: a box is 4 numbers [x1, y1, x2, y2]")
+    x1, y1, x2, y2 = to_unit(value, env.coordinates, frame.size if frame else (1, 1), name)
+    if x1 >= x2 or y1 >= y2:
+        raise ToolError(f"{name}: needs x1 < x2 and y1 < y2")
+    if frame is None or is_whole:
+        return [x1, y1, x2, y2]
+    return [min(1.0, max(0.0, side)) for side in frame.box_to_original((x1, y1, x2, y2))]
+
+
+def _show_whole(env: PlayableEnv, source: Source | None) -> View | None:
+    if source is None:
+        return None
+    return View.of(source, max_pixels=env.max_pixels, multiple=env.pixel_multiple)
+
+
+def get_axial_size(env: PlayableEnv, source: Source | None) -> tuple[int, int]:
+    """The size of an axial slice of a source's volume as it is shown; (1, 1) without a volume."""
+    volume = None if source is None else source.volume
+    shown = None if volume is None else _show_whole(env, volume.get_slice(0))
+    return (1, 1) if shown is None else shown.size
 
 
 def check_finite(value: Any) -> None:
@@ -96,17 +132,14 @@ def _find_view(number: Any, field: str, views: Sequence[View]) -> View | None:
         raise ToolError(f"{field}: unknown view {str(number)[:20]}; allowed: {allowed}")
     if not views:
         return None
-    view = views[int(number)]
-    if not is_same_image(view, views[0]):
-        raise ToolError(f"{field}: view {int(number)} shows another image; boxes must refer to image 0")
-    return view
+    return views[int(number)]
 
 
 def is_same_image(first_view: View, second_view: View) -> bool:
     """Whether two views show the same image, or slices of one plane of the same volume."""
     first, second = first_view.source, second_view.source
     if first.volume is not None and second.volume is not None:
-        return first.volume.is_same_stack(second.volume) and first.volume.plane == second.volume.plane
+        return is_same_stack(first, second) and first.volume.plane == second.volume.plane
     return first is second
 
 

@@ -13,9 +13,10 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
-from viewbox.envs import answers, concurrency, loop, settings
+from viewbox.envs import answers, concurrency, loop, places, settings
 from viewbox.envs.answer_model import check_declaration, runs_code
 from viewbox.envs.gold import write_gold_answer
+from viewbox.envs.places import Part
 from viewbox.envs.prompts.templates import Prompts
 from viewbox.envs.state import EpisodeState, PlayableEnv, StepResult
 from viewbox.envs.tasks import OverviewCache, TaskImage, TaskImages
@@ -24,6 +25,7 @@ from viewbox.envs.tools.builtin.windows import add_windows
 from viewbox.errors import ConfigError, ToolError, describe_unknown
 from viewbox.frozen import FrozenDict
 from viewbox.images.coordinates import describe_unit, from_unit, needs_size
+from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.network.data_policy import keep_on_this_machine
 from viewbox.records import Episode, EpisodeTokens, Message, Reply, RunConfig, Scores, Task, Turn
@@ -43,6 +45,8 @@ class BaseMultiTurnEnv(PlayableEnv):
     answer: ClassVar[type[BaseModel] | Mapping[str, Any] | None] = None  # None: the answer is plain text
     restricted: ClassVar[bool] = False  # images must stay on this machine: no endpoint elsewhere, no tracker
     boxes: ClassVar[tuple[str, ...]] = ()  # answer fields that hold a box, in the frame of the first original image
+    boxes_3d: ClassVar[tuple[str, ...]] = ()  # answer fields that hold a box of a volume: see `places.py`
+    place: ClassVar[Mapping[Part, str]] = {}  # answer fields with image, plane, slice of the boxes: {"slice": "slice"}
     view_field: ClassVar[str | None] = None  # the answer field that names, by number, the view its boxes refer to
     metrics: ClassVar[Mapping[str, Metric]] = {}  # metrics over many episodes, by name: what a paper would report
     reward: Any  # an author may set a default; an environment holds it as a `CombinedReward`
@@ -118,7 +122,7 @@ class BaseMultiTurnEnv(PlayableEnv):
             "question",
             question=self.user_message(task),
             images=count,
-            first_image=bool(self.boxes),
+            first_image=bool(self.boxes) and "image" not in self.place,
             view=0 if view is not None and self.is_numbering_views(offered) else None,
             switchable="open_image" in offered and self.max_turns > 1,
         )
@@ -201,16 +205,24 @@ class BaseMultiTurnEnv(PlayableEnv):
         return None if problem else answer
 
     def check_answer(
-        self, value: Mapping[str, Any], task: Task, views: Sequence[View] | None = None
+        self,
+        value: Mapping[str, Any],
+        task: Task,
+        views: Sequence[View] | None = None,
+        images: TaskImages | None = None,
     ) -> tuple[dict[str, Any], str | None]:
         """An answer with its boxes as fractions of the original, and what is wrong with it (None: nothing).
 
-        `views` are those that the episode has shown (`EpisodeState.views`); the default is the overview alone."""
+        `views` are those that the episode has shown (`EpisodeState.views`); the default is the overview alone. `images`
+        (`EpisodeState.images`) are opened again by default, if boxes may lie on any of them.
+        """
+        if images is None and (self.place or self.boxes_3d):
+            images = self._open_images(task)
         if views is None:  # only boxes in pixels need an image
             overview = self._overviews.get(task) if self.boxes and needs_size(self.coordinates) else None
             views = [overview[0]] if overview else []
         try:
-            answer = answers.convert_answer(self, value, views)
+            answer = answers.convert_answer(self, value, views, images)
             problem = self.validate_answer(answer, task)
             answers.check_finite(answer if self._checks_in_thread else {})  # an author's code may have changed it
             return answer, problem
@@ -227,15 +239,38 @@ class BaseMultiTurnEnv(PlayableEnv):
         """
         return write_gold_answer(self, task)
 
-    def write_box(self, box: Sequence[float], task: Task) -> list[float]:
+    def _open_images(self, task: Task) -> TaskImages | None:
+        overview = self._overviews.get(task)
+        if overview is None:
+            return None
+        return TaskImages(overview[0].source, overview[2], lambda: self.images(task))
+
+    def write_box_3d(self, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None) -> list[float]:
+        """A box of a volume, (x1, y1, z1, x2, y2, z2) in fractions, as the model writes it: see `places.py`.
+
+        `place` names the image by number ({"image": 1}) if it is not the first.
+        """
+        source = self._find_slice(task, {"image": (place or {}).get("image")})
+        return places.write_box_3d(box, source, self.coordinates, answers.get_axial_size(self, source))
+
+    def _find_slice(self, task: Task, place: Mapping[Part, Any]) -> Source | None:
+        images = self._open_images(task)
+        return None if images is None else places.find_slice(place, {part: part for part in place}, images)
+
+    def write_box(self, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None) -> list[float]:
         """A box of the original image (fractions) in the coordinates that the model writes, for gold answers.
+
+        `place` names image, plane and slice ({"image": 1, "slice": 12}) if it is not on the first picture.
 
         >>> from viewbox.envs.digits import Digits
         >>> Digits(coordinates="per_mille").write_box([0.25, 0.25, 0.5, 0.5], Task("t"))
         [250, 250, 500, 500]
         """
         overview = self._overviews.get(task) if needs_size(self.coordinates) else None
-        return list(from_unit(tuple(box), self.coordinates, overview[0].size if overview else (1, 1)))
+        frame = overview[0] if overview else None
+        if frame is not None and place and (source := self._find_slice(task, place)) is not None:
+            frame = frame.show(source)
+        return list(from_unit(tuple(box), self.coordinates, frame.size if frame else (1, 1)))
 
     # ------------------------------------------------------------------ tools and prompts
     def get_offered_tools(self, task: Task) -> tuple[str, ...]:
@@ -273,6 +308,8 @@ class BaseMultiTurnEnv(PlayableEnv):
             unit=describe_unit(self.coordinates),
             answer_format=None if self.answer is None else self.answer_format,
             view_field=self.view_field,
+            place=dict(self.place),
+            boxes_3d=list(self.boxes_3d),
             max_total_calls=self.max_total_calls,
             max_turns=self.max_turns,
             boundary=self.boundary and bool(offered),
@@ -299,7 +336,7 @@ class BaseMultiTurnEnv(PlayableEnv):
         reward = getattr(type(self), "reward", None) if reward is None else reward
         self.reward = to_combined(self.default_reward() if reward is None else reward)
         self._scores_in_thread = is_blocking(self.reward)
-        self._checks_in_thread = runs_code(type(self), BaseMultiTurnEnv)
+        self._checks_in_thread = runs_code(type(self), BaseMultiTurnEnv) or bool(self.place)  # an image may be opened
         check_reward_may_ask(self, self.reward)
         self._sealed = True
 
@@ -312,6 +349,10 @@ class BaseMultiTurnEnv(PlayableEnv):
         fields = (self.answer_schema or {}).get("properties", {})
         if self.view_field is not None and self.view_field not in fields:
             raise ConfigError(f"{self.name}: view_field = {self.view_field!r}; allowed: a field of the answer")
+        for part, field in self.place.items():
+            if part not in places.PARTS or field not in fields:
+                allowed = "image, plane or slice, each with a field of the answer"
+                raise ConfigError(f"{self.name}: place: {part} = {field!r}; allowed: {allowed}", key="place")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if self._sealed:

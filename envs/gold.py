@@ -1,9 +1,10 @@
 """The right answer of a task, written as a model writes it: for demonstrations, and to check a reward."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from viewbox.envs.places import Part
 from viewbox.envs.state import PlayableEnv
 from viewbox.errors import ConfigError
 from viewbox.frozen import thaw
@@ -13,7 +14,10 @@ from viewbox.records import Task
 class WritingEnv(PlayableEnv, Protocol):
     """What is read of an environment."""
 
-    def write_box(self, box: Sequence[float], task: Task) -> list[float]: ...
+    def write_box(self, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None) -> list[float]: ...
+    def write_box_3d(
+        self, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None
+    ) -> list[float]: ...
 
 
 def write_gold_answer(env: WritingEnv, task: Task) -> str:
@@ -33,7 +37,10 @@ def _build_from_reference(env: WritingEnv, task: Task) -> dict[str, Any]:
     schema = env.answer_schema or {}
     fields, required = schema.get("properties", {}), schema.get("required", [])
     answer = {name: task.reference[name] for name in fields if name in task.reference}
-    if env.view_field is not None:
+    place = {part: answer[field] for part, field in env.place.items() if answer.get(field) is not None}
+    if isinstance(place.get("slice"), list | tuple):  # the first and the last slice that count
+        answer[env.place["slice"]] = place["slice"] = sum(place["slice"]) // 2
+    if env.view_field is not None and not place:
         answer[env.view_field] = 0  # boxes of a reference are those of the original image
     missing = [name for name in required if name not in answer]
     if missing or not answer:
@@ -42,7 +49,8 @@ def _build_from_reference(env: WritingEnv, task: Task) -> dict[str, Any]:
             f"{env.name}: the reference of task {task.id} {what}, so that the right answer cannot be written; "
             "allowed: a method gold_answer(task) of the environment"
         )
-    for name in env.boxes:
+    for name in (*env.boxes, *env.boxes_3d):
         if answer.get(name) is not None:
-            answer[name] = env.write_box(answer[name], task)
+            write = env.write_box_3d if name in env.boxes_3d else env.write_box
+            answer[name] = write(answer[name], task, place) if place else write(answer[name], task)
     return answer | ({"continue": False} if env.max_turns > 1 else {})  # the form that the prompt states

@@ -157,11 +157,12 @@ async def _check_answer(
     env: PlayableEnv, state: EpisodeState, value: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str | None]:
     """`env.check_answer`; an author's code runs in a thread, which is abandoned after `tool_timeout` seconds."""
+    images = (state.images or None,) if env.place or env.boxes_3d else ()
     if not env._checks_in_thread:
-        return env.check_answer(value, state.task, state.views)
+        return env.check_answer(value, state.task, state.views, *images)
     try:
         return await concurrency.run_in_thread(
-            env.check_answer, value, state.task, state.views, timeout=env.tool_timeout
+            env.check_answer, value, state.task, state.views, *images, timeout=env.tool_timeout
         )
     except concurrency.CallTimeout:
         log.warning("%s: checking an answer took longer than %s s", env.name, env.tool_timeout)
@@ -185,7 +186,7 @@ def _add_last_turn_notice(
     if not state.last_turn:
         return tuple(content)
     changed = state.view is not None and state.overview is not None and state.view != state.overview
-    fields = [] if env.view_field is not None else list(env.boxes)
+    fields = [] if env.view_field is not None or env.place else list(env.boxes)
     notice = env.prompts.render("last_turn", keys=env.answer_keys, changed=changed, fields=fields)
     content = [f"{content[0]}\n{notice}", *content[1:]]
     original = next((image for message in state.messages for image in message.images), None)

@@ -10,12 +10,13 @@ from pydantic import BaseModel
 
 from viewbox.envs.messages import drop_older_images
 from viewbox.envs.parsing.reply import AnswerFields
+from viewbox.envs.places import Part
 from viewbox.envs.prompts.answer_format import describe_answer_format
 from viewbox.envs.prompts.templates import Prompts
 from viewbox.envs.settings import LoopSettings, ViewSettings
+from viewbox.envs.tasks import TaskImages
 from viewbox.envs.tools import Tool
 from viewbox.frozen import FrozenDict
-from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.records import EndReason, Episode, EpisodeTokens, Message, RunConfig, Task, Turn
 
@@ -56,7 +57,7 @@ class EpisodeState:
     turns: list[Turn]
     tools: tuple[str, ...] = ()
     tool_schemas: tuple[Mapping[str, Any], ...] = ()
-    images: Sequence[Source] = ()
+    images: TaskImages | tuple[()] = ()
     views: list[View] = field(default_factory=list)
     calls: Counter[str] = field(default_factory=Counter)  # calls of each tool, failed ones included
     turn: int = 0
@@ -116,13 +117,19 @@ class PlayableEnv(ViewSettings, LoopSettings, Protocol):
     answer: ClassVar[type[BaseModel] | Mapping[str, Any] | None]
     boxes: ClassVar[tuple[str, ...]]
     view_field: ClassVar[str | None]
+    boxes_3d: ClassVar[tuple[str, ...]]
+    place: ClassVar[Mapping[Part, str]]
     prompts: Prompts
     _toolbox: Mapping[str, Tool]
     _checks_in_thread: bool  # an author's code checks answers
 
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, Any]: ...
     def check_answer(
-        self, value: Mapping[str, Any], task: Task, views: Sequence[View] | None = None
+        self,
+        value: Mapping[str, Any],
+        task: Task,
+        views: Sequence[View] | None = None,
+        images: TaskImages | None = None,
     ) -> tuple[dict[str, Any], str | None]: ...
     def on_answer(self, state: EpisodeState, answer: Any) -> Any: ...
 
@@ -139,7 +146,7 @@ class PlayableEnv(ViewSettings, LoopSettings, Protocol):
     @cached_property
     def answer_format(self) -> str:
         """The form of the answer as prompts state it."""
-        return describe_answer_format(self.answer_schema, self.boxes, turns=self.max_turns > 1)
+        return describe_answer_format(self.answer_schema, self.boxes, self.boxes_3d, turns=self.max_turns > 1)
 
     @property
     def answer_keys(self) -> list[str]:

@@ -112,8 +112,22 @@ class TaskImages(Sequence[Source]):
             self._open[place] = open_source(self._all[place])
         return self._open[place]
 
+    def find(self, source: Source) -> int | None:
+        """The number of the image that a source is, or a slice of; only images that were opened are looked at."""
+        for number, image in self._open.items():
+            if image is source or is_same_stack(image, source):
+                return number
+        return None
+
     def __iter__(self) -> Iterator[Source]:
         return (self[i] for i in range(len(self)))
+
+
+def is_same_stack(first: Source, second: Source) -> bool:
+    """Whether two sources are slices of one volume."""
+    if first.volume is None or second.volume is None:
+        return False
+    return first.volume.is_same_stack(second.volume)
 
 
 # Open sources: tasks and episodes that show the same image share one.

@@ -15,9 +15,10 @@ from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any, Literal
 
-Box = tuple[float, float, float, float]  # x1, y1, x2, y2
+Box = tuple[float, ...]  # x1, y1, x2, y2; of a volume x1, y1, z1, x2, y2, z2
 Labeled = tuple[Box | None, str]  # None: it counts, but matches nothing
 BoxFormat = Literal["xyxy", "xywh"]
+AnyBoxFormat = Literal["xyxy", "xywh", "xyzxyz"]
 Frame = Literal["unit", "per_mille", "pixel"]
 _LISTS = (list, tuple)  # isinstance is slower with list | tuple
 _LONGEST_LABEL = 1000  # characters; longer text is not a label
@@ -228,7 +229,7 @@ def quote_value(value: Any) -> str:
 # ---------------------------------------------------------------------- boxes
 def read_boxes(
     value: Any,
-    format: BoxFormat,
+    format: AnyBoxFormat,
     box_key: str | None = None,
     label_key: str | None = None,
     max_boxes: int | None = None,
@@ -258,7 +259,9 @@ def read_boxes(
 
 
 def parse_box(value: Any, format: str) -> Box | None:
-    """The box as xyxy floats; `None` unless it is a box of positive, finite area."""
+    """The box as xyxy (or xyzxyz) floats; `None` unless it is a box of positive, finite area (or volume)."""
+    if format == "xyzxyz":
+        return _parse_box_3d(value)
     if not isinstance(value, _LISTS) or len(value) != 4:
         return None
     x1, y1, x2, y2 = value
@@ -271,6 +274,17 @@ def parse_box(value: Any, format: str) -> Box | None:
     if not (x1 < x2 and y1 < y2 and 0 < (x2 - x1) * (y2 - y1) < 1e300):  # no NaN or infinity passes
         return None
     return x1, y1, x2, y2
+
+
+def _parse_box_3d(value: Any) -> Box | None:
+    if not isinstance(value, _LISTS) or len(value) != 6:
+        return None
+    numbers = [to_finite_float(item) for item in value]
+    if any(number is None for number in numbers):
+        return None
+    box = tuple(number for number in numbers if number is not None)
+    sides = [box[i + 3] - box[i] for i in range(3)]
+    return box if min(sides) > 0 and 0 < math.prod(sides) < 1e300 else None
 
 
 def convert_to_fractions(boxes: Sequence[Labeled], frame: Frame, size: Any) -> list[Labeled] | None:
@@ -299,10 +313,12 @@ def convert_to_fractions(boxes: Sequence[Labeled], frame: Frame, size: Any) -> l
 
 
 def compute_area(box: Box) -> float:
-    """Width times height, in the square of the box's own unit."""
+    """Width times height, in the square of the box's own unit; of a box in a volume also times depth."""
+    if len(box) == 6:
+        return (box[3] - box[0]) * (box[4] - box[1]) * (box[5] - box[2])
     return (box[2] - box[0]) * (box[3] - box[1])
 
 
-def _read_object(value: Any, format: BoxFormat, box_key: str, label_key: str | None) -> Labeled:
+def _read_object(value: Any, format: AnyBoxFormat, box_key: str, label_key: str | None) -> Labeled:
     label = "" if label_key is None else to_text(get_field(value, label_key))
     return parse_box(get_field(value, box_key), format), normalize_label(label) if len(label) <= _LONGEST_LABEL else ""

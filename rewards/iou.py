@@ -18,16 +18,18 @@ from viewbox.rewards.declare import (
     register_reward,
 )
 from viewbox.rewards.fields import (
+    AnyBoxFormat,
     Box,
-    BoxFormat,
     Frame,
     Labeled,
     compute_area,
     convert_to_fractions,
     get_field,
     parse_box,
+    quote_value,
     read_boxes,
 )
+from viewbox.rewards.places import name_other_place
 
 BoxMatch = tuple[int, int, float]  # index in the answer, index in the reference, score
 _EXTRA_BOXES = 100  # an answer may have this many boxes beyond four times the gold's
@@ -56,7 +58,11 @@ class IoUReward:
     boxes with equal labels can match. Boxes are in `format`: xyxy, or xywh with the top left corner. If the answer and
     the gold use different frames, `frame` and `reference_frame` name them ("unit": fractions, "per_mille": 0 to 1000,
     "pixel": with [width, height] in the reference's `size_field`). Boxes are never clipped to the image. An item that
-    is not a box counts as a box, but never matches.
+    is not a box counts as a box, but never matches. The format xyzxyz is for boxes in a volume, (x1, y1, z1, x2, y2,
+    z2); the IoU is then of their volumes.
+
+    `places` are fields, such as image, plane and slice, in which the answer must agree with the reference; otherwise it
+    scores 0. A field that the reference does not have is not demanded; [3, 5] in the reference allows 3 to 5.
 
     One box: score s = IoU / (1 + `area_penalty` · max(0, A_answer / A_gold - 1)), so the penalty acts only beyond the
     gold's own area and a perfect box scores 1.0 exactly, however large. IoU alone already punishes a box that is too
@@ -84,7 +90,10 @@ class IoUReward:
     field: AnswerField = "bbox"
     reference_field: ReferenceField = None
     format: Annotated[
-        BoxFormat, Field(description="what the four numbers of a box mean, in the answer and in the reference")
+        AnyBoxFormat,
+        Field(
+            description="what the numbers of a box mean, in the answer and in the reference; xyzxyz: boxes in a volume"
+        ),
     ] = "xyxy"
     threshold: Annotated[
         Threshold | None,
@@ -107,6 +116,10 @@ class IoUReward:
     reference_frame: Annotated[
         Frame | None, Field(description="the unit of the reference's coordinates; default: as the answer's")
     ] = None
+    places: Annotated[
+        Sequence[Name],
+        Field(description="fields (image, plane, slice) that must equal the reference's; [3, 5] there allows 3 to 5"),
+    ] = ()
     size_field: Annotated[
         Name | None,
         Field(description="the reference's field with [width, height], to compare pixels with another frame"),
@@ -117,10 +130,14 @@ class IoUReward:
         if self.label_key is not None and self.box_key is None:
             raise ConfigError(f"label_key = {self.label_key!r}: needs box_key; allowed: both", key="label_key")
         frames = {self.frame, self.reference_frame or self.frame}
+        if len(frames) == 2 and self.format == "xyzxyz":
+            raise ConfigError("reference_frame: must be the same as frame for boxes in a volume", key="reference_frame")
         if len(frames) == 2 and "pixel" in frames and self.size_field is None:
             raise ConfigError("size_field: is missing; needed to compare pixels with another frame", key="size_field")
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
+        if self.places and name_other_place(answer, reference, self.places) is not None:
+            return 0.0
         if self._is_plain:  # most answers: one box in the gold's frame
             box = parse_box(get_field(answer, self.field), self.format)
             gold = parse_box(get_field(reference, self.reference_field or self.field), self.format)
@@ -144,6 +161,10 @@ class IoUReward:
 
     def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
         """Why the answer got its score, in a sentence."""
+        other = name_other_place(answer, reference, self.places)
+        if other is not None:
+            given, gold = get_field(answer, other), get_field(reference, other)
+            return f"{self.field}: {other} is {quote_value(given)}, the reference says {quote_value(gold)}"
         boxes, golds = self._read_boxes(answer, reference)
         if boxes is None or golds is None:
             return f"{self.field}: the {'answer' if boxes is None else 'reference'} does not hold a box"
@@ -230,13 +251,17 @@ def _get_sort_key(box: Labeled) -> tuple[tuple[float, ...], str]:
 
 
 def _compute_iou(a: Box, b: Box) -> float:
-    width = min(a[2], b[2]) - max(a[0], b[0])
-    height = min(a[3], b[3]) - max(a[1], b[1])
-    if width <= 0 or height <= 0:
+    if len(a) == 6:
+        sides = [min(a[i + 3], b[i + 3]) - max(a[i], b[i]) for i in range(3)]
+        shared = math.prod(sides) if min(sides) > 0 else 0.0
+    else:
+        width = min(a[2], b[2]) - max(a[0], b[0])
+        height = min(a[3], b[3]) - max(a[1], b[1])
+        shared = width * height if width > 0 and height > 0 else 0.0
+    if shared <= 0:
         return 0.0
     small, large = compute_area(a), compute_area(b)
     if small > large:
         small, large = large, small
-    shared = width * height
     # in this order, rounding never exceeds 1, and equal boxes score exactly 1
     return shared / (large + (small - shared))

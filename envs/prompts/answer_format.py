@@ -10,15 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 BOX = "[x1, y1, x2, y2]"
+BOX_3D = "[x1, y1, z1, x2, y2, z2]"
 NONE: Mapping[str, Any] = {}
 DEEPEST = 8  # levels of nested objects and lists; deeper ones are left empty
 COMPOUND = ("allOf", "anyOf", "oneOf")
 
 
-def describe_answer_format(schema: Mapping[str, Any] | None, boxes: Sequence[str] = (), *, turns: bool = True) -> str:
+def describe_answer_format(
+    schema: Mapping[str, Any] | None, boxes: Sequence[str] = (), boxes_3d: Sequence[str] = (), *, turns: bool = True
+) -> str:
     """The answer format of a JSON Schema, with the schema's examples, or else placeholders.
 
-    `boxes` are the top-level fields that hold a box. `turns` adds the key `continue`, for episodes of several turns.
+    `boxes` are the top-level fields that hold a box, `boxes_3d` those with a box of a volume. `turns` adds the key
+    `continue`, for episodes of several turns.
 
     >>> fields = {"label": {"enum": ["cat", "dog"]}, "where": {"type": "array"}}
     >>> describe_answer_format({"properties": fields}, ["where"])
@@ -34,10 +38,11 @@ def describe_answer_format(schema: Mapping[str, Any] | None, boxes: Sequence[str
         return "plain text"
     shape = _Shape(schema)
     filled = shape.fill(schema)
-    filled = (filled if isinstance(filled, dict) else {}) | dict.fromkeys(boxes, "<box>")
+    filled = filled if isinstance(filled, dict) else {}
+    filled |= dict.fromkeys(boxes, "<box>") | dict.fromkeys(boxes_3d, "<box 3d>")
     if turns:
         filled["continue"] = False
-    line = json.dumps(filled, ensure_ascii=False).replace('"<box>"', BOX)
+    line = json.dumps(filled, ensure_ascii=False).replace('"<box>"', BOX).replace('"<box 3d>"', BOX_3D)
     return "\n".join([line, *shape.build_notes(schema)])
 
 

@@ -19,6 +19,7 @@ FORMAT = '{"label": "zero|one|two|three|four|five|six|seven|eight|nine", "bbox":
 
 def opening(**given):
     plain = {"view_field": None, "max_total_calls": None, "boundary": False, "named_images": False}
+    plain |= {"place": {}, "boxes_3d": []}
     return DEFAULT.render("system", **{**VALUES["system"], **plain, **given})
 
 

@@ -1,0 +1,229 @@
+"""Answers that name the image, the plane and the slice of their boxes, and boxes in a volume."""
+
+import json
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from tests.support.tool_play import Play
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.errors import ConfigError
+from viewbox.images.source import Source, Volume
+from viewbox.images.view import View
+from viewbox.records import Task
+from viewbox.rewards import IoUReward
+
+VOXELS = np.random.default_rng(0).integers(0, 255, (10, 30, 20)).astype(np.int16)
+PRIOR = Volume(VOXELS[::-1].copy(), (0.0, 255.0), (5.0, 1.0, 1.0))
+VOLUME = Volume(VOXELS, (0.0, 255.0), (5.0, 1.0, 1.0))
+PICTURE = Source.of(np.full((40, 80), 9, np.uint8))
+GOLD = {"bbox": [0.2, 0.4, 0.6, 0.8], "image": 1, "plane": "coronal", "slice": 7}
+
+
+class Finding(BaseModel):
+    bbox: tuple[float, float, float, float] | None = None
+    image: int | None = None
+    plane: str | None = None
+    slice: int | None = None
+    view: int | None = None
+    extent: tuple[float, float, float, float, float, float] | None = None
+
+
+class Series(BaseMultiTurnEnv):
+    name = "series"
+    answer: ClassVar = Finding
+    boxes = ("bbox",)
+    boxes_3d = ("extent",)
+    view_field = "view"
+    place: ClassVar = {"image": "image", "plane": "plane", "slice": "slice"}
+    tools = ("zoom", "crop", "rotate", "flip_horizontal", "select_slice", "open_image")
+    boundary = False
+
+    def images(self, task):
+        return [VOLUME.get_middle_slice(), PRIOR.get_middle_slice(), PICTURE]
+
+    def default_reward(self):
+        return UNIT_REWARD
+
+
+TASK = Task("t", reference=GOLD)
+UNIT_REWARD = IoUReward("bbox", places=["image", "plane", "slice"])
+UNIT = Series()
+PIXELS = Series(coordinates="pixel")
+
+
+def check(env=UNIT, **answer):
+    return env.check_answer(answer, TASK)
+
+
+def test_an_answer_names_where_its_box_lies():
+    answer, problem = check(**GOLD)
+    assert problem is None
+    assert {key: answer[key] for key in GOLD} == GOLD
+    assert UNIT_REWARD(answer, GOLD) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"image": 3}, "image = 3; allowed: 0 to 2"),
+        ({"image": -1}, "image = -1; allowed: 0 to 2"),
+        ({"slice": 10}, "slice = 10; allowed: 0 to 9"),
+        ({"plane": "coronal", "slice": 30}, "slice = 30; allowed: 0 to 29"),
+        ({"plane": "saggital"}, "unknown plane 'saggital'"),
+        ({"image": 2, "slice": 0}, "slice: image 2 is a single picture; allowed: null"),
+        ({"image": 2, "extent": [0, 0, 0, 1, 1, 1]}, "extent: this image is a single picture, not a volume"),
+    ],
+)
+def test_a_place_that_does_not_exist_is_named_with_those_that_do(wrong, said):
+    assert said in check(bbox=[0.2, 0.4, 0.6, 0.8], **wrong)[1]
+
+
+def test_pixels_are_those_of_the_named_picture():
+    # image 1, coronal: 20 x 10 voxels of 1 x 5 mm are shown as 20 x 50
+    answer, problem = check(PIXELS, bbox=[4, 20, 12, 40], image=1, plane="coronal", slice=7)
+    assert (problem, answer["bbox"]) == (None, [0.2, 0.4, 0.6, 0.8])
+    assert check(PIXELS, bbox=[4, 20, 12, 40], image=2)[0]["bbox"] == [0.05, 0.5, 0.15, 1]
+
+
+@pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
+def test_the_right_answer_is_written_for_the_place_of_the_reference(coordinates):
+    env = Series(coordinates=coordinates)
+    task = Task("t", reference=GOLD | {"extent": [0.1, 0.2, 0.3, 0.5, 0.6, 0.8], "slice": [6, 8]})
+    answer = env.read_answer(env.write_answer(task), task)
+    assert (answer["image"], answer["plane"], answer["slice"]) == (1, "coronal", 7)
+    assert answer["bbox"] == pytest.approx(GOLD["bbox"], abs=0.03)
+    assert answer["extent"] == pytest.approx(task.reference["extent"], abs=0.03)
+    assert UNIT_REWARD(answer, task.reference) > 0.9
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 9), st.data())
+def test_a_box_in_a_volume_comes_back_as_it_was_written(first, data):
+    last = data.draw(st.integers(first, 9))
+    given_box = [0.25, 0.5, first, 0.75, 1.0, last]
+    answer, problem = check(extent=given_box, image=1)
+    assert (problem, answer["extent"]) == (None, [0.25, 0.5, first / 10, 0.75, 1.0, (last + 1) / 10])
+    assert UNIT.write_box_3d(answer["extent"], TASK, {"image": 1}) == given_box
+
+
+@pytest.mark.parametrize(
+    ("extent", "said"),
+    [
+        ([0.2, 0.2, 3, 0.1, 0.6, 4], "needs x1 < x2, y1 < y2 and z1 <= z2"),
+        ([0.1, 0.2, 4, 0.2, 0.6, 3], "needs x1 < x2, y1 < y2 and z1 <= z2"),
+        ([0.1, 0.2, 4, 0.2, 0.6, 10], "extent: z = 10"),
+        ([0.1, 0.2, 4.5, 0.2, 0.6, 8], "extent: z = 4.5"),
+        ([0.1, 0.2, 4, 0.2, 1.6, 8], "extent: y = 1.6 is out of range"),
+    ],
+)
+def test_a_wrong_box_in_a_volume_is_said(extent, said):
+    assert said in check(extent=extent)[1]
+
+
+# ---- a view that the model names says its place
+
+
+def play(*calls):
+    """A play in which views 1, 2, … are what the calls show."""
+    play = Play(UNIT, TASK)
+    for name, arguments in calls:
+        play.say(f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>")
+    return play
+
+
+def answer_in(play, **answer) -> tuple[dict[str, Any], str | None]:
+    return UNIT.check_answer(answer, TASK, play.state.views, play.state.images)
+
+
+def test_the_place_of_a_view_is_filled_in():
+    seen = play(("open_image", {"index": 1}), ("select_slice", {"plane": "coronal", "index": 7}))
+    answer, problem = answer_in(seen, bbox=GOLD["bbox"], view=2)
+    assert problem is None
+    assert {key: answer[key] for key in GOLD} == GOLD
+
+
+def test_a_view_that_shows_another_place_than_the_answer_names_is_said():
+    seen = play(("open_image", {"index": 1}), ("select_slice", {"plane": "coronal", "index": 7}))
+    assert answer_in(seen, bbox=GOLD["bbox"], view=2, slice=6)[1] == "slice = 6: the view you name shows slice 7"
+    assert "the view you name shows image 1" in answer_in(seen, bbox=GOLD["bbox"], view=1, image=0)[1]
+
+
+STEPS = st.sampled_from(
+    [
+        ("zoom", {"factor": 2, "center": [0.3, 0.6]}),
+        ("zoom", {"factor": 1.5, "center": [0.8, 0.2]}),
+        ("crop", {"box": [0.05, 0, 0.95, 1]}),
+        ("rotate", {}),
+        ("flip_horizontal", {}),
+    ]
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from([0, 1]),
+    st.sampled_from(["axial", "coronal", "sagittal"]),
+    st.integers(0, 9),
+    st.lists(STEPS, max_size=3),
+)
+def test_a_box_of_any_view_of_any_slice_is_mapped_back_to_that_slice(image, plane, index, steps):
+    seen = play(("open_image", {"index": image}), ("select_slice", {"plane": plane, "index": index}), *steps)
+    view = seen.state.views[-1]
+    box = (0.25, 0.25, 0.75, 0.5)
+    answer, problem = answer_in(seen, bbox=box, view=len(seen.state.views) - 1)
+    assert problem is None
+    assert (answer["image"], answer["plane"], answer["slice"]) == (image, plane, index)
+    assert answer["bbox"] == pytest.approx(view.box_to_original(box), abs=1e-9)
+    assert view.source.pixels.shape == (VOLUME, PRIOR)[image].get_slice(index, plane).pixels.shape
+    whole = View.of(view.source).from_original(tuple(answer["bbox"]))
+    assert whole == pytest.approx(answer["bbox"])
+
+
+class SliceOnly(Series):
+    name = "slice_only"
+    place: ClassVar = {"slice": "slice"}
+
+
+def test_parts_of_a_place_that_are_not_declared_are_those_of_the_first_picture():
+    env, seen = SliceOnly(), play(("select_slice", {"index": 3}), ("select_slice", {"plane": "coronal", "index": 3}))
+    assert (
+        env.check_answer({"bbox": GOLD["bbox"], "view": 1}, TASK, seen.state.views, seen.state.images)[0]["slice"] == 3
+    )
+    said = env.check_answer({"bbox": GOLD["bbox"], "view": 2}, TASK, seen.state.views, seen.state.images)[1]
+    assert "shows another image" in said
+
+
+def test_a_whole_play_is_scored_by_its_place():
+    right = Play(UNIT, TASK)
+    right.say(json.dumps(GOLD | {"continue": False}))
+    assert UNIT.build_episode(right.state).scores.total == 1
+    wrong = Play(UNIT, TASK)
+    wrong.say(json.dumps(GOLD | {"slice": 8, "continue": False}))
+    assert UNIT.build_episode(wrong.state).scores.total == 0
+
+
+# ---- what the model reads
+
+
+def test_the_prompt_asks_for_the_place():
+    prompt = UNIT.build_system_prompt(TASK)
+    assert (
+        'Say where your box lies: "image" is the number of the image, from 0. "plane" is axial, coronal or sagittal. '
+        '"slice" is the number of the slice, from 0. Leave them null for a single picture.'
+    ) in prompt
+    assert '"extent": [x1, y1, z1, x2, y2, z2]' in prompt
+    assert "z1 and z2 the numbers of its first and last axial slice." in prompt
+    assert "Boxes in your answer refer to image 0." not in UNIT.reset(TASK, seed=0).messages[1].text
+
+
+def test_a_place_needs_a_field_of_the_answer():
+    class Wrong(Series):
+        place: ClassVar = {"slice": "layer"}
+
+    with pytest.raises(ConfigError, match="place: slice = 'layer'; allowed"):
+        Wrong()
