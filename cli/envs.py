@@ -11,9 +11,8 @@ def envs() -> None:
 
     Example: `viewbox envs`
     """
-    from viewbox import make
-    from viewbox.envs import ENVIRONMENTS
+    from viewbox.envs import ENVIRONMENTS, load_class
 
     for name in sorted(ENVIRONMENTS):
-        summary = (type(make(name)).__doc__ or "").strip().splitlines()[0]
+        summary = (load_class(name).__doc__ or "").strip().splitlines()[0]
         typer.echo(f"{name}: {summary}")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from viewbox.envs.base import BaseMultiTurnEnv
 
 # name → path of the class, which is imported when it is needed
-ENVIRONMENTS = {"digits": "viewbox.envs.digits:Digits"}
+ENVIRONMENTS = {"digits": "viewbox.envs.digits:Digits", "mixture": "viewbox.envs.mixture:Mixture"}
 
 
 def make(name: str, **settings: Any) -> "BaseMultiTurnEnv":
@@ -28,10 +28,10 @@ def make(name: str, **settings: Any) -> "BaseMultiTurnEnv":
 
     >>> make("digits", max_turns=3).max_turns
     3
-    >>> make("digit")
+    >>> make("digit")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    viewbox.errors.ConfigError: unknown environment 'digit'; allowed: digits (did you mean 'digits'?), or your own \
-as package.module:Class or path/to/file.py:Class
+    viewbox.errors.ConfigError: unknown environment 'digit'; allowed: digits, ... (did you mean 'digits'?), or your \
+own as package.module:Class or path/to/file.py:Class
     """
     return load_class(name)(**settings)
 

@@ -79,6 +79,10 @@ class BaseMultiTurnEnv(PlayableEnv):
         """The names of the tools offered for a task: all of `tools`, or fewer."""
         return self.tools
 
+    def for_task(self, task: Task) -> "BaseMultiTurnEnv":
+        """The environment that plays and scores a task: this one, or one of those that it mixes."""
+        return self
+
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, Any]:
         """Values of a tool's `Hidden` arguments, by name; the model never sees them.
 

@@ -67,16 +67,23 @@ def _build_env(
 
 
 def merge_settings(settings: Mapping[str, Any], held_out: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the held-out environment: those of `env.eval` replace others; the block `data` is merged.
+    """The settings of the held-out environment: those of `env.eval` replace others; `data` is merged, and so are the
+    settings of each environment of a mixture.
 
     >>> merge_settings({"max_turns": 4, "data": {"source": "a.csv", "split": "train"}}, {"data": {"split": "test"}})
     {'max_turns': 4, 'data': {'source': 'a.csv', 'split': 'test'}}
     """
     merged = {**settings, **held_out}
-    data, changes = settings.get("data"), held_out.get("data")
-    if isinstance(data, Mapping) and isinstance(changes, Mapping):
-        merged["data"] = merge_data(data, changes)
+    for key, merge in (("data", merge_data), ("environments", _merge_parts)):
+        before, after = settings.get(key), held_out.get(key)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            merged[key] = merge(before, after)
     return merged
+
+
+def _merge_parts(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    both = {key for key in before.keys() & after.keys() if isinstance(before[key], Mapping) and after[key]}
+    return {**before, **after, **{key: merge_settings(before[key], after[key]) for key in both}}
 
 
 def describe_missing_file(key: str, error: OSError) -> str:

@@ -162,7 +162,7 @@ async def play_one(
     Raises:
         Exception: the generator cannot be used (see `play_many`).
     """
-    generator = health.generator
+    generator, env = health.generator, env.for_task(task)
     info: dict[str, Any] = {"index": index, "sample": sample}
     deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
     conversation = Conversation(

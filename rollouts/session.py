@@ -24,7 +24,7 @@ from viewbox.network.secrets import mask_values
 from viewbox.records import Episode
 from viewbox.rollouts.job import RolloutJob
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.scoring.metrics import compute_episode_metrics, drop_undefined
+from viewbox.rollouts.scoring.metrics import compute_environment_metrics, drop_undefined
 from viewbox.rollouts.store import rollout_folder, run_folder
 from viewbox.rollouts.store.lines import MAX_COUNT
 from viewbox.rollouts.store.reader import load
@@ -86,7 +86,7 @@ class RolloutSession:
             "environment": self.job.env.name,
             "model": self.job.config.model.name,
             "episodes": len(episodes),
-            "metrics": drop_undefined(compute_episode_metrics(episodes, self.job.env.reward, self.job.env.tools)),
+            "metrics": drop_undefined(compute_environment_metrics(episodes, self.job.env)),
             "errors": count_failures(episodes),
             "tokens": {
                 name: sum(_get_count(use, name) for use in usage) for name in ("prompt_tokens", "completion_tokens")

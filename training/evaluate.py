@@ -17,7 +17,7 @@ from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.generator import Conversation, Generator
 from viewbox.rollouts.play import play_many
-from viewbox.rollouts.scoring.metrics import compute_episode_metrics, drop_undefined
+from viewbox.rollouts.scoring.metrics import compute_environment_metrics, drop_undefined
 from viewbox.rollouts.scoring.summary import summarize
 from viewbox.rollouts.scripted import Script, ScriptedGenerator
 
@@ -100,7 +100,7 @@ def evaluate(
         oracle: whether the environment's oracle makes the tool calls, and the policy only answers.
 
     Returns:
-        figures: a float for each name of `compute_episode_metrics` and for each metric of the environment
+        figures: a float for each name of `compute_environment_metrics` and for each metric of the environment
             (`metrics/NAME`), unless no episode has it; `intervals` maps the same names to [low, high].
         episodes: in the order of the tasks.
     """
@@ -118,5 +118,5 @@ def compute_figures(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[
     for problem in summary.problems:
         log.warning("%s", problem)
     own = {name: value for name, value in summary.get_means().items() if name.startswith("metrics/")}
-    means = drop_undefined(compute_episode_metrics(episodes, env.reward, env.tools))
+    means = drop_undefined(compute_environment_metrics(episodes, env))
     return {**means, **own, "intervals": summary.get_intervals()}

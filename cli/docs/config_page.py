@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 from viewbox.configs.schema import Config
 from viewbox.configs.validation import describe_type, get_section_model
-from viewbox.envs import ENVIRONMENTS, make
+from viewbox.envs import ENVIRONMENTS, load_class
 from viewbox.envs.settings import model_of
 from viewbox.envs.tools import to_tool_names
 from viewbox.frozen import thaw
@@ -76,7 +76,7 @@ def _render_env() -> Iterator[str]:
     yield from _render_model("env", get_section_model(Config.model_fields["env"].annotation))
     yield ENV
     for name in sorted(ENVIRONMENTS):
-        cls: type = type(make(name))
+        cls: type = load_class(name)
         yield f"### `env.name: {name}`"
         yield _get_first_paragraph(cls)
         yield _render_fields(model_of(cls).model_fields)

@@ -4,17 +4,19 @@ During play the environment itself refuses such a reward. Saved episodes need th
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from viewbox.envs import ENVIRONMENTS
+from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
 from viewbox.network.data_policy import check_may_leave, is_this_machine
 from viewbox.records import Episode
 from viewbox.rewards import ExactMatchReward
 from viewbox.rewards.remote import find_remote_address
-from viewbox.rollouts.scoring.trust import NO_TRUST, Trust, make_environment
+from viewbox.rollouts.scoring.trust import MIXTURE, NO_TRUST, Trust, make_environment
 from viewbox.rollouts.store.run_folder import read_config
 
 
@@ -41,9 +43,20 @@ def build_sharing_check(reward: object, run: Path, folder: Path, trust: Trust = 
 
     @cache
     def check(name: str, to: str) -> None:
+        section = read_environment_section(run, folder)
+        settings = section if section.get("name") == name else {}
+        if _is_declared_restricted(settings):
+            check_may_leave(
+                _Restricted(name),
+                to,
+                action="its reward sends answers to",
+                allowed="a judge on localhost",
+                key="reward",
+            )
+        settings = {key: settings[key] for key in settings if key != "name"} if name == MIXTURE else {}
         try:
             # it may have no default reward
-            env = make_environment(name, {}, "the run's own files", trust, reward=ExactMatchReward())
+            env = make_environment(name, settings, "the run's own files", trust, reward=ExactMatchReward())
         except ConfigError as error:
             raise ConfigError(
                 f"{name}: this environment cannot be created, so it is unknown whether its data may go to {to} "
@@ -54,6 +67,8 @@ def build_sharing_check(reward: object, run: Path, folder: Path, trust: Trust = 
     def check_episode(episode: Episode, to: str | None = address) -> None:
         if to is None or is_this_machine(to):
             return
+        if read_run_environment() == MIXTURE:  # its parts were checked with it
+            return check(MIXTURE, to)
         names = {read_run_environment() or episode.environment, episode.environment}
         for name in names:
             if name and (len(names) == 1 or name == read_run_environment() or name in ENVIRONMENTS):
@@ -62,7 +77,41 @@ def build_sharing_check(reward: object, run: Path, folder: Path, trust: Trust = 
     return check_episode
 
 
+@dataclass(frozen=True)
+class _Restricted:
+    name: str
+    restricted: bool = True
+
+
+def _is_declared_restricted(settings: Mapping[str, Any]) -> bool:
+    """Whether the data of an environment, or of one that it mixes, is declared restricted in a run's config."""
+    data, parts = settings.get("data"), settings.get("environments")
+    if isinstance(data, Mapping) and data.get("restricted"):
+        return True
+    sections = parts.values() if isinstance(parts, Mapping) else ()
+    return any(_is_declared_restricted(section) for section in sections if isinstance(section, Mapping))
+
+
+def read_environment_section(run: Path, folder: Path) -> Mapping[str, Any]:
+    """The section `env` in the config.yaml of a run, without `eval`; empty if it has none."""
+    section = read_config(run, folder)[1].get("env")
+    return {key: value for key, value in section.items() if key != "eval"} if isinstance(section, Mapping) else {}
+
+
 def read_environment_name(run: Path, folder: Path) -> str | None:
     """The environment named in the config.yaml of a run, if it has one; `folder` is that of its episodes."""
-    env = read_config(run, folder)[1].get("env")
-    return str(env["name"]) if isinstance(env, Mapping) and env.get("name") else None
+    name = read_environment_section(run, folder).get("name")
+    return str(name) if name else None
+
+
+def read_environment(run: Path, folder: Path, trust: Trust) -> BaseMultiTurnEnv | str | None:
+    """What declares the metrics of a run: the name of its environment, or the mixture itself, if it can be made."""
+    section = read_environment_section(run, folder)
+    name = read_environment_name(run, folder)
+    if name != MIXTURE:
+        return name
+    settings = {key: value for key, value in section.items() if key != "name"}
+    try:
+        return make_environment(MIXTURE, settings, "", trust, reward=ExactMatchReward())
+    except ConfigError:
+        return None  # each episode names its own

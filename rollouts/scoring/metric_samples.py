@@ -42,6 +42,11 @@ class EnvironmentMetrics:
         self._trust = trust if foreign or source is None else Trust(code=True)
         self._by_name: dict[str, Mapping[str, Metric]] = {}
 
+    @property
+    def names_environment(self) -> bool:
+        """Whether the metrics of an episode depend on the environment that it names."""
+        return self.source is None or hasattr(self.source, "metrics_of")
+
     def get_metrics(self, environment: str) -> Mapping[str, Metric]:
         """The metrics of an episode of this environment.
 
@@ -51,6 +56,8 @@ class EnvironmentMetrics:
         if isinstance(self.source, Mapping):
             return self.source
         if self.source is not None and not isinstance(self.source, str):
+            if self.names_environment:
+                return self.source.metrics_of(environment)
             return getattr(self.source, "metrics", {})
         name = self.source or environment
         if name not in self._by_name:

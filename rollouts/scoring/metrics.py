@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
+from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.records import EndReason, Episode
 from viewbox.rewards.base import AnyReward
 from viewbox.rewards.remote import take_counts
@@ -56,6 +57,21 @@ def compute_episode_metrics(
     for name in list(getattr(reward, "components", {})) or _list_components(episodes):
         metrics[f"rewards/{name}/mean"] = _mean(row.get(f"rewards/{name}/mean") for row in values)
         metrics[f"reward/faults/{name}"] = sum(name in e.scores.faults for e in episodes if e.scores) / count
+    return metrics
+
+
+def compute_environment_metrics(episodes: Sequence[Episode], env: BaseMultiTurnEnv) -> dict[str, float]:
+    """`compute_episode_metrics` of the episodes of an environment; of a mixture, also of each one that it mixes.
+
+    Those are under its key, such as `digits/reward`, and NaN if it has no episodes.
+    """
+    metrics = compute_episode_metrics(episodes, env.reward, env.tools)
+    for key, part in getattr(env, "parts", {}).items():
+        for name in (f"rewards/{key}/mean", f"reward/faults/{key}"):
+            metrics.pop(name)
+        own = [episode for episode in episodes if episode.environment == key]
+        found = compute_episode_metrics(own, part.reward, part.tools)
+        metrics |= {f"{key}/{name}": value if own else math.nan for name, value in found.items()}
     return metrics
 
 

@@ -26,7 +26,7 @@ from viewbox.records import Episode, Scores
 from viewbox.rewards.remote import count_threads, take_counts
 from viewbox.rollouts.scoring import filters
 from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval, TaskSamples
-from viewbox.rollouts.scoring.data_policy import build_sharing_check, read_environment_name
+from viewbox.rollouts.scoring.data_policy import build_sharing_check, read_environment
 from viewbox.rollouts.scoring.parallel import map_in_order
 from viewbox.rollouts.scoring.reward_source import RewardArgument, find_reward
 from viewbox.rollouts.scoring.summary import EpisodeTally
@@ -156,7 +156,7 @@ def score_run(
     source = find_reward(reward, Path(run), episodes.folder, allowed)
     name = source.name if name is None else name
     collector = _ScoreCollector(group_by)
-    environment = read_environment_name(Path(run), episodes.folder)
+    environment = read_environment(Path(run), episodes.folder, allowed)
     tally = EpisodeTally(environment, scores=False, trust=allowed, foreign=True)
     written = datetime.now(UTC).isoformat(timespec="seconds")
     about = {"viewbox": __version__, "written": written, "reward": source.about, "where": list(where)}

@@ -119,7 +119,7 @@ class EpisodeTally:
         self._sample_numbers.append(sample if isinstance(sample, int) and abs(sample) < 2**63 else 0)
         self._well_formed.add(row, {"malformed": count_malformed(episode), "replies": episode.num_turns}, {})
         for name, metric in self.metrics.get_metrics(episode.environment).items():
-            environment = episode.environment if self.metrics.source is None else ""
+            environment = episode.environment if self.metrics.names_environment else ""
             samples = self._metric_samples.setdefault((environment, name), MetricSamples(metric))
             samples.add(row, episode.answer, episode.task.reference)
 

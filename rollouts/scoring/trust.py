@@ -15,7 +15,7 @@ from viewbox.envs import ENVIRONMENTS, load_class, make
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.settings import LoopSettings, model_of
 from viewbox.errors import ConfigError
-from viewbox.rewards import AnyReward, CombinedReward, build
+from viewbox.rewards import AnyReward, CombinedReward, ExactMatchReward, build
 from viewbox.rewards.declare import REWARD_TYPES, list_reward_types
 from viewbox.rewards.remote import iter_rewards
 
@@ -34,6 +34,8 @@ class Trust:
 
 
 NO_TRUST = Trust()
+NOT_SCORED = ("templates", "data")  # settings that no score depends on: texts, and where tasks come from
+MIXTURE, PART_KEYS = "mixture", ("weight", "name", "reward")  # an environment of environments, and the keys of each
 
 
 def make_environment(
@@ -53,13 +55,13 @@ def make_environment(
 
     >>> make_environment("digits", {"max_turns": 3, "templates": {"system": "never rendered"}}, "config.yaml").max_turns
     3
-    >>> make_environment("gift.code:Env", {}, "config.yaml")
+    >>> make_environment("gift.code:Env", {}, "config.yaml")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     viewbox.errors.ConfigError: config.yaml: env.name = 'gift.code:Env' would import and run gift.code; allowed in a \
-run's own files: the registered environments (digits); if you know who wrote it, add --trust (in Python trust=True)
+run's own files: the registered environments (digits, ...); if you know who wrote it, add --trust (in Python trust=True)
     """
     where = f"{origin}: " if origin else ""
-    settings = {str(key): value for key, value in settings.items() if key != "templates"}
+    settings = {str(key): value for key, value in settings.items() if key not in NOT_SCORED}
     if not isinstance(name, str):
         raise ConfigError(f"{where}env.name = {name!r:.80}; allowed: text", key="name", given=name)
     if "reward" in settings:
@@ -72,12 +74,28 @@ run's own files: the registered environments (digits); if you know who wrote it,
                 key="name",
                 given=name,
             )
-        if name in ENVIRONMENTS:
+        if name in ENVIRONMENTS and name != MIXTURE:
             _check_settings(load_class(name), settings, where)
+    if name == MIXTURE:
+        settings["environments"] = _check_parts(settings.get("environments"), where, trust)
     try:
         return make(name, **settings, **changes)
     except ConfigError as error:
         raise ConfigError(f"{where}{error}", key=error.key, given=error.given) from error
+
+
+def _check_parts(sections: Any, where: str, trust: Trust) -> dict[str, Any]:
+    """The sections of a mixture, each checked like an environment of its own, with its reward built."""
+    parts: dict[str, Any] = {}
+    for key, section in sections.items() if isinstance(sections, Mapping) else ():
+        part = {str(name): value for name, value in section.items()} if isinstance(section, Mapping) else {}
+        place = f"{where}environments.{str(key)[:80]}: "
+        settings = {name: value for name, value in part.items() if name not in (*NOT_SCORED, *PART_KEYS)}
+        make_environment(part.get("name", key), settings, place.removesuffix(": "), trust, reward=ExactMatchReward())
+        reward = part.get("reward")
+        built = {} if reward is None else {"reward": build_reward(reward, place.removesuffix(": "), trust)}
+        parts[str(key)] = settings | {name: part[name] for name in ("weight", "name") if name in part} | built
+    return parts
 
 
 def build_reward(spec: Any, origin: str, trust: Trust = NO_TRUST) -> AnyReward:

@@ -8,7 +8,7 @@ import pytest
 from viewbox.cli.docs.config_page import build_page
 from viewbox.configs.schema import Config
 from viewbox.configs.validation import describe_type, get_section_model
-from viewbox.envs import ENVIRONMENTS, make
+from viewbox.envs import ENVIRONMENTS, load_class
 from viewbox.envs.settings import model_of
 from viewbox.training.trainer_args import CHOICES, get_defaults
 from viewbox.training.trainer_fields import OWNED, REFUSED
@@ -43,7 +43,7 @@ def test_every_key_is_listed_with_its_meaning(path, model):
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_every_setting_of_every_environment_is_listed_with_its_meaning(name):
     part = build_page().split(f"### `env.name: {name}`")[1].split("\n#")[0]
-    for setting, field in model_of(type(make(name))).model_fields.items():
+    for setting, field in model_of(load_class(name)).model_fields.items():
         assert f"| `{setting}` |" in part
         assert field.description in part
 

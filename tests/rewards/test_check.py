@@ -8,7 +8,7 @@ from viewbox.envs import ENVIRONMENTS, make
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward, check_rewards, to_combined
 
 
-@pytest.mark.parametrize("name", ENVIRONMENTS)
+@pytest.mark.parametrize("name", [name for name in ENVIRONMENTS if name != "mixture"])
 def test_gold_scores_one_and_no_answer_scores_zero_on_every_environment(name):
     assert check_rewards(make(name)) == []
 

@@ -38,7 +38,7 @@ from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.engine.vision_cache import VisionCache
 from viewbox.rollouts.play import play_many, sample_seed
-from viewbox.rollouts.scoring.metrics import compute_episode_metrics
+from viewbox.rollouts.scoring.metrics import compute_environment_metrics
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.checkpoints import Checkpoints
@@ -428,7 +428,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     # ------------------------------------------------------------------ metrics
     def _log_episodes(self, episodes: Sequence[Episode], rewards: torch.Tensor, mode: str) -> None:
         """Every component, end reason and rate of the batch, averaged over processes."""
-        for name, value in compute_episode_metrics(episodes, self.env.reward, self.env.tools).items():
+        for name, value in compute_environment_metrics(episodes, self.env).items():
             if name != "reward":
                 self._log_mean(mode, name, value)
         self._log_mean(mode, "episodes/dropped", float(rewards.isnan().sum()))

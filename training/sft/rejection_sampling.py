@@ -18,7 +18,7 @@ from viewbox.envs.tasks import to_sequence
 from viewbox.records import Episode, EpisodeTokens, Task
 from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.play import play_many, sample_seed
-from viewbox.rollouts.scoring.metrics import compute_episode_metrics, drop_undefined
+from viewbox.rollouts.scoring.metrics import compute_environment_metrics, drop_undefined
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.generation import use_for_generation
@@ -112,7 +112,7 @@ class RejectionSamplingTrainer(SFTTrainer):
             own = load(parent / f"process-{one}", tokens=True)
             episodes += sorted(own, key=lambda episode: (episode.info["index"], episode.info["sample"]))
         selection = select_episodes(episodes, self.section)
-        metrics = drop_undefined(compute_episode_metrics(episodes, self.env.reward, self.env.tools))
+        metrics = drop_undefined(compute_environment_metrics(episodes, self.env))
         reward = f", reward {metrics['reward']:.3f}" if "reward" in metrics else ""
         title = f"round {number + 1} of {self.sampling.rounds}"
         if self.is_world_process_zero():

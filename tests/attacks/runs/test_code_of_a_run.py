@@ -266,19 +266,19 @@ class Reads(envs.load_class("digits")):
     """A registered environment with settings that name files, addresses and tools."""
 
     name = "reads"
-    data: str = "safe"
+    folder: str = "safe"
     users: dict[str, str] = {}  # noqa: RUF012
     files: tuple[str, ...] = ()
     limit: int = 3
 
     def __init__(self, **given):
         super().__init__(**given)
-        if self.data != "safe" or self.users or self.files:
+        if self.folder != "safe" or self.users or self.files:
             raise AssertionError("a stranger's setting was used")
 
 
 READS = {
-    "data": "/etc/passwd",
+    "folder": "/etc/passwd",
     "users": {"simulator": "http://elsewhere.example"},
     "files": ["a.yaml"],
 }

@@ -1,0 +1,220 @@
+"""`mixture`: several environments in one run, each with a weight, its own tools, answer, reward and metrics.
+
+    env:
+      name: mixture
+      max_turns: 4                                  # a setting beside `environments` is that of all of them
+      environments:
+        digits: {weight: 2, noise: 8}
+        hard: {name: digits, noise: 20}             # `name` is needed only if it is not the key
+      eval:
+        environments: {digits: {split: test}, hard: {split: test}}
+
+Every task belongs to one environment, which plays and scores it (`for_task`); `Episode.environment` is its key.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, overload
+
+import numpy as np
+from pydantic import Field
+
+from viewbox.envs import make
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.state import EpisodeState, StepResult
+from viewbox.envs.tasks import TaskImage, to_sequence
+from viewbox.errors import ConfigError
+from viewbox.frozen import FrozenDict
+from viewbox.images.view import View
+from viewbox.records import Episode, Reply, Scores, Task
+from viewbox.rewards import CombinedReward, build
+from viewbox.rewards.metrics import Metric
+
+KEY = "environment"  # in a task's metadata: which environment it belongs to
+BLOCK = 100  # tasks in which the weights hold
+
+
+class MixtureTasks(Sequence[Task]):
+    """The tasks of several environments in turn, in proportion to their weights.
+
+    It ends when the tasks of every environment have come once; those of a smaller one come again before that.
+
+    >>> tasks = MixtureTasks({"a": [Task("1"), Task("2")], "b": [Task("1")]}, {"a": 2, "b": 1})
+    >>> [task.id for task in tasks]
+    ['a/1', 'b/1', 'a/2']
+    """
+
+    def __init__(self, parts: Mapping[str, Sequence[Task]], weights: Mapping[str, float]) -> None:
+        self._parts, self._keys = parts, list(parts)
+        shares = np.array([weights[key] for key in self._keys])
+        counts = np.maximum(1, np.round(shares / shares.sum() * BLOCK)).astype(int)
+        counts //= np.gcd.reduce(counts)
+        places = [((rank + 0.5) / count, number, rank) for number, count in enumerate(counts) for rank in range(count)]
+        self._block = [(number, rank) for _, number, rank in sorted(places)]  # evenly spread
+        self._counts = counts
+        self._length = max(self._find_end(number) for number in range(len(self._keys)))
+
+    def _find_end(self, number: int) -> int:
+        """How many tasks of the mixture it takes until every task of an environment has come."""
+        blocks, rank = divmod(len(self._parts[self._keys[number]]) - 1, int(self._counts[number]))
+        return blocks * len(self._block) + self._block.index((number, rank)) + 1
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(self._length))]
+        block, place = divmod(range(self._length)[index], len(self._block))
+        number, rank = self._block[place]
+        key = self._keys[number]
+        tasks = self._parts[key]
+        task = tasks[(block * int(self._counts[number]) + rank) % len(tasks)]
+        return Task(f"{key}/{task.id}", task.images, task.prompt, task.reference, {**task.metadata, KEY: key})
+
+
+class PartReward(CombinedReward):
+    """The reward of one environment of a mixture: it does not apply to the episodes of another one."""
+
+    def _score(
+        self, answer: Any, reference: Any, episode: Episode | None, faults: dict[str, str]
+    ) -> tuple[float | None, dict[str, float | None]]:
+        if episode is None or episode.environment != self.name:
+            return None, dict.fromkeys(self.components)
+        return super()._score(answer, reference, episode, faults)
+
+
+class Mixture(BaseMultiTurnEnv):
+    """Several environments in one run; each task is played and scored by its own.
+
+    >>> env = Mixture(environments={"digits": {"weight": 3}, "hard": {"name": "digits", "noise": 30.0}})
+    >>> [task.id for task in env.tasks[:4]], env.for_task(env.tasks[1]).noise
+    (['digits/digits-train-0', 'digits/digits-train-1', 'hard/digits-train-0', 'digits/digits-train-2'], 12.0)
+    """
+
+    name: ClassVar[str] = "mixture"
+    environments: Annotated[
+        Mapping[str, Any],
+        Field(description="by key: `weight` (default 1), `name` (default: the key), `reward`, and its settings"),
+    ] = FrozenDict()
+
+    def __init__(self, *, reward: object = None, **given: Any) -> None:
+        shared = {name: value for name, value in given.items() if name != "environments"}
+        self.parts, self.weights = _build_parts(given.get("environments", {}), shared, reward)
+        super().__init__(reward=_combine_rewards(self.parts, self.weights), **given)
+        parts = self.parts.values()
+        vars(self).update(
+            restricted=any(part.restricted for part in parts),
+            max_pixels=max(part.max_pixels for part in parts),
+            tools=tuple(dict.fromkeys(tool for part in parts for tool in part.tools)),
+            _toolbox={name: tool for part in parts for name, tool in part._toolbox.items()},
+        )
+
+    @cached_property
+    def tasks(self) -> Sequence[Task]:  # type: ignore[override]
+        tasks = {key: to_sequence(part.tasks, key, f"environments.{key}") for key, part in self.parts.items()}
+        for key, some in tasks.items():
+            if not len(some):
+                raise ConfigError(f"mixture: environments.{key}: has no tasks", key=f"environments.{key}")
+        return MixtureTasks(tasks, self.weights)
+
+    def for_task(self, task: Task) -> BaseMultiTurnEnv:
+        key = task.metadata.get(KEY)
+        if key not in self.parts:
+            allowed = ", ".join(self.parts)
+            raise ConfigError(f"mixture: task {task.id}: its environment is {key!r}; allowed: {allowed}", key=KEY)
+        return self.parts[key]
+
+    def metrics_of(self, environment: str) -> Mapping[str, Metric]:
+        """The metrics of one of its environments, by its key."""
+        part = self.parts.get(environment)
+        return {} if part is None else part.metrics
+
+    # ------------------------------------------------------------------ what a task's own environment does
+    def reset(self, task: Task, *, seed: int) -> EpisodeState:
+        return self.for_task(task).reset(task, seed=seed)
+
+    async def step(self, state: EpisodeState, reply: Reply | str) -> StepResult:
+        return await self.for_task(state.task).step(state, reply)
+
+    def build_episode(self, state: EpisodeState, *args: Any, **settings: Any) -> Episode:
+        return self.for_task(state.task).build_episode(state, *args, **settings)
+
+    async def build_episode_async(self, state: EpisodeState, *args: Any, **settings: Any) -> Episode:
+        return await self.for_task(state.task).build_episode_async(state, *args, **settings)
+
+    def score(self, episode: Episode) -> Scores:
+        return self.for_task(episode.task).score(episode)
+
+    async def play_async(self, task: Task, *args: Any, **settings: Any) -> Episode:
+        return await self.for_task(task).play_async(task, *args, **settings)
+
+    def images(self, task: Task) -> Sequence[TaskImage]:
+        return self.for_task(task).images(task)
+
+    def oracle(self, task: Task) -> Sequence[str]:
+        return self.for_task(task).oracle(task)
+
+    def demonstration(self, task: Task, seed: int, **habits: float) -> Sequence[str]:
+        return self.for_task(task).demonstration(task, seed, **habits)
+
+    def write_answer(self, task: Task) -> str:
+        return self.for_task(task).write_answer(task)
+
+    def read_answer(self, text: str, task: Task) -> dict[str, Any] | None:
+        return self.for_task(task).read_answer(text, task)
+
+    def check_answer(
+        self, value: Mapping[str, Any], task: Task, views: Sequence[View] | None = None
+    ) -> tuple[dict[str, Any], str | None]:
+        return self.for_task(task).check_answer(value, task, views)
+
+    def write_box(self, box: Sequence[float], task: Task) -> list[float]:
+        return self.for_task(task).write_box(box, task)
+
+    def get_offered_tools(self, task: Task) -> tuple[str, ...]:
+        return self.for_task(task).get_offered_tools(task)
+
+    def build_system_prompt(self, task: Task) -> str:
+        return self.for_task(task).build_system_prompt(task)
+
+
+def _build_parts(
+    sections: Mapping[str, Any], shared: Mapping[str, Any], reward: object
+) -> tuple[dict[str, BaseMultiTurnEnv], dict[str, float]]:
+    """The environments and their weights, by key."""
+    if not isinstance(sections, Mapping) or not sections:
+        raise ConfigError("mixture: environments: is empty; allowed: settings by name", key="environments")
+    parts, weights = {}, {}
+    for key, section in sections.items():
+        path = f"environments.{key}"
+        if not isinstance(section, Mapping):
+            raise ConfigError(f"mixture: {path} = {section!r:.80}; allowed: a mapping of settings", key=path)
+        settings = {**shared, **section}
+        weight, name, own = settings.pop("weight", 1), settings.pop("name", key), settings.pop("reward", reward)
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < float("inf"):
+            raise ConfigError(
+                f"mixture: {path}.weight = {weight!r:.80}; allowed: a number above 0", key=f"{path}.weight"
+            )
+        if name == Mixture.name:
+            raise ConfigError(f"mixture: {path}: a mixture inside a mixture; allowed: list all of them", key=path)
+        try:
+            part = make(name, reward=build(own) if isinstance(own, Mapping) else own, **settings)
+        except ConfigError as error:
+            inner = f"{path}.{error.key}" if error.key else path
+            raise ConfigError(f"mixture: {inner}: {error}", key=inner) from error
+        vars(part)["name"] = key
+        parts[key], weights[key] = part, float(weight)
+    return parts, weights
+
+
+def _combine_rewards(parts: Mapping[str, BaseMultiTurnEnv], weights: Mapping[str, float]) -> CombinedReward:
+    total = sum(weights.values())
+    return CombinedReward(
+        {key: (PartReward(part.reward.components, name=key), weights[key] / total) for key, part in parts.items()},
+        name=Mixture.name,
+    )
