@@ -14,7 +14,20 @@ from typer.main import get_command
 
 from viewbox.exit_status import guard
 
-COMMANDS = ("train", "rollout", "evaluate", "score", "reward", "tools", "picture", "publish", "envs", "config")
+COMMANDS = (
+    "train",
+    "rollout",
+    "evaluate",
+    "score",
+    "reward",
+    "tools",
+    "picture",
+    "data",
+    "preview",
+    "publish",
+    "envs",
+    "config",
+)
 
 
 class LazyGroup(TyperGroup):

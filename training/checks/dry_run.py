@@ -1,11 +1,7 @@
 """What `--dry-run` shows: the settings, what was checked, the first images, and a page with the first prompt."""
 
-import base64
-import html
-import io
-import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,19 +12,12 @@ from viewbox.configs.schema import Config, locate_errors
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
 from viewbox.errors import BadRow, ViewboxError
-from viewbox.images.ref import ImageRef
 from viewbox.network.secrets import mask_settings
 from viewbox.rollouts.from_config import build_envs
+from viewbox.training.checks import prompt_page
 from viewbox.training.checks.preflight import LocalModel, find_model, open_first_task
 
 FIRST = 3  # tasks of each environment whose images are opened
-_PAGE = """<!doctype html>
-<meta charset="utf-8">
-<title>{title}</title>
-<style>body {{ font: 14px monospace; white-space: pre-wrap; max-width: 60em; margin: 2em auto }}
-img {{ display: block; border: 1px solid; image-rendering: pixelated }}</style>
-{body}
-"""
 
 
 def inspect(config: Config) -> dict[str, str]:
@@ -66,38 +55,10 @@ def _open_images(env: BaseMultiTurnEnv, key: str) -> str:
 def write_prompt(config: Config, env: BaseMultiTurnEnv, model: LocalModel | None) -> Path:
     """Writes the first prompt with its images as a page of HTML, readable by this user only; returns its path."""
     state = env.reset(open_first_task(env, "env"), seed=0)
-    if model is None:  # a hub name or a new model: its chat template is not here
-        parts = [part for message in state.messages for part in (f"\n[{message.role}]\n", *message.content)]
-    else:
-        parts = list(_render_prompt(config, env, model, state))
-    body = "".join(html.escape(part) if isinstance(part, str) else _embed(part) for part in parts)
     path = Path(tempfile.mkdtemp(prefix="viewbox-dry-run-")) / "prompt.html"
-    title = html.escape(f"first prompt of {env.name}")
-    path.write_text(_PAGE.format(title=title, body=body), encoding="utf-8", errors="replace")
+    body = prompt_page.render_parts(prompt_page.build_prompt(config, env, model, state).parts)
+    prompt_page.write_page(path, f"first prompt of {env.name}", body)
     return path
-
-
-def _render_prompt(config: Config, env: BaseMultiTurnEnv, model: LocalModel, state: Any) -> Iterator[str | ImageRef]:
-    """The prompt as the model reads it: the text of its tokens, with an image for each run of image tokens."""
-    from viewbox.rollouts.engine.chat_tokens import ChatTokens
-    from viewbox.rollouts.engine.loading import set_max_pixels
-
-    set_max_pixels(model.processor, config.model.max_pixels or env.max_pixels)
-    tokens = ChatTokens(model.processor, model.config)
-    ids, images = tokens.encode_prompt(state.messages, state.tool_schemas, env.reply_format, env.prompts)
-    pad = re.escape(tokens.tokenizer.decode([tokens.image_id]))
-    texts = re.split(f"(?:{pad})+", tokens.tokenizer.decode(ids))
-    for number, text in enumerate(texts):
-        yield text
-        if number < len(images):
-            yield images[number]
-
-
-def _embed(image: ImageRef) -> str:
-    buffer = io.BytesIO()
-    image.open().save(buffer, format="PNG")
-    data = base64.b64encode(buffer.getvalue()).decode()
-    return f'<img alt="{image.width} x {image.height}" src="data:image/png;base64,{data}">'
 
 
 def render_report(config: Config, resolved: Mapping[str, Any]) -> str:

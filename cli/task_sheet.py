@@ -1,0 +1,122 @@
+"""Tasks of an environment as fields to print, and as a sheet of pictures with the boxes of the reference."""
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from PIL import Image, ImageDraw, ImageFont
+
+from viewbox.cli.episode_picture import find_boxes
+from viewbox.configs import schema
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.tasks import to_sequence
+from viewbox.errors import ConfigError, ViewboxError
+from viewbox.frozen import thaw
+from viewbox.images.ref import ImageRef
+from viewbox.records import Task
+from viewbox.rollouts.from_config import build_envs
+from viewbox.terminal import make_line
+
+SIDE, MARGIN, LINE = 256, 16, 15  # pixels: largest side of a picture, space around it, height of a line of text
+ACROSS, TEXT_LINES, LETTERS = 4, 7, 40  # panels in a row; lines under one, and their characters
+MAX_BOXES = 500  # of a task that are drawn
+
+
+@dataclass(frozen=True)
+class ShownTask:
+    """A task as it is shown; `image` is its overview, None if it has none or `problem` says why it cannot be opened."""
+
+    id: str
+    fields: tuple[tuple[str, str], ...]
+    reference: Mapping[str, Any]
+    image: ImageRef | None
+    problem: str | None
+
+
+def open_env(name: str, overrides: Sequence[str], *, held_out: bool) -> BaseMultiTurnEnv:
+    """The training or held-out environment of a config."""
+    config = schema.load(name, overrides)
+    with schema.locate_errors(config):
+        return build_envs(config, {})[int(held_out)]
+
+
+def list_shown(env: BaseMultiTurnEnv, first: int, count: int) -> tuple[int, list[ShownTask]]:
+    """How many tasks there are, and `count` of them. Raises `ConfigError` if there is none with the number `first`."""
+    tasks = to_sequence(env.tasks, env.name)
+    if first >= len(tasks):
+        raise ConfigError(f"--first = {first}; allowed: 0 to {len(tasks) - 1}, the tasks of {env.name}", key="first")
+    return len(tasks), [_open(env, tasks[number]) for number in range(first, min(first + count, len(tasks)))]
+
+
+def _open(env: BaseMultiTurnEnv, task: Task) -> ShownTask:
+    fields = [(name, value) for part in (task.prompt, task.reference, task.metadata) for name, value in part.items()]
+    image, problem = None, None
+    try:
+        state = env.reset(task, seed=0)
+    except ViewboxError as error:
+        problem = str(error)
+        fields.append(("problem", problem))
+    else:
+        image = next((image for message in state.messages for image in message.images), None)
+        if "question" not in task.prompt:
+            fields.insert(0, ("question", env.user_message(task)))
+        if len(state.images):
+            source = state.images[0]
+            kind = f", {source.volume.voxels.shape} voxels" if source.volume is not None else ""
+            text = f"{len(state.images)}; the first has {source.width}x{source.height} pixels{kind}"
+            fields.insert(0, ("images", text))
+    return ShownTask(task.id, tuple((name, _to_text(value)) for name, value in fields), task.reference, image, problem)
+
+
+def _to_text(value: Any) -> str:
+    return value if isinstance(value, str) else str(_round(thaw(value)))
+
+
+def _round(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _round(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_round(item) for item in value]
+    return round(value, 4) if isinstance(value, float) else value
+
+
+def draw_sheet(tasks: Sequence[ShownTask]) -> Image.Image:
+    """The pictures of the tasks, each with its question and reference below it and its boxes in green."""
+    across = min(ACROSS, len(tasks))
+    high = SIDE + (TEXT_LINES + 2) * LINE + MARGIN
+    rows = -(-len(tasks) // across)
+    sheet = Image.new("RGB", (across * (SIDE + MARGIN) + MARGIN, rows * high + MARGIN), "white")
+    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(12)
+    for number, task in enumerate(tasks):
+        left, top = MARGIN + number % across * (SIDE + MARGIN), MARGIN + number // across * high
+        pen.text((left, top), make_line(task.id, LETTERS), "black", font)
+        if task.image is not None:
+            _draw_image(sheet, pen, task, left, top + LINE)
+        for row, (line, color) in enumerate(islice(_write_lines(task), TEXT_LINES)):
+            pen.text((left, top + LINE * (1 + row) + SIDE + 4), line, color, font)
+    return sheet
+
+
+def _draw_image(sheet: Image.Image, pen: ImageDraw.ImageDraw, task: ShownTask, left: int, top: int) -> None:
+    assert task.image is not None
+    picture = task.image.open().convert("RGB")
+    scale = SIDE / max(picture.size)
+    size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
+    sheet.paste(picture.resize(size, Image.Resampling.NEAREST), (left, top))
+    for box in islice(find_boxes(task.reference), MAX_BOXES):
+        sides = (start + value * length for start, value, length in zip((left, top) * 2, box, size * 2, strict=True))
+        pen.rectangle(tuple(sides), outline="lime", width=2)
+
+
+def _write_lines(task: ShownTask) -> Iterator[tuple[str, str]]:
+    """Lines of text under a picture, each with its color."""
+    if task.problem is not None:
+        yield from ((line, "red") for line in textwrap.wrap(make_line(task.problem, 1000), LETTERS))
+        return
+    shown = {"question": "black", **dict.fromkeys(task.reference, "green")}
+    for name, value in task.fields:
+        if name in shown:
+            text = value if name == "question" else f"{name}: {value}"
+            yield from ((line, shown[name]) for line in textwrap.wrap(make_line(text, 300), LETTERS, max_lines=4))

@@ -1,0 +1,72 @@
+"""`viewbox data show` and `viewbox preview`: what a user sees of the tasks before training on them."""
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+from typer.testing import CliRunner
+
+from tests.support.data_kit import COLUMNS, make_rows, write_images, write_jsonl
+from viewbox.cli.app import app
+
+CLASS = "tests.support.data_kit:Questions"
+
+
+@pytest.fixture
+def config(tmp_path):
+    write_images(tmp_path, size=(100, 50))
+    rows = [{**row, "box": [0.2, 0.2, 0.6, 0.8]} for row in make_rows()]
+    rows[1]["answer"] = "maybe"
+    columns = {**COLUMNS, "box": "box"}
+    data = {"source": str(write_jsonl(tmp_path / "t.jsonl", rows)), "columns": columns, "boxes": {"unit": "unit"}}
+    raw = {"model": {"name": "package:tiny_viewer"}, "env": {"name": CLASS, "data": data}}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(raw))
+    return str(tmp_path / "run.yaml")
+
+
+def run(*arguments):
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.output
+
+
+def test_show_prints_the_fields_and_draws_the_images_with_their_boxes(config, tmp_path):
+    out = tmp_path / "sheet.png"
+    printed = run("data", "show", config, "--tasks", "2", "--out", str(out))
+    assert "questions: 5 tasks" in printed
+    assert "t0\n" in printed
+    assert "t2\n" in printed
+    assert "Is 2 odd?" in printed
+    assert "1; the first has 100x50 pixels" in printed
+    pixels = np.asarray(Image.open(out))
+    green = (pixels == (0, 255, 0)).all(axis=2)
+    ys, xs = np.nonzero(green[:200, :280])
+    assert xs.max() - xs.min() == pytest.approx(0.4 * 256, abs=3)
+    assert ys.max() - ys.min() == pytest.approx(0.6 * 128, abs=3)
+
+
+def test_show_says_why_a_task_cannot_be_opened(config, tmp_path):
+    (tmp_path / "2.png").write_text("no image")
+    printed = run("data", "show", config, "--out", str(tmp_path / "sheet.png"))
+    assert "problem" in printed
+    assert "line 3: column 'image' is '2.png'; expected: an image that can be opened" in printed
+
+
+def test_show_works_for_an_environment_that_draws_its_tasks(tmp_path):
+    out = tmp_path / "digits.png"
+    printed = run("data", "show", "quickstart", "--tasks", "1", "--held-out", "--out", str(out))
+    assert "digits-test-" in printed
+    assert "Which digit is it, and where?" in printed
+
+
+def test_preview_prints_what_the_model_reads_with_tokens_and_the_right_answer(config, tmp_path):
+    out = tmp_path / "page.html"
+    printed = run("preview", "quickstart", "--tasks", "1", "--out", str(out))
+    assert "Find the handwritten digit." in printed
+    assert "tools: zoom" in printed
+    assert " tokens)" in printed
+    assert '-- right answer: {"label"' in printed
+    assert out.read_text().count("<img ") == 1
+    printed = run("preview", config, "--tasks", "2", "--out", str(out))
+    assert printed.count("-- right answer: ") == 2
+    assert "Is 0 odd?" in printed

@@ -1,0 +1,67 @@
+"""Prompts as a model reads them, as pages of HTML: for `--dry-run` and for `viewbox preview`."""
+
+import base64
+import html
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from viewbox.configs.schema import Config
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.state import EpisodeState
+from viewbox.images.ref import ImageRef
+from viewbox.training.checks.preflight import LocalModel
+
+_PAGE = """<!doctype html>
+<meta charset="utf-8">
+<title>{title}</title>
+<style>body {{ font: 14px monospace; white-space: pre-wrap; max-width: 60em; margin: 2em auto }}
+img {{ display: block; border: 1px solid; image-rendering: pixelated }}</style>
+{body}
+"""
+
+
+class Prompt(NamedTuple):
+    """The text and images of a prompt in order, and its tokens; None if the tokenizer is not on this machine."""
+
+    parts: tuple[str | ImageRef, ...]
+    tokens: int | None
+
+
+def build_prompt(config: Config, env: BaseMultiTurnEnv, model: LocalModel | None, state: EpisodeState) -> Prompt:
+    """The prompt of an episode that was just opened: as the model's chat template writes it, or as messages."""
+    if model is None:  # a hub name or a new model: its chat template is not here
+        parts = [part for message in state.messages for part in (f"\n[{message.role}]\n", *message.content)]
+        return Prompt(tuple(parts), None)
+    from viewbox.rollouts.engine.chat_tokens import ChatTokens
+    from viewbox.rollouts.engine.loading import set_max_pixels
+
+    set_max_pixels(model.processor, config.model.max_pixels or env.max_pixels)
+    tokens = ChatTokens(model.processor, model.config)
+    ids, images = tokens.encode_prompt(state.messages, state.tool_schemas, env.reply_format, env.prompts)
+    pad = re.escape(tokens.tokenizer.decode([tokens.image_id]))
+    texts = re.split(f"(?:{pad})+", tokens.tokenizer.decode(ids))
+    shown: list[str | ImageRef] = []
+    for number, text in enumerate(texts):
+        shown += [text, images[number]] if number < len(images) else [text]
+    return Prompt(tuple(shown), len(ids))
+
+
+def render_parts(parts: Sequence[str | ImageRef]) -> str:
+    """Text and images as HTML."""
+    return "".join(html.escape(part) if isinstance(part, str) else _embed(part) for part in parts)
+
+
+def write_page(path: Path, title: str, body: str) -> None:
+    """Write a page; `body` is HTML already."""
+    page = _PAGE.format(title=html.escape(title), body=body)
+    path.write_text(page, encoding="utf-8", errors="replace")
+
+
+def _embed(image: ImageRef) -> str:
+    buffer = io.BytesIO()
+    image.open().save(buffer, format="PNG")
+    data = base64.b64encode(buffer.getvalue()).decode()
+    return f'<img alt="{image.width} x {image.height}" src="data:image/png;base64,{data}">'
