@@ -43,7 +43,7 @@ async def run_calls(env: PlayableEnv, state: EpisodeState, calls: Sequence[Parse
                 group.create_task(_run_stateless(env, state, parsed, place, views_before, hidden[place], results))
         for place in stateful:
             results[place] = await _run_stateful(env, state, calls[place], hidden[place])
-            if state.view is not None:
+            if state.view is not None and "shows" in results[place].facts:
                 views[place] = state.view
     return [
         replace(
@@ -157,7 +157,7 @@ def find_picture(reference: str, images: Sequence[Source], views: Sequence[View]
 def _add_view_number(env: PlayableEnv, state: EpisodeState, result: ToolResult, view: View | None) -> ToolResult:
     """Add what the picture of a result shows to `state.views`; if views are numbered, the result says its number.
 
-    `view` is the episode's view after the call; None if the tool is stateless.
+    `view` is the episode's view after the call; None if the picture is not of it.
     """
     picture = result.image
     is_numbered = env.is_numbering_views(state.tools)

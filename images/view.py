@@ -206,6 +206,11 @@ class View:
     def _derive(self, **changes: Any) -> "View":
         return replace(self, parent=self, **changes)
 
+    def measure_window(self) -> tuple[float, float]:
+        """Width and height of what this view shows, to scale, in units of the shorter side of a native pixel."""
+        x1, y1, x2, y2 = self.window
+        return self._measure_extent(x2 - x1, y2 - y1)
+
     def _measure_extent(self, width: float, height: float) -> tuple[float, float]:
         """The sides along x and y of this view, to scale, of a window of that size in fractions of the original."""
         extent = width * self.source.extent[0], height * self.source.extent[1]

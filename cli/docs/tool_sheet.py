@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from viewbox.cli.docs import tools_page
@@ -30,6 +31,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "denoise": {"sigma": 2},
     "morphological": {"operation": "erode", "iterations": 2},
     "open_image": {"index": 0},
+    "show_beside": {"index": 0},
     "select_slice": {"index": 0},
     "intensity_profile": {"point1": [0.1, 0.5], "point2": [0.9, 0.5]},
     "measure": {"point1": [0.2, 0.5], "point2": [0.8, 0.5]},
@@ -84,7 +86,9 @@ def build_cells(image: str | Source) -> list[Cell]:
 def _build_cell(tool: Tool, start: View) -> Cell:
     arguments = dict(EXAMPLES.get(tool.name, {}))
     before = [BEFORE] if tool.name in ("undo", "reset") else []
-    _, result = apply_tools(start, [*before, (tool.name, arguments)], hidden={"images": [start.source]})[-1]
+    bright = start.source.pixels > np.percentile(start.source.pixels, 90)  # stands for a segmentation
+    hidden = {"images": [start.source], "mask": bright}
+    _, result = apply_tools(start, [*before, (tool.name, arguments)], hidden=hidden)[-1]
     written = " ".join(f"{name}={_format_value(value)}" for name, value in arguments.items())
     return Cell(tool.name, written, tool.family, None if result.image is None else result.image.open(), result.text)
 

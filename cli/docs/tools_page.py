@@ -33,7 +33,16 @@ a task. Try tools from the shell with `viewbox tools try IMAGE zoom factor=2 cro
 with `viewbox.envs.tools.apply_tool("zoom", image, factor=2)`."""
 
 PACKAGE = "viewbox.envs.tools.builtin."
-ORDER = ("geometry", "windows", "intensity", "filters", "symmetry", "analysis", "volumes")  # other families follow
+ORDER = (
+    "geometry",
+    "windows",
+    "intensity",
+    "filters",
+    "symmetry",
+    "analysis",
+    "comparison",
+    "volumes",
+)  # other families follow
 
 
 def group_by_family() -> dict[str, list[Tool]]:

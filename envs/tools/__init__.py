@@ -6,7 +6,7 @@ run it, `apply_tool` runs it outside an episode. Importing this package register
 
 from viewbox.envs.tools.apply import apply_tool, apply_tools, open_view
 from viewbox.envs.tools.arguments import Box, Hidden, Picture, Point, Range
-from viewbox.envs.tools.builtin import analysis, filters, geometry, intensity, symmetry, volumes, windows
+from viewbox.envs.tools.builtin import analysis, comparison, filters, geometry, intensity, symmetry, volumes, windows
 from viewbox.envs.tools.calling import call_stateful, call_stateless
 from viewbox.envs.tools.fractions import ViewFractions
 from viewbox.envs.tools.results import ToolOutput
@@ -28,6 +28,7 @@ __all__ = [
     "call_stateful",
     "call_stateless",
     "collect_tools",
+    "comparison",
     "filters",
     "format_calls",
     "geometry",

@@ -75,7 +75,8 @@ def call_stateful(
         shown = None if image is None else render_image(image, name)
         facts = to_plain_facts(output.facts, coordinates, view.size)
         after = output.view or view
-        if shown is not None and (shown.width, shown.height) == after.size:  # not a sheet of many slices, for example
+        same_size = shown is not None and (shown.width, shown.height) == after.size
+        if same_size and (output.of_view or output.view is not None):  # not a sheet of many slices, for example
             facts["shows"] = from_unit(after.window, coordinates, after.reset().size)
         used = tool.record_arguments(given, checked)
         return after, ToolResult(name, _describe_output(output), image=shown, facts=facts, arguments=used)

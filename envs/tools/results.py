@@ -43,6 +43,7 @@ class ToolOutput:
     facts: numbers and strings by name. Points and boxes are `ViewFractions`: of the current view for a stateful tool,
         of the first picture of the call for a stateless one.
     image: a picture to show, never a path. It does not change the view.
+    of_view: whether `image` shows what the view shows, pixel for pixel, such as the view with an outline on it.
     view: the new view; only a stateful tool returns one, and it is then shown in place of `image`.
     """
 
@@ -50,6 +51,7 @@ class ToolOutput:
     facts: Mapping[str, Any] = field(default_factory=dict)
     image: Image.Image | np.ndarray | Source | View | None = None
     view: View | None = None
+    of_view: bool = True
 
 
 def read_output(tool: "Tool", returned: Any) -> ToolOutput:
