@@ -28,6 +28,11 @@ from viewbox.rollouts.engine import pixel_cache
 from viewbox.rollouts.engine.architectures import Architecture
 from viewbox.training.grpo import trainer as trainer_module
 
+try:
+    from viewbox.training.grpo import player as engine_user
+except ImportError:  # the earlier commit
+    engine_user = trainer_module
+
 CASE, TURNS = CaseSize(prompts=8, group=8, side=4, tool_side=4), 4
 BYTES, REAL_BYTES = CASE.side**2 * 4 * 6 * PATCH**2, 672 * 4 * 6 * 16**2  # of a picture, for each byte of a number
 
@@ -53,7 +58,7 @@ def build_trainer(folder: str, stage: Stage) -> Any:
     env = NewPicturesEnv(CASE)
     encode = partial(stage.tokens.tokenizer, add_special_tokens=False)
     call, answer = ([*encode(text)["input_ids"], stage.tokens.end_id] for text in (CALL, "hello world"))
-    trainer_module.HFGenerator = partial(ScriptedEngine, scripts=[[*[call] * TURNS, answer]])  # type: ignore[misc]
+    engine_user.HFGenerator = partial(ScriptedEngine, scripts=[[*[call] * TURNS, answer]])  # type: ignore[misc]
     arguments = GRPOConfig(
         folder, max_steps=1, num_generations=CASE.group, per_device_train_batch_size=CASE.episodes, bf16=True,
         gradient_checkpointing=True, report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True,
@@ -90,7 +95,7 @@ def measure() -> dict[str, int]:
 
         def count_bytes(*args: Any) -> dict[str, Any]:
             batch = build(*args)
-            values = [pixels.values for pixels in getattr(trainer, "_pixels", {}).values()]
+            values = [pixels.values for pixels in getattr(getattr(trainer, "log_probs", None), "pixels", {}).values()]
             held.append(sum(tensor.nbytes for tensor in [*values, batch.get("pixel_values", torch.empty(0))]))
             return batch
 

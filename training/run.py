@@ -230,11 +230,11 @@ class Run:
             micro_batch_tokens=self.config.train.micro_batch_tokens,
             curriculum=build_curriculum(self.config, self.env, get_model_settings(self.env)),
         )
-        trainer.on_episode = lambda done, total: self.printer.show_status(
+        trainer.player.on_episode = lambda done, total: self.printer.show_status(
             f"step {trainer.state.global_step + 1}/{trainer.state.max_steps}: {done} of {total} episodes played"
         )
         if self.config.log.send_images:
-            trainer.add_callback(tracking.EpisodeTable(lambda: trainer.latest_episodes))
+            trainer.add_callback(tracking.EpisodeTable(lambda: trainer.player.latest_episodes))
         return trainer
 
     def build_sft_trainer(self) -> SFTTrainer:

@@ -50,5 +50,5 @@ def main(argv):
     )
     trainer.train()
     line = trainer.state.log_history[0]
-    found = {"rounds": trainer.rounds, "given": trainer._played, "played": line["episodes/played"]}
+    found = {"rounds": trainer.rounds, "given": trainer.player.num_played, "played": line["episodes/played"]}
     Path(out, f"{trainer.accelerator.process_index}.json").write_text(json.dumps(found))

@@ -4,13 +4,13 @@ A batch names its images by keys. Their pixels stay on the host, each distinct i
 part of a batch that shows them goes through the model. `add_pixels` is for a plain forward pass of a whole batch.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from viewbox.images.ref import ImageRef
-from viewbox.records import EpisodeTokens
+from viewbox.records import Episode, EpisodeTokens
 from viewbox.rollouts.engine.architectures import Pixels
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.vision_cache import KEY_DIGITS
@@ -24,6 +24,25 @@ def describe_mismatch(episode: EpisodeTokens, tokens: ChatTokens) -> str | None:
     if placeholders == features:
         return None
     return f"{placeholders} image tokens for {features} image features ({len(episode.images)} images)"
+
+
+def describe_problem(episode: Episode, tokens: ChatTokens) -> str | None:
+    """Why an episode teaches nothing; None if it does.
+
+    A fault of the environment and a reward that fails say nothing about the policy. `max_turns`, `max_tokens` and
+    `malformed` are its own doing.
+    """
+    if (problem := episode.explain_missing_score()) is not None:
+        return problem
+    if episode.tokens is None or not episode.tokens.completion_ids:
+        return f"no tokens (end: {episode.end_reason})"
+    return describe_mismatch(episode.tokens, tokens)
+
+
+def build_stand_in(tokens: ChatTokens) -> EpisodeTokens:
+    """The row of an episode that teaches nothing: no image, and no token to learn."""
+    end = (tokens.end_id,)
+    return EpisodeTokens(end, end, (0,), (0.0,))
 
 
 def collate(
@@ -84,6 +103,11 @@ def add_pixels(batch: dict[str, Any], episodes: Sequence[EpisodeTokens], tokens:
     """The batch of these episodes with `pixel_values` and `image_grid_thw` of all images in order, if it has any."""
     pixels = [tokens.get_pixels(image) for episode in episodes for image in episode.images]
     return batch | tokens.architecture.build_vision_inputs(pixels, batch["prompt_ids"].device, torch.float32)
+
+
+def get_sampled(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """(B, C): 1 on the tokens the policy sampled and is trained on."""
+    return batch["completion_mask"] * batch["tool_mask"]
 
 
 def build_model_inputs(batch: dict[str, Any]) -> dict[str, Any]:

@@ -1,22 +1,27 @@
 """An update that nothing teaches leaves the weights as they are; momentum and weight decay would move them."""
 
-from collections.abc import Callable
 from typing import Any
 
+import torch
+from accelerate import Accelerator
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 
 class SkipEmptyUpdates(TrainerCallback):
-    """Takes away the gradients before an optimizer step if no sample of the update had a token to learn from.
+    """Takes away the gradients before an optimizer step if no process had a token to learn from since the last one."""
 
-    `take_learned` says whether one had, in any process, since the last call.
-    """
+    def __init__(self, accelerator: Accelerator) -> None:
+        self.accelerator = accelerator
+        self._learned = torch.zeros((), device=accelerator.device)
 
-    def __init__(self, take_learned: Callable[[], bool]) -> None:
-        self.take_learned = take_learned
+    def add(self, tokens: torch.Tensor) -> None:
+        """Counts tokens that the update learns from, a tensor of one number."""
+        self._learned += tokens
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if not self.take_learned():
+        learned = self.accelerator.gather(self._learned).sum().item()
+        self._learned.zero_()
+        if not learned:
             kwargs["model"].zero_grad(set_to_none=True)  # an optimizer passes over a weight without a gradient

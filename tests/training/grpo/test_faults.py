@@ -114,7 +114,7 @@ def check_only_the_faultless_teach(trainer):
 @pytest.mark.parametrize("fault", ["step", "timeout", "image"])
 def test_episodes_that_a_fault_ends_leave_the_mean_of_their_group(qwen3, tmp_path, troubled, fault, caplog):
     trainer = make_trainer(qwen3, tmp_path, troubled(fault=fault))
-    trainer.timeout = 8.0 if fault == "timeout" else None
+    trainer.player.timeout = 8.0 if fault == "timeout" else None
     with caplog.at_level(logging.WARNING, "viewbox.train"):
         episodes = check_only_the_faultless_teach(trainer)
     ends = {"step": "error", "timeout": "timeout", "image": "error"}

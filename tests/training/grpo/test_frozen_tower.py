@@ -38,18 +38,18 @@ def test_the_loss_and_later_steps_take_the_features_of_generation(kit, tmp_path,
     cache = trainer._vision_cache
     assert cache.frozen
     encoded = cache.num_encoded
-    assert encoded == len(trainer._pixels)
+    assert encoded == len(trainer.log_probs.pixels)
     seen = []
     trainer.model.get_base_model().model.visual.register_forward_pre_hook(lambda *args: seen.append(1))
     loss = trainer._compute_loss(trainer.model, inputs)
     loss.backward()
     generate_batch(trainer)  # the same tasks again: at most the views are new
     again = cache.num_encoded - encoded
-    assert again <= len(set(trainer._pixels)) - 2
+    assert again <= len(set(trainer.log_probs.pixels)) - 2
     with torch.no_grad():
-        ours = trainer._compute_logps(trainer.model, inputs)[0]
+        ours = trainer.log_probs.compute(trainer.model, inputs)[0]
         trainer._vision_cache.clear()
-        theirs = trainer._compute_logps(trainer.model, inputs)[0]
+        theirs = trainer.log_probs.compute(trainer.model, inputs)[0]
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-6)
     assert len(seen) <= again + 1
 
@@ -58,7 +58,7 @@ def test_a_tower_that_is_trained_is_computed_with_its_gradient(qwen3, tmp_path, 
     trainer = make_trainer(qwen3, tmp_path, strips)
     assert not trainer._vision_cache.frozen
     inputs = generate_batch(trainer)
-    trainer._compute_logps(trainer.model, inputs)[0].sum().backward()
+    trainer.log_probs.compute(trainer.model, inputs)[0].sum().backward()
     assert any(weight.grad is not None and weight.grad.any() for weight in trainer.model.model.visual.parameters())
 
 
@@ -70,7 +70,7 @@ def test_features_of_a_frozen_tower_are_dropped_if_its_weights_change(qwen3, tmp
         next(iter(tower.parameters())).mul_(1.5)
     before = trainer._vision_cache.num_encoded
     trainer._compute_loss(trainer.model, inputs)
-    assert trainer._vision_cache.num_encoded == before + len(trainer._pixels)
+    assert trainer._vision_cache.num_encoded == before + len(trainer.log_probs.pixels)
 
 
 def test_a_checkpoint_drops_features_so_that_a_resumed_run_encodes_the_same_batches(
@@ -82,7 +82,7 @@ def test_a_checkpoint_drops_features_so_that_a_resumed_run_encodes_the_same_batc
     before = trainer._vision_cache.num_encoded
     trainer.collect_state()
     trainer._compute_loss(trainer.model, inputs)
-    assert trainer._vision_cache.num_encoded == before + len(trainer._pixels)
+    assert trainer._vision_cache.num_encoded == before + len(trainer.log_probs.pixels)
 
 
 @pytest.fixture

@@ -44,8 +44,8 @@ def test_a_batch_prepares_and_holds_exactly_its_distinct_pictures(qwen3, tmp_pat
     assert len(distinct) == 6  # two overviews, and two looks at each
     assert inputs["image_grids"].any(dim=2).sum() == 16  # which eight episodes show
     assert cache.num_prepared - before == 6
-    assert set(trainer._pixels) == distinct
-    assert {pixels.values.device.type for pixels in trainer._pixels.values()} == {"cpu"}
+    assert set(trainer.log_probs.pixels) == distinct
+    assert {pixels.values.device.type for pixels in trainer.log_probs.pixels.values()} == {"cpu"}
     trainer._compute_loss(trainer.model, inputs)
     assert cache.num_prepared - before == 6
 
@@ -56,7 +56,7 @@ def test_pixels_take_two_bytes_where_the_tower_does_and_four_elsewhere(qwen3, tm
         trainer = make_trainer(qwen3, tmp_path, looking, model=model)
         trainer.tokens.pixel_cache._pixels.clear()
         generate_batch(trainer)
-        assert {pixels.values.itemsize for pixels in trainer._pixels.values()} == {size}
+        assert {pixels.values.itemsize for pixels in trainer.log_probs.pixels.values()} == {size}
     qwen3.tokens.pixel_cache.dtype = torch.float32
 
 

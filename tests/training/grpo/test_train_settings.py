@@ -195,7 +195,7 @@ def test_a_batch_without_an_update_inside_is_not_corrected(trainer, guessing, gi
 
 def test_without_a_cap_nothing_is_corrected_and_no_forward_spent(trainer, guessing):
     one = trainer(guessing(), Lying, own={"importance_sampling_cap": None}, **REUSED)
-    one._compute_logps_in_parts = None  # cannot be called
+    one.log_probs.compute_in_parts = None  # cannot be called
     inputs = generate_batch(one)
     assert inputs["advantages"].shape == (8,)
     assert torch.equal(inputs["old_per_token_logps"], inputs["sampling_per_token_logps"])
@@ -210,7 +210,7 @@ def test_a_masked_episode_has_no_part_in_the_gradient(trainer, guessing):
     inputs = generate_batch(one)
     cut = inputs["tool_mask"].sum(dim=1) == 0
     assert 0 < cut.sum() < 8
-    assert cut.tolist() == [episode.truncated for episode in one.latest_episodes]
+    assert cut.tolist() == [episode.truncated for episode in one.player.latest_episodes]
     whole = compute_gradient(one, one._compute_loss(one.model, inputs))
     other = torch.where(cut[:, None], 100.0, inputs["advantages"])
     assert whole.norm() > 0
@@ -229,7 +229,7 @@ def test_a_masked_episode_still_counts_in_its_groups_mean(trainer, guessing):
 
 # ---------------------------------------------------------------------- resampling
 def numbers(one):
-    return [episode.task.metadata["seed"] for episode in one.latest_episodes]
+    return [episode.task.metadata["seed"] for episode in one.player.latest_episodes]
 
 
 def test_groups_without_spread_are_replaced_until_none_is_left(trainer, guessing):
@@ -273,7 +273,9 @@ def test_the_rounds_are_bounded_and_what_then_has_no_spread_stays(trainer, guess
     one = trainer(guessing(telling=0), Recording, own={"dynamic_sampling_rounds": 2})
     inputs = generate_batch(one)
     assert [len(play) for play in one.plays] == [8, 8, 8]
-    assert [episode.info["number"] for episode in one.latest_episodes] == [number for *_, number in one.plays[-1]]
+    assert [episode.info["number"] for episode in one.player.latest_episodes] == [
+        number for *_, number in one.plays[-1]
+    ]
     assert (inputs["advantages"] == 0).all()
     assert one._metrics["train"]["dynamic_sampling/groups"] == [4]
     assert one._metrics["train"]["episodes/played"] == [24]
@@ -298,7 +300,7 @@ def test_the_rounds_are_the_same_again_from_the_same_seed_and_step(trainer, gues
     one, again = (trainer(guessing(telling=5), Recording, own={"dynamic_sampling_rounds": 3}) for _ in range(2))
     for _ in range(2):
         generate_batch(one)
-    again._played = 4 * 8  # as a checkpoint after the first step says
+    again.player.num_played = 4 * 8  # as a checkpoint after the first step says
     generate_batch(again)
     assert len(again.plays) > 1
     assert one.plays[-len(again.plays) :] == again.plays
@@ -309,7 +311,7 @@ def test_a_step_sets_aside_the_seeds_of_its_rounds_whether_they_are_played_or_no
     for telling in (0, 1):
         one = trainer(guessing(telling=telling), Recording, own={"dynamic_sampling_rounds": 2})
         generate_batch(one)
-        given[len(one.plays)] = one._played
+        given[len(one.plays)] = one.player.num_played
     assert given == {3: 24, 1: 24}
 
 

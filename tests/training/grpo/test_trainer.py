@@ -300,7 +300,7 @@ def test_batches_that_hold_no_image_at_all_are_trained_on(trained, words):
 def test_a_sample_whose_image_tokens_mismatch_is_dropped_alone(trainer, looking):
     one = trainer(looking(), cls=Damaged)
     intact = generate_batch(one)
-    one._played, one.lost = 0, (2,)  # the same episodes again
+    one.player.num_played, one.lost = 0, (2,)  # the same episodes again
     inputs = generate_batch(one)
     assert one._metrics["train"]["episodes/dropped"] == [0.0, 1.0]
 

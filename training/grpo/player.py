@@ -1,0 +1,134 @@
+"""Plays the tasks of a batch with the engine, an episode each, and stores the first ones of every step.
+
+Every episode of a run has its own seed. It belongs to the number of a sample, which all processes count together; a
+resumed run counts on, and plays the same episodes again.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from transformers import PreTrainedModel
+
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.records import Episode, Task
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.engine.engine import HFGenerator
+from viewbox.rollouts.engine.vision_cache import VisionCache
+from viewbox.rollouts.play import play_many, sample_seed
+from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.store.writer import EpisodeWriter
+from viewbox.training.generation import use_for_generation
+from viewbox.training.grpo.dynamic_sampling import draw_other_tasks, replace_uniform_groups
+
+
+class BatchPlayer:
+    """Plays batches of this process.
+
+    Args:
+        accelerator: the trainer's.
+        tokens: the way from messages to tokens.
+        vision_cache: image features, which the loss may use again.
+        generation: keyword arguments of `HFGenerator`.
+        seed: of the run.
+        candidates: all tasks that are trained on, by index.
+        dynamic_sampling_rounds: see `dynamic_sampling.py`.
+        timeout: maximum seconds of an episode; None: no limit.
+        folder: the folder to which the first `episodes_per_step` episodes of every step are appended.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        tokens: ChatTokens,
+        vision_cache: VisionCache,
+        generation: Mapping[str, Any],
+        *,
+        seed: int,
+        candidates: Sequence[int] = (),
+        dynamic_sampling_rounds: int = 0,
+        timeout: float | None = None,
+        folder: Path | None = None,
+        episodes_per_step: int = 0,
+    ) -> None:
+        self.accelerator, self.tokens, self.vision_cache = accelerator, tokens, vision_cache
+        self.generation, self.seed, self.timeout = generation, seed, timeout
+        self.candidates, self.dynamic_sampling_rounds = candidates, dynamic_sampling_rounds
+        self.num_played = 0  # sample numbers used so far by all processes
+        self.on_episode: Callable[[int, int], None] = lambda done, total: None
+        self.episodes_per_step = episodes_per_step
+        self.latest_episodes: list[Episode] = []  # the first of the last batch
+        self._writer = EpisodeWriter(folder) if folder is not None and episodes_per_step else None
+        # steps that are repeated after a resume play the same episodes again; each is stored only once
+        self._stored = {e.info.get("number") for e in load(self._writer.path)} if self._writer else set()
+
+    def play(
+        self, model: Any, env: BaseMultiTurnEnv, tasks: Sequence[Task], step: int, num_seeds: int | None = None
+    ) -> list[Episode]:
+        """An episode for each task, in order, each with its own seed.
+
+        `num_seeds` seeds are reserved for each process (default: one for each task), whether they are used or not.
+        """
+        num_seeds = len(tasks) if num_seeds is None else num_seeds
+        first = self.num_played + self.accelerator.process_index * num_seeds
+        self.num_played += num_seeds * self.accelerator.num_processes
+        settings = {"slots": len(tasks), **self.generation}
+        settings["slots"] = min(settings["slots"], len(tasks))
+
+        async def play_all(model: PreTrainedModel) -> list[Episode]:
+            generator = HFGenerator(model, self.tokens, vision_cache=self.vision_cache, **settings)
+            seed = sample_seed(self.seed, first)
+            limits = {"concurrency": settings["slots"], "timeout": self.timeout}
+            episodes: list[Episode] = []
+            async for episode in play_many(env, tasks, generator, seed=seed, **limits):
+                episodes.append(episode)
+                self.on_episode(len(episodes), len(tasks))
+            episodes = [replace(e, info={**e.info, "step": step, "number": first + e.info["index"]}) for e in episodes]
+            return sorted(episodes, key=lambda episode: episode.info["index"])
+
+        with use_for_generation(self.accelerator, model) as ready:
+            return asyncio.run(play_all(ready))
+
+    def replace_uniform_groups(
+        self,
+        episodes: list[Episode],
+        tasks: Sequence[int],
+        group_size: int,
+        get_reward: Callable[[Episode], float | None],
+        play: Callable[[list[int], int], Sequence[Episode]],
+    ) -> tuple[list[Episode], int]:
+        """The batch with its uniform groups replaced, and how many groups this process played for that.
+
+        All processes shuffle the tasks in the same way and take every n-th of them. A process does not know how many
+        rounds the others play, so the sample numbers of all rounds are reserved.
+
+        Args:
+            episodes: the batch, an episode for each of `tasks`.
+            tasks: by index.
+            group_size: episodes of a group.
+            get_reward: the reward of an episode; None if it teaches nothing.
+            play: plays tasks and reserves so many seeds for each process; calls `BatchPlayer.play`.
+        """
+        process, processes, batch_size = self.accelerator.process_index, self.accelerator.num_processes, len(tasks)
+        taken = self.accelerator.gather(torch.tensor(tasks, device=self.accelerator.device))
+        rounds = self.dynamic_sampling_rounds
+        count, seed = rounds * processes * batch_size, sample_seed(self.seed, self.num_played)
+        others = draw_other_tasks(self.candidates, taken.tolist(), count // group_size, seed)[process::processes]
+        after = self.num_played + count
+        result = replace_uniform_groups(
+            episodes, group_size, rounds, others, get_reward, lambda drawn: play(drawn, batch_size)
+        )
+        self.num_played = after
+        return result
+
+    def store(self, episodes: Sequence[Episode], mode: str) -> None:
+        """Keeps the first episodes of a batch, and appends those that were trained on to the run's folder."""
+        self.latest_episodes = list(episodes[: self.episodes_per_step])
+        if self._writer is not None and mode == "train" and self.accelerator.is_main_process:
+            for episode in self.latest_episodes:
+                if episode.info["number"] not in self._stored:
+                    self._writer.append_or_error(episode)
