@@ -64,6 +64,7 @@ def list_previews(name: str, overrides: Sequence[str], *, first: int, count: int
 
 
 def _write_answer(env: BaseMultiTurnEnv, task: Task) -> str:
+    env = env.for_task(task)
     try:
         return env.write_answer(task) if env.answer is not None else str(dict(task.reference))
     except ViewboxError as error:

@@ -61,7 +61,7 @@ def _open(env: BaseMultiTurnEnv, task: Task) -> ShownTask:
     else:
         image = next((image for message in state.messages for image in message.images), None)
         if "question" not in task.prompt:
-            fields.insert(0, ("question", env.user_message(task)))
+            fields.insert(0, ("question", env.for_task(task).user_message(task)))
         if len(state.images):
             source = state.images[0]
             kind = f", {source.volume.voxels.shape} voxels" if source.volume is not None else ""

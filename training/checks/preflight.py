@@ -1,6 +1,7 @@
 """Checks before any weights are loaded whether the settings, the tasks and the model of a run fit together."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -140,7 +141,10 @@ def _check_sections(config: Config) -> None:
 
 
 def _check_may_train(env: BaseMultiTurnEnv) -> None:
-    """Raises `ConfigError` if the data of an environment is for evaluation only."""
+    """Raises `ConfigError` if the data of an environment, or of one in a mixture, is for evaluation only."""
+    parts = getattr(env, "parts", None)
+    for part in parts.values() if isinstance(parts, Mapping) else ():
+        _check_may_train(part)
     reason = getattr(env, "evaluation_only", None)
     if reason:
         raise ConfigError(
@@ -294,6 +298,7 @@ def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task
 
     set_max_pixels(model.processor, config.model.max_pixels or env.max_pixels)
     tokens = ChatTokens(model.processor, model.config)
+    env = env.for_task(task)
     state = env.reset(task, seed=0)
     prompt, images = tokens.encode_prompt(state.messages, state.tool_schemas, env.reply_format, env.prompts)
     budget = config.rollout.max_completion_tokens

@@ -35,6 +35,7 @@ def build_prompt(config: Config, env: BaseMultiTurnEnv, model: LocalModel | None
     if model is None:  # a hub name or a new model: its chat template is not here
         parts = [part for message in state.messages for part in (f"\n[{message.role}]\n", *message.content)]
         return Prompt(tuple(parts), None)
+    env = env.for_task(state.task)
     from viewbox.rollouts.engine.chat_tokens import ChatTokens
     from viewbox.rollouts.engine.loading import set_max_pixels
 

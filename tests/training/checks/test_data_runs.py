@@ -72,3 +72,19 @@ def test_data_that_is_restricted_stays_on_this_machine(tmp_path, data):
     env, _ = build_envs(load(tmp_path, {**data, "restricted": True}), {})
     assert env.restricted
     assert not build_envs(load(tmp_path, data), {})[0].restricted
+
+
+def test_a_mixture_of_data_and_drawn_tasks_passes_the_checks_and_one_part_can_refuse_training(tmp_path, data):
+    config = load(tmp_path, data)
+    parts = {"mine": {"name": CLASS, "data": data}, "digits": {"weight": 2}}
+    env = config.env.model_validate(
+        {"name": "mixture", "environments": parts, "eval": {"environments": {"mine": {"data": {"split": "test"}}}}}
+    )
+    mixed = config.model_copy(update={"env": env})
+    assert preflight.check(mixed)["environment"]["name"] == "mixture"
+    trained, held_out = build_envs(mixed, {})
+    assert not {task.id for task in trained.parts["mine"].tasks} & {task.id for task in held_out.parts["mine"].tasks}
+    parts["mine"]["data"] = {**data, "evaluation_only": "its licence"}
+    refused = config.model_copy(update={"env": env.model_validate({"name": "mixture", "environments": parts})})
+    with pytest.raises(ConfigError, match="mine: its data may not be trained on: its licence"):
+        preflight.check(refused)
