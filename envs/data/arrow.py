@@ -10,6 +10,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from cachetools import LRUCache
@@ -59,7 +60,7 @@ class ArrowRows:
         for name in columns:
             column = self._table.column(name)
             value = (column.chunk(chunk)[inside] if self._chunked else column[number]).as_py()
-            row[name] = self._name_label(name, value)
+            row[name] = _name_label(self._labels, name, value)
         return row
 
     def scan(self, columns: Collection[str]) -> Iterator[Row]:
@@ -68,11 +69,17 @@ class ArrowRows:
             return
         for batch in self._table.select(list(columns)).to_batches(max_chunksize=BATCH):
             for row in batch.to_pylist():
-                yield {name: self._name_label(name, value) for name, value in row.items()} if self._labels else row
+                if self._labels:
+                    row = {name: _name_label(self._labels, name, value) for name, value in row.items()}
+                yield row
 
-    def _name_label(self, column: str, value: Any) -> Any:
-        names = self._labels.get(column)
-        return value if names is None else _name_labels(value, names)
+    def holds_paths(self, columns: Collection[str]) -> bool:
+        return _are_texts(self._table.schema, columns)
+
+
+def _name_label(labels: dict[str, Sequence[str]], column: str, value: Any) -> Any:
+    names = labels.get(column)
+    return value if names is None else _name_labels(value, names)
 
 
 def _name_labels(value: Any, names: Sequence[str]) -> Any:
@@ -88,6 +95,8 @@ class ParquetRows:
         name: in messages.
         files: open files, or paths; all with the same columns.
         folder: where image paths start.
+
+    `starts` are the first rows of the row groups, and the number of all rows.
     """
 
     def __init__(self, name: str, files: Sequence[Any], folder: Path | None) -> None:
@@ -97,27 +106,31 @@ class ParquetRows:
         self._files = [parquet.ParquetFile(file, memory_map=isinstance(file, str | Path)) for file in files]
         self.columns: tuple[str, ...] = tuple(self._files[0].schema_arrow.names)
         self._groups = [(file, group) for file in self._files for group in range(file.num_row_groups)]
-        self._starts = [0]
+        self.starts = [0]
         for file, group in self._groups:
-            self._starts.append(self._starts[-1] + file.metadata.row_group(group).num_rows)
+            self.starts.append(self.starts[-1] + file.metadata.row_group(group).num_rows)
+        self._labels = _find_labels(self._files[0].schema_arrow)
         self._open: LRUCache[Any, ArrowRows] = LRUCache(KEPT_GROUPS, getsizeof=lambda rows: rows._table.nbytes)
+        self._lock = Lock()  # episodes are opened in threads
 
     def __len__(self) -> int:
-        return self._starts[-1]
+        return self.starts[-1]
 
     def locate(self, number: int) -> int:
         return number
 
     def read(self, number: int, columns: Collection[str]) -> Row:
-        place = bisect_right(self._starts, number) - 1
+        place = bisect_right(self.starts, number) - 1
         key = place, tuple(sorted(columns))
-        group = self._open.get(key)
-        if group is None:
-            file, inside = self._groups[place]
-            group = ArrowRows(self.name, file.read_row_group(inside, columns=list(columns)), None)
-            if group._table.nbytes <= KEPT_GROUPS:
-                self._open[key] = group
-        return group.read(number - self._starts[place], columns)
+        with self._lock:
+            group = self._open.get(key)
+            if group is None:
+                file, inside = self._groups[place]
+                table = file.read_row_group(inside, columns=list(columns))
+                group = ArrowRows(self.name, table, None, self._labels)
+                if table.nbytes <= self._open.maxsize:
+                    self._open[key] = group
+        return group.read(number - self.starts[place], columns)
 
     def scan(self, columns: Collection[str]) -> Iterator[Row | BadRow]:
         if not columns:
@@ -125,7 +138,20 @@ class ParquetRows:
             return
         for file in self._files:
             for batch in file.iter_batches(batch_size=BATCH, columns=list(columns)):
-                yield from batch.to_pylist()
+                for row in batch.to_pylist():
+                    yield {name: _name_label(self._labels, name, value) for name, value in row.items()}
+
+    def holds_paths(self, columns: Collection[str]) -> bool:
+        return _are_texts(self._files[0].schema_arrow, columns)
+
+
+def _are_texts(schema: Any, columns: Collection[str]) -> bool:
+    """Whether columns hold text, or lists of it."""
+    from pyarrow import types
+
+    kinds = (schema.field(name).type for name in columns)
+    flat = (kind.value_type if types.is_list(kind) else kind for kind in kinds)
+    return all(types.is_string(kind) or types.is_large_string(kind) for kind in flat)
 
 
 def open_parquet(paths: Sequence[Path], name: str, *, streaming: bool) -> ArrowRows | ParquetRows:

@@ -78,7 +78,7 @@ class DataEnv(BaseMultiTurnEnv):
         if "row" not in task.metadata:
             return tuple(task.images)
         number = int(task.metadata["row"])
-        return self._get_images(number, self._rows.read(number, self._columns.get_used(IMAGE_FIELDS)))
+        return self._get_images(number, self._rows.read(number, self._image_columns))
 
     # ------------------------------------------------------------------ rows
     @cached_property
@@ -113,19 +113,32 @@ class DataEnv(BaseMultiTurnEnv):
             raise ConfigError(f"{problem}; {self._rows.name} has the columns {has}", key="data.columns")
 
     def _make_task(self, number: int) -> Task:
-        row = self._rows.read(number, self._columns.get_used())
-        mapped = self._map(number, row, lambda: self._get_images(number, row)[0].size)
+        def measure() -> tuple[int, int]:
+            return self._get_images(number, self._rows.read(number, self._image_columns))[0].size
+
+        row = self._rows.read(number, self._own_columns)
+        mapped = self._map(number, row, measure)
         return self._finish(number, mapped, self.read_row(mapped))
 
     def _check_row(self, number: int) -> None:
         """Read a row without opening its images. Raises `BadRow`."""
-        row = self._rows.read(number, self._columns.get_used())
-        self._check_images(number, row)
+        row = self._rows.read(number, self._own_columns)
+        if self._rows.holds_paths(self._image_columns):
+            self._check_images(number, self._rows.read(number, self._image_columns))
         mapped = self._map(number, row, fail_to_measure)
         try:
             self._finish(number, mapped, self.read_row(mapped))
         except ImageNeeded:
             return
+
+    @cached_property
+    def _image_columns(self) -> set[str]:
+        return self._columns.get_used(IMAGE_FIELDS)
+
+    @cached_property
+    def _own_columns(self) -> set[str]:
+        """The columns of all fields but the images, which are read when they are shown."""
+        return self._columns.get_used(name for name in self.data.columns if name not in IMAGE_FIELDS)
 
     def _map(self, number: int, row: Mapping[str, Any], measure: Any) -> MappedRow:
         return MappedRow(self._rows.name, self._rows.locate(number), row, self._columns, self.data.boxes, measure)
@@ -142,7 +155,10 @@ class DataEnv(BaseMultiTurnEnv):
         def refuse(given: object, expected: str) -> BadRow:
             return self._end_run(self._refuse(number, given, expected))
 
-        return RowImages(self._list_values(row), self._folder, self._opened, refuse)
+        values = self._list_values(row)
+        if self.needs_images and not values:
+            raise refuse(None, "an image")
+        return RowImages(values, self._folder, self._opened, refuse)
 
     def _check_images(self, number: int, row: Mapping[str, Any]) -> None:
         """Raises `BadRow` for images that are missing; none is opened."""

@@ -48,6 +48,10 @@ class Rows(Protocol):
         """The place of a row in messages: its number, or text such as "line 7"."""
         ...
 
+    def holds_paths(self, columns: Collection[str]) -> bool:
+        """Whether images in these columns are paths, so that it costs little to see if the files are there."""
+        ...
+
 
 class JsonLines:
     """A JSONL file. Only the places of its lines are in memory: 8 bytes a row."""
@@ -67,6 +71,9 @@ class JsonLines:
 
     def __len__(self) -> int:
         return len(self._starts) - 1
+
+    def holds_paths(self, columns: Collection[str]) -> bool:
+        return True
 
     def locate(self, number: int) -> str:
         return f"line {int(self._lines[number])}"
@@ -124,6 +131,9 @@ class ListedRows:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def holds_paths(self, columns: Collection[str]) -> bool:
+        return True
 
     def locate(self, number: int) -> int | str:
         return number

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from viewbox.envs.data.rows import Rows
 from viewbox.envs.data.settings import DataSettings, Difficulty
 from viewbox.errors import BadRow, ConfigError
 
+WINDOW = 4  # row groups whose rows are shuffled together
 MAX_REWARDS = 2**28  # bytes of a file of rewards
 
 Keep = Callable[[Row], bool]
@@ -39,8 +40,30 @@ def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> tuple[np.
         raise ConfigError(f"{problem}{f' where {conditions}' if conditions else ''}", key="data")
     draw = data.draw
     if draw is not None:
-        kept = np.random.default_rng(draw.seed).permutation(kept)[: draw.count]
+        generator, starts = np.random.default_rng(draw.seed), getattr(rows, "starts", None)
+        drawn = generator.permutation(kept) if starts is None else shuffle_nearby(kept, starts, generator)
+        kept = drawn[: draw.count]
     return kept, bad
+
+
+def shuffle_nearby(kept: np.ndarray, starts: Sequence[int], generator: np.random.Generator) -> np.ndarray:
+    """The rows in an order in which neighbors come from few row groups, so that each group is read once.
+
+    The groups are shuffled, and the rows of every `WINDOW` of them with one another.
+
+    Args:
+        kept: numbers of rows, growing.
+        starts: the first row of each group, and the number of all rows.
+        generator: of the draw.
+
+    >>> rows = shuffle_nearby(np.arange(100), range(0, 101, 5), np.random.default_rng(0))
+    >>> sorted(rows) == list(range(100)), len({row // 5 for row in rows[:20]})
+    (True, 4)
+    """
+    parts = np.split(kept, np.searchsorted(kept, starts[1:-1]))
+    parts = [parts[number] for number in generator.permutation(len(parts))]
+    windows = [np.concatenate(parts[first : first + WINDOW]) for first in range(0, len(parts), WINDOW)]
+    return np.concatenate([generator.permutation(window) for window in windows])
 
 
 def _scan(rows: Rows, used: list[str], tests: list[Keep], columns: ColumnMap, bad: dict[int, BadRow]) -> Iterator[int]:

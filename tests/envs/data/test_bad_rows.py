@@ -169,3 +169,17 @@ def test_a_dataset_of_bad_rows_only_is_refused(tmp_path, rows):
 
 def test_a_limit_counts_good_rows(tmp_path, rows):
     assert list_ids(make(tmp_path, change(rows, 1, answer="maybe"), limit=3)) == ["t0", "t2", "t3"]
+
+
+def test_null_as_the_bytes_of_an_image_ends_its_episode_as_a_fault_that_names_the_row(tmp_path, rows):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    content = [{"bytes": (tmp_path / row["image"]).read_bytes(), "path": None} for row in rows]
+    content[2], content[3] = None, {"bytes": None, "path": None}
+    table = pa.Table.from_pylist([{**row, "image": image} for row, image in zip(rows, content, strict=True)])
+    parquet.write_table(table, tmp_path / "t.parquet")
+    episodes = play_all(make_env(tmp_path / "t.parquet"))
+    assert [episode.end_reason for episode in episodes] == ["answered"] * 2 + ["error"] * 2 + ["answered"] * 2
+    assert "t.parquet: row 2: column 'image' is null; expected: an image" in episodes[2].info["error"]
+    assert "t.parquet: row 3: column 'image' is" in episodes[3].info["error"]

@@ -7,7 +7,7 @@ import pytest
 from pyarrow import ipc, parquet
 
 from tests.support.data_kit import COLUMNS, list_ids, make_env, make_rows, write_images, write_jsonl
-from viewbox.envs.data import arrow
+from viewbox.envs.data import arrow, tasks
 from viewbox.errors import ConfigError
 
 
@@ -175,3 +175,24 @@ def test_a_hub_dataset_without_a_network_says_what_to_do(monkeypatch):
     with pytest.raises(ConfigError) as caught:
         len(make_env("someone/scans").tasks)
     assert "hf download someone/scans --repo-type dataset --local-dir FOLDER" in str(caught.value)
+
+
+def test_a_draw_from_a_stream_reads_each_row_group_about_once(folder, monkeypatch):
+    rows = [{**make_rows(1)[0], "id": f"t{i}"} for i in range(400)]
+    parquet.write_table(pa.Table.from_pylist(with_bytes(folder, rows)), folder / "t.parquet", row_group_size=10)
+    read = []
+    original = parquet.ParquetFile.read_row_group
+
+    def count(self, number, *args, **kwargs):
+        read.append(number)
+        return original(self, number, *args, **kwargs)
+
+    monkeypatch.setattr(arrow, "KEPT_GROUPS", 6 * parquet.ParquetFile(folder / "t.parquet").read_row_group(0).nbytes)
+    monkeypatch.setattr(tasks, "MAX_CHECKED", 1)
+    env = make_env(folder / "t.parquet", streaming=True, sample=400)
+    assert len(env.tasks) == 400
+    monkeypatch.setattr(parquet.ParquetFile, "read_row_group", count)
+    ids = list_ids(env)
+    assert sorted(ids) == sorted(row["id"] for row in rows)
+    assert ids != sorted(ids)
+    assert len(read) <= 41
