@@ -23,12 +23,13 @@ def open_image(where: ImageLocation, folder: str | os.PathLike[str] | None = Non
     """Open an image file at its native depth.
 
     Reads PNG, JPEG, TIFF, BMP, WebP, GIF, DICOM, NIfTI (.nii, .nii.gz), NumPy (.npy), and a folder with the slices of
-    one DICOM series. Animations, multi-page and multi-frame files open at their first frame, a NIfTI volume at its
-    middle axial slice, and a series at the middle of its own plane; `source.volume` has the other slices. Transparent
+    a DICOM series; `folder#series=3` chooses one of several series by its SeriesNumber or SeriesInstanceUID.
+    Animations, multi-page and multi-frame files open at their first frame, a NIfTI volume at its middle axial slice and
+    its first time point, and a series at the middle of its own plane; `source.volume` has the other slices. Transparent
     pictures are shown on black.
 
     Args:
-        where: a path, a `data:` URL, or the bytes of a file.
+        where: a path (of a folder also with `#series=…`), a `data:` URL, or the bytes of a file.
         folder: if given, the path is relative to this folder and must lie inside it.
 
     Raises:
@@ -55,10 +56,11 @@ def open_picture(where: ImageLocation, folder: str | os.PathLike[str] | None = N
 
 def _open_with(what: pool.What, where: ImageLocation, folder: str | os.PathLike[str] | None) -> Source | Image.Image:
     """Raises errors outside `except`, so that no error carries the decoder's own exception."""
-    name = paths.describe_location(where)
+    place, series = paths.split_series(where)
+    name = paths.describe_location(place)
     try:
-        with paths.open_location(where, folder) as content:
-            return pool.decode(what, content)
+        with paths.open_location(place, folder) as content:
+            return pool.decode(what, content, series)
     except ImageError as error:
         reason = str(error)
     except MemoryError:

@@ -115,8 +115,10 @@ def _decode_stored(dataset: Any) -> tuple[np.ndarray, bool]:
     except Exception as error:  # the decoders of pydicom and its plugins raise anything
         problem = type(error).__name__
     if problem:
+        better = "" if "pylibjpeg" in decoder.available_plugins else _suggest_plugin(name)
         raise ImageError(
             f"its pixels ({name}) cannot be decoded: damaged, cut short or of an unsupported kind ({problem})"
+            + (f"{better}, which reads more kinds" if better else "")
         )
     kind = meta["photometric_interpretation"]
     if kind == "PALETTE COLOR":

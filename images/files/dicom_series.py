@@ -1,13 +1,13 @@
-"""A folder with the slices of one DICOM series as a volume, sorted by their position in the patient."""
+"""The slices of one DICOM series in a folder as a volume, sorted by their position in the patient."""
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from viewbox.images.source import Source, Volume, reorient
 MAX_ANGLE = 1e-3  # largest difference between the direction cosines of slices
 MAX_UNEVENNESS = 0.1  # largest deviation from the median distance of slices, as a share of it
 MAX_NAMES = 100_000  # of the files in a folder
+MAX_LISTED = 20  # series that a message lists
 SAME = {  # noun → the element that all slices must share
-    "series": "SeriesInstanceUID",
     "heights": "Rows",
     "widths": "Columns",
     "photometric interpretations": "PhotometricInterpretation",
@@ -51,16 +51,31 @@ class SeriesSlice:
     directions: np.ndarray
 
 
-def read(folder: Path | int, reserve: Callable[[int], None]) -> Source:
+class SeriesKey(NamedTuple):
+    """What names a series. No message quotes the UID."""
+
+    uid: str
+    number: str
+
+
+def read(folder: Path | int, reserve: Callable[[int], None], series: str | None = None) -> Source:
     """The middle slice, in the plane of the series; raises `ImageError` if the files are not an even stack.
 
     Args:
         folder: its path or its descriptor.
         reserve: called once before pixels are decoded, with their bytes.
+        series: the SeriesNumber or the SeriesInstanceUID, if the folder holds several.
     """
-    slices = [item for name in _list_names(folder) if (item := _read_slice(folder, name)) is not None]
-    if not slices:
-        raise ImageError("the folder holds no DICOM slices")
+    groups: dict[SeriesKey, list[SeriesSlice | ImageError]] = {}
+    for name in _list_names(folder):
+        found = _read_slice(folder, name)
+        if found is not None:
+            groups.setdefault(found[0], []).append(found[1])
+    slices = []
+    for item in _choose_series(groups, series):
+        if isinstance(item, ImageError):
+            raise item
+        slices.append(item)
     limits.check_size(slices[0].shape, 2, frames=len(slices))
     rows, columns = slices[0].directions
     normal = np.cross(rows, columns)
@@ -81,6 +96,24 @@ def read(folder: Path | int, reserve: Callable[[int], None]) -> Source:
     voxels, steps, plane = reorient(voxels, np.array([normal, columns, rows]), (distance, y, x))
     known = spacing is not None and distance > 0
     return Volume(voxels, display, steps if known else None, unit).get_middle_slice(plane)
+
+
+def _choose_series(
+    groups: Mapping[SeriesKey, list[SeriesSlice | ImageError]], series: str | None
+) -> list[SeriesSlice | ImageError]:
+    """The slices of the series that is asked for, or of the only one."""
+    if not groups:
+        raise ImageError("the folder holds no DICOM slices")
+    fitting = [key for key in groups if series is None or series in (key.uid, key.number)]
+    if len(fitting) == 1:
+        return groups[fitting[0]]
+    ordered = sorted(groups, key=lambda key: (len(key.number), key.number))[:MAX_LISTED]
+    listed = ", ".join(f"{key.number or 'without a number'} ({len(groups[key])} slices)" for key in ordered)
+    more = ", …" if len(groups) > MAX_LISTED else ""
+    if fitting and series is not None:
+        raise ImageError(f"{len(fitting)} series of the folder have that number; choose by SeriesInstanceUID")
+    what = f"the folder holds {len(groups)} series" if series is None else "the folder does not hold that series"
+    raise ImageError(f"{what}; choose one as PATH#series=NUMBER (or its SeriesInstanceUID): {listed}{more}")
 
 
 def _list_names(folder: Path | int) -> list[str]:
@@ -110,8 +143,8 @@ def _open_file(folder: Path | int, name: str) -> Iterator[BinaryIO | None]:
         yield file if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
 
 
-def _read_slice(folder: Path | int, name: str) -> SeriesSlice | None:
-    """The slice in a file; None if it is not a DICOM file or holds no picture."""
+def _read_slice(folder: Path | int, name: str) -> tuple[SeriesKey, SeriesSlice | ImageError] | None:
+    """The slice in a file, or why it cannot be one, and its series; None if it is not DICOM or holds no picture."""
     with _open_file(folder, name) as file:
         if file is None or not dicom_elements.is_dicom(file.read(132)):
             return None
@@ -120,6 +153,15 @@ def _read_slice(folder: Path | int, name: str) -> SeriesSlice | None:
             header = dicom_elements.read_header(file)
         except dicom_elements.NoPictureError:
             return None
+    number = str(header.elements.get("SeriesNumber") if header.elements.get("SeriesNumber") is not None else "")
+    key = SeriesKey(str(header.elements.get("SeriesInstanceUID")), number if number.isdecimal() else "")
+    try:
+        return key, _build_slice(name, header)
+    except ImageError as error:  # it matters only if its series is chosen
+        return key, ImageError(str(error))
+
+
+def _build_slice(name: str, header: dicom_elements.Header) -> SeriesSlice:
     if header.frames > 1 or header.samples > 1:
         raise ImageError("a file of the series holds several frames or colors; allowed: one gray slice per file")
     elements = header.elements

@@ -1,6 +1,7 @@
 """What the elements of a DICOM file say about its pixels; `READ` lists all elements that are ever parsed.
 
-None of them identifies the patient. `SeriesInstanceUID` and the position only sort the slices of a series.
+None of them identifies the patient. `SeriesInstanceUID` and the position only sort the slices of a series, and no
+message quotes them; `SeriesNumber`, a small number, names a series to choose.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,14 @@ from viewbox.errors import ImageError
 PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 COLORS = ("Red", "Green", "Blue")
 READ = (
-    *("SOPClassUID", "Modality", "SeriesInstanceUID", "ImagePositionPatient", "ImageOrientationPatient"),
+    *(
+        "SOPClassUID",
+        "Modality",
+        "SeriesInstanceUID",
+        "SeriesNumber",
+        "ImagePositionPatient",
+        "ImageOrientationPatient",
+    ),
     *("Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration"),
     *("BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "ModalityLUTSequence"),
     *("RescaleIntercept", "RescaleSlope", "RescaleType", "WindowCenter", "WindowWidth", "VOILUTFunction"),

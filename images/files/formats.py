@@ -17,12 +17,14 @@ Content = BinaryIO | Path | int  # an open file, or a folder: its path or its de
 Reserve = Callable[[int], None]  # called once before pixels are decoded, with their bytes
 
 
-def read_source(content: Content, reserve: Reserve) -> Source:
-    """The source in a file, or in a folder with the slices of a DICOM series."""
+def read_source(content: Content, reserve: Reserve, series: str | None = None) -> Source:
+    """The source in a file, or in a folder with the slices of DICOM series, of which `series` chooses one."""
     from viewbox.images.files import dicom, dicom_series, nifti
 
     if isinstance(content, Path | int):
-        return dicom_series.read(content, reserve)
+        return dicom_series.read(content, reserve, series)
+    if series is not None:
+        raise ImageError("#series=… chooses among the series of a folder, but this is a file")
     head = _read_head(content)
     if head.startswith(npy.MAGIC):
         return npy.read(content, reserve)
@@ -34,13 +36,13 @@ def read_source(content: Content, reserve: Reserve) -> Source:
     return pillow.read(content, head, reserve)
 
 
-def read_picture(content: Content, reserve: Reserve) -> Image.Image | Source:
+def read_picture(content: Content, reserve: Reserve, series: str | None = None) -> Image.Image | Source:
     """The first picture of a file as Pillow decodes it; the source of a deeper format."""
     if not isinstance(content, Path | int):
         head = _read_head(content)
         if pillow.is_picture(head) and not is_dicom(head):  # a DICOM file may begin like a TIFF
             return pillow.load_picture(content, head, reserve)
-    return read_source(content, reserve)
+    return read_source(content, reserve, series)
 
 
 def describe_failure(error: BaseException) -> str:

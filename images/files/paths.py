@@ -3,6 +3,7 @@
 import base64
 import binascii
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from viewbox.images import limits
 
 MAX_NAME = 80  # characters of a name that a message shows
 PART = 2**22  # bytes read at a time
+MAX_PATH = 2**14  # characters of a path that may choose a series
+_SERIES = re.compile(r"(.+)#series=([0-9][0-9.]{0,63})", re.DOTALL)  # a SeriesNumber or a SeriesInstanceUID
 
 
 def describe_location(where: "str | os.PathLike[str] | bytes") -> str:
@@ -33,6 +36,18 @@ def describe_location(where: "str | os.PathLike[str] | bytes") -> str:
         return "(data URL)"
     name = os.path.basename(path.rstrip("/")) or path[-MAX_NAME:]
     return repr(name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}…")
+
+
+def split_series(where: "str | os.PathLike[str] | bytes") -> "tuple[str | os.PathLike[str] | bytes, str | None]":
+    """A location without the series that it chooses, and that series.
+
+    >>> split_series("study 7#series=3"), split_series("study 7")
+    (('study 7', '3'), ('study 7', None))
+    """
+    if isinstance(where, bytes):
+        return where, None
+    found = _SERIES.fullmatch(os.fspath(where)) if len(os.fspath(where)) < MAX_PATH else None
+    return (where, None) if found is None else (found[1], found[2])
 
 
 @contextmanager

@@ -88,12 +88,14 @@ class WorkerProcess:
         self.limits: dict[str, float] = {}  # that it knows
         self.seconds = 0.0  # of processor time that the file may take
 
-    def decode(self, what: What, content: formats.Content | bytes, memory: Budget) -> Source | Image.Image:
+    def decode(
+        self, what: What, content: formats.Content | bytes, memory: Budget, series: str | None = None
+    ) -> Source | Image.Image:
         """Send a file and receive what is in it; raises `ImageError` if it cannot be decoded."""
         self.stays, problem = False, ""
         self._set_time(0)
         try:
-            self._send(what, content)
+            self._send(what, content, series)
             answer = self._receive()
             if "memory" not in answer:
                 return self._finish(answer, limits.SMALL)
@@ -127,8 +129,8 @@ class WorkerProcess:
         self.channel.sock.close()
         self.process.returncode = 0
 
-    def _send(self, what: What, content: formats.Content | bytes) -> None:
-        request: Message = {"what": what}
+    def _send(self, what: What, content: formats.Content | bytes, series: str | None) -> None:
+        request: Message = {"what": what} if series is None else {"what": what, "series": series}
         known, self.limits = self.limits, _get_limits()
         if known != self.limits:
             request["limits"] = self.limits
@@ -236,28 +238,29 @@ class Pool:
 _pool = Pool()
 
 
-def decode(what: What, content: formats.Content | bytes) -> Source | Image.Image:
+def decode(what: What, content: formats.Content | bytes, series: str | None = None) -> Source | Image.Image:
     """Decode a file in a worker.
 
     Args:
         what: the source, or the first picture if it is of a format that Pillow reads.
         content: an open file, its bytes, or the descriptor of a folder.
+        series: which DICOM series of the folder; None if it holds one.
 
     Raises:
         ImageError: it cannot be decoded; the message does not name the file.
     """
     if not ISOLATED:
-        return _decode_here(what, content)
+        return _decode_here(what, content, series)
     while True:
         with suppress(IdleWorkerEnded), _pool.lend() as worker:
-            return worker.decode(what, content, _pool.memory)
+            return worker.decode(what, content, _pool.memory, series)
 
 
-def _decode_here(what: What, content: formats.Content | bytes) -> Source | Image.Image:
+def _decode_here(what: What, content: formats.Content | bytes, series: str | None) -> Source | Image.Image:
     file: formats.Content = io.BytesIO(content) if isinstance(content, bytes) else content
     read = formats.read_picture if what == "picture" else formats.read_source
     try:
-        return read(file, lambda decoded: None)
+        return read(file, lambda decoded: None, series)
     except Exception as error:  # decoders raise anything for a damaged file
         problem = formats.describe_failure(error)
     raise ImageError(problem)

@@ -77,7 +77,7 @@ class Worker:
                 inline = bytearray(request["inline"])
                 self.channel.read_into(memoryview(inline))
                 content = io.BytesIO(inline)
-            message, payload = self.decode(request["what"], content)
+            message, payload = self.decode(request["what"], content, request.get("series"))
             stays = (self.size or 0) < (self.first_size or 0) + GROWN
             self.channel.send({**message, "stays": stays}, payload)
         except ChannelClosed:
@@ -88,14 +88,14 @@ class Worker:
             content.close()
         return stays
 
-    def decode(self, what: str, content: formats.Content) -> tuple[Message, "bytes | memoryview"]:
+    def decode(self, what: str, content: formats.Content, series: str | None) -> tuple[Message, "bytes | memoryview"]:
         """The message about a file, and the bytes behind it."""
         self.size = get_size()
         self.set_limits(0)
         self.end_with_parent(True)
         try:
             read = formats.read_picture if what == "picture" else formats.read_source
-            found = read(content, self.reserve)
+            found = read(content, self.reserve, series)
             return pack_source(found) if isinstance(found, Source) else pack_picture(found)
         except ChannelClosed:
             raise

@@ -202,8 +202,11 @@ def test_a_volume_that_cannot_be_shown_is_an_image_error(content):
 # ---- DICOM series
 
 
-def write_series(folder, axes=((1, 0, 0), (0, 1, 0)), count=6, step=3.0, **changes):
-    """Slices whose number is in their pixels, written in a shuffled order; `changes` are made to number 3."""
+def write_series(folder, axes=((1, 0, 0), (0, 1, 0)), count=6, step=3.0, series=None, **changes):
+    """Slices whose number is in their pixels, written in a shuffled order; `changes` are made to number 3.
+
+    `series` is the SeriesNumber, and the last part of the SeriesInstanceUID.
+    """
     normal = np.cross(*axes)
     for number in np.random.default_rng(1).permutation(count):
         dataset = pydicom.dcmread(get_testdata_file("CT_small.dcm", download=False))
@@ -211,9 +214,11 @@ def write_series(folder, axes=((1, 0, 0), (0, 1, 0)), count=6, step=3.0, **chang
         dataset.PixelData, dataset.Rows, dataset.Columns, dataset.PixelSpacing = values.tobytes(), 8, 5, [2.0, 1.0]
         dataset.ImageOrientationPatient = [*axes[0], *axes[1]]
         dataset.ImagePositionPatient = (normal * step * number).tolist()
+        if series is not None:
+            dataset.SeriesNumber, dataset.SeriesInstanceUID = series, f"1.2.{series}"
         for keyword, value in changes.items() if number == 3 else ():
             setattr(dataset, keyword, value)
-        dataset.save_as(folder / f"{(number * 7) % 10}.dcm")
+        dataset.save_as(folder / f"{series or ''}{(number * 7) % 10}.dcm")
     return folder
 
 
@@ -268,6 +273,58 @@ def test_every_slice_has_its_own_scale(tmp_path):
 def test_slices_that_are_not_one_even_stack_are_refused_in_words(tmp_path, changes, reason):
     with pytest.raises(ImageError, match=reason):
         open_image(write_series(tmp_path, **changes))
+
+
+def write_study(folder):
+    write_series(folder, series=2)
+    write_series(folder, ((1, 0, 0), (0, 0, -1)), count=4, series=30)
+    return write_series(folder, count=5, series=4, ImagePositionPatient=None)  # broken
+
+
+@pytest.mark.parametrize(
+    ("series", "count", "plane"), [("2", 6, "axial"), ("30", 4, "coronal"), ("1.2.30", 4, "coronal")]
+)
+def test_one_of_several_series_is_chosen_by_number_or_uid(tmp_path, series, count, plane):
+    volume = open_image(f"{write_study(tmp_path)}#series={series}").volume
+    assert (volume.count_slices(plane), volume.plane) == (count, plane)
+    assert [volume.get_slice(i, plane).limits for i in range(count)] == [(i, i) for i in range(count)]
+    inside = open_image(f"{tmp_path.name}#series={series}", tmp_path.parent)
+    assert inside.volume.count_slices(plane) == count
+
+
+def test_a_folder_with_several_series_lists_them(tmp_path):
+    listed = r"choose one as PATH#series=NUMBER .*: 2 \(6 slices\), 4 \(5 slices\), 30 \(4 slices\)$"
+    with pytest.raises(ImageError, match=f"the folder holds 3 series; {listed}"):
+        open_image(write_study(tmp_path))
+    with pytest.raises(ImageError, match=f"the folder does not hold that series; {listed}"):
+        open_image(f"{tmp_path}#series=3")
+
+
+def test_what_is_wrong_with_a_series_matters_only_if_it_is_chosen(tmp_path):
+    with pytest.raises(ImageError, match="has no position and orientation"):
+        open_image(f"{write_study(tmp_path)}#series=4")
+
+
+def test_no_message_about_series_quotes_a_uid(tmp_path):
+    write_series(tmp_path, series=2)
+    write_series(tmp_path, series=3, SeriesInstanceUID="1.2.840.9", SeriesNumber=None)
+    for wanted in ("", "#series=7", "#series=1.2.999"):
+        with pytest.raises(ImageError) as caught:
+            open_image(f"{tmp_path}{wanted}")
+        assert "1.2." not in str(caught.value)
+        assert "without a number (1 slices)" in str(caught.value)
+
+
+def test_a_number_that_two_series_have_is_not_enough(tmp_path):
+    write_series(tmp_path, series=2, SeriesInstanceUID="1.2.99")
+    with pytest.raises(ImageError, match="2 series of the folder have that number; choose by SeriesInstanceUID"):
+        open_image(f"{tmp_path}#series=2")
+    assert open_image(f"{tmp_path}#series=1.2.99").volume.count_slices() == 1
+
+
+def test_a_series_is_chosen_of_folders_only(tmp_path):
+    with pytest.raises(ImageError, match="chooses among the series of a folder, but this is a file"):
+        open_image(f"{get_testdata_file('CT_small.dcm', download=False)}#series=1")
 
 
 def test_a_missing_slice_is_noticed(tmp_path):

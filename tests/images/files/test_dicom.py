@@ -214,6 +214,24 @@ def test_a_compression_without_a_decoder_is_named():
         open_image(path("MR_small_jpeg_ls_lossless.dcm"))
 
 
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("MR_small_jpeg_ls_lossless.dcm", "install pyjpegls"),
+        ("SC_rgb_jpeg_gdcm.dcm", "install pylibjpeg and pylibjpeg-libjpeg"),  # JPEG Lossless
+        ("JPGExtended.dcm", "install pylibjpeg and pylibjpeg-libjpeg, which reads more kinds"),  # 12 bits
+    ],
+)
+def test_the_package_of_a_missing_decoder_is_named(name, package):
+    with pytest.raises(ImageError, match=rf"{package}$"):
+        open_image(path(name))
+
+
+def test_a_file_that_no_package_would_read_names_none():
+    with pytest.raises(ImageError, match=r"unsupported kind \(ValueError\)$"):
+        open_image(path("MR_truncated.dcm"))
+
+
 @pytest.mark.parametrize("name", ["rtplan.dcm", "test-SR.dcm", "waveform_ecg.dcm"])
 def test_a_file_without_a_picture_says_so(name):
     with pytest.raises(ImageError, match="holds no picture"):
