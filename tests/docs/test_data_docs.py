@@ -1,0 +1,89 @@
+"""`docs/data.md`: every block of YAML opens tasks, every key is on the page, and the family at its end works."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import yaml
+from PIL import Image
+from pyarrow import parquet
+
+from tests.support.data_kit import write_jsonl
+from viewbox.configs.schema import parse
+from viewbox.envs.data.settings import BoxForm, DataSettings, Difficulty, HoldOut, Sample
+from viewbox.rollouts.from_config import build_envs
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text()
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.S)
+YAMLS = [code for language, code in BLOCKS if language == "yaml"]
+[FAMILY] = [code for language, code in BLOCKS if language == "python"]
+[LINE] = [code for language, code in BLOCKS if language == "json"]
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    """The folder that the page speaks of."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "study"
+    (folder / "images").mkdir(parents=True)
+    Image.fromarray(np.zeros((40, 60), np.uint8)).save(folder / "images" / "1.png")
+    first = json.loads(LINE)
+    more = {"meta": {"modality": "CT", "prior": "1.png"}, "findings": [{"label": "line", "box": [6, 4, 12, 8]}]}
+    rows = [{**first, **more, "id": f"case-{i}", "patient": f"p{i // 2}", "level": i / 20} for i in range(20)]
+    write_jsonl(folder / "train.jsonl", rows)
+    write_jsonl(folder / "other.jsonl", rows[:4])
+    write_jsonl(folder / "broken.jsonl", [*rows[:4], {**rows[5], "answer": None}])
+    write_jsonl(folder / "rewards.jsonl", [{"task": f"case-{i}", "reward": i / 4, "episodes": 8} for i in range(4)])
+    flat = [("id", "image", "question", "answer", "patient"), *(list(row.values())[:5] for row in rows)]
+    (folder / "table.csv").write_text("\n".join(",".join(line) for line in flat))
+    content = {"bytes": (folder / "images" / "1.png").read_bytes(), "path": None}
+    parquet.write_table(pa.Table.from_pylist([{**row, "image": content} for row in rows]), folder / "train.parquet")
+    (tmp_path / "yes_no.py").write_text(FAMILY)
+
+
+def build(text):
+    raw = {"model": {"name": "m"}, **yaml.safe_load(text)}
+    raw["env"]["name"] = "yes_no.py:YesNo"
+    return build_envs(parse(raw), {})
+
+
+COUNTS = [17, 20, 14, 8, 20, 20, 3, 3, 4, 20]  # of the training tasks of each block
+
+
+@pytest.mark.parametrize(("text", "count"), zip(YAMLS, COUNTS, strict=True))
+def test_every_block_opens_its_tasks(study, text, count):
+    env, held_out = build(text)
+    assert len(env.tasks) == count
+    assert env.play(env.tasks[0], lambda messages: "yes").scores.total == 1.0
+    if held_out.data.split == "test":
+        assert len(held_out.tasks) == (4 if isinstance(env.data.source, dict) else 20 - count)
+
+
+def test_the_block_of_columns_gives_what_it_says(study):
+    [text] = [text for text in YAMLS if "meta.prior" in text]
+    env, _ = build(text)
+    task = env.tasks[0]
+    assert task.prompt["question"] == "Is there a fracture? (modality: CT)"
+    assert task.metadata == {"organ": "chest", "modality": "CT", "first": "line", "row": 0}
+    assert len(env.images(task)) == 2
+
+
+def test_the_block_of_boxes_gives_fractions(study):
+    [text] = [text for text in YAMLS if "xywh" in text]
+    assert build(text)[0].tasks[0].reference["box"] == pytest.approx((0.1, 0.1, 0.3, 0.3))
+
+
+@pytest.mark.parametrize("model", [DataSettings, HoldOut, BoxForm, Sample, Difficulty])
+def test_every_key_is_on_the_page(model):
+    for name in model.model_fields:
+        assert re.search(rf"`{name}\b|\b{name}:", PAGE), name
+
+
+def test_the_bad_row_of_the_page_is_what_is_said(study):
+    [text] = [text for text in YAMLS if "broken" in text]
+    [error] = build(text)[0].tasks.skipped.values()
+    [shown] = [code for language, code in BLOCKS if language == "text"]
+    assert str(error).partition(": column")[2] == shown.strip().partition(": column")[2]
