@@ -17,7 +17,8 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 @app.command("publish")
 def publish(
     environment: Annotated[
-        str, typer.Argument(help="A registered name, package.module:Class, or path/to/module.py:Class.")
+        str,
+        typer.Argument(help="A registered name, package.module:Class, path/to/file.py:Class, or a config (.yaml)."),
     ],
     out: Annotated[str, typer.Argument(help="Folder to write.")],
     to: Annotated[str, typer.Option(help="Format of the output. Only dir, a folder, is supported.")] = "dir",

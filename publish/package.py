@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from viewbox import __version__
+from viewbox.configs.schema import load
 from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.data.env import DataEnv
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.network.data_policy import check_may_leave
 from viewbox.network.secrets import mask_settings
-from viewbox.publish import author_code, preflight, templates, vendor
+from viewbox.publish import author_code, preflight, task_data, templates, vendor
 from viewbox.publish.author_code import EnvironmentSource
 from viewbox.publish.output import replace_folder
 
@@ -58,7 +60,8 @@ def publish(
     process can use the package without an installed viewbox.
 
     Args:
-        environment: a name, `package.module:Class` or `file.py:Class`.
+        environment: a name, `package.module:Class`, `file.py:Class`, or a config, of which `env` is published. Tasks
+            from files on this machine travel with the package (`task_data.py`).
         out: the folder to write.
         to: the kind of target; so far only "dir", a folder.
         settings: settings of the environment, which become the defaults of the package.
@@ -75,7 +78,8 @@ def publish(
     """
     if to not in TARGETS:
         raise ConfigError(f"--to: {describe_unknown('target', to, TARGETS)}")
-    values = _to_json_values(settings or {})
+    environment, own_settings = _read_config(environment)
+    values = _to_json_values({**own_settings, **(settings or {})})
     source = author_code.find_environment(environment, values, data)
     name = id or f"viewbox-{re.sub(r'[^a-z0-9]+', '-', source.env.name.lower()).strip('-')}"
     module = _build_module_name(name, source)
@@ -84,6 +88,9 @@ def publish(
     check_may_leave(
         source.env, "others", action="publishing gives its package to", allowed="no published package of it"
     )
+    parts = getattr(source.env, "parts", {})
+    if any(task_data.is_local(part) for part in parts.values()):
+        raise ConfigError(f"{source.env.name}: mixes data on this machine; allowed: publish each environment by itself")
     own = source.chosen.taken or tuple(Path(path.name) for path in source.files)
     findings = [preflight.check_playable(source.env)]
     with tempfile.TemporaryDirectory(prefix="viewbox-publish-") as temporary:
@@ -100,6 +107,20 @@ def publish(
         if not dry_run:
             replace_folder(staged, Path(out), about, force=force)
     return PublishedPackage(name, version, Path(out), len(files), size, tuple(findings))
+
+
+def _read_config(environment: str) -> tuple[str, dict[str, Any]]:
+    """The name and the settings of the environment in a config; any other name stays as it is."""
+    if not environment.endswith((".yaml", ".yml")):
+        return environment, {}
+    config = load(environment)
+    if config.reward is not None:
+        raise ConfigError(
+            f"{environment}: has a section `reward`, and a package has its environment's own; allowed: no such "
+            "section, or a class that sets the reward",
+            key="reward",
+        )
+    return config.env.name, config.env.settings
 
 
 def _to_json_values(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,6 +160,8 @@ def _write_package(
         provides.append(f'provide("{source.package.name}")')
     if source.module:
         _copy_file(source.module, root / module / source.module.name)
+    if task_data.is_local(env):
+        settings = {**settings, "data": task_data.write_tasks(env, root / module)}
     fields = {
         "id": name,
         "module": module,
@@ -155,7 +178,9 @@ def _write_package(
         "description": _get_summary(env).splitlines()[0],
         "license": license,
         "tags": list(TAGS),
-        "dependencies": vendor.list_dependencies(source.files),
+        "dependencies": vendor.list_dependencies(
+            source.files, hub=isinstance(env, DataEnv) and not task_data.is_local(env)
+        ),
         "module": module,
     }
     toml = {key: json.dumps(value, ensure_ascii=False) for key, value in project.items()}

@@ -31,6 +31,8 @@ INIT = '''\
 Written by `viewbox publish` of viewbox {viewbox}.
 """
 
+from pathlib import Path
+
 from {module}._vendor import provide
 
 {provides}
@@ -43,6 +45,7 @@ __all__ = ["{taskset}", "ViewboxEnv", "ViewboxHarness"]
 class {taskset}(ViewboxTaskset):
     environment = {environment!r}
     settings = {settings!r}
+    folder = str(Path(__file__).parent)
 '''
 
 VENDOR = '''\

@@ -19,7 +19,9 @@ ROOT = Path(viewbox.__file__).parent
 ROOMS = ("images", "rewards", "envs")
 SUFFIXES = (".py", ".j2")
 ADAPTERS = Path("envs/adapters")  # each needs a library of its own; only the one for verifiers is copied
+FOR_TABLES = frozenset({"datasets", "pyarrow", "fsspec"})  # read tables and the hub; a package reads its own JSONL
 VERIFIERS = "verifiers>=0.4,<0.5"  # without a version, it would be published for the old interface
+DATASETS = "datasets>=5"
 DISTRIBUTIONS = {
     "PIL": "pillow",
     "cv2": "opencv-python-headless",
@@ -41,7 +43,7 @@ def list_library_files() -> list[Path]:
     return sorted(path.relative_to(ROOT) for path in files)
 
 
-def list_dependencies(author: Iterable[Path]) -> list[str]:
+def list_dependencies(author: Iterable[Path], *, hub: bool = False) -> list[str]:
     """The requirements of the published package.
 
     For packages that viewbox requires, its own version ranges hold; any other package that the author's files import is
@@ -49,6 +51,7 @@ def list_dependencies(author: Iterable[Path]) -> list[str]:
 
     Args:
         author: the author's Python files.
+        hub: whether the tasks are those of a hub dataset.
 
     Raises:
         ConfigError: the author's files import a module that belongs to no installed package.
@@ -56,6 +59,7 @@ def list_dependencies(author: Iterable[Path]) -> list[str]:
     stated = _get_requirements()
     used = list_third_party(ROOT / path for path in list_library_files() if path.suffix == ".py")
     needed = {stated[name] for name in map(get_distribution, used) if name in stated}
+    needed |= {DATASETS} if hub else set()
     author = list(author)
     own = {path.stem for path in author} | {path.parent.name for path in author}
     installed = packages_distributions() if author else {}

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib.metadata import version
 from itertools import islice
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -102,9 +103,14 @@ class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
 
     environment: ClassVar[str] = ""
     settings: ClassVar[Mapping[str, Any]] = {}
+    folder: ClassVar[str] = ""  # of the package: the source of its tasks is relative to it
 
     def load(self) -> Iterator[ViewboxTask]:
         settings = {**self.settings, **self.config.settings}
+        data = settings.get("data")
+        if self.folder and isinstance(data, Mapping) and isinstance(data.get("source"), str):
+            inside = Path(self.folder) / data["source"]
+            settings["data"] = {**data, "source": str(inside) if inside.exists() else data["source"]}
         env = make(self.environment, **settings)
         if env.restricted:
             os.environ[PUSH_MODE] = "disabled"  # otherwise vf-eval uploads the traces, images included

@@ -80,6 +80,22 @@ class DataEnv(BaseMultiTurnEnv):
         number = int(task.metadata["row"])
         return self._get_images(number, self._rows.read(number, self._image_columns))
 
+    def export_row(self, task: Task) -> tuple[dict[str, Any], list[str | bytes]]:
+        """What a task is made of: the columns of its row, without those of images alone, and where each image is.
+
+        An image is a path inside `images_folder`, a data URL, or the content of a file.
+        """
+        number = int(task.metadata["row"])
+        row = self._rows.read(number, self._columns.get_used())
+        others = self._columns.get_used(name for name in self.data.columns if name not in IMAGE_FIELDS)
+        images = [where for value in self._list_values(row) if (where := get_location(value)) is not None]
+        return {name: row[name] for name in row if name in others}, images
+
+    @property
+    def images_folder(self) -> Path | None:
+        """The folder in which image paths lie; None if there are no paths."""
+        return self._folder
+
     # ------------------------------------------------------------------ rows
     @cached_property
     def _rows(self) -> Rows:

@@ -36,10 +36,20 @@ def open_rows(data: DataSettings) -> Rows:
     if path.is_file():
         _choose_split(data, ["train"])
         return _open_file(path, data)
-    if HUB_NAME.fullmatch(source) and path.suffix not in TEXT_FILES + TABLES:
+    if is_hub_name(source):
         return _open_hub(source, data)
     _check_exists(source)
     raise ConfigError(f"{KEY} = {source!r:.200}; allowed: {FORMS}", key=KEY, given=source)
+
+
+def is_hub_name(source: str) -> bool:
+    """Whether a source is the name of a hub dataset: nothing of that name is on this machine.
+
+    >>> is_hub_name("owner/name"), is_hub_name("folder/train.csv")
+    (True, False)
+    """
+    path = Path(source).expanduser()
+    return bool(HUB_NAME.fullmatch(source)) and path.suffix not in TEXT_FILES + TABLES and not path.exists()
 
 
 def _check_exists(source: str) -> Path:

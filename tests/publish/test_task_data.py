@@ -1,0 +1,113 @@
+"""Tasks from files travel with a published environment: the selected rows, their images, and nothing else."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+from PIL import Image
+
+from viewbox.errors import ConfigError
+from viewbox.publish import publish
+
+FILMS = '''
+"""Chest films with a finding."""
+from viewbox import ExactMatchReward
+from viewbox.envs.data.env import DataEnv
+from viewbox.envs.data.fields import TaskField
+
+
+class Films(DataEnv):
+    """What does the film show?"""
+
+    name = "films"
+    answer = {"type": "object", "properties": {"finding": {"type": "string"}}, "required": ["finding"]}
+    fields = {"question": TaskField("prompt", "text"), "finding": TaskField("reference", "text")}
+    reward = ExactMatchReward("finding")
+
+    def gold_answer(self, task):
+        return {"finding": task.reference["finding"]}
+'''
+ROWS = [
+    {
+        "study": f"s{n}",
+        "file": f"{n}.png",
+        "q": "What is it?",
+        "gold": "opacity",
+        "secret": "patient name",
+        "part": part,
+    }
+    for n, part in enumerate(["train", "train", "test", "test"])
+]
+
+
+@pytest.fixture
+def films(tmp_path):
+    """A module, rows beside images, and a config of them; returns the path of the config."""
+    (tmp_path / "films.py").write_text(FILMS)
+    (tmp_path / "set" / "img").mkdir(parents=True)
+    for row in ROWS:
+        Image.new("L", (40, 30), 60 * int(row["file"][0])).save(tmp_path / "set" / "img" / row["file"])
+    (tmp_path / "set" / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    columns = {"id": "study", "image": {"template": "img/{{ file }}"}, "question": "q", "finding": "gold"}
+    data = {"source": str(tmp_path / "set" / "rows.jsonl"), "columns": columns, "where": "part=test"}
+    config = {"model": {"name": "m"}, "env": {"name": f"{tmp_path / 'films.py'}:Films", "data": data}}
+    path = tmp_path / "films.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+@pytest.mark.slow
+def test_a_config_is_published_with_its_rows_and_images_and_is_played_elsewhere(films, tmp_path):
+    publish(str(films), tmp_path / "out")
+    module = tmp_path / "out" / "viewbox_films"
+    rows = [json.loads(line) for line in (module / "data" / "tasks.jsonl").read_text().splitlines()]
+    assert [row["study"] for row in rows] == ["s2", "s3"]
+    assert not any("secret" in row or "part" in row for row in rows)  # columns that nothing reads stay here
+    assert len(list((module / "data" / "images").iterdir())) == 2
+    moved = tmp_path / "elsewhere"
+    (tmp_path / "out").rename(moved)
+    (tmp_path / "set").rename(tmp_path / "gone")
+    code = (
+        "import viewbox_films\n"
+        "from viewbox.envs.adapters.verifiers import ViewboxTasksetConfig\n"
+        "taskset = getattr(viewbox_films, viewbox_films.__all__[0])(ViewboxTasksetConfig(id='viewbox-films'))\n"
+        "for task in taskset.load():\n"
+        "    env, one = task.data.env(), task.data.task()\n"
+        "    state = env.reset(one, seed=0)\n"
+        "    print(one.id, one.reference['finding'], state.view.source.size)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=moved, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["s2 opacity (40, 30)", "s3 opacity (40, 30)"], done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"restricted": True}, "restricted"),
+        ({"source": "nowhere.jsonl"}, "nowhere"),
+    ],
+)
+def test_what_may_not_or_cannot_travel_is_refused(films, tmp_path, change, why):
+    config = yaml.safe_load(films.read_text())
+    config["env"]["data"] |= change
+    films.write_text(yaml.safe_dump(config))
+    with pytest.raises(ConfigError, match=why):
+        publish(str(films), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_row_that_holds_a_key_is_refused(films, tmp_path, monkeypatch):
+    monkeypatch.setattr("viewbox.publish.preflight.check_package", lambda *given: "not tried")
+    rows = tmp_path / "set" / "rows.jsonl"
+    rows.write_text(rows.read_text().replace("What is it?", "hf_" + 34 * "a"))
+    with pytest.raises(ConfigError, match="task 's2' holds a token of Hugging Face"):
+        publish(str(films), tmp_path / "out")
+
+
+def test_a_config_with_a_reward_of_its_own_is_refused(films, tmp_path):
+    config = yaml.safe_load(films.read_text())
+    films.write_text(yaml.safe_dump(config | {"reward": {"type": "exact_match", "field": "finding"}}))
+    with pytest.raises(ConfigError, match="has a section `reward`"):
+        publish(str(films), tmp_path / "out")
