@@ -355,8 +355,10 @@ class BaseMultiTurnEnv(PlayableEnv):
             raise ConfigError(f"{self.name}: view_field = {self.view_field!r}; allowed: a field of the answer")
         for part, field in self.place.items():
             if part not in places.PARTS or field not in fields:
-                allowed = "image, plane or slice, each with a field of the answer"
-                raise ConfigError(f"{self.name}: place: {part} = {field!r}; allowed: {allowed}", key="place")
+                what = f"{self.name}: place: {part} = {field!r}"
+                raise ConfigError(
+                    f"{what}; allowed: image, plane or slice, each with a field of the answer", key="place"
+                )
 
     def __setattr__(self, name: str, value: Any) -> None:
         if self._sealed:

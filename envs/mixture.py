@@ -21,8 +21,9 @@ from pydantic import Field
 
 from viewbox.envs import make
 from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.places import Part
 from viewbox.envs.state import EpisodeState, StepResult
-from viewbox.envs.tasks import TaskImage, to_sequence
+from viewbox.envs.tasks import TaskImage, TaskImages, to_sequence
 from viewbox.errors import ConfigError
 from viewbox.frozen import FrozenDict
 from viewbox.images.view import View
@@ -169,12 +170,20 @@ class Mixture(BaseMultiTurnEnv):
         return self.for_task(task).read_answer(text, task)
 
     def check_answer(
-        self, value: Mapping[str, Any], task: Task, views: Sequence[View] | None = None
+        self,
+        value: Mapping[str, Any],
+        task: Task,
+        views: Sequence[View] | None = None,
+        images: TaskImages | None = None,
     ) -> tuple[dict[str, Any], str | None]:
-        return self.for_task(task).check_answer(value, task, views)
+        opened = () if images is None else (images,)
+        return self.for_task(task).check_answer(value, task, views, *opened)
 
-    def write_box(self, box: Sequence[float], task: Task) -> list[float]:
-        return self.for_task(task).write_box(box, task)
+    def write_box(self, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None) -> list[float]:
+        return self.for_task(task).write_box(box, task, *(() if place is None else (place,)))
+
+    def write_box_3d(self, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None) -> list[float]:
+        return self.for_task(task).write_box_3d(box, task, place)
 
     def get_offered_tools(self, task: Task) -> tuple[str, ...]:
         return self.for_task(task).get_offered_tools(task)

@@ -59,7 +59,7 @@ def _get_place(source: Source, images: "TaskImages") -> dict[Part, Any]:
     return {"image": number} if volume is None else {"image": number, "plane": volume.plane, "slice": volume.index}
 
 
-def find_slice(answer: Mapping[str, Any], fields: Mapping[Part, str], images: Sequence[Source]) -> Source:
+def find_slice(answer: Mapping[Any, Any], fields: Mapping[Part, str], images: Sequence[Source]) -> Source:
     """The picture that an answer's place names; parts it does not name are those of the task's first picture.
 
     Raises:

@@ -8,6 +8,7 @@ from weakref import WeakValueDictionary
 
 from viewbox.errors import BadRow, ImageError
 from viewbox.images.files import open_image
+from viewbox.images.files.paths import split_series
 from viewbox.images.source import Source
 
 Refuse = Callable[[object, str], BadRow]  # (given, expected) -> the error that names the row
@@ -86,7 +87,7 @@ def check_path(where: str | bytes, folder: Path | None, *, exists: bool = False)
         return "a path on this machine, because nothing is downloaded"
     if folder is None:
         return "the bytes of an image, or a path in the folder that data.images names"
-    if exists and not (folder / where).exists():
+    if exists and not (folder / split_series(where)[0]).exists():
         return f"a file in {folder} (data.images names another folder)"
     return None
 

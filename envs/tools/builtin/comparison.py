@@ -186,4 +186,5 @@ def _sample_nearest(view: View, whole: np.ndarray) -> np.ndarray:
     a, b, c, d, e, f = view.matrix
     x, y = (b * v + c, d * u + f) if view.turned else (a * u + c, e * v + f)
     column, row = (np.clip((part * side).astype(int), 0, side - 1) for part, side in ((x, columns), (y, rows)))
-    return whole[row[None, :], column[:, None]] if view.turned else whole[row[:, None], column[None, :]]
+    index = (row[None, :], column[:, None]) if view.turned else (row[:, None], column[None, :])
+    return np.asarray(whole[index])

@@ -8,6 +8,7 @@ from pyarrow import ipc, parquet
 
 from tests.support.data_kit import COLUMNS, list_ids, make_env, make_rows, write_images, write_jsonl
 from viewbox.envs.data import arrow, tasks
+from viewbox.envs.data.images import check_path
 from viewbox.errors import ConfigError
 
 
@@ -196,3 +197,9 @@ def test_a_draw_from_a_stream_reads_each_row_group_about_once(folder, monkeypatc
     assert sorted(ids) == sorted(row["id"] for row in rows)
     assert ids != sorted(ids)
     assert len(read) <= 41
+
+
+def test_a_folder_may_name_one_of_its_series(tmp_path):
+    (tmp_path / "study").mkdir()
+    assert check_path("study#series=3", tmp_path, exists=True) is None
+    assert "a file in" in check_path("other#series=3", tmp_path, exists=True)
