@@ -21,6 +21,9 @@ from viewbox.configs.validation import describe_errors
 from viewbox.configs.yaml_reader import Document
 from viewbox.errors import ConfigError, ViewboxError, describe_unknown
 
+DATASETS = "datasets"  # the folder of the configs of known datasets
+LIMITS = ("restricted", "evaluation_only")  # of `env.data`: an override can add to them only
+
 
 class Config(Section):
     """A whole run."""
@@ -38,21 +41,22 @@ class Config(Section):
 
 
 def find(name: str) -> Path:
-    """The path of a config: a file, or the name of a shipped one (`quickstart`)."""
+    """The path of a config: a file, or the name of a shipped one (`quickstart`, or a dataset's)."""
     path = Path(name)
     if path.is_file():
         return path
     shipped = Path(str(resources.files("viewbox.configs")))
-    inside = shipped / f"{path.stem}.yaml"
-    if path.parent in (Path(), Path("configs")) and inside.is_file():
-        return inside
+    for parent, folder in (("configs", shipped), ("configs/datasets", shipped / DATASETS)):
+        inside = folder / f"{path.stem}.yaml"
+        if path.parent in (Path(), Path(parent)) and inside.is_file():
+            return inside
     if path.is_dir():
         files = sorted(file.name for file in path.glob("*.yaml"))
         raise ConfigError(f"{name}: a folder, not a file; YAML files in it: {', '.join(files) or 'none'}")
     beside = get_close_matches(str(path), [str(file) for file in path.parent.glob("*.y*ml")], n=1)
     if beside:
         raise ConfigError(f"{name}: no such file (did you mean {beside[0]!r}?)")
-    names = [file.stem for file in shipped.glob("*.yaml")]
+    names = [file.stem for folder in (shipped, shipped / DATASETS) for file in folder.glob("*.yaml")]
     raise ConfigError(f"{name}: no such file; {describe_unknown('shipped config', path.stem, names)}")
 
 
@@ -68,9 +72,31 @@ def load(name: str, overrides: Sequence[str] = ()) -> Config:
         raise ConfigError(
             f"{document.name}: {given}; allowed: a mapping of the sections {', '.join(Config.model_fields)}"
         )
+    limits = _read_limits(document.values)
     for override in overrides:
         document.override(override)
+    _check_limits(limits, _read_limits(document.values), document)
     return parse(document.values, document)
+
+
+def _read_limits(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the block `env.data` says may be done with the data."""
+    env = values.get("env")
+    data = env.get("data") if isinstance(env, Mapping) else None
+    return {key: data.get(key) for key in LIMITS} if isinstance(data, Mapping) else {}
+
+
+def _check_limits(before: Mapping[str, Any], after: Mapping[str, Any], document: Document) -> None:
+    """Raises `ConfigError` if an override lifts what the file says may be done with the data."""
+    for name, value in before.items():
+        if value and after.get(name) != value:
+            key, given = f"env.data.{name}", after.get(name)
+            problem = f"{key} = {given!r:.80}: {document.name} sets it to {value!r:.80}"
+            raise ConfigError(
+                f"{document.find_place(key)}: {problem}; allowed: to leave it so",
+                key=key,
+                given=given,
+            )
 
 
 def parse(raw: Mapping[str, Any], document: Document | None = None) -> Config:

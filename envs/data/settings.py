@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from viewbox.configs.schema import LIMITS
 from viewbox.images.coordinates import Coordinates
 
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -114,15 +115,22 @@ class DataSettings(Block):
 def merge_data(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """A data block with changes merged into it: mappings are merged, and any other value replaces the one before.
 
+    `restricted` and `evaluation_only` can be set by a change, and never taken back.
+
     >>> merge_data({"split": "train", "columns": {"id": "a"}}, {"split": "test", "columns": {"image": "b"}})
     {'split': 'test', 'columns': {'id': 'a', 'image': 'b'}}
     """
+    merged = _merge(data, changes)
+    return merged | {key: data[key] for key in LIMITS if data.get(key)}
+
+
+def _merge(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(data)
     for key, value in changes.items():
         old = merged.get(key)
         whole = key == "source" or _is_expression(value) or _is_expression(old)
         if isinstance(old, Mapping) and isinstance(value, Mapping) and not whole:
-            value = merge_data(old, value)
+            value = _merge(old, value)
         merged[key] = value
     return merged
 

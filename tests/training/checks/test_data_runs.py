@@ -88,3 +88,28 @@ def test_a_mixture_of_data_and_drawn_tasks_passes_the_checks_and_one_part_can_re
     refused = config.model_copy(update={"env": env.model_validate({"name": "mixture", "environments": parts})})
     with pytest.raises(ConfigError, match="mine: its data may not be trained on: its licence"):
         preflight.check(refused)
+
+
+def test_a_limit_on_the_data_can_be_added_and_never_lifted(tmp_path, data):
+    load(tmp_path, {**data, "restricted": True, "evaluation_only": "its licence"}, restricted=False)
+    path = str(tmp_path / "run.yaml")
+    for lifted in ("env.data.restricted=false", "env.data.evaluation_only=null", 'env.data.evaluation_only=""'):
+        with pytest.raises(ConfigError, match="allowed: to leave it so"):
+            schema.load(path, [lifted])
+    with pytest.raises(ConfigError, match="allowed: to leave it so"):
+        schema.load(path, ["env.data={source: t.jsonl}"])
+    _, held_out = build_envs(schema.load(path, ["env.eval.data.evaluation_only=null"]), {})
+    assert held_out.restricted
+    assert held_out.evaluation_only == "its licence"
+    load(tmp_path, data)
+    assert schema.load(path, ["env.data.restricted=true"]).env.settings["data"]["restricted"] is True
+
+
+def test_a_config_of_a_dataset_is_found_by_its_name(tmp_path, data, monkeypatch):
+    (tmp_path / "datasets").mkdir()
+    load(tmp_path, data)
+    (tmp_path / "run.yaml").rename(tmp_path / "datasets" / "scans.yaml")
+    monkeypatch.setattr(schema.resources, "files", lambda package: tmp_path)
+    assert schema.find("scans") == tmp_path / "datasets" / "scans.yaml"
+    with pytest.raises(ConfigError, match="did you mean 'scans'"):
+        schema.find("scan")
