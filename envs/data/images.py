@@ -87,7 +87,7 @@ def check_path(where: str | bytes, folder: Path | None, *, exists: bool = False)
         return "a path on this machine, because nothing is downloaded"
     if folder is None:
         return "the bytes of an image, or a path in the folder that data.images names"
-    if exists and not (folder / split_series(where)[0]).exists():
+    if exists and not (folder / str(split_series(where)[0])).exists():
         return f"a file in {folder} (data.images names another folder)"
     return None
 
