@@ -148,8 +148,8 @@ class Stage:
         self.env = LooksEnv(self.case)
 
     def build_engine(self, kind: type[ScriptedEngine] = ScriptedEngine, **settings: Any) -> ScriptedEngine:
-        given = {"model": self.model, "tokens": self.tokens, "slots": self.case.episodes} | settings
-        return kind(scripts=self.scripts, max_completion_tokens=4000, **given)
+        given = {"model": self.model, "tokens": self.tokens, "slots": self.case.episodes, "max_completion_tokens": 4000}
+        return kind(scripts=self.scripts, **given | settings)
 
     def play_episodes(self, generator: ScriptedEngine, env: LooksEnv | None = None) -> list[Episode]:
         """Plays all episodes; returns them in the order of their tasks."""

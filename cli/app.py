@@ -27,6 +27,7 @@ COMMANDS = (
     "publish",
     "envs",
     "config",
+    "memory",
 )
 
 

@@ -71,7 +71,7 @@ class ModelRunner:
         if vision:
             vision["mm_token_type_ids"] = (ids == self.tokens.image_id).int().to(device)
         slots, num_read = [sequence.held_slot for sequence in sequences], max(map(add, lengths, widths))
-        logits = self._forward(slots, lengths, num_read, ids.to(device), positions.to(device), widths, vision)
+        logits = self.forward(slots, lengths, num_read, ids.to(device), positions.to(device), widths, vision)
         for sequence, added in zip(sequences, widths, strict=True):
             sequence.length += added
         self.stats.prefills += 1
@@ -96,7 +96,7 @@ class ModelRunner:
         num_read = 1 + max(sequence.length for sequence in running)
         position_ids = to_device(positions, device)[None, :, None].expand(3, -1, -1)
         input_ids = to_device(ids, device)[:, None]
-        logits = self._forward(range(width), lengths, num_read, input_ids, position_ids, [1] * width, {})
+        logits = self.forward(range(width), lengths, num_read, input_ids, position_ids, [1] * width, {})
         for sequence in running:
             sequence.position += 1
             sequence.length += 1
@@ -119,7 +119,7 @@ class ModelRunner:
             tokens -= images[-1][1].tokens
         return images[::-1]
 
-    def _forward(
+    def forward(
         self,
         slots: Collection[int],
         lengths: Iterable[int],

@@ -11,7 +11,7 @@ import yaml
 from viewbox.configs.schema import Config, locate_errors
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
-from viewbox.errors import BadRow, ViewboxError
+from viewbox.errors import BadRow, ModelError, ViewboxError
 from viewbox.network.secrets import mask_settings
 from viewbox.rollouts.from_config import build_envs
 from viewbox.training.checks import prompt_page
@@ -32,7 +32,18 @@ def inspect(config: Config) -> dict[str, str]:
         opened = [_open_images(env, "env")]
         if config.log.eval_tasks:
             opened.append(_open_images(held_out, "env.eval" if config.env.eval else "env"))
-        return {"images": "; ".join(opened), "prompt": str(write_prompt(config, env, model))}
+        shown = {"images": "; ".join(opened), "prompt": str(write_prompt(config, env, model))}
+        return shown | {"memory": _describe_memory(config)}
+
+
+def _describe_memory(config: Config) -> str:
+    """The largest memory of the run; for a model whose config is not here, what is needed to tell."""
+    from viewbox.training.memory.forecast import find_device_memory, predict
+
+    try:
+        return predict(config, find_device_memory()).describe()
+    except ModelError as error:
+        return f"not known: {error}"
 
 
 def _open_images(env: BaseMultiTurnEnv, key: str) -> str:

@@ -1,0 +1,196 @@
+"""The memory that `viewbox memory` predicts, against the bytes that are alive while a model plays and learns.
+
+    python benchmarks/memory.py [NAME ...]        (a quarter of an hour; 10 GiB of memory)
+
+The models have random weights and the widths of Qwen3-VL-4B and Qwen2.5-VL-3B; the language model has 2 layers, the
+vision tower 3, and the vocabulary is an eighth of theirs. A row is one real computation: the engine plays scripted
+episodes, or two updates run forward, backward and through AdamW. All tensors that operations make are counted, and the
+weights. The bar is a difference of 15 % at most. The last line is one JSON object.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from peft import get_peft_model
+from scripted_case import PATCH, CaseSize, Stage
+from transformers import AutoConfig, AutoModelForImageTextToText
+
+from viewbox.configs.schema import Config, parse
+from viewbox.rollouts.engine.architectures import get_architecture
+from viewbox.rollouts.engine.vision_cache import VisionCache
+from viewbox.training.generation import use_for_generation
+from viewbox.training.grpo.logprobs import EpisodeLogProbs
+from viewbox.training.grpo.micro_batches import select, split_by_tokens
+from viewbox.training.lora import build_lora_config
+from viewbox.training.memory.forecast import GIB, predict_workload
+from viewbox.training.memory.live_bytes import LiveBytes
+from viewbox.training.memory.model_shapes import Depths, count_bytes, cut_depth, read_known_models
+from viewbox.training.memory.pictures import build_batch_pixels
+from viewbox.training.memory.update import prepare_training
+from viewbox.training.memory.workload import Workload, build_batch
+from viewbox.training.trainer_args import build_trainer_arguments
+
+BAR = 0.15
+VOCABULARY = 151_936 // 8
+GRID = (1, 12, 12)  # 36 image tokens
+FAMILIES = {"qwen3_vl": "Qwen/Qwen3-VL-4B-Instruct", "qwen2_5_vl": "Qwen/Qwen2.5-VL-3B-Instruct"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row: a run, and the length of its episodes."""
+
+    name: str
+    phase: str = "update"
+    family: str = "qwen3_vl"
+    lora: bool = True
+    dtype: str = "bfloat16"
+    autocast: bool = True
+    checkpointing: bool = True
+    episodes: int = 4
+    prompt: int = 120
+    completion: int = 200
+    micro_batch_tokens: int | None = None
+
+
+CASES = (
+    Case("LoRA, bf16, checkpointed, short"),
+    Case("LoRA, bf16, checkpointed, long", prompt=300, completion=900),
+    Case("LoRA, bf16, checkpointed, in parts", episodes=8, micro_batch_tokens=700),
+    Case("LoRA, bf16, not checkpointed", checkpointing=False),
+    Case("LoRA, float32 without autocast", dtype="float32", autocast=False),
+    Case("LoRA, bf16, Qwen2.5-VL", family="qwen2_5_vl"),
+    Case("every weight, checkpointed", lora=False, dtype="float32"),
+    Case("every weight, not checkpointed", lora=False, dtype="float32", checkpointing=False),
+    Case("generation, LoRA merged, bf16", phase="generation", episodes=8),
+    Case("generation, LoRA merged, bf16, long", phase="generation", episodes=8, completion=900),
+    Case("generation, float32 under autocast", phase="generation", lora=False, dtype="float32", episodes=8),
+)
+
+
+def build_model_config(case: Case) -> Any:
+    """The widths of the family, few layers, and patches as the scripted episodes have them."""
+    config = AutoConfig.for_model(**read_known_models()[FAMILIES[case.family]]["config"])
+    config = cut_depth(config, Depths(2, 3))
+    config.text_config.vocab_size, config.vision_config.patch_size = VOCABULARY, PATCH
+    config.image_token_id, config.vision_start_token_id, config.vision_end_token_id, config.video_token_id = 5, 6, 7, 8
+    return config
+
+
+def build_run(case: Case) -> Config:
+    """The run as a config."""
+    train = {"per_device_train_batch_size": case.episodes, "num_generations": 4, "bf16": case.autocast, "use_cpu": True}
+    train |= {"gradient_checkpointing": case.checkpointing, "micro_batch_tokens": case.micro_batch_tokens}
+    lora = {"lora": {"r": 32, "target_modules": ".*language_model.*_proj"}} if case.lora else {}
+    rollout = {"slots": case.episodes, "max_completion_tokens": case.completion, "kv_cache_bytes": "4GiB"}
+    model = {"name": "m"} | ({"dtype": case.dtype} if case.lora else {})
+    return parse(
+        {"model": model, "env": {"name": "digits"}, "train": train, "rollout": rollout, "log": {"eval_tasks": 0}} | lora
+    )
+
+
+def build_model(case: Case, run: Config, config: Any) -> Any:
+    torch.manual_seed(0)
+    model = AutoModelForImageTextToText.from_config(config, dtype=getattr(torch, case.dtype))
+    if not case.lora:
+        return model
+    model.requires_grad_(False)
+    return get_peft_model(model, build_lora_config(run.lora))
+
+
+def measure_update(case: Case, run: Config, arguments: Any, model: Any, workload: Workload) -> int:
+    """Live bytes at the peak of two updates."""
+    prepare_training(model, arguments)
+    optimizer = torch.optim.AdamW([w for w in model.parameters() if w.requires_grad], lr=1e-6, fused=True)
+    architecture = get_architecture(model.config)
+    batch = build_batch(workload, case.episodes, 4, model.config.image_token_id)
+    pixels = build_batch_pixels(batch, model)
+    cache = VisionCache(model, architecture)
+    cache = cache if cache.frozen else None
+    if cache is not None:
+        cache.get_features({f"{key:015x}": image for key, image in pixels.items()})
+    log_probs = EpisodeLogProbs(model, architecture, model.config.image_token_id, 0, 1.0, pixels, cache)
+    parts = [list(range(case.episodes))]
+    if case.micro_batch_tokens:
+        parts = split_by_tokens(batch, case.micro_batch_tokens)
+    given = [*model.parameters(), *model.buffers(), *(image.values for image in pixels.values())]
+    with LiveBytes(given) as counter:
+        for _ in range(2):
+            for part in parts:
+                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=case.autocast):
+                    loss = log_probs(select(batch, part))[0].sum()
+                loss.backward()
+                del loss
+            optimizer.step()
+            optimizer.zero_grad()
+    return counter.peak + count_bytes([*model.parameters(), *model.buffers()])
+
+
+def measure_generation(case: Case, run: Config, arguments: Any, model: Any) -> tuple[int, Workload]:
+    """Live bytes at the peak of a generation, with scripted replies of equal lengths, and what was played."""
+    from accelerate import Accelerator
+
+    stage = Stage(CaseSize(prompts=case.episodes // 4, group=4, side=6, tool_side=6))
+    turns = 2
+    call = stage.scripts[0][0]
+    reply = (case.completion - (turns - 1) * 120) // turns
+    words = [call[0]] * (reply - len(call))
+    stage.scripts[:] = [[[*words, *call], [*words, *words[:1] * (len(call) - 1), call[-1]]]] * case.episodes
+    for name in ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id"):
+        setattr(model.config, name, getattr(stage.model.config, name))
+    base = model.get_base_model() if case.lora else model
+    base.model.config = model.config
+    stage.model = None
+    accelerator = Accelerator(cpu=True, mixed_precision="bf16" if case.autocast else "no")
+    given = [*model.parameters(), *model.buffers()]
+    with LiveBytes(given) as counter, use_for_generation(accelerator, model) as player:
+        stage.model = player
+        engine = stage.build_engine(max_completion_tokens=case.completion, max_reply_tokens=case.completion)
+        episodes = stage.play_episodes(engine)
+    lengths = [
+        (len(e.tokens.prompt_ids), len(e.tokens.completion_ids), sum(e.tokens.mask)) for e in episodes if e.tokens
+    ]
+    prompt, completion, sampled = max(lengths)
+    assert completion <= case.completion
+    workload = Workload(prompt, case.completion, sampled, completion - sampled, (GRID,), (GRID,))
+    return counter.peak + count_bytes(given), workload
+
+
+def compare(case: Case) -> dict[str, Any]:
+    """The prediction beside the measurement."""
+    run, config = build_run(case), build_model_config(case)
+    arguments = build_trainer_arguments(run, "runs")
+    model = build_model(case, run, config)
+    if case.phase == "generation":
+        measured, workload = measure_generation(case, run, arguments, model)
+    else:
+        workload = Workload(case.prompt, case.completion, case.completion // 2, 60, (GRID,), (GRID,))
+        measured = measure_update(case, run, arguments, model, workload)
+    weights = count_bytes([*model.parameters(), *model.buffers()])
+    del model
+    forecast = predict_workload(run, arguments, config, workload)
+    predicted = next(phase.peak for phase in forecast.phases if phase.name == case.phase)
+    if case.phase == "generation":  # the played engine belongs to no trainer
+        predicted -= next(phase for phase in forecast.phases if phase.name == "generation").parts.get("optimizer", 0)
+    return {
+        "case": case.name,
+        "measured_gib": round(measured / GIB, 3),
+        "predicted_gib": round(predicted / GIB, 3),
+        "ratio": round(predicted / measured, 3),
+        "ratio_without_weights": round((predicted - weights) / (measured - weights), 3),
+    }
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(2)
+    rows = []
+    for case in CASES:
+        if not sys.argv[1:] or any(name in case.name for name in sys.argv[1:]):
+            rows.append(compare(case))
+            print(json.dumps(rows[-1]), flush=True)
+    worst = max(abs(row["ratio"] - 1) for row in rows)
+    print(json.dumps({"rows": rows, "worst": round(worst, 3), "bar": BAR, "met": worst <= BAR}))
+    sys.exit(worst > BAR)

@@ -1,0 +1,91 @@
+"""`viewbox memory`: how much memory a run needs, before it starts."""
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from viewbox.training.memory.forecast import Forecast
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+@app.command("memory")
+def memory(
+    config: Annotated[str, typer.Argument(help="YAML config, or the name of a shipped one.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="Settings that override the config's.", metavar="KEY.PATH=VALUE", show_default=False),
+    ] = None,
+    device_memory: Annotated[
+        str | None, typer.Option(help="Memory of the device, such as 24GiB. Default: that of this machine's GPU.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the forecast as JSON.")] = False,
+) -> None:
+    """Predict the largest memory that a run needs while it plays and while it learns.
+
+    Needs no weights: the loss and the engine run on shapes alone. If the run does not fit the device, settings are
+    shown with which it does.
+
+    Example: `viewbox memory qwen3_vl_4b_lora --device-memory 24GiB`
+    """
+    from viewbox.configs import schema
+    from viewbox.training.memory.advice import find_changes
+    from viewbox.training.memory.forecast import GIB, find_device_memory, predict
+
+    size = _parse_size(device_memory) if device_memory else find_device_memory()
+    given = list(overrides or ())
+    run = schema.load(config, given)
+    with schema.locate_errors(run):
+        forecast = predict(run, size)
+    if as_json:
+        phases = {phase.name: {"peak": phase.peak, "parts": phase.parts} for phase in forecast.phases}
+        report = {"slots": forecast.slots, "device_memory": size, "fits": forecast.fits, "phases": phases}
+        typer.echo(json.dumps({"episode": forecast.workload.describe(), **report}, indent=2))
+        return
+    typer.echo(format_table(forecast))
+    if forecast.fits is False:
+        changes, changed = find_changes(
+            run, forecast, lambda more: (new := schema.load(config, [*given, *more]), predict(new, size))
+        )
+        result = "fits" if changed.fits else "still does not fit"
+        if changes:
+            typer.echo(f"with {' '.join(changes)} it {result}: {changed.peak.peak / GIB:.1f} GiB")
+        else:
+            typer.echo("no setting is known that would make it fit: a smaller model or a larger device")
+
+
+def _parse_size(text: str) -> int:
+    from pydantic import ByteSize, TypeAdapter, ValidationError
+
+    from viewbox.errors import ConfigError
+
+    try:
+        return int(TypeAdapter(ByteSize).validate_python(text))
+    except ValidationError as error:
+        raise ConfigError(
+            f"--device-memory {text}: not a size; allowed: a number with a unit, such as 24GiB", key="--device-memory"
+        ) from error
+
+
+def format_table(forecast: "Forecast") -> str:
+    """The parts of each phase in GiB, the peaks, and whether they fit."""
+    from viewbox.training.memory.forecast import GIB, USABLE
+
+    lines = [forecast.workload.describe()]
+    for phase in forecast.phases:
+        slots = f", {forecast.slots} episodes at once" if phase.name == "generation" else ""
+        lines += ["", f"{phase.name}{slots}"]
+        lines += [f"  {name:<24}{size / GIB:>9.2f} GiB" for name, size in phase.parts.items() if size >= GIB / 200]
+        small = sum(size for size in phase.parts.values() if size < GIB / 200)
+        lines += [f"  {'other':<24}{small / GIB:>9.2f} GiB"] if small else []
+        lines.append(f"  {'peak':<24}{phase.peak / GIB:>9.2f} GiB")
+    peak = forecast.peak
+    if forecast.device_memory is None:
+        return "\n".join([*lines, "", f"needs {peak.peak / GIB:.1f} GiB ({peak.name}); --device-memory 24GiB compares"])
+    room, share = forecast.device_memory / GIB, peak.peak / forecast.device_memory
+    verdict = "fits" if forecast.fits else f"does not fit (at most {USABLE:.0%} can be used)"
+    return "\n".join(
+        [*lines, "", f"needs {peak.peak / GIB:.1f} of {room:.1f} GiB, {share:.0%} ({peak.name}): {verdict}"]
+    )

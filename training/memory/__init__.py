@@ -1,0 +1,1 @@
+"""How much memory a run needs, predicted from shapes: no weights are loaded and nothing is computed."""

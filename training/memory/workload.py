@@ -1,0 +1,138 @@
+"""How long the episodes of a run may become: what the memory of generation and of an update depends on."""
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PretrainedConfig
+
+from viewbox.configs.schema import Config
+from viewbox.envs import model_profiles
+from viewbox.envs.tasks import to_sequence
+from viewbox.rollouts.engine.architectures import get_architecture
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.engine.loading import get_view_settings, set_max_pixels
+from viewbox.rollouts.from_config import build_envs
+
+CHARACTERS_PER_TOKEN = 3.5  # of English text and JSON, where the tokenizer is not here
+RESULT_TEXT = 64  # tokens of text that the environment writes between two replies
+
+Grid = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The longest episode of a run.
+
+    Args:
+        prompt: tokens of the prompt, images included.
+        completion: tokens after it, at most.
+        sampled: of these, the tokens of replies.
+        result: tokens of what the environment writes between two replies.
+        grids: (t, h, w) in patches of each image of the prompt.
+        result_grids: of each image that tools show later.
+        exact: whether the prompt was counted with the model's tokenizer; otherwise it is estimated from its text.
+    """
+
+    prompt: int
+    completion: int
+    sampled: int
+    result: int = RESULT_TEXT
+    grids: tuple[Grid, ...] = ()
+    result_grids: tuple[Grid, ...] = ()
+    exact: bool = True
+
+    def describe(self) -> str:
+        """The episode in one line.
+
+        >>> Workload(600, 2560, 1536, 208, ((1, 24, 24),), ((1, 24, 24),) * 3, exact=False).describe()
+        'an episode: about 600 tokens of prompt with 1 image, at most 2,560 after it (1,536 sampled, 3 images)'
+        """
+        about, s = "" if self.exact else "about ", "" if len(self.grids) == 1 else "s"
+        more = "" if len(self.result_grids) == 1 else "s"
+        return (
+            f"an episode: {about}{self.prompt:,} tokens of prompt with {len(self.grids)} image{s}, at most "
+            f"{self.completion:,} after it ({self.sampled:,} sampled, {len(self.result_grids)} image{more})"
+        )
+
+
+def count_image_tokens(grid: Grid, merge: int = 2) -> int:
+    """The image tokens of a grid of patches."""
+    return math.prod(grid) // merge**2
+
+
+def find_workload(config: Config, model_config: PretrainedConfig, processor: Any) -> Workload:
+    """The longest episode of a run: the first task's prompt, and as many tokens after it as the config allows."""
+    vision = model_config.vision_config
+    side = vision.patch_size * vision.spatial_merge_size
+    profile = model_profiles.get_model_defaults(get_architecture(model_config).model_type).to_settings()
+    settings = get_view_settings(model_config, processor) if processor else profile | {"pixel_multiple": side}
+    env, _ = build_envs(config, settings)
+    max_pixels = config.model.max_pixels or env.max_pixels
+    state = env.reset(to_sequence(env.tasks, env.name)[0], seed=0)
+    images = [image for message in state.messages for image in message.images]
+    grids = tuple(_find_grid(image.width, image.height, max_pixels, side) for image in images)
+    if processor is not None:
+        set_max_pixels(processor, max_pixels)
+        tokens = ChatTokens(processor, model_config)
+        prompt = len(tokens.encode_prompt(state.messages, state.tool_schemas, env.reply_format, env.prompts)[0])
+    else:
+        text = sum(len(part) for message in state.messages for part in message.content if isinstance(part, str))
+        text += len(json.dumps(list(state.tool_schemas)))
+        prompt = math.ceil(text / CHARACTERS_PER_TOKEN) + sum(map(count_image_tokens, grids))
+    completion = config.rollout.max_completion_tokens
+    sampled = min(completion, env.max_turns * config.rollout.max_reply_tokens)
+    result, results = RESULT_TEXT, ()
+    if env.tools:  # one image a turn, as large as a view may be
+        grid = _find_largest_grid(max_pixels, side)
+        result += count_image_tokens(grid)
+        results = (grid,) * min(env.max_turns - 1, (completion - sampled) // result)
+    return Workload(prompt, completion, sampled, min(result, completion), grids, results, processor is not None)
+
+
+def _find_grid(width: int, height: int, max_pixels: int, side: int) -> Grid:
+    """The patches of an image of this size, which the processor shrinks to `max_pixels`."""
+    scale = min(1.0, math.sqrt(max_pixels / (width * height)))
+    rows, columns = (max(1, round(n * scale / side)) for n in (height, width))
+    return 1, 2 * rows, 2 * columns
+
+
+def _find_largest_grid(max_pixels: int, side: int) -> Grid:
+    """The patches of the largest square image."""
+    rows = max(1, math.isqrt(max_pixels) // side)
+    return 1, 2 * rows, 2 * rows
+
+
+def build_batch(workload: Workload, episodes: int, group: int, image_id: int) -> dict[str, Any]:
+    """The tensors of `collate` for episodes of this length in groups of one prompt; every result image is distinct."""
+    filler = 0 if image_id else 1
+    prompt = torch.tensor(_place_images([filler] * workload.prompt, workload.grids, image_id)).repeat(episodes, 1)
+    completion = torch.tensor(_place_images([filler] * workload.completion, workload.result_grids, image_id))
+    sampled = torch.zeros(episodes, workload.completion, dtype=torch.long)
+    sampled[:, (completion != image_id).nonzero()[-workload.sampled :, 0]] = 1
+    grids = [*workload.grids, *workload.result_grids]
+    keys = torch.arange(1, episodes * len(grids) + 1).view(episodes, len(grids))
+    for number, first in enumerate(range(0, episodes, group)):
+        prompt[first : first + group, 0] = 2 + number % 64  # prompts of different groups differ
+        keys[first : first + group, : len(workload.grids)] = keys[first, : len(workload.grids)]
+    return {
+        "prompt_ids": prompt,
+        "prompt_mask": torch.ones(episodes, workload.prompt, dtype=torch.long),
+        "completion_ids": completion.repeat(episodes, 1),
+        "completion_mask": torch.ones(episodes, workload.completion, dtype=torch.long),
+        "tool_mask": sampled,
+        "image_keys": keys,
+        "image_grids": torch.tensor(grids, dtype=torch.long).view(1, len(grids), 3).expand(episodes, -1, -1),
+    }
+
+
+def _place_images(ids: list[int], grids: tuple[Grid, ...], image_id: int) -> list[int]:
+    """The ids with the tokens of images from the second place on, one text token between two images."""
+    start = 1
+    for grid in grids:
+        count = count_image_tokens(grid)
+        ids[start : start + count] = [image_id] * count
+        start += count + 1
+    return ids
