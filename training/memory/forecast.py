@@ -14,6 +14,7 @@ from viewbox.configs.schema import Config
 from viewbox.rollouts.engine.adapters import has_two_byte_weights
 from viewbox.rollouts.engine.kv_cache import compute_bytes_per_token
 from viewbox.rollouts.engine.memory import CPU_SHARE, GPU_SHARE
+from viewbox.rollouts.engine.quantization import KEPT as QUANTIZATION_KEPT
 from viewbox.rollouts.engine.vision_cache import MAX_BYTES
 from viewbox.training.memory.depths import measure_by_depth
 from viewbox.training.memory.generation import Load, measure_generation
@@ -25,6 +26,7 @@ from viewbox.training.memory.workload import Workload, build_batch, find_workloa
 from viewbox.training.trainer_args import build_trainer_arguments
 
 GIB = 2**30
+FOUR_BIT_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)  # a weight in NF4, its share of a block's scale, and that scale's own
 USABLE = 0.9  # of a device's memory: the rest is for the driver, and for blocks that the allocator cannot use
 OPTIMIZER_BYTES = {  # for each byte of a trained weight; what is not listed keeps two numbers like Adam
     "sgd": 0.0,
@@ -132,8 +134,10 @@ def _predict_update(
     held["image features"] = _count_kept_features(config, arguments, whole, workload)
     if config.lora is None and getattr(arguments, "beta", 0.0):
         held["reference model"] = held["weights"]
+    if _is_quantized(config):
+        _shrink_weights(held, whole)
     parts = Counter(held)
-    if config.lora is not None:
+    if config.lora is not None and not _is_quantized(config):
         held["merged copies"] = count_bytes(_list_merged_weights(whole))
     if arguments.world_size > 1:
         parts["gradients of DDP"] = count_bytes(trained)
@@ -172,6 +176,23 @@ def _list_merged_weights(model: Any) -> list[torch.Tensor]:
     return [weight for group in weights if all(uses[id(weight)] == 1 for weight in group) for weight in group]
 
 
+def _is_quantized(config: Config) -> bool:
+    return config.lora is not None and config.lora.quantize is not None
+
+
+def _shrink_weights(held: Counter[str], model: Any) -> None:
+    """Counts the weights that `quantization.py` keeps in 4 bits, and the one that a forward dequantizes at a time."""
+    linear = [
+        module.weight
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear)
+        and ".lora_" not in name
+        and not any(part in name for part in QUANTIZATION_KEPT)
+    ]
+    held["weights"] -= sum(round(weight.nbytes - FOUR_BIT_BYTES * weight.numel()) for weight in linear)
+    held["dequantized weight"] = max(weight.nbytes for weight in linear)
+
+
 def _count_kept_features(config: Config, arguments: Any, model: Any, workload: Workload) -> int:
     """The bytes of image features that stay on the device: of a tower that is trained, up to a limit."""
     grids = [*workload.grids, *workload.result_grids]
@@ -190,7 +211,8 @@ def _predict_generation(
     held: Counter[str],
     device_memory: int | None,
 ) -> tuple[Phase, int]:
-    whole = build_model(config, model_config, adapted=False)
+    beside = _is_quantized(config)  # adapters are not merged into weights of 4 bits
+    whole = build_model(config, model_config, adapted=beside)
     load, episodes = _find_load(config, arguments, workload)
     capacity = _find_cache_bytes(config, device_memory, sum(held.values())) // compute_bytes_per_token(whole)
     longest = workload.prompt + workload.completion
@@ -198,10 +220,10 @@ def _predict_generation(
     load = replace(load, slots=slots, prompts=min(load.prompts, slots), refilled=episodes > slots)
     parts = Counter(held)
     parts["logits after prompts"] = 4 * load.prompts * model_config.get_text_config().vocab_size
-    autocast = config.lora is None or not has_two_byte_weights(whole)
+    autocast = config.lora is None or beside or not has_two_byte_weights(whole)
 
     def measure(cut: Any) -> dict[str, Counter[str]]:
-        model = build_model(config, cut, adapted=False)
+        model = build_model(config, cut, adapted=beside)
         replace_by_shapes(model, create_shapes_mode())
         precision = use_autocast(arguments) if autocast else nullcontext()
         with precision, count_shapes([*model.parameters(), *model.buffers()]) as counter:

@@ -10,11 +10,11 @@ from transformers import PretrainedConfig
 
 from viewbox.configs.schema import Config
 from viewbox.envs import model_profiles
-from viewbox.envs.tasks import to_sequence
 from viewbox.rollouts.engine.architectures import get_architecture
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.loading import get_view_settings, set_max_pixels
 from viewbox.rollouts.from_config import build_envs
+from viewbox.training.checks.preflight import open_first_task
 
 CHARACTERS_PER_TOKEN = 3.5  # of English text and JSON, where the tokenizer is not here
 RESULT_TEXT = 64  # tokens of text that the environment writes between two replies
@@ -71,7 +71,7 @@ def find_workload(config: Config, model_config: PretrainedConfig, processor: Any
     settings = get_view_settings(model_config, processor) if processor else profile | {"pixel_multiple": side}
     env, _ = build_envs(config, settings)
     max_pixels = config.model.max_pixels or env.max_pixels
-    state = env.reset(to_sequence(env.tasks, env.name)[0], seed=0)
+    state = env.reset(open_first_task(env, "env"), seed=0)
     images = [image for message in state.messages for image in message.images]
     grids = tuple(_find_grid(image.width, image.height, max_pixels, side) for image in images)
     if processor is not None:
