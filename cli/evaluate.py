@@ -82,12 +82,12 @@ def evaluate(
     job = build_job(given)
     bare = remove_tools_of_job(build_job(given) if endpoint else job, refuse=refuse)  # a client is used once
     folder = create_rollout_folder(job, out, kind="evaluate")
-    for way, played in ((WITH, job), (WITHOUT, bare)):
-        inside = create_rollout_folder(played, folder / way)
-        if play_folder(played, inside, retry_failed=retry_failed, root=folder) is None:
+    for way, chosen in ((WITH, job), (WITHOUT, bare)):
+        inside = create_rollout_folder(chosen, folder / way)
+        if play_folder(chosen, inside, retry_failed=retry_failed, root=folder) is None:
             raise typer.Exit(INTERRUPTED)
-    episodes = (load(folder / way / "episodes") for way in (WITH, WITHOUT))
-    gain = compare_tools(*episodes, job.env.tools, resamples=bootstrap)
+    played, unaided = (load(folder / way / "episodes") for way in (WITH, WITHOUT))
+    gain = compare_tools(played, unaided, job.env.tools, resamples=bootstrap)
     write_atomically(folder / "tool_gain.json", json.dumps(gain.to_dict(), indent=2) + "\n")
     print_gain(gain)
     if gain.unanswered > MAX_UNANSWERED and not refuse:

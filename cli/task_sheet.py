@@ -62,8 +62,7 @@ def _open(env: BaseMultiTurnEnv, task: Task) -> ShownTask:
         image = next((image for message in state.messages for image in message.images), None)
         if "question" not in task.prompt:
             fields.insert(0, ("question", env.for_task(task).user_message(task)))
-        if len(state.images):
-            source = state.images[0]
+        for source in list(state.images)[:1]:
             kind = f", {source.volume.voxels.shape} voxels" if source.volume is not None else ""
             text = f"{len(state.images)}; the first has {source.width}x{source.height} pixels{kind}"
             fields.insert(0, ("images", text))

@@ -116,7 +116,7 @@ class Mixture(BaseMultiTurnEnv):
         )
 
     @cached_property
-    def tasks(self) -> Sequence[Task]:  # type: ignore[override]
+    def tasks(self) -> Sequence[Task]:
         tasks = {key: to_sequence(part.tasks, key, f"environments.{key}") for key, part in self.parts.items()}
         for key, some in tasks.items():
             if not len(some):
