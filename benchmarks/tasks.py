@@ -135,7 +135,7 @@ def main() -> None:
         write_rows(path, options.rows)
         command = [sys.executable, __file__, "--measure", str(path), *(["--streaming"] if options.streaming else [])]
         environment = {**os.environ, "XDG_CACHE_HOME": folder}
-        found = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
         result = json.loads(found.stdout.splitlines()[-1])
         print(json.dumps({**result, "file_mb": path.stat().st_size / 1e6}))
 

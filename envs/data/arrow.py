@@ -73,6 +73,9 @@ class ArrowRows:
                     row = {name: _name_label(self._labels, name, value) for name, value in row.items()}
                 yield row
 
+    def is_unique(self, column: str) -> bool:
+        return _is_unique(self._table.column(column))
+
     def holds_paths(self, columns: Collection[str]) -> bool:
         return _are_texts(self._table.schema, columns)
 
@@ -141,8 +144,23 @@ class ParquetRows:
                 for row in batch.to_pylist():
                     yield {name: _name_label(self._labels, name, value) for name, value in row.items()}
 
+    def is_unique(self, column: str) -> bool:
+        from pyarrow import chunked_array
+
+        tables = [file.read(columns=[column]) for file in self._files]
+        return _is_unique(chunked_array([chunk for table in tables for chunk in table.column(column).chunks]))
+
     def holds_paths(self, columns: Collection[str]) -> bool:
         return _are_texts(self._files[0].schema_arrow, columns)
+
+
+def _is_unique(column: Any) -> bool:
+    from pyarrow import ArrowNotImplementedError, compute
+
+    try:
+        return bool(column.null_count == 0 and compute.count_distinct(column).as_py() == len(column))
+    except ArrowNotImplementedError:  # a column of lists
+        return False
 
 
 def _are_texts(schema: Any, columns: Collection[str]) -> bool:

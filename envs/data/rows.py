@@ -48,6 +48,10 @@ class Rows(Protocol):
         """The place of a row in messages: its number, or text such as "line 7"."""
         ...
 
+    def is_unique(self, column: str) -> bool:
+        """Whether it is known, without reading row by row, that no value of a column comes twice or is null."""
+        ...
+
     def holds_paths(self, columns: Collection[str]) -> bool:
         """Whether images in these columns are paths, so that it costs little to see if the files are there."""
         ...
@@ -71,6 +75,9 @@ class JsonLines:
 
     def __len__(self) -> int:
         return len(self._starts) - 1
+
+    def is_unique(self, column: str) -> bool:
+        return False
 
     def holds_paths(self, columns: Collection[str]) -> bool:
         return True
@@ -131,6 +138,9 @@ class ListedRows:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def is_unique(self, column: str) -> bool:
+        return False
 
     def holds_paths(self, columns: Collection[str]) -> bool:
         return True

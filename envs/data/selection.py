@@ -32,7 +32,7 @@ def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> tuple[np.
     tests = _build_tests(rows, data, columns)
     used = {column for needed, _ in tests for column in needed} | columns.get_used(["id"])
     kept = np.arange(len(rows))
-    if used:
+    if used and (tests or not any(used == {name} and rows.is_unique(name) for name in rows.columns)):
         kept = np.fromiter(_scan(rows, sorted(used), [test for _, test in tests], columns, bad), np.int64)
     if not len(kept) and not bad:
         conditions = ", ".join((*data.conditions, *(["difficulty"] if data.difficulty else [])))

@@ -9,7 +9,7 @@ import numpy as np
 from viewbox.errors import BadRow, ConfigError
 from viewbox.records import Task
 
-MAX_CHECKED = 100_000  # rows that are checked when a dataset is opened; of a larger one each when it is played
+MAX_CHECKED = 50_000  # rows that are checked when a dataset is opened; of a larger one each when it is played
 MAX_NAMED = 3  # bad rows that a warning names
 BAD_ROW = "bad_row"  # the metadata of a task whose row is bad
 

@@ -92,3 +92,20 @@ def test_a_block_with_a_wrong_value_is_refused_when_the_environment_is_made(tmp_
     with pytest.raises(ConfigError) as caught:
         make_env(tmp_path / "t.jsonl", **data)
     assert str(caught.value.key).startswith("data.")
+
+
+def test_a_column_of_ids_that_is_known_to_be_unique_is_not_read_row_by_row(tmp_path, rows, monkeypatch):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    from viewbox.envs.data.arrow import ArrowRows
+
+    path, scanned = tmp_path / "t.parquet", []
+    scan = ArrowRows.scan
+    monkeypatch.setattr(ArrowRows, "scan", lambda self, columns: scanned.append(columns) or scan(self, columns))
+    parquet.write_table(pa.Table.from_pylist(rows), path)
+    assert len(make_env(path).tasks) == 200
+    assert not scanned
+    parquet.write_table(pa.Table.from_pylist([*rows, rows[0]]), path)
+    assert len(make_env(path).tasks) == 200
+    assert scanned
