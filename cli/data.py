@@ -1,10 +1,14 @@
 """`viewbox data`: looks at the tasks of a config."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from viewbox.terminal import make_line
+
+if TYPE_CHECKING:
+    from viewbox.cli.task_sheet import ShownTask
 
 app = typer.Typer(name="data", add_completion=False, rich_markup_mode="markdown", no_args_is_help=True)
 _WIDTH = 200  # characters of a field that are printed
@@ -16,6 +20,39 @@ def describe() -> None:
 
     Example: `viewbox data show quickstart`
     """
+
+
+@app.command("check")
+def check(
+    config: Annotated[str, typer.Argument(help="A dataset's preset (docs/datasets), or a run's YAML.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change.", metavar="[KEY=VALUE]...")] = None,
+    path: Annotated[
+        str | None, typer.Option("--path", help="The dataset on this machine; default: as the config says.")
+    ] = None,
+    held_out: Annotated[bool, typer.Option("--held-out", help="Check the data of `env.eval`.")] = False,
+    out: Annotated[str, typer.Option(help="PNG file for the three tasks.")] = "check.png",
+) -> None:
+    """Compare a dataset with what a config expects of it, and show three tasks.
+
+    It ends with status 1 if a column is missing, or holds values of another type or labels that are not expected.
+
+    Example: `viewbox data check vqa_rad --path data/vqa-rad`
+    """
+    from viewbox.cli.data_check import describe_report, open_data_env
+    from viewbox.cli.task_sheet import draw_sheet, list_shown
+    from viewbox.cli.tool_trial import save_picture
+    from viewbox.terminal import make_printable
+
+    env = open_data_env(config, overrides or (), path, held_out=held_out)
+    report = env.compare()
+    typer.echo(make_printable(describe_report(report), 20_000))
+    count, shown = list_shown(env, 0, 3)
+    typer.echo(f"{env.name}: {count} tasks")
+    _print_tasks(shown)
+    save_picture(draw_sheet(shown), out)
+    typer.echo(f"\n{out}")
+    if not report.fits:
+        raise typer.Exit(1)
 
 
 @app.command("show")
@@ -39,9 +76,13 @@ def show(
     env = open_env(config, overrides or (), held_out=held_out)
     count, shown = list_shown(env, first, tasks)
     typer.echo(f"{env.name}: {count} tasks")
+    _print_tasks(shown)
+    save_picture(draw_sheet(shown), out)
+    typer.echo(f"\n{out}")
+
+
+def _print_tasks(shown: "Sequence[ShownTask]") -> None:
     for task in shown:
         typer.echo(f"\n{make_line(task.id, _WIDTH)}")
         for name, value in task.fields:
             typer.echo(f"  {make_line(name, 30):<14} {make_line(value, _WIDTH)}")
-    save_picture(draw_sheet(shown), out)
-    typer.echo(f"\n{out}")

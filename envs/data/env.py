@@ -10,6 +10,7 @@ from pydantic import Field
 
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.data import selection
+from viewbox.envs.data.check import DataReport, compare_rows
 from viewbox.envs.data.columns import ColumnMap
 from viewbox.envs.data.fields import ImageNeeded, MappedRow, TaskField, fail_to_measure
 from viewbox.envs.data.images import RowImages, check_path, get_location, list_images
@@ -95,6 +96,13 @@ class DataEnv(BaseMultiTurnEnv):
     def images_folder(self) -> Path | None:
         """The folder in which image paths lie; None if there are no paths."""
         return self._folder
+
+    def compare(self) -> DataReport:
+        """How the dataset differs from what the setting `data.features` expects. Reads only the first rows.
+
+        Raises `ConfigError` if there is no such dataset.
+        """
+        return compare_rows(self._rows, self.data)
 
     # ------------------------------------------------------------------ rows
     @cached_property

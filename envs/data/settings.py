@@ -10,6 +10,7 @@ from viewbox.images.coordinates import Coordinates
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
+FeatureKind = Literal["text", "number", "bool", "list", "mapping", "image"]
 
 
 class Block(BaseModel):
@@ -95,6 +96,11 @@ class DataSettings(Block):
     difficulty: Difficulty | None = Field(default=None, description="a band: {column, range} or {rewards: file, range}")
     bad_rows: Literal["skip", "stop"] = Field(
         default="skip", description="a row of which no task can be made is left out and counted, or ends the run"
+    )
+    features: dict[str, FeatureKind | tuple[str, ...]] = Field(
+        default_factory=dict,
+        description="what the dataset should hold, for `viewbox data check`: a column (a dotted path) by text, number, "
+        "bool, list, mapping or image, or by the texts that it may hold",
     )
     restricted: bool = Field(default=False, description="images and answers must not leave this machine")
     evaluation_only: str | None = Field(default=None, description="why the data may not be trained on")

@@ -202,3 +202,29 @@ def test_a_config_that_does_not_exist_names_the_nearest_shipped_one():
 def test_a_checked_config_cannot_be_changed(load):
     with pytest.raises(ValueError, match="frozen"):
         load().rollout.slots = 3
+
+
+RESTRICTED = "model: {name: m}\nenv: {name: digits, data: {restricted: true, evaluation_only: its licence}}\n"
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "env.data.restricted=false",
+        "env.data.restricted=null",
+        "env.data.evaluation_only=null",
+        "env.data.evaluation_only=I may",
+        "env.data={source: a.csv}",
+        "env.data=null",
+    ],
+)
+def test_an_override_cannot_take_back_what_the_file_says_data_may_not_be_used_for(refused, override):
+    words = refused(RESTRICTED, override)
+    assert override.split("=")[0] in words
+    assert "allowed: to leave it so" in words
+
+
+def test_an_override_can_restrict_data(load):
+    config = load(PLAIN, "env.data.restricted=true", "env.data.evaluation_only=a reason")
+    assert config.env.settings["data"] == {"restricted": True, "evaluation_only": "a reason"}
+    assert load(RESTRICTED, "env.data.restricted=true", "env.data.split=test").env.settings["data"]["restricted"]

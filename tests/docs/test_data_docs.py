@@ -50,7 +50,7 @@ def build(text):
     return build_envs(parse(raw), {})
 
 
-COUNTS = [17, 20, 14, 8, 20, 20, 3, 3, 4, 20]  # of the training tasks of each block
+COUNTS = [17, 20, 14, 8, 20, 20, 3, 3, 4, 20, 20]  # of the training tasks of each block
 
 
 @pytest.mark.parametrize(("text", "count"), zip(YAMLS, COUNTS, strict=True))

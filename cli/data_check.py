@@ -1,0 +1,77 @@
+"""The environment of a config whose data is elsewhere, and a report on its dataset as text."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from viewbox.cli.task_sheet import open_env
+from viewbox.configs import schema
+from viewbox.envs.data.check import DataReport
+from viewbox.envs.data.env import DataEnv
+from viewbox.errors import ConfigError
+
+
+def open_data_env(name: str, overrides: Sequence[str], path: str | None, *, held_out: bool) -> DataEnv:
+    """The environment of a config, with its dataset at `path`.
+
+    Raises:
+        ConfigError: the config cannot be used, or its environment reads no dataset.
+    """
+    if path is not None:
+        data = schema.load(name, overrides).env.settings.get("data")
+        overrides = [*overrides, *relocate(data if isinstance(data, Mapping) else {}, path)]
+    env = open_env(name, overrides, held_out=held_out)
+    if not isinstance(env, DataEnv):
+        raise ConfigError(f"env.name = {env.name!r}: reads no dataset; allowed: a config with env.data", key="env.name")
+    return env
+
+
+def relocate(data: Mapping[str, Any], path: str) -> list[str]:
+    """Overrides with which the files of a data block are looked for in `path`.
+
+    It stands for the source or, if there are several files or a folder of images, for the folder that holds them all.
+
+    >>> relocate({"source": "owner/name"}, "here")
+    ['env.data.source="here"']
+    >>> relocate({"source": {"test": "data/SLAKE/test.json"}, "images": "data/SLAKE/imgs"}, "here")
+    ['env.data.source={"test": "here/test.json"}', 'env.data.images="here/imgs"']
+    """
+    source, images = data.get("source"), data.get("images")
+    files = list(source.values()) if isinstance(source, Mapping) else [source] if _is_file(source) else []
+    if not files or (images is None and not isinstance(source, Mapping)):
+        return [f"env.data.source={json.dumps(path)}"]
+    common = os.path.commonpath([*(os.path.dirname(file) for file in files), *([images] if images else [])])
+
+    def move(file: str) -> str:
+        return os.path.normpath(os.path.join(path, os.path.relpath(file, common)))
+
+    moved = {split: move(file) for split, file in source.items()} if isinstance(source, Mapping) else move(files[0])
+    return [
+        f"env.data.source={json.dumps(moved)}",
+        *([f"env.data.images={json.dumps(move(images))}"] if images else []),
+    ]
+
+
+def _is_file(source: Any) -> bool:
+    return isinstance(source, str) and Path(source).suffix != ""
+
+
+def describe_report(report: DataReport) -> str:
+    """The report, a line for each finding."""
+    return "\n".join(_list_lines(report))
+
+
+def _list_lines(report: DataReport) -> Iterator[str]:
+    yield f"{report.rows} rows; the first {report.compared} are compared"
+    findings = (
+        ("missing", report.missing),
+        ("other type", report.types),
+        ("unexpected label", report.labels),
+        ("extra", report.extra),
+        ("does not occur", report.absent),
+    )
+    for name, lines in findings:
+        yield from (f"{name}: {line}" for line in lines)
+    yield "it fits" if report.fits else f"it does not fit; its columns: {', '.join(report.columns)}"
