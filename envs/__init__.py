@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from viewbox.envs.base import BaseMultiTurnEnv
 
 # name → path of the class, which is imported when it is needed
-ENVIRONMENTS = {"digits": "viewbox.envs.digits:Digits", "mixture": "viewbox.envs.mixture:Mixture"}
+ENVIRONMENTS = {
+    "digits": "viewbox.envs.digits:Digits",
+    "mixture": "viewbox.envs.mixture:Mixture",
+    "vqa": "viewbox.envs.vqa:VQA",
+}
 
 
 def make(name: str, **settings: Any) -> "BaseMultiTurnEnv":

@@ -309,7 +309,7 @@ class BaseMultiTurnEnv(PlayableEnv):
         return self.prompts.render(
             "system",
             system=self.system_prompt(task),
-            unit=describe_unit(self.coordinates),
+            unit=describe_unit(self.coordinates) if offered or self.boxes or self.boxes_3d else None,
             answer_format=None if self.answer is None else self.answer_format,
             view_field=self.view_field,
             place=dict(self.place),

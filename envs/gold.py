@@ -24,7 +24,8 @@ def write_gold_answer(env: WritingEnv, task: Task) -> str:
     """The right answer as JSON text, boxes in the coordinates that the model writes.
 
     It is `env.gold_answer(task)` if the environment has that method, which then writes its boxes itself (`write_box`).
-    Otherwise it is made of those fields of `task.reference` that the answer has.
+    Otherwise it is made of those fields that the answer has of `env.perfect_answer(task)`, whose boxes are fractions,
+    or without that method of `task.reference`.
 
     Raises:
         ConfigError: the reference lacks a field that the answer requires, or has none of its fields.
@@ -36,7 +37,9 @@ def write_gold_answer(env: WritingEnv, task: Task) -> str:
 def _build_from_reference(env: WritingEnv, task: Task) -> dict[str, Any]:
     schema = env.answer_schema or {}
     fields, required = schema.get("properties", {}), schema.get("required", [])
-    answer = {name: task.reference[name] for name in fields if name in task.reference}
+    perfect_answer = getattr(env, "perfect_answer", None)
+    right = task.reference if perfect_answer is None else perfect_answer(task)
+    answer = {name: right[name] for name in fields if name in right}
     place = {part: answer[field] for part, field in env.place.items() if answer.get(field) is not None}
     if isinstance(place.get("slice"), list | tuple):  # the first and the last slice that count
         answer[env.place["slice"]] = place["slice"] = sum(place["slice"]) // 2

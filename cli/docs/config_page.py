@@ -153,6 +153,8 @@ def _format_default(value: Any) -> str:
     """A default as YAML; long texts are replaced by their names."""
     if isinstance(value, Reward):
         return f"`{{type: {value.name}}}`"
+    if isinstance(value, BaseModel):
+        value = value.model_dump(exclude_defaults=True)
     if isinstance(value, str) and len(value) > 60:
         return "its own"
     if isinstance(value, Mapping) and any(isinstance(text, str) and len(text) > 40 for text in value.values()):

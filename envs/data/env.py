@@ -51,6 +51,19 @@ class DataEnv(BaseMultiTurnEnv):
                 parts[field.place][name] = value
         return Task("", prompt=parts["prompt"], reference=parts["reference"], metadata=parts["metadata"])
 
+    @property
+    def has_images(self) -> bool:
+        """Whether the mapping gives images."""
+        return any(name in self.data.columns for name in IMAGE_FIELDS)
+
+    def tools_of(self, task: Task) -> tuple[str, ...]:
+        """The tools; without images only those that work on none."""
+        if self.has_images:
+            return self.tools
+        return tuple(
+            name for name in self.tools if not (tool := self.get_tool(name)).stateful and not tool.takes_pictures
+        )
+
     # ------------------------------------------------------------------ called by a driver
     @property
     def restricted(self) -> bool:  # type: ignore[override]

@@ -11,13 +11,17 @@ from viewbox.rewards.metrics.base import Metric, Pair, PairMetric, PreparedMetri
 from viewbox.rewards.metrics.calibration import CalibrationError
 from viewbox.rewards.metrics.detection import BoxRates, MeanAveragePrecision
 from viewbox.rewards.metrics.labels import Accuracy, MacroF1, TopK
+from viewbox.rewards.metrics.scores import AccuracyBy, Among, MeanScore
 
 __all__ = [
     "Accuracy",
+    "AccuracyBy",
+    "Among",
     "BoxRates",
     "CalibrationError",
     "MacroF1",
     "MeanAveragePrecision",
+    "MeanScore",
     "Metric",
     "Pair",
     "PairMetric",
