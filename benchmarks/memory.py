@@ -35,6 +35,7 @@ from viewbox.training.trainer_args import build_trainer_arguments
 
 BAR = 0.15
 VOCABULARY = 151_936 // 8
+RESULT = 150  # tokens between two replies, at most
 GRID = (1, 12, 12)  # 36 image tokens
 FAMILIES = {"qwen3_vl": "Qwen/Qwen3-VL-4B-Instruct", "qwen2_5_vl": "Qwen/Qwen2.5-VL-3B-Instruct"}
 
@@ -65,9 +66,16 @@ CASES = (
     Case("LoRA, bf16, Qwen2.5-VL", family="qwen2_5_vl"),
     Case("every weight, checkpointed", lora=False, dtype="float32"),
     Case("every weight, not checkpointed", lora=False, dtype="float32", checkpointing=False),
-    Case("generation, LoRA merged, bf16", phase="generation", episodes=8),
+    Case("generation, LoRA merged, bf16", phase="generation", episodes=8, completion=400),
     Case("generation, LoRA merged, bf16, long", phase="generation", episodes=8, completion=900),
-    Case("generation, float32 under autocast", phase="generation", lora=False, dtype="float32", episodes=8),
+    Case(
+        "generation, float32 under autocast",
+        phase="generation",
+        lora=False,
+        dtype="float32",
+        episodes=8,
+        completion=400,
+    ),
 )
 
 
@@ -136,7 +144,7 @@ def measure_generation(case: Case, run: Config, arguments: Any, model: Any) -> t
     stage = Stage(CaseSize(prompts=case.episodes // 4, group=4, side=6, tool_side=6))
     turns = 2
     call = stage.scripts[0][0]
-    reply = (case.completion - (turns - 1) * 120) // turns
+    reply = (case.completion - (turns - 1) * RESULT) // turns
     words = [call[0]] * (reply - len(call))
     stage.scripts[:] = [[[*words, *call], [*words, *words[:1] * (len(call) - 1), call[-1]]]] * case.episodes
     for name in ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id"):

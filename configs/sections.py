@@ -120,6 +120,11 @@ class RolloutSection(SamplingParams):
     tool_wait_timeout: NonNegativeFloat = Field(
         default=5.0, description="seconds the engine waits for a late tool before it continues without that episode"
     )
+    cuda_graphs: Annotated[bool, Field(strict=True)] = Field(
+        default=False,
+        description="replay decode steps as CUDA graphs: fewer launches; the first replays are compared with plain "
+        "steps, and after any problem all steps are plain ones. Never run on a GPU so far",
+    )
     timeout: PositiveFloat | None = Field(default=None, description="maximum seconds of an episode; default: no limit")
 
     @property

@@ -13,7 +13,7 @@ from viewbox.errors import ConfigError
 from viewbox.rewards.base import EpisodeReward, Reward
 
 FILTERS = ("top_p", "top_k", "min_p", "repetition_penalty")
-ENGINE_ONLY = ("kv_cache_bytes", "tool_wait_timeout")  # an endpoint's server decides these itself
+ENGINE_ONLY = ("kv_cache_bytes", "tool_wait_timeout", "cuda_graphs")  # an endpoint's server decides these itself
 # What a path in an environment's settings raises if it leads to no file that can be read
 MISSING_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 _NOT_ENV_SETTINGS = {

@@ -25,6 +25,7 @@ from viewbox.envs import concurrency
 from viewbox.errors import ImageError, ModelError
 from viewbox.records import Reply, RunConfig
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.engine.decode_graphs import choose_recorder
 from viewbox.rollouts.engine.kv_cache import KVCache, compute_bytes_per_token, to_device
 from viewbox.rollouts.engine.memory import find_kv_cache_bytes
 from viewbox.rollouts.engine.model_runner import ModelRunner, use_eval_mode
@@ -52,6 +53,7 @@ class HFGenerator:
         kv_cache_bytes: limit of keys and values; fewer slots are used if they do not all fit. Default: a share of the
             memory that is free (`memory.py`).
         tool_wait_timeout: seconds to wait for a conversation whose tool is late.
+        cuda_graphs: replay decode steps as CUDA graphs, if there is a GPU (`decode_graphs.py`).
         vision_cache: the cache of image features, if other generators of the same model share it.
         model_name: recorded in `run_config`.
     """
@@ -68,6 +70,7 @@ class HFGenerator:
         prefill_tokens: int = 16384,
         kv_cache_bytes: int | None = None,
         tool_wait_timeout: float = 5.0,
+        cuda_graphs: bool = False,
         vision_cache: VisionCache | None = None,
         model_name: str = "",
     ) -> None:
@@ -79,6 +82,7 @@ class HFGenerator:
         self.vision_cache = vision_cache or VisionCache(model, tokens.architecture)
         self.run_config = RunConfig(model_name, sampling.temperature, max_tokens=max_completion_tokens)
         self.stats = Stats()
+        self.record = choose_recorder(cuda_graphs, model.device)
         self.scheduler = Scheduler(tool_wait_timeout)
         self.running: list[Sequence] = []
         self._loop_task: asyncio.Task[None] | None = None
@@ -87,7 +91,7 @@ class HFGenerator:
 
     def _create_cache(self) -> None:
         self.cache = KVCache(self.model.config.get_text_config().num_hidden_layers, self.slots)
-        self.runner = ModelRunner(self.model, self.tokens, self.vision_cache, self.cache, self.stats)
+        self.runner = ModelRunner(self.model, self.tokens, self.vision_cache, self.cache, self.stats, self.record)
 
     @property
     def sequences(self) -> dict[Conversation, Sequence]:

@@ -101,6 +101,7 @@ class KVCache(Cache):
         self.bytes_copied = 0  # within the cache, by `copy_prefix`, `compact` and growth
         self.owners: list[Sequence | None] = [None] * slots
         self.max_len = 0  # tokens a slot may hold; 0: no limit
+        self.full_length = False  # grow to `max_len` at once, so that tensors stay where they are
         super().__init__(layers=[KVCacheLayer(self.index, slots) for _ in range(layers)])
 
     # ------------------------------------------------------------------ slots
@@ -177,16 +178,30 @@ class KVCache(Cache):
         Returns:
             The columns written, (rows, width).
         """
-        index = self.index
-        if num_read >= index.capacity:
-            larger = max(num_read + GROWTH, index.capacity + index.capacity // 2)
-            self._grow(min(larger, self.max_len + 1) if self.max_len else larger)
-        index.slots = to_device(list(slots), device)
+        self.reserve(num_read)
         columns = to_device(list(lengths), device)[:, None] + torch.arange(width, device=device)
-        index.columns = columns.clamp_(max=index.capacity - 1)
-        index.num_read = num_read
-        index.first_slots = len(slots) if list(slots) == list(range(len(slots))) else None
-        return index.columns
+        columns = columns.clamp_(max=self.index.capacity - 1)
+        first = len(slots) if list(slots) == list(range(len(slots))) else None
+        self.set_index(to_device(list(slots), device), columns, num_read, first)
+        return columns
+
+    def reserve(self, num_read: int) -> None:
+        """Grows the cache until it has more than `num_read` columns; the last one takes padding."""
+        capacity = self.index.capacity
+        if num_read >= capacity:
+            larger = max(num_read + GROWTH, capacity + capacity // 2)
+            if self.max_len:
+                larger = self.max_len + 1 if self.full_length else min(larger, self.max_len + 1)
+            self._grow(larger)
+
+    def set_index(self, slots: torch.Tensor, columns: torch.Tensor, num_read: int, first_slots: int | None) -> None:
+        """Sets what the next forward writes and reads (`CacheIndex`)."""
+        index = self.index
+        index.slots, index.columns, index.num_read, index.first_slots = slots, columns, num_read, first_slots
+
+    def list_tensors(self) -> list[torch.Tensor]:
+        """The keys and values of all layers that hold any."""
+        return [states for layer in self._get_initialized_layers() for states in (layer.keys, layer.values)]
 
     def copy_prefix(self, source: int, targets: Collection[int], length: int) -> None:
         """Copies the first `length` columns of one slot to others."""

@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 
 from viewbox.rollouts.engine.architectures import Pixels
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.engine.decode_graphs import DecodeGraphs, Recorder
 from viewbox.rollouts.engine.kv_cache import KVCache, to_device
 from viewbox.rollouts.engine.sequence import Sequence, Stats
 from viewbox.rollouts.engine.vision_cache import VisionCache
@@ -37,11 +38,19 @@ class ModelRunner:
         vision_cache: image features that were computed before.
         cache: keys and values, written in place.
         stats: counters, updated in place.
+        record: records decode steps (`decode_graphs.py`); None: they run one operation at a time.
     """
 
     def __init__(
-        self, model: PreTrainedModel, tokens: ChatTokens, vision_cache: VisionCache, cache: KVCache, stats: Stats
+        self,
+        model: PreTrainedModel,
+        tokens: ChatTokens,
+        vision_cache: VisionCache,
+        cache: KVCache,
+        stats: Stats,
+        record: Recorder | None = None,
     ) -> None:
+        self.graphs = None if record is None else DecodeGraphs(model, cache, self._compute, record)
         self.model, self.tokens, self.vision_cache, self.cache, self.stats = model, tokens, vision_cache, cache, stats
 
     @torch.no_grad()
@@ -89,14 +98,22 @@ class ModelRunner:
             The logits after each sequence's last token, (sequences, vocabulary) float32.
         """
         width, device = self.cache.compact(running), self.model.device
+        num_read = 1 + max(sequence.length for sequence in running)
+        graphs = self.graphs if self.graphs is not None and self.graphs.problem is None else None
+        if graphs is not None:
+            width, num_read = graphs.choose_bucket(width, num_read)
         ids, positions = [self.tokens.pad_id] * width, [0] * width
         lengths = [0 if owner is None else owner.length for owner in self.cache.owners[:width]]
         for sequence in running:
             ids[sequence.held_slot], positions[sequence.held_slot] = sequence.output_ids[-1], sequence.position
-        num_read = 1 + max(sequence.length for sequence in running)
-        position_ids = to_device(positions, device)[None, :, None].expand(3, -1, -1)
-        input_ids = to_device(ids, device)[:, None]
-        logits = self.forward(range(width), lengths, num_read, input_ids, position_ids, [1] * width, {})
+        if graphs is not None:
+            started = time.perf_counter()
+            logits = graphs.run(ids, positions, lengths, num_read)
+            self.stats.forward_seconds += time.perf_counter() - started
+        else:
+            position_ids = to_device(positions, device)[None, :, None].expand(3, -1, -1)
+            input_ids = to_device(ids, device)[:, None]
+            logits = self.forward(range(width), lengths, num_read, input_ids, position_ids, [1] * width, {})
         for sequence in running:
             sequence.position += 1
             sequence.length += 1
@@ -132,22 +149,33 @@ class ModelRunner:
         """One forward of `ids` (rows, width); the logits at each row's last token before its padding."""
         width, device = ids.shape[1], ids.device
         columns = self.cache.prepare(slots, lengths, width, num_read, device)
-        mask = torch.arange(num_read, device=device)[None, None, None, :] <= columns[:, None, :, None]
-        mask = to_additive_mask(self.model, mask)
         last: Any = 1 if min(widths) == width else to_device(widths, device)[:, None] - 1
         started = time.perf_counter()
+        logits = self._compute(ids, positions, columns, num_read, last=last, **vision)
+        self.stats.forward_seconds += time.perf_counter() - started
+        return logits
+
+    def _compute(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        columns: torch.Tensor,
+        num_read: int,
+        last: Any = 1,
+        **vision: Any,
+    ) -> torch.Tensor:
+        """The model's forward; the cache's index says what it writes and reads."""
+        mask = torch.arange(num_read, device=ids.device)[None, None, None, :] <= columns[:, None, :, None]
         output = self.model(
             input_ids=ids,
-            attention_mask=mask,
+            attention_mask=to_additive_mask(self.model, mask),
             position_ids=positions,
             past_key_values=self.cache,
             use_cache=True,
             logits_to_keep=last,  # one position per row: all logits would be (rows, width, vocabulary)
             **vision,
         )
-        logits = output.logits[:, 0].float()
-        self.stats.forward_seconds += time.perf_counter() - started
-        return logits
+        return output.logits[:, 0].float()
 
 
 def to_additive_mask(model: PreTrainedModel, mask: torch.Tensor) -> torch.Tensor:

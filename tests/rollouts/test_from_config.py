@@ -29,6 +29,7 @@ GIVEN = {
     "prefill_tokens": 300,
     "kv_cache_bytes": "3MiB",
     "tool_wait_timeout": 2.5,
+    "cuda_graphs": True,
     "timeout": 60.0,
 }
 
@@ -110,7 +111,7 @@ def test_an_endpoint_is_asked_for_what_is_given_even_where_it_is_the_default():
     assert sent == {"max_tokens": 9, "sampling": {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "stop": ("x",)}}
 
 
-@pytest.mark.parametrize("given", [{"kv_cache_bytes": 4096}, {"tool_wait_timeout": 1.0}])
+@pytest.mark.parametrize("given", [{"kv_cache_bytes": 4096}, {"tool_wait_timeout": 1.0}, {"cuda_graphs": True}])
 def test_what_only_the_engine_has_is_refused_for_an_endpoint(given):
     (name,) = given
     with pytest.raises(ConfigError, match=rf"rollout\.{name} = .*: applies to a local model only; .* remove it"):
