@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # name → path of the class, which is imported when it is needed
 ENVIRONMENTS = {
     "digits": "viewbox.envs.digits:Digits",
+    "grounding": "viewbox.envs.grounding:Grounding",
     "mixture": "viewbox.envs.mixture:Mixture",
     "vqa": "viewbox.envs.vqa:VQA",
 }

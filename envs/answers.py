@@ -6,12 +6,14 @@ has a `place` (`places.py`), boxes may lie on any image, plane and slice of the 
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from viewbox.envs import places
 from viewbox.envs.answer_model import hides_numbers
+from viewbox.envs.box_paths import convert_at, has_box
 from viewbox.envs.finite import find_non_finite
 from viewbox.envs.parsing.json_schema import find_violation
 from viewbox.envs.state import PlayableEnv
@@ -46,16 +48,17 @@ def convert_answer(
     elif view is not None and not is_same_image(view, views[0]):
         number = int(answer[env.view_field])  # type: ignore[index]
         raise ToolError(f"{env.view_field}: view {number} shows another image; boxes must refer to image 0")
-    for name in [name for name in env.boxes if answer.get(name) is not None]:
+    for path in [path for path in env.boxes if has_box(answer, path)]:
         frame = view or (views[0] if source is None and views else _show_whole(env, source))
-        answer[name] = convert_box(env, answer[name], name, frame, is_whole=view is None or view is views[0])
+        convert = partial(convert_box, env, frame=frame, is_whole=view is None or view is views[0])
+        answer = convert_at(answer, path, convert)
     for name in [name for name in env.boxes_3d if answer.get(name) is not None]:
         size = get_axial_size(env, source)
         answer[name] = places.read_box_3d(answer[name], source, env.coordinates, size, name)
     return answer
 
 
-def convert_box(env: PlayableEnv, value: Any, name: str, frame: View | None, *, is_whole: bool) -> list[float]:
+def convert_box(env: PlayableEnv, value: Any, name: str, *, frame: View | None, is_whole: bool) -> list[float]:
     """A box that a model wrote, as fractions of the original that `frame` shows; raises `ToolError`.
 
     `is_whole` says that the frame shows all of it, so that nothing is to be mapped back.

@@ -44,7 +44,8 @@ class BaseMultiTurnEnv(PlayableEnv):
     name: ClassVar[str] = "environment"
     answer: ClassVar[type[BaseModel] | Mapping[str, Any] | None] = None  # None: the answer is plain text
     restricted: ClassVar[bool] = False  # images must stay on this machine: no endpoint elsewhere, no tracker
-    boxes: ClassVar[tuple[str, ...]] = ()  # answer fields that hold a box, in the frame of the first original image
+    boxes: ClassVar[tuple[str, ...]] = ()  # where the answer has boxes (`bbox`, `boxes[]`, `items[].box`), in the
+    # frame of the first original image
     boxes_3d: ClassVar[tuple[str, ...]] = ()  # answer fields that hold a box of a volume: see `places.py`
     place: ClassVar[Mapping[Part, str]] = {}  # answer fields with image, plane, slice of the boxes: {"slice": "slice"}
     view_field: ClassVar[str | None] = None  # the answer field that names, by number, the view its boxes refer to

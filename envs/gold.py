@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from viewbox.envs.box_paths import convert_at
 from viewbox.envs.places import Part
 from viewbox.envs.state import PlayableEnv
 from viewbox.errors import ConfigError
@@ -52,8 +53,8 @@ def _build_from_reference(env: WritingEnv, task: Task) -> dict[str, Any]:
             f"{env.name}: the reference of task {task.id} {what}, so that the right answer cannot be written; "
             "allowed: a method gold_answer(task) of the environment"
         )
-    for name in (*env.boxes, *env.boxes_3d):
-        if answer.get(name) is not None:
-            write = env.write_box_3d if name in env.boxes_3d else env.write_box
-            answer[name] = write(answer[name], task, place) if place else write(answer[name], task)
+    where = (place,) if place else ()
+    for path in (*env.boxes, *env.boxes_3d):
+        write = env.write_box_3d if path in env.boxes_3d else env.write_box
+        answer = convert_at(answer, path, lambda box, name, write=write: write(box, task, *where))
     return answer | ({"continue": False} if env.max_turns > 1 else {})  # the form that the prompt states

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from viewbox.envs import concurrency
+from viewbox.envs.box_paths import BoxPath
 from viewbox.envs.kept_reply import is_cut, is_cut_call, shorten_reply
 from viewbox.envs.parsing import reply as parsing
 from viewbox.envs.sanitize import clean, make_boundary_code, replace_surrogates, wrap_in_boundary
@@ -186,7 +187,7 @@ def _add_last_turn_notice(
     if not state.last_turn:
         return tuple(content)
     changed = state.view is not None and state.overview is not None and state.view != state.overview
-    fields = [] if env.view_field is not None or env.place else list(env.boxes)
+    fields = [] if env.view_field is not None or env.place else [BoxPath.parse(path).field for path in env.boxes]
     notice = env.prompts.render("last_turn", keys=env.answer_keys, changed=changed, fields=fields)
     content = [f"{content[0]}\n{notice}", *content[1:]]
     original = next((image for message in state.messages for image in message.images), None)

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from viewbox.envs.box_paths import BoxPath
+
 BOX = "[x1, y1, x2, y2]"
 BOX_3D = "[x1, y1, z1, x2, y2, z2]"
 NONE: Mapping[str, Any] = {}
@@ -21,7 +23,7 @@ def describe_answer_format(
 ) -> str:
     """The answer format of a JSON Schema, with the schema's examples, or else placeholders.
 
-    `boxes` are the top-level fields that hold a box, `boxes_3d` those with a box of a volume. `turns` adds the key
+    `boxes` are the paths of boxes (`box_paths.py`), `boxes_3d` the fields with a box of a volume. `turns` adds the key
     `continue`, for episodes of several turns.
 
     >>> fields = {"label": {"enum": ["cat", "dog"]}, "where": {"type": "array"}}
@@ -39,11 +41,26 @@ def describe_answer_format(
     shape = _Shape(schema)
     filled = shape.fill(schema)
     filled = filled if isinstance(filled, dict) else {}
-    filled |= dict.fromkeys(boxes, "<box>") | dict.fromkeys(boxes_3d, "<box 3d>")
+    for path in boxes:
+        filled |= fill_path(path, filled, "<box>")
+    filled |= dict.fromkeys(boxes_3d, "<box 3d>")
     if turns:
         filled["continue"] = False
     line = json.dumps(filled, ensure_ascii=False).replace('"<box>"', BOX).replace('"<box 3d>"', BOX_3D)
     return "\n".join([line, *shape.build_notes(schema)])
+
+
+def fill_path(path: str, filled: Mapping[str, Any], box: str) -> dict[str, Any]:
+    """The field of a box's path, with a placeholder for the box.
+
+    >>> fill_path("items[].box", {"items": [{"label": "…", "box": [0.0]}]}, "<box>")
+    {'items': [{'label': '…', 'box': '<box>'}]}
+    """
+    field, is_list, key = BoxPath.parse(path)
+    if not is_list:
+        return {field: box}
+    item = next(iter(filled.get(field) or ()), {})
+    return {field: [{**(item if isinstance(item, dict) else {}), key: box} if key else box]}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,129 @@
+"""`grounding`: find things in an image and give their boxes."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from viewbox.envs.data import DataEnv, MappedRow, TaskField
+from viewbox.envs.data.answer_schema import MAX_BOXES, TEXT, build_boxes, build_object
+from viewbox.envs.vqa.questions import read_answers, read_kind
+from viewbox.records import Task
+from viewbox.rewards import CombinedReward, IoUReward
+from viewbox.rewards.fields import normalize_label
+from viewbox.rewards.metrics import AccuracyBy, MeanAveragePrecision, MeanScore, Metric
+from viewbox.rewards.short_answer import ShortAnswerReward
+
+TEXTS = ("answer", "location")
+WEIGHTS = {"answer": 0.4, "location": 0.3, "boxes": 0.3}
+
+
+class Grounding(DataEnv):
+    """Things to find in an image: one box or many, with labels if they are mapped, and with an answer in words."""
+
+    name: ClassVar[str] = "grounding"
+
+    classes: Annotated[
+        tuple[str, ...], Field(description="labels that boxes may have; a row with another is bad. Empty: any")
+    ] = ()
+
+    # ------------------------------------------------------------------ what is mapped
+    @property
+    def is_labeled(self) -> bool:
+        """Whether boxes have labels."""
+        return "labels" in self.data.columns
+
+    @cached_property
+    def fields(self) -> Mapping[str, TaskField]:  # type: ignore[override]
+        """The fields; without `label` and `labels` a `question` is needed."""
+        asks = not {"label", "labels"} & self.data.columns.keys()
+        return {
+            "question": TaskField("prompt", "text", required=asks, description="what is asked"),
+            "label": TaskField("prompt", "text", required=False, description="the name of what is to be found"),
+            "boxes": TaskField("reference", "boxes", description="one box or a list; empty: there is nothing"),
+            "labels": TaskField("reference", "list", required=False, description="one label for each box"),
+            "answer": TaskField("reference", required=False, description="an answer in words, or a list of accepted"),
+            "location": TaskField("reference", "text", required=False, description="where it is, in words"),
+            "kind": TaskField("reference", "text", required=False, description="closed, open or choice: of `answer`"),
+        }
+
+    @cached_property
+    def answer(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """The answer: texts if they are mapped, and the boxes."""
+        texts = {name: TEXT for name in TEXTS if name in self.data.columns}
+        return build_object({**texts, "boxes": build_boxes(labeled=self.is_labeled, classes=self.classes)})
+
+    @property
+    def boxes(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("boxes[].box" if self.is_labeled else "boxes[]",)
+
+    # ------------------------------------------------------------------ tasks
+    def read_row(self, row: MappedRow) -> Task:
+        task = super().read_row(row)
+        reference = dict(task.reference)
+        if len(reference["boxes"]) > MAX_BOXES:
+            raise row.refuse("boxes", f"{len(reference['boxes'])} boxes", f"at most {MAX_BOXES} boxes")
+        if self.is_labeled:
+            labels = self._read_labels(row, reference.pop("labels", []), len(reference["boxes"]))
+            pairs = zip(labels, reference["boxes"], strict=True)
+            reference["boxes"] = [{"label": label, "box": box} for label, box in pairs]
+        if "answer" in reference:
+            answers = read_answers(row, "answer", reference["answer"])
+            reference["kind"] = read_kind(row, "kind", reference.get("kind"), answers, ())
+            reference["answer"] = answers if len(answers) > 1 else answers[0]
+        return Task("", prompt=task.prompt, reference=reference, metadata=task.metadata)
+
+    def _read_labels(self, row: MappedRow, labels: list[Any], count: int) -> list[str]:
+        if len(labels) != count:
+            raise row.refuse("labels", labels, f"one label for each of the {count} boxes")
+        known = {normalize_label(name): name for name in self.classes}
+        for label in labels:
+            if not isinstance(label, str) or not normalize_label(label):
+                raise row.refuse("labels", label, "text")
+            if known and normalize_label(label) not in known:
+                raise row.refuse("labels", label, f"one of: {', '.join(self.classes)}")
+        return [known.get(normalize_label(label), label) for label in labels]
+
+    def system_prompt(self, task: Task) -> str:
+        return "Find what is asked for in the image. Zoom in before you answer, so that every box fits closely."
+
+    def user_message(self, task: Task) -> str:
+        question, label = task.prompt.get("question"), task.prompt.get("label")
+        if question is None:
+            question = "Find everything that has a label." if label is None else f"Find every instance of: {label}"
+        return f"{question}\nGive one box for each, and an empty list if there is none."
+
+    # ------------------------------------------------------------------ scores
+    @cached_property
+    def _iou(self) -> IoUReward:
+        return IoUReward("boxes", **self._keys)
+
+    @property
+    def _keys(self) -> dict[str, Any]:
+        return {"box_key": "box", "label_key": "label"} if self.is_labeled else {}
+
+    def default_reward(self) -> CombinedReward:
+        parts: dict[str, Any] = {"boxes": self._iou}
+        parts |= {name: ShortAnswerReward(name) for name in TEXTS if name in self.data.columns}
+        total = sum(WEIGHTS[name] for name in parts)
+        return CombinedReward({name: (part, WEIGHTS[name] / total) for name, part in parts.items()})
+
+    @cached_property
+    def metrics(self) -> Mapping[str, Metric]:  # type: ignore[override]
+        """mAP at 0.3, 0.5 and 0.5:0.95, mean IoU, and accuracy and token F1 of the texts that are mapped."""
+        metrics: dict[str, Metric] = {
+            "box": MeanAveragePrecision("boxes", **self._keys),
+            "iou": MeanScore(self._iou, "iou"),
+        }
+        if "answer" in self.data.columns:
+            metrics["accuracy"] = AccuracyBy(ShortAnswerReward("answer", exact=True), "kind")
+        if "location" in self.data.columns:
+            metrics["location"] = MeanScore(ShortAnswerReward("location"), "token_f1")
+        return metrics
+
+    def perfect_answer(self, task: Task) -> dict[str, Any]:
+        """The right answer, boxes as fractions; a text that the row lacks is empty."""
+        texts = {name: task.reference.get(name, "") for name in TEXTS if name in self.data.columns}
+        first = {name: gold[0] if isinstance(gold, list | tuple) else gold for name, gold in texts.items()}
+        return {**{name: str(gold) for name, gold in first.items()}, "boxes": list(task.reference["boxes"])}
