@@ -17,6 +17,7 @@ ENVIRONMENTS = {
     "digits": "viewbox.envs.digits:Digits",
     "grounding": "viewbox.envs.grounding:Grounding",
     "mixture": "viewbox.envs.mixture:Mixture",
+    "phantom": "viewbox.envs.phantom:Phantom",
     "vqa": "viewbox.envs.vqa:VQA",
 }
 

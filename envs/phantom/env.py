@@ -1,0 +1,162 @@
+"""`phantom`: is there a solid lesion in this CT slice, where, and how large? A narrow window and a zoom show it."""
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.phantom.anatomy import ORGAN_VALUES, SPACING, Slice, draw_slice
+from viewbox.envs.tasks import ProceduralTasks
+from viewbox.images.coordinates import from_unit
+from viewbox.images.source import Source
+from viewbox.records import Task
+from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
+from viewbox.rewards.if_gold import IfGold
+from viewbox.rewards.metrics import Accuracy, MeanAveragePrecision, Metric
+
+Question = Literal["presence", "place", "size", "all"]
+Split = Literal["train", "test"]
+WINDOW_WIDTH = 40  # HU: in it a lesion of 5 HU is 32 gray levels darker than its organ
+GOLD_ZOOM = 4.0
+TEST_SEEDS = 2**31  # seeds of the split test begin here
+CACHED = 64  # slices
+QUESTIONS: Mapping[str, str] = {
+    "presence": 'Does the slice show a solid lesion? Answer "lesion": yes or no; bbox and diameter_mm are null.',
+    "place": "The slice shows one solid lesion. Where is it? Give its bbox; diameter_mm is null.",
+    "size": "The slice shows one solid lesion. What is its diameter in millimeters? bbox is null.",
+    "all": "Does the slice show a solid lesion? If it does, give its bbox and its diameter in millimeters, else null.",
+}
+
+
+class PhantomAnswer(BaseModel):
+    """Whether there is a solid lesion, its box in the slice, and its diameter."""
+
+    lesion: Literal["yes", "no"]
+    bbox: tuple[float, float, float, float] | None = Field(default=None, description="the smallest box around it")
+    diameter_mm: float | None = Field(default=None, description="its diameter in millimeters")
+
+
+class SizeReward:
+    """1 - the error of `diameter_mm` as a share of `tolerance` times the right one, at least 0."""
+
+    name = "size"
+
+    def __init__(self, tolerance: float = 0.5) -> None:
+        self.tolerance = tolerance
+
+    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
+        given, right = (answer or {}).get("diameter_mm"), reference["diameter_mm"]
+        if not isinstance(given, int | float) or isinstance(given, bool):
+            return 0.0
+        return max(0.0, 1.0 - abs(given - right) / (self.tolerance * right))
+
+
+class Phantom(BaseMultiTurnEnv):
+    """A drawn CT slice with solid lesions among rings that look alike from afar, all fainter than a gray level.
+
+    >>> env = Phantom(question="all", difficulty=0.5)
+    >>> task = env.tasks[0]
+    >>> env.images(task)[0].unit, env.read_answer(env.write_answer(task), task)["lesion"] == task.reference["lesion"]
+    ('HU', True)
+    """
+
+    name: ClassVar[str] = "phantom"
+    answer: ClassVar[Any] = PhantomAnswer
+    boxes: ClassVar[tuple[str, ...]] = ("bbox",)
+    metrics: ClassVar[Mapping[str, Metric]] = {"lesion": Accuracy("lesion"), "box": MeanAveragePrecision("bbox")}
+
+    max_turns = 6
+    tools = ("window_level", "zoom", "measure", "get_intensity_stats", "undo")
+    coordinates = "per_mille"
+    max_pixels = 112 * 112
+
+    split: Annotated[Split, Field(description="the two splits share no slice")] = "train"
+    num_tasks: Annotated[int, Field(ge=1, description="number of tasks")] = 100_000
+    first_seed: Annotated[int, Field(ge=0, lt=TEST_SEEDS, description="seed of the first task; the next adds 1")] = 0
+    difficulty: Annotated[
+        float, Field(ge=0, le=1, description="0: large, dark lesions and few rings; 1: small, faint ones and many")
+    ] = 0.5
+    question: Annotated[Question | Literal["mixed"], Field(description="what is asked; mixed: the first three")] = (
+        "mixed"
+    )
+
+    @property
+    def tasks(self) -> ProceduralTasks:
+        first = self.first_seed + (TEST_SEEDS if self.split == "test" else 0)
+        return ProceduralTasks(self.num_tasks, self._task, first)
+
+    def _task(self, seed: int) -> Task:
+        kinds = ("presence", "place", "size")
+        kind = kinds[seed % 3] if self.question == "mixed" else self.question
+        wanted = kind in ("place", "size") or bool(np.random.default_rng([seed, 11]).random() < 0.5)
+        lesion = _draw(seed, self.difficulty, wanted).lesion
+        reference: dict[str, Any] = {"lesion": "no" if lesion is None else "yes"}
+        if lesion is not None and kind in ("place", "all"):
+            reference["bbox"] = lesion.box
+        if lesion is not None and kind in ("size", "all"):
+            reference["diameter_mm"] = round(lesion.diameter, 1)
+        metadata = {"seed": seed, "split": self.split, "question": kind, "has_lesion": wanted}
+        if lesion is not None:
+            metadata |= {"organ": lesion.organ, "contrast": round(lesion.contrast, 2)}
+        prompt = {"question": QUESTIONS[kind]}
+        return Task(f"phantom-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
+
+    def default_reward(self) -> CombinedReward:
+        return CombinedReward(
+            {
+                "lesion": (ExactMatchReward("lesion"), 0.2),
+                "box": (IfGold(IoUReward("bbox"), "bbox"), 0.4),
+                "size": (IfGold(SizeReward(), "diameter_mm"), 0.4),
+            }
+        )
+
+    def system_prompt(self, task: Task) -> str:
+        return (
+            "You read one axial CT slice of the upper abdomen. A solid lesion is a round spot, a little darker than "
+            "its organ all over. A ring with a core as bright as the organ is not a lesion. Both are faint: narrow "
+            "the window to the organ and zoom in before you answer."
+        )
+
+    def images(self, task: Task) -> list[Source]:
+        """The slice, in Hounsfield units, shown over their whole range at first."""
+        drawn = _draw(task.metadata["seed"], self.difficulty, task.metadata["has_lesion"])
+        display = float(drawn.pixels.min()), float(drawn.pixels.max())
+        return [Source.of(drawn.pixels, unit="HU", spacing=(SPACING, SPACING), display=display)]
+
+    def gold_answer(self, task: Task) -> dict[str, Any]:
+        """The correct answer as a model would write it."""
+        box = task.reference.get("bbox")
+        return {
+            "lesion": task.reference["lesion"],
+            "bbox": None if box is None else self.write_box(box, task),
+            "diameter_mm": task.reference.get("diameter_mm"),
+            "continue": False,
+        }
+
+    def oracle(self, task: Task) -> tuple[str, ...]:
+        """A window on the organ, and a zoom to the lesion; without one, to the liver."""
+        drawn = _draw(task.metadata["seed"], self.difficulty, task.metadata["has_lesion"])
+        organ = "liver" if drawn.lesion is None else drawn.lesion.organ
+        x, y = (0.3, 0.42)
+        if drawn.lesion is not None:
+            x1, y1, x2, y2 = drawn.lesion.box
+            x, y = (x1 + x2) / 2, (y1 + y2) / 2
+        window = {"center": ORGAN_VALUES[organ], "width": WINDOW_WIDTH}
+        center = list(from_unit((x, y), self.coordinates, self.reset(task, seed=0).view.size))  # type: ignore[union-attr]
+        return (
+            _write_call("window_level", window),
+            _write_call("zoom", {"factor": GOLD_ZOOM, "center": center}),
+        )
+
+
+@lru_cache(maxsize=CACHED)
+def _draw(seed: int, difficulty: float, has_lesion: bool) -> Slice:
+    return draw_slice(seed, difficulty, has_lesion=has_lesion)
+
+
+def _write_call(name: str, arguments: Mapping[str, Any]) -> str:
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
