@@ -5,20 +5,25 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.support import datasets
+from viewbox.cli.app import app
 from viewbox.cli.data_check import open_data_env
 from viewbox.configs import schema
+from viewbox.errors import ConfigError
 
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "datasets"
 CONSTANT = {
     "vqa_rad": {"answer": "yes"},
     "slake": {"answer": "yes"},
+    "gemex_thinkvg": {"answer": "No", "location": "bilateral lungs", "boxes": [[0, 0, 1000, 1000]]},
     "pubmedqa": {"answer": "yes"},
     "vstar": {"answer": "A"},
     "chartqa": {"answer": "Yes"},
 }
 NAMES = tuple(CONSTANT)
+ROUNDED = {"gemex_thinkvg": 0.001}  # its boxes are parts of 336, and the model writes them from 0 to 1000
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +85,7 @@ def test_right_answers_score_1(open_preset, name, held_out):
     env = open_preset(name, held_out=held_out)
     assert len(env.tasks) > 0
     assert env.tasks.skipped == {}
-    assert play_all(env) == 1.0
+    assert play_all(env) == pytest.approx(1.0, abs=ROUNDED.get(name, 1e-9))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -88,3 +93,14 @@ def test_a_constant_answer_scores_what_the_page_says(open_preset, name):
     (said,) = re.findall(r"scores (\d\.\d\d) on the small copy", read_page(name))
     whole = ("env.data.hold_out=null",) if open_preset(name).data.hold_out else ()
     assert play_all(open_preset(name, *whole), CONSTANT[name]) == pytest.approx(float(said), abs=0.005)
+
+
+def test_gemex_must_not_leave_this_machine(open_preset):
+    assert open_preset("gemex_thinkvg").restricted
+    assert open_preset("gemex_thinkvg", held_out=True).restricted
+    source = open_preset("gemex_thinkvg").data.source
+    arguments = ["rollout", "--config", "gemex_thinkvg", "--endpoint", "https://api.example.org/v1", "--model", "m"]
+    result = CliRunner().invoke(app, [*arguments, f"env.data.source={source}"])
+    assert "restricted to this machine" in str(result.exception)
+    with pytest.raises(ConfigError, match="restricted"):
+        schema.load("gemex_thinkvg", ["env.data.restricted=false"])
