@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
 # name → path of the class, which is imported when it is needed
 ENVIRONMENTS = {
+    "consultation": "viewbox.envs.consultation:Consultation",
     "digits": "viewbox.envs.digits:Digits",
     "grounding": "viewbox.envs.grounding:Grounding",
     "mixture": "viewbox.envs.mixture:Mixture",
     "phantom": "viewbox.envs.phantom:Phantom",
+    "report": "viewbox.envs.report:Report",
     "vqa": "viewbox.envs.vqa:VQA",
 }
 
@@ -36,8 +38,7 @@ def make(name: str, **settings: Any) -> "BaseMultiTurnEnv":
     3
     >>> make("digit")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    viewbox.errors.ConfigError: unknown environment 'digit'; allowed: digits, ... (did you mean 'digits'?), or your \
-own as package.module:Class or path/to/file.py:Class
+    viewbox.errors.ConfigError: unknown environment 'digit'; allowed: consultation, digits, ...
     """
     return load_class(name)(**settings)
 

@@ -58,7 +58,8 @@ def make_environment(
     >>> make_environment("gift.code:Env", {}, "config.yaml")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     viewbox.errors.ConfigError: config.yaml: env.name = 'gift.code:Env' would import and run gift.code; allowed in a \
-run's own files: the registered environments (digits, ...); if you know who wrote it, add --trust (in Python trust=True)
+run's own files: the registered environments (..., digits, ...); if you know who wrote it, add --trust \
+(in Python trust=True)
     """
     where = f"{origin}: " if origin else ""
     settings = {str(key): value for key, value in settings.items() if key not in NOT_SCORED}

@@ -1,0 +1,85 @@
+"""A patient and examinations that answer from a text: no model is needed, and the same question has the same answer.
+
+A question is answered by the sentences of the text that share words with it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from viewbox.envs.tools import Hidden
+from viewbox.rewards.fields import fold_text, to_text
+
+MAX_SENTENCES = 3  # of one answer
+MAX_CHARS = 2000  # of a question that are read
+STEM = 7  # letters of a word that are compared
+DEEPEST = 6  # levels of a mapping of facts
+_WORD = re.compile(r"[a-z0-9]+")
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+")
+_STOPPED = """a about an and any are as at be been by can could did do does ever for from had has have how i if in is
+    it may me my now of on or other please show since some that the there these this those to was were what when where
+    which who why will with would you your patient result results test tests"""
+_STOP_WORDS = frozenset(_STOPPED.split())
+_ENDING = re.compile(r"(?<=[a-z]{3})(ing|ies|ed|es|s|e|y)$")  # "vomited" is found by "vomiting"
+_GENERAL_WORDS = """all brings bring complain complaint complaints concern describe everything examination exam feel
+    feeling full happen happened help history physical problem problems symptom symptoms tell today wrong"""
+
+
+def ask_patient(question: str, facts: Hidden[str]) -> str:
+    """Ask the patient a question, about one thing at a time."""
+    return find_facts(facts, question) or "I do not know."
+
+
+def order_exam(name: str, facts: Hidden[str]) -> str:
+    """Order an examination or a test by its name, and get its result."""
+    return find_facts(facts, name) or "There is no result of this examination."
+
+
+def find_facts(facts: str, question: str) -> str:
+    """The sentences that share most words with a question; for a general question the first ones, else nothing.
+
+    >>> text = "I have had a cough for two weeks. I smoke. My father died of a stroke."
+    >>> find_facts(text, "Do you smoke?"), find_facts(text, "Any allergies?")
+    ('I smoke.', '')
+    >>> find_facts(text, "What brings you here?")
+    'I have had a cough for two weeks. I smoke. My father died of a stroke.'
+    """
+    sentences = [sentence.strip() for sentence in _SENTENCE.split(facts) if sentence.strip()]
+    asked = _get_stems(question[:MAX_CHARS])
+    shared = [len((asked - _GENERAL) & _get_stems(sentence)) for sentence in sentences]
+    best = sorted(range(len(sentences)), key=lambda number: -shared[number])[:MAX_SENTENCES]
+    found = sorted(number for number in best if shared[number])
+    if not found and asked & _GENERAL:
+        found = list(range(min(MAX_SENTENCES, len(sentences))))
+    return " ".join(sentences[number] for number in found)
+
+
+def write_facts(value: Any) -> str:
+    """The facts of a dataset as sentences: a text, a list, or a mapping whose keys name what its values say.
+
+    >>> write_facts({"Vital signs": {"Heart rate": 90}, "Skin": "pale"})
+    'Vital signs, Heart rate: 90.\\nSkin: pale.'
+    """
+    return value if isinstance(value, str) else "\n".join(_list_facts(value, ()))
+
+
+def _list_facts(value: Any, names: tuple[str, ...]) -> Iterator[str]:
+    if len(names) > DEEPEST:
+        return
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _list_facts(inner, (*names, str(name).replace("_", " ")))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _list_facts(inner, names)
+    elif text := to_text(value).strip():
+        line = f"{', '.join(names)}: {text}" if names else text
+        yield line if line.endswith((".", "!", "?")) else f"{line}."
+
+
+def _get_stems(text: str) -> set[str]:
+    words = (word for word in _WORD.findall(fold_text(text)) if word not in _STOP_WORDS)
+    return {_ENDING.sub("", word)[:STEM] for word in words}
+
+
+_GENERAL = frozenset(_get_stems(_GENERAL_WORDS))

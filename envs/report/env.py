@@ -1,0 +1,127 @@
+"""`report`: describe an image in one text or in sections, name diagnoses, and give boxes."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from viewbox.envs.data import DataEnv, MappedRow, TaskField
+from viewbox.envs.data.answer_schema import MAX_BOXES, TEXT, build_boxes, build_object
+from viewbox.envs.report.diagnosis import FIELD, MAX_DIAGNOSES, CoverageReward, build_diagnosis_reward
+from viewbox.envs.vqa.questions import read_answers
+from viewbox.errors import ConfigError
+from viewbox.frozen import FrozenDict
+from viewbox.records import Task
+from viewbox.rewards import CombinedReward, IoUReward, TokenF1Reward
+from viewbox.rewards.fields import to_text
+from viewbox.rewards.if_gold import IfGold
+from viewbox.rewards.metrics import MeanAveragePrecision, MeanScore, Metric, TopK
+
+RESERVED = ("id", "image", "images", "metadata", "question", "report", FIELD, "boxes", "continue")
+WEIGHTS = {"text": 0.33, FIELD: 0.34, "boxes": 0.33}  # as for NOVA
+SectionName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+
+
+class Report(DataEnv):
+    """Reports of images: one text or sections, a ranked list of diagnoses and boxes if they are mapped."""
+
+    name: ClassVar[str] = "report"
+
+    sections: Annotated[
+        tuple[SectionName, ...],
+        Field(description="sections of the report, such as [findings, impression], each a field; empty: one `report`"),
+    ] = ()
+
+    # ------------------------------------------------------------------ what is mapped
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The fields that hold the report."""
+        return self.sections or ("report",)
+
+    @cached_property
+    def fields(self) -> Mapping[str, TaskField]:  # type: ignore[override]
+        """The fields: the report or each of its sections, and what belongs to it."""
+        whole = TaskField("reference", "text", description="the report, as free text")
+        section = TaskField("reference", "text", required=False, description="a section; a row may lack some")
+        texts = dict.fromkeys(self.sections, section) or {"report": whole}
+        return {
+            "question": TaskField("prompt", "text", required=False, description="a request; default: for a report"),
+            **texts,
+            FIELD: TaskField("reference", required=False, description="a text, or a list of the right diagnoses"),
+            "boxes": TaskField("reference", "boxes", required=False, description="one box or a list; may be empty"),
+        }
+
+    @cached_property
+    def answer(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """The answer: the texts, and diagnoses and boxes if they are mapped."""
+        for name in self.sections:
+            if name in RESERVED or self.sections.count(name) > 1:
+                problem = f"sections: {name!r}; allowed: different names, none of {', '.join(RESERVED)}"
+                raise ConfigError(f"{self.name}: {problem}", key="sections", given=name)
+        ranked = {"type": "array", "items": TEXT, "maxItems": MAX_DIAGNOSES}
+        more: dict[str, Any] = {FIELD: FrozenDict(ranked, description="the most likely first"), "boxes": build_boxes()}
+        return build_object({**dict.fromkeys(self.texts, TEXT), **{name: more[name] for name in self._extras}})
+
+    @property
+    def boxes(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("boxes[]",) if "boxes" in self.data.columns else ()
+
+    @property
+    def _extras(self) -> tuple[str, ...]:
+        return tuple(name for name in (FIELD, "boxes") if name in self.data.columns)
+
+    # ------------------------------------------------------------------ tasks
+    def read_row(self, row: MappedRow) -> Task:
+        task = super().read_row(row)
+        reference = dict(task.reference)
+        if not any(name in reference for name in self.texts):
+            raise row.refuse(self.texts[0], None, f"text in one of the sections {', '.join(self.texts)}")
+        if FIELD in reference:
+            reference[FIELD] = [to_text(name) for name in read_answers(row, FIELD, reference[FIELD])]
+        if len(reference.get("boxes", ())) > MAX_BOXES:
+            raise row.refuse("boxes", f"{len(reference['boxes'])} boxes", f"at most {MAX_BOXES} boxes")
+        return Task("", prompt=task.prompt, reference=reference, metadata=task.metadata)
+
+    def system_prompt(self, task: Task) -> str:
+        return "Describe the image as an expert would. Look at every part of it with the tools before you answer."
+
+    def user_message(self, task: Task) -> str:
+        what = " and ".join(f"the {name.replace('_', ' ')}" for name in self.sections) or "the report"
+        lines = [str(task.prompt.get("question") or f"Write {what} of this image.")]
+        if FIELD in self._extras:
+            lines.append(f"Name up to {MAX_DIAGNOSES} diagnoses, the most likely first.")
+        if "boxes" in self._extras:
+            lines.append("Give one box for each abnormal finding, and an empty list if there is none.")
+        return "\n".join(lines)
+
+    # ------------------------------------------------------------------ scores
+    def default_reward(self) -> CombinedReward:
+        """The sections share one weight; what a row lacks does not count."""
+        share = WEIGHTS["text"] / len(self.texts)
+        parts: dict[str, tuple[Any, float]] = {name: (IfGold(TokenF1Reward(name), name), share) for name in self.texts}
+        if FIELD in self._extras:
+            parts[FIELD] = (IfGold(build_diagnosis_reward(), FIELD), WEIGHTS[FIELD])
+        if "boxes" in self._extras:
+            parts["boxes"] = (IfGold(IoUReward("boxes", threshold=0.5), "boxes"), WEIGHTS["boxes"])
+        total = sum(weight for _, weight in parts.values())
+        return CombinedReward({name: (part, weight / total) for name, (part, weight) in parts.items()})
+
+    @cached_property
+    def metrics(self) -> Mapping[str, Metric]:  # type: ignore[override]
+        """Token F1 by section, top-1 and coverage of the diagnoses, mAP at 0.3, 0.5 and 0.5:0.95."""
+        metrics: dict[str, Metric] = {
+            name: MeanScore(IfGold(TokenF1Reward(name), name), "token_f1") for name in self.texts
+        }
+        if FIELD in self._extras:
+            metrics |= {FIELD: TopK(FIELD, 1), "coverage": MeanScore(CoverageReward(), "coverage")}
+        if "boxes" in self._extras:
+            metrics["box"] = MeanAveragePrecision("boxes")
+        return metrics
+
+    def perfect_answer(self, task: Task) -> dict[str, Any]:
+        """The right answer, boxes as fractions; a text that the row lacks is empty."""
+        extras = {name: list(task.reference.get(name, ())) for name in self._extras}
+        if FIELD in extras:
+            extras[FIELD] = extras[FIELD][:MAX_DIAGNOSES]
+        return {**{name: task.reference.get(name, "") for name in self.texts}, **extras}
