@@ -4,26 +4,35 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from tests.support import datasets
+from tests.support.coco import coco
 from viewbox.cli.app import app
 from viewbox.cli.data_check import open_data_env
 from viewbox.configs import schema
 from viewbox.errors import ConfigError
+from viewbox.training.checks import preflight
 
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "datasets"
 CONSTANT = {
     "vqa_rad": {"answer": "yes"},
     "slake": {"answer": "yes"},
     "gemex_thinkvg": {"answer": "No", "location": "bilateral lungs", "boxes": [[0, 0, 1000, 1000]]},
+    "nova": {"report": "normal", "diagnosis": ["normal"], "boxes": []},
     "pubmedqa": {"answer": "yes"},
+    "agentclinic_nejm": {"answer": "Exogenous ochronosis"},
     "vstar": {"answer": "A"},
     "chartqa": {"answer": "Yes"},
 }
 NAMES = tuple(CONSTANT)
-ROUNDED = {"gemex_thinkvg": 0.001}  # its boxes are parts of 336, and the model writes them from 0 to 1000
+ROUNDED = {
+    "gemex_thinkvg": 0.001,
+    "nova": 0.001,
+}  # its boxes are parts of 336, and the model writes them from 0 to 1000
 
 
 @pytest.fixture(scope="module")
@@ -104,3 +113,55 @@ def test_gemex_must_not_leave_this_machine(open_preset):
     assert "restricted to this machine" in str(result.exception)
     with pytest.raises(ConfigError, match="restricted"):
         schema.load("gemex_thinkvg", ["env.data.restricted=false"])
+
+
+def test_training_on_nova_is_refused_with_its_licence_as_the_reason(open_preset):
+    for overrides in ([], [f"env.data.source={open_preset('nova').data.source}"]):
+        with pytest.raises(ConfigError, match=r"may not be trained on: NOVA is licensed CC BY-NC-SA 4\.0"):
+            preflight.check(schema.load("nova", overrides))
+    with pytest.raises(ConfigError, match="evaluation_only"):
+        schema.load("nova", ["env.data.evaluation_only=null"])
+
+
+def test_map_of_nova_is_that_of_pycocotools_on_the_boxes_of_the_file(open_preset):
+    env = open_preset("nova")
+    table = pq.read_table(env.data.source).to_pylist()
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        pairs, pixels = [], []
+        for task, row in zip(env.tasks, table, strict=True):
+            gold = [read_corners(box) for box in row["bboxes"] if box["source"] == "gold"]
+            said = [(np.array(box) + rng.normal(0, 6, 4)).tolist() for box in (*gold, *gold[:1])]
+            pairs.append(({"boxes": (np.array(said) / 480).tolist()}, task.reference))
+            label = {"label": "abnormal"}
+            pixels.append(
+                ({"found": [{"bbox": box, **label} for box in said]}, {"found": [{"bbox": g, **label} for g in gold]})
+            )
+        assert env.metrics["box"](pairs) == pytest.approx(coco(pixels), abs=1e-6)
+
+
+def read_corners(box):
+    return [box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"]]
+
+
+def write_call(tool, **arguments):
+    return f"<tool_call>{json.dumps({'name': tool, 'arguments': arguments})}</tool_call>"
+
+
+def test_a_patient_and_examinations_answer_in_agentclinic(open_preset):
+    env = open_preset("agentclinic_nejm")
+    task = env.tasks[0]
+    assert "What is the most likely diagnosis?" in env.user_message(task)
+    assert "darkening" not in env.user_message(task)
+    replies = iter(
+        [
+            write_call("ask_patient", question="For how long has your skin darkened?"),
+            write_call("order_exam", name="skin biopsy"),
+            env.write_answer(task),
+        ]
+    )
+    episode = env.play(task, lambda messages: next(replies))
+    results = " ".join(result.text for turn in episode.turns for result in turn.tool_results)
+    assert "darkened for a year" in results
+    assert "banana-shaped bodies" in results
+    assert episode.scores.total == 1.0
