@@ -17,11 +17,12 @@ import numpy as np
 
 Organ = Literal["liver", "spleen", "right kidney", "left kidney"]
 ORGANS: tuple[Organ, ...] = get_args(Organ)
-SIZE, SPACING = 320, 1.0  # pixels of a side, millimeters of a pixel
+SIZE, SPACING = 640, 0.5  # pixels of a side, millimeters of a pixel
+FIELD = SIZE * SPACING  # millimeters of a side; shapes are drawn in millimeters
 AIR, FAT, MUSCLE, LIVER, SPLEEN, KIDNEY, BLOOD, MARROW, CORTEX, GAS = -1000, -100, 55, 60, 50, 35, 42, 180, 900, -800
-Place = Callable[[float, float], tuple[float, float]]  # a point in half axes of the body -> pixels
-NOISE, SOFTNESS = 1.5, 0.8  # standard deviation of the noise in HU; of the blur that a scanner adds, in pixels
-_Y, _X = (np.mgrid[:SIZE, :SIZE] + 0.5).astype(np.float32)  # centers of the pixels
+Place = Callable[[float, float], tuple[float, float]]  # a point in half axes of the body -> millimeters
+NOISE, SOFTNESS = 1.5, 1.0  # standard deviation of the noise in HU; of the blur that a scanner adds, in pixels
+_Y, _X = ((np.mgrid[:SIZE, :SIZE] + 0.5) * SPACING).astype(np.float32)  # centers of the pixels, in millimeters
 ORGAN_VALUES: dict[Organ, int] = {"liver": LIVER, "spleen": SPLEEN, "right kidney": KIDNEY, "left kidney": KIDNEY}
 
 
@@ -31,7 +32,7 @@ class Lesion:
 
     Args:
         organ: in which it lies.
-        x, y: its center, in pixels of the slice.
+        x, y: its center, in millimeters from the upper left corner of the slice.
         diameter: in millimeters.
         contrast: how much darker than the organ a solid lesion is, in HU.
         solid: False for a decoy.
@@ -46,10 +47,10 @@ class Lesion:
 
     @property
     def box(self) -> tuple[float, float, float, float]:
-        """The smallest box around it, in fractions of the slice, to a thousandth (a third of a pixel)."""
-        radius = self.diameter / SPACING / 2
+        """The smallest box around it, in fractions of the slice, to a thousandth (0.3 mm)."""
+        radius = self.diameter / 2
         sides = (self.x - radius, self.y - radius, self.x + radius, self.y + radius)
-        return tuple(round(side / SIZE, 3) for side in sides)  # type: ignore[return-value]
+        return tuple(round(side / FIELD, 3) for side in sides)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -172,16 +173,16 @@ def _place_lesions(
     depths = {name: cv2.distanceTransform(mask.astype(np.uint8), cv2.DIST_L2, 5) for name, mask in organs.items()}
     for number in range(count + has_lesion):
         solid = number == count
-        diameter = rng.uniform(9, 14) - 4 * difficulty * rng.uniform(0.5, 1)
-        contrast = rng.uniform(7, 9) - 2.5 * difficulty
+        diameter = rng.uniform(5.5, 7) - 2.2 * difficulty
+        contrast = rng.uniform(4.5, 6) - 1.5 * difficulty
         organ = ORGANS[int(rng.choice(len(ORGANS), p=(0.5, 0.2, 0.15, 0.15)))]
         for attempt in range(40):
             name = organ if attempt < 20 else ORGANS[attempt % len(ORGANS)]
-            rows, columns = np.nonzero(depths[name] > diameter / SPACING / 2 + 2)
+            rows, columns = np.nonzero(depths[name] * SPACING > diameter / 2 + 2)
             if not len(rows):
                 continue
             pick = int(rng.integers(len(rows)))
-            x, y = float(columns[pick]) + 0.5, float(rows[pick]) + 0.5
+            x, y = (float(columns[pick]) + 0.5) * SPACING, (float(rows[pick]) + 0.5) * SPACING
             apart = all(np.hypot(x - other.x, y - other.y) > (diameter + other.diameter) / 2 + 6 for other in placed)
             if apart:
                 placed.append(Lesion(name, x, y, diameter, contrast, solid))
@@ -191,14 +192,14 @@ def _place_lesions(
 
 def _draw_lesion(values: np.ndarray, lesion: Lesion) -> None:
     """A disc, or a ring that darkens the organ by the same sum."""
-    radius = lesion.diameter / SPACING / 2
+    radius = lesion.diameter / 2
     around = _cut_window((lesion.x, lesion.y), radius)
     distance = np.hypot(_X[around] - np.float32(lesion.x), _Y[around] - np.float32(lesion.y))
-    disc = np.clip(radius - distance + 0.5, 0, 1)
+    disc = np.clip((radius - distance) / SPACING + 0.5, 0, 1)
     if lesion.solid:
         values[around] -= lesion.contrast * disc
         return
-    ring = disc - np.clip(0.66 * radius - distance + 0.5, 0, 1)
+    ring = disc - np.clip((0.66 * radius - distance) / SPACING + 0.5, 0, 1)
     values[around] -= lesion.contrast * ring * disc.sum() / ring.sum()
 
 
@@ -225,11 +226,14 @@ def _fill(values: np.ndarray, center: tuple[float, float], half: tuple[float, fl
 def _cut_window(center: tuple[float, float], reach: float) -> tuple[slice, slice]:
     """The part of the slice around a point, in which a small shape is drawn."""
     x, y = center
-    return tuple(slice(max(0, int(at - reach) - 2), max(0, int(at + reach) + 3)) for at in (y, x))  # type: ignore[return-value]
+    rows, columns = (
+        slice(max(0, int((at - reach) / SPACING) - 2), max(0, int((at + reach) / SPACING) + 3)) for at in (y, x)
+    )
+    return rows, columns
 
 
 def _draw_line(start: np.ndarray, end: np.ndarray, width: int) -> np.ndarray:
     line = np.zeros((SIZE, SIZE), np.uint8)
-    first, last = (tuple(round(value) for value in point) for point in (start, end))
-    cv2.line(line, first, last, 1, width)
+    first, last = (tuple(round(value / SPACING) for value in point) for point in (start, end))
+    cv2.line(line, first, last, 1, round(width / SPACING))
     return line.astype(bool)

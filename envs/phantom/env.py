@@ -20,7 +20,8 @@ from viewbox.rewards.metrics import Accuracy, MeanAveragePrecision, Metric
 
 Question = Literal["presence", "place", "size", "all"]
 Split = Literal["train", "test"]
-WINDOW_WIDTH = 40  # HU: in it a lesion of 5 HU is 32 gray levels darker than its organ
+WINDOW_WIDTH = 30  # HU: in it a lesion of 4 HU is 34 gray levels darker than its organ
+DISPLAY = (-1024.0, 3071.0)  # HU: the 12 bits of a scanner; a gray level is 16 HU wide
 GOLD_ZOOM = 4.0
 TEST_SEEDS = 2**31  # seeds of the split test begin here
 CACHED = 64  # slices
@@ -124,8 +125,7 @@ class Phantom(BaseMultiTurnEnv):
     def images(self, task: Task) -> list[Source]:
         """The slice, in Hounsfield units, shown over their whole range at first."""
         drawn = _draw(task.metadata["seed"], self.difficulty, task.metadata["has_lesion"])
-        display = float(drawn.pixels.min()), float(drawn.pixels.max())
-        return [Source.of(drawn.pixels, unit="HU", spacing=(SPACING, SPACING), display=display)]
+        return [Source.of(drawn.pixels, unit="HU", spacing=(SPACING, SPACING), display=DISPLAY)]
 
     def gold_answer(self, task: Task) -> dict[str, Any]:
         """The correct answer as a model would write it."""

@@ -5,8 +5,8 @@ import pytest
 from scipy import ndimage
 
 from viewbox import make
-from viewbox.envs.phantom.anatomy import ORGAN_VALUES, SIZE, SPACING, draw_slice
-from viewbox.envs.phantom.env import SizeReward
+from viewbox.envs.phantom.anatomy import FIELD, ORGAN_VALUES, SPACING, draw_slice
+from viewbox.envs.phantom.env import WINDOW_WIDTH, SizeReward
 from viewbox.errors import ConfigError
 from viewbox.images.view import View
 
@@ -51,13 +51,13 @@ def test_the_reference_is_where_the_voxels_are_darker(seed):
     with_lesion = draw_slice(seed, 0.3, has_lesion=True)
     lesion = with_lesion.lesion
     assert lesion is not None
-    x1, y1, x2, y2 = (round(side * SIZE) for side in lesion.box)
+    x1, y1, x2, y2 = (side * FIELD for side in lesion.box)
     smooth = ndimage.uniform_filter(with_lesion.pixels.astype(float), 3)
-    inside = smooth[int(lesion.y), int(lesion.x)]
+    inside = smooth[int(lesion.y / SPACING), int(lesion.x / SPACING)]
     organ = ORGAN_VALUES[lesion.organ]
     assert inside == pytest.approx(organ - lesion.contrast, abs=2.5)
-    assert (x2 - x1) * SPACING == pytest.approx(lesion.diameter, abs=1.5)
-    assert (y2 - y1) * SPACING == pytest.approx(lesion.diameter, abs=1.5)
+    assert x2 - x1 == pytest.approx(lesion.diameter, abs=0.5)
+    assert y2 - y1 == pytest.approx(lesion.diameter, abs=0.5)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -66,7 +66,7 @@ def test_without_a_lesion_there_are_only_rings(seed):
     assert drawn.lesion is None
     assert drawn.decoys
     for ring in drawn.decoys:
-        core = drawn.pixels[int(ring.y) - 1 : int(ring.y) + 1, int(ring.x) - 1 : int(ring.x) + 1].mean()
+        core = drawn.pixels[int(ring.y / SPACING) - 1 :, int(ring.x / SPACING) - 1 :][:3, :3].mean()
         assert core == pytest.approx(ORGAN_VALUES[ring.organ], abs=4)  # as bright as the organ
 
 
@@ -98,8 +98,9 @@ def test_a_lesion_is_fainter_than_a_gray_level_of_the_overview_and_dark_in_the_w
     source = env.images(task)[0]
     low, high = source.display
     lesion = draw_slice(seed, 0.5, has_lesion=True).lesion
-    assert lesion.contrast * 255 / (high - low) < 1
-    assert lesion.contrast * 255 / 40 > 20
+    assert lesion.contrast * 255 / (high - low) < 0.5
+    assert lesion.contrast * 255 / WINDOW_WIDTH > 20
+    assert source.size == (640, 640)
     assert View.of(source, max_pixels=env.max_pixels).size == (112, 112)
 
 
