@@ -1,7 +1,7 @@
 """The right answer of a task, written as a model writes it: for demonstrations, and to check a reward."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from viewbox.envs.box_paths import convert_at
@@ -56,5 +56,9 @@ def _build_from_reference(env: WritingEnv, task: Task) -> dict[str, Any]:
     where = (place,) if place else ()
     for path in (*env.boxes, *env.boxes_3d):
         write = env.write_box_3d if path in env.boxes_3d else env.write_box
-        answer = convert_at(answer, path, lambda box, name, write=write: write(box, task, *where))
+
+        def convert(box: Any, name: str, write: Callable[..., Any] = write) -> Any:
+            return write(box, task, *where)
+
+        answer = convert_at(answer, path, convert)
     return answer | ({"continue": False} if env.max_turns > 1 else {})  # the form that the prompt states

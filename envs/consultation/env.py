@@ -32,7 +32,7 @@ class Consultation(DataEnv):
     }
 
     max_turns = 12
-    tools = (ask_patient, order_exam, "zoom", "crop")
+    tools = (ask_patient, order_exam, "zoom", "crop")  # type: ignore[assignment]
 
     @property
     def needs_images(self) -> bool:  # type: ignore[override]

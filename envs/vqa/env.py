@@ -51,7 +51,7 @@ class VQA(DataEnv):
         choices = questions.read_choices(row, "choices", prompt["choices"]) if prompt.get("choices") else []
         reference["kind"] = questions.read_kind(row, "kind", reference.get("kind"), answers, choices)
         if choices:
-            answers = questions.accept_choices(row, "answer", answers, choices)
+            answers = [*questions.accept_choices(row, "answer", answers, choices)]
             prompt["choices"] = choices
         reference["answer"] = answers if len(answers) > 1 else answers[0]
         return Task("", prompt=prompt, reference=reference, metadata=task.metadata)
