@@ -117,5 +117,9 @@ def _encode_images(model: Any, rows: int, grids: Sequence[Grid], counter: LiveBy
     pixels = [build_pixels(grid, model) for grid in grids]
     features = get_architecture(model.config).encode_images(model, pixels)
     patches = sum(len(image.values) for image in pixels)
-    counter.peaks[phase]["vision tower"] *= max(1, min(rows, MAX_PATCHES // patches))
-    return features[0][0].dtype
+    dtype = features[0][0].dtype
+    del features
+    kept, peak = counter.parts["vision tower"], counter.peaks[phase]  # copies of weights, which autocast keeps
+    count = max(1, min(rows, MAX_PATCHES // patches))
+    peak["vision tower"] = kept + (peak["vision tower"] - kept) * count
+    return dtype

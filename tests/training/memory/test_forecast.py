@@ -44,11 +44,12 @@ def measure(trainer):
     ("lora", "settings", "own"),
     [
         (None, {}, {}),
+        (None, {"bf16": True}, {}),
         (None, {"gradient_checkpointing": True}, {"micro_batch_tokens": 800}),
         (LORA, {}, {}),
         (LORA, {"gradient_checkpointing": True}, {"micro_batch_tokens": 800}),
     ],
-    ids=["full", "full, checkpointed", "lora", "lora, checkpointed"],
+    ids=["full", "full, autocast", "full, checkpointed", "lora", "lora, checkpointed"],
 )
 def test_the_forecast_is_near_the_measured_peak(kit, tmp_path, lora, settings, own):
     generation = {"max_reply_tokens": 40, "max_completion_tokens": 400}
@@ -64,7 +65,7 @@ def test_the_forecast_is_near_the_measured_peak(kit, tmp_path, lora, settings, o
             "model": {"name": "tiny", "dtype": "float32"},
             "env": {"name": "digits"},
             "rollout": {**generation, "slots": 8},
-            "train": {"per_device_train_batch_size": 8, "num_generations": 4, "bf16": False, **settings, **own},
+            "train": {"per_device_train_batch_size": 8, "num_generations": 4, **settings, **own},
             "log": {"eval_tasks": 0},
             **({"lora": lora} if lora else {}),
         }
