@@ -17,12 +17,11 @@ from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 from viewbox.configs import yaml_reader
 from viewbox.configs.sections import EnvSection, LogSection, ModelSection, RolloutSection, Section
 from viewbox.configs.train_sections import LoraSection, TrainSection
-from viewbox.configs.validation import describe_errors
+from viewbox.configs.validation import DATA_LIMITS, describe_errors
 from viewbox.configs.yaml_reader import Document
 from viewbox.errors import ConfigError, ViewboxError, describe_unknown
 
 DATASETS = "datasets"  # the folder of the configs of known datasets
-LIMITS = ("restricted", "evaluation_only")  # of `env.data`: an override can add to them only
 
 
 class Config(Section):
@@ -72,28 +71,37 @@ def load(name: str, overrides: Sequence[str] = ()) -> Config:
         raise ConfigError(
             f"{document.name}: {given}; allowed: a mapping of the sections {', '.join(Config.model_fields)}"
         )
-    limits = _read_limits(document.values)
+    limits = read_limits(document.values)
     for override in overrides:
         document.override(override)
-    _check_limits(limits, _read_limits(document.values), document)
+    check_limits(limits, document)
     return parse(document.values, document)
 
 
-def _read_limits(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the block `env.data` says may be done with the data."""
-    env = values.get("env")
-    data = env.get("data") if isinstance(env, Mapping) else None
-    return {key: data.get(key) for key in LIMITS} if isinstance(data, Mapping) else {}
+def read_limits(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a config says may be done with its data, by key path: of `env`, and of each environment of a mixture."""
+    return dict(_walk_limits(values.get("env"), "env"))
 
 
-def _check_limits(before: Mapping[str, Any], after: Mapping[str, Any], document: Document) -> None:
-    """Raises `ConfigError` if an override lifts what the file says may be done with the data."""
-    for name, value in before.items():
-        if value and after.get(name) != value:
-            key, given = f"env.data.{name}", after.get(name)
-            problem = f"{key} = {given!r:.80}: {document.name} sets it to {value!r:.80}"
+def _walk_limits(section: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if not isinstance(section, Mapping):
+        return
+    data, parts = section.get("data"), section.get("environments")
+    if isinstance(data, Mapping):
+        yield from ((f"{path}.data.{key}", data[key]) for key in DATA_LIMITS if data.get(key))
+    for name, part in parts.items() if isinstance(parts, Mapping) else ():
+        yield from _walk_limits(part, f"{path}.environments.{name}")
+
+
+def check_limits(before: Mapping[str, Any], document: Document) -> None:
+    """Raises `ConfigError` if an override of `document` lifts what the file said may be done with the data."""
+    after = read_limits(document.values)
+    for key, value in before.items():
+        if after.get(key) != value:
+            given = after.get(key)
             raise ConfigError(
-                f"{document.find_place(key)}: {problem}; allowed: to leave it so",
+                f"{document.find_place(key)}: {key} = {given!r:.80}: the config sets it to {value!r:.80}; allowed: to "
+                "leave it so",
                 key=key,
                 given=given,
             )

@@ -49,6 +49,7 @@ _PLURALS = {
     "anything": "anything",
     "a mapping by its `type`": "mappings by their `type`",
 }
+DATA_LIMITS = ("restricted", "evaluation_only")  # of a block `data`: an override can add to them only
 _LIMITS = {
     "ge": "of at least {:g}",
     "gt": "above {:g}",

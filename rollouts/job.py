@@ -143,9 +143,10 @@ def load_config(options: RolloutOptions) -> tuple[Config, EndpointSettings]:
         env |= merge_settings(env, held_out)
     if options.model is not None:
         raw["model"] = {"name": options.model}
-    document = Document("command line", raw)
+    document, limits = Document("command line", raw), configs.read_limits(raw)
     for override in options.overrides:
         document.override(override)
+    configs.check_limits(limits, document)
     for section in raw.keys() - set(SECTIONS):
         raise ConfigError(
             f"{document.find_place(section)}: {describe_unknown('section', section, SECTIONS)}; "

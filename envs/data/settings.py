@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from viewbox.configs.schema import LIMITS
+from viewbox.configs.validation import DATA_LIMITS
 from viewbox.images.coordinates import Coordinates
 
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -127,7 +127,7 @@ def merge_data(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
     {'split': 'test', 'columns': {'id': 'a', 'image': 'b'}}
     """
     merged = _merge(data, changes)
-    return merged | {key: data[key] for key in LIMITS if data.get(key)}
+    return merged | {key: data[key] for key in DATA_LIMITS if data.get(key)}
 
 
 def _merge(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import pytest
 
 from viewbox.configs import schema
 from viewbox.errors import ConfigError
+from viewbox.rollouts.job import RolloutOptions, load_config
 
 PLAIN = "model: {name: m}\nenv: {name: digits}\n"
 SHIPPED = ("quickstart", "tiny_warmstart", "qwen3_vl_4b_lora", "qwen3_vl_4b_qlora", "qwen2_5_vl_3b")
@@ -222,6 +223,21 @@ def test_an_override_cannot_take_back_what_the_file_says_data_may_not_be_used_fo
     words = refused(RESTRICTED, override)
     assert override.split("=")[0] in words
     assert "allowed: to leave it so" in words
+
+
+MIXED = "model: {name: m}\nenv: {name: mixture, environments: {a: {name: vqa, data: {restricted: true}}, digits: {}}}\n"
+
+
+@pytest.mark.parametrize("override", ["env.environments.a.data.restricted=false", "env.environments.a={name: vqa}"])
+def test_nor_for_one_environment_of_a_mixture(refused, override):
+    assert "env.environments.a.data.restricted" in refused(MIXED, override)
+
+
+def test_nor_can_an_override_of_a_rollout(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(RESTRICTED)
+    with pytest.raises(ConfigError, match=r"restricted = .*allowed: to leave it so"):
+        load_config(RolloutOptions(config=str(path), overrides=["env.data.restricted=false"]))
 
 
 def test_an_override_can_restrict_data(load):

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -169,8 +168,9 @@ def open_first_task(env: BaseMultiTurnEnv, section: str) -> Task:
     if not tasks:
         raise ConfigError(f"{section}: {env.name}: has no tasks", key=section)
     problem: ViewboxError | None = None
-    for task in islice(tasks, FIRST):
+    for number in range(min(FIRST, len(tasks))):
         try:
+            task = tasks[number]
             env.reset(task, seed=0)
             return task
         except ViewboxError as error:
