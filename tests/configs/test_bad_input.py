@@ -119,7 +119,7 @@ def case(name, *words, lines=None, override=None, arguments=None, text=None):
 
 KEYS = [
     case("unknown section", "line 13: rollouts: unknown key", "did you mean 'rollout'?", lines={13: "rollouts:"}),
-    case("unknown key", "line 14: rollout.slot: unknown key 'slot'", "allowed: cuda_graphs, kv_cache_bytes", "did you mean 'slots'?",
+    case("unknown key", "line 14: rollout.slot: unknown key 'slot'", "allowed: cuda_graphs", "did you mean 'slots'?",
          lines={14: "  slot: 8"}),
     case("unknown key in model.tiny", "line 2: model.tiny.hiden", "did you mean 'hidden'?",
          lines={2: "  tiny: {hiden: 8}"}),
