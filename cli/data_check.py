@@ -39,7 +39,9 @@ def relocate(data: Mapping[str, Any], path: str) -> list[str]:
     ['env.data.source={"test": "here/test.json"}', 'env.data.images="here/imgs"']
     """
     source, images = data.get("source"), data.get("images")
-    files = list(source.values()) if isinstance(source, Mapping) else [source] if _is_file(source) else []
+    files: list[str] = list(source.values()) if isinstance(source, Mapping) else []
+    if isinstance(source, str) and _is_file(source):
+        files = [source]
     if not files or (images is None and not isinstance(source, Mapping)):
         return [f"env.data.source={json.dumps(path)}"]
     common = os.path.commonpath([*(os.path.dirname(file) for file in files), *([images] if images else [])])

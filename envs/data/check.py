@@ -57,7 +57,9 @@ def compare_rows(rows: Rows, data: DataSettings) -> DataReport:
         for path, read in readers.items():
             values[path].extend(_list_values(read(row), flat="*" in path))
     missing = [path for path in data.features if not values.get(path) and compared]
-    types, labels, absent = [], [], []
+    types: list[str] = []
+    labels: list[str] = []
+    absent: list[str] = []
     for path, found in values.items():
         expected = data.features[path]
         if isinstance(expected, str):
@@ -73,7 +75,7 @@ def compare_rows(rows: Rows, data: DataSettings) -> DataReport:
         len(rows),
         compared,
         rows.columns,
-        *map(tuple, (missing, extra, types, labels, absent)),  # type: ignore[arg-type]
+        *map(tuple, (missing, extra, types, labels, absent)),
     )
 
 

@@ -76,9 +76,8 @@ def draw_slice(seed: int, difficulty: float, *, has_lesion: bool) -> Slice:
     lesions = _place_lesions(organs, rng, difficulty, has_lesion)
     for lesion in lesions:
         _draw_lesion(values, lesion)
-    values = cv2.GaussianBlur(values, (0, 0), SOFTNESS)
-    values += rng.normal(0, NOISE, values.shape).astype(np.float32)
-    pixels = np.clip(np.round(values), -1024, 3000).astype(np.int16)
+    blurred = cv2.GaussianBlur(values, (0, 0), SOFTNESS) + rng.normal(0, NOISE, values.shape)
+    pixels = np.clip(np.round(blurred), -1024, 3000).astype(np.int16)
     solid = next((lesion for lesion in lesions if lesion.solid), None)
     return Slice(pixels, solid, tuple(lesion for lesion in lesions if not lesion.solid))
 
@@ -100,7 +99,7 @@ def _draw_body(values: np.ndarray, rng: np.random.Generator) -> dict[Organ, np.n
     _fill(values, place(0, -0.02), (wide * inner, deep * inner), 0, FAT)
     for side in (-1, 1):  # back muscles beside the spine
         _fill(values, place(0.2 * side, 0.72), (0.17 * wide, 0.17 * deep), 10 * side, MUSCLE)
-    masks = {
+    masks: dict[Organ, np.ndarray] = {
         "liver": _mask(place(-0.42, -0.12), (0.42 * wide, 0.52 * deep), rng.uniform(-12, 4))
         | _mask(place(-0.08, -0.38), (0.34 * wide, 0.24 * deep), rng.uniform(-6, 10)),
         "spleen": _mask(place(0.58, 0.22), (0.17 * wide, 0.33 * deep), rng.uniform(8, 22)),
@@ -118,7 +117,7 @@ def _draw_body(values: np.ndarray, rng: np.random.Generator) -> dict[Organ, np.n
     return {organ: masks[organ] & (values == ORGAN_VALUES[organ]) for organ in ORGANS}  # without what crosses them
 
 
-def _draw_gut(values: np.ndarray, place: Place, rng: np.random.Generator, masks: dict[str, np.ndarray]) -> None:
+def _draw_gut(values: np.ndarray, place: Place, rng: np.random.Generator, masks: dict[Organ, np.ndarray]) -> None:
     """The stomach with its bubble of gas, and loops of gut."""
     taken = np.logical_or.reduce(list(masks.values()))
     before = values.copy()

@@ -53,7 +53,8 @@ class SizeReward:
         given, right = (answer or {}).get("diameter_mm"), reference["diameter_mm"]
         if not isinstance(given, int | float) or isinstance(given, bool):
             return 0.0
-        return max(0.0, 1.0 - abs(given - right) / (self.tolerance * right))
+        error = float(abs(given - right) / (self.tolerance * right))
+        return max(0.0, 1.0 - error)
 
 
 class Phantom(BaseMultiTurnEnv):
@@ -100,7 +101,7 @@ class Phantom(BaseMultiTurnEnv):
             reference["bbox"] = lesion.box
         if lesion is not None and kind in ("size", "all"):
             reference["diameter_mm"] = round(lesion.diameter, 1)
-        metadata = {"seed": seed, "split": self.split, "question": kind, "has_lesion": wanted}
+        metadata: dict[str, Any] = {"seed": seed, "split": self.split, "question": kind, "has_lesion": wanted}
         if lesion is not None:
             metadata |= {"organ": lesion.organ, "contrast": round(lesion.contrast, 2)}
         prompt = {"question": QUESTIONS[kind]}

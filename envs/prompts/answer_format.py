@@ -59,7 +59,7 @@ def fill_path(path: str, filled: Mapping[str, Any], box: str) -> dict[str, Any]:
     field, is_list, key = BoxPath.parse(path)
     if not is_list:
         return {field: box}
-    item = next(iter(filled.get(field) or ()), {})
+    item: Any = next(iter(filled.get(field) or ()), {})
     return {field: [{**(item if isinstance(item, dict) else {}), key: box} if key else box]}
 
 

@@ -132,7 +132,7 @@ def _predict_update(
         held["weights"] -= held["adapters"]
     held["optimizer"] = round(count_bytes(trained) * OPTIMIZER_BYTES.get(str(arguments.optim.value), 2.0))
     held["image features"] = _count_kept_features(config, arguments, whole, workload)
-    if config.lora is None and getattr(arguments, "beta", 0.0):
+    if config.lora is None and bool(getattr(arguments, "beta", 0)):
         held["reference model"] = held["weights"]
     if _is_quantized(config):
         _shrink_weights(held, whole)

@@ -89,7 +89,7 @@ def prepare_training(model: Any, arguments: Any) -> None:
 
 def _follow_gradients(model: torch.nn.Module, counter: LiveBytes) -> None:
     """Counts gradients as a part of their own from when they are complete; tells how far the backward pass is."""
-    middle = model.config.get_text_config().num_hidden_layers // 2  # type: ignore[union-attr]
+    middle = model.config.get_text_config().num_hidden_layers // 2  # type: ignore[union-attr, operator]
 
     def follow(name: str) -> Callable[[torch.Tensor], None]:
         def note(weight: torch.Tensor) -> None:

@@ -84,7 +84,8 @@ def find_workload(config: Config, model_config: PretrainedConfig, processor: Any
         prompt = math.ceil(text / CHARACTERS_PER_TOKEN) + sum(map(count_image_tokens, grids))
     completion = config.rollout.max_completion_tokens
     sampled = min(completion, env.max_turns * config.rollout.max_reply_tokens)
-    result, results = RESULT_TEXT, ()
+    result = RESULT_TEXT
+    results: tuple[tuple[int, int, int], ...] = ()
     if env.tools:  # one image a turn, as large as a view may be
         grid = _find_largest_grid(max_pixels, side)
         result += count_image_tokens(grid)
