@@ -170,8 +170,8 @@ def _place_lesions(
     count = round(2 + 6 * difficulty)
     placed: list[Lesion] = []
     depths = {name: cv2.distanceTransform(mask.astype(np.uint8), cv2.DIST_L2, 5) for name, mask in organs.items()}
-    for number in range(count + has_lesion):
-        solid = number == count
+    for number in range(count + 1):  # as many spots with a solid lesion as without: counting them tells nothing
+        solid = has_lesion and number == count
         diameter = rng.uniform(5.5, 7) - 2.2 * difficulty
         contrast = rng.uniform(4.5, 6) - 1.5 * difficulty
         organ = ORGANS[int(rng.choice(len(ORGANS), p=(0.5, 0.2, 0.15, 0.15)))]

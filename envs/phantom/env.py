@@ -139,14 +139,15 @@ class Phantom(BaseMultiTurnEnv):
         }
 
     def oracle(self, task: Task) -> tuple[str, ...]:
-        """A window on the organ, and a zoom to the lesion; without one, to the liver."""
+        """A window on the organ, and a zoom to the lesion; without one, to a ring."""
         drawn = _draw(task.metadata["seed"], self.difficulty, task.metadata["has_lesion"])
-        organ = "liver" if drawn.lesion is None else drawn.lesion.organ
-        x, y = (0.3, 0.42)
-        if drawn.lesion is not None:
-            x1, y1, x2, y2 = drawn.lesion.box
-            x, y = (x1 + x2) / 2, (y1 + y2) / 2
-        window = {"center": ORGAN_VALUES[organ], "width": WINDOW_WIDTH}
+        spots = drawn.decoys if drawn.lesion is None else (drawn.lesion,)
+        if not spots:
+            return ()
+        spot = spots[task.metadata["seed"] % len(spots)]
+        x1, y1, x2, y2 = spot.box
+        x, y = (x1 + x2) / 2, (y1 + y2) / 2
+        window = {"center": ORGAN_VALUES[spot.organ], "width": WINDOW_WIDTH}
         center = list(from_unit((x, y), self.coordinates, self.reset(task, seed=0).view.size))  # type: ignore[union-attr]
         return (
             _write_call("window_level", window),

@@ -70,6 +70,13 @@ def test_without_a_lesion_there_are_only_rings(seed):
         assert core == pytest.approx(ORGAN_VALUES[ring.organ], abs=4)  # as bright as the organ
 
 
+def test_the_number_of_spots_does_not_tell_whether_one_is_solid():
+    for seed in range(8):
+        counts = [len(d.decoys) + (d.lesion is not None)
+                  for d in (draw_slice(seed, 0.2, has_lesion=one) for one in (True, False))]  # fmt: skip
+        assert counts[0] == counts[1]
+
+
 def test_values_are_those_of_ct():
     pixels = draw_slice(3, 0.5, has_lesion=True).pixels
     assert pixels.dtype == np.int16
