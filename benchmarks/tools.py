@@ -104,7 +104,9 @@ ROWS = (
     Row("show_grid", {"divisions": 4}),
     Row("reset", before=("rotate", {"clockwise": True}), bar=COPY),
 )
-ONLY_OURS = frozenset({"undo", "open_image", "select_slice", "list_slices"})  # gaze-vlm has no such tool
+ONLY_OURS = frozenset(
+    {"overlay_mask", "show_beside", "undo", "open_image", "select_slice", "list_slices"}
+)  # gaze-vlm has no such tool
 
 
 def make_image(side: int = SIDE, seed: int = 0) -> Image.Image:
