@@ -104,9 +104,8 @@ ROWS = (
     Row("show_grid", {"divisions": 4}),
     Row("reset", before=("rotate", {"clockwise": True}), bar=COPY),
 )
-ONLY_OURS = frozenset(
-    {"overlay_mask", "show_beside", "undo", "open_image", "select_slice", "list_slices"}
-)  # gaze-vlm has no such tool
+# gaze-vlm has no such tools
+ONLY_OURS = frozenset({"overlay_mask", "show_beside", "undo", "open_image", "select_slice", "list_slices"})
 
 
 def make_image(side: int = SIDE, seed: int = 0) -> Image.Image:
