@@ -40,12 +40,12 @@ THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 BOOT = """
 import json, sys
 from importlib import util
-root, descriptor, sys.path[:] = json.loads(sys.argv[1])
+root, descriptors, sys.path[:] = json.loads(sys.argv[1])
 spec = util.spec_from_file_location("viewbox", root + "/__init__.py", submodule_search_locations=[root])
 sys.modules["viewbox"] = module = util.module_from_spec(spec)
 spec.loader.exec_module(module)
 from viewbox.images.files.worker import main
-main(descriptor)
+main(*descriptors)
 """  # the package may be installed in any way, in a folder of any name: it is loaded from where it is
 
 What = Literal["source", "picture"]
@@ -65,13 +65,15 @@ class WorkerProcess:
         root = str(Path(__file__).resolve().parents[2])
         paths = [os.path.abspath(path) for path in sys.path if path]
         environment = {name: os.environ[name] for name in KEPT if name in os.environ}
-        command = [sys.executable, "-I", "-S", "-c", BOOT, json.dumps([root, theirs.fileno(), paths])]
+        watched, self.held = os.pipe()  # nothing is ever written; it closes when this process ends, however it ends
+        given = [theirs.fileno(), watched]
+        command = [sys.executable, "-I", "-S", "-c", BOOT, json.dumps([root, given, paths])]
         problem = ""
         with theirs:
             try:
                 self.process = subprocess.Popen(
                     command,
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=given,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     env={**environment, **THREADS, **MALLOC},
@@ -79,7 +81,9 @@ class WorkerProcess:
                 )
             except OSError as error:
                 problem = error.strerror or type(error).__name__
+        os.close(watched)
         if problem:
+            os.close(self.held)
             ours.close()
             raise ImageError(f"no process to decode it can be started ({problem})")
         self.channel = Channel(ours)
@@ -122,12 +126,16 @@ class WorkerProcess:
         self.process.kill()
         with suppress(subprocess.TimeoutExpired):  # the kernel may keep it in a read of a disk that is gone
             self.process.wait(1)
-        self.channel.sock.close()
+        self._close()
 
     def forget(self) -> None:
         """Leave the process alone: it is the worker of the process from which this one was forked."""
-        self.channel.sock.close()
+        self._close()
         self.process.returncode = 0
+
+    def _close(self) -> None:
+        self.channel.sock.close()
+        os.close(self.held)
 
     def _send(self, what: What, content: formats.Content | bytes, series: str | None) -> None:
         request: Message = {"what": what} if series is None else {"what": what, "series": series}

@@ -28,13 +28,19 @@ GROWN = 2**28  # bytes more than at its start with which a worker ends
 OPEN_FILES = 64
 
 
-def main(descriptor: int) -> None:
-    """Decode the files that come through a socket, until it is closed."""
+def main(descriptor: int, watched: int) -> None:
+    """Decode the files that come through a socket, until it is closed.
+
+    Args:
+        descriptor: of the socket.
+        watched: the reading end of a pipe whose other end the parent holds.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to parent and worker
     silence(os.devnull)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
+    end_with_parent(watched)
     with socket.socket(fileno=descriptor) as sock:
         worker = Worker(Channel(sock))
         while worker.serve():
@@ -50,6 +56,19 @@ def silence(path: str) -> None:
     os.close(nowhere)
 
 
+def end_with_parent(watched: int) -> None:
+    """Have the kernel end this process when the parent is gone, even while a decoder hangs (Linux).
+
+    The kernel sends SIGIO, which ends the process, when anything happens to the pipe: it closes.
+    The socket would not do: its signals may come late, when the message that they tell of has long been read.
+    """
+    if sys.platform == "linux":
+        fcntl.fcntl(watched, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(watched, fcntl.F_SETFL, fcntl.fcntl(watched, fcntl.F_GETFL) | fcntl.FASYNC)
+        if wait_for_data(watched, 0):  # it closed before
+            sys.exit()
+
+
 class Worker:
     """Decodes one file after the other, each within its limits."""
 
@@ -57,8 +76,6 @@ class Worker:
         self.channel = channel
         self.first_size = self.size = get_size()  # of the address space: at the start, and before the present file
         self.memory_limit = 0
-        self.flags = fcntl.fcntl(channel.sock, fcntl.F_GETFL)
-        fcntl.fcntl(channel.sock, fcntl.F_SETOWN, os.getpid())
 
     def serve(self) -> bool:
         """Decode one file; returns whether to wait for another."""
@@ -92,7 +109,6 @@ class Worker:
         """The message about a file, and the bytes behind it."""
         self.size = get_size()
         self.set_limits(0)
-        self.end_with_parent(True)
         try:
             read = formats.read_picture if what == "picture" else formats.read_source
             found = read(content, self.reserve, series)
@@ -102,7 +118,6 @@ class Worker:
         except Exception as error:  # decoders raise anything for a damaged file
             return {"error": formats.describe_failure(error)}, b""
         finally:
-            self.end_with_parent(False)
             signal.setitimer(signal.ITIMER_PROF, 0)
 
     def reserve(self, decoded: int) -> None:
@@ -111,10 +126,8 @@ class Worker:
         if memory <= limits.SMALL:
             return
         signal.setitimer(signal.ITIMER_PROF, 0)
-        self.end_with_parent(False)
         self.channel.send({"memory": memory})
         self.channel.receive()
-        self.end_with_parent(True)
         self.set_limits(memory)
 
     def set_limits(self, memory: int) -> None:
@@ -132,14 +145,6 @@ class Worker:
                 resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
             self.memory_limit = limit
 
-    def end_with_parent(self, on: bool) -> None:
-        """Whether the kernel ends this process when the parent's socket closes, even while a decoder hangs (Linux).
-
-        Anything that happens to the socket then sends SIGIO, so it is off while messages are sent or received.
-        """
-        if sys.platform == "linux":
-            fcntl.fcntl(self.channel.sock, fcntl.F_SETFL, self.flags | fcntl.FASYNC if on else self.flags)
-
 
 def get_size() -> int | None:
     """Bytes of this process's address space; None on a system that does not tell, and there memory has no limit."""
@@ -150,8 +155,8 @@ def get_size() -> int | None:
         return None
 
 
-def wait_for_data(sock: socket.socket, seconds: float) -> bool:
+def wait_for_data(source: socket.socket | int, seconds: float) -> bool:
     """Whether there is something to read, or the other side is gone, within some seconds."""
     poll = select.poll()
-    poll.register(sock, select.POLLIN)
+    poll.register(source, select.POLLIN)
     return bool(poll.poll(seconds * 1000))

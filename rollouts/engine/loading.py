@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from viewbox.configs.schema import Config
-from viewbox.configs.sections import ModelSection
+from viewbox.configs.sections import ModelSection, TinyModel
 from viewbox.envs import model_profiles
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ModelError, describe_unknown
@@ -123,21 +123,34 @@ def build_tiny_model(
         max_pixels: largest view, in pixels.
         seed: of the random weights.
     """
-    sizes = section.tiny
-    assert sizes is not None
+    assert section.tiny is not None
+    processor = _build_tiny_processor(section.tiny, corpus, max_pixels)
+    sizes = _get_tiny_sizes(section.tiny, max_pixels)
+    return tiny_model.build_model(processor.tokenizer, seed=seed, **sizes), processor
+
+
+def build_tiny_config(section: ModelSection, max_pixels: int) -> "tuple[PretrainedConfig, Any]":
+    """The (config, processor) of a section with `model.tiny`, without weights and with a tokenizer of no words.
+
+    Args:
+        section: the sizes.
+        max_pixels: largest view, in pixels.
+    """
+    assert section.tiny is not None
+    processor = _build_tiny_processor(section.tiny, [""], max_pixels)
+    config = tiny_model.build_config(processor.tokenizer, **_get_tiny_sizes(section.tiny, max_pixels))
+    config.text_config.vocab_size = section.tiny.vocab_size
+    return config, processor
+
+
+def _build_tiny_processor(sizes: TinyModel, corpus: Sequence[str], max_pixels: int) -> Any:
     tokenizer = tiny_model.build_tokenizer(corpus, sizes.vocab_size)
-    processor = tiny_model.build_processor(tokenizer, patch=sizes.patch, max_pixels=max_pixels)
-    model = tiny_model.build_model(
-        tokenizer,
-        seed=seed,
-        hidden=sizes.hidden,
-        layers=sizes.layers,
-        vision_hidden=sizes.vision_hidden,
-        vision_layers=sizes.vision_layers,
-        patch=sizes.patch,
-        positions=max_pixels // sizes.patch**2,
-    )
-    return model, processor
+    return tiny_model.build_processor(tokenizer, patch=sizes.patch, max_pixels=max_pixels)
+
+
+def _get_tiny_sizes(sizes: TinyModel, max_pixels: int) -> dict[str, int]:
+    names = ("hidden", "layers", "vision_hidden", "vision_layers", "patch")
+    return {name: getattr(sizes, name) for name in names} | {"positions": max_pixels // sizes.patch**2}
 
 
 def get_view_settings(config: "PretrainedConfig", processor: Any) -> dict[str, Any]:

@@ -76,10 +76,9 @@ def build_processor(tok: Any, *, patch: int = 8, max_pixels: int = 64 * 64) -> A
     )
 
 
-def build_model(
+def build_config(
     tok: Any,
     *,
-    seed: int = 0,
     hidden: int = 128,
     layers: int = 3,
     heads: int = 4,
@@ -88,23 +87,22 @@ def build_model(
     vision_layers: int = 4,
     positions: int = 64,
 ) -> Any:
-    """Builds a randomly initialized Qwen3-VL.
+    """Builds the config of a small Qwen3-VL.
 
     Args:
         tok: a tokenizer of `build_tokenizer`.
-        seed: of the weights.
         hidden, layers, heads: sizes of the language model.
         patch: side of a patch, in pixels.
         vision_hidden, vision_layers: sizes of the vision tower.
         positions: learned positions of the vision tower.
     """
-    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+    from transformers import Qwen3VLConfig
 
     ids = {name: tok.convert_tokens_to_ids(name) for name in SPECIAL}
     std = hidden**-0.5  # the usual 0.02 suits widths in the thousands; at this size learning would stall
     head = hidden // heads
     sections = [head // 2 - 2 * (head // 6), head // 6, head // 6]
-    config = Qwen3VLConfig(  # type: ignore[call-arg]
+    return Qwen3VLConfig(  # type: ignore[call-arg]
         text_config={
             "vocab_size": len(tok),
             "hidden_size": hidden,
@@ -146,10 +144,22 @@ def build_model(
         vision_end_token_id=ids["<|vision_end|>"],
         tie_word_embeddings=True,
     )
+
+
+def build_model(tok: Any, *, seed: int = 0, **sizes: int) -> Any:
+    """Builds a randomly initialized Qwen3-VL.
+
+    Args:
+        tok: a tokenizer of `build_tokenizer`.
+        seed: of the weights.
+        sizes: of `build_config`.
+    """
+    from transformers import Qwen3VLForConditionalGeneration
+
     torch.manual_seed(seed)
-    model = Qwen3VLForConditionalGeneration(config)
-    model.generation_config.eos_token_id = ids["<|im_end|>"]
-    model.generation_config.pad_token_id = ids["<|endoftext|>"]
+    model = Qwen3VLForConditionalGeneration(build_config(tok, **sizes))
+    model.generation_config.eos_token_id = tok.convert_tokens_to_ids("<|im_end|>")
+    model.generation_config.pad_token_id = tok.convert_tokens_to_ids("<|endoftext|>")
     # other servers then sample as in training
     model.generation_config.do_sample, model.generation_config.top_k = True, 0
     return model

@@ -132,7 +132,7 @@ def box(**options):
             "reward.stop_words = 'the'; allowed: true or false or a list of text",
         ),
         ({"type": "iou", "weight": 1}, "reward.weight = 1: allowed only in a component of"),
-        (box(weight=1, format="xx"), "reward.components.box.format = 'xx'; allowed: 'xyxy' or 'xywh'"),
+        (box(weight=1, format="xx"), "reward.components.box.format = 'xx'; allowed: 'xyxy', 'xywh' or 'xyzxyz'"),
         (box(weight=0.5), "reward.components: weights sum to 0.5 (box: 0.5); allowed: a sum of 1"),
         (box(weight=-1), "reward.components.box.weight = -1; allowed: a number of at least 0"),
         (box(), "reward.components.box.weight: is missing; allowed: a number of at least 0"),

@@ -16,7 +16,7 @@ from viewbox.configs.schema import Config
 from viewbox.configs.sections import ModelSection
 from viewbox.errors import ModelError
 from viewbox.rollouts.engine.architectures import get_architecture
-from viewbox.rollouts.engine.loading import SAFE, build_tiny_model, resolve_model_path
+from viewbox.rollouts.engine.loading import SAFE, build_tiny_config, resolve_model_path
 from viewbox.training.lora import build_lora_config
 from viewbox.training.precision import resolve_dtype
 
@@ -31,10 +31,7 @@ def find_model_shapes(section: ModelSection, max_pixels: int) -> tuple[Pretraine
         ModelError: the config is not on this machine, or the architecture is not supported.
     """
     if section.name is None:
-        assert section.tiny is not None
-        model, processor = build_tiny_model(section, [section.model_dump_json()], max_pixels, seed=0)
-        model.config.text_config.vocab_size = section.tiny.vocab_size
-        return model.config, processor
+        return build_tiny_config(section, max_pixels)
     name, here = resolve_model_path(section.name), {"revision": section.revision, "local_files_only": True, **SAFE}
     try:
         config = AutoConfig.from_pretrained(name, **here)

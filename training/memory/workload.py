@@ -115,9 +115,10 @@ def build_batch(workload: Workload, episodes: int, group: int, image_id: int) ->
     sampled[:, (completion != image_id).nonzero()[-workload.sampled :, 0]] = 1
     grids = [*workload.grids, *workload.result_grids]
     keys = torch.arange(1, episodes * len(grids) + 1).view(episodes, len(grids))
+    others = [token for token in range(66) if token not in (filler, image_id)]
     for number, first in enumerate(range(0, episodes, group)):
-        prompt[first : first + group, 0] = 2 + number % 64  # prompts of different groups differ
-        keys[first : first + group, : len(workload.grids)] = keys[first, : len(workload.grids)]
+        prompt[first : first + group, 0] = others[number % 64]  # prompts of different groups differ
+        keys[first : first + group, : len(workload.grids)] = keys[first, : len(workload.grids)].clone()
     return {
         "prompt_ids": prompt,
         "prompt_mask": torch.ones(episodes, workload.prompt, dtype=torch.long),

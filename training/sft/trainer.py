@@ -216,7 +216,7 @@ def build_corpus(env: BaseMultiTurnEnv, count: int = 200) -> list[str]:
     bootstrap = tiny_model.build_tokenizer([""], 280)
     tokens = ChatTokens(
         tiny_model.build_processor(bootstrap),
-        tiny_model.build_model(bootstrap, hidden=16, layers=1, vision_layers=2).config,
+        tiny_model.build_config(bootstrap, hidden=16, layers=1, vision_layers=2),
     )
     generator = ScriptedGenerator(tokens, build_script(env, "demonstration"), max_completion_tokens=100_000)
     episodes = collect_episodes(env, to_sequence(env.tasks, env.name)[:count], generator, slots=16, seed=0)

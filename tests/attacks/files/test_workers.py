@@ -211,7 +211,7 @@ def test_a_worker_has_no_secret_of_its_parent(monkeypatch, own_pool):
     (worker,) = own_pool._all
     assert b"secret" not in Path(f"/proc/{worker.process.pid}/environ").read_bytes()
     opened = [os.readlink(path) for path in Path(f"/proc/{worker.process.pid}/fd").iterdir()]
-    assert all(name == "/dev/null" or name.startswith("socket:") for name in opened)
+    assert all(name == "/dev/null" or name.startswith(("socket:", "pipe:")) for name in opened)
 
 
 @pytest.mark.parametrize(
@@ -247,6 +247,18 @@ def test_words_that_no_worker_says_are_an_error(said, own_pool):
     finally:
         worker.end()
         other.close()
+
+
+@LINUX
+def test_what_happens_to_its_socket_while_it_decodes_does_not_end_a_worker(own_pool):
+    worker = pool.WorkerProcess()
+    try:
+        for _ in range(2):  # the second file comes while the first is decoded
+            worker._send("source", GOOD, None)
+        for _ in range(2):
+            assert worker._finish(worker._receive(), limits.SMALL).size == (17, 12)
+    finally:
+        worker.end()
 
 
 def test_what_is_open_is_closed_again(own_pool, tmp_path):
