@@ -253,9 +253,14 @@ def test_words_that_no_worker_says_are_an_error(said, own_pool):
 def test_what_happens_to_its_socket_while_it_decodes_does_not_end_a_worker(own_pool):
     worker = pool.WorkerProcess()
     try:
-        for _ in range(2):  # the second file comes while the first is decoded
+        worker._send("source", GOOD, None)
+        assert worker._finish(worker._receive(), limits.SMALL).size == (17, 12)
+        worker._send("source", makers.saved(Image.new("L", (4000, 4000)), "PNG"), None)
+        for _ in range(20):  # files that come while it is decoded
+            time.sleep(0.01)
             worker._send("source", GOOD, None)
-        for _ in range(2):
+        assert worker._finish(worker._receive(), limits.SMALL).size == (4000, 4000)
+        for _ in range(20):
             assert worker._finish(worker._receive(), limits.SMALL).size == (17, 12)
     finally:
         worker.end()
