@@ -19,6 +19,7 @@ from viewbox.configs.sections import EnvSection, Section
 from viewbox.configs.validation import describe_errors
 from viewbox.configs.yaml_reader import Document
 from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.data.fingerprint import fingerprint_data
 from viewbox.envs.messages import ToolImages
 from viewbox.envs.tasks import to_sequence
 from viewbox.envs.variants import remove_tools
@@ -204,7 +205,7 @@ def _build_endpoint_job(options: RolloutOptions, config: Config, endpoint: Endpo
         rollout.timeout or TIMEOUT,
         options.group,
         options.seed,
-        _describe_command(options, endpoint, url),
+        _describe_command(options, endpoint, url, env),
     )
 
 
@@ -227,7 +228,7 @@ def _build_local_job(options: RolloutOptions, config: Config, endpoint: Endpoint
     model = loading.load_model(config.model)
     chat = ChatTokens(processor, model.config, model.generation_config)
     generator = HFGenerator(model, chat, **build_engine_settings(config))
-    record = _describe_command(options, endpoint, None)
+    record = _describe_command(options, endpoint, None, env)
     return RolloutJob(
         config, env, tasks, generator, rollout.slots, rollout.timeout, options.group, options.seed, record
     )
@@ -250,9 +251,13 @@ def _select_tasks(env: BaseMultiTurnEnv, count: int) -> Sequence[Task]:
     return tasks[:count]
 
 
-def _describe_command(options: RolloutOptions, endpoint: EndpointSettings, url: str | None) -> dict[str, Any]:
-    """The settings of the command; to resume it, they must be the same (see `store/rollout_folder.py`)."""
+def _describe_command(
+    options: RolloutOptions, endpoint: EndpointSettings, url: str | None, env: BaseMultiTurnEnv
+) -> dict[str, Any]:
+    """The settings of the command, and its data; to resume it, they must be the same: see `store/rollout_folder.py`."""
+    data = fingerprint_data(env)
     return {
+        **({"data": data} if data else {}),
         "endpoint": url,
         "tasks": options.tasks,
         "group": options.group,

@@ -6,17 +6,21 @@ are removed, since the repeated steps write them again.
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from viewbox.configs import yaml_reader
+from viewbox.envs.data.fingerprint import fingerprint_data, list_changed
 from viewbox.errors import ConfigError
 from viewbox.files import read_regular, write_atomically
 from viewbox.rollouts.store import run_folder
 from viewbox.rollouts.store.run_folder import LATEST
+from viewbox.terminal import make_line
 from viewbox.training import checkpoints
+
+DATA = "data.json"  # in a run's folder: what the files of its tasks held
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,18 @@ def list_changes(folder: Path, config: Mapping[str, Any]) -> list[str]:
     before, now = dict(_flatten(saved)), dict(_flatten(config))
     keys = sorted({*before, *now})
     return [f"{key}: {before.get(key)} → {now.get(key)}" for key in keys if before.get(key) != now.get(key)]
+
+
+def record_data(folder: Path, envs: Iterable[object], print_line: Callable[[str], None]) -> None:
+    """Writes what the files of a run's tasks hold into data.json, and warns of those that have changed since."""
+    path = folder / DATA
+    before = run_folder.read_json(path) if os.path.lexists(path) else {}
+    now = {name: found for env in envs for name, found in fingerprint_data(env).items()}
+    for change in list_changed(before, now):
+        line = f"warning: the data of this run have changed, and with them its tasks from here on: {change}"
+        print_line(make_line(line, 500))
+    if now:
+        write_atomically(path, json.dumps({**before, **now}, indent=2) + "\n")
 
 
 def _flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -35,7 +35,7 @@ from viewbox.training.precision import apply_precision
 from viewbox.training.reporting import report, tracking
 from viewbox.training.reporting.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
 from viewbox.training.reporting.model_card import write_card
-from viewbox.training.resume import RunLocation
+from viewbox.training.resume import RunLocation, record_data
 from viewbox.training.sft.episodes import add_tokens, read_episodes
 from viewbox.training.sft.rejection_sampling import RejectionSamplingTrainer
 from viewbox.training.sft.selection import require_episodes, select_episodes
@@ -80,6 +80,9 @@ class Run:
         tracking.prepare_wandb(self.config.log, self.folder, self.printer.print_line)
         self._print_outline()
         self.trainer = trainer = self._build_trainer()
+        levels = getattr(getattr(trainer, "curriculum", None), "levels", ())
+        if trainer.is_world_process_zero():
+            record_data(self.folder, [self.env, self.held_out, *levels], self.printer.print_line)
         self._add_evaluation(trainer)
         held_out = self._evaluate_before()
         training_started = time.monotonic()
@@ -126,9 +129,8 @@ class Run:
         """What will be trained, on what and how. Raises `ConfigError` if that is nothing."""
         outline = outline_run(self.config, self.env, self.held_out, self._build_arguments())
         outline["parameters"] = count_parameters(self.model.config, self.config).describe()
-        if PartialState().is_main_process:
-            for topic, line in outline.items():
-                self.printer.print_line(f"{topic}: {line}")
+        for topic, line in outline.items():
+            self._print_once(f"{topic}: {line}")
 
     def _add_evaluation(self, trainer: EpisodeGRPOTrainer | SFTTrainer) -> None:
         log_section = self.config.log
@@ -206,10 +208,8 @@ class Run:
 
     def build_grpo_trainer(self) -> EpisodeGRPOTrainer:
         """The GRPO trainer of this run."""
-        for note in (
-            [*describe_filters(self.config), *self.tokens.template.notes] if PartialState().is_main_process else ()
-        ):
-            self.printer.print_line(f"note: {note}")
+        for note in [*describe_filters(self.config), *self.tokens.template.notes]:
+            self._print_once(f"note: {note}")
         arguments = self._build_arguments()
         count = len(to_sequence(self.env.tasks, self.env.name))
         trainer = EpisodeGRPOTrainer(

@@ -97,16 +97,15 @@ def _open_file(path: Path, data: DataSettings) -> Rows:
 
 
 def _open_folder(path: Path, data: DataSettings) -> Rows:
-    if any((path / name).is_file() for name in SAVED):
+    if _is_saved(path):
         return _open_saved(path, data)
-    files = sorted(one for one in path.iterdir() if one.suffix.lower() in TEXT_FILES and one.is_file())
-    if files:
-        return _open_file(_choose_file(path, files, data), data)
-    tables = sorted(one for one in path.rglob("*") if one.suffix.lower() in TABLES and one.is_file())
+    tables = list_files(path)
     if not tables:
         found = ", ".join(sorted(one.name for one in path.iterdir())[:10]) or "nothing"
         allowed = "a JSONL, JSON or CSV file beside images, Parquet or Arrow files, or what save_to_disk wrote"
         raise ConfigError(f"{KEY} = {str(path)!r:.200}: holds {found}; allowed in it: {allowed}", key=KEY)
+    if tables[0].suffix.lower() in TEXT_FILES:
+        return _open_file(_choose_file(path, tables, data), data)
     by_split: dict[str, list[Path]] = {}
     for one in tables:
         by_split.setdefault(_read_split(one, path), []).append(one)
@@ -117,6 +116,19 @@ def _open_folder(path: Path, data: DataSettings) -> Rows:
     from pyarrow import concat_tables
 
     return ArrowRows(name, concat_tables([open_arrow(one, one.name)._table for one in chosen]), path)
+
+
+def list_files(path: Path) -> list[Path]:
+    """The files of rows in a folder, sorted: text beside images, or else tables at any depth."""
+    texts = [one for one in path.iterdir() if one.suffix.lower() in TEXT_FILES and one.is_file()]
+    if texts and not _is_saved(path):
+        return sorted(texts)
+    tables = (one for one in path.rglob("*") if one.suffix.lower() in TABLES and one.is_file())
+    return sorted(one for one in tables if not one.name.startswith("cache-"))  # what `datasets` keeps beside them
+
+
+def _is_saved(path: Path) -> bool:
+    return any((path / name).is_file() for name in SAVED)
 
 
 def _choose_file(path: Path, files: list[Path], data: DataSettings) -> Path:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from viewbox.configs import yaml_reader
+from viewbox.envs.data.fingerprint import list_changed
 from viewbox.errors import ConfigError
 from viewbox.files import check_writable, open_regular, write_atomically
 from viewbox.network.secrets import mask_settings
@@ -40,14 +41,23 @@ def start_rollout(folder: Path, config: Mapping[str, Any], command: Mapping[str,
         run_folder.write_config(folder, config)
     else:
         before = mask_settings(_read_settings(folder))
+        _check_data(folder, before["command"].get("data"), command.get("data"))
         old, new = dict(_iter_leaves(before)), dict(_iter_leaves({**config, "command": command}))
         for key in sorted((old.keys() | new.keys()) - CHANGEABLE):
-            if old.get(key) != new.get(key):
+            if old.get(key) != new.get(key) and not key.startswith("command.data."):
                 raise ConfigError(
                     f"{folder}: was started with {key} = {old.get(key)!r}, given is {new.get(key)!r}; "
                     "give the same value, or another --out"
                 )
     write_atomically(record, json.dumps(command, indent=2) + "\n")  # written last: then the folder can be resumed
+
+
+def _check_data(folder: Path, before: Any, now: Mapping[str, str] | None) -> None:
+    """Raises `ConfigError` if the files of the tasks hold something else than when the rollout was started."""
+    changes = list_changed(before if isinstance(before, Mapping) else {}, now or {})
+    if changes:
+        problem = f"{folder}: its data have changed since it was started: {'; '.join(changes):.500}"
+        raise ConfigError(f"{problem}; give another --out")
 
 
 def move_failed_episodes(folder: Path) -> int:
