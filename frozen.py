@@ -95,7 +95,8 @@ def _get_adapter(record: type) -> Any:
 class Record:
     """Base class of frozen dataclasses: freezes their fields and gives them `to_json` and `from_json`.
 
-    Fields with the metadata `{"beside": True}` are stored beside the JSON, not in it.
+    Fields with the metadata `{"beside": True}` are stored beside the JSON, not in it. Fields with the metadata
+    `{"sparse": True}` are left out of it if they are empty.
     """
 
     def __init_subclass__(cls) -> None:
@@ -112,7 +113,7 @@ class Record:
         return {
             item.name: thaw(getattr(self, item.name))
             for item in fields(self)  # type: ignore[arg-type]
-            if not item.metadata.get("beside")
+            if not item.metadata.get("beside") and not (item.metadata.get("sparse") and not getattr(self, item.name))
         }
 
     def to_json(self) -> str:

@@ -11,8 +11,10 @@ from typing import Any, Literal
 
 from viewbox.frozen import FrozenDict, Record
 from viewbox.images.ref import ImageRef
+from viewbox.images.shown import ShownView
 
 EndReason = Literal["answered", "max_turns", "max_tokens", "malformed", "timeout", "error", "cancelled"]
+Nudge = Literal["", "malformed", "finalize", "notes"]
 FAULTS: frozenset[EndReason] = frozenset({"timeout", "error", "cancelled"})  # not the policy's own doing
 
 
@@ -79,6 +81,8 @@ class ToolResult(Record):
         call_id: of the `ToolCall` that this answers.
         arguments: with which the tool ran: those of the call, checked, with defaults filled in, and points and boxes as
             fractions of the picture. None if it did not run.
+        views: what `image` shows of the task's images, in parts if several stand side by side; empty if it shows none
+            of them. For people who look at the episode: no model reads it.
 
     >>> ToolResult("zoom", "zoomed in", facts={"factor": 2.0}).text
     'zoomed in (factor: 2.0)'
@@ -93,6 +97,7 @@ class ToolResult(Record):
     formatted_results: str | None = None
     call_id: str | None = None
     arguments: Mapping[str, Any] | None = None
+    views: tuple[ShownView, ...] = field(default=(), metadata={"sparse": True})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -159,13 +164,20 @@ class Message(Record):
 
 @dataclass(frozen=True)
 class Turn(Record):
-    """One turn of an episode as it is stored: a user message, a reply of the model, or the results of its calls."""
+    """One turn of an episode as it is stored: a user message, a reply of the model, or the results of its calls.
+
+    Args:
+        nudge: of a user message that asks the model to go on: why the environment sent it.
+        views: what the images of a user message show of the task's images, in order; empty if it is not known.
+    """
 
     role: Literal["user", "assistant", "tool_result"]
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     tool_results: tuple[ToolResult, ...] = ()
     images: tuple[ImageRef, ...] = ()
+    nudge: Nudge = field(default="", metadata={"sparse": True})
+    views: tuple[ShownView, ...] = field(default=(), metadata={"sparse": True})
 
 
 @dataclass(frozen=True)

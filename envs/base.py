@@ -25,6 +25,7 @@ from viewbox.envs.tools.builtin.windows import add_windows
 from viewbox.errors import ConfigError, ToolError, describe_unknown
 from viewbox.frozen import FrozenDict
 from viewbox.images.coordinates import describe_unit, from_unit, needs_size
+from viewbox.images.shown import ShownView
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.network.data_policy import keep_on_this_machine
@@ -133,6 +134,7 @@ class BaseMultiTurnEnv(PlayableEnv):
         )
         question, system = self._share_text(question), self._share_text(self.build_system_prompt(task))
         first = Message("user", (picture, question) if picture else (question,))
+        views = () if view is None else (ShownView.of(view, 0),)
         return EpisodeState(
             task=task,
             seed=seed,
@@ -140,7 +142,7 @@ class BaseMultiTurnEnv(PlayableEnv):
             view=view,
             overview=view,
             messages=[Message("system", (system,)), first],
-            turns=[Turn("user", question, images=first.images)],
+            turns=[Turn("user", question, images=first.images, views=views)],
             tools=offered,
             tool_schemas=self.get_tool_schemas(offered),
             images=() if view is None else TaskImages(view.source, count, lambda: self.images(task)),
@@ -160,8 +162,18 @@ class BaseMultiTurnEnv(PlayableEnv):
         info: Mapping[str, Any] | None = None,
     ) -> Episode:
         """The scored record of a play; a play that has not ended is recorded as `cancelled`."""
+        info = {**self._describe_record(), **(info or {})}
         record = state.to_episode(self.name, run_config, tokens=tokens, info=info)
         return replace(record, scores=self.score(record))
+
+    def _describe_record(self) -> dict[str, Any]:
+        """What `info` says of the environment, for people who look at the episode: the fields of its answer that name
+        the place of a box, and how many images the model saw at a time, if not all."""
+        place = {**self.place, **({} if self.view_field is None else {"view": self.view_field})}
+        return {
+            **({"place": place} if place else {}),
+            **({} if self.history == "full" else {"last_images": self.history.last_images}),
+        }
 
     async def build_episode_async(
         self,

@@ -21,7 +21,7 @@ from viewbox.envs.state import EpisodeState, PlayableEnv, StepResult
 from viewbox.envs.tool_calls import run_calls
 from viewbox.frozen import FrozenDict
 from viewbox.images.ref import ImageRef
-from viewbox.records import Message, Reply, Turn
+from viewbox.records import Message, Nudge, Reply, Turn
 
 log = logging.getLogger("viewbox.envs")
 
@@ -171,10 +171,10 @@ async def _check_answer(
 
 
 # ---------------------------------------------------------------------- the environment's messages
-def _send_user_message(env: PlayableEnv, state: EpisodeState, text: str) -> StepResult:
+def _send_user_message(env: PlayableEnv, state: EpisodeState, text: str, nudge: Nudge = "") -> StepResult:
     content: list[str | ImageRef] = [replace_surrogates(text)]
     message = Message("user", _add_last_turn_notice(env, state, content, state.messages))
-    state.turns.append(Turn("user", message.text, images=message.images))
+    state.turns.append(Turn("user", message.text, images=message.images, nudge=nudge))
     state.messages.append(message)
     return StepResult((message,))
 
@@ -201,7 +201,7 @@ def _add_last_turn_notice(
 def _demand_answer(env: PlayableEnv, state: EpisodeState) -> StepResult:
     """Tell the model to finish: its next answer is accepted whatever its `continue` says."""
     state.finalized = True
-    return _send_user_message(env, state, env.prompts.render("finalize", answer_format=env.answer_format))
+    return _send_user_message(env, state, env.prompts.render("finalize", answer_format=env.answer_format), "finalize")
 
 
 def _save_notes(env: PlayableEnv, state: EpisodeState, value: Mapping[str, Any]) -> StepResult:
@@ -211,7 +211,7 @@ def _save_notes(env: PlayableEnv, state: EpisodeState, value: Mapping[str, Any])
     if state.turn >= IDLE_TURNS and state.tools and not state.tool_calls:
         return _demand_answer(env, state)
     text = env.prompts.render("notes", turn=state.turn, max_turns=env.max_turns)
-    return _send_user_message(env, state, text)
+    return _send_user_message(env, state, text, "notes")
 
 
 def _handle_malformed(env: PlayableEnv, state: EpisodeState, reason: str) -> StepResult:
@@ -225,7 +225,7 @@ def _handle_malformed(env: PlayableEnv, state: EpisodeState, reason: str) -> Ste
         return _demand_answer(env, state)
     reason = clean(reason, env.max_tool_chars)
     text = env.prompts.render("malformed", reason=reason, answer_format=env.answer_format, tools=bool(state.tools))
-    return _send_user_message(env, state, text)
+    return _send_user_message(env, state, text, "malformed")
 
 
 async def _run_tools(env: PlayableEnv, state: EpisodeState, calls: Sequence[parsing.ParsedCall]) -> StepResult:

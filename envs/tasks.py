@@ -130,6 +130,13 @@ def is_same_stack(first: Source, second: Source) -> bool:
     return first.volume.is_same_stack(second.volume)
 
 
+def find_number(images: Sequence[Source], source: Source) -> int | None:
+    """The number of the image that a source is, or a slice of; None if it is none of them."""
+    if isinstance(images, TaskImages):
+        return images.find(source)
+    return next((number for number, one in enumerate(images) if one is source or is_same_stack(one, source)), None)
+
+
 # Open sources: tasks and episodes that show the same image share one.
 _OPEN: WeakValueDictionary[tuple[str, str | None], Source] = WeakValueDictionary()
 

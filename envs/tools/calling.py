@@ -15,11 +15,12 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from viewbox.envs import concurrency
+from viewbox.envs.tasks import find_number
 from viewbox.envs.tools.results import (
     ToolOutput,
     build_failure,
@@ -32,10 +33,13 @@ from viewbox.envs.tools.results import (
 from viewbox.envs.tools.tool import Tool, get_tool
 from viewbox.errors import ToolError
 from viewbox.images.coordinates import Coordinates, from_unit
+from viewbox.images.shown import ShownView
 from viewbox.images.view import View
 from viewbox.records import ToolResult
 
 log = logging.getLogger("viewbox.envs")
+
+ViewInArea = tuple[View, Sequence[float] | None]  # a view, and the box of the picture in which it is shown (None: all)
 
 GRACE = 1.0  # seconds that a cancelled tool has to clean up; after that it is abandoned
 MAX_PIXELS = 512 * 512
@@ -76,10 +80,18 @@ def call_stateful(
         facts = to_plain_facts(output.facts, coordinates, view.size)
         after = output.view or view
         same_size = shown is not None and (shown.width, shown.height) == after.size
+        views: list[ViewInArea] = list(output.beside) if shown is not None else []
         if same_size and (output.of_view or output.view is not None):  # not a sheet of many slices, for example
             facts["shows"] = from_unit(after.window, coordinates, after.reset().size)
-        used = tool.record_arguments(given, checked)
-        return after, ToolResult(name, _describe_output(output), image=shown, facts=facts, arguments=used)
+            views = [(after, None)]
+        return after, ToolResult(
+            name,
+            _describe_output(output),
+            image=shown,
+            facts=facts,
+            arguments=tool.record_arguments(given, checked),
+            views=_record_views(views, hidden),
+        )
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise
@@ -172,7 +184,17 @@ class _StatelessCall:
         facts = to_plain_facts(output.facts, self.coordinates, pictures[0].size if pictures else (1, 1))
         shown = None if output.image is None else render_image(output.image, name, self.max_pixels, self.multiple)
         used = self.tool.record_arguments(parse_arguments(name, self.arguments), checked)
-        return ToolResult(name, _describe_output(output), image=shown, facts=facts, arguments=used)
+        views: list[ViewInArea] = list(output.beside) if shown is not None else []
+        if isinstance(output.image, View) and shown is not None:
+            views = [(output.image, None)]
+        return ToolResult(
+            name,
+            _describe_output(output),
+            image=shown,
+            facts=facts,
+            arguments=used,
+            views=_record_views(views, self.hidden),
+        )
 
 
 async def _await_within(timeout: float | None, tool: Tool, checked: Mapping[str, Any]) -> Any:
@@ -226,6 +248,12 @@ def parse_arguments(name: str, arguments: Mapping[str, Any] | str) -> Mapping[st
 
 def _select_hidden(tool: Tool, hidden: Mapping[str, Any] | None) -> dict[str, Any]:
     return {key: value for key, value in (hidden or {}).items() if key in tool.hidden}
+
+
+def _record_views(views: Iterable[ViewInArea], hidden: Mapping[str, Any] | None) -> tuple[ShownView, ...]:
+    """What a picture shows of the task's images, which are the hidden argument `images`."""
+    images = (hidden or {}).get("images") or ()
+    return tuple(ShownView.of(view, find_number(images, view.source), area) for view, area in views)
 
 
 def _describe_output(output: ToolOutput) -> str:

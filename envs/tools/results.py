@@ -7,7 +7,7 @@ values, an image without pixels) is corrected or refused here, so that it harms 
 import inspect
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -44,6 +44,7 @@ class ToolOutput:
         of the first picture of the call for a stateless one.
     image: a picture to show, never a path. It does not change the view.
     of_view: whether `image` shows what the view shows, pixel for pixel, such as the view with an outline on it.
+    beside: if `image` shows several views side by side: each with its box of the image, in fractions.
     view: the new view; only a stateful tool returns one, and it is then shown in place of `image`.
     """
 
@@ -52,6 +53,7 @@ class ToolOutput:
     image: Image.Image | np.ndarray | Source | View | None = None
     view: View | None = None
     of_view: bool = True
+    beside: Sequence[tuple[View, Sequence[float]]] = ()
 
 
 def read_output(tool: "Tool", returned: Any) -> ToolOutput:

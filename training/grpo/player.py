@@ -7,6 +7,7 @@ resumed run counts on, and plays the same episodes again.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -125,9 +126,11 @@ class BatchPlayer:
         self.num_played = after
         return result
 
-    def store(self, episodes: Sequence[Episode], mode: str) -> None:
-        """Keeps the first episodes of a batch, and appends those that were trained on to the run's folder."""
-        self.latest_episodes = list(episodes[: self.episodes_per_step])
+    def store(self, episodes: Sequence[Episode], mode: str, advantages: Sequence[float]) -> None:
+        """Keeps the first episodes of a batch with their advantages in `info`, and appends those that were trained on
+        to the run's folder."""
+        pairs = islice(zip(episodes, advantages, strict=True), self.episodes_per_step)
+        self.latest_episodes = [replace(e, info={**e.info, "advantage": value}) for e, value in pairs]
         if self._writer is not None and mode == "train" and self.accelerator.is_main_process:
             for episode in self.latest_episodes:
                 if episode.info["number"] not in self._stored:

@@ -173,7 +173,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
             rewards = self.score_episodes(episodes)
             advantages = self.compute_advantages(rewards, group_size, mode)
             batch = self.build_loss_tensors(episodes, rewards, advantages)
-        self.player.store(episodes, mode)
+        self.player.store(episodes, mode, advantages.tolist())
         self.figures.add_episodes(mode, episodes, rewards, self.env)
         self.figures.add_mean(mode, "time/generation", generated - started)
         self.figures.add_mean(mode, "time/scoring", time.perf_counter() - generated)

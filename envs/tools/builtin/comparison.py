@@ -63,7 +63,10 @@ def show_beside(
     text = f"left: the current view; right: the same part of image {index}"
     if view.operations and not alike:
         text += ", with its intensities unchanged"
-    return ToolOutput(text, {**facts, "size": [joined.shape[1], joined.shape[0]]}, joined, of_view=False)
+    seam = left.size[0] / joined.shape[1]
+    beside = (left, (0.0, 0.0, seam, 1.0)), (right, (seam, 0.0, 1.0, 1.0))
+    size = [joined.shape[1], joined.shape[0]]
+    return ToolOutput(text, {**facts, "size": size}, joined, of_view=False, beside=beside)
 
 
 def _find_slice(shown: Source, other: Source, index: int | None) -> Source:

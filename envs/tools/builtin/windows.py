@@ -6,7 +6,7 @@ window replaces an earlier window, as in any viewer.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 import cv2
@@ -50,13 +50,23 @@ Preset = Literal[
 class Window:
     """`low` and below become black, `high` and above white, linear in between; color is dropped.
 
-    Both are in the grid's own values if `native`, else in gray levels of the displayed picture (0–255).
+    Both are in the grid's own values if `native`, else in gray levels of the displayed picture (0–255). `preset` is the
+    name under which a window was asked for.
     """
 
     tool: str
     low: float
     high: float
     native: bool
+    preset: str = field(default="", compare=False)
+
+    @property
+    def shown_range(self) -> str:
+        """The range in words, for the record of what a picture shows (`ShownView.window`)."""
+        if self.tool != "window_level":
+            return f"{self.low:.4g} to {self.high:.4g}"
+        numbers = f"center {(self.low + self.high) / 2:.4g}, width {self.high - self.low:.4g}"
+        return f"{self.preset} ({numbers})" if self.preset else numbers
 
     def __call__(self, pixels: np.ndarray, view: View) -> np.ndarray:
         return stretch(to_gray(pixels if self.native else view.source.to_uint8(pixels)), self.low, self.high)
@@ -106,7 +116,7 @@ def window_level(
             f"window_level: the window {low:g} to {high:g} does not overlap the data: this view holds {darkest:g} to "
             f"{brightest:g} ({unit})"
         )
-    shown = replace(base.apply(Window("window_level", low, high, native)), parent=view)
+    shown = replace(base.apply(Window("window_level", low, high, native, str(preset or ""))), parent=view)
     named = {} if preset is None else {"preset": preset}
     facts = {"center": center, "width": width, **named, "unit": unit, "size": list(view.size)}
     return ToolOutput("windowed", facts, view=shown)
