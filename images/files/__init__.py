@@ -24,9 +24,9 @@ def open_image(where: ImageLocation, folder: str | os.PathLike[str] | None = Non
 
     Reads PNG, JPEG, TIFF, BMP, WebP, GIF, DICOM, NIfTI (.nii, .nii.gz), NumPy (.npy), and a folder with the slices of
     a DICOM series; `folder#series=3` chooses one of several series by its SeriesNumber or SeriesInstanceUID.
-    Animations, multi-page and multi-frame files open at their first frame, a NIfTI volume at its middle axial slice and
-    its first time point, and a series at the middle of its own plane; `source.volume` has the other slices. Transparent
-    pictures are shown on black.
+    Animations, multi-page and multi-frame files open at their first frame, a NIfTI volume at its middle axial slice,
+    and a series at the middle of its own plane, both at their first time point; `source.volume` has the other slices
+    and times. Transparent pictures are shown on black.
 
     Args:
         where: a path (of a folder also with `#series=…`), a `data:` URL, or the bytes of a file.

@@ -4,10 +4,10 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,9 @@ SAME = {  # noun → the element that all slices must share
     "pixel spacings": "PixelSpacing",
 }
 
+TIMES = ("TemporalPositionIdentifier", "AcquisitionNumber")  # elements that number the time points of a series
+SAME_PLACE = 1e-4  # mm up to which two slices lie at the same place
+
 
 @dataclass(frozen=True)
 class SeriesSlice:
@@ -39,6 +42,7 @@ class SeriesSlice:
         shared: the elements that all slices must share, by their noun in `SAME`.
         position: of its first pixel, in mm in the patient (x to the left, y to the back, z to the head).
         directions: unit vectors along its rows and along its columns, (2, 3).
+        times: the number of its time point by each element of `TIMES`; None if it has none.
     """
 
     name: str
@@ -49,6 +53,7 @@ class SeriesSlice:
     shared: tuple[str, ...]
     position: np.ndarray
     directions: np.ndarray
+    times: tuple[int | None, ...]
 
 
 class SeriesKey(NamedTuple):
@@ -59,7 +64,10 @@ class SeriesKey(NamedTuple):
 
 
 def read(folder: Path | int, reserve: Callable[[int], None], series: str | None = None) -> Source:
-    """The middle slice, in the plane of the series; raises `ImageError` if the files are not an even stack.
+    """The middle slice, in the plane of the series, of the first time point.
+
+    Raises `ImageError` if the files are not an even stack, or one for each of several time points. Of many time points,
+    no more are read than `limits.MAX_TIMES` allows.
 
     Args:
         folder: its path or its descriptor.
@@ -76,26 +84,63 @@ def read(folder: Path | int, reserve: Callable[[int], None], series: str | None 
         if isinstance(item, ImageError):
             raise item
         slices.append(item)
-    limits.check_size(slices[0].shape, 2, frames=len(slices))
     rows, columns = slices[0].directions
     normal = np.cross(rows, columns)
     for number, noun in enumerate(SAME):
         _check_equal(noun, {item.shared[number] for item in slices})
     if any(np.abs(item.directions - slices[0].directions).max() > MAX_ANGLE for item in slices):
         raise ImageError("the slices have several orientations; allowed: one")
-    slices.sort(key=lambda item: float(item.position @ normal))
-    distance = _measure_distance([float(item.position @ normal) for item in slices])
-    reserve(min(limits.MAX_BYTES, sum(item.size for item in slices)))
-    decoded = [_decode(folder, item) for item in slices]
-    window, spacing = decoded[len(decoded) // 2].window, decoded[0].spacing
+    stacks = _split_times(sorted(slices, key=lambda item: float(item.position @ normal)), normal)
+    return _decode_stacks(folder, stacks, reserve)
+
+
+def _decode_stacks(folder: Path | int, stacks: list[list[SeriesSlice]], reserve: Callable[[int], None]) -> Source:
+    """The middle slice of the first of the stacks, each of which is sorted by position."""
+    count = len(stacks[0])
+    rows, columns = stacks[0][0].directions
+    normal = np.cross(rows, columns)
+    limits.check_size(stacks[0][0].shape, 2, frames=count)
+    distance = _measure_distance([float(item.position @ normal) for item in stacks[0]])
+    once = sum(item.size for item in stacks[0])
+    times = min(len(stacks), max(1, limits.MAX_TIMES // once))
+    reserve(min(limits.MAX_BYTES, times * once))
+    decoded = [_decode(folder, item) for stack in stacks[:times] for item in stack]
+    window, spacing = decoded[count // 2].window, decoded[0].spacing
     unit = decoded[0].unit
     _check_equal("units", {str(item.unit) for item in decoded})
-    voxels = dicom.join_slices([decoded.pop(0).pixels[0] for _ in slices])
-    display = dicom_tags.choose_display(window, voxels)
+    joined = dicom.join_slices([decoded.pop(0).pixels[0] for _ in range(times * count)])
+    display = dicom_tags.choose_display(window, joined)
     x, y = spacing or (0.0, 0.0)
-    voxels, steps, plane = reorient(voxels, np.array([normal, columns, rows]), (distance, y, x))
+    axes, steps = np.array([normal, columns, rows]), (distance, y, x)
+    voxels, steps, plane = reorient(joined.reshape(times, count, *joined.shape[1:]), axes, steps)
     known = spacing is not None and distance > 0
-    return Volume(voxels, display, steps if known else None, unit).get_middle_slice(plane)
+    volume = Volume(voxels[0], display, steps if known else None, unit, times=voxels if times > 1 else None)
+    return replace(volume, unread_times=len(stacks) - times).get_middle_slice(plane)
+
+
+def _split_times(slices: list[SeriesSlice], normal: np.ndarray) -> list[list[SeriesSlice]]:
+    """The slices of each time point; one stack if no two lie at the same place.
+
+    Time points are told apart by the first element of `TIMES` that has as many values as there are slices at a place,
+    and each of them once at every place.
+
+    Args:
+        slices: sorted by their place.
+        normal: the direction in which the places grow.
+    """
+    places = [float(item.position @ normal) for item in slices]
+    starts = [0, *(number for number in range(1, len(places)) if places[number] - places[number - 1] > SAME_PLACE)]
+    if len(starts) == len(slices):
+        return [slices]
+    groups = [slices[start:stop] for start, stop in zip(starts, [*starts[1:], len(slices)], strict=True)]
+    for number in range(len(TIMES)):
+        by_time = [{item.times[number]: item for item in group} for group in groups]
+        times = [time for time in by_time[0] if time is not None]
+        if all(len(one) == len(group) and one.keys() == set(times) for one, group in zip(by_time, groups, strict=True)):
+            return [[one[time] for one in by_time] for time in sorted(times)]
+    most = max(map(len, groups))
+    told = f"time points must have a {' or '.join(TIMES)} each, and the same number of slices"
+    raise ImageError(f"up to {most} slices lie at the same place: these are several stacks; {told}")
 
 
 def _choose_series(
@@ -175,7 +220,13 @@ def _build_slice(name: str, header: dicom_elements.Header) -> SeriesSlice:
         raise ImageError("the orientation of a slice is not two directions at right angles")
     shape, shared = (int(elements.Rows), int(elements.Columns)), tuple(str(elements.get(key)) for key in SAME.values())
     place, sizes = np.array(position), (header.stored, header.size, header.deflated)
-    return SeriesSlice(name, *sizes, shape, shared, place, cosines)
+    times = tuple(_read_number(elements.get(key)) for key in TIMES)
+    return SeriesSlice(name, *sizes, shape, shared, place, cosines, times)
+
+
+def _read_number(value: Any) -> int | None:
+    numbers = dicom_tags.parse_numbers(value)
+    return int(numbers[0]) if len(numbers) == 1 else None
 
 
 def _decode(folder: Path | int, item: SeriesSlice) -> dicom.DecodedFrames:
@@ -199,8 +250,6 @@ def _measure_distance(places: list[float]) -> float:
         return 0.0
     gaps = np.diff(places)
     usual = float(np.median(gaps))
-    if gaps.min() <= 1e-4:
-        raise ImageError("two slices lie at the same place: these are several stacks")
     if np.abs(gaps - usual).max() > MAX_UNEVENNESS * usual:
         raise ImageError(f"slices lie {gaps.min():.2f} to {gaps.max():.2f} mm apart: at least one is missing")
     return usual

@@ -1,7 +1,7 @@
 """What the elements of a DICOM file say about its pixels; `READ` lists all elements that are ever parsed.
 
 None of them identifies the patient. `SeriesInstanceUID` and the position only sort the slices of a series, and no
-message quotes them; `SeriesNumber`, a small number, names a series to choose.
+message quotes them; `SeriesNumber`, a small number, names a series to choose, and two others number time points.
 """
 
 from collections.abc import Sequence
@@ -21,6 +21,8 @@ READ = (
         "SeriesNumber",
         "ImagePositionPatient",
         "ImageOrientationPatient",
+        "TemporalPositionIdentifier",
+        "AcquisitionNumber",
     ),
     *("Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration"),
     *("BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "ModalityLUTSequence"),

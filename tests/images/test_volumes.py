@@ -14,7 +14,7 @@ from viewbox.envs.answers import is_same_image
 from viewbox.envs.tools import call_stateful
 from viewbox.errors import ImageError
 from viewbox.images import limits
-from viewbox.images.files import formats, open_image
+from viewbox.images.files import dicom_series, formats, open_image
 from viewbox.images.source import AXES, Source, Volume
 from viewbox.images.view import View
 
@@ -273,6 +273,56 @@ def test_every_slice_has_its_own_scale(tmp_path):
 def test_slices_that_are_not_one_even_stack_are_refused_in_words(tmp_path, changes, reason):
     with pytest.raises(ImageError, match=reason):
         open_image(write_series(tmp_path, **changes))
+
+
+def write_times(folder, times=(1, 2, 10), **elements):
+    """A series with several time points, each 100 HU above the one before; `elements` name their numbers."""
+    for number, time in enumerate(times):
+        for file in write_series(folder / f"{time}", series=5).glob("*.dcm"):
+            dataset = pydicom.dcmread(file)
+            dataset.PixelData = (dataset.pixel_array + 100 * number).astype(np.int16).tobytes()
+            for keyword, value in elements.items():
+                setattr(dataset, keyword, value(time))
+            dataset.save_as(folder / f"{time}-{file.name}")
+            file.unlink()
+    return folder
+
+
+@pytest.fixture
+def times_folder(tmp_path):
+    for time in (1, 2, 10):
+        (tmp_path / f"{time}").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("keyword", ["TemporalPositionIdentifier", "AcquisitionNumber"])
+def test_the_time_points_of_a_series_are_told_apart(times_folder, keyword):
+    volume = open_image(write_times(times_folder, **{keyword: int})).volume
+    assert (volume.count_times(), volume.count_slices(), volume.spacing, volume.time) == (3, 6, (3, 2, 1), 0)
+    found = [[volume.at_time(time).get_slice(i).limits[0] for i in range(6)] for time in range(3)]
+    assert found == [[100 * time + i for i in range(6)] for time in range(3)]
+
+
+def test_no_more_time_points_are_read_than_fit(times_folder, monkeypatch):
+    monkeypatch.setattr(limits, "MAX_TIMES", 2 * 6 * 8 * 5 * 4)
+    volume = dicom_series.read(write_times(times_folder, AcquisitionNumber=int), lambda size: None).volume
+    assert (volume.count_times(), volume.unread_times) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "elements", [{}, {"AcquisitionNumber": lambda time: 1}, {"AcquisitionNumber": lambda time: None}]
+)
+def test_stacks_at_one_place_that_nothing_tells_apart_are_refused(times_folder, elements):
+    told = "a TemporalPositionIdentifier or AcquisitionNumber each"
+    with pytest.raises(ImageError, match=f"up to 3 slices lie at the same place: these are several stacks; .*{told}"):
+        open_image(write_times(times_folder, **elements))
+
+
+def test_a_time_point_that_lacks_a_slice_is_refused(times_folder):
+    folder = write_times(times_folder, TemporalPositionIdentifier=int)
+    next(folder.glob("10-*.dcm")).unlink()
+    with pytest.raises(ImageError, match="and the same number of slices"):
+        open_image(folder)
 
 
 def write_study(folder):
