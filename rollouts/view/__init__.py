@@ -1,1 +1,5 @@
-"""Saved episodes for people: `episode_page.build_episode_page` says what a page about one episode shows."""
+"""Saved episodes for people: `episode_page.build_episode_page` says what a page about one episode shows.
+
+`pictures` finds what each picture shows and the marks on it (`marks`), `turns` the parts of each turn, `reasons` why a
+component scored what it did. `contact_sheet` draws a page as one picture.
+"""
