@@ -28,7 +28,7 @@ from viewbox.rollouts.view.plain import to_plain
 
 MAX_PICTURES = 1_000  # of an episode on its page
 MAX_BESIDE = 8  # views in one picture
-MAX_PLACED = 200_000  # marks times pictures
+MAX_PLACED = 50_000  # marks times pictures
 MAX_PROBLEMS = 100
 MAX_SIDE = 100_000  # pixels
 MAX_WINDOW = 200  # characters

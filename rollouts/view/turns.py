@@ -108,10 +108,14 @@ def _build_notice(turn: Turn) -> Iterator[dict[str, Any]]:
     if not turn.tool_results:
         yield from _build_text("text", to_plain(turn.content))
         return
-    last = _get_text(turn.tool_results[-1])
-    _, found, notice = to_plain(turn.content).rpartition(last)
-    notice = _END.sub("", notice).strip()
-    if found and notice:
+    content, end = to_plain(turn.content), 0
+    for result in turn.tool_results:
+        start = content.find(text := _get_text(result), end)
+        if start < 0:
+            return  # it was cut or cleaned
+        end = start + len(text)
+    notice = _END.sub("", content[end:]).strip()
+    if notice:
         yield {"type": "nudge", "reason": "last_turn", "text": notice}
 
 

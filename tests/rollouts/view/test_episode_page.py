@@ -1,0 +1,325 @@
+"""The page of one episode: its turns as parts, its scores with reasons, its tokens; and what a forged episode costs."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import yaml
+
+from tests.support.saved_episodes import SPEC, play, written
+from viewbox.envs.digits import Digits, viewer
+from viewbox.images.ref import ImageRef
+from viewbox.images.shown import ShownView
+from viewbox.records import Episode, EpisodeTokens, Scores, Task, ToolCall, ToolResult, Turn
+from viewbox.rewards import build as build_reward
+from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.view.episode_page import build_episode_page
+from viewbox.rollouts.view.reasons import find_trusted_reward
+from viewbox.rollouts.view.turns import split_thinking
+
+ENV = Digits()
+RIGHT = ENV.tasks[0].reference["label"]
+WRONG = "one" if RIGHT != "one" else "two"
+GRAY = ImageRef.of(np.full((8, 16), 7, np.uint8))
+OTHER = ImageRef.of(np.full((8, 16), 9, np.uint8))
+
+
+def build(episode, **options):
+    """The page, which can always be written as JSON."""
+    page = build_episode_page(episode, line=7, **options)
+    json.dumps(page, allow_nan=False).encode()
+    return page
+
+
+def list_kinds(page):
+    return [(turn["role"], [part["type"] for part in turn["parts"]]) for turn in page["turns"]]
+
+
+def make(*turns, **changes):
+    opening = Turn("user", "Where?", images=(GRAY,), views=(ShownView(0),))
+    return replace(Episode(Task("t", reference={"box": [0.25, 0.25, 0.5, 0.5]}), (opening, *turns)), **changes)
+
+
+def show(*views, image=OTHER, **fields):
+    result = ToolResult("zoom", "zoomed", image=image, views=views, **fields)
+    return Turn("tool_result", "zoomed", tool_results=(result,), images=() if image is None else (image,))
+
+
+# ---------------------------------------------------------------------- turns
+def test_the_turns_of_an_episode_are_parts_in_order():
+    task = ENV.tasks[0]
+    said = (
+        f"<think>Small.</think>I zoom.\n{viewer.write_gold_look(ENV, task)}",
+        "hm",
+        viewer.write_answer(ENV, task),
+    )
+    page = build(play(ENV, 0, *said))
+    assert list_kinds(page) == [
+        ("user", ["picture", "text"]),
+        ("assistant", ["thinking", "text", "call"]),
+        ("tool_result", ["result"]),
+        ("assistant", ["text"]),
+        ("user", ["nudge"]),
+        ("assistant", ["text"]),
+    ]
+    [thinking, text, call] = page["turns"][1]["parts"]
+    assert (thinking["text"], text["text"]) == ("Small.", "I zoom.\n")
+    assert (call["name"], call["arguments"]["factor"]) == ("zoom", 4)
+    [result] = page["turns"][2]["parts"]
+    assert (result["name"], result["error"], result["picture"]) == ("zoom", None, "p1")
+    assert page["turns"][4]["parts"][0]["reason"] == "malformed"
+    assert (page["line"], page["task"], page["end_reason"]) == (7, "digits-train-0", "answered")
+
+
+def test_a_failed_call_and_the_request_to_answer_are_shown():
+    env = Digits(max_turns=2)
+    bad = '<tool_call>\n{"name": "zoom", "arguments": {"factor": 99}}\n</tool_call>'
+    page = build(play(env, 0, bad, "{}"))
+    result, nudge = page["turns"][2]["parts"]
+    assert "out of range" in result["error"]
+    assert result["picture"] is None
+    assert (nudge["type"], nudge["reason"]) == ("nudge", "last_turn")
+    assert nudge["text"].startswith("Last turn")
+
+
+def test_the_original_that_is_shown_again_is_the_same_picture():
+    env = Digits(max_turns=3, history={"last_images": 1})
+    look = viewer.write_zoom(env, 2, 0.5, 0.5)
+    page = build(play(env, 0, look, look, viewer.write_answer(env, env.tasks[0])))
+    assert page["turns"][4]["parts"][-1] == {"type": "picture", "picture": "p0"}
+    assert [one["dropped_at"] for one in page["pictures"].values()] == [None, 5, None]
+    assert page["info"]["last_images"] == 1
+
+
+def test_pictures_that_the_model_no_longer_saw_are_named():
+    env = Digits(max_turns=6, history={"last_images": 2})
+    look = viewer.write_zoom(env, 2, 0.5, 0.5)
+    page = build(play(env, 0, look, look, look, viewer.write_answer(env, env.tasks[0])))
+    assert [one["dropped_at"] for one in page["pictures"].values()] == [5, 7, None, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("plain", [("text", "plain")]),
+        ("[THINK]a[/THINK]b", [("thinking", "a"), ("text", "b")]),
+        ("<think>never closed", [("thinking", "never closed")]),
+        ("a</think><think>b</think>", [("thinking", "a"), ("thinking", "b")]),
+        ("", []),
+    ],
+)
+def test_thinking_is_apart(text, parts):
+    assert list(split_thinking(text)) == parts
+
+
+def test_calls_that_are_not_in_the_text_follow_it():
+    turn = Turn("assistant", "I look.", tool_calls=(ToolCall("a", "zoom", '{"factor": 2}'), ToolCall("b", "undo")))
+    parts = build(make(turn))["turns"][1]["parts"]
+    assert [part.get("name") for part in parts] == [None, "zoom", "undo"]
+    assert parts[1]["arguments"] == '{"factor": 2}'
+
+
+# ---------------------------------------------------------------------- scores and tokens
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump({"env": {"name": "digits"}, "reward": SPEC}))
+    env = Digits(reward=build_reward(SPEC))
+    written(tmp_path / "run" / "episodes", play(env, 0, viewer.write_answer(env, env.tasks[0], WRONG)))
+    return tmp_path / "run"
+
+
+def test_components_have_their_reasons(run):
+    [episode] = load(run)
+    reasons = build(episode, reward=find_trusted_reward(run))["scores"]["reasons"]
+    assert reasons["label"] == f"label: '{WRONG}' is not '{RIGHT}'"
+    assert "IoU" in reasons["box"]
+    assert build(episode)["scores"]["reasons"] == {}
+
+
+def test_a_reason_for_another_score_than_the_stored_one_is_left_out(run):
+    [episode] = load(run)
+    other = replace(episode, scores=Scores(1.0, {"label": 1.0, "box": episode.scores.components["box"]}))
+    assert list(build(other, reward=find_trusted_reward(run))["scores"]["reasons"]) == ["box"]
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [
+        {"type": "python", "function": "os:abort"},
+        {"type": "judge", "endpoint": "http://127.0.0.1:1", "model": "m", "question": "q"},
+        {"type": "nonsense"},
+    ],
+)
+def test_no_reward_of_a_run_is_imported_or_asked(tmp_path, reward):
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"env": {"name": "digits"}, "reward": reward}))
+    written(tmp_path / "episodes", make())
+    assert find_trusted_reward(tmp_path) is None
+
+
+def test_tokens_have_mask_logprob_and_advantage():
+    tokens = EpisodeTokens((1, 2), (3, 4), (1, 0), (-0.5, 0.0))
+    rows = build(make(tokens=tokens, info={"advantage": 1.5}))["tokens"]
+    assert [(row["id"], row["mask"], row["logprob"], row["advantage"]) for row in rows] == [
+        (1, 0, None, None),
+        (2, 0, None, None),
+        (3, 1, -0.5, 1.5),
+        (4, 0, None, None),
+    ]
+    assert build(make())["tokens"] is None
+
+
+# ---------------------------------------------------------------------- pictures
+def test_a_picture_that_shows_no_image_has_no_outline_and_no_box():
+    page = build(make(show()))
+    first, second = page["pictures"].values()
+    assert (second["outline"], second["original"], second["boxes"]) == (None, None, [])
+    assert len(first["boxes"]) == 1
+
+
+def test_the_first_picture_of_an_episode_recorded_without_views_is_the_overview():
+    episode = make(show())
+    old = replace(episode, turns=(replace(episode.turns[0], views=()), *episode.turns[1:]))
+    assert [len(one["boxes"]) for one in build(old)["pictures"].values()] == [1, 0]
+
+
+def test_the_original_is_the_tasks_own_image_where_it_was_stored():
+    big = ImageRef.of(np.full((64, 128), 7, np.uint8))
+    episode = make(show(ShownView(0, (0.5, 0.5, 1.0, 1.0))))
+    pictures = build(replace(episode, task=replace(episode.task, images=(big,))))["pictures"]
+    assert [one["image"] for one in pictures.values()] == [big.hash] * 3
+    assert pictures["original2"]["boxes"][0]["corners"][0] == [0.25, 0.25]
+    assert [box["kind"] for box in pictures["p1"]["boxes"]] == []
+
+
+def test_an_authors_tool_is_drawn_by_the_names_of_its_arguments():
+    arguments = {"region": [0.25, 0.25, 0.5, 0.75], "center": (0.5, 0.5), "weights": [0.1, 0.2], "text": "view"}
+    result = ToolResult("find", "found", arguments=arguments)
+    page = build(make(Turn("tool_result", "found", tool_results=(result,))))
+    drawn = [(box["label"], box["shape"]) for box in page["pictures"]["p0"]["boxes"] if box["kind"] == "tool"]
+    assert drawn == [("find region", "box"), ("find", "point")]
+
+
+def test_a_call_on_a_named_picture_is_drawn_there():
+    half = ShownView(0, (0.5, 0.0, 1.0, 1.0))
+    result = ToolResult("find", "found", arguments={"image": "view_1", "box": [0.0, 0.0, 0.5, 1.0]})
+    page = build(make(show(half), show(), Turn("tool_result", "found", tool_results=(result,))))
+    [box] = [box for box in page["pictures"]["p0"]["boxes"] if box["label"] == "find box"]
+    assert box["on"] == "p1"
+    assert box["corners"][0::2] == [[0.5, 0.0], [0.75, 1.0]]
+
+
+def test_what_a_picture_shows_costs_a_line_a_few_bytes():
+    assert ShownView(0).to_dict() == {"image": 0}
+    assert len(json.dumps(ShownView(0, (0.25, 0.1, 0.75, 0.6)).to_dict())) < 60
+    assert "views" not in Turn("assistant", "hm").to_dict()
+
+
+# ---------------------------------------------------------------------- forged episodes
+NAN, HUGE, INF = float("nan"), 1e300, float("inf")
+FORGED = [
+    ShownView(0, (NAN, 0.0, 1.0, 1.0)),
+    ShownView(0, (0.0, 0.0, HUGE, 1.0)),
+    ShownView(0, (0.0, 0.0, INF, 1.0)),
+    ShownView(0, (0.0, 0.0, 1.0)),
+    ShownView(0, ()),
+    ShownView(0, (0.5, 0.0, 0.5, 1.0)),
+    ShownView(0, ("a", "b", "c", "d")),
+    ShownView(-1),
+    ShownView(10**400),
+    ShownView(0, plane="<script>"),
+    ShownView(0, slice=-3),
+    ShownView(0, slice="1"),
+    ShownView(0, area=(0.0, 0.0, 0.0, 1.0)),
+    ShownView(0, area=(NAN,) * 4),
+    ShownView(0, area=(0.0, 1.0)),
+]
+
+
+@pytest.mark.parametrize("view", FORGED, ids=str)
+def test_a_forged_view_is_left_out_and_named(view):
+    page = build(make(show(view)))
+    assert page["pictures"]["p1"]["outline"] is None
+    assert len(page["problems"]) == 1
+    assert page["problems"][0].startswith("turn 1: what a picture shows is recorded as ")
+    assert len(page["pictures"]["p0"]["boxes"]) == 1
+
+
+@pytest.mark.parametrize("size", [(0, 8), (-1, 8), (10**9, 8)])
+def test_a_picture_of_no_size_is_left_out_and_named(size):
+    forged = ImageRef("00", *size)
+    page = build(make(show(ShownView(0), image=forged), show(ShownView(0))))
+    assert [result["parts"][0]["picture"] for result in page["turns"][1:]] == [None, "p1"]
+    assert "turn 1: a picture of" in page["problems"][0]
+
+
+def test_forged_boxes_and_arguments_are_not_drawn():
+    forged = {"a": [NAN, 0, 1, 1], "b": [0, 0, HUGE, 1], "c": [0, 0, 1], "d": [1, 1, 0, 0], "e": [[[]]], "f": "x",
+              "image": "none", "slice": {"a": 1}, "plane": 7, "view": NAN}  # fmt: skip
+    arguments = {"box": [NAN, 0, 1, 1], "point1": [0.5], "point2": [2, 3], "center": [INF, 0]}
+    page = build(make(show(ShownView(0, (0.5, 0.5, 1.0, 1.0)), arguments=arguments), answer=forged))
+    kinds = [box["kind"] for box in page["pictures"]["p0"]["boxes"]]
+    assert kinds == ["tool", "gold"]  # what the picture shows closer, and the reference
+    assert page["problems"] == []
+
+
+def nest(depth):
+    value = [0, 0, 1, 1]
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+class Trap:
+    """An author's object that raises whenever it is read."""
+
+    def __str__(self):
+        raise RuntimeError("trap")
+
+    __repr__ = __str__
+
+
+HOSTILE = {
+    "nothing": Episode(Task("t")),
+    "empty turns": make(Turn("tool_result"), Turn("assistant"), Turn("user")),
+    "an unknown role": make(Turn("system", "hm")),
+    "numbers": make(answer={"n": [10**5000, -(10**400), NAN, INF, 1e-320]}),
+    "surrogates": make(Turn("assistant", "\ud800 <think>\udfff"), answer={"\ud800": "\udc00"}),
+    "deep": make(answer={"deep": nest(150)}, info={"deep": nest(150)}),
+    "keys": make(answer={(1, 2): 3, None: {4}}),
+    "trap": make(answer={"x": Trap()}, info={"advantage": Trap(), "last_images": Trap(), "place": Trap()}),
+    "scores": make(scores=Scores(1.0, {"a": None, "": 0.0}, {"a": "\ud800"})),
+    "tokens": make(tokens=EpisodeTokens((-1,), (10**30,), (7,), (NAN,)), info={"advantage": INF}),
+    "more pictures than results": make(Turn("tool_result", "x", images=(GRAY, OTHER, GRAY))),
+    "fewer pictures than results": make(Turn("tool_result", "x", tool_results=(ToolResult("a", image=OTHER),))),
+    "facts": make(Turn("tool_result", "x", tool_results=(ToolResult("a", "b", facts={"n": 10**5000, "x": [NAN]}),))),
+    "place": make(info={"place": {"image": "\ud800", "slice": "a.b.c", "plane": 3, "view": ""}, "last_images": 10**30}),
+    "views of nothing": make(Turn("user", "x", views=(ShownView(0),) * 5), Turn("assistant", views=(ShownView(0),))),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_episode_never_raises(name):
+    page = build(HOSTILE[name])
+    assert len(page["turns"]) == len(HOSTILE[name].turns)
+
+
+LONG = 10_000_000
+SLOW = {
+    "a text of 10 MB": make(Turn("assistant", "x" * LONG)),
+    "tags of thinking": make(Turn("assistant", "<think>" * (LONG // 7))),
+    "tags of calls": make(Turn("assistant", "<tool_call>" * (LONG // 11), tool_calls=(ToolCall("a", "b"),))),
+    "both ends": make(Turn("assistant", "</think><think>" * (LONG // 15))),
+    "many boxes": make(answer={"boxes": [[0.1, 0.1, 0.2, 0.2]] * 200_000}),
+    "many pictures": make(*[show(ShownView(0))] * 20_000, answer={"boxes": [[0.1, 0.1, 0.2, 0.2]] * 500}),
+    "many views": make(show(*[ShownView(0)] * 100_000)),
+    "many results": make(Turn("tool_result", "x", tool_results=(ToolResult("a", image=OTHER),) * 50_000,
+                              images=(GRAY,) * 50_000), info={"last_images": 1}),
+    "many replies": make(*[Turn("assistant", "a"), show(ShownView(0))] * 20_000, info={"last_images": 2}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_the_work_for_an_episode_is_bounded(name):
+    assert build(SLOW[name])["turns"]  # with work that grows as the square, each would take hours: see `timeout`
