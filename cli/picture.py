@@ -9,28 +9,29 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 @app.command("picture")
 def picture(
-    run: Annotated[str, typer.Argument(help="Folder of saved episodes, or of a run that holds one.")],
-    out: Annotated[str, typer.Option(help="PNG file to write.")] = "episode.png",
-    number: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Number of the episode in the folder, from 0. Default: the best-scored episode that used a tool.",
+    episode: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN[#LINE]",
+            help="A run and the line of an episode in it, from 1. Without a line: the best-scored that used a tool.",
         ),
-    ] = None,
+    ],
+    out: Annotated[str, typer.Option(help="PNG file to write.")] = "episode.png",
 ) -> None:
-    """Draw one saved episode, turn by turn.
+    """Draw one saved episode, turn by turn; `viewbox view` shows all of a run in a browser.
 
-    Above: the task and its question. Then one panel per turn: the image that was shown, or the error of a failed tool
-    call, and below it the model's reply. Every box in the reference is drawn green on the first image, every box in
-    the answer red. Below: reference, answer and scores.
+    Above: the task and its question. Then a panel for each picture that the model was shown, and for each failed tool
+    call; below it the model's reply. Boxes lie where each picture shows them, after any zoom or rotation and on their
+    slice: the reference green, the answer red, the arguments of the next tool call blue. Below: reference, answer,
+    scores and errors.
 
-    Example: `viewbox picture runs/quickstart-seed0 --number 3 --out third.png`
+    Example: `viewbox picture runs/quickstart-seed0#3 --out third.png`
     """
-    from viewbox.cli.episode_picture import draw_episode
-    from viewbox.cli.saved_episode import find_best_episode, load_episode
+    from viewbox.cli.saved_episode import find_best_episode, load_episode, split_name
     from viewbox.cli.tool_trial import save_picture
+    from viewbox.rollouts.view.contact_sheet import draw_episode
 
-    episode = find_best_episode(run) if number is None else load_episode(run, number)[0]
-    save_picture(draw_episode(episode), out)
+    run, line = split_name(episode, "RUN#LINE")
+    found, number = find_best_episode(run) if line is None else (load_episode(run, line)[0], line)
+    save_picture(draw_episode(found, line=number), out)
     typer.echo(out)

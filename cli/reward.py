@@ -40,7 +40,7 @@ def try_reward(
     answer: Annotated[str | None, typer.Option(help="Answer as a JSON object or @file.json; null: no answer.")] = None,
     reference: Annotated[str | None, typer.Option(help="Reference of the task as a JSON object or @file.json.")] = None,
     episode: Annotated[
-        str | None, typer.Option(help="A saved episode instead, as RUN:NUMBER; NUMBER counts from 0.")
+        str | None, typer.Option(help="A saved episode instead, as RUN#LINE: a run and a line in it, from 1.")
     ] = None,
     trust: Annotated[
         bool, typer.Option("--trust", help="Run code that a YAML file in a run's folder names. Only if you trust it.")
@@ -91,8 +91,7 @@ def run_trial(
     Args:
         reward: a YAML file, module:name or file.py:name.
         answer, reference: JSON objects, or `@file.json`; `null` means no answer.
-        episode: RUN:NUMBER, a saved episode, counted from 0. Its own answer and reference are used unless they are
-            given as well.
+        episode: RUN#LINE, a saved episode. Its own answer and reference are used unless they are given as well.
         trust: what a YAML file in a run's folder may do; default: nothing.
 
     Raises:
@@ -114,7 +113,7 @@ def run_trial(
     if answer is None or reference is None:
         both = {"answer": answer, "reference": reference}
         missing = " and ".join(f"--{name}" for name, text in both.items() if text is None)
-        raise ConfigError(f"{missing}: missing; give --answer and --reference, or --episode RUN:NUMBER")
+        raise ConfigError(f"{missing}: missing; give --answer and --reference, or --episode RUN#LINE")
     return explain_score(source.reward, _parse_object("answer", answer), _parse_reference(reference))
 
 
@@ -189,13 +188,13 @@ def _parse_object(option: str, text: str) -> dict[str, Any] | None:
 
 
 def _load_episode(place: str, reward: Any, trust: "Trust") -> "Episode":
-    """The episode RUN:NUMBER, if the reward may see it."""
-    from viewbox.cli.saved_episode import load_episode
+    """The episode RUN#LINE, if the reward may see it."""
+    from viewbox.cli.saved_episode import NAME, load_episode, split_name
     from viewbox.rollouts.scoring.data_policy import build_sharing_check
 
-    run, colon, number = place.rpartition(":")
-    if not colon or not run or not number.isdecimal() or len(number) > 12:
-        raise ConfigError(f"--episode {place!r}; allowed: RUN:NUMBER, a run folder and an episode's number, from 0")
-    episode, folder = load_episode(run, int(number))
+    run, line = split_name(place, "--episode")
+    if line is None:
+        raise ConfigError(f"--episode {place!r}; allowed: {NAME}")
+    episode, folder = load_episode(run, line)
     build_sharing_check(reward, Path(run), folder, trust)(episode)
     return episode

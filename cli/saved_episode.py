@@ -1,40 +1,59 @@
-"""Finds one saved episode, for `viewbox picture` and `viewbox reward try`."""
+"""Finds one saved episode, for `viewbox picture` and `viewbox reward try`: RUN#LINE, or the best of a run."""
 
-from itertools import islice
 from pathlib import Path
 
-from viewbox.errors import StoreError
+from viewbox.errors import ConfigError, StoreError
 from viewbox.records import Episode
-from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.store.reader import LINES, load
+
+NAME = "RUN#LINE, a run folder and the number of the episode's line in it, from 1"
 
 
-def load_episode(run: str, number: int) -> tuple[Episode, Path]:
-    """The episode with this number, and the folder that holds it. Only readable episodes count, from 0.
+def split_name(name: str, option: str) -> tuple[str, int | None]:
+    """The run and the line that a name gives; the line is None for a name without one.
+
+    >>> split_name("runs/a#12", "RUN"), split_name("runs/a", "RUN")
+    (('runs/a', 12), ('runs/a', None))
+    """
+    run, mark, line = name.rpartition("#")
+    if not mark:
+        return name, None
+    if not run or not line.isdecimal() or len(line) > 12 or int(line) < 1:
+        raise ConfigError(f"{option} {name!r}; allowed: {NAME}")
+    return run, int(line)
+
+
+def load_episode(run: str, line: int) -> tuple[Episode, Path]:
+    """The episode in this line, and the folder that holds it.
 
     Raises:
-        StoreError: there are no episodes, or fewer than `number` + 1.
+        StoreError: there are no episodes, the line does not exist, or it cannot be read.
     """
     episodes = load(run, errors="skip")
-    episode = next(islice(episodes, number, None), None)
-    if episode is None:
-        count = sum(1 for _ in load(run, errors="skip"))
-        allowed = f"; allowed: 0 to {count - 1}" if count else ""
-        raise StoreError(f"episode {number}: {run} holds {count} readable episodes{allowed}")
-    return episode, episodes.folder
+    for episode in episodes:
+        if episodes.line == line:
+            return episode, episodes.folder
+        if episodes.line > line:
+            break
+    where = f"{episodes.folder / LINES}, line {line}"
+    if line in episodes.unreadable:
+        raise StoreError(f"{where}: {episodes.unreadable[line]}")
+    raise StoreError(f"{where}: there is no episode in this line; allowed: 1 to {episodes.line}")
 
 
-def find_best_episode(run: str) -> Episode:
-    """The episode with the highest reward among those that used a tool; if none did, among all.
+def find_best_episode(run: str) -> tuple[Episode, int]:
+    """The episode with the highest reward among those that used a tool (if none did, among all), and its line.
 
     Raises:
         StoreError: no episode can be read.
     """
-
-    def rank(episode: Episode) -> tuple[bool, float]:
+    best: tuple[tuple[bool, float], Episode, int] | None = None
+    episodes = load(run, errors="skip")
+    for episode in episodes:
         total = episode.scores.total if episode.scores else None
-        return bool(episode.tools_used()), -1.0 if total is None else total
-
-    best = max(load(run, errors="skip"), key=rank, default=None)
+        rank = bool(episode.tools_used()), -1.0 if total is None else total
+        if best is None or rank > best[0]:
+            best = rank, episode, episodes.line
     if best is None:
         raise StoreError(f"{run} holds no readable episodes")
-    return best
+    return best[1], best[2]

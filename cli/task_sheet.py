@@ -8,7 +8,6 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
-from viewbox.cli.episode_picture import find_boxes
 from viewbox.configs import schema
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
@@ -17,6 +16,7 @@ from viewbox.frozen import thaw
 from viewbox.images.ref import ImageRef
 from viewbox.records import Task
 from viewbox.rollouts.from_config import build_envs
+from viewbox.rollouts.view.marks import find_boxes
 from viewbox.terminal import make_line
 
 SIDE, MARGIN, LINE = 256, 16, 15  # pixels: largest side of a picture, space around it, height of a line of text

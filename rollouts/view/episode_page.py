@@ -10,6 +10,7 @@ from typing import Any
 
 from viewbox.records import Episode
 from viewbox.rewards import CombinedReward
+from viewbox.rollouts.view.picture_page import describe_pictures
 from viewbox.rollouts.view.pictures import Pictures
 from viewbox.rollouts.view.plain import to_plain, to_text
 from viewbox.rollouts.view.reasons import explain_saved
@@ -62,7 +63,7 @@ def build_episode_page(episode: Episode, *, line: int, reward: CombinedReward | 
         "run_config": attempt("run_config", lambda: to_plain(episode.run_config), {}),
         "previous": None,
         "next": None,
-        "pictures": attempt("pictures", pictures.to_page, {}),
+        "pictures": attempt("pictures", lambda: describe_pictures(pictures), {}),
         "turns": attempt("turns", lambda: build_turns(episode, pictures.of_turns), []),
         "tokens": None,
     }

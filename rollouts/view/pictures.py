@@ -21,18 +21,14 @@ from viewbox.rollouts.view.marks import (
     find_marks,
     find_named_picture,
     get_place,
-    place_on,
     to_corners,
 )
 from viewbox.rollouts.view.plain import to_plain
 
 MAX_PICTURES = 1_000  # of an episode on its page
 MAX_BESIDE = 8  # views in one picture
-MAX_PLACED = 50_000  # marks times pictures
 MAX_PROBLEMS = 100
 MAX_SIDE = 100_000  # pixels
-MAX_WINDOW = 200  # characters
-DIGITS = 6  # decimals of a fraction on a page
 PLACE_FIELDS = {"image": "image", "plane": "plane", "slice": "slice"}  # of an episode that does not say them
 SHOWN_MODES = ("L", "RGB")  # of an original that a browser shows as it is
 
@@ -122,9 +118,9 @@ class Pictures:
     def _add(self, ref: ImageRef, views: Sequence[ShownView], number: int | None, name: str = "p") -> Picture | None:
         label = f"picture {len(self.by_id)}" if number is None else f"turn {number}"
         if len(self.by_id) >= MAX_PICTURES:
-            self._leave_out(f"more than {MAX_PICTURES} pictures: the others are left out", once=True)
+            self.leave_out(f"more than {MAX_PICTURES} pictures: the others are left out", once=True)
         elif not (0 < ref.width <= MAX_SIDE and 0 < ref.height <= MAX_SIDE):
-            self._leave_out(f"{label}: a picture of {to_plain(ref.width)}x{to_plain(ref.height)} pixels")
+            self.leave_out(f"{label}: a picture of {to_plain(ref.width)}x{to_plain(ref.height)} pixels")
         else:
             usable = tuple(view for view in views[:MAX_BESIDE] if self._check(view, label))
             picture = self.by_id[f"{name}{len(self.by_id)}"] = Picture(f"{name}{len(self.by_id)}", ref, usable, number)
@@ -138,10 +134,11 @@ class Pictures:
     def _check(self, view: ShownView, label: str) -> bool:
         problem = find_problem(view)
         if problem is not None:
-            self._leave_out(f"{label}: what a picture shows is recorded as {problem}")
+            self.leave_out(f"{label}: what a picture shows is recorded as {problem}")
         return problem is None
 
-    def _leave_out(self, problem: str, *, once: bool = False) -> None:
+    def leave_out(self, problem: str, *, once: bool = False) -> None:
+        """Name something that is not shown; `once` even if it happens often."""
         if len(self.problems) < MAX_PROBLEMS and not (once and problem in self.problems):
             self.problems.append(problem)
 
@@ -217,40 +214,6 @@ class Pictures:
                     self.by_id[seen[0]].dropped_at = None
             seen += [name for name in ids if name is not None]
 
-    # ------------------------------------------------------------------ for a page
-    def to_page(self) -> dict[str, dict[str, Any]]:
-        """The pictures by id, as `build_episode_page` describes them."""
-        originals: dict[tuple[Any, ...], Picture | None] = {}
-        page = {}
-        budget = MAX_PLACED
-        for picture in self.by_id.values():
-            boxes, parts = [], []
-            for view in picture.views:
-                key = view.image, view.plane, view.slice, view.time
-                if key not in originals:
-                    originals[key] = self.find_original(view)
-                parts.append(_describe_view(view, originals[key]))
-                budget -= len(self.marks)
-                if budget >= 0:
-                    boxes += _draw_marks(self.marks, view)
-                else:
-                    self._leave_out("too many boxes and pictures: the later pictures have none", once=True)
-            main = parts[0] if parts else dict.fromkeys(("image", "original", "outline", *NAMED))
-            page[picture.id] = {
-                "hash": to_plain(picture.ref.hash),
-                "mode": to_plain(picture.ref.mode),
-                "width": picture.ref.width,
-                "height": picture.ref.height,
-                **{name: value for name, value in main.items() if name != "area"},
-                "boxes": boxes,
-                "beside": parts[1:],
-                "dropped_at": picture.dropped_at,
-            }
-        return page
-
-
-NAMED = ("index", "plane", "slice", "slices", "time", "window")
-
 
 def find_problem(view: ShownView) -> str | None:
     """What is wrong with a recorded view, which may be forged; None if it can be drawn."""
@@ -297,47 +260,3 @@ def _find_closer(frame: ShownView, after: Sequence[ShownView]) -> tuple[float, f
 def _order(corners: Sequence[float]) -> tuple[float, float, float, float]:
     x1, y1, x2, y2 = corners
     return min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
-
-
-def _draw_marks(marks: Sequence[Mark], view: ShownView) -> list[dict[str, Any]]:
-    pairs = ((mark, place_on(mark, view)) for mark in marks)
-    return [
-        _describe_mark(mark, drawn.corners, drawn.is_clipped)
-        for mark, drawn in pairs
-        if drawn is not None and not (mark.kind == "tool" and _covers(drawn.corners, view))
-    ]
-
-
-def _covers(corners: Sequence[tuple[float, float]], view: ShownView) -> bool:
-    """Whether a drawn box is all that a view shows: its outline would be the edge of the picture."""
-    if len(corners) < 4:
-        return False
-    (x1, y1), (x2, y2) = corners[0], corners[2]
-    left, top, right, bottom = view.area or WHOLE
-    return x1 <= left + CLOSE and y1 <= top + CLOSE and x2 >= right - CLOSE and y2 >= bottom - CLOSE
-
-
-def _describe_mark(mark: Mark, corners: Sequence[tuple[float, float]], is_clipped: bool) -> dict[str, Any]:
-    points = [[round(x, DIGITS), round(y, DIGITS)] for x, y in corners]
-    four = {4: points, 2: [points[0], points[-1], points[-1], points[0]], 1: points * 4}[len(points)]
-    shape = {4: "box", 2: "line", 1: "point"}[len(points)]
-    described = {"kind": mark.kind, "label": to_plain(mark.label), "shape": shape, "corners": four}
-    described["clipped"] = is_clipped
-    return described | ({"turn": mark.turn, "on": mark.on} if mark.kind == "tool" else {})
-
-
-def _describe_view(view: ShownView, original: Picture | None) -> dict[str, Any]:
-    left, top, right, bottom = area = view.area or WHOLE
-    flat = view.to_original((left, top, right, top, right, bottom, left, bottom))
-    return {
-        "image": None if original is None else to_plain(original.ref.hash),
-        "original": None if original is None else original.id,
-        "outline": [[round(x, DIGITS), round(y, DIGITS)] for x, y in zip(flat[::2], flat[1::2], strict=True)],
-        "index": view.image,
-        "plane": view.plane,
-        "slice": view.slice,
-        "slices": view.slices,
-        "time": view.time,
-        "window": None if view.window is None else to_plain(view.window)[:MAX_WINDOW],
-        "area": list(area),
-    }

@@ -107,7 +107,8 @@ def test_picture_draws_a_saved_episode(viewbox, episodes, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["{folder}", "--number", "1"], "holds 1 readable episodes; allowed: 0 to 0"),
+        (["{folder}#2"], "line 2: there is no episode in this line; allowed: 1 to 1"),
+        (["{folder}#0"], "allowed: RUN#LINE"),
         (["{folder}/nowhere"], "no episodes here"),
     ],
 )

@@ -140,31 +140,31 @@ def test_a_reward_that_fails_has_no_score_and_is_warned_of(viewbox, tmp_path):
 
 
 def test_a_saved_episode_brings_answer_reference_and_what_it_did(viewbox, reward, run):
-    found, total = components(viewbox, reward, "--episode", f"{run}:1")
+    found, total = components(viewbox, reward, "--episode", f"{run}#2")
     scores = {name: row["score"] for name, row in found.items()}
     assert (scores["label"], scores["tools"]) == (1.0, 0.5)
     assert 0.9 < scores["box"] < 1  # it was said in thousandths
     assert total == pytest.approx(0.5 + 0.3 * scores["box"] + 0.1)
 
 
-def test_episodes_are_counted_from_0(viewbox, reward, run):
-    assert components(viewbox, reward, "--episode", f"{run}:0")[0]["label"]["score"] == 0.0
+def test_lines_are_counted_from_1(viewbox, reward, run):
+    assert components(viewbox, reward, "--episode", f"{run}#1")[0]["label"]["score"] == 0.0
 
 
 def test_an_answer_that_is_given_stands_for_the_episodes(viewbox, reward, run):
-    found = components(viewbox, reward, "--episode", f"{run}:1", "--answer", '{"label": "none"}')[0]
+    found = components(viewbox, reward, "--episode", f"{run}#2", "--answer", '{"label": "none"}')[0]
     assert (found["label"]["score"], found["tools"]["score"]) == (0.0, 0.5)
 
 
 def test_a_reference_that_is_given_stands_for_the_episodes(viewbox, reward, run):
-    found = components(viewbox, reward, "--episode", f"{run}:1", "--reference", '{"label": "none"}')[0]
+    found = components(viewbox, reward, "--episode", f"{run}#2", "--reference", '{"label": "none"}')[0]
     assert (found["label"]["score"], found["tools"]["score"]) == (0.0, 0.5)
 
 
 def test_episodes_of_a_restricted_environment_are_not_sent_to_a_judge_elsewhere(viewbox, run, tmp_path, monkeypatch):
     monkeypatch.setattr(Digits, "restricted", True)
     (tmp_path / "judge.yaml").write_text("{type: judge, endpoint: 'https://judge.example.org/v1', model: m}")
-    status, _, err = viewbox("reward", "try", tmp_path / "judge.yaml", "--episode", f"{run}:0")
+    status, _, err = viewbox("reward", "try", tmp_path / "judge.yaml", "--episode", f"{run}#1")
     assert status == 2
     assert "restricted to this machine" in err
 
@@ -175,7 +175,7 @@ def test_episodes_of_a_restricted_environment_are_not_sent_to_a_judge_elsewhere(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ([], "--answer and --reference: missing; give --answer and --reference, or --episode RUN:NUMBER"),
+        ([], "--answer and --reference: missing; give --answer and --reference, or --episode RUN#LINE"),
         (["--answer", "{}"], "--reference: missing"),
         (["--answer", "{", "--reference", "{}"], "--answer is '{': not JSON: "),
         (["--answer", "[1]", "--reference", "{}"], "--answer is '[1]'; allowed: a JSON object, or @file.json"),
@@ -183,10 +183,10 @@ def test_episodes_of_a_restricted_environment_are_not_sent_to_a_judge_elsewhere(
         (["--answer", '{"a": 1, "a": 2}', "--reference", "{}"], "the key 'a' is given twice"),
         (["--answer", "@nowhere.json", "--reference", "{}"], "--answer @nowhere.json: cannot be read (No such file"),
         (["--answer", "[" * 100_000, "--reference", "{}"], "not JSON"),
-        (["--episode", "runs/x"], "--episode 'runs/x'; allowed: RUN:NUMBER"),
-        (["--episode", "runs/x:last"], "--episode 'runs/x:last'; allowed: RUN:NUMBER"),
-        (["--episode", "runs/x:" + "9" * 5000], "allowed: RUN:NUMBER"),
-        (["--episode", "nowhere:0"], "nowhere: no episodes here"),
+        (["--episode", "runs/x"], "--episode 'runs/x'; allowed: RUN#LINE"),
+        (["--episode", "runs/x#last"], "--episode 'runs/x#last'; allowed: RUN#LINE"),
+        (["--episode", "runs/x#" + "9" * 5000], "allowed: RUN#LINE"),
+        (["--episode", "nowhere#1"], "nowhere: no episodes here"),
     ],
 )
 def test_what_is_wrong_ends_with_2_in_one_line(viewbox, reward, arguments, problem):
@@ -197,10 +197,10 @@ def test_what_is_wrong_ends_with_2_in_one_line(viewbox, reward, arguments, probl
     assert err.count("\n") == 1
 
 
-def test_a_number_beyond_the_episodes_says_how_many_there_are(viewbox, reward, run):
-    status, _, err = viewbox("reward", "try", reward, "--episode", f"{run}:2")
+def test_a_line_beyond_the_last_says_how_many_there_are(viewbox, reward, run):
+    status, _, err = viewbox("reward", "try", reward, "--episode", f"{run}#3")
     assert status == 2
-    assert "holds 2 readable episodes; allowed: 0 to 1" in err
+    assert "line 3: there is no episode in this line; allowed: 1 to 2" in err
 
 
 @pytest.mark.parametrize(

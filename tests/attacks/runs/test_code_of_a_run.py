@@ -229,7 +229,7 @@ def test_an_environment_in_its_episodes_runs_no_code(gift, viewbox, name, comman
         with pytest.raises(ConfigError, match="trust=True"):
             score_run("gift")
     else:
-        command = ("viewbox.rewards:ExactMatchReward", "--episode", "gift:0")
+        command = ("viewbox.rewards:ExactMatchReward", "--episode", "gift#1")
         assert viewbox("reward", "try", *command)[0] == 0
     assert not has_run(run)
 

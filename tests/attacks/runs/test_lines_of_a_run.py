@@ -171,7 +171,7 @@ def test_an_odd_line_is_scored_too(tmp_path, viewbox, line):
     assert out.replace("\n", "").isprintable()
     out = viewbox("score", tmp_path / "gift", "--json", "--replace")[1]
     json.loads(out, parse_constant=pytest.fail)
-    assert viewbox("picture", tmp_path / "gift", "--number", "1", "--out", tmp_path / "a.png")[0] == 0
+    assert viewbox("picture", f"{tmp_path / 'gift'}#2", "--out", tmp_path / "a.png")[0] == 0
     assert len(list(load(tmp_path / "gift", scores="own"))) == 3
     str(package.summarize(load(tmp_path / "gift")))
 

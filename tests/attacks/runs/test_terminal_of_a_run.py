@@ -108,7 +108,7 @@ def test_errors_of_a_run(tmp_path, viewbox, evil):
 def test_reasons_of_a_reward(tmp_path, viewbox, evil):
     forge_run(tmp_path / "gift", [make_line(0, answer={"label": evil})])
     (tmp_path / "reward.yaml").write_text("{type: token_f1, field: label}")
-    status, out, err = viewbox("reward", "try", tmp_path / "reward.yaml", "--episode", f"{tmp_path / 'gift'}:0")
+    status, out, err = viewbox("reward", "try", tmp_path / "reward.yaml", "--episode", f"{tmp_path / 'gift'}#1")
     assert (status, is_safe(out), is_safe(err)) == (0, True, True)
 
 
