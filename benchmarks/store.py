@@ -24,7 +24,6 @@ import numpy as np
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
 from viewbox.rollouts.scoring.rescore import score_run
-from viewbox.rollouts.scoring.summary import EpisodeTally
 from viewbox.rollouts.store.reader import LINES, load
 from viewbox.rollouts.store.writer import EpisodeWriter
 
