@@ -213,6 +213,9 @@ class Scores(Record):
                 raise ValueError(f"score {name!r} is {value}: scores are finite")
 
 
+_ROW_FIELDS = {"prompt_ids": "id", "completion_ids": "id", "mask": "mask", "logprobs": "logprob"}
+
+
 @dataclass(frozen=True)
 class EpisodeTokens:
     """The tokens of an episode, stored in a file beside the line of JSON.
@@ -239,6 +242,27 @@ class EpisodeTokens:
                 f"completion_ids ({len(self.completion_ids)}), mask ({len(self.mask)}) and logprobs "
                 f"({len(self.logprobs)}) must have one length"
             )
+
+    @classmethod
+    def from_rows(
+        cls, rows: Any, prompt_length: int, images: tuple[ImageRef, ...] = (), prompt_images: int = 0
+    ) -> "EpisodeTokens":
+        """The tokens of an array with the fields id, mask and logprob, (P + C,).
+
+        The tuples are made when they are first asked for: many episodes are read, and few of their tokens.
+        """
+        tokens = cls.__new__(cls)
+        tokens.__dict__.update(_rows=rows, _prompt_length=prompt_length, images=images, prompt_images=prompt_images)
+        return tokens
+
+    def __getattr__(self, name: str) -> tuple[Any, ...]:
+        field_name = _ROW_FIELDS.get(name)
+        if field_name is None or "_rows" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        rows, prompt = self.__dict__["_rows"], self.__dict__["_prompt_length"]
+        part = rows[:prompt] if name == "prompt_ids" else rows[prompt:]
+        values = self.__dict__[name] = tuple(part[field_name].tolist())
+        return values
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from viewbox.envs.digits import Digits, viewer
 from viewbox.records import Episode, EpisodeTokens, RunConfig
 from viewbox.rollouts.scoring.rescore import score_run
-from viewbox.rollouts.store.reader import LINES, TOKENS
+from viewbox.rollouts.store.layout import LINES, TOKENS
 from viewbox.rollouts.store.writer import EpisodeWriter
 
 DISTINCT = 50  # distinct episodes; the others are copies

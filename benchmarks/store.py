@@ -24,7 +24,8 @@ import numpy as np
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
 from viewbox.rollouts.scoring.rescore import score_run
-from viewbox.rollouts.store.reader import LINES, load
+from viewbox.rollouts.store.layout import LINES
+from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 
 COUNTS, QUICK = (10_000, 100_000), (2_000,)

@@ -1,4 +1,4 @@
-"""Reads stored episodes one line at a time. The docstring of `writer.py` describes the folder.
+"""Reads stored episodes one line at a time. The docstring of `layout.py` describes the folder.
 
 Only the lines are read. Images stay references to their files, and token files are opened only on request. The folder
 may be somebody else's: only regular files in it are read, what is forged costs its own line, and no link leads out.
@@ -6,28 +6,28 @@ may be somebody else's: only regular files in it are read, what is forged costs 
 
 import json
 import os
-import re
 from collections.abc import Iterator
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any, BinaryIO, Literal
 
-import numpy as np
-
 from viewbox.errors import StoreError
-from viewbox.files import check_inside, open_regular
+from viewbox.files import open_regular
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens
 from viewbox.rollouts.store import columns
+from viewbox.rollouts.store.layout import (
+    LINES,
+    MAX_FILE,
+    build_image_path,
+    find_episodes_folder,
+    iter_image_dicts,
+    read_format,
+)
 from viewbox.rollouts.store.lines import MAX_LINE, check_episode, parse_line, read_lines
+from viewbox.rollouts.store.tokens import TokenFiles, get_length
 
-LINES, IMAGES, TOKENS = "episodes.jsonl", "images", "tokens"
-PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"})
-TOKEN = np.dtype([("id", "<i4"), ("mask", "i1"), ("logprob", "<f8")])  # a row of a token file
-MAX_FILE = 2**40  # bytes of episodes.jsonl, which is read a line at a time
-MAX_TOKENS = 2**28  # bytes of a token file: 20 million tokens
-_HASH = re.compile(r"[0-9a-zA-Z]{1,128}")
 MAX_UNREADABLE = 100  # unreadable lines that are kept with their reason
 
 
@@ -46,8 +46,8 @@ class EpisodeReader(Iterator[Episode]):
             raise StoreError(f"errors={errors!r}; allowed: 'raise', 'skip'")
         self.line = self.crc = self.skipped = 0
         self.unreadable: dict[int, str] = {}
-        self._images = os.path.join(self.folder, IMAGES, "")
-        self._tokens, self._skip = tokens, errors == "skip"
+        self._layout, self._prefix = read_format(self.folder), os.path.join(self.folder, "")
+        self._tokens, self._skip = TokenFiles(self.folder) if tokens else None, errors == "skip"
         self._column = None if scores is None else columns.ScoreColumnReader(self.folder, scores)
         self._episodes = self._read()
 
@@ -61,7 +61,7 @@ class EpisodeReader(Iterator[Episode]):
             self.unreadable[line] = reason
 
     def _read(self) -> Iterator[Episode]:
-        with _open_lines(self.folder) as file:
+        with _open_lines(self.folder) as file, closing(self._tokens) if self._tokens else nullcontext():
             for self.line, line in enumerate(read_lines(file), 1):
                 if line is not None and (not line.strip() or (not line.endswith(b"\n") and not is_json(line))):
                     continue  # blank, or the partial last line of a killed process
@@ -93,29 +93,27 @@ class EpisodeReader(Iterator[Episode]):
             episode = Episode.from_dict(data)
         except (ValueError, OverflowError, RecursionError) as error:  # includes the records' own checks
             raise StoreError(str(error)) from error
-        return replace(episode, tokens=self._read_tokens(stored)) if self._tokens and stored else episode
+        if self._tokens is None or not stored:
+            return episode
+        return replace(episode, tokens=self._read_tokens(self._tokens, stored))
 
     def _locate_image(self, ref: dict[str, Any]) -> None:
         """Point a reference at its file in the folder, whatever else the line says about it."""
-        name = build_image_name(ref["hash"], ref["mode"])
-        ref["uri"], ref["folder"] = self._images + name, str(self.folder)
+        name = build_image_path(ref["hash"], ref["mode"], self._layout)
+        ref["uri"], ref["folder"] = self._prefix + name, str(self.folder)
         ref.pop("pixels", None)
 
-    def _read_tokens(self, stored: dict[str, Any]) -> EpisodeTokens:
+    def _read_tokens(self, files: TokenFiles, stored: dict[str, Any]) -> EpisodeTokens:
         try:
-            file = self.folder / TOKENS / Path(stored["file"]).name
-            rows = _read_token_rows(file, self.folder)
-            prompt, completion = np.split(rows, [_get_length(stored["prompt_length"], len(rows))])
+            rows = files.read_rows(stored)
             images = [{name: ref[name] for name in ("hash", "width", "height", "mode")} for ref in stored["images"]]
             for ref in images:
                 self._locate_image(ref)
-            return EpisodeTokens(
-                tuple(prompt["id"].tolist()),
-                tuple(completion["id"].tolist()),
-                tuple(completion["mask"].tolist()),
-                tuple(completion["logprob"].tolist()),
-                images=tuple(ImageRef.from_dict(ref) for ref in images),
-                prompt_images=_get_length(stored["prompt_images"], len(images)),
+            return EpisodeTokens.from_rows(
+                rows,
+                get_length(stored["prompt_length"], len(rows)),
+                tuple(ImageRef.from_dict(ref) for ref in images),
+                get_length(stored["prompt_images"], len(images)),
             )
         except (OSError, ValueError, LookupError, TypeError, EOFError, MemoryError, OverflowError) as error:
             raise StoreError(f"its tokens cannot be read ({stored!r:.60}…): {error}") from error
@@ -126,27 +124,6 @@ def _open_lines(folder: Path) -> BinaryIO:
         return open_regular(folder / LINES, limit=MAX_FILE, inside=folder)
     except OSError as error:
         raise StoreError(f"{folder / LINES}: cannot be read ({error.strerror})") from error
-
-
-def _read_token_rows(path: Path, folder: Path) -> np.ndarray:
-    """The rows of a token file; nothing is allocated for rows that its header promises and that are not there."""
-    with open_regular(path, limit=MAX_TOKENS, inside=folder) as file:
-        if np.lib.format.read_magic(file) != (1, 0):
-            raise ValueError("not a file that viewbox writes")
-        try:
-            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-        except (SyntaxError, TokenError, RecursionError) as error:  # numpy reads the header as Python
-            raise ValueError(f"its header cannot be read: {error}") from error
-        content = file.read(MAX_TOKENS)
-    if dtype != TOKEN or len(shape) != 1 or shape[0] * TOKEN.itemsize != len(content):
-        raise ValueError(f"its header says {shape} of {dtype!r:.100}, its content has {len(content)} bytes")
-    return np.frombuffer(content, TOKEN)
-
-
-def _get_length(value: Any, most: int) -> int:
-    if not isinstance(value, int) or not 0 <= value <= most:
-        raise ValueError(f"{value!r:.80}; allowed: a whole number from 0 to {most}")
-    return value
 
 
 def load(
@@ -178,47 +155,6 @@ def load(
 `EpisodeWriter` writes it, or a run with that folder in episodes/
     """
     return EpisodeReader(Path(path), tokens=tokens, errors=errors, scores=scores)
-
-
-def find_episodes_folder(path: str | Path) -> Path:
-    """The absolute folder of episodes at `path`: `path` itself or its subfolder `episodes/`."""
-    path = Path(path)
-    for folder in (path, path / "episodes"):
-        if os.path.lexists(folder / LINES):
-            _check_folder(folder, path)
-            return folder.absolute()
-    raise StoreError(
-        f"{path}: no episodes here; expected a folder with {LINES}, as `EpisodeWriter` writes it, or a run with that "
-        "folder in episodes/"
-    )
-
-
-def _check_folder(folder: Path, run: Path) -> None:
-    """Raise `StoreError` if the episodes are not in the run itself, or not in a regular file."""
-    try:
-        check_inside(folder, run)
-        with open_regular(folder / LINES, limit=MAX_FILE, inside=folder):
-            return
-    except OSError as error:
-        text = f"{folder / LINES}: cannot be read ({error.strerror}); allowed: a regular file in the folder of the run"
-        raise StoreError(text) from error
-
-
-def iter_image_dicts(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every image in the result of `Episode.to_dict`."""
-    yield from data["task"].get("images", ())
-    for turn in data.get("turns", ()):
-        yield from turn.get("images", ())
-        for result in turn.get("tool_results", ()):
-            if result.get("image"):
-                yield result["image"]
-
-
-def build_image_name(digest: str, mode: str) -> str:
-    """The file name of an image in `images/`."""
-    if not _HASH.fullmatch(digest):
-        raise ValueError(f"{digest[:80]!r} is not the hash of an image")
-    return f"{digest}{'.png' if mode in PNG_MODES else '.tif'}"
 
 
 def is_json(line: bytes) -> bool:

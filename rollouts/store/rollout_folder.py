@@ -18,7 +18,7 @@ from viewbox.errors import ConfigError
 from viewbox.files import check_writable, open_regular, write_atomically
 from viewbox.network.secrets import mask_settings
 from viewbox.rollouts.store import run_folder
-from viewbox.rollouts.store.reader import LINES, MAX_FILE
+from viewbox.rollouts.store.layout import LINES, MAX_FILE
 
 COMMAND, EPISODES, RETRIED = "rollout.json", "episodes", "retried.jsonl"
 FAILED = frozenset({"error", "timeout", "cancelled"})

@@ -1,51 +1,38 @@
-"""Episodes on disk: one JSON line each, images stored by the hash of their pixels, tokens in separate files.
+"""Episodes on disk: one JSON line each, images stored by the hash of their pixels, tokens in shards.
 
-    <path>/episodes.jsonl            one episode per line; an image is {hash, width, height, mode, uri: null}
-    <path>/images/<hash>.png         its pixels, stored once (.tif for the modes PNG cannot hold, such as "F")
-    <path>/tokens/<name>.npy         one row per token, prompt first: id (int32), mask (int8), logprob (float64)
-    <path>/scores/<name>.jsonl       scores added later by `viewbox score` (`columns.py`)
-
-Images and tokens are written before the line that refers to them, and the line is appended with a single write. After
-a `kill -9`, every complete line can therefore be read. The folder holds no absolute path and can be moved. `reader.py`
-reads it.
+`layout.py` describes the folder. Images and tokens are written before the line that refers to them, and the line is
+appended with a single write. After a `kill -9`, every complete line can therefore be read. Several processes may
+append to one folder. It holds no absolute path and can be moved. `reader.py` reads it.
 """
 
-import io
-import json
 import logging
 import os
 import threading
 import uuid
-from collections.abc import Iterator
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-from PIL import Image
-
 from viewbox.errors import ImageError, StoreError
 from viewbox.files import check_writable, open_regular, try_lock, write_atomically
 from viewbox.images.ref import ImageRef
-from viewbox.network import secrets
-from viewbox.records import Episode, EpisodeTokens, RunConfig, Task
-from viewbox.rollouts.store.lines import MAX_COUNT, MAX_LINE, check_episode, encode_line, parse_line, read_lines
-from viewbox.rollouts.store.reader import (
-    IMAGES,
-    LINES,
-    MAX_FILE,
-    PNG_MODES,
-    TOKEN,
-    TOKENS,
-    build_image_name,
-    is_json,
-    iter_image_dicts,
+from viewbox.records import Episode, EpisodeTokens, RunConfig
+from viewbox.rollouts.store.encode import (
+    MAX_REASON,
+    build_stand_in,
+    describe_object,
+    encode_episode,
+    encode_image,
+    iter_images,
 )
+from viewbox.rollouts.store.layout import IMAGES, LINES, MAX_FILE, TOKENS, build_image_path, start_format
+from viewbox.rollouts.store.lines import MAX_LINE, read_lines
+from viewbox.rollouts.store.reader import is_json
+from viewbox.rollouts.store.tokens import TOKEN, TokenShard, encode_file, encode_rows
 from viewbox.terminal import make_line
 
 log = logging.getLogger("viewbox.rollouts")
-
-MAX_REASON = 1000  # characters kept of the reason why an episode cannot be stored
 
 
 class UnstorableError(StoreError):
@@ -79,13 +66,15 @@ class EpisodeWriter:
         self.fsync = fsync
         self.count = 0
         self._lock = threading.Lock()
-        self._stored: set[str] = set()
+        self._stored: set[str] = set()  # images that are in the folder, and the folders that they are in
+        self._shard = TokenShard(self.path)
         self._fd = -1
         try:
             for name in (IMAGES, TOKENS, LINES):
                 check_writable(self.path / name, self.path)  # a link in somebody's folder may lead anywhere
             for name in (IMAGES, TOKENS):
                 (self.path / name).mkdir(parents=True, exist_ok=True)
+            self._layout = start_format(self.path)
             self._fd = os.open(self.path / LINES, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
             self._clean_up()
         except OSError as error:
@@ -101,22 +90,27 @@ class EpisodeWriter:
         """
         try:
             images = self._encode_images(episode)
-            tokens, name = episode.tokens, f"{uuid.uuid4().hex}.npy"
-            rows = None if tokens is None else _encode_tokens(tokens)
-            line = _encode_episode(episode, name)
+            rows = b"" if episode.tokens is None else self._encode_tokens(episode.tokens)
+            place = self._place_tokens(rows)
+            line = encode_episode(episode, place)
         except Exception as error:  # whatever an author's objects raise when they are read
-            reason = f"the episode of task {_describe(episode.task.id)!r} was not stored: {_describe(error)}"
+            reason = (
+                f"the episode of task {describe_object(episode.task.id)!r} was not stored: {describe_object(error)}"
+            )
             raise UnstorableError(f"{self.path}: {reason}") from error
         try:
             for path, content in images.items():
+                self._make_image_folder(path.parent)
                 write_atomically(path, content, sync=self.fsync)
-            if rows is not None:
-                write_atomically(self.path / TOKENS / name, rows, sync=self.fsync)
+            if rows and "offset" in place:
+                self._shard.write(rows, place["offset"], sync=self.fsync)
+            elif rows:
+                write_atomically(self.path / TOKENS / place["file"], rows, sync=self.fsync)
             self._append_line(line)
         except (OSError, ValueError) as error:
-            reason = f"the episode of task {_describe(episode.task.id)!r} was not stored: {error}"
+            reason = f"the episode of task {describe_object(episode.task.id)!r} was not stored: {error}"
             raise StoreError(f"{self.path}: {reason}") from error
-        self._stored.update(path.name for path in images)
+        self._stored.update(map(str, images))
 
     def append_or_error(self, episode: Episode) -> Episode:
         """Store one episode, or in its place that it cannot be stored; returns what was stored.
@@ -129,11 +123,11 @@ class EpisodeWriter:
             return episode
         except UnstorableError as error:
             log.warning(make_line(error, MAX_REASON))
-            stored = _build_stand_in(episode, make_line(error, MAX_REASON))
+            stored = build_stand_in(episode, make_line(error, MAX_REASON))
         try:
             self.append(stored)
         except UnstorableError:  # because of an author's object among the settings of the run
-            stored = replace(stored, run_config=RunConfig(), environment=_describe(episode.environment))
+            stored = replace(stored, run_config=RunConfig(), environment=describe_object(episode.environment))
             self.append(stored)
         return stored
 
@@ -143,6 +137,7 @@ class EpisodeWriter:
             if self._fd >= 0:
                 os.close(self._fd)
             self._fd = -1
+        self._shard.close()
 
     def __enter__(self) -> Self:
         return self
@@ -168,26 +163,51 @@ class EpisodeWriter:
                 os.ftruncate(self._fd, end - len(last))
                 self.count -= bool(last.strip())
         if alone:
-            for folder in (IMAGES, TOKENS):
-                for leftover in (self.path / folder).glob("*.tmp"):
-                    leftover.unlink(missing_ok=True)
+            self._remove_drafts()
         try_lock(self._fd, shared=True)  # held until the file is closed: tells other writers that this one is alive
+
+    def _remove_drafts(self) -> None:
+        """Remove the files that a killed process had begun, and had not yet renamed."""
+        folders = [self.path / TOKENS, self.path / IMAGES]
+        with os.scandir(self.path / IMAGES) as entries:
+            folders += [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for folder in folders:
+            for draft in folder.glob("*.tmp"):
+                draft.unlink(missing_ok=True)
 
     def _encode_images(self, episode: Episode) -> dict[Path, bytes]:
         """The files of the images that are not stored yet."""
         files: dict[Path, bytes] = {}
-        for ref in (*_iter_images(episode), *(episode.tokens.images if episode.tokens else ())):
-            path = self.path / IMAGES / build_image_name(ref.hash, ref.mode)
-            if path.name in self._stored or path in files:
+        for ref in iter_images(episode):
+            path = self.path / build_image_path(ref.hash, ref.mode, self._layout)
+            if str(path) in self._stored or path in files:
                 continue
             if path.exists():
-                self._stored.add(path.name)
+                self._stored.add(str(path))
                 continue
             image = ref.open()
             if ImageRef.of(image).hash != ref.hash:
                 raise ImageError(f"image {ref.uri or ref.hash[:12]}: its pixels no longer match its hash")
-            files[path] = _encode_image(image, ref.hash)
+            files[path] = encode_image(image, ref.hash)
         return files
+
+    def _make_image_folder(self, folder: Path) -> None:
+        if str(folder) not in self._stored:
+            check_writable(folder, self.path)
+            if self._layout > 1:
+                folder.mkdir(exist_ok=True)
+            self._stored.add(str(folder))
+
+    def _encode_tokens(self, tokens: EpisodeTokens) -> bytes:
+        rows = encode_rows(tokens)
+        return encode_file(rows) if self._layout == 1 else rows.tobytes()
+
+    def _place_tokens(self, rows: bytes) -> dict[str, Any]:
+        """What the line says about where its tokens are."""
+        if self._layout == 1:
+            return {"file": f"{uuid.uuid4().hex}.npy"}
+        name, offset = self._shard.reserve(len(rows))
+        return {"file": name, "offset": offset, "rows": len(rows) // TOKEN.itemsize, "crc": zlib.crc32(rows)}
 
     def _append_line(self, line: bytes) -> None:
         with self._lock:
@@ -200,99 +220,3 @@ class EpisodeWriter:
             if self.fsync:
                 os.fsync(self._fd)
             self.count += 1
-
-
-def _iter_images(episode: Episode) -> Iterator[ImageRef]:
-    yield from episode.task.images
-    for turn in episode.turns:
-        yield from turn.images
-        yield from (result.image for result in turn.tool_results if result.image is not None)
-
-
-def _encode_episode(episode: Episode, tokens_name: str) -> bytes:
-    """The line of an episode; raises if it cannot be written, or could not be read again."""
-    data = episode.to_dict()
-    for reference in iter_image_dicts(data):
-        reference["uri"] = None
-    tokens = episode.tokens
-    if tokens is not None:
-        data["stored_tokens"] = {
-            "file": tokens_name,
-            "prompt_length": len(tokens.prompt_ids),
-            "prompt_images": tokens.prompt_images,
-            "images": [{**ref.to_dict(), "uri": None} for ref in tokens.images],
-        }
-    data = secrets.mask_values(data)
-    line = encode_line(
-        json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_to_plain_value)
-    )
-    if len(line) > MAX_LINE:
-        raise ValueError(f"its line has {len(line):,} bytes; allowed: {MAX_LINE:,}")
-    written = parse_line(line)
-    written.pop("stored_tokens", None)
-    check_episode(written)
-    Episode.from_dict(written)
-    return line
-
-
-def _build_stand_in(episode: Episode, reason: str) -> Episode:
-    """What is stored of an episode that cannot be: its place in the run, and the reason."""
-    places = {
-        name: value
-        for name in ("index", "sample", "number", "step")
-        if isinstance(value := episode.info.get(name), int) and 0 <= value <= MAX_COUNT
-    }
-    return Episode(
-        Task(_describe(episode.task.id)),
-        end_reason="error",
-        truncated=True,
-        environment=episode.environment,
-        run_config=episode.run_config,
-        info={**places, "error": reason},
-    )
-
-
-def _describe(value: object) -> str:
-    """A text of an author's object, which may have none."""
-    try:
-        return str(value)[:MAX_REASON]
-    except Exception:
-        return f"(a {type(value).__name__})"
-
-
-def _encode_image(image: Image.Image, digest: str) -> bytes:
-    """The pixels as a PNG or TIFF file, without the metadata of the original file."""
-    bare = image.copy()
-    bare.info = {key: value for key, value in image.info.items() if key == "transparency"}
-    buffer = io.BytesIO()
-    if bare.mode == "P" and bare.palette is not None:  # with a short palette, Pillow would store fewer bits per pixel
-        kind = bare.palette.mode
-        colors = bare.getpalette(kind) or []
-        bare.putpalette(colors + [0] * (256 * len(kind) - len(colors)), kind)
-    if bare.mode in PNG_MODES:
-        bare.save(buffer, format="PNG", compress_level=1)
-    else:
-        bare.save(buffer, format="TIFF")
-    if bare.mode not in ("L", "RGB", "RGBA"):
-        with Image.open(buffer) as decoded:
-            if ImageRef.of(decoded).hash != digest:
-                raise ImageError(f"image {digest[:12]}: mode {bare.mode!r} cannot be stored losslessly")
-    return buffer.getvalue()
-
-
-def _encode_tokens(tokens: EpisodeTokens) -> bytes:
-    prompt = len(tokens.prompt_ids)
-    rows = np.zeros(prompt + len(tokens.completion_ids), dtype=TOKEN)
-    rows["id"] = tokens.prompt_ids + tokens.completion_ids
-    rows["mask"][prompt:] = tokens.mask
-    rows["logprob"][prompt:] = tokens.logprobs
-    buffer = io.BytesIO()
-    np.save(buffer, rows, allow_pickle=False)
-    return buffer.getvalue()
-
-
-def _to_plain_value(value: Any) -> Any:
-    """Turn NumPy scalars and arrays into plain numbers and lists."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON")

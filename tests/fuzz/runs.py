@@ -25,7 +25,7 @@ from viewbox.rollouts.store.writer import EpisodeWriter
 CPU_SECONDS = 10.0
 PROCESSES = True  # pictures are decoded in others
 LINES, CONFIG = "episodes/episodes.jsonl", "config.yaml"
-_TOKENS = re.compile(r"[0-9a-f]{32}\.npy")
+_TOKENS = re.compile(r"[0-9a-f]{32}\.bin")
 REWARDS: tuple[Any, ...] = (
     None,
     {"type": "exact_match", "field": "label"},
@@ -48,9 +48,9 @@ def get_run() -> dict[str, bytes]:
                 writer.append(replace(episode, tokens=tokens))
         paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
         files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-    for number, name in enumerate(_TOKENS.findall(files[LINES].decode())):  # their names are new in each process
-        files[f"episodes/tokens/{number}.npy"] = files.pop(f"episodes/tokens/{name}")
-        files[LINES] = files[LINES].replace(name.encode(), f"{number}.npy".encode())
+    for number, name in enumerate(sorted(set(_TOKENS.findall(files[LINES].decode())))):  # new in each process
+        files[f"episodes/tokens/{number}.bin"] = files.pop(f"episodes/tokens/{name}")
+        files[LINES] = files[LINES].replace(name.encode(), f"{number}.bin".encode())
     return dict(sorted(files.items()))
 
 

@@ -17,7 +17,8 @@ from viewbox.errors import ConfigError, ImageError, StoreError, ViewboxError
 from viewbox.images.ref import ImageRef
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store import rollout_folder, run_folder
-from viewbox.rollouts.store.reader import TOKEN, load
+from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.store.tokens import TOKEN
 from viewbox.rollouts.store.writer import EpisodeWriter
 
 pytestmark = pytest.mark.timeout(60)

@@ -1,18 +1,25 @@
-"""Runs recorded with earlier versions are read as they were written, and scored to the same numbers.
+"""The formats of the store. Runs of earlier ones are read as they were written, and scored to the same numbers.
 
 `recorded/format1` was written by viewbox 0.1: twelve episodes of digits, nine of them with tokens, and a score column.
 It is never written again.
 """
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from viewbox.errors import StoreError
 from viewbox.images.ref import ImageRef
+from viewbox.records import Episode, EpisodeTokens, Task
 from viewbox.rollouts.scoring.rescore import score_run
+from viewbox.rollouts.store.layout import FORMATS, LINES
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 
@@ -92,3 +99,205 @@ def test_appending_to_format_1_keeps_what_is_there(old_run):
             writer.append(episode)
     assert read_everything(old_run) == before * 2
     assert [episode.scores and episode.scores.total for episode in load(old_run, scores="label")][12:] == [None] * 12
+
+
+def test_a_folder_of_format_1_stays_one(old_run):
+    """An older viewbox, which may still be writing there, can go on reading it."""
+    with EpisodeWriter(old_run / "episodes") as writer:
+        writer.append(next(load(old_run, tokens=True)))
+    assert not (old_run / "episodes" / "format.json").exists()
+    assert {path.suffix for path in (old_run / "episodes" / "tokens").iterdir()} == {".npy"}
+    assert all(path.is_file() for path in (old_run / "episodes" / "images").iterdir())
+
+
+# ---- format 2
+
+
+def make(name="t", length=3, image=0):
+    ref = ImageRef.of(np.full((4, 6), image, np.uint8))
+    ids = tuple(range(length))
+    return Episode(Task(name, (ref,)), tokens=EpisodeTokens(ids, ids, (1,) * length, (-0.5,) * length, (ref,), 1))
+
+
+def write(path, *episodes):
+    with EpisodeWriter(path) as writer:
+        for episode in episodes:
+            writer.append(episode)
+    return path
+
+
+@pytest.fixture
+def run(tmp_path):
+    return write(tmp_path / "run", make("a", 3, 0), make("b", 4, 1), make("c", 0, 0))
+
+
+def change_line(run, number, change):
+    lines = (run / LINES).read_bytes().splitlines()
+    data = json.loads(lines[number])
+    change(data["stored_tokens"])
+    lines[number] = json.dumps(data).encode()
+    (run / LINES).write_bytes(b"\n".join(lines) + b"\n")
+
+
+def test_a_new_folder_has_the_newest_format(run):
+    assert json.loads((run / "format.json").read_text()) == {"format": FORMATS[-1]}
+    hashes = {make(image=image).task.images[0].hash for image in (0, 1)}
+    images = {path.relative_to(run / "images").as_posix() for path in (run / "images").rglob("*.png")}
+    assert images == {f"{digest[:2]}/{digest}.png" for digest in hashes}
+    assert [path.stat().st_size for path in (run / "tokens").iterdir()] == [13 * 14]
+
+
+def test_tokens_of_a_shard_come_back(run):
+    for episode, length in zip(load(run, tokens=True), (3, 4, 0), strict=True):
+        back, given = (replace(tokens, images=()) for tokens in (episode.tokens, make(length=length).tokens))
+        assert back == given
+        assert [ref.hash for ref in episode.tokens.images] == [episode.task.images[0].hash]
+
+
+def test_old_and_new_folders_hold_the_same(old_run, tmp_path):
+    new = write(tmp_path / "new", *load(old_run, tokens=True))
+    assert read_everything(new) == read_everything(old_run)
+    assert len(list((new / "tokens").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    "content", ['{"format": 3}', "{}", "[]", "x", '{"format": "2"}', "[" * 3000, '{"format": true}']
+)
+def test_another_format_is_refused_with_those_that_are_known(run, content):
+    (run / "format.json").write_text(content)
+    for use in (load, EpisodeWriter):
+        with pytest.raises(StoreError, match=r"format\.json: (format .* reads formats 1 and 2|cannot be read)"):
+            use(run)
+
+
+def test_each_writer_has_a_shard_of_its_own(run):
+    write(run, make("d"))
+    with EpisodeWriter(run) as one, EpisodeWriter(run) as other:
+        for number in range(3):
+            one.append(make(f"one{number}", number + 1))
+            other.append(make(f"other{number}", number + 5))
+    assert len(list((run / "tokens").iterdir())) == 4
+    lengths = [len(episode.tokens.mask) for episode in load(run, tokens=True)]
+    assert lengths == [3, 4, 0, 3, 1, 5, 2, 6, 3, 7]
+
+
+def test_a_copy_of_a_writer_in_a_forked_process_has_a_shard_of_its_own(tmp_path):
+    with EpisodeWriter(tmp_path) as writer:
+        writer.append(make("before", 1))
+        child = os.fork()
+        if child == 0:
+            writer.append(make("child", 2))
+            os._exit(0)
+        os.waitpid(child, 0)
+        writer.append(make("after", 3))
+    found = {episode.task.id: episode.tokens.mask for episode in load(tmp_path, tokens=True)}
+    assert found == {"before": (1,), "child": (1, 1), "after": (1, 1, 1)}
+
+
+WRITE = """
+import sys
+import numpy as np
+from viewbox.images.ref import ImageRef
+from viewbox.records import *
+from viewbox.rollouts.store.writer import EpisodeWriter
+name, folder = sys.argv[1:]
+with EpisodeWriter(folder) as writer:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for n in range(60):
+        ref = ImageRef.of(np.full((4, 4), n, np.uint8))
+        ids = tuple(range(int(name) * 1000, int(name) * 1000 + n))
+        tokens = EpisodeTokens((), ids, (1,) * n, (-0.5,) * n, (ref,))
+        writer.append(Episode(Task(f"{name}-{n}", (ref,)), tokens=tokens))
+"""
+
+
+def test_several_processes_append_to_one_new_folder(tmp_path):
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITE, str(number), str(tmp_path / "run")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+        )
+        for number in range(3)
+    ]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    assert [process.wait(60) for process in processes] == [0, 0, 0]
+    episodes = {episode.task.id: episode for episode in load(tmp_path / "run", tokens=True)}
+    assert set(episodes) == {f"{number}-{n}" for number in range(3) for n in range(60)}
+    for name, episode in episodes.items():
+        number, n = map(int, name.split("-"))
+        assert episode.tokens.completion_ids == tuple(range(number * 1000, number * 1000 + n))
+        assert ImageRef.of(episode.tokens.images[0].open()).hash == episode.task.images[0].hash
+    assert len(list((tmp_path / "run" / "images").rglob("*.png"))) == 60
+
+
+BAD_PLACES = {
+    "an offset below 0": {"offset": -13},
+    "an offset past the end": {"offset": 13 * 14},
+    "an offset of 30 digits": {"offset": 10**30},
+    "an offset between": {"offset": 1},
+    "an offset of text": {"offset": "0"},
+    "an offset that is null": {"offset": None},
+    "too many rows": {"rows": 100},
+    "more rows than memory": {"rows": 10**12},
+    "rows below 0": {"rows": -1},
+    "other rows": {"rows": 4},
+    "another checksum": {"crc": 0},
+    "no checksum": {"crc": None},
+    "another file": {"file": "0.bin"},
+    "a path": {"file": "../episodes.jsonl"},
+    "no name": {"file": ""},
+}
+
+
+@pytest.mark.parametrize("place", BAD_PLACES.values(), ids=BAD_PLACES)
+def test_rows_that_are_not_there_cost_their_episode(run, place):
+    change_line(run, 1, lambda stored: stored.update(place))
+    episodes = load(run, tokens=True, errors="skip")
+    assert [episode.task.id for episode in episodes] == ["a", "c"]
+    assert "its tokens cannot be read" in episodes.unreadable[2]
+    assert len(list(load(run))) == 3
+
+
+def test_changed_rows_are_noticed(run):
+    (shard,) = (run / "tokens").iterdir()
+    with shard.open("r+b") as file:
+        file.seek(6 * 13 + 2)
+        file.write(b"x")
+    episodes = load(run, tokens=True, errors="skip")
+    assert [episode.task.id for episode in episodes] == ["a", "c"]
+    assert f"{shard.name}: the rows at byte 78 are not those that were stored" in episodes.unreadable[2]
+
+
+def test_a_shard_that_leads_out_is_not_read(run, tmp_path):
+    (shard,) = (run / "tokens").iterdir()
+    shard.rename(tmp_path / "elsewhere")
+    shard.symlink_to(tmp_path / "elsewhere")
+    episodes = load(run, tokens=True, errors="skip")
+    assert [episode.task.id for episode in episodes] == ["c"]
+    assert "leads out" in episodes.unreadable[1]
+
+
+def test_images_are_not_written_through_a_link(run, tmp_path):
+    digest = make(image=7).task.images[0].hash
+    (tmp_path / "outside").mkdir()
+    shutil.rmtree(run / "images" / digest[:2], ignore_errors=True)
+    (run / "images" / digest[:2]).symlink_to(tmp_path / "outside")
+    with EpisodeWriter(run) as writer, pytest.raises(StoreError, match="leads out"):
+        writer.append(make("d", image=7))
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+def test_many_shards_are_read_with_few_open_files(tmp_path):
+    for number in range(40):
+        write(tmp_path, make(f"t{number}", number + 1))
+    episodes = load(tmp_path, tokens=True)
+    next(episodes)
+    assert [len(episode.tokens.mask) for episode in episodes] == list(range(2, 41))

@@ -19,7 +19,7 @@ from PIL import Image
 from viewbox.errors import StoreError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
-from viewbox.rollouts.store import writer
+from viewbox.rollouts.store import layout, writer
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 
@@ -66,8 +66,13 @@ def written(path, *episodes):
     return path
 
 
-def test_the_examples_in_the_docstrings_run():
-    assert doctest.testmod(writer).failed == 0
+def stored_images(path):
+    return [file for file in (path / "images").rglob("*") if file.is_file()]
+
+
+@pytest.mark.parametrize("module", [writer, layout])
+def test_the_examples_in_the_docstrings_run(module):
+    assert doctest.testmod(module).failed == 0
 
 
 def test_an_episode_comes_back_as_it_was(tmp_path):
@@ -121,7 +126,7 @@ def test_a_mode_that_no_file_holds_is_refused_by_name(tmp_path):
 
 def test_the_same_pixels_are_stored_once(tmp_path):
     written(tmp_path, episode("a"), episode("b"))
-    assert len(list((tmp_path / "images").iterdir())) == 2
+    assert len(stored_images(tmp_path)) == 2
 
 
 def test_pixels_at_a_path_are_stored_too_and_the_path_is_not(tmp_path):
@@ -147,7 +152,7 @@ def test_metadata_of_the_source_file_is_not_stored(tmp_path):
     image.info["PatientName"] = b"Doe"
     image.info["icc_profile"] = b"Doe"
     written(tmp_path, Episode(Task("t", (ImageRef.of(image),))))
-    (file,) = (tmp_path / "images").iterdir()
+    (file,) = stored_images(tmp_path)
     assert Image.open(file).info == {}
 
 
@@ -240,10 +245,13 @@ def test_a_last_line_that_lacks_only_its_newline_is_kept(tmp_path):
 
 
 def test_drafts_of_a_killed_process_are_cleared_away(tmp_path):
-    draft = written(tmp_path, episode()) / "images" / "0.tmp"
-    draft.write_bytes(b"half")
+    (image, *_) = stored_images(written(tmp_path, episode()))
+    drafts = [tmp_path / "images" / "0.tmp", image.with_name("1.tmp")]
+    for draft in drafts:
+        draft.write_bytes(b"half")
     EpisodeWriter(tmp_path).close()
-    assert not draft.exists()
+    assert not any(draft.exists() for draft in drafts)
+    assert image.exists()
 
 
 PLAY = """

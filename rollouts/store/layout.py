@@ -1,0 +1,112 @@
+"""The files of a folder of episodes, and the version of their layout.
+
+    <path>/format.json                    {"format": 2}; a folder without it has format 1
+    <path>/episodes.jsonl                 one episode per line; an image is {hash, width, height, mode, uri: null}
+    <path>/images/<ab>/<hash>.png         its pixels, stored once, in a folder of the hash's first two letters
+                                          (.tif for the modes PNG cannot hold, such as "F")
+    <path>/tokens/<writer>.bin            one row per token, prompt first: id (int32), mask (int8), logprob (float64);
+                                          a line says where its rows begin, how many there are, and their checksum
+    <path>/scores/<name>.jsonl            scores added later by `viewbox score` (`columns.py`)
+
+Format 1 has `images/<hash>.png`, and a file `tokens/<name>.npy` for each episode. A folder keeps the format it was
+begun with, so that an older viewbox can go on reading and writing it.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from viewbox.errors import StoreError
+from viewbox.files import check_inside, check_writable, open_regular, read_regular, write_atomically
+
+LINES, IMAGES, TOKENS, FORMAT_FILE = "episodes.jsonl", "images", "tokens", "format.json"
+FORMATS = (1, 2)  # that can be read and written; new folders have the last one
+PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"})
+MAX_FILE = 2**40  # bytes of a file that is read a piece at a time
+_MAX_FORMAT = 4096  # bytes of format.json
+_HASH = re.compile(r"[0-9a-zA-Z]{1,128}")
+
+
+def read_format(folder: Path) -> int:
+    """The format of a folder of episodes; raises `StoreError` if it is not one of `FORMATS`."""
+    path = folder / FORMAT_FILE
+    if not os.path.lexists(path):
+        return 1
+    try:
+        content = json.loads(read_regular(path, limit=_MAX_FORMAT, inside=folder))
+        number = content.get("format")
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise StoreError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    if type(number) is not int or number not in FORMATS:
+        allowed = " and ".join(map(str, FORMATS))
+        raise StoreError(
+            f"{path}: format {number!r:.80}; this viewbox reads formats {allowed}; a newer viewbox may read it"
+        )
+    return number
+
+
+def start_format(folder: Path) -> int:
+    """The format in which episodes are appended to a folder: its own, or the newest if it holds none yet.
+
+    Raises:
+        OSError: the folder cannot be written.
+        StoreError: its format is not one of `FORMATS`.
+    """
+    try:  # before the format is read: another process writes that first
+        holds_episodes = (folder / LINES).stat().st_size > 0
+    except FileNotFoundError:
+        holds_episodes = False
+    path = folder / FORMAT_FILE
+    if not holds_episodes and not os.path.lexists(path):
+        check_writable(path, folder)
+        write_atomically(path, json.dumps({"format": FORMATS[-1]}) + "\n")
+    return read_format(folder)
+
+
+def find_episodes_folder(path: str | Path) -> Path:
+    """The absolute folder of episodes at `path`: `path` itself or its subfolder `episodes/`."""
+    path = Path(path)
+    for folder in (path, path / "episodes"):
+        if os.path.lexists(folder / LINES):
+            _check_folder(folder, path)
+            return folder.absolute()
+    raise StoreError(
+        f"{path}: no episodes here; expected a folder with {LINES}, as `EpisodeWriter` writes it, or a run with that "
+        "folder in episodes/"
+    )
+
+
+def _check_folder(folder: Path, run: Path) -> None:
+    """Raise `StoreError` if the episodes are not in the run itself, or not in a regular file."""
+    try:
+        check_inside(folder, run)
+        with open_regular(folder / LINES, limit=MAX_FILE, inside=folder):
+            return
+    except OSError as error:
+        text = f"{folder / LINES}: cannot be read ({error.strerror}); allowed: a regular file in the folder of the run"
+        raise StoreError(text) from error
+
+
+def build_image_path(digest: str, mode: str, layout: int) -> str:
+    """The path of an image in a folder of episodes; raises `ValueError` if `digest` is not the hash of an image.
+
+    >>> build_image_path("ab12", "L", 1), build_image_path("ab12", "F", 2)
+    ('images/ab12.png', 'images/ab/ab12.tif')
+    """
+    if not _HASH.fullmatch(digest):
+        raise ValueError(f"{digest[:80]!r} is not the hash of an image")
+    name = f"{digest}{'.png' if mode in PNG_MODES else '.tif'}"
+    return f"{IMAGES}/{name}" if layout == 1 else f"{IMAGES}/{digest[:2]}/{name}"
+
+
+def iter_image_dicts(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every image in the result of `Episode.to_dict`."""
+    yield from data["task"].get("images", ())
+    for turn in data.get("turns", ()):
+        yield from turn.get("images", ())
+        for result in turn.get("tool_results", ()):
+            if result.get("image"):
+                yield result["image"]

@@ -1,0 +1,143 @@
+"""Token arrays beside the lines of episodes: shards of rows, and the files of format 1."""
+
+import io
+import os
+import threading
+import uuid
+import zlib
+from collections import OrderedDict
+from pathlib import Path
+from tokenize import TokenError
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from viewbox.files import check_writable, open_regular
+from viewbox.records import EpisodeTokens
+from viewbox.rollouts.store.layout import MAX_FILE, TOKENS
+
+TOKEN = np.dtype([("id", "<i4"), ("mask", "i1"), ("logprob", "<f8")])  # a row
+MAX_TOKENS = 2**28  # bytes of the rows of an episode: 20 million tokens
+MAX_OPEN = 16  # shards that are open at once
+
+
+def encode_rows(tokens: EpisodeTokens) -> np.ndarray:
+    """One row per token, prompt first, (P + C,)."""
+    prompt = len(tokens.prompt_ids)
+    rows = np.zeros(prompt + len(tokens.completion_ids), dtype=TOKEN)
+    rows["id"] = tokens.prompt_ids + tokens.completion_ids
+    rows["mask"][prompt:] = tokens.mask
+    rows["logprob"][prompt:] = tokens.logprobs
+    return rows
+
+
+def encode_file(rows: np.ndarray) -> bytes:
+    """The content of a token file of format 1."""
+    buffer = io.BytesIO()
+    np.save(buffer, rows, allow_pickle=False)
+    return buffer.getvalue()
+
+
+class TokenShard:
+    """The file to which one writer appends rows. It is created with the first of them.
+
+    What was reserved and not written, because the process was killed, is never read: no line names it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._name, self._end, self._process, self._fd = "", 0, 0, -1
+
+    def reserve(self, size: int) -> tuple[str, int]:
+        """The name of the file and the place of the next `size` bytes in it."""
+        with self._lock:
+            if self._process != os.getpid():  # the first use, or a copy of the writer in a forked process
+                self._name, self._end, self._process, self._fd = f"{uuid.uuid4().hex}.bin", 0, os.getpid(), -1
+            self._end += size
+            return self._name, self._end - size
+
+    def write(self, rows: bytes, offset: int, *, sync: bool = False) -> None:
+        """Write rows at a place that was reserved; raises `OSError` if they cannot be written whole."""
+        with self._lock:
+            if self._fd < 0:
+                path = self._folder / TOKENS / self._name
+                check_writable(path, self._folder)
+                self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
+            os.lseek(self._fd, offset, os.SEEK_SET)
+            written = os.write(self._fd, rows)
+            if written != len(rows):
+                raise OSError(f"only {written} of {len(rows)} bytes of tokens could be written")
+            if sync:
+                os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Close the file. Rows that are reserved later go into a new one."""
+        with self._lock:
+            if self._fd >= 0 and self._process == os.getpid():
+                os.close(self._fd)
+            self._fd, self._process = -1, 0
+
+
+class TokenFiles:
+    """Reads the rows of episodes; shards stay open until `close`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open: OrderedDict[str, BinaryIO] = OrderedDict()
+
+    def read_rows(self, stored: dict[str, Any]) -> np.ndarray:
+        """The rows that the `stored_tokens` of a line name, (P + C,).
+
+        Raises `OSError`, `ValueError`, `LookupError`, `TypeError` or `EOFError` if they are not there.
+        """
+        name = Path(stored["file"]).name
+        if "offset" not in stored:
+            return _read_file(self._folder / TOKENS / name, self._folder)
+        count = get_length(stored["rows"], MAX_TOKENS // TOKEN.itemsize)
+        if count == 0:  # such an episode needs no file
+            return np.empty(0, TOKEN)
+        offset, size = get_length(stored["offset"], MAX_FILE), count * TOKEN.itemsize
+        file = self._open_shard(name)
+        if offset + size > os.fstat(file.fileno()).st_size:  # nothing is allocated for rows that are not there
+            raise ValueError(f"{name} ends before byte {offset + size:,}")
+        file.seek(offset)
+        content = file.read(size)
+        if zlib.crc32(content) != stored["crc"]:
+            raise ValueError(f"{name}: the rows at byte {offset:,} are not those that were stored")
+        return np.frombuffer(content, TOKEN)
+
+    def close(self) -> None:
+        """Close every shard."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _open_shard(self, name: str) -> BinaryIO:
+        file = self._open.get(name)
+        if file is None:
+            if len(self._open) == MAX_OPEN:
+                self._open.popitem(last=False)[1].close()
+            file = self._open[name] = open_regular(self._folder / TOKENS / name, limit=MAX_FILE, inside=self._folder)
+        return file
+
+
+def get_length(value: Any, most: int) -> int:
+    """`value` if it is a whole number from 0 to `most`; raises `ValueError` otherwise."""
+    if not isinstance(value, int) or not 0 <= value <= most:
+        raise ValueError(f"{value!r:.80}; allowed: a whole number from 0 to {most}")
+    return value
+
+
+def _read_file(path: Path, folder: Path) -> np.ndarray:
+    """The rows of a file of format 1; nothing is allocated for rows that its header promises and that are not there."""
+    with open_regular(path, limit=MAX_TOKENS, inside=folder) as file:
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError("not a file that viewbox writes")
+        try:
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        except (SyntaxError, TokenError, RecursionError) as error:  # numpy reads the header as Python
+            raise ValueError(f"its header cannot be read: {error}") from error
+        content = file.read(MAX_TOKENS)
+    if dtype != TOKEN or len(shape) != 1 or shape[0] * TOKEN.itemsize != len(content):
+        raise ValueError(f"its header says {shape} of {dtype!r:.100}, its content has {len(content)} bytes")
+    return np.frombuffer(content, TOKEN)
