@@ -15,6 +15,7 @@ from viewbox.envs.data.env import DataEnv
 from viewbox.envs.data.sources import is_hub_name
 from viewbox.envs.data.tasks import BAD_ROW
 from viewbox.errors import ConfigError
+from viewbox.images.files.paths import split_series
 from viewbox.network.secrets import find_key_form
 
 FOLDER, ROWS, IMAGES, COLUMN = "data", "tasks.jsonl", "images", "viewbox_images"
@@ -82,14 +83,16 @@ def _copy_image(image: str | bytes, source: Path | None, to: Path) -> tuple[str,
         return f"{IMAGES}/{name}", len(image)
     if source is None or image[:5].lower() == "data:":
         return image, len(image)
-    path = (source / image).resolve()
+    where, series = split_series(image)
+    path = (source / str(where)).resolve()
     if not path.is_relative_to(source.resolve()):
         raise ConfigError(f"data: the image {image!r:.200} lies outside {source}; allowed: paths inside", key="data")
     target = to / (hashlib.sha256(str(path).encode()).hexdigest()[:20] + "".join(path.suffixes[-2:]))
+    name = f"{IMAGES}/{target.name}" + (f"#series={series}" if series is not None else "")
     if target.exists():
-        return f"{IMAGES}/{target.name}", 0
+        return name, 0
     if path.is_dir():
         shutil.copytree(path, target)
     else:
         shutil.copyfile(path, target)
-    return f"{IMAGES}/{target.name}", sum(one.stat().st_size for one in (target, *target.rglob("*")) if one.is_file())
+    return name, sum(one.stat().st_size for one in (target, *target.rglob("*")) if one.is_file())

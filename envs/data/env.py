@@ -195,7 +195,7 @@ class DataEnv(BaseMultiTurnEnv):
         values = self._list_values(row)
         if self.needs_images and not values:
             raise refuse(None, "an image")
-        return RowImages(values, self._folder, self._opened, refuse)
+        return RowImages(values, self._folder, self._opened, refuse, self.data.unit)
 
     def _check_images(self, number: int, row: Mapping[str, Any]) -> None:
         """Raises `BadRow` for images that are missing; none is opened."""

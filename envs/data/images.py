@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, overload
 from weakref import WeakValueDictionary
 
 from viewbox.errors import BadRow, ImageError
@@ -22,6 +22,7 @@ class RowImages(Sequence[Source]):
         folder: in which paths must lie; None: there are no paths.
         opened: the open images of all rows, so that rows with the same image share it.
         refuse: makes the error.
+        unit: of images whose file names none.
     """
 
     def __init__(
@@ -30,8 +31,10 @@ class RowImages(Sequence[Source]):
         folder: Path | None,
         opened: "WeakValueDictionary[tuple[str, str], Source]",
         refuse: Refuse,
+        unit: Literal["HU"] | None = None,
     ) -> None:
         self._values, self._folder, self._opened, self._refuse = values, folder, opened, refuse
+        self._unit = unit
 
     def __len__(self) -> int:
         return len(self._values)
@@ -56,7 +59,8 @@ class RowImages(Sequence[Source]):
         problem = check_path(where, self._folder)
         if problem is None:
             try:
-                return open_image(where, None if isinstance(where, bytes) or _is_data_url(where) else self._folder)
+                source = open_image(where, None if isinstance(where, bytes) or _is_data_url(where) else self._folder)
+                return Source.of(source, unit=self._unit) if self._unit and source.unit is None else source
             except ImageError as error:
                 problem = f"an image that can be opened ({error})"
         raise self._refuse(where, problem)

@@ -78,6 +78,9 @@ class DataSettings(Block):
         description="share of the rows cut off as `split: test`, or {share, by: column}; null: the source's own splits",
     )
     images: str | None = Field(default=None, description="folder in which image paths lie; default: that of the file")
+    unit: Literal["HU"] | None = Field(
+        default=None, description="HU: images whose file names no unit, such as NIfTI, hold Hounsfield units"
+    )
     streaming: bool = Field(
         default=False, description="read Parquet row group by row group instead of into an Arrow file; see docs/data.md"
     )

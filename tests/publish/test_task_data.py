@@ -8,8 +8,11 @@ import pytest
 import yaml
 from PIL import Image
 
+from tests.support import ct_folder
+from viewbox import make
 from viewbox.errors import ConfigError
 from viewbox.publish import publish
+from viewbox.publish.task_data import write_tasks
 
 FILMS = '''
 """Chest films with a finding."""
@@ -111,3 +114,18 @@ def test_a_config_with_a_reward_of_its_own_is_refused(films, tmp_path):
     films.write_text(yaml.safe_dump(config | {"reward": {"type": "exact_match", "field": "finding"}}))
     with pytest.raises(ConfigError, match="has a section `reward`"):
         publish(str(films), tmp_path / "out")
+
+
+def test_a_series_that_is_chosen_of_a_folder_travels_with_the_choice(tmp_path, monkeypatch):
+    ct_folder.write_study(tmp_path, patients=1)
+    columns = {"image": {"template": "{{ scan }}#series=1"}, "question": "question", "answer": "answer"}
+    data = {"source": str(tmp_path / "cases.csv"), "images": str(tmp_path / "ct"), "columns": columns}
+    package = tmp_path / "package"
+    package.mkdir()
+    block = write_tasks(make("vqa", data=data), package)
+    monkeypatch.chdir(package)
+    (tmp_path / "ct").rename(tmp_path / "gone")
+    env = make("vqa", data=block)
+    assert len(env.tasks) == 2
+    assert env.images(env.tasks[1])[0].volume.count_slices() == 10
+    assert len(list((package / "data" / "images").iterdir())) == 1

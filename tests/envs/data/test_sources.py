@@ -6,10 +6,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import ipc, parquet
 
-from tests.support.data_kit import COLUMNS, list_ids, make_env, make_rows, write_images, write_jsonl
+from tests.support import ct_folder
+from tests.support.data_kit import COLUMNS, Questions, list_ids, make_env, make_rows, write_images, write_jsonl
 from viewbox.envs.data import arrow, tasks
 from viewbox.envs.data.images import check_path
+from viewbox.envs.tools import call_stateful
 from viewbox.errors import ConfigError
+from viewbox.images.view import View
 
 
 def with_bytes(folder, rows):
@@ -122,8 +125,6 @@ def test_a_folder_with_one_table_of_rows_beside_images_is_a_source(folder):
 
 def test_a_file_by_split_is_a_source(folder):
     sources = {name: str(write_jsonl(folder / f"{name}.jsonl", make_rows(n))) for name, n in (("train", 4), ("dev", 2))}
-    from tests.support.data_kit import Questions
-
     env = Questions(data={"source": sources, "split": "dev", "columns": COLUMNS})
     assert list_ids(env) == ["t0", "t1"]
 
@@ -203,3 +204,17 @@ def test_a_folder_may_name_one_of_its_series(tmp_path):
     (tmp_path / "study").mkdir()
     assert check_path("study#series=3", tmp_path, exists=True) is None
     assert "a file in" in check_path("other#series=3", tmp_path, exists=True)
+
+
+def test_a_ct_in_nifti_has_hounsfield_units_if_the_data_block_says_so(tmp_path):
+    ct_folder.write_study(tmp_path, patients=2)
+    columns = {"id": "case", "image": "scan", "question": "question", "answer": "answer"}
+    source = {"source": str(tmp_path / "cases.csv"), "images": str(tmp_path / "ct")}
+    plain, env = (make_env(**source, columns=columns, **more) for more in ({}, {"unit": "HU"}))
+    dicom, nifti = env.tasks[0], env.tasks[2]
+    assert [plain.images(task)[0].unit for task in (dicom, nifti)] == ["HU", None]
+    assert [env.images(task)[0].unit for task in (dicom, nifti)] == ["HU", "HU"]
+    assert env.images(nifti)[0].volume.get_slice(0).unit == "HU"
+    view = View.of(env.images(nifti)[0])
+    assert call_stateful("window_level", view, {"preset": "ct_liver"})[1].error is None
+    assert call_stateful("window_level", View.of(plain.images(nifti)[0]), {"preset": "ct_liver"})[1].error is not None
