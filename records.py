@@ -7,6 +7,7 @@ become `FrozenDict` when a record is made, so that episodes and threads can shar
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from viewbox.frozen import FrozenDict, Record
@@ -265,6 +266,20 @@ class EpisodeTokens:
         return values
 
 
+class _LateTurns:
+    """The field `turns`. Those of an episode that was read from a file are made when they are first asked for."""
+
+    def __get__(self, episode: "Episode | None", owner: type | None = None) -> tuple[Turn, ...]:
+        if episode is None:
+            return ()  # the default
+        turns: tuple[Turn, ...] = episode.__dict__["_make_turns"]()
+        episode.__dict__["turns"] = turns  # found before this method from now on
+        return turns
+
+
+_LATE_TURNS: Any = _LateTurns()
+
+
 @dataclass(frozen=True)
 class Episode(Record):
     """One finished episode: what is stored, scored and trained on.
@@ -288,7 +303,7 @@ class Episode(Record):
     """
 
     task: Task
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[Turn, ...] = _LATE_TURNS
     answer: Mapping[str, Any] | None = None
     end_reason: EndReason = "answered"
     terminated: bool = False
@@ -333,12 +348,12 @@ class Episode(Record):
             return f"the reward {name!r} failed: {reason}"
         return "it was not scored" if self.scores is None else "no reward applies"
 
-    @property
+    @cached_property
     def num_turns(self) -> int:
         """How many replies the policy made."""
         return sum(turn.role == "assistant" for turn in self.turns)
 
-    @property
+    @cached_property
     def tool_call_count(self) -> int:
         """How many tool calls the policy made."""
         return sum(len(turn.tool_calls) for turn in self.turns)

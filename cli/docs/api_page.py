@@ -73,7 +73,7 @@ def _describe(name: str) -> Iterator[str]:
 
 
 def _format_signature(value: Any) -> str:
-    if isinstance(value, property):
+    if isinstance(value, property | cached_property):
         return ""
     try:
         signature = inspect.signature(value)
@@ -175,7 +175,7 @@ def _list_methods(cls: type) -> list[tuple[str, Any]]:
     found = []
     for name, value in vars(cls).items():
         inner = value.__func__ if isinstance(value, classmethod | staticmethod) else value
-        known = inspect.isfunction(inner) or isinstance(inner, property)
+        known = inspect.isfunction(inner) or isinstance(inner, property | cached_property)
         if known and not name.startswith("_") and inspect.getdoc(inner):
             found.append((name, inner))
     return found

@@ -8,15 +8,16 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from msgspec import Raw
+
 from viewbox.errors import StoreError
 from viewbox.files import open_regular
-from viewbox.images.ref import ImageRef
-from viewbox.records import Episode, EpisodeTokens
+from viewbox.records import Episode, EpisodeTokens, Scores
 from viewbox.rollouts.store import columns
+from viewbox.rollouts.store.decode import EpisodeDecoder, UnusualError, read_place
 from viewbox.rollouts.store.layout import (
     LINES,
     MAX_FILE,
@@ -47,6 +48,7 @@ class EpisodeReader(Iterator[Episode]):
         self.line = self.crc = self.skipped = 0
         self.unreadable: dict[int, str] = {}
         self._layout, self._prefix = read_format(self.folder), os.path.join(self.folder, "")
+        self._decoder = EpisodeDecoder(str(self.folder), self._layout)
         self._tokens, self._skip = TokenFiles(self.folder) if tokens else None, errors == "skip"
         self._column = None if scores is None else columns.ScoreColumnReader(self.folder, scores)
         self._episodes = self._read()
@@ -80,6 +82,19 @@ class EpisodeReader(Iterator[Episode]):
         if line is None:
             raise StoreError(f"longer than {MAX_LINE:,} bytes")
         try:
+            episode, stored = self._decoder.decode(line)
+            if self._column:
+                new = None if scores is None else Scores.from_dict(scores)
+                object.__setattr__(episode, "scores", new)  # nobody else has the episode yet
+        except UnusualError:
+            episode, stored = self._parse_carefully(line, scores)
+        if self._tokens is not None:
+            object.__setattr__(episode, "tokens", self._read_tokens(self._tokens, stored))
+        return episode
+
+    def _parse_carefully(self, line: bytes, scores: dict[str, Any] | None) -> tuple[Episode, Any]:
+        """The episode of any line, and its `stored_tokens`; raises `StoreError` that says what is wrong."""
+        try:
             data = parse_line(line)
             for ref in iter_image_dicts(data):
                 self._locate_image(ref)
@@ -90,12 +105,9 @@ class EpisodeReader(Iterator[Episode]):
         if self._column:
             data["scores"] = scores
         try:
-            episode = Episode.from_dict(data)
+            return Episode.from_dict(data), stored
         except (ValueError, OverflowError, RecursionError) as error:  # includes the records' own checks
             raise StoreError(str(error)) from error
-        if self._tokens is None or not stored:
-            return episode
-        return replace(episode, tokens=self._read_tokens(self._tokens, stored))
 
     def _locate_image(self, ref: dict[str, Any]) -> None:
         """Point a reference at its file in the folder, whatever else the line says about it."""
@@ -103,20 +115,21 @@ class EpisodeReader(Iterator[Episode]):
         ref["uri"], ref["folder"] = self._prefix + name, str(self.folder)
         ref.pop("pixels", None)
 
-    def _read_tokens(self, files: TokenFiles, stored: dict[str, Any]) -> EpisodeTokens:
+    def _read_tokens(self, files: TokenFiles, stored: Any) -> EpisodeTokens | None:
         try:
-            rows = files.read_rows(stored)
-            images = [{name: ref[name] for name in ("hash", "width", "height", "mode")} for ref in stored["images"]]
-            for ref in images:
-                self._locate_image(ref)
+            place = read_place(stored)
+            if place is None:
+                return None
+            rows = files.read_rows(place)
             return EpisodeTokens.from_rows(
                 rows,
-                get_length(stored["prompt_length"], len(rows)),
-                tuple(ImageRef.from_dict(ref) for ref in images),
-                get_length(stored["prompt_images"], len(images)),
+                get_length(place.prompt_length, len(rows)),
+                self._decoder.make_refs(place.images),
+                get_length(place.prompt_images, len(place.images)),
             )
-        except (OSError, ValueError, LookupError, TypeError, EOFError, MemoryError, OverflowError) as error:
-            raise StoreError(f"its tokens cannot be read ({stored!r:.60}…): {error}") from error
+        except (OSError, ValueError, EOFError, MemoryError, OverflowError, RecursionError) as error:
+            given = bytes(stored) if isinstance(stored, Raw) else stored
+            raise StoreError(f"its tokens cannot be read ({given!r:.60}…): {error}") from error
 
 
 def _open_lines(folder: Path) -> BinaryIO:

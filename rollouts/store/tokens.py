@@ -14,6 +14,7 @@ import numpy as np
 
 from viewbox.files import check_writable, open_regular
 from viewbox.records import EpisodeTokens
+from viewbox.rollouts.store.decode import TokensLine
 from viewbox.rollouts.store.layout import MAX_FILE, TOKENS
 
 TOKEN = np.dtype([("id", "<i4"), ("mask", "i1"), ("logprob", "<f8")])  # a row
@@ -86,24 +87,21 @@ class TokenFiles:
         self._folder = folder
         self._open: OrderedDict[str, BinaryIO] = OrderedDict()
 
-    def read_rows(self, stored: dict[str, Any]) -> np.ndarray:
-        """The rows that the `stored_tokens` of a line name, (P + C,).
-
-        Raises `OSError`, `ValueError`, `LookupError`, `TypeError` or `EOFError` if they are not there.
-        """
-        name = Path(stored["file"]).name
-        if "offset" not in stored:
+    def read_rows(self, place: TokensLine) -> np.ndarray:
+        """The rows that a line names, (P + C,); raises `OSError`, `ValueError` or `EOFError` if they are not there."""
+        name = os.path.basename(place.file)
+        if place.offset is None:
             return _read_file(self._folder / TOKENS / name, self._folder)
-        count = get_length(stored["rows"], MAX_TOKENS // TOKEN.itemsize)
+        count = get_length(place.rows, MAX_TOKENS // TOKEN.itemsize)
         if count == 0:  # such an episode needs no file
             return np.empty(0, TOKEN)
-        offset, size = get_length(stored["offset"], MAX_FILE), count * TOKEN.itemsize
+        offset, size = get_length(place.offset, MAX_FILE), count * TOKEN.itemsize
         file = self._open_shard(name)
         if offset + size > os.fstat(file.fileno()).st_size:  # nothing is allocated for rows that are not there
             raise ValueError(f"{name} ends before byte {offset + size:,}")
         file.seek(offset)
         content = file.read(size)
-        if zlib.crc32(content) != stored["crc"]:
+        if zlib.crc32(content) != place.crc:
             raise ValueError(f"{name}: the rows at byte {offset:,} are not those that were stored")
         return np.frombuffer(content, TOKEN)
 
