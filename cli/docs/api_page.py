@@ -5,6 +5,7 @@ import inspect
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cached_property
 from importlib import import_module
 from io import StringIO
 from typing import Any
