@@ -58,6 +58,16 @@ def format_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(thaw(value), ensure_ascii=False)
 
 
+def sort_key(value: str) -> tuple[bool, float, str]:
+    """Sorts formatted values: numbers by their size, then text.
+
+    >>> sorted(["10", "b", "2", "-1.5", "a"], key=sort_key)
+    ['-1.5', '2', '10', 'a', 'b']
+    """
+    number = _parse_number(value)
+    return number is None, number or 0.0, value
+
+
 def _build_test(op: str, operand: str) -> Callable[[Any], bool]:
     if op == "~":
         try:

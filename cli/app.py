@@ -19,6 +19,7 @@ COMMANDS = (
     "rollout",
     "evaluate",
     "score",
+    "compare",
     "reward",
     "tools",
     "picture",

@@ -1,10 +1,11 @@
 """Filters of episodes, `field op value`, as `viewbox score --where` takes them.
 
-    end_reason=answered    answer.label=one|seven    task.metadata.seed>=100    flags=salvaged    scores.total<0.5
-    run_config.model_name~qwen.*4b    num_turns>2    tools_used=zoom    answer=null
+    end_reason=answered    answer.label=one|seven    task.metadata.seed>=100    flags=salvaged    reward<0.5
+    run_config.model_name~qwen.*4b    num_turns>2    tool=zoom    answer=null    reward.box>=0.5    step>=90
 
-A field is a dotted path into the episode's JSON, or `num_turns`, `tool_call_count`, `tools_used`. `conditions.py` says
-what the operators compare.
+A field is a dotted path into the episode's JSON, or `num_turns`, `tool_call_count`, `tools_used`. Short names stand for
+some paths (`SHORT`): `reward` is `scores.total`, `reward.box` is `scores.components.box`. `conditions.py` says what the
+operators compare.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,6 +18,14 @@ from viewbox.frozen import Record
 from viewbox.records import Episode, RunConfig, Scores, Task
 
 _PROPERTIES = ("num_turns", "tool_call_count", "tools_used")
+SHORT = {  # name -> (what it stands for alone, what it stands for before a dot)
+    "reward": ("scores.total", "scores.components"),
+    "reference": ("task.reference", "task.reference"),
+    "task": ("task.id", "task"),
+    "tool": ("tools_used", "tools_used"),
+    "step": ("info.step", "info.step"),
+    "sample": ("info.sample", "info.sample"),
+}
 _INNER: dict[str, type[Record]] = {"task": Task, "scores": Scores, "run_config": RunConfig}
 
 
@@ -40,6 +49,7 @@ def parse_filter(text: str, source: str = "--where") -> Callable[[Episode], bool
 prompt, reference (did you mean 'id'?)
     """
     field, test = parse_condition(text, source, "end_reason=answered")
+    field = expand_field(field)
     try:
         check_field(field)
     except ConfigError as error:
@@ -47,10 +57,21 @@ prompt, reference (did you mean 'id'?)
     return lambda episode: test(get_field(episode, field))
 
 
+def expand_field(field: str) -> str:
+    """The path that a field with a short name stands for.
+
+    >>> expand_field("reward"), expand_field("reward.box"), expand_field("answer.reward")
+    ('scores.total', 'scores.components.box', 'answer.reward')
+    """
+    first, dot, rest = field.partition(".")
+    alone, before = SHORT.get(first, (first, first))
+    return f"{before}.{rest}" if dot else alone
+
+
 def check_field(field: str) -> None:
     """Raise `ConfigError` if no episode can have the field."""
-    first, _, rest = field.partition(".")
-    names = [*_list_fields(Episode), *_PROPERTIES]
+    first, _, rest = expand_field(field).partition(".")
+    names = [*_list_fields(Episode), *_PROPERTIES, *SHORT]
     if first not in names:
         raise ConfigError(describe_unknown("field", first, names))
     second = rest.partition(".")[0]
@@ -66,6 +87,7 @@ def get_field(episode: Episode, field: str) -> Any:
     (0, 1)
     """
     value: Any = episode
+    field = expand_field(field)
     while field:
         if isinstance(value, Mapping) and field in value:
             return value[field]

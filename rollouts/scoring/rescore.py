@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from viewbox import __version__
-from viewbox.conditions import format_value
+from viewbox.conditions import format_value, sort_key
 from viewbox.errors import ConfigError, StoreError
 from viewbox.files import write_atomically
 from viewbox.network.data_policy import guard_sending
@@ -279,7 +279,7 @@ class _ScoreCollector:
     def compare_groups(self, resamples: int, seed: int) -> tuple[EpisodeGroup, ...]:
         return tuple(
             EpisodeGroup(value, samples.rows, samples.tasks, self.compare_scores(samples, resamples, seed)[0])
-            for value, samples in sorted(self.groups.items())
+            for value, samples in sorted(self.groups.items(), key=lambda group: sort_key(group[0]))
         )
 
 

@@ -19,6 +19,7 @@ from viewbox.network.secrets import mask_settings
 
 MAX_METRICS = 2**30  # bytes of metrics.jsonl
 _NOT_CHECKED = ("images", "tokens", "wandb")
+HELD_OUT = "held_out"  # the folder of held-out episodes, in a folder of each step at which they were played
 LATEST = "latest"  # the newest run of a name
 PACKAGES = ("viewbox", "torch", "transformers", "trl", "peft", "accelerate", "numpy", "pillow")
 

@@ -1,0 +1,304 @@
+"""Two sets of saved episodes, compared on the tasks that both played.
+
+    print(compare_runs("runs/a", "runs/b").scores["reward"].difference)
+
+If a task was played by both under the same seeds and sample numbers, its episodes are paired one by one; otherwise the
+means of the task are paired. Intervals are those of a bootstrap over tasks (`bootstrap.py`).
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from viewbox.conditions import format_value, sort_key
+from viewbox.errors import ConfigError
+from viewbox.records import Episode, Scores
+from viewbox.rollouts.scoring import filters
+from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval, TaskSamples
+from viewbox.rollouts.scoring.data_policy import build_sharing_check
+from viewbox.rollouts.scoring.pairing import EpisodePair, PlayedEpisode, pair_episodes
+from viewbox.rollouts.scoring.reward_source import RewardArgument, RewardSource, find_reward
+from viewbox.rollouts.scoring.trust import Trust
+from viewbox.rollouts.store.reader import LINES, load
+from viewbox.rollouts.store.run_folder import HELD_OUT
+
+TOTAL = "reward"  # the name of the total among the scores
+SOLVED = 0.5  # a task is solved if its reward is at least this
+MAX_FLIPS = 1000  # tasks that are listed, of each direction
+MAX_GROUPS = 100
+SAME = 1e-9  # a smaller difference is a tie
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two sets of episodes: what was read, and what of it is in no pair."""
+
+    run: str
+    episodes: int
+    tasks: int
+    without_score: int
+    unpaired_tasks: int  # tasks that the other side has not, or has no score of
+    unreadable: int
+    environments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A score on both sides, and the second minus the first, over the pairs that have it on both."""
+
+    a: Interval
+    b: Interval
+    difference: Interval
+    wins: int  # pairs in which the second is higher
+    ties: int
+    losses: int
+
+
+@dataclass(frozen=True)
+class Flip:
+    """A task that one side solves and the other does not; `a_line` and `b_line` are lines of episodes.jsonl."""
+
+    task: str
+    a: float
+    b: float
+    a_line: int
+    b_line: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of `compare_runs`.
+
+    Args:
+        a, b: the two sides.
+        pairs: of episodes, or of the means of a task.
+        tasks: that are in a pair.
+        paired_by_sample: how many of the tasks were paired episode by episode.
+        scores: the total as "reward", then each component.
+        groups: of the total, by the value of `by`.
+        gained, lost: tasks that only the second, or only the first, solves; the largest changes first.
+        warnings: what makes the two sides hard to compare.
+    """
+
+    a: Side
+    b: Side
+    pairs: int
+    tasks: int
+    paired_by_sample: int
+    scores: dict[str, Difference]
+    by: str | None = None
+    groups: dict[str, Difference] = field(default_factory=dict)
+    gained: tuple[Flip, ...] = ()
+    lost: tuple[Flip, ...] = ()
+    warnings: tuple[str, ...] = ()
+    resamples: int = 0
+    seed: int = 0
+
+    def explain(self) -> str:
+        """The finding in a sentence.
+
+        >>> side = Side("a", 1, 1, 0, 1, 0, ())
+        >>> Comparison(side, side, 0, 0, 0, {}).explain()
+        'No task has a reward in both, so nothing can be compared.'
+        """
+        reward = self.scores.get(TOTAL)
+        if reward is None:
+            return "No task has a reward in both, so nothing can be compared."
+        low, high = reward.difference.low, reward.difference.high
+        if low is None or high is None or low <= 0 <= high:
+            return "No clear difference in reward: the interval of the difference holds 0."
+        verb = "higher" if reward.difference.mean > 0 else "lower"
+        return f"The second has a reward {abs(reward.difference.mean):.3f} {verb}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as JSON values."""
+        return {**asdict(self), "confidence": CONFIDENCE, "solved_at": SOLVED, "finding": self.explain()}
+
+
+def compare_runs(
+    a: str | Path,
+    b: str | Path,
+    *,
+    reward: RewardArgument = None,
+    where: Sequence[str] = (),
+    by: str | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+    trust: bool = False,
+    ask_judge: bool = False,
+) -> Comparison:
+    """Compare the episodes of two runs on the tasks that both played.
+
+    Args:
+        a, b: run folders, or folders of episodes. Lines that cannot be read are skipped and counted.
+        reward: scores both sides again: a reward object, a YAML file or an import path. Default: the stored scores.
+        where: filters (`filters.py`), on both sides.
+        by: a field of the episodes of `a`; the total is also compared for each of its values.
+        resamples: bootstrap draws over tasks for the intervals; 0: no intervals.
+        seed: seed of the bootstrap.
+        trust, ask_judge: what a reward that lies in a run may do, as in `score_run`.
+
+    Raises:
+        ConfigError: an argument is not allowed.
+        StoreError: there are no episodes.
+    """
+    conditions = [filters.parse_filter(text) for text in where]
+    if by is not None:
+        filters.check_field(by)
+    read = [
+        _SideReader(Path(run), reward, conditions, by if number == 0 else None, Trust(code=trust, judge=ask_judge))
+        for number, run in enumerate((a, b))
+    ]
+    pairs, by_sample = pair_episodes(*(side.tasks for side in read))
+    paired = {pair.task for pair in pairs}
+    sides = [side.describe(paired) for side in read]
+    gained, lost = _find_flips(pairs)
+    return Comparison(
+        *sides,
+        pairs=len(pairs),
+        tasks=len(paired),
+        paired_by_sample=by_sample,
+        scores=_compare_scores(pairs, resamples, seed),
+        by=by,
+        groups={} if by is None else _compare_groups(pairs, by, resamples, seed),
+        gained=gained,
+        lost=lost,
+        warnings=tuple(_list_warnings(*sides, pairs, rescored=reward is not None)),
+        resamples=resamples,
+        seed=seed,
+    )
+
+
+def find_held_out(run: str | Path) -> tuple[Path, Path]:
+    """The first and the last held-out episodes that a training run has stored.
+
+    Raises:
+        ConfigError: it has stored none, or only once.
+    """
+    folder = Path(run) / HELD_OUT
+    steps = sorted((path for path in folder.glob("*") if path.name.isdecimal()), key=lambda path: int(path.name))
+    if len(steps) < 2:
+        found = f"only step {steps[0].name}" if steps else "none"
+        raise ConfigError(
+            f"{run}: allowed: two runs, or one that stored held-out episodes twice; in {folder}: {found}"
+        )
+    return steps[0], steps[-1]
+
+
+class _SideReader:
+    """Reads one run; keeps a few numbers of each episode that has a score."""
+
+    def __init__(self, run: Path, reward: RewardArgument, conditions: Sequence[Any], by: str | None, trust: Trust):
+        self.run = run
+        self.tasks: dict[str, list[PlayedEpisode]] = {}
+        self.episodes = self.without_score = 0
+        self.environments: Counter[str] = Counter()
+        self._all_tasks: set[str] = set()
+        self._stored = load(run, errors="skip")
+        source = None if reward is None else find_reward(reward, run, self._stored.folder, trust)
+        check = None if source is None else build_sharing_check(source.reward, run, self._stored.folder, trust)
+        for episode in self._stored:
+            if all(condition(episode) for condition in conditions):
+                if check is not None:
+                    check(episode)
+                self._add(episode, source, by)
+
+    def _add(self, episode: Episode, source: RewardSource | None, by: str | None) -> None:
+        self.episodes += 1
+        self.environments[episode.environment] += 1
+        self._all_tasks.add(episode.task.id)
+        scores: Scores | None = episode.scores if source is None else source.score(episode)
+        if scores is None or scores.total is None or episode.is_fault:
+            self.without_score += 1
+            return
+        group = "" if by is None else format_value(filters.get_field(episode, by))
+        sample = episode.info.get("sample")
+        key = (episode.run_config.seed, sample) if isinstance(sample, int) else None
+        values = {TOTAL: scores.total, **{name: one for name, one in scores.components.items() if name != TOTAL}}
+        self.tasks.setdefault(episode.task.id, []).append(PlayedEpisode(self._stored.line, key, values, group))
+
+    def describe(self, paired: set[str]) -> Side:
+        return Side(
+            str(self.run),
+            self.episodes,
+            len(self._all_tasks),
+            self.without_score,
+            len(self._all_tasks - paired),
+            self._stored.skipped,
+            tuple(name for name, _ in self.environments.most_common(5)),
+        )
+
+
+def _compare_scores(pairs: Sequence[EpisodePair], resamples: int, seed: int) -> dict[str, Difference]:
+    """The differences of the total, and of each component that a pair has on both sides."""
+    samples, outcomes = TaskSamples(), Counter[tuple[str, int]]()
+    for pair in pairs:
+        row: dict[str, float | None] = {}
+        for name, value in pair.a.values.items():
+            other = pair.b.values.get(name)
+            if value is not None and other is not None:
+                row |= {f"a/{name}": value, f"b/{name}": other}
+                outcomes[name, 0 if abs(other - value) < SAME else 1 if other > value else -1] += 1
+        samples.add(pair.task, row)
+    names = [name.removeprefix("a/") for name in samples.get_names() if name.startswith("a/")]
+    names = [name for name in names if f"b/{name}" in samples.get_names()]
+    differences = {f"b-a/{name}": (f"b/{name}", f"a/{name}") for name in names}
+    found = samples.compute_intervals(resamples, seed=seed, differences=differences) if pairs else {}
+    return {
+        name: Difference(
+            found[f"a/{name}"],
+            found[f"b/{name}"],
+            found[f"b-a/{name}"],
+            *(outcomes[name, outcome] for outcome in (1, 0, -1)),
+        )
+        for name in names
+    }
+
+
+def _compare_groups(pairs: Sequence[EpisodePair], by: str, resamples: int, seed: int) -> dict[str, Difference]:
+    groups: dict[str, list[EpisodePair]] = {}
+    for pair in pairs:
+        if pair.a.group not in groups and len(groups) == MAX_GROUPS:
+            raise ConfigError(f"--by {by}: more than {MAX_GROUPS} values; choose another field", key="by", given=by)
+        groups.setdefault(pair.a.group, []).append(pair)
+    found = {value: _compare_scores(groups[value], resamples, seed) for value in sorted(groups, key=sort_key)}
+    return {value: scores[TOTAL] for value, scores in found.items()}
+
+
+def _find_flips(pairs: Sequence[EpisodePair]) -> tuple[tuple[Flip, ...], tuple[Flip, ...]]:
+    """The tasks that only b solves, and those that only a solves; a task counts once, with its largest change."""
+    flips: tuple[dict[str, Flip], dict[str, Flip]] = ({}, {})
+    for pair in pairs:
+        a, b = (float(side.values[TOTAL] or 0.0) for side in (pair.a, pair.b))
+        if (a >= SOLVED) == (b >= SOLVED):
+            continue
+        found = flips[0 if b > a else 1]
+        if pair.task not in found or abs(b - a) > abs(found[pair.task].b - found[pair.task].a):
+            found[pair.task] = Flip(pair.task, a, b, pair.a.line, pair.b.line)
+    gained, lost = (
+        tuple(sorted(some.values(), key=lambda flip: (-abs(flip.b - flip.a), flip.task))[:MAX_FLIPS]) for some in flips
+    )
+    return gained, lost
+
+
+def _list_warnings(a: Side, b: Side, pairs: Sequence[EpisodePair], *, rescored: bool) -> Iterator[str]:
+    for side in (a, b):
+        if side.unreadable:
+            yield f"{side.run}: {side.unreadable} lines of {LINES} cannot be read and were skipped"
+        if side.without_score:
+            yield f"{side.run}: {side.without_score} episodes have no score and are left out"
+    if a.unpaired_tasks or b.unpaired_tasks:
+        counts = f"{a.unpaired_tasks} of {a.run}, {b.unpaired_tasks} of {b.run}"
+        yield f"tasks with a reward on one side only, which are left out: {counts}"
+    if set(a.environments) != set(b.environments):
+        names = [", ".join(name or "(none)" for name in side.environments) for side in (a, b)]
+        yield f"the environments differ: {names[0]} against {names[1]}"
+    components = [
+        {name for one in some for name in one.values} for some in zip(*((p.a, p.b) for p in pairs), strict=True)
+    ]
+    components = components or [set(), set()]
+    if not rescored and components[0] != components[1]:
+        odd = ", ".join(sorted(components[0] ^ components[1])[:5])
+        yield f"the rewards differ: only one side has {odd}; --reward scores both with one reward"
