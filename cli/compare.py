@@ -150,5 +150,6 @@ def _print_csv(found: "Comparison") -> None:
     rows += [(f"{found.by}={value}", "reward", one) for value, one in found.groups.items()]
     for group, name, one in rows:
         values = [value for side in (one.a, one.b, one.difference) for value in (side.mean, side.low, side.high)]
-        texts = [f"'{text}" if text[:1] in "=+-@\t\r" else text for text in (group, name)]
+        lines = (make_line(text, 400) for text in (group, name))
+        texts = [f"'{text}" if text[:1] in ("=", "+", "-", "@") else text for text in lines]
         writer.writerow([*texts, one.difference.count, *values, one.wins, one.ties, one.losses])

@@ -26,6 +26,13 @@ def score(
         str | None,
         typer.Option(help="Reward: a YAML file, module:name or file.py:name. Default: the run's own."),
     ] = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            help="Environment whose reward and metrics are used: a name, module:Class, file.py:Class or a config. "
+            "Default: the run's own."
+        ),
+    ] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(help="Score only episodes with FIELD OP VALUE, such as end_reason=answered; may be repeated."),
@@ -34,10 +41,10 @@ def score(
         str | None, typer.Option(help="Field of the episodes; the reward is also printed for each of its values.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", "--out", help="Name of the new score column. Default: the reward's name.")
+        str | None,
+        typer.Option(help="Store the scores in the run, as a column of this name. Default: nothing is written."),
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an earlier column of that name.")] = False,
-    write: Annotated[bool, typer.Option("--write/--no-write", help="Store the scores as a column.")] = True,
     bootstrap: Annotated[
         int, typer.Option(min=0, help="Number of bootstrap draws for the 95 % intervals; 0: no intervals.")
     ] = 1000,
@@ -58,7 +65,7 @@ def score(
 ) -> None:
     """Score saved episodes again, without the model.
 
-    The stored scores stay; the new ones become a column beside them.
+    The stored scores stay; with --name, the new ones become a column beside them.
 
     The run may be somebody else's: code that its files name is not run, and a judge that its config names is not asked.
     What you name yourself with --reward is.
@@ -76,7 +83,7 @@ def score(
         group_by=group_by,
         name=name,
         replace=replace,
-        write=write,
+        env=env,
         resamples=bootstrap,
         seed=seed,
         trust=trust,

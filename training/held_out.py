@@ -1,14 +1,34 @@
-"""Evaluation during training: held-out tasks every so many steps, the best checkpoint kept, and early stopping."""
+"""Held-out tasks of a training run: played before, during and after training, with their episodes stored.
 
+Evaluation every so many steps keeps the best checkpoint and can stop a run early. The episodes of the first, the best
+and the latest evaluation stay in `held_out/<step>/`, so that those before and after can be looked at and compared.
+"""
+
+import json
+import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from accelerate import PartialState
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from viewbox.configs.schema import Config
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.tasks import to_sequence
+from viewbox.files import write_atomically
+from viewbox.records import Episode
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.from_config import build_engine_settings
 from viewbox.rollouts.scoring.metrics import drop_undefined
+from viewbox.rollouts.store import run_folder
+from viewbox.rollouts.store.run_folder import HELD_OUT
+from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.checkpoints import Best
+from viewbox.training.evaluate import evaluate
+from viewbox.training.generation import use_for_generation
 
 PREFIX = "held_out/"
 
@@ -20,6 +40,106 @@ class EvaluatedTrainer(Protocol):
     is_finished: Callable[[int], bool]
 
     def add_figures(self, figures: Mapping[str, float]) -> None: ...
+
+
+class HeldOutTasks:
+    """The held-out tasks of a run.
+
+    Args:
+        config: the run's config.
+        env: the held-out environment.
+        tokens: the tokenizer of the policy.
+        folder: the run's folder.
+        trainer: trains the model; the tasks are played with its weights.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        env: BaseMultiTurnEnv,
+        tokens: ChatTokens,
+        folder: Path,
+        trainer: Any,
+    ) -> None:
+        self.config, self.env, self.tokens, self.folder, self.trainer = config, env, tokens, folder, trainer
+
+    def evaluate(self, *, oracle: bool = False, step: int | None = None) -> dict[str, Any]:
+        """The figures of the model as it is now; the episodes are stored, unless the environment's oracle helped.
+
+        `step` is that of the weights, if it is not the trainer's.
+        """
+        section, sampling = self.config.log, self.config.rollout.sampling
+        if section.eval_temperature is not None:
+            sampling = sampling.model_copy(update={"temperature": section.eval_temperature})
+        with use_for_generation(self.trainer.accelerator, self.trainer.model) as model:
+            figures, episodes = evaluate(
+                self.env,
+                model,
+                self.tokens,
+                tasks=section.eval_tasks,
+                seed=section.eval_seed,
+                generation=build_engine_settings(self.config, sampling=sampling),
+                oracle=oracle,
+            )
+        if not oracle:
+            best = self.trainer.best
+            step = self.trainer.state.global_step if step is None else step
+            store_episodes(self.folder, step, episodes, None if best is None else best.step)
+        return figures
+
+    def evaluate_before(self) -> dict[str, dict[str, Any]]:
+        """The figures before training; measured once, and read from before.json when a run is resumed."""
+        if self.config.train.method == "sft" or not self.config.log.eval_tasks:
+            return {}
+        saved = self.folder / "before.json"
+        if saved.is_file():
+            return run_folder.read_json(saved)
+        figures = {"before": self.evaluate()}
+        if self.has_oracle():
+            figures["oracle"] = self.evaluate(oracle=True)
+        if PartialState().is_main_process:
+            write_atomically(saved, json.dumps(figures))
+        return figures
+
+    def has_oracle(self) -> bool:
+        """Whether the environment knows which tool calls to make."""
+        return bool(self.env.oracle(to_sequence(self.env.tasks, self.env.name)[0]))
+
+
+def store_episodes(run: Path, step: int, episodes: Sequence[Episode], best: int | None = None) -> None:
+    """Store the held-out episodes of a step in `held_out/<step>/`, without tokens; remove those no longer wanted.
+
+    Every process calls this, and stores the episodes that it played. A step that is stored already stays as it is.
+
+    Args:
+        run: the run's folder.
+        step: of the weights.
+        episodes: in the order of the tasks.
+        best: the step with the best reward before.
+    """
+    processes = PartialState()
+    folder, part = run / HELD_OUT / str(step), run / HELD_OUT / f".{step}"
+    if folder.exists():
+        return
+    if processes.is_main_process:
+        shutil.rmtree(part, ignore_errors=True)
+    processes.wait_for_everyone()
+    with EpisodeWriter(part) as writer:
+        for episode in _select_own(episodes, processes):
+            writer.append_or_error(replace(episode, tokens=None, info={**episode.info, "step": step}))
+    processes.wait_for_everyone()
+    if processes.is_main_process:
+        part.rename(folder)
+        for other in run_folder.list_held_out(run)[1:]:
+            if other.name not in (str(step), str(best)):
+                shutil.rmtree(other)
+
+
+def _select_own(episodes: Sequence[Episode], processes: PartialState) -> Iterator[Episode]:
+    """The episodes that this process played: the others have no pixels here."""
+    for episode in episodes:
+        if episode.info["index"] % processes.num_processes == processes.process_index:
+            yield episode
 
 
 class HeldOutEvaluation(TrainerCallback):

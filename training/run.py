@@ -15,7 +15,6 @@ from viewbox.configs.schema import Config
 from viewbox.envs.adapters.trl import TRLReward
 from viewbox.envs.model_profiles import get_model_settings
 from viewbox.envs.tasks import to_sequence
-from viewbox.files import write_atomically
 from viewbox.rollouts.engine import loading
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.quantization import merge_adapters
@@ -25,11 +24,9 @@ from viewbox.training.checkpoints import Best
 from viewbox.training.checks.outline import count_parameters, outline_run
 from viewbox.training.checks.overlap import describe_overlap
 from viewbox.training.checks.plan import check_trained, describe_finished
-from viewbox.training.evaluate import evaluate
-from viewbox.training.generation import use_for_generation
 from viewbox.training.grpo.curriculum import build_curriculum
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
-from viewbox.training.held_out import HeldOutEvaluation, find_best_checkpoint
+from viewbox.training.held_out import HeldOutEvaluation, HeldOutTasks, find_best_checkpoint
 from viewbox.training.lora import build_lora_config
 from viewbox.training.precision import apply_precision
 from viewbox.training.reporting import report, tracking
@@ -83,8 +80,9 @@ class Run:
         levels = getattr(getattr(trainer, "curriculum", None), "levels", ())
         if trainer.is_world_process_zero():
             record_data(self.folder, [self.env, self.held_out, *levels], self.printer.print_line)
-        self._add_evaluation(trainer)
-        held_out = self._evaluate_before()
+        tasks = HeldOutTasks(self.config, self.held_out, self.tokens, self.folder, trainer)
+        self._add_evaluation(trainer, tasks)
+        held_out = tasks.evaluate_before()
         training_started = time.monotonic()
         trainer.remove_callback(PrinterCallback)  # prints whole dicts; MetricsFile prints a line
         try:
@@ -106,9 +104,9 @@ class Run:
             return {"stopped_at": trainer.state.global_step}
         best = self._load_best(trainer)
         if self.config.log.eval_tasks:
-            held_out["after"] = self.evaluate()
-            if self._has_oracle():
-                held_out["oracle_after"] = self.evaluate(oracle=True)
+            held_out["after"] = tasks.evaluate(step=None if best is None else best.step)
+            if tasks.has_oracle():
+                held_out["oracle_after"] = tasks.evaluate(oracle=True)
         if not trainer.is_world_process_zero():
             return {}
         tracking.send_held_out(held_out)
@@ -132,10 +130,10 @@ class Run:
         for topic, line in outline.items():
             self._print_once(f"{topic}: {line}")
 
-    def _add_evaluation(self, trainer: EpisodeGRPOTrainer | SFTTrainer) -> None:
+    def _add_evaluation(self, trainer: EpisodeGRPOTrainer | SFTTrainer, tasks: HeldOutTasks) -> None:
         log_section = self.config.log
         if log_section.eval_steps is not None:
-            evaluation = HeldOutEvaluation(trainer, self.evaluate, log_section.eval_steps, log_section.eval_patience)
+            evaluation = HeldOutEvaluation(trainer, tasks.evaluate, log_section.eval_steps, log_section.eval_patience)
             trainer.add_callback(evaluation)
 
     def _load_best(self, trainer: EpisodeGRPOTrainer | SFTTrainer) -> Best | None:
@@ -154,43 +152,9 @@ class Run:
             )
         return best
 
-    def _evaluate_before(self) -> dict[str, dict[str, Any]]:
-        """Held-out figures before training; measured once, and read from before.json when a run is resumed."""
-        if self.config.train.method == "sft" or not self.config.log.eval_tasks:
-            return {}
-        saved = self.folder / "before.json"
-        if saved.is_file():
-            return run_folder.read_json(saved)
-        figures = {"before": self.evaluate()}
-        if self._has_oracle():
-            figures["oracle"] = self.evaluate(oracle=True)
-        if PartialState().is_main_process:
-            write_atomically(saved, json.dumps(figures))
-        return figures
-
-    def _has_oracle(self) -> bool:
-        return bool(self.held_out.oracle(to_sequence(self.held_out.tasks, self.held_out.name)[0]))
-
     def build_generation(self, **changes: Any) -> dict[str, Any]:
         """Keyword arguments of `HFGenerator`."""
         return build_engine_settings(self.config, **changes)
-
-    def evaluate(self, *, oracle: bool = False) -> dict[str, Any]:
-        """Held-out metrics of the model as it is now."""
-        log_section = self.config.log
-        sampling = self.config.rollout.sampling
-        if log_section.eval_temperature is not None:
-            sampling = sampling.model_copy(update={"temperature": log_section.eval_temperature})
-        with use_for_generation(self.trainer.accelerator, self.trainer.model) as model:
-            return evaluate(
-                self.held_out,
-                model,
-                self.tokens,
-                tasks=log_section.eval_tasks,
-                seed=log_section.eval_seed,
-                generation=self.build_generation(sampling=sampling),
-                oracle=oracle,
-            )[0]
 
     def _build_callbacks(self, every: int) -> list[TrainerCallback]:
         return [MetricsFile(self.folder / "metrics.jsonl", self.printer, every), self.alarms, self.interrupt]

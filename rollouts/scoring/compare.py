@@ -22,7 +22,7 @@ from viewbox.rollouts.scoring.pairing import EpisodePair, PlayedEpisode, pair_ep
 from viewbox.rollouts.scoring.reward_source import RewardArgument, RewardSource, find_reward
 from viewbox.rollouts.scoring.trust import Trust
 from viewbox.rollouts.store.reader import LINES, load
-from viewbox.rollouts.store.run_folder import HELD_OUT
+from viewbox.rollouts.store.run_folder import HELD_OUT, list_held_out
 
 TOTAL = "reward"  # the name of the total among the scores
 SOLVED = 0.5  # a task is solved if its reward is at least this
@@ -177,13 +177,10 @@ def find_held_out(run: str | Path) -> tuple[Path, Path]:
     Raises:
         ConfigError: it has stored none, or only once.
     """
-    folder = Path(run) / HELD_OUT
-    steps = sorted((path for path in folder.glob("*") if path.name.isdecimal()), key=lambda path: int(path.name))
+    folder, steps = Path(run) / HELD_OUT, list_held_out(Path(run))
     if len(steps) < 2:
         found = f"only step {steps[0].name}" if steps else "none"
-        raise ConfigError(
-            f"{run}: allowed: two runs, or one that stored held-out episodes twice; in {folder}: {found}"
-        )
+        raise ConfigError(f"{run}: allowed: two runs, or one that stored held-out episodes twice; in {folder}: {found}")
     return steps[0], steps[-1]
 
 

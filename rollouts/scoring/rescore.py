@@ -27,8 +27,9 @@ from viewbox.rewards.remote import count_threads, take_counts
 from viewbox.rollouts.scoring import filters
 from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval, TaskSamples
 from viewbox.rollouts.scoring.data_policy import build_sharing_check, read_environment
+from viewbox.rollouts.scoring.field_check import check_reward_fields
 from viewbox.rollouts.scoring.parallel import map_in_order
-from viewbox.rollouts.scoring.reward_source import RewardArgument, find_reward
+from viewbox.rollouts.scoring.reward_source import RewardArgument, find_reward, open_environment, try_environment
 from viewbox.rollouts.scoring.summary import EpisodeTally
 from viewbox.rollouts.scoring.trust import Trust
 from viewbox.rollouts.store.columns import ScoreColumnWriter
@@ -115,7 +116,7 @@ def score_run(
     group_by: str | None = None,
     name: str | None = None,
     replace: bool = False,
-    write: bool = True,
+    env: str | Path | None = None,
     resamples: int = 1000,
     seed: int = 0,
     trust: bool = False,
@@ -135,9 +136,10 @@ def score_run(
             environment's own.
         where: filters (`filters.py`); only episodes that meet all of them are scored.
         group_by: a field; the total is also reported for each of its values.
-        name: the name of the new column, which `load(run, scores=name)` reads. Default: the reward's name.
+        name: store the scores in the run, as a column that `load(run, scores=name)` reads. Default: nothing is written.
         replace: replace an existing column of that name.
-        write: store the scores as a column.
+        env: the environment whose reward and metrics are used, instead of the one that the run names: a registered
+            name, `package.module:Class`, `file.py:Class`, or a config whose section `env` names it.
         resamples: bootstrap draws over tasks for the intervals (`bootstrap.py`); 0: no intervals.
         seed: seed of the bootstrap.
         trust: import the code that the run's own files name: its environment, its `python` rewards.
@@ -153,14 +155,18 @@ def score_run(
         filters.check_field(group_by)
     episodes = load(run, errors="skip")
     allowed = Trust(code=trust, judge=ask_judge)
-    source = find_reward(reward, Path(run), episodes.folder, allowed)
-    name = source.name if name is None else name
+    given = None if env is None else open_environment(env, Path(run), episodes.folder)
+    source = find_reward(reward, Path(run), episodes.folder, allowed, given)
+    if reward is not None:
+        known = given or try_environment(Path(run), episodes.folder, allowed)
+        selected = (one for one in load(run, errors="skip") if all(condition(one) for condition in conditions))
+        check_reward_fields(source.reward, selected, known)
     collector = _ScoreCollector(group_by)
-    environment = read_environment(Path(run), episodes.folder, allowed)
+    environment = given or read_environment(Path(run), episodes.folder, allowed)
     tally = EpisodeTally(environment, scores=False, trust=allowed, foreign=True)
     written = datetime.now(UTC).isoformat(timespec="seconds")
     about = {"viewbox": __version__, "written": written, "reward": source.about, "where": list(where)}
-    column = ScoreColumnWriter(episodes.folder, name, about, replace=replace) if write else None
+    column = None if name is None else ScoreColumnWriter(episodes.folder, name, about, replace=replace)
     check_sharing = build_sharing_check(source.reward, Path(run), episodes.folder, allowed)
 
     def select_episodes() -> Iterator[tuple[int, int, Episode]]:
@@ -203,7 +209,7 @@ def score_run(
     return ScoreReport(
         run=str(run),
         file=str(episodes.folder / LINES),
-        name=name,
+        name=source.name if name is None else name,
         reward=source.about,
         where=tuple(where),
         column=None if column is None else str(column.path),

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from viewbox.configs import yaml_reader
+from viewbox.configs.schema import load as load_config
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
 from viewbox.network.secrets import mask_assignments
 from viewbox.records import Episode, Scores
-from viewbox.rewards import CombinedReward, build, to_combined
+from viewbox.rewards import CombinedReward, ExactMatchReward, build, to_combined
 from viewbox.rewards.base import AnyReward
 from viewbox.rewards.imported import load_reward
+from viewbox.rollouts.from_config import build_envs
+from viewbox.rollouts.scoring.data_policy import read_environment_section
 from viewbox.rollouts.scoring.trust import NO_TRUST, USE_YOUR_REWARD, Trust, build_reward, find_run_of, make_environment
 from viewbox.rollouts.store.run_folder import read_config
 
@@ -43,7 +46,11 @@ class RewardSource:
 
 
 def find_reward(
-    reward: RewardArgument, run: Path | None = None, folder: Path | None = None, trust: Trust = NO_TRUST
+    reward: RewardArgument,
+    run: Path | None = None,
+    folder: Path | None = None,
+    trust: Trust = NO_TRUST,
+    env: BaseMultiTurnEnv | None = None,
 ) -> RewardSource:
     """Find the reward that scores the episodes of a run.
 
@@ -53,6 +60,7 @@ def find_reward(
         run: what the user named; without it, `reward` must be given.
         folder: the folder of episodes in it.
         trust: what the run's own files may do.
+        env: the user's own environment, whose reward counts instead of that of the run.
 
     Raises:
         ConfigError: the reward or the environment cannot be made, or is not allowed in a run's own files.
@@ -61,6 +69,8 @@ def find_reward(
     >>> source.name, source.about
     ('exact_match', 'viewbox.rewards:ExactMatchReward')
     """
+    if reward is None and env is not None:
+        return RewardSource(OWN, {"environment": env.name}, env.score, env.reward)
     if reward is None:
         if run is None or folder is None:
             raise ConfigError("reward: is missing; allowed: a file reward.yaml, package.module:name or file.py:name")
@@ -74,6 +84,34 @@ def find_reward(
     raise ConfigError(
         f"reward {str(reward)!r}; allowed: a file reward.yaml, package.module:name or path/to/file.py:name"
     )
+
+
+def open_environment(name: str | Path, run: Path, folder: Path) -> BaseMultiTurnEnv:
+    """Make the environment that the user names for a run; the settings that the run has for it are kept.
+
+    Args:
+        name: a registered name, `package.module:Class`, `file.py:Class`, or a config, whose held-out environment it is.
+        run: what the user named as the run.
+        folder: the folder of episodes in it.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    if str(name).endswith((".yaml", ".yml")):
+        return build_envs(load_config(str(name)), {})[1]
+    section = read_environment_section(run, folder)
+    settings = {key: value for key, value in section.items() if key != "name"} if section.get("name") == name else {}
+    return make_environment(str(name), settings, "--env", Trust(code=True))
+
+
+def try_environment(run: Path, folder: Path, trust: Trust) -> BaseMultiTurnEnv | None:
+    """The environment of a run's config, or None if there is none or it cannot be made."""
+    section = read_environment_section(run, folder)
+    settings = {key: value for key, value in section.items() if key != "name"}
+    try:
+        return make_environment(section.get("name"), settings, "", trust, reward=ExactMatchReward())
+    except ConfigError:
+        return None
 
 
 def _build_source(reward: AnyReward | Callable[..., float | None], about: Any, name: str = "") -> RewardSource:

@@ -21,7 +21,7 @@ from viewbox.rewards.remote import iter_rewards
 
 ADD_TRUST = "if you know who wrote it, add --trust (in Python trust=True)"
 ADD_ASK_JUDGE = "to ask it, add --ask-judge (in Python ask_judge=True)"
-USE_YOUR_REWARD = "; or give a reward of your own with --reward"
+USE_YOUR_REWARD = "; or give a reward of your own with --reward, or an environment with --env"
 _RUN_FILES = ("episodes.jsonl", "episodes/episodes.jsonl", "versions.json")  # a folder with one of them is a run
 
 
@@ -106,7 +106,7 @@ def build_reward(spec: Any, origin: str, trust: Trust = NO_TRUST) -> AnyReward:
     Traceback (most recent call last):
     viewbox.errors.ConfigError: config.yaml: reward.function = 'gift.code:score' would import and run gift.code; \
 allowed in a run's own files: built-in rewards; if you know who wrote it, add --trust (in Python trust=True); or give \
-a reward of your own with --reward
+a reward of your own with --reward, or an environment with --env
     """
 
     def check(kind: str, part: Mapping[str, Any], path: str) -> None:

@@ -134,3 +134,9 @@ def read_json(path: Path, limit: int = 2**20) -> dict[str, Any]:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Read the lines of a metrics.jsonl."""
     return [json.loads(line) for line in read_regular(path, limit=MAX_METRICS).decode().splitlines()]
+
+
+def list_held_out(run: Path) -> list[Path]:
+    """The folders of a run's held-out episodes, in the order of their steps."""
+    paths = (path for path in (run / HELD_OUT).glob("*") if path.name.isdecimal() and len(path.name) < 12)
+    return sorted(paths, key=lambda path: int(path.name))

@@ -5,7 +5,9 @@ import re
 
 
 def test_what_is_printed_stands_stored_beside_new(run, viewbox):
-    status, out, err = viewbox("score", run, "--reward", "viewbox.rewards:IoUReward", "--where", "answer!=null")
+    status, out, err = viewbox(
+        "score", run, "--reward", "viewbox.rewards:IoUReward", "--where", "answer!=null", "--name", "iou"
+    )
     assert (status, err) == (0, "")
     lines = out.splitlines()
     assert lines[0].endswith("episodes of 3 tasks where answer!=null")
@@ -37,7 +39,7 @@ def test_a_wrong_filter_ends_with_2_in_words(run, viewbox):
 
 
 def test_metrics_are_printed_with_their_intervals(dots, viewbox):
-    status, out, _ = viewbox("score", dots, "--no-write", "--trust")
+    status, out, _ = viewbox("score", dots, "--trust")
     assert status == 0
     assert re.search(r"^label/accuracy +0\.500 \[0\.500, 0\.500\]$", out, re.MULTILINE)
     assert re.search(r"^labels/macro_f1 +0\.667 \[0\.667, 0\.667\]$", out, re.MULTILINE)
@@ -46,7 +48,7 @@ def test_metrics_are_printed_with_their_intervals(dots, viewbox):
 
 
 def test_metrics_are_in_the_json_with_their_intervals(dots, viewbox):
-    _, out, _ = viewbox("score", dots, "--no-write", "--trust", "--json")
+    _, out, _ = viewbox("score", dots, "--trust", "--json")
     found = json.loads(out)
     assert found["metrics"]["metrics/label/accuracy"] == {"mean": 0.5, "low": 0.5, "high": 0.5, "count": 40}
     assert found["metrics"]["end/timeout"]["mean"] == 0.0
@@ -55,7 +57,7 @@ def test_metrics_are_in_the_json_with_their_intervals(dots, viewbox):
 
 def test_an_environment_that_is_not_there_costs_the_metrics_but_not_the_scores(dots, viewbox):
     (dots / "config.yaml").unlink()
-    status, out, err = viewbox("score", dots, "--no-write", "--reward", "viewbox.rewards:ExactMatchReward")
+    status, out, err = viewbox("score", dots, "--reward", "viewbox.rewards:ExactMatchReward")
     assert (status, err) == (0, "")
     assert "warning: no metrics of the environment 'dots': unknown environment 'dots'" in out
     assert "label/accuracy" not in out

@@ -128,7 +128,7 @@ def save(env, folder, config):
 
 def test_a_saved_run_is_scored_as_it_was_played(env, tmp_path):
     save(env, tmp_path, {"model": {"name": "m"}, "env": {"name": "mixture", "environments": SECTIONS}})
-    report = score_run(tmp_path, write=False)
+    report = score_run(tmp_path)
     assert report.total.change.mean == pytest.approx(0.0)
     assert not report.problems
 
@@ -147,7 +147,7 @@ def test_a_strangers_mixture_runs_no_code_and_asks_no_judge(env, tmp_path, monke
     config = {"model": {"name": "m"}, "env": {"name": "mixture", "environments": {**SECTIONS, "digits": section}}}
     save(env, tmp_path, config)
     with pytest.raises(ConfigError, match=why):
-        score_run(tmp_path, write=False)
+        score_run(tmp_path)
 
 
 @pytest.mark.slow

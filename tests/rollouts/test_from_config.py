@@ -74,17 +74,14 @@ def bf16_accelerator():
 
 @pytest.mark.parametrize("temperature", [None, 0.0])
 def test_training_and_held_out_evaluation_generate_with_the_section(temperature, monkeypatch, bf16_accelerator):
-    from viewbox.training import run as module
+    from viewbox.training import held_out as module
 
     asked = {}
     monkeypatch.setattr(module, "evaluate", lambda *a, **k: asked.update(k["generation"], bf16=is_bf16()) or ({}, []))
     config = of(**GIVEN)
-    run = module.Run.__new__(module.Run)
-    run.config = config.model_copy(update={"log": config.log.model_copy(update={"eval_temperature": temperature})})
-    run.held_out = run.tokens = None
-    run.trainer = SimpleNamespace(accelerator=bf16_accelerator, model=torch.nn.Identity())
-    assert run.build_generation() == build_engine_settings(config)
-    run.evaluate()
+    config = config.model_copy(update={"log": config.log.model_copy(update={"eval_temperature": temperature})})
+    trainer = SimpleNamespace(accelerator=bf16_accelerator, model=torch.nn.Identity())
+    module.HeldOutTasks(config, None, None, None, trainer).evaluate(oracle=True)
     assert asked.pop("bf16")  # the precision of training
     assert asked["sampling"].temperature == (0.5 if temperature is None else temperature)
     assert asked | {"sampling": config.rollout.sampling} == build_engine_settings(config)

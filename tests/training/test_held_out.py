@@ -15,9 +15,12 @@ from tests.support import forks, two_evaluations
 from tests.training.test_train import GUESSES
 from tests.training.test_train import RUN as CONFIG
 from viewbox import train
-from viewbox.rollouts.store.run_folder import read_metrics
+from viewbox.records import Episode, Task
+from viewbox.rollouts.scoring.compare import compare_runs, find_held_out
+from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.store.run_folder import list_held_out, read_metrics
 from viewbox.training.checkpoints import Best
-from viewbox.training.held_out import HeldOutEvaluation
+from viewbox.training.held_out import HeldOutEvaluation, store_episodes
 
 TRAIN = {**CONFIG["train"], "max_steps": 5, "save_steps": 1, "save_total_limit": 1}
 LOG = {**CONFIG["log"], "eval_steps": 2}
@@ -102,6 +105,33 @@ def test_every_second_step_and_the_last_one_have_held_out_figures_in_their_line(
     assert [line["step"] for line in lines if "held_out/reward" in line] == [2, 4, 5]
     assert {"held_out/tools/rate", "held_out/rewards/label/mean", "held_out/best"} <= lines[1].keys()
     assert all("reward" in line for line in lines)  # those of the step are there as ever
+
+
+def test_the_held_out_episodes_of_the_first_the_best_and_the_last_step_are_stored(whole):
+    before = json.loads((whole / "before.json").read_text())["before"]
+    lines = {line["step"]: line["held_out/reward"] for line in get_metrics(whole) if "held_out/reward" in line}
+    rewards = {0: before["reward"], **lines}
+    stored = {int(folder.name): list(load(folder)) for folder in list_held_out(whole)}
+    best = max(lines, key=lambda step: (lines[step], -step))
+    assert set(stored) == {0, best, 5}
+    assert [path.name for path in (whole / "held_out").iterdir() if path.name.startswith(".")] == []
+    for step, episodes in stored.items():
+        assert len(episodes) == LOG["eval_tasks"]
+        totals = [episode.scores.total for episode in episodes if episode.scores.total is not None]
+        assert sum(totals) / len(totals) == pytest.approx(rewards[step], abs=1e-6)
+        assert {episode.info["step"] for episode in episodes} == {step}
+        assert all(ref.open() for episode in episodes for turn in episode.turns for ref in turn.images)
+    found = compare_runs(*find_held_out(whole))
+    assert found.paired_by_sample == found.tasks == LOG["eval_tasks"]
+    assert found.scores["reward"].difference.mean == pytest.approx(rewards[5] - rewards[0], abs=1e-6)
+
+
+def test_of_held_out_episodes_only_those_of_three_steps_stay(tmp_path):
+    for step, best in ((0, None), (2, 0), (4, 2), (6, 4), (8, 4)):
+        store_episodes(tmp_path, step, [Episode(Task("t"), info={"index": 0})], best)
+    assert [folder.name for folder in list_held_out(tmp_path)] == ["0", "4", "8"]
+    store_episodes(tmp_path, 8, [], 4)  # stays as it is
+    assert len(list(load(tmp_path / "held_out" / "8"))) == 1
 
 
 def test_the_best_weights_are_the_saved_ones_and_their_checkpoint_is_kept(whole):

@@ -244,7 +244,7 @@ def test_saved_episodes_are_not_sent_elsewhere(cls, place, elsewhere, tmp_path, 
     env = cls()
     with EpisodeWriter(tmp_path / "run") as writer:
         writer.append(env.play(env.tasks[0], lambda messages: ANSWER))
-    attempt(score_run, tmp_path / "run", reward=JUDGES[place](judge(elsewhere)), write=False)
+    attempt(score_run, tmp_path / "run", reward=JUDGES[place](judge(elsewhere)))
     if cls.restricted or "brier" not in place:
         arrives(elsewhere, cls)
 
@@ -259,7 +259,7 @@ def test_an_episode_is_not_sent_because_the_config_names_another_environment(els
         "viewbox.rollouts.scoring.data_policy.make_environment",
         lambda name, *_, **__: Digits(reward=ExactMatchReward()) if name == "digits" else Free(),
     )
-    assert attempt(score_run, tmp_path / "run", reward=judge(elsewhere), write=False)
+    assert attempt(score_run, tmp_path / "run", reward=judge(elsewhere))
     assert elsewhere.connections == []
 
 

@@ -192,7 +192,7 @@ def test_an_environment_in_its_config_runs_no_code(gift, viewbox, tmp_path, env)
     assert (status, has_run(run)) == (2, False)
     assert "env.name" in err
     viewbox("score", "gift", "--reward", "strict.yaml")
-    viewbox("score", "gift", "--reward", "viewbox.rewards:ExactMatchReward", "--no-write")
+    viewbox("score", "gift", "--reward", "viewbox.rewards:ExactMatchReward")
     viewbox("score", "gift/episodes")
     assert not has_run(run)
 
@@ -327,7 +327,7 @@ def test_its_templates_are_not_rendered(gift, viewbox, source):
 def test_an_odd_section_is_an_error_in_words(gift, env):
     gift(config={"env": env})
     with contextlib.suppress(ConfigError):  # any other error fails the test
-        score_run("gift", write=False)
+        score_run("gift")
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def test_so_does_what_its_line_says_about_it(tmp_path, stored):
 def test_or_tokens_that_are_no_mapping(tmp_path, stored):
     run = forge_run(tmp_path / "gift", [make_line(0, stored_tokens=stored), make_line(1)])
     assert len(list(load(run, tokens=True, errors="skip"))) == 1
-    assert score_run(run, write=False).episodes == 2
+    assert score_run(run).episodes == 2
 
 
 def test_a_good_one_is_read(tmp_path):
@@ -143,7 +143,7 @@ def test_a_good_one_is_read(tmp_path):
 
 
 def test_scoring_opens_no_token_file(tmp_path):
-    assert score_run(forge_tokens(tmp_path, os.mkfifo), write=False).episodes == 3
+    assert score_run(forge_tokens(tmp_path, os.mkfifo)).episodes == 3
 
 
 # ---------------------------------------------------------------------- the files of the run
@@ -186,8 +186,8 @@ def test_nothing_is_written_through_a_link(tmp_path, viewbox, name, to):
         (run / "episodes").rename(run / "old")
     (run / name).parent.mkdir(exist_ok=True)
     (run / name).symlink_to(target)
-    viewbox("score", run)
-    viewbox("score", run, "--replace")
+    viewbox("score", run, "--name", "own")
+    viewbox("score", run, "--name", "own", "--replace")
     with pytest.raises(ConfigError, match="leads out"), run_folder.lock_folder(run):
         pytest.fail("its folder would be written")
     if name == "episodes/images":
@@ -279,7 +279,7 @@ def test_a_picture_that_is_not_that_of_its_hash(tmp_path, viewbox, put):
         episode.turns[0].images[0].open()
     status, _, err = viewbox("picture", run, "--out", tmp_path / "a.png")
     assert (status, err) == (0, "")
-    assert score_run(run, write=False).episodes == 1
+    assert score_run(run).episodes == 1
 
 
 @pytest.mark.parametrize(
@@ -425,7 +425,7 @@ WRITTEN = {
     "checkpoints/trainer_state.json": lambda run: run_folder.lock_folder(run).__enter__(),
     "episodes/episodes.jsonl": lambda run: EpisodeWriter(run / "episodes"),
     "episodes/retried.jsonl": lambda run: rollout_folder.move_failed_episodes(run),
-    "episodes/scores/own.jsonl": lambda run: score_run(run, replace=True),
+    "episodes/scores/own.jsonl": lambda run: score_run(run, name="own", replace=True),
 }
 
 

@@ -156,7 +156,7 @@ def test_a_bad_line_is_named_and_the_rest_is_scored(tmp_path, viewbox, line):
     assert "1 lines of" in out
     assert "line 2: " in out
     assert out.isprintable() or out.replace("\n", "").isprintable()
-    report = score_run(tmp_path / "gift", write=False)
+    report = score_run(tmp_path / "gift")
     assert report.skipped == 1
     assert list(report.unreadable) == [2]
 
@@ -169,7 +169,7 @@ def test_an_odd_line_is_scored_too(tmp_path, viewbox, line):
     assert (status, err) == (0, "")
     assert "3 episodes of 3 tasks" in out
     assert out.replace("\n", "").isprintable()
-    out = viewbox("score", tmp_path / "gift", "--json", "--replace")[1]
+    out = viewbox("score", tmp_path / "gift", "--json", "--name", "own")[1]
     json.loads(out, parse_constant=pytest.fail)
     assert viewbox("picture", f"{tmp_path / 'gift'}#2", "--out", tmp_path / "a.png")[0] == 0
     assert len(list(load(tmp_path / "gift", scores="own"))) == 3
@@ -188,7 +188,7 @@ def test_with_errors_raised_it_is_a_store_error_that_names_the_line(tmp_path, li
 def test_a_line_without_end_is_not_kept_in_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "MAX_LINE", 10_000)
     run = forge_run(tmp_path / "gift", [make_line(0), make_line(1, system_prompt="x" * 50_000), make_line(2)])
-    report = score_run(run, write=False)
+    report = score_run(run)
     assert (report.episodes, list(report.unreadable)) == (2, [2])
     assert "longer than" in report.unreadable[2]
 
@@ -198,7 +198,7 @@ def test_a_last_line_without_end_is_one_too(tmp_path, monkeypatch):
     run = forge_run(tmp_path / "gift", [make_line(0)])
     with (run / "episodes" / "episodes.jsonl").open("ab") as file:
         file.write(b"x" * 50_000)
-    assert score_run(run, write=False).skipped == 1
+    assert score_run(run).skipped == 1
 
 
 @pytest.mark.timeout(60)
@@ -206,7 +206,7 @@ def test_many_lines_with_many_names_are_bounded(tmp_path):
     many = [make_line(n, scores={"total": 1, "components": {f"c{n}-{m}": 1 for m in range(250)}}) for n in range(120)]
     run = forge_run(tmp_path / "gift", many)
     started = time.process_time()
-    report = score_run(run, write=False)
+    report = score_run(run)
     summary = package.summarize(load(run))
     assert time.process_time() - started < 30
     assert len(report.components) <= 256
@@ -223,7 +223,7 @@ def test_many_names_of_environments_are_bounded(tmp_path):
 
 def test_a_metric_that_cannot_read_one_pair_keeps_the_others(tmp_path):
     odd = make_line(1, task={"id": "odd", "reference": {**REFERENCE, "label": {"a": [1]}}}, answer={"label": {"a": 1}})
-    report = score_run(forge_run(tmp_path / "gift", [make_line(0), odd, make_line(2)]), write=False)
+    report = score_run(forge_run(tmp_path / "gift", [make_line(0), odd, make_line(2)]))
     assert report.metrics["metrics/label/accuracy"].count >= 2
 
 
@@ -233,9 +233,7 @@ def test_a_label_for_each_task_fills_no_memory(tmp_path):
         task = {"id": f"t{number}", "reference": {**REFERENCE, "label": f"label {number}"}}
         return make_line(number, task=task, answer={**REFERENCE, "label": f"label {number}"})
 
-    report = score_run(
-        forge_run(tmp_path / "gift", [make(number) for number in range(5000)]), write=False, resamples=20
-    )
+    report = score_run(forge_run(tmp_path / "gift", [make(number) for number in range(5000)]), resamples=20)
     assert "metrics/box: this metric failed and is left out" in report.problems[0]
     assert "metrics/label/accuracy" in report.metrics
 

@@ -65,7 +65,7 @@ def test_as_many_episodes_are_judged_at_once_as_the_judge_allows(store):
         make_response(200, make_completion('{"score": 1}'))(handler)
 
     with serve(make_script(waiting)) as server:
-        report = score_run(store, reward=judge_at(server.url, concurrency=4), write=False, resamples=0)
+        report = score_run(store, reward=judge_at(server.url, concurrency=4), resamples=0)
     assert report.total.new.mean == 1.0
     assert report.counts["judge/unreachable"] == 0
 
@@ -77,7 +77,7 @@ def test_the_report_counts_what_the_judge_did(store):
     with serve(third_fails) as server:
         judge = judge_at(server.url)
         judge(made(0).answer, made(0).task.reference)  # of an earlier scoring
-        report = score_run(store, reward=judge, write=False, resamples=0)
+        report = score_run(store, reward=judge, resamples=0)
     assert report.counts == {
         "judge/calls": 24.0,
         "judge/cached": 0.0,
@@ -130,7 +130,7 @@ def test_a_reward_that_raises_in_a_thread_is_reported_with_its_line(store):
                 raise ValueError("broken")
             return 1.0
 
-    report = score_run(store, reward=Breaks(), write=False, resamples=0)
+    report = score_run(store, reward=Breaks(), resamples=0)
     assert report.failures == 1
     assert (report.first_failure.line, report.first_failure.task) == (6, "t5")
 
@@ -178,7 +178,7 @@ def run(tmp_path, monkeypatch):
 
 def test_episodes_of_a_restricted_environment_are_shown_to_no_judge_elsewhere(run):
     with pytest.raises(ConfigError, match="its data is restricted to this machine"):
-        score_run(run(True), trust=True, reward=judge_at(REMOTE), write=False)
+        score_run(run(True), trust=True, reward=judge_at(REMOTE))
 
 
 def test_nothing_is_written_when_they_are_refused(run):
@@ -191,26 +191,21 @@ def test_nothing_is_written_when_they_are_refused(run):
 
 def test_a_judge_on_this_machine_may_see_them(run):
     with serve(by_its_number) as server:
-        assert (
-            score_run(run(True), trust=True, reward=judge_at(server.url), write=False, resamples=0).counts[
-                "judge/calls"
-            ]
-            == 1
-        )
+        assert score_run(run(True), trust=True, reward=judge_at(server.url), resamples=0).counts["judge/calls"] == 1
 
 
 def test_those_of_an_open_environment_may_be_sent(run):
-    report = score_run(run(False), trust=True, reward=judge_at(REMOTE, timeout=5), write=False, resamples=0)
+    report = score_run(run(False), trust=True, reward=judge_at(REMOTE, timeout=5), resamples=0)
     assert report.counts["judge/calls"] == 1
 
 
 def test_episodes_of_an_environment_that_cannot_be_found_stay(run):
     with pytest.raises(ConfigError, match="gone:Scans: this environment cannot be created"):
-        score_run(run(True, name="gone:Scans"), trust=True, reward=judge_at(REMOTE), write=False)
+        score_run(run(True, name="gone:Scans"), trust=True, reward=judge_at(REMOTE))
 
 
 def test_without_a_config_the_environment_that_the_episode_names_decides(tmp_path):
     with EpisodeWriter(tmp_path / "store") as writer:
         writer.append(replace(made(0), environment="nobody_knows"))
     with pytest.raises(ConfigError, match="nobody_knows: this environment cannot be created"):
-        score_run(tmp_path / "store", reward=judge_at(REMOTE), write=False)
+        score_run(tmp_path / "store", reward=judge_at(REMOTE))

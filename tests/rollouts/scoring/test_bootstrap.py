@@ -57,7 +57,7 @@ def test_components_are_compared_over_the_episodes_that_have_both(tmp_path):
     parts = [{"a": 0.0, "old": 1.0}, {"a": None}, {"a": 0.5}, {}]
     folder = written(tmp_path, *(made(n, scores=Scores(0.0, part)) for n, part in enumerate(parts)))
     reward = CombinedReward({"a": (lambda answer, reference: 1.0, 1.0)})
-    found = score_run(folder, reward=reward, write=False).components
+    found = score_run(folder, reward=reward).components
     assert (found["a"].change.count, found["a"].change.mean) == (2, 0.75)
     assert (found["a"].new.count, found["a"].stored.count) == (4, 2)
     assert (found["old"].new, found["old"].change, found["old"].stored.count) == (None, None, 1)
@@ -65,18 +65,18 @@ def test_components_are_compared_over_the_episodes_that_have_both(tmp_path):
 
 def test_episodes_without_stored_scores_have_no_change(tmp_path):
     folder = written(tmp_path, *(made(n, scores=None) for n in range(4)))
-    total = score_run(folder, reward=ExactMatchReward(), write=False).total
+    total = score_run(folder, reward=ExactMatchReward()).total
     assert (total.stored, total.change, total.new.mean) == (None, None, 0.5)
 
 
 def test_the_same_seed_gives_the_same_interval(store):
-    first, again, other = (score_run(store, reward=ExactMatchReward(), write=False, seed=seed) for seed in (0, 0, 1))
+    first, again, other = (score_run(store, reward=ExactMatchReward(), seed=seed) for seed in (0, 0, 1))
     assert first.total == again.total
     assert first.total.new.mean == other.total.new.mean
 
 
 def test_one_task_has_no_interval_and_neither_has_no_bootstrap(store):
-    one = score_run(store, reward=ExactMatchReward(), where=["task.id=t0"], write=False).total.new
-    none = score_run(store, reward=ExactMatchReward(), resamples=0, write=False).total.new
+    one = score_run(store, reward=ExactMatchReward(), where=["task.id=t0"]).total.new
+    none = score_run(store, reward=ExactMatchReward(), resamples=0).total.new
     assert (one.low, one.high, none.low, none.high) == (None,) * 4
     assert none.mean == 0.5

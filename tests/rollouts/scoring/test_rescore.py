@@ -1,9 +1,11 @@
 """Offline scoring: the numbers of play come back, new ones stand beside them, and nothing that is stored changes."""
 
+import json
 import shutil
 import subprocess
 import sys
 import tracemalloc
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -12,7 +14,7 @@ from tests.support.saved_episodes import SETTINGS, SPEC, made, plays, scored, wr
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError, StoreError
 from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task
-from viewbox.rewards import ExactMatchReward, IoUReward
+from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.reader import load
 
@@ -38,7 +40,7 @@ def test_the_own_reward_gives_the_stored_scores_exactly(run, source):
         shutil.rmtree(run / "episodes")
         written(run / "episodes", *plays(Digits(**SETTINGS)))
     path = run / "episodes" if source == "episodes" else run
-    report = score_run(path)
+    report = score_run(path, name="own")
     assert scored(run, scores="own") == scored(run)
     assert report.total.change.mean == report.total.change.low == report.total.change.high == 0.0
     assert report.total.new == report.total.stored
@@ -73,7 +75,7 @@ def test_an_environment_of_ones_own_is_found_by_the_settings_of_the_run(tmp_path
 @pytest.mark.parametrize("content", [SPEC, {"model": {}, "reward": SPEC, "env": {"name": "digits"}}])
 def test_a_reward_file_holds_the_reward_or_a_whole_config(run, tmp_path, content):
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(content))
-    report = score_run(run, reward=str(tmp_path / "mine.yaml"))
+    report = score_run(run, reward=str(tmp_path / "mine.yaml"), name="mine")
     assert (report.name, report.reward) == ("mine", SPEC)
     assert scored(run, scores="mine") == scored(run)
 
@@ -81,6 +83,8 @@ def test_a_reward_file_holds_the_reward_or_a_whole_config(run, tmp_path, content
 def test_a_python_reward_is_given_by_path_or_as_an_object(store, tmp_path):
     (tmp_path / "mine.py").write_text("def always(answer, reference):\n    return 0.5\n")
     assert score_run(store, reward=f"{tmp_path}/mine.py:always").name == "always"
+    assert not (store / "scores").exists()  # nothing is written unless it is asked for
+    score_run(store, reward=f"{tmp_path}/mine.py:always", name="always")
     assert score_run(store, reward=IoUReward("label")).name == "iou"
     assert score_run(store, reward=lambda answer, reference: 0.25, name="fourth").total.new.mean == 0.25
     assert [one.total for one in scored(store, scores="always")] == [0.5] * 40
@@ -136,6 +140,69 @@ def test_a_reward_that_fails_counts_nothing_and_is_counted_with_the_first_one(st
     assert "ZeroDivisionError" in out
 
 
+# ---- a reward that reads what no answer has
+
+
+def test_a_reward_whose_field_no_answer_has_is_refused_with_the_nearest(store):
+    with pytest.raises(ConfigError, match=r"unknown answer field 'lable'; allowed: label \(did you mean 'label'\?\)"):
+        score_run(store, reward=ExactMatchReward("lable"))
+    combined = CombinedReward({"a": (ExactMatchReward(), 0.5), "b": (IoUReward("boxx"), 0.5)})
+    with pytest.raises(ConfigError, match=r"unknown answer field 'boxx'"):
+        score_run(store, reward=combined)
+
+
+def test_a_field_that_some_answer_or_the_schema_has_is_allowed(tmp_path, run):
+    odd = [replace(made(n), answer={"label": "a", "sure": True}) for n in range(30, 31)]
+    folder = written(tmp_path, *(made(n) for n in range(30)), *odd)
+    score_run(folder, reward=ExactMatchReward("sure"))
+    with pytest.raises(ConfigError, match="'sure'"):
+        score_run(folder, reward=ExactMatchReward("sure"), where=["task.metadata.number<30"])
+    lines = [json.loads(line) for line in (run / "episodes" / "episodes.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["answer"] = line["answer"] and {"label": line["answer"].get("label")}
+    (run / "episodes" / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    score_run(run, reward=IoUReward("bbox"))  # an answer of `digits` may have it
+
+
+# ---- an environment that is given
+
+
+OWN = (
+    "import viewbox\nfrom viewbox.rewards.metrics import Accuracy\n"
+    "class Dots(viewbox.BaseMultiTurnEnv):\n"
+    "    name = 'dots'\n"
+    "    metrics = {'label': Accuracy('label')}\n"
+    "    def default_reward(self):\n"
+    "        return viewbox.ExactMatchReward(tolerance=5)\n"
+)
+
+
+def test_an_environment_outside_viewbox_is_named_by_the_user(tmp_path, viewbox):
+    (tmp_path / "dots.py").write_text(OWN)
+    episode = Episode(Task("t", reference={"label": 3}), answer={"label": 4}, environment="dots")
+    folder = written(tmp_path / "store", episode)
+    with pytest.raises(ConfigError, match="--env"):
+        score_run(folder)
+    report = score_run(folder, env=f"{tmp_path}/dots.py:Dots")
+    assert report.total.new.mean == 1.0
+    assert report.metrics["metrics/label/accuracy"].mean == 0.0
+    status, _, err = viewbox("score", folder, "--env", f"{tmp_path}/dots.py:Dots")
+    assert (status, err) == (0, "")
+    status, _, err = viewbox("score", folder, "--env", "digit")
+    assert status == 2
+    assert "did you mean 'digits'" in err
+
+
+def test_an_environment_may_be_given_by_a_config(run, tmp_path):
+    (tmp_path / "mine.yaml").write_text(
+        yaml.safe_dump({"model": {"name": "x"}, "env": {"name": "digits"}, "reward": SPEC})
+    )
+    (run / "config.yaml").unlink()
+    report = score_run(run, env=tmp_path / "mine.yaml")
+    assert report.total.change.mean == 0.0
+    assert "metrics/label/accuracy" in report.metrics
+
+
 # ---- what is read
 
 
@@ -160,7 +227,7 @@ def test_unreadable_lines_are_skipped_counted_and_named(store, viewbox):
     report = score_run(store, reward=ExactMatchReward(), name="mine")
     assert (report.episodes, report.skipped, list(report.unreadable)) == (41, 2, [41, 42])
     assert scored(store, scores="mine", errors="skip")[-1].total == 1.0
-    status, out, _ = viewbox("score", store, "--no-write", "--reward", "viewbox.rewards:ExactMatchReward")
+    status, out, _ = viewbox("score", store, "--reward", "viewbox.rewards:ExactMatchReward")
     assert status == 0
     assert f"warning: 2 lines of {store}/episodes.jsonl cannot be read and were skipped" in out
     assert "  line 41: not an episode: AttributeError" in out
@@ -178,15 +245,15 @@ def test_a_store_without_a_readable_episode_is_an_error(tmp_path, content):
     written(tmp_path)
     (tmp_path / "episodes.jsonl").write_text(content)
     with pytest.raises(StoreError, match="holds no episodes" + (".*line 1: not an episode" if content else "$")):
-        score_run(tmp_path, reward=ExactMatchReward())
+        score_run(tmp_path, reward=ExactMatchReward(), name="mine")
     assert list((tmp_path / "scores").iterdir()) == []
 
 
 def test_memory_does_not_grow_with_the_episodes(tmp_path):
     written(tmp_path, *(made(n, system_prompt="x" * 20_000) for n in range(400)))
-    score_run(tmp_path, reward=ExactMatchReward(), write=False)
+    score_run(tmp_path, reward=ExactMatchReward())
     tracemalloc.start()
-    score_run(tmp_path, reward=ExactMatchReward(), write=False)
+    score_run(tmp_path, reward=ExactMatchReward())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 0.5 * (tmp_path / "episodes.jsonl").stat().st_size
@@ -210,24 +277,22 @@ def test_neither_torch_nor_transformers_is_imported(run):
 
 
 def test_conditions_are_all_met(store):
-    report = score_run(
-        store, reward=ExactMatchReward(), where=["answer.label=b", "task.metadata.number<10"], write=False
-    )
+    report = score_run(store, reward=ExactMatchReward(), where=["answer.label=b", "task.metadata.number<10"])
     assert (report.episodes, report.total.stored.mean, report.total.new.mean) == (5, 0.0, 0.0)
 
 
 def test_an_empty_selection_is_an_error_and_leaves_nothing(store):
     with pytest.raises(ConfigError, match=r"no episode meets --where 'answer.label=c' and 'num_turns>0'"):
-        score_run(store, reward=ExactMatchReward(), where=["answer.label=c", "num_turns>0"])
+        score_run(store, reward=ExactMatchReward(), where=["answer.label=c", "num_turns>0"], name="mine")
     assert list((store / "scores").iterdir()) == []
 
 
 def test_groups_have_a_row_a_value(store):
-    report = score_run(store, reward=lambda answer, reference: 0.5, group_by="answer.label", write=False)
+    report = score_run(store, reward=lambda answer, reference: 0.5, group_by="answer.label")
     assert [(one.value, one.episodes, one.tasks) for one in report.groups] == [("a", 20, 10), ("b", 20, 10)]
     assert [one.total.change.mean for one in report.groups] == [-0.5, 0.5]
     with pytest.raises(ConfigError, match="unknown field 'anser'"):
-        score_run(store, reward=ExactMatchReward(), group_by="anser.label", write=False)
+        score_run(store, reward=ExactMatchReward(), group_by="anser.label")
 
 
 def test_too_many_groups_are_refused(tmp_path):
@@ -246,29 +311,27 @@ def test_a_saved_episode_of_any_text_is_scored(tmp_path):
 
 
 def test_the_metrics_an_environment_declares_stand_in_the_report(dots):
-    found = score_run(dots, write=False, trust=True).metrics
+    found = score_run(dots, trust=True).metrics
     assert found["metrics/label/accuracy"].mean == 0.5
     assert found["metrics/labels/macro_f1"].mean == pytest.approx(2 / 3)  # one class: half of it found, none wrong
     assert (found["end/answered"].mean, found["tools/rate"].mean, found["episodes/turns"].mean) == (1.0, 0.0, 1.0)
 
 
 def test_metrics_do_not_depend_on_the_reward_that_is_given(dots):
-    with_own, with_other = (
-        score_run(dots, reward=reward, write=False, trust=True) for reward in (None, IoUReward("label"))
-    )
+    with_own, with_other = (score_run(dots, reward=reward, trust=True) for reward in (None, IoUReward("label")))
     assert with_own.metrics == with_other.metrics
     assert with_own.total.new != with_other.total.new
 
 
 def test_metrics_are_of_the_episodes_that_were_asked_for(dots):
-    found = score_run(dots, where=["answer.label=a"], write=False, trust=True).metrics["metrics/label/accuracy"]
+    found = score_run(dots, where=["answer.label=a"], trust=True).metrics["metrics/label/accuracy"]
     assert (found.mean, found.count) == (1.0, 20)
 
 
 def test_the_mean_reward_of_each_task_is_written_for_a_band_of_difficulty(run, tmp_path):
     from viewbox.envs.data.selection import read_rewards
 
-    score_run(run, write=False, task_rewards=tmp_path / "rewards.jsonl")
+    score_run(run, task_rewards=tmp_path / "rewards.jsonl")
     totals = {}
     for episode in load(run):
         totals.setdefault(episode.task.id, []).append(episode.scores.total)

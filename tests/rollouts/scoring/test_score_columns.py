@@ -88,7 +88,7 @@ def test_a_column_that_is_damaged_is_named_with_the_line(store):
 
 
 def test_without_writing_nothing_is_left(store):
-    assert score_run(store, reward=ExactMatchReward(), write=False).column is None
+    assert score_run(store, reward=ExactMatchReward()).column is None
     assert not (store / "scores").exists()
 
 

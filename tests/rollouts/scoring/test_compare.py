@@ -1,0 +1,214 @@
+"""Two runs are compared on the tasks that both played: pairs, differences, wins, flips and groups."""
+
+import csv
+import io
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import bootstrap
+
+from tests.support.saved_episodes import written
+from viewbox.errors import ConfigError, StoreError
+from viewbox.records import Episode, RunConfig, Scores, Task
+from viewbox.rewards import ExactMatchReward
+from viewbox.rollouts.scoring.compare import compare_runs
+
+MOST = 2**63
+
+
+def play(task, total, sample=0, *, seed=0, kind="a", parts=None, end="answered", **changes):
+    scores = None if total is None else Scores(total, components=parts or {})
+    info = {} if sample is None else {"sample": sample, "index": 0}
+    return Episode(
+        Task(task, reference={"kind": kind, "label": "x"}),
+        answer={"label": "x"},
+        end_reason=end,
+        scores=scores,
+        info=info,
+        run_config=RunConfig(seed=seed),
+        environment="dots",
+        **changes,
+    )
+
+
+@pytest.fixture
+def write(tmp_path):
+    return lambda name, *episodes: written(tmp_path / name, *episodes)
+
+
+# ---------------------------------------------------------------------- pairs
+def test_episodes_of_the_same_task_seed_and_sample_are_paired_one_by_one(write):
+    a = write("a", play("t", 0.0, 0), play("t", 1.0, 1), play("u", 0.5, 0))
+    b = write("b", play("u", 0.75, 0), play("t", 1.0, 1), play("t", 1.0, 0))
+    found = compare_runs(a, b)
+    assert (found.pairs, found.tasks, found.paired_by_sample) == (3, 2, 2)
+    one = found.scores["reward"]
+    assert (one.wins, one.ties, one.losses) == (2, 1, 0)
+    assert one.difference.mean == pytest.approx((1.0 + 0.0 + 0.25) / 3)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        [play("t", 1.0, 0, seed=7), play("t", 0.5, 1, seed=7)],  # another seed
+        [play("t", 0.75, 0)],  # fewer samples
+        [play("t", 0.75, None)],  # no number
+        [play("t", 0.5, 0), play("t", 1.0, 0)],  # a number twice
+    ],
+)
+def test_otherwise_the_means_of_a_task_are_paired(write, second):
+    a = write("a", play("t", 0.0, 0), play("t", 0.5, 1))
+    found = compare_runs(a, write("b", *second))
+    assert (found.pairs, found.tasks, found.paired_by_sample) == (1, 1, 0)
+    assert found.scores["reward"].difference.mean == pytest.approx(0.5)
+
+
+def test_tasks_of_one_side_and_episodes_without_a_score_are_left_out_and_said(write):
+    a = write("a", play("t", 0.0), play("only a", 1.0), play("u", None), play("v", 1.0, end="error"))
+    b = write("b", play("t", 1.0), play("u", 1.0), play("v", 1.0), play("only b", 1.0))
+    found = compare_runs(a, b)
+    assert found.scores["reward"].difference.count == 1
+    assert (found.a.without_score, found.a.unpaired_tasks, found.b.unpaired_tasks) == (2, 3, 3)
+    said = " ".join(found.warnings)
+    assert "2 episodes have no score" in said
+    assert f"3 of {a}, 3 of {b}" in said
+
+
+def test_two_runs_without_a_task_in_common_compare_nothing(write):
+    found = compare_runs(write("a", play("t", 0.0)), write("b", play("u", 1.0)))
+    assert (found.pairs, found.scores) == (0, {})
+    assert "nothing can be compared" in found.explain()
+
+
+# ---------------------------------------------------------------------- figures
+def test_the_interval_is_that_of_a_bootstrap_over_tasks(write):
+    rng = np.random.default_rng(0)
+    first, second = rng.random(80), np.clip(rng.random(80) + 0.2, 0, 1)
+    a = write("a", *(play(f"t{n}", float(value)) for n, value in enumerate(first)))
+    b = write("b", *(play(f"t{n}", float(value)) for n, value in enumerate(second)))
+    one = compare_runs(a, b, resamples=4000).scores["reward"].difference
+    other = bootstrap((second - first,), np.mean, method="percentile", n_resamples=4000, rng=0).confidence_interval
+    assert one.mean == pytest.approx(float(np.mean(second - first)))
+    assert (one.low, one.high) == pytest.approx((other.low, other.high), abs=0.01)
+    assert "0." in compare_runs(a, b).explain()
+    assert "higher" in compare_runs(a, b).explain()
+    assert compare_runs(a, a).explain() == "No clear difference in reward: the interval of the difference holds 0."
+
+
+def test_components_are_compared_where_both_have_them(write):
+    a = write("a", play("t", 0.5, parts={"label": 0.0, "box": 1.0}), play("u", 0.5, parts={"label": None, "box": 1.0}))
+    b = write("b", play("t", 0.5, parts={"label": 1.0}), play("u", 0.5, parts={"label": 1.0, "other": 1.0}))
+    found = compare_runs(a, b)
+    assert set(found.scores) == {"reward", "label"}
+    assert (found.scores["label"].difference.count, found.scores["label"].wins) == (1, 1)
+    assert any("only one side has box, other" in warning for warning in found.warnings)
+
+
+def test_groups_are_sorted_as_numbers_and_are_those_of_the_first(write):
+    kinds = ["10", "9", "2"]
+    a = write("a", *(play(f"t{kind}", 0.0, kind=kind) for kind in kinds))
+    b = write("b", *(play(f"t{kind}", int(kind) / 10, kind="elsewhere") for kind in kinds))
+    found = compare_runs(a, b, by="reference.kind")
+    assert list(found.groups) == ["2", "9", "10"]
+    assert [one.difference.mean for one in found.groups.values()] == pytest.approx([0.2, 0.9, 1.0])
+
+
+def test_tasks_that_flipped_are_named_once_with_their_lines(write):
+    a = write("a", play("t", 1.0, 0), play("t", 1.0, 1), play("u", 0.2), play("same", 0.9))
+    b = write("b", play("same", 0.6), play("u", 0.7), play("t", 0.4, 0), play("t", 0.0, 1))
+    found = compare_runs(a, b)
+    assert [(flip.task, flip.a_line, flip.b_line) for flip in found.gained] == [("u", 3, 2)]
+    assert [(flip.task, flip.a_line, flip.b_line) for flip in found.lost] == [("t", 2, 4)]
+
+
+def test_both_can_be_scored_with_a_new_reward_and_filtered(write):
+    a = write("a", play("t", 0.0), play("u", 0.0, kind="b"))
+    b = write("b", play("t", 1.0), play("u", 1.0, kind="b"))
+    found = compare_runs(a, b, reward=ExactMatchReward())
+    assert found.scores["reward"].difference.mean == 0.0
+    assert not found.warnings
+    assert compare_runs(a, b, where=["reference.kind=b"]).tasks == 1
+    assert compare_runs(a, b, where=["reward>=0.5"]).tasks == 0
+
+
+# ---------------------------------------------------------------------- hostile runs
+def test_broken_lines_cost_themselves(write):
+    a, b = write("a", play("t", 0.0)), write("b", play("t", 1.0))
+    with (a / "episodes.jsonl").open("ab") as file:
+        file.write(b'{"task": 3}\n\xff\xfe\n[[[[\n')
+    found = compare_runs(a, b)
+    assert (found.tasks, found.a.unreadable) == (1, 3)
+    assert any("3 lines of episodes.jsonl cannot be read" in warning for warning in found.warnings)
+
+
+def test_odd_numbers_and_names_do_no_harm(write, tmp_path, viewbox):
+    odd = ["\x1b[31mred", "a|b", "=1+1", "‮abc", "x" * 5000]
+    a = write("a", *(play(name, 0.0, sample=n, kind=name) for n, name in enumerate(odd)))
+    b = write("b", *(play(name, 1.0, sample=n) for n, name in enumerate(odd)))
+    lines = [json.loads(line) for line in (a / "episodes.jsonl").read_text().splitlines()]
+    for line, sample in zip(lines, (True, -1, 10**30, "1", [1]), strict=True):
+        line["info"]["sample"] = sample
+    (a / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for form in ("table", "markdown", "csv", "json"):
+        status, out, err = viewbox("compare", a, b, "--by", "reference.kind", "--format", form)
+        assert (status, err) == (0, "")
+        assert "\x1b" not in out
+        assert "‮" not in out
+    rows = list(csv.reader(io.StringIO(viewbox("compare", a, b, "--by", "reference.kind", "--format", "csv")[1])))
+    assert all(cell[:1] not in ("=", "+", "@") for row in rows for cell in row)
+
+
+def test_a_run_names_no_code_and_no_environment(write, monkeypatch, tmp_path):
+    (tmp_path / "evil.py").write_text("raise SystemExit('ran')")
+    monkeypatch.chdir(tmp_path)
+    a = write("run/episodes", play("t", 0.0))
+    (tmp_path / "run" / "config.yaml").write_text("env: {name: 'evil:Env'}\nreward: {type: python, function: 'evil:f'}")
+    assert compare_runs(tmp_path / "run", a).tasks == 1
+    with pytest.raises(ConfigError, match="would import and run evil"):
+        compare_runs(tmp_path / "run", a, reward=tmp_path / "run" / "config.yaml")
+
+
+def test_too_many_groups_are_refused(write):
+    a = write("a", *(play(f"t{n}", 0.0, kind=str(n)) for n in range(101)))
+    with pytest.raises(ConfigError, match="more than 100 values"):
+        compare_runs(a, a, by="reference.kind")
+
+
+def test_what_is_no_run_is_an_error(write, tmp_path, viewbox):
+    a = write("a", play("t", 0.0))
+    with pytest.raises(StoreError, match="no episodes here"):
+        compare_runs(a, tmp_path)
+    status, _, err = viewbox("compare", a)
+    assert status == 2
+    assert "held_out: none" in err
+    assert viewbox("compare", a, a, "--where", "rewrd<1")[0] == 2
+
+
+# ---------------------------------------------------------------------- the command
+def test_the_tables_say_who_wins_and_which_tasks_flipped(write, viewbox):
+    a = write("a", *(play(f"t{n}", 0.0, parts={"label": 0.0}) for n in range(6)))
+    b = write("b", *(play(f"t{n}", float(n > 1), parts={"label": 1.0}) for n in range(6)))
+    status, out, _ = viewbox("compare", a, b, "--flips", "2")
+    assert status == 0
+    assert "6 pairs of 6 tasks" in out
+    assert [line.split()[0] for line in out.splitlines() if line.startswith(("reward", "label"))] == ["reward", "label"]
+    assert "only the second solves 4 tasks; the first 2:" in out
+    assert f"{a}#3 {b}#3" in out
+    assert "The second has a reward 0.667 higher." in out
+    found = json.loads(viewbox("compare", a, b, "--format", "json")[1])
+    assert found["scores"]["reward"]["wins"] == 4
+    assert math.isclose(found["scores"]["reward"]["difference"]["mean"], 2 / 3)
+    markdown = viewbox("compare", a, b, "--format", "markdown")[1]
+    assert "| reward | 0.000" in markdown
+    assert "| --- | ---: |" in markdown
+
+
+def test_one_run_alone_is_its_held_out_episodes_first_against_last(write, tmp_path, viewbox):
+    for step, total in (("0", 0.0), ("20", 0.5), ("100", 1.0)):
+        write(f"run/held_out/{step}", play("t", total))
+    status, out, _ = viewbox("compare", tmp_path / "run")
+    assert status == 0
+    assert f"{tmp_path / 'run' / 'held_out' / '100'} (1 episodes" in out
+    assert "+1.000" in out
