@@ -169,7 +169,9 @@ class BaseMultiTurnEnv(PlayableEnv):
     def _describe_record(self) -> dict[str, Any]:
         """What `info` says of the environment, for people who look at the episode: the fields of its answer that name
         the place of a box, and how many images the model saw at a time, if not all."""
-        place = {**self.place, **({} if self.view_field is None else {"view": self.view_field})}
+        place: dict[str, Any] = {str(key): value for key, value in self.place.items()}
+        if self.view_field is not None:
+            place["view"] = self.view_field
         return {
             **({"place": place} if place else {}),
             **({} if self.history == "full" else {"last_images": self.history.last_images}),

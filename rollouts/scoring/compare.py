@@ -147,16 +147,16 @@ def compare_runs(
     conditions = [filters.parse_filter(text) for text in where]
     if by is not None:
         filters.check_field(by)
-    read = [
-        _SideReader(Path(run), reward, conditions, by if number == 0 else None, Trust(code=trust, judge=ask_judge))
-        for number, run in enumerate((a, b))
-    ]
-    pairs, by_sample = pair_episodes(*(side.tasks for side in read))
+    allowed = Trust(code=trust, judge=ask_judge)
+    read_a = _SideReader(Path(a), reward, conditions, by, allowed)
+    read_b = _SideReader(Path(b), reward, conditions, None, allowed)
+    pairs, by_sample = pair_episodes(read_a.tasks, read_b.tasks)
     paired = {pair.task for pair in pairs}
-    sides = [side.describe(paired) for side in read]
+    side_a, side_b = read_a.describe(paired), read_b.describe(paired)
     gained, lost = _find_flips(pairs)
     return Comparison(
-        *sides,
+        side_a,
+        side_b,
         pairs=len(pairs),
         tasks=len(paired),
         paired_by_sample=by_sample,
@@ -165,7 +165,7 @@ def compare_runs(
         groups={} if by is None else _compare_groups(pairs, by, resamples, seed),
         gained=gained,
         lost=lost,
-        warnings=tuple(_list_warnings(*sides, pairs, rescored=reward is not None)),
+        warnings=tuple(_list_warnings(side_a, side_b, pairs, rescored=reward is not None)),
         resamples=resamples,
         seed=seed,
     )

@@ -90,7 +90,8 @@ class Block(NamedTuple):
 
 
 def _build_block(panel: Panel, page: Mapping[str, Any], refs: Mapping[str, ImageRef]) -> Block:
-    notes, picture, boxes = [*panel.notes], None, ()
+    notes, picture = [*panel.notes], None
+    boxes: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     if panel.picture is not None:
         one = page["pictures"][panel.picture]
         picture, problem = _open(refs[one["hash"]])

@@ -88,7 +88,7 @@ class Pictures:
             if not views and not self.by_id:  # a run that was recorded without views: the first picture is the overview
                 views = (ShownView(0),)
             picture = self._add(ref, views, number)
-            ids.append(picture and picture.id)
+            ids.append(None if picture is None else picture.id)
             if current is None and picture is not None and picture.views:
                 current = picture
         self.of_turns.append(ids)
@@ -103,7 +103,7 @@ class Pictures:
                 ids.append(None)
                 continue
             picture = self._add(result.image, result.views, number)
-            ids.append(picture and picture.id)
+            ids.append(None if picture is None else picture.id)
             self._mark_call(number, result, current, picture)
             if picture is not None and _is_of_view(result, picture):
                 current = picture
@@ -111,7 +111,7 @@ class Pictures:
             own[ref.hash] -= 1
             if own[ref.hash] < 0:  # the original, shown again before the last turn
                 again = self._by_hash.get(ref.hash) or self._add(ref, (), number)
-                ids.append(again and again.id)
+                ids.append(None if again is None else again.id)
         self.of_turns.append(ids)
         return current
 
@@ -153,7 +153,7 @@ class Pictures:
         known = TOOLS.get(result.tool_name)
         kinds = None if known is None else {name: spec.get("x-kind") for name, spec in known.parameters.items()}
         found = find_arguments(result.arguments, kinds)
-        closer = after and _find_closer(frame, after.views)
+        closer = None if after is None else _find_closer(frame, after.views)
         if closer is not None:  # says the same, and more exactly, than a center or a box among the arguments
             corners = to_corners(closer)
             self.marks.append(Mark("tool", result.tool_name, corners, get_place(frame), turn=number, on=on))

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from viewbox.envs.sanitize import replace_surrogates
-from viewbox.records import Record
+from viewbox.frozen import Record
 
 MAX_DEPTH = 70  # a stored episode is nested 64 deep at most
 MAX_DIGITS = 1024  # bits of an integer
