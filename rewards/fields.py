@@ -43,7 +43,7 @@ def get_field(mapping: Any, field: str) -> Any:
     >>> get_field({"finding": "nodule"}, "finding.label") is None
     True
     """
-    if type(mapping) is dict and "." not in field:  # the common case
+    if isinstance(mapping, dict) and "." not in field:  # the common case
         return mapping.get(field)
     value = mapping
     for part in field.split("."):

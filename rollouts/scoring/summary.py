@@ -21,7 +21,7 @@ from viewbox.rollouts.scoring.metrics import count_malformed, get_episode_values
 from viewbox.rollouts.scoring.trust import NO_TRUST, Trust
 from viewbox.terminal import make_line, make_printable
 
-SCORES = ("reward", "rewards")  # first parts of the names of scores
+SCORES = ("reward", "rewards/")  # beginnings of the names of scores
 MAX_SHOWN = 200  # characters of a name: those of components come from the episodes
 
 
@@ -112,7 +112,7 @@ class EpisodeTally:
         """Add one episode."""
         values = get_episode_values(episode)
         if not self.scores:
-            values = {name: value for name, value in values.items() if name.partition("/")[0] not in SCORES}
+            values = {name: value for name, value in values.items() if not name.startswith(SCORES)}
         row = self.samples.rows
         self.samples.add(episode.task.id, values)
         sample = episode.info.get("sample")

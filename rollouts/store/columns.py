@@ -11,7 +11,7 @@ rewritten after they were scored. A column is renamed into place when complete, 
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -66,9 +66,11 @@ class ScoreColumnWriter:
 
     def add(self, line: int, crc: int, task: str, scores: Scores) -> None:
         """Append the scores of the episode in line `line`."""
-        self._write(
-            {"line": line, "crc": crc, "task": task, "total": scores.total, "components": dict(scores.components)}
-        )
+        self.add_lines(encode_scores(line, crc, task, scores))
+
+    def add_lines(self, lines: bytes) -> None:
+        """Append lines that `encode_scores` made."""
+        self._file.write(lines)
 
     def _write(self, data: Mapping[str, Any]) -> None:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
@@ -79,6 +81,12 @@ class ScoreColumnWriter:
 
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
+
+
+def encode_scores(line: int, crc: int, task: str, scores: Scores) -> bytes:
+    """The line of a column for the episode in line `line`."""
+    data = {"line": line, "crc": crc, "task": task, "total": scores.total, "components": dict(scores.components)}
+    return encode_line(json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
 
 class ScoreColumnReader:
@@ -100,15 +108,27 @@ class ScoreColumnReader:
         """The scores of the episode in line `line`, or None. Lines must be requested in ascending order."""
         while self._next is not None and self._next["line"] < line:
             self._next = next(self._lines, None)
-        if self._next is None or self._next["line"] != line:
-            return None
-        if self._next["crc"] != crc:
-            raise StoreError(
-                f"{self.path}: the episode in line {line} changed after it was scored; score the run again"
-            )
-        return {"total": self._next["total"], "components": self._next["components"]}
+        return None if self._next is None or self._next["line"] != line else self.check(self._next, crc)
 
-    def _read(self) -> Iterator[dict[str, Any]]:
+    def read_scores(self) -> dict[int, dict[str, Any]]:
+        """The lines of the column that are left, by the line of their episode; `check` gives their scores."""
+        first = [] if self._next is None else [self._next]
+        return {data["line"]: data for data in (*first, *self._lines)}
+
+    def check(self, data: Mapping[str, Any], crc: int) -> dict[str, Any]:
+        """The scores in a line of the column; raises `StoreError` if the episode is another one by now."""
+        if data["crc"] != crc:
+            raise StoreError(
+                f"{self.path}: the episode in line {data['line']} changed after it was scored; score the run again"
+            )
+        return {"total": data["total"], "components": data["components"]}
+
+    def close(self) -> None:
+        """Close the file."""
+        self._lines.close()
+        self._file.close()
+
+    def _read(self) -> Generator[dict[str, Any], None, None]:
         with self._file as file:
             for number, line in enumerate(read_lines(file), 1):
                 try:

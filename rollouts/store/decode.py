@@ -1,6 +1,6 @@
 """Episodes from lines that hold what viewbox writes, ten times as fast as by pydantic.
 
-msgspec reads and checks a line in one step, into the structures below: the fields of the records, with their types.
+msgspec reads and checks a line in one step, into the structures of `line_types.py`.
 A line that holds anything else is left to the careful way in `reader.py`, which accepts it or says what is wrong with
 it. So this file decides nothing; it only makes what that way would make. The turns become records when they are first
 asked for: most scores do not read them.
@@ -8,23 +8,29 @@ asked for: most scores do not read them.
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from viewbox.frozen import FrozenDict
 from viewbox.images.ref import ImageRef
 from viewbox.images.shown import ShownView
-from viewbox.records import EndReason, Episode, Nudge, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
+from viewbox.records import Episode, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
 from viewbox.rollouts.store.layout import build_image_path
+from viewbox.rollouts.store.line_types import (
+    CallLine,
+    EpisodeLine,
+    ImageLine,
+    ResultLine,
+    RunConfigLine,
+    ScoresLine,
+    TokensLine,
+    TurnLine,
+    ViewLine,
+)
 from viewbox.rollouts.store.lines import COUNTS, MAX_BRACKETS, MAX_COMPONENTS, MAX_COUNT, MAX_SCORE
 
 T = TypeVar("T")
-Scalar = str | int | float | bool | None
-Flat = Scalar | list[Scalar] | dict[str, Scalar]
-Nested = Scalar | list[Flat] | dict[str, Flat]
-Deep = Scalar | list[Nested] | dict[str, Nested]
-Values = dict[str, Scalar | list[Deep] | dict[str, Deep]]  # what is nested deeper is left to the careful way
 MAX_CACHED = 20_000  # paths of images, and texts that many lines share
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _EMPTY = FrozenDict()
@@ -32,125 +38,6 @@ _EMPTY = FrozenDict()
 
 class UnusualError(ValueError):
     """A line that is left to the careful way."""
-
-
-class ImageLine(msgspec.Struct, gc=False):
-    """The fields of an `ImageRef` that are read."""
-
-    hash: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-zA-Z]{1,128}\Z")]
-    width: int
-    height: int
-    mode: str
-
-
-class ViewLine(msgspec.Struct, gc=False):
-    """A `ShownView`."""
-
-    image: int | None = None
-    corners: tuple[float, ...] = (0.0, 0.0, 1.0, 1.0)
-    turned: bool = False
-    plane: str | None = None
-    slice: int | None = None
-    slices: int | None = None
-    time: int | None = None
-    window: str | None = None
-    area: tuple[float, ...] | None = None
-
-
-class CallLine(msgspec.Struct):
-    """A `ToolCall`."""
-
-    id: str
-    name: str
-    arguments: Values | str = {}
-
-
-class ResultLine(msgspec.Struct):
-    """A `ToolResult`."""
-
-    tool_name: str
-    description: str = ""
-    error: str | None = None
-    image: ImageLine | None = None
-    mime_type: str | None = None
-    facts: Values = {}
-    formatted_results: str | None = None
-    call_id: str | None = None
-    arguments: Values | None = None
-    views: list[ViewLine] = []
-
-
-class TurnLine(msgspec.Struct):
-    """A `Turn`."""
-
-    role: Literal["user", "assistant", "tool_result"]
-    content: str = ""
-    tool_calls: list[CallLine] = []
-    tool_results: list[ResultLine] = []
-    images: list[ImageLine] = []
-    nudge: Nudge = ""
-    views: list[ViewLine] = []
-
-
-class TaskLine(msgspec.Struct):
-    """A `Task`."""
-
-    id: str
-    images: list[ImageLine] = []
-    prompt: Values = {}
-    reference: Values = {}
-    metadata: Values = {}
-
-
-class ScoresLine(msgspec.Struct):
-    """`Scores`."""
-
-    total: float | None
-    components: dict[str, float | None] = {}
-    faults: dict[str, str] = {}
-
-
-class RunConfigLine(msgspec.Struct, frozen=True):
-    """A `RunConfig`."""
-
-    model_name: str = ""
-    temperature: float = 1.0
-    seed: int = 0
-    max_tokens: int | None = None
-    max_turns: int | None = None
-    versions: dict[str, str] = {}
-
-
-class EpisodeLine(msgspec.Struct):
-    """An `Episode`, and where its tokens are."""
-
-    task: TaskLine
-    turns: list[TurnLine] = []
-    answer: Values | None = None
-    end_reason: EndReason = "answered"
-    terminated: bool = False
-    truncated: bool = False
-    flags: list[str] = []
-    scores: ScoresLine | None = None
-    run_config: RunConfigLine = RunConfigLine()
-    confidence: float = 1.0
-    total_tokens: int = 0
-    environment: str = ""
-    system_prompt: str = ""
-    info: Values = {}
-    stored_tokens: msgspec.Raw = msgspec.Raw()
-
-
-class TokensLine(msgspec.Struct):
-    """`stored_tokens`: a file, and the place in it if it is a shard."""
-
-    file: str
-    prompt_length: int
-    prompt_images: int
-    images: list[ImageLine]
-    offset: int | None = None
-    rows: int = 0
-    crc: int | None = None
 
 
 _EPISODE, _TOKENS = msgspec.json.Decoder(EpisodeLine), msgspec.json.Decoder(TokensLine | None)

@@ -4,39 +4,46 @@ Only the lines are read. Images stay references to their files, and token files 
 may be somebody else's: only regular files in it are read, what is forged costs its own line, and no link leads out.
 """
 
-import json
 import os
-from collections.abc import Iterator
-from contextlib import closing, nullcontext
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from msgspec import Raw
 
 from viewbox.errors import StoreError
-from viewbox.files import open_regular
 from viewbox.records import Episode, EpisodeTokens, Scores
 from viewbox.rollouts.store import columns
 from viewbox.rollouts.store.decode import EpisodeDecoder, UnusualError, read_place
 from viewbox.rollouts.store.layout import (
     LINES,
-    MAX_FILE,
     build_image_path,
     find_episodes_folder,
     iter_image_dicts,
     read_format,
 )
 from viewbox.rollouts.store.lines import MAX_LINE, check_episode, parse_line, read_lines
+from viewbox.rollouts.store.parts import LinePart, is_passed_over, open_lines
 from viewbox.rollouts.store.tokens import TokenFiles, get_length
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 MAX_UNREADABLE = 100  # unreadable lines that are kept with their reason
 
 
-class EpisodeReader(Iterator[Episode]):
-    """An iterator over the episodes of a folder; see `load`.
+class EpisodeReader(Sequence[Episode]):
+    """The episodes of a folder, in the order they were appended; see `load`.
+
+    It can be walked as often as you like, each time from the first episode, and reads one line at a time. `len`, an
+    index and a slice (a list) need the place of every line: the first use reads the file once, and episodes that are
+    appended later do not count. `next` goes on in the last walk.
 
     `line` is the line number of the last episode and `crc` the checksum of that line. `skipped` counts the lines that
-    could not be read so far; `unreadable` gives the reason by line number, for the first 100 of them.
+    could not be read in this walk; `unreadable` gives the reason by line number, for the first 100 of them.
     """
 
     def __init__(
@@ -49,12 +56,44 @@ class EpisodeReader(Iterator[Episode]):
         self.unreadable: dict[int, str] = {}
         self._layout, self._prefix = read_format(self.folder), os.path.join(self.folder, "")
         self._decoder = EpisodeDecoder(str(self.folder), self._layout)
-        self._tokens, self._skip = TokenFiles(self.folder) if tokens else None, errors == "skip"
-        self._column = None if scores is None else columns.ScoreColumnReader(self.folder, scores)
-        self._episodes = self._read()
+        self._with_tokens, self._skip, self._scores = tokens, errors == "skip", scores
+        self._files = TokenFiles(self.folder)
+        if scores is not None:
+            columns.ScoreColumnReader(self.folder, scores).close()  # raises if there is none
+        self._walk: Iterator[Episode] | None = None
+        self._column: tuple[columns.ScoreColumnReader, dict[int, dict[str, Any]]] | None = None
+        self._places: tuple[array[int], array[int]] | None = None
+
+    def __iter__(self) -> Iterator[Episode]:
+        self.line = self.crc = self.skipped = 0
+        self.unreadable = {}
+        self._walk = self.walk(LinePart())
+        return self._walk
 
     def __next__(self) -> Episode:
-        return next(self._episodes)
+        return next(self._walk or iter(self))
+
+    def __len__(self) -> int:
+        return len(self._find_places()[0])
+
+    @overload
+    def __getitem__(self, index: int) -> Episode: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Episode]: ...
+    def __getitem__(self, index: int | slice) -> Episode | list[Episode]:
+        numbers, places = self._find_places()
+        if isinstance(index, slice):
+            return [self._read_at(*place) for place in zip(numbers[index], places[index], strict=True)]
+        try:
+            return self._read_at(numbers[index], places[index])
+        except IndexError:
+            raise IndexError(f"episode {index}: there are {len(numbers)}") from None
+
+    def to_pandas(self) -> "DataFrame":
+        """A data frame with a row for each episode (`table.py` lists the columns); needs pandas."""
+        from viewbox.rollouts.store.table import build_table
+
+        return build_table(self)
 
     def skip(self, line: int, reason: str) -> None:
         """Count a line as one that cannot be used."""
@@ -62,34 +101,86 @@ class EpisodeReader(Iterator[Episode]):
         if len(self.unreadable) < MAX_UNREADABLE:
             self.unreadable[line] = reason
 
-    def _read(self) -> Iterator[Episode]:
-        with _open_lines(self.folder) as file, closing(self._tokens) if self._tokens else nullcontext():
-            for self.line, line in enumerate(read_lines(file), 1):
-                if line is not None and (not line.strip() or (not line.endswith(b"\n") and not is_json(line))):
-                    continue  # blank, or the partial last line of a killed process
-                self.crc = 0 if line is None else columns.compute_checksum(line)
-                scores = self._column.get_scores(self.line, self.crc) if self._column else None
+    def walk(self, part: LinePart) -> Iterator[Episode]:
+        """The episodes of a part of the lines."""
+        with ExitStack() as stack:
+            file = stack.enter_context(open_lines(self.folder))
+            column = None if self._scores is None else columns.ScoreColumnReader(self.folder, self._scores)
+            stack.callback(self._files.close)
+            if column is not None:
+                stack.callback(column.close)
+            file.seek(part.start)
+            for number, line in enumerate(islice(read_lines(file), part.lines), part.first):
+                if is_passed_over(line):
+                    continue
+                crc = 0 if line is None else columns.compute_checksum(line)
+                scores = column.get_scores(number, crc) if column else None
+                self.line, self.crc = number, crc
                 try:
                     episode = self._parse_episode(line, scores)
                 except StoreError as error:
                     if not self._skip:
-                        raise StoreError(f"{self.folder / LINES}, line {self.line}: {error}") from error
-                    self.skip(self.line, str(error))
+                        raise StoreError(f"{self.folder / LINES}, line {number}: {error}") from error
+                    self.skip(number, str(error))
                     continue
                 yield episode
+
+    def _find_places(self) -> tuple["array[int]", "array[int]"]:
+        """The number of the line of each episode, and the byte where it begins."""
+        if self._places is None:
+            numbers, places = array("q"), array("q")
+            kept = self.line, self.crc, self.skipped, self.unreadable
+            with open_lines(self.folder) as file:
+                place = 0
+                for number, line in enumerate(read_lines(file), 1):
+                    if not is_passed_over(line) and (not self._skip or self._is_readable(line)):
+                        numbers.append(number)
+                        places.append(place)
+                    place = file.tell()
+            self.line, self.crc, self.skipped, self.unreadable = kept
+            self._files.close()
+            self._places = numbers, places
+        return self._places
+
+    def _is_readable(self, line: bytes | None) -> bool:
+        try:
+            self._parse_episode(line, None)
+        except StoreError:
+            return False
+        return True
+
+    def _read_at(self, number: int, place: int) -> Episode:
+        with open_lines(self.folder) as file, closing(self._files):
+            file.seek(place)
+            line = next(read_lines(file), b"")
+        self.line, self.crc = number, 0 if line is None else columns.compute_checksum(line)
+        try:
+            return self._parse_episode(line, self._find_scores(number, self.crc))
+        except StoreError as error:
+            raise StoreError(f"{self.folder / LINES}, line {number}: {error}") from error
+
+    def _find_scores(self, number: int, crc: int) -> dict[str, Any] | None:
+        """The scores of any line; the whole column is read once."""
+        if self._scores is None:
+            return None
+        if self._column is None:
+            with closing(columns.ScoreColumnReader(self.folder, self._scores)) as column:
+                self._column = column, column.read_scores()
+        column, found = self._column
+        return column.check(found[number], crc) if number in found else None
 
     def _parse_episode(self, line: bytes | None, scores: dict[str, Any] | None) -> Episode:
         if line is None:
             raise StoreError(f"longer than {MAX_LINE:,} bytes")
         try:
             episode, stored = self._decoder.decode(line)
-            if self._column:
+            if self._scores is not None:
                 new = None if scores is None else Scores.from_dict(scores)
                 object.__setattr__(episode, "scores", new)  # nobody else has the episode yet
         except UnusualError:
             episode, stored = self._parse_carefully(line, scores)
-        if self._tokens is not None:
-            object.__setattr__(episode, "tokens", self._read_tokens(self._tokens, stored))
+        if self._with_tokens:
+            object.__setattr__(episode, "tokens", self._read_tokens(stored))
         return episode
 
     def _parse_carefully(self, line: bytes, scores: dict[str, Any] | None) -> tuple[Episode, Any]:
@@ -102,7 +193,7 @@ class EpisodeReader(Iterator[Episode]):
             check_episode(data)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise StoreError(f"not an episode: {type(error).__name__}: {error}") from error
-        if self._column:
+        if self._scores is not None:
             data["scores"] = scores
         try:
             return Episode.from_dict(data), stored
@@ -115,12 +206,12 @@ class EpisodeReader(Iterator[Episode]):
         ref["uri"], ref["folder"] = self._prefix + name, str(self.folder)
         ref.pop("pixels", None)
 
-    def _read_tokens(self, files: TokenFiles, stored: Any) -> EpisodeTokens | None:
+    def _read_tokens(self, stored: Any) -> EpisodeTokens | None:
         try:
             place = read_place(stored)
             if place is None:
                 return None
-            rows = files.read_rows(place)
+            rows = self._files.read_rows(place)
             return EpisodeTokens.from_rows(
                 rows,
                 get_length(place.prompt_length, len(rows)),
@@ -132,13 +223,6 @@ class EpisodeReader(Iterator[Episode]):
             raise StoreError(f"its tokens cannot be read ({given!r:.60}…): {error}") from error
 
 
-def _open_lines(folder: Path) -> BinaryIO:
-    try:
-        return open_regular(folder / LINES, limit=MAX_FILE, inside=folder)
-    except OSError as error:
-        raise StoreError(f"{folder / LINES}: cannot be read ({error.strerror})") from error
-
-
 def load(
     path: str | Path,
     *,
@@ -146,7 +230,7 @@ def load(
     errors: Literal["raise", "skip"] = "raise",
     scores: str | None = None,
 ) -> EpisodeReader:
-    """Iterate over the episodes in `path`, in the order they were appended, reading one line at a time.
+    """The episodes in `path`, in the order they were appended: a sequence that reads one line at a time.
 
     Images are references whose `uri` is the file in the folder: `ref.open()` reads the pixels. A partial last line,
     left by a killed process, is ignored.
@@ -168,12 +252,3 @@ def load(
 `EpisodeWriter` writes it, or a run with that folder in episodes/
     """
     return EpisodeReader(Path(path), tokens=tokens, errors=errors, scores=scores)
-
-
-def is_json(line: bytes) -> bool:
-    """Whether a line is complete JSON."""
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError, MemoryError):
-        return False
-    return True

@@ -28,7 +28,7 @@ from viewbox.rollouts.store.encode import (
 )
 from viewbox.rollouts.store.layout import IMAGES, LINES, MAX_FILE, TOKENS, build_image_path, start_format
 from viewbox.rollouts.store.lines import MAX_LINE, read_lines
-from viewbox.rollouts.store.reader import is_json
+from viewbox.rollouts.store.parts import is_json
 from viewbox.rollouts.store.tokens import TOKEN, TokenShard, encode_file, encode_rows
 from viewbox.terminal import make_line
 

@@ -16,21 +16,21 @@ from viewbox.frozen import FrozenDict
 from viewbox.images.ref import ImageRef
 from viewbox.images.shown import ShownView
 from viewbox.records import Episode, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
-from viewbox.rollouts.store import decode, reader
+from viewbox.rollouts.store import line_types, reader
 from viewbox.rollouts.store.decode import UnusualError
 
 RECORDED = Path(__file__).parent / "recorded" / "format1"
 LINES = (RECORDED / "episodes" / "episodes.jsonl").read_bytes().splitlines()
 MIRRORS = {
-    decode.EpisodeLine: Episode,
-    decode.TaskLine: Task,
-    decode.TurnLine: Turn,
-    decode.CallLine: ToolCall,
-    decode.ResultLine: ToolResult,
-    decode.ScoresLine: Scores,
-    decode.RunConfigLine: RunConfig,
-    decode.ImageLine: ImageRef,
-    decode.ViewLine: ShownView,
+    line_types.EpisodeLine: Episode,
+    line_types.TaskLine: Task,
+    line_types.TurnLine: Turn,
+    line_types.CallLine: ToolCall,
+    line_types.ResultLine: ToolResult,
+    line_types.ScoresLine: Scores,
+    line_types.RunConfigLine: RunConfig,
+    line_types.ImageLine: ImageRef,
+    line_types.ViewLine: ShownView,
 }
 
 

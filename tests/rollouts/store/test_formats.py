@@ -298,6 +298,6 @@ def test_images_are_not_written_through_a_link(run, tmp_path):
 def test_many_shards_are_read_with_few_open_files(tmp_path):
     for number in range(40):
         write(tmp_path, make(f"t{number}", number + 1))
-    episodes = load(tmp_path, tokens=True)
+    episodes = iter(load(tmp_path, tokens=True))
     next(episodes)
     assert [len(episode.tokens.mask) for episode in episodes] == list(range(2, 41))

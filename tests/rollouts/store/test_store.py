@@ -82,7 +82,7 @@ def test_an_episode_comes_back_as_it_was(tmp_path):
 
 
 def test_episodes_come_back_in_order_and_one_at_a_time(tmp_path):
-    stream = load(written(tmp_path, *(episode(f"t{n}") for n in range(5))))
+    stream = iter(load(written(tmp_path, *(episode(f"t{n}") for n in range(5)))))
     assert next(stream).task.id == "t0"
     assert [item.task.id for item in stream] == ["t1", "t2", "t3", "t4"]
 
