@@ -104,7 +104,7 @@ def read(folder: Path, tokens: bool) -> None:
 
 def score(folder: Path) -> None:
     """Scores every episode again, and writes the scores as a column."""
-    score_run(folder, reward=folder.parent / "reward.yaml", replace=True)
+    score_run(folder, reward=folder.parent / "reward.yaml", name="again", replace=True)
 
 
 def measure(work: str, folder: Path, count: int, with_tokens: bool) -> dict[str, float]:

@@ -1,3 +1,3 @@
-"""Fixtures with saved episodes, for the tests of scoring."""
+"""A fixture with saved episodes."""
 
-from tests.support.saved_episodes import dots, run, store  # noqa: F401  (fixtures)
+from tests.support.saved_episodes import store  # noqa: F401  (a fixture)

@@ -80,13 +80,13 @@ def test_episodes_of_format_1_are_read_as_their_lines_say():
 
 
 def test_episodes_of_format_1_get_the_scores_they_had():
-    report = score_run(RECORDED / "format1", write=False)
+    report = score_run(RECORDED / "format1")
     assert report.total.stored.mean == report.total.new.mean == STORED
     assert report.total.change.mean == 0
     assert (report.skipped, report.failures) == (0, 0)
     column = [episode.scores.total for episode in load(RECORDED / "format1", scores="label")]
     assert sum(column) / len(column) == LABELS
-    labels = score_run(RECORDED / "format1", reward="viewbox.rewards:ExactMatchReward", write=False)
+    labels = score_run(RECORDED / "format1", reward="viewbox.rewards:ExactMatchReward")
     assert labels.total.new.mean == LABELS
 
 
