@@ -61,6 +61,11 @@ class BoxMetric(PairMetric):
             self.read_detections(reference, self.reference_field or self.field),
             self.read_detections(answer, self.field),
         )
+        if len(detected) == 1 and len(gold) == 1:  # the common case
+            (label, confidence, box), (gold_label, _, gold_box) = detected[0], gold[0]
+            theirs = [gold_box] if gold_label == label else []
+            (bits,) = match_boxes([box], theirs, self.get_thresholds())
+            return MatchedPair(((gold_label, 1),), ((label, confidence, bits),))
         counts = Counter(label for label, _, _ in gold)
         detections: list[tuple[str, float, int]] = []
         for label in dict.fromkeys(label for label, _, _ in detected):

@@ -14,6 +14,7 @@ import numpy as np
 
 CONFIDENCE = 0.95
 MAX_COLUMNS = 256  # more names than any reward has come from forged episodes, and each costs time
+_NAN = float("nan")
 _BLOCK = 2**18  # drawn tasks held at once: fits in the CPU cache
 
 
@@ -76,18 +77,40 @@ class TaskSamples:
     def add(self, task: str, values: Mapping[str, float | None]) -> None:
         """Add the row of one episode."""
         self._task.append(self._tasks.setdefault(task, len(self._tasks)))
+        rows = self.rows
         for name, value in values.items():
             column = self._columns.get(name)
-            if column is None:
-                if len(self._columns) == MAX_COLUMNS:
-                    if len(self._dropped) < MAX_COLUMNS:
-                        self._dropped[name] = None
-                    continue
-                column = self._columns[name] = array("d")
-            if len(column) < self.rows:
+            if column is None and (column := self._add_column(name)) is None:
+                continue
+            if len(column) < rows:
                 self._pad_column(column)
-            column.append(float("nan") if value is None else value)
+            column.append(_NAN if value is None else value)
         self.rows += 1
+
+    def extend(self, other: "TaskSamples") -> None:
+        """Add the rows of another table after those of this one."""
+        numbers = [self._tasks.setdefault(task, len(self._tasks)) for task in other._tasks]
+        self._task.extend([numbers[task] for task in other._task])
+        for name, values in other.get_columns().items():
+            column = self._columns.get(name)
+            if column is None and (column := self._add_column(name)) is None:
+                continue
+            self._pad_column(column)
+            column.frombytes(values.tobytes())
+        for name in other._dropped:
+            self._note_dropped(name)
+        self.rows += other.rows
+
+    def _add_column(self, name: str) -> "array[float] | None":
+        if len(self._columns) == MAX_COLUMNS:
+            self._note_dropped(name)
+            return None
+        column = self._columns[name] = array("d")
+        return column
+
+    def _note_dropped(self, name: str) -> None:
+        if len(self._dropped) < MAX_COLUMNS:
+            self._dropped[name] = None
 
     def get_names(self) -> list[str]:
         """The names of the columns, in the order they were first added."""

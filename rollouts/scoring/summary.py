@@ -96,14 +96,19 @@ def summarize(
 class EpisodeTally:
     """Collects the numbers of episodes one by one; `scores=False` leaves out their stored scores.
 
-    `trust` and `foreign` are those of `EnvironmentMetrics`.
+    The metrics are `metrics`, or those of `source`, with `trust`, as in `EnvironmentMetrics`.
     """
 
     def __init__(
-        self, source: Any = None, *, scores: bool = True, trust: Trust = NO_TRUST, foreign: bool = False
+        self,
+        source: Any = None,
+        *,
+        scores: bool = True,
+        trust: Trust = NO_TRUST,
+        metrics: EnvironmentMetrics | None = None,
     ) -> None:
         self.samples, self.scores = TaskSamples(), scores
-        self.metrics = EnvironmentMetrics(source, trust=trust, foreign=foreign)
+        self.metrics = metrics or EnvironmentMetrics(source, trust=trust)
         self._metric_samples: dict[tuple[str, str], MetricSamples] = {}  # by environment and name
         self._well_formed = MetricSamples(WellFormed())
         self._sample_numbers = array("q")  # per episode: its number among the episodes of its task
@@ -118,10 +123,30 @@ class EpisodeTally:
         sample = episode.info.get("sample")
         self._sample_numbers.append(sample if isinstance(sample, int) and abs(sample) < 2**63 else 0)
         self._well_formed.add(row, {"malformed": count_malformed(episode), "replies": episode.num_turns}, {})
+        environment = episode.environment if self.metrics.names_environment else ""
         for name, metric in self.metrics.get_metrics(episode.environment).items():
-            environment = episode.environment if self.metrics.names_environment else ""
-            samples = self._metric_samples.setdefault((environment, name), MetricSamples(metric))
+            samples = self._metric_samples.get((environment, name))
+            if samples is None:
+                samples = self._metric_samples[environment, name] = MetricSamples(metric)
             samples.add(row, episode.answer, episode.task.reference)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: without the metrics, which may be any functions."""
+        return {**self.__dict__, "metrics": None, "problems": dict(self.metrics.problems)}
+
+    def extend(self, other: "EpisodeTally") -> None:
+        """Add the episodes of a tally that came from another process after those of this one."""
+        offset = self.samples.rows
+        self.samples.extend(other.samples)
+        self._sample_numbers.extend(other._sample_numbers)
+        self._well_formed.extend(other._well_formed, offset)
+        for (environment, name), samples in other._metric_samples.items():
+            if (environment, name) not in self._metric_samples:
+                metric = self.metrics.get_metrics(environment)[name]
+                self._metric_samples[environment, name] = MetricSamples(metric)
+            self._metric_samples[environment, name].extend(samples, offset)
+        for environment, problem in other.__dict__.get("problems", {}).items():
+            self.metrics.add_problem(environment, problem)
 
     def summarize(self, resamples: int, *, seed: int) -> Summary:
         """Compute the figures of all episodes added so far; more may be added afterwards."""

@@ -16,6 +16,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
+
 from viewbox.errors import ConfigError, StoreError, describe_unknown
 from viewbox.files import check_inside, check_writable, open_regular, replace_atomically
 from viewbox.network.secrets import mask_settings
@@ -86,7 +88,11 @@ class ScoreColumnWriter:
 def encode_scores(line: int, crc: int, task: str, scores: Scores) -> bytes:
     """The line of a column for the episode in line `line`."""
     data = {"line": line, "crc": crc, "task": task, "total": scores.total, "components": dict(scores.components)}
-    return encode_line(json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+    try:
+        text = msgspec.json.encode(data).decode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return encode_line(text)
 
 
 class ScoreColumnReader:
