@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from viewbox.rollouts.scoring.bootstrap import Interval
-    from viewbox.rollouts.scoring.rescore import ScoreChange, ScoreReport
+    from viewbox.rollouts.scoring.score_report import ScoreChange, ScoreReport
 
 _MAX_LISTED = 5  # unreadable lines
 _CELL, _WIDTH = 80, 1000  # characters of a cell and of a note: both may come from the episodes
