@@ -13,6 +13,7 @@ from viewbox import __version__
 from viewbox.configs.schema import load
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.data.env import DataEnv
+from viewbox.envs.data.settings import merge_data
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.network.data_policy import check_may_leave
 from viewbox.network.secrets import mask_settings
@@ -79,7 +80,7 @@ def publish(
     if to not in TARGETS:
         raise ConfigError(f"--to: {describe_unknown('target', to, TARGETS)}")
     environment, own_settings = _read_config(environment)
-    values = _to_json_values({**own_settings, **(settings or {})})
+    values = _to_json_values(_change_settings(own_settings, settings or {}))
     source = author_code.find_environment(environment, values, data)
     name = id or f"viewbox-{re.sub(r'[^a-z0-9]+', '-', source.env.name.lower()).strip('-')}"
     module = _build_module_name(name, source)
@@ -121,6 +122,15 @@ def _read_config(environment: str) -> tuple[str, dict[str, Any]]:
             key="reward",
         )
     return config.env.name, config.env.settings
+
+
+def _change_settings(own: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a config with changes; a block `data` is changed key by key, as by `env.eval`."""
+    blocks = own.get("data"), changes.get("data")
+    merged = {**own, **changes}
+    if all(isinstance(block, Mapping) for block in blocks):
+        merged["data"] = merge_data(*blocks)
+    return merged
 
 
 def _to_json_values(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -129,3 +129,15 @@ def test_a_series_that_is_chosen_of_a_folder_travels_with_the_choice(tmp_path, m
     assert len(env.tasks) == 2
     assert env.images(env.tasks[1])[0].volume.count_slices() == 10
     assert len(list((package / "data" / "images").iterdir())) == 1
+
+
+@pytest.mark.slow
+def test_a_change_of_the_data_is_merged_into_that_of_the_config_and_lifts_no_limit(films, tmp_path):
+    publish(str(films), tmp_path / "out", settings={"data": {"limit": 1}})
+    [row] = (tmp_path / "out" / "viewbox_films" / "data" / "tasks.jsonl").read_text().splitlines()
+    assert json.loads(row)["study"] == "s2"
+    config = yaml.safe_load(films.read_text())
+    config["env"]["data"]["restricted"] = True
+    films.write_text(yaml.safe_dump(config))
+    with pytest.raises(ConfigError, match="restricted"):
+        publish(str(films), tmp_path / "again", settings={"data": {"restricted": False}})
