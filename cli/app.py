@@ -20,6 +20,7 @@ COMMANDS = (
     "evaluate",
     "score",
     "compare",
+    "runs",
     "reward",
     "tools",
     "picture",

@@ -45,7 +45,7 @@ def build_sharing_check(reward: object, run: Path, folder: Path, trust: Trust = 
     def check(name: str, to: str) -> None:
         section = read_environment_section(run, folder)
         settings = section if section.get("name") == name else {}
-        if _is_declared_restricted(settings):
+        if is_declared_restricted(settings):
             check_may_leave(
                 _Restricted(name),
                 to,
@@ -83,13 +83,13 @@ class _Restricted:
     restricted: bool = True
 
 
-def _is_declared_restricted(settings: Mapping[str, Any]) -> bool:
+def is_declared_restricted(settings: Mapping[str, Any]) -> bool:
     """Whether the data of an environment, or of one that it mixes, is declared restricted in a run's config."""
     data, parts = settings.get("data"), settings.get("environments")
     if isinstance(data, Mapping) and data.get("restricted"):
         return True
     sections = parts.values() if isinstance(parts, Mapping) else ()
-    return any(_is_declared_restricted(section) for section in sections if isinstance(section, Mapping))
+    return any(is_declared_restricted(section) for section in sections if isinstance(section, Mapping))
 
 
 def read_environment_section(run: Path, folder: Path) -> Mapping[str, Any]:

@@ -89,8 +89,10 @@ def test_every_option_that_a_page_uses_exists(page, name, rest):
 
     command = LazyGroup().get_command(None, name)
     while hasattr(command, "commands") and not rest.startswith("-"):  # `viewbox reward try …`
-        name, _, rest = rest.partition(" ")
-        command = command.commands[name]
+        name, _, others = rest.partition(" ")
+        if name not in command.commands and "list" in command.commands:  # `viewbox runs FOLDER`
+            name, others = "list", rest
+        command, rest = command.commands[name], others
     known = {option for one in command.params for option in one.opts}
     if name == "train":  # which parses its own arguments
         known = set(re.findall(r'"(--[\w-]+)"', (ROOT / "train.py").read_text()))

@@ -1,0 +1,176 @@
+"""The runs below a folder, each with its figures, newest first. What a run's files say is not trusted."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from viewbox.errors import ConfigError, ViewboxError
+from viewbox.files import open_regular
+from viewbox.rollouts.store.layout import LINES, read_format
+from viewbox.rollouts.store.lines import parse_line, read_lines
+from viewbox.rollouts.store.parts import open_lines
+from viewbox.rollouts.store.run_folder import MAX_METRICS, read_config, read_json
+
+MAX_DEPTH = 3  # folders between the folder that is listed and a run
+MAX_FOLDERS = 10_000
+_MARKS = ("config.yaml", LINES, os.path.join("episodes", LINES))  # a folder with one of these is a run
+_BLOCK = 2**20
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """What `viewbox runs` shows of a run; None: its files do not say.
+
+    Args:
+        path: its folder.
+        environment, model: their names.
+        method: "grpo", "sft", or "rollout" for a run that was only played.
+        steps: of training.
+        episodes: that are stored.
+        first_reward, last_reward: the mean of the first and of the last step; of a rollout, both are that of all.
+        modified: when its files were last written, in UTC.
+        size: bytes of all its files.
+    """
+
+    path: str
+    environment: str | None = None
+    model: str | None = None
+    method: str | None = None
+    steps: int | None = None
+    episodes: int | None = None
+    first_reward: float | None = None
+    last_reward: float | None = None
+    modified: str | None = None
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class RunList:
+    """The runs below a folder, newest first; `broken` gives the reason of those that cannot be read, by path."""
+
+    runs: list[RunFigures] = field(default_factory=list)
+    broken: dict[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The list as JSON values."""
+        return asdict(self)
+
+
+def list_runs(folder: str | Path) -> RunList:
+    """List the runs below `folder`, which may be one itself. Links are not followed, and nothing is written.
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: no such folder; give the folder that holds your runs", given=str(folder))
+    runs: list[RunFigures] = []
+    broken: dict[str, str] = {}
+    for run in _find_runs(folder):
+        try:
+            runs.append(_read_figures(run))
+        except ViewboxError as error:
+            broken[str(run)] = str(error)
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+            broken[str(run)] = f"{type(error).__name__}: {error}"
+    runs.sort(key=lambda run: (run.modified or "", run.path), reverse=True)
+    return RunList(runs, broken)
+
+
+def _find_runs(folder: Path) -> Iterator[Path]:
+    waiting, seen = [(folder, 0)], 0
+    while waiting and seen < MAX_FOLDERS:
+        path, depth = waiting.pop()
+        seen += 1
+        if any(os.path.lexists(path / mark) for mark in _MARKS):
+            yield path
+        elif depth <= MAX_DEPTH:
+            try:
+                with os.scandir(path) as entries:
+                    inner = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+            except OSError:  # another's folder
+                continue
+            waiting += [(Path(one), depth + 1) for one in inner if not os.path.basename(one).startswith(".")]
+
+
+def _read_figures(run: Path) -> RunFigures:
+    episodes = run if os.path.lexists(run / LINES) else run / "episodes"
+    _, config = read_config(run, episodes)
+    steps, first, last = _read_metrics(run / "metrics.jsonl")
+    summary = read_json(run / "summary.json", limit=2**24) if os.path.lexists(run / "summary.json") else {}
+    if first is None:
+        metrics = summary.get("metrics")
+        first = last = _get_number(metrics, "reward")
+    train = config.get("train")
+    size, modified = _measure(run)
+    return RunFigures(
+        str(run),
+        _get_text(config.get("env"), "name") or _get_text(summary, "environment"),
+        _get_text(config.get("model"), "name") or _get_text(summary, "model") or _describe_tiny(config.get("model")),
+        _get_text(train, "method") or ("grpo" if train is not None or steps is not None else "rollout"),
+        steps,
+        _count_episodes(episodes) if os.path.lexists(episodes / LINES) else None,
+        first,
+        last,
+        datetime.fromtimestamp(modified, UTC).isoformat(timespec="seconds") if modified else None,
+        size,
+    )
+
+
+def _count_episodes(folder: Path) -> int:
+    """The lines of a folder of episodes, read or not."""
+    read_format(folder)
+    with open_lines(folder) as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
+
+
+def _read_metrics(path: Path) -> tuple[int | None, float | None, float | None]:
+    """The last step, and the rewards of the first and the last step that have one; a torn last line is passed over."""
+    if not os.path.lexists(path):
+        return None, None, None
+    step, first, last = None, None, None
+    with open_regular(path, limit=MAX_METRICS, inside=path.parent) as file:
+        for line in read_lines(file):
+            try:
+                data = parse_line(line or b"")
+            except ValueError:
+                continue
+            number, reward = data.get("step"), _get_number(data, "reward")
+            step = number if type(number) is int else step
+            if reward is not None:
+                first, last = reward if first is None else first, reward
+    return step, first, last
+
+
+def _measure(run: Path) -> tuple[int, float]:
+    """The bytes of the files of a run, and when the last of them was written."""
+    size, modified, waiting = 0, 0.0, [str(run)]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                elif entry.is_file(follow_symlinks=False):
+                    status = entry.stat(follow_symlinks=False)
+                    size, modified = size + status.st_size, max(modified, status.st_mtime)
+    return size, modified
+
+
+def _get_text(values: Any, key: str) -> str | None:
+    value = values.get(key) if isinstance(values, Mapping) else None
+    return value[:200] if isinstance(value, str) and value else None
+
+
+def _get_number(values: Any, key: str) -> float | None:
+    value = values.get(key) if isinstance(values, Mapping) else None
+    return (
+        float(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300 else None
+    )
+
+
+def _describe_tiny(model: Any) -> str | None:
+    return "tiny" if isinstance(model, Mapping) and model.get("tiny") is not None else None

@@ -1,0 +1,113 @@
+"""`viewbox runs` lists runs with their figures, names broken ones, and writes nothing."""
+
+import json
+import os
+
+import pytest
+import yaml
+
+from tests.support.forged_runs import forge_run, make_line
+from viewbox.errors import ConfigError
+from viewbox.rollouts.runs.listing import list_runs
+
+
+def make_run(folder, days=0, **config):
+    forge_run(folder, [make_line(0), make_line(1)], {"env": {"name": "digits"}, **config})
+    for path in folder.rglob("*"):
+        os.utime(path, (1.7e9 + days * 86400,) * 2)
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path):
+    runs = tmp_path / "runs"
+    trained = make_run(runs / "trained", model={"name": "Qwen/Qwen3-VL-4B"}, train={"method": "grpo"})
+    lines = [{"step": 1, "reward": 0.25}, {"step": 2}, {"step": 3, "reward": 0.75}, {"step": 4, "held_out/reward": 0.5}]
+    (trained / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 5, "rew')
+    os.utime(trained / "metrics.jsonl", (1.7e9, 1.7e9))
+    played = make_run(runs / "group" / "played", days=2)
+    (played / "summary.json").write_text(json.dumps({"model": "gpt", "metrics": {"reward": 0.5}}))
+    os.utime(played / "summary.json", (1.7e9 + 2 * 86400,) * 2)
+    return runs
+
+
+def test_runs_are_listed_newest_first_with_their_figures(runs):
+    found = list_runs(runs)
+    assert found.broken == {}
+    played, trained = found.runs
+    assert (played.path, trained.path) == (str(runs / "group" / "played"), str(runs / "trained"))
+    assert (trained.environment, trained.model, trained.method) == ("digits", "Qwen/Qwen3-VL-4B", "grpo")
+    assert (trained.steps, trained.episodes, trained.first_reward, trained.last_reward) == (4, 2, 0.25, 0.75)
+    assert (played.model, played.method, played.steps, played.first_reward) == ("gpt", "rollout", None, 0.5)
+    assert trained.modified == "2023-11-14T22:13:20+00:00"
+    assert trained.size == sum(path.stat().st_size for path in (runs / "trained").rglob("*") if path.is_file())
+
+
+def test_a_run_may_be_named_itself_and_a_folder_of_episodes_is_one(runs):
+    assert list_runs(runs / "trained").runs[0].steps == 4
+    assert list_runs(runs / "trained" / "episodes").runs[0].episodes == 2
+
+
+def test_broken_runs_are_named_and_passed_over(runs, viewbox):
+    (make_run(runs / "yaml") / "config.yaml").write_text("a: [")
+    (make_run(runs / "summary") / "summary.json").write_text("{")
+    (make_run(runs / "format") / "episodes" / "format.json").write_text('{"format": 9}')
+    (make_run(runs / "out") / "metrics.jsonl").symlink_to("/etc/hostname")
+    os.mkfifo(make_run(runs / "pipe") / "summary.json")
+    found = list_runs(runs)
+    assert len(found.runs) == 2
+    assert set(found.broken) == {str(runs / name) for name in ("yaml", "summary", "format", "out", "pipe")}
+    status, out, err = viewbox("runs", runs)
+    assert status == 1
+    assert "trained" in out
+    assert err.count("warning: ") == 5
+
+
+def test_links_are_not_followed(runs, tmp_path):
+    make_run(tmp_path / "elsewhere")
+    (runs / "link").symlink_to(tmp_path / "elsewhere")
+    assert len(list_runs(runs).runs) == 2
+
+
+def test_the_command_prints_a_table_or_json(runs, viewbox, monkeypatch):
+    status, out, _ = viewbox("runs", runs)
+    assert status == 0
+    heading, first, second = out.splitlines()
+    assert heading.split() == ["run", "environment", "model", "method", "steps", "episodes", "reward", "date", "size"]
+    assert "played" in first
+    assert "0.250 → 0.750" in second
+    status, out, _ = viewbox("runs", runs, "--json")
+    assert [run["episodes"] for run in json.loads(out)["runs"]] == [2, 2]
+    monkeypatch.chdir(runs.parent)
+    assert "runs/trained" in viewbox("runs")[1]
+
+
+def test_what_a_run_says_does_not_act_on_the_terminal(tmp_path, viewbox):
+    config = {"env": {"name": "a\x1b]52;c;x\x07b"}, "model": {"name": "x" * 10_000}}
+    forge_run(tmp_path / "gift", [make_line(0)], yaml.safe_dump(config))
+    _, out, _ = viewbox("runs", tmp_path)
+    assert "\x1b" not in out
+    assert len(out) < 1500
+
+
+@pytest.mark.parametrize("config", ["[1]", "env: 3", "env: {name: [1]}", "model: x\ntrain: [2]", "env: {name: null}"])
+def test_odd_configs_cost_a_figure(tmp_path, config):
+    forge_run(tmp_path / "gift", [make_line(0)], config)
+    (tmp_path / "gift" / "metrics.jsonl").write_text(
+        '[1]\n{"step": "x", "reward": true}\n{"step": 2, "reward": 1e999}\n'
+    )
+    (run,) = list_runs(tmp_path).runs
+    assert (run.environment, run.first_reward, run.steps, run.episodes) == (None, None, 2, 1)
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path, viewbox):
+    with pytest.raises(ConfigError, match="no such folder"):
+        list_runs(tmp_path / "nowhere")
+    assert viewbox("runs", tmp_path / "nowhere")[0] == 2
+    assert "no runs here" in viewbox("runs", tmp_path)[1]
+
+
+def test_listing_writes_nothing(runs):
+    before = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
+    list_runs(runs)
+    assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == before
