@@ -11,7 +11,7 @@ from viewbox.configs.schema import Config
 from viewbox.configs.sections import ModelSection, TinyModel
 from viewbox.envs import model_profiles
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.errors import ModelError, describe_unknown
+from viewbox.errors import ConfigError, ModelError, describe_unknown, suggest_nearest
 from viewbox.rollouts.engine import tiny_model
 from viewbox.rollouts.engine.architectures import get_architecture
 from viewbox.rollouts.engine.quantization import Quantization, build_quantization_config, keep_weights
@@ -38,7 +38,7 @@ def open_policy(config: Config) -> LoadedPolicy:
 
     Raises:
         ModelError: the model cannot be loaded, or its architecture is not supported.
-        ConfigError: a setting of the environment is invalid.
+        ConfigError: the model's folder is not there, or a setting of the environment is invalid.
     """
     model_config, processor = load_processor(config.model)
     env, held_out = build_envs(config, get_view_settings(model_config, processor))
@@ -66,16 +66,38 @@ def resolve_model_path(name: str) -> str:
     return str(folder)
 
 
+def find_model_folder(name: str) -> Path | None:
+    """The folder (or file) that a model's name leads to; None for a hub name.
+
+    Raises:
+        ConfigError: the name is a path, and nothing is there.
+        ModelError: no shipped model has this name.
+
+    >>> find_model_folder("Qwen/Qwen3-VL-4B-Instruct") is None
+    True
+    """
+    path = Path(resolve_model_path(name))
+    if path.exists():
+        return path
+    if name.startswith(("/", ".", "~")) or name.count("/") > 1:
+        near = suggest_nearest(path, [str(folder) for folder in path.parent.glob("*/")])
+        raise ConfigError(
+            f"model.name = {name!r}: no such folder{near}; allowed: a model's folder or a hub name", key="model.name"
+        )
+    return None
+
+
 def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
     """The (model config, processor) of a named model, without its weights.
 
     Raises:
+        ConfigError: there is no such folder.
         ModelError: they cannot be loaded, or the architecture is not supported.
     """
     from transformers import AutoConfig, AutoProcessor
 
     assert section.name is not None
-    name = resolve_model_path(section.name)
+    name = str(find_model_folder(section.name) or section.name)
     try:
         config = AutoConfig.from_pretrained(name, revision=section.revision, **SAFE)
         processor = AutoProcessor.from_pretrained(name, revision=section.revision, **SAFE)

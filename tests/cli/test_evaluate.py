@@ -66,3 +66,11 @@ def test_an_environment_without_tools_is_refused_in_words(evaluate):
     status, _, err = evaluate("--env", "digits", "--model", "m", "--endpoint", "http://127.0.0.1:9/v1", "env.tools=[]")
     assert status == 2
     assert "digits: has no tools, so nothing can be compared" in err
+
+
+@pytest.mark.slow
+def test_a_model_that_is_not_there_is_named_with_its_neighbors(evaluate, tmp_path):
+    (tmp_path / "runs" / "mine" / "model").mkdir(parents=True)
+    status, _, err = evaluate("--config", "quickstart", "--model", "runs/mine/modle", "--tasks", 1)
+    assert status == 2
+    assert "'runs/mine/modle': no such folder (did you mean 'runs/mine/model'?)" in err

@@ -11,7 +11,7 @@ from viewbox.configs.sections import ModelSection
 from viewbox.configs.train_sections import GRPO_ONLY, METHODS_OF, TrainSection
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
-from viewbox.errors import BadRow, ConfigError, ModelError, ViewboxError, describe_unknown, suggest_nearest
+from viewbox.errors import BadRow, ConfigError, ModelError, ViewboxError, describe_unknown
 from viewbox.network.secrets import mask_assignments
 from viewbox.records import Task
 from viewbox.rollouts.engine.quantization import check_bitsandbytes
@@ -261,13 +261,10 @@ def find_model(section: ModelSection) -> LocalModel | None:
     if section.name is None:
         return None
     from viewbox.rollouts.engine.architectures import ARCHITECTURES
-    from viewbox.rollouts.engine.loading import get_view_settings, load_processor, resolve_model_path
+    from viewbox.rollouts.engine.loading import find_model_folder, get_view_settings, load_processor
 
-    path, key, given = Path(resolve_model_path(section.name)), "model.name", f"model.name = {section.name!r}"
-    if not path.exists():
-        if section.name.startswith(("/", ".", "~")) or section.name.count("/") > 1:
-            near = suggest_nearest(path, [str(folder) for folder in path.parent.glob("*/")])
-            raise ConfigError(f"{given}: no such folder{near}; allowed: a model's folder or a hub name", key=key)
+    path, key, given = find_model_folder(section.name), "model.name", f"model.name = {section.name!r}"
+    if path is None:
         return None
     if not path.is_dir():
         raise ConfigError(
