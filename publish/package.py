@@ -126,11 +126,10 @@ def _read_config(environment: str) -> tuple[str, dict[str, Any]]:
 
 def _change_settings(own: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a config with changes; a block `data` is changed key by key, as by `env.eval`."""
-    blocks = own.get("data"), changes.get("data")
-    merged = {**own, **changes}
-    if all(isinstance(block, Mapping) for block in blocks):
-        merged["data"] = merge_data(*blocks)
-    return merged
+    before, after = own.get("data"), changes.get("data")
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        changes = {**changes, "data": merge_data(before, after)}
+    return {**own, **changes}
 
 
 def _to_json_values(settings: Mapping[str, Any]) -> dict[str, Any]:
