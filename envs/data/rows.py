@@ -181,12 +181,16 @@ _NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d+)?([eE][-+]?\d{1,3})?")
 
 
 def read_csv(path: Path) -> ListedRows:
-    """A CSV or TSV file with a header. A column of numbers holds numbers; "007" is text; an empty cell is null."""
+    """A CSV or TSV file with a header. A column of numbers holds numbers; "007" is text; an empty cell is null.
+
+    Where the header holds more semicolons than commas, as many spreadsheets write it, they separate the cells.
+    """
     rows: list[Any] = []
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))  # a cell of 128 KiB would end the file
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
+            delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;", key=file.readline(MAX_LINE).count)
+            file.seek(0)
             reader = csv.reader(file, delimiter=delimiter)
             header = next(reader, [])
             _check_header(path, header)
