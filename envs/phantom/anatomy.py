@@ -9,7 +9,7 @@ apart. Both are smaller than a gray level of the whole CT range, so that only a 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import cv2
@@ -73,13 +73,16 @@ def draw_slice(seed: int, difficulty: float, *, has_lesion: bool) -> Slice:
     rng = np.random.default_rng([seed, 7])
     values = np.full((SIZE, SIZE), AIR, np.float32)
     organs = _draw_body(values, rng)
-    lesions = _place_lesions(organs, rng, difficulty, has_lesion)
+    lesions = _place_lesions(organs, rng, difficulty)
+    if has_lesion:
+        solid = int(rng.integers(len(lesions)))
+        lesions[solid] = replace(lesions[solid], solid=True)
     for lesion in lesions:
         _draw_lesion(values, lesion)
     blurred = cv2.GaussianBlur(values, (0, 0), SOFTNESS) + rng.normal(0, NOISE, values.shape)
     pixels = np.clip(np.round(blurred), -1024, 3000).astype(np.int16)
-    solid = next((lesion for lesion in lesions if lesion.solid), None)
-    return Slice(pixels, solid, tuple(lesion for lesion in lesions if not lesion.solid))
+    found = next((lesion for lesion in lesions if lesion.solid), None)
+    return Slice(pixels, found, tuple(lesion for lesion in lesions if not lesion.solid))
 
 
 # ---------------------------------------------------------------------- the body
@@ -163,15 +166,15 @@ def _draw_vessels(values: np.ndarray, place: Place, rng: np.random.Generator, li
 
 
 # ---------------------------------------------------------------------- lesions
-def _place_lesions(
-    organs: dict[Organ, np.ndarray], rng: np.random.Generator, difficulty: float, has_lesion: bool
-) -> list[Lesion]:
-    """Lesions that do not touch each other, a vessel or the edge of their organ; the solid one, if any, is last."""
-    count = round(2 + 6 * difficulty)
+def _place_lesions(organs: dict[Organ, np.ndarray], rng: np.random.Generator, difficulty: float) -> list[Lesion]:
+    """Decoys that do not touch each other, a vessel or the edge of their organ.
+
+    One of them may be made solid afterwards, so that neither their number nor their places tell whether one is.
+    """
+    count = round(3 + 6 * difficulty)
     placed: list[Lesion] = []
     depths = {name: cv2.distanceTransform(mask.astype(np.uint8), cv2.DIST_L2, 5) for name, mask in organs.items()}
-    for number in range(count + 1):  # as many spots with a solid lesion as without: counting them tells nothing
-        solid = has_lesion and number == count
+    for _ in range(count):
         diameter = rng.uniform(5.5, 7) - 2.2 * difficulty
         contrast = rng.uniform(4.5, 6) - 1.5 * difficulty
         organ = ORGANS[int(rng.choice(len(ORGANS), p=(0.5, 0.2, 0.15, 0.15)))]
@@ -184,7 +187,7 @@ def _place_lesions(
             x, y = (float(columns[pick]) + 0.5) * SPACING, (float(rows[pick]) + 0.5) * SPACING
             apart = all(np.hypot(x - other.x, y - other.y) > (diameter + other.diameter) / 2 + 6 for other in placed)
             if apart:
-                placed.append(Lesion(name, x, y, diameter, contrast, solid))
+                placed.append(Lesion(name, x, y, diameter, contrast, solid=False))
                 break
     return placed
 
@@ -203,13 +206,18 @@ def _draw_lesion(values: np.ndarray, lesion: Lesion) -> None:
 
 
 # ---------------------------------------------------------------------- shapes
-WHOLE = (slice(None), slice(None))
+def _mask(center: tuple[float, float], half: tuple[float, float], angle: float) -> np.ndarray:
+    """The pixels (SIZE, SIZE) of the slice that lie inside an ellipse; `angle` in degrees."""
+    around = _cut_window(center, max(half))
+    mask = np.zeros((SIZE, SIZE), bool)
+    mask[around] = _find_inside(center, half, angle, around)
+    return mask
 
 
-def _mask(
-    center: tuple[float, float], half: tuple[float, float], angle: float, part: tuple[slice, slice] = WHOLE
+def _find_inside(
+    center: tuple[float, float], half: tuple[float, float], angle: float, part: tuple[slice, slice]
 ) -> np.ndarray:
-    """The pixels of a part of the slice that lie inside an ellipse; `angle` in degrees."""
+    """The pixels of a part of the slice that lie inside an ellipse."""
     x, y = _X[part] - np.float32(center[0]), _Y[part] - np.float32(center[1])
     turn = np.radians(angle)
     along, across = x * np.cos(turn) + y * np.sin(turn), y * np.cos(turn) - x * np.sin(turn)
@@ -219,7 +227,7 @@ def _mask(
 
 def _fill(values: np.ndarray, center: tuple[float, float], half: tuple[float, float], angle: float, to: float) -> None:
     around = _cut_window(center, max(half))
-    values[around][_mask(center, half, angle, around)] = to
+    values[around][_find_inside(center, half, angle, around)] = to
 
 
 def _cut_window(center: tuple[float, float], reach: float) -> tuple[slice, slice]:

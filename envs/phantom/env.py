@@ -9,16 +9,18 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.phantom.anatomy import ORGAN_VALUES, SPACING, Slice, draw_slice
+from viewbox.envs.phantom.anatomy import FIELD, ORGAN_VALUES, SIZE, SPACING, Lesion, Slice, draw_slice
 from viewbox.envs.tasks import ProceduralTasks
+from viewbox.errors import ConfigError, describe_unknown
 from viewbox.images.coordinates import from_unit
+from viewbox.images.resample import fit_size
 from viewbox.images.source import Source
 from viewbox.records import Task
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
 from viewbox.rewards.if_gold import IfGold
 from viewbox.rewards.metrics import Accuracy, MeanAveragePrecision, Metric
 
-Question = Literal["presence", "place", "size", "all"]
+Question = Literal["presence", "place", "size", "all", "kind"]
 Split = Literal["train", "test"]
 WINDOW_WIDTH = 30  # HU: in it a lesion of 4 HU is 34 gray levels darker than its organ
 DISPLAY = (-1024.0, 3071.0)  # HU: the 12 bits of a scanner; a gray level is 16 HU wide
@@ -30,6 +32,8 @@ QUESTIONS: Mapping[str, str] = {
     "place": "The slice shows one solid lesion. Where is it? Give its bbox; diameter_mm is null.",
     "size": "The slice shows one solid lesion. What is its diameter in millimeters? bbox is null.",
     "all": "Does the slice show a solid lesion? If it does, give its bbox and its diameter in millimeters, else null.",
+    "kind": 'There is a faint spot in the {organ} at {point}. Is it a solid lesion? Answer "lesion": yes or no; bbox and '
+    "diameter_mm are null.",
 }
 
 
@@ -53,8 +57,7 @@ class SizeReward:
         given, right = (answer or {}).get("diameter_mm"), reference["diameter_mm"]
         if not isinstance(given, int | float) or isinstance(given, bool):
             return 0.0
-        error = float(abs(given - right) / (self.tolerance * right))
-        return max(0.0, 1.0 - error)
+        return max(0.0, 1.0 - float(abs(given - right)) / (self.tolerance * right))
 
 
 class Phantom(BaseMultiTurnEnv):
@@ -82,9 +85,10 @@ class Phantom(BaseMultiTurnEnv):
     difficulty: Annotated[
         float, Field(ge=0, le=1, description="0: large, dark lesions and few rings; 1: small, faint ones and many")
     ] = 0.5
-    question: Annotated[Question | Literal["mixed"], Field(description="what is asked; mixed: the first three")] = (
-        "mixed"
-    )
+    question: Annotated[
+        Question | Literal["mixed"],
+        Field(description="what is asked; kind: of one spot that is pointed at; mixed: presence, place and size in turn"),
+    ] = "mixed"
 
     @property
     def tasks(self) -> ProceduralTasks:
@@ -95,7 +99,8 @@ class Phantom(BaseMultiTurnEnv):
         kinds = ("presence", "place", "size")
         kind = kinds[seed % 3] if self.question == "mixed" else self.question
         wanted = kind in ("place", "size") or bool(np.random.default_rng([seed, 11]).random() < 0.5)
-        lesion = _draw(seed, self.difficulty, wanted).lesion
+        drawn = _draw(seed, self.difficulty, wanted)
+        lesion = drawn.lesion
         reference: dict[str, Any] = {"lesion": "no" if lesion is None else "yes"}
         if lesion is not None and kind in ("place", "all"):
             reference["bbox"] = lesion.box
@@ -105,6 +110,9 @@ class Phantom(BaseMultiTurnEnv):
         if lesion is not None:
             metadata |= {"organ": lesion.organ, "contrast": round(lesion.contrast, 2)}
         prompt = {"question": QUESTIONS[kind]}
+        if kind == "kind":
+            spot = _find_spot(drawn, seed)
+            prompt["question"] = QUESTIONS[kind].format(organ=spot.organ, point=self._write_point(spot))
         return Task(f"phantom-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
 
     def default_reward(self) -> CombinedReward:
@@ -139,20 +147,32 @@ class Phantom(BaseMultiTurnEnv):
         }
 
     def oracle(self, task: Task) -> tuple[str, ...]:
-        """A window on the organ, and a zoom to the lesion; without one, to a ring."""
-        drawn = _draw(task.metadata["seed"], self.difficulty, task.metadata["has_lesion"])
-        spots = drawn.decoys if drawn.lesion is None else (drawn.lesion,)
-        if not spots:
-            return ()
-        spot = spots[task.metadata["seed"] % len(spots)]
-        x1, y1, x2, y2 = spot.box
-        x, y = (x1 + x2) / 2, (y1 + y2) / 2
+        """A window on the organ and a zoom to the lesion, in one reply; without a lesion, to a ring."""
+        seed = task.metadata["seed"]
+        spot = _find_spot(_draw(seed, self.difficulty, task.metadata["has_lesion"]), seed)
         window = {"center": ORGAN_VALUES[spot.organ], "width": WINDOW_WIDTH}
-        center = list(from_unit((x, y), self.coordinates, self.reset(task, seed=0).view.size))  # type: ignore[union-attr]
-        return (
-            _write_call("window_level", window),
-            _write_call("zoom", {"factor": GOLD_ZOOM, "center": center}),
-        )
+        zoom = {"factor": GOLD_ZOOM, "center": self._write_point(spot)}
+        return (f"{_write_call('window_level', window)}\n{_write_call('zoom', zoom)}",)
+
+    def _write_point(self, spot: Lesion) -> list[float]:
+        """The center of a spot as the model writes points of the overview."""
+        size = fit_size(SIZE, SIZE, self.max_pixels, self.pixel_multiple)
+        return list(from_unit((spot.x / FIELD, spot.y / FIELD), self.coordinates, size))
+
+    def demonstration(self, task: Task, seed: int, *, guess: float = 0.0, **unknown: float) -> list[str]:
+        """The oracle's calls and the right answer; of a share `guess`, no call and the right answer of another task."""
+        for name in unknown:
+            raise ConfigError(f"phantom: {describe_unknown('habit', name, ('guess',))}", key=name)
+        rng = np.random.default_rng([seed, 2])
+        if rng.random() >= guess:
+            return [*self.oracle(task), self.write_answer(task)]
+        other = self._task(task.metadata["seed"] + 3 * int(rng.integers(1, 1000)))  # the same question
+        return [self.write_answer(other)]
+
+
+def _find_spot(drawn: Slice, seed: int) -> Lesion:
+    """The solid lesion of a slice, or else one of its rings."""
+    return drawn.lesion or drawn.decoys[seed % len(drawn.decoys)]
 
 
 @lru_cache(maxsize=CACHED)

@@ -1,5 +1,8 @@
 """`phantom`: the same slice from the same seed, an exact reference, and lesions that the overview cannot show."""
 
+import json
+import re
+
 import numpy as np
 import pytest
 from scipy import ndimage
@@ -16,7 +19,7 @@ def play_gold(env, task):
     return env.play(task, lambda messages: next(replies))
 
 
-@pytest.mark.parametrize("question", ["presence", "place", "size", "all", "mixed"])
+@pytest.mark.parametrize("question", ["presence", "place", "size", "all", "kind", "mixed"])
 def test_the_gold_policy_scores_one(question):
     env = make("phantom", question=question)
     for task in env.tasks[:9]:
@@ -24,6 +27,23 @@ def test_the_gold_policy_scores_one(question):
         assert episode.end_reason == "answered"
         assert episode.scores.total == pytest.approx(1.0)
         assert len(episode.tools_used()) == 2
+
+
+@pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
+def test_the_question_of_what_kind_points_at_the_spot_in_the_coordinates_of_the_model(coordinates):
+    env = make("phantom", question="kind", coordinates=coordinates)
+    kinds = set()
+    for seed, task in enumerate(env.tasks[:10]):
+        drawn = draw_slice(seed, env.difficulty, has_lesion=task.metadata["has_lesion"])
+        said = re.search(r"spot in the (.+) at \[(.+), (.+)\]\. Is", env.user_message(task))
+        scale = {"unit": 1, "per_mille": 1000, "pixel": 112}[coordinates]
+        x, y = (float(value) / scale * FIELD for value in said.groups()[1:])
+        spots = [drawn.lesion] if drawn.lesion else drawn.decoys
+        spot = min(spots, key=lambda spot: np.hypot(x - spot.x, y - spot.y))
+        assert np.hypot(x - spot.x, y - spot.y) < FIELD / scale + 1
+        assert said[1] == spot.organ
+        kinds.add(task.reference["lesion"])
+    assert kinds == {"yes", "no"}
 
 
 @pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
@@ -70,11 +90,45 @@ def test_without_a_lesion_there_are_only_rings(seed):
         assert core == pytest.approx(ORGAN_VALUES[ring.organ], abs=4)  # as bright as the organ
 
 
-def test_the_number_of_spots_does_not_tell_whether_one_is_solid():
-    for seed in range(8):
-        counts = [len(d.decoys) + (d.lesion is not None)
-                  for d in (draw_slice(seed, 0.2, has_lesion=one) for one in (True, False))]  # fmt: skip
-        assert counts[0] == counts[1]
+@pytest.mark.parametrize("difficulty", [0.0, 0.5, 1.0])
+def test_neither_the_number_nor_the_places_of_spots_tell_whether_one_is_solid(difficulty):
+    solid = set()
+    for seed in range(20):
+        with_lesion, without = (draw_slice(seed, difficulty, has_lesion=has) for has in (True, False))
+        spots = [(*drawn.decoys, *([drawn.lesion] if drawn.lesion else [])) for drawn in (with_lesion, without)]
+        places = [sorted((spot.x, spot.y, spot.diameter, spot.contrast) for spot in some) for some in spots]
+        assert places[0] == places[1]
+        assert with_lesion.lesion is not None
+        solid.add(sorted((*with_lesion.decoys, with_lesion.lesion), key=lambda spot: spot.x).index(with_lesion.lesion))
+    assert len(solid) > 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_oracle_looks_at_a_spot_whether_it_is_solid_or_not(seed):
+    env = make("phantom", question="presence", first_seed=seed)
+    task = env.tasks[0]
+    drawn = draw_slice(seed, env.difficulty, has_lesion=task.metadata["has_lesion"])
+    zoom = json.loads(env.oracle(task)[0].split("\n")[-2])["arguments"]
+    x, y = (value / 1000 * FIELD for value in zoom["center"])
+    spots = [drawn.lesion] if drawn.lesion else drawn.decoys
+    assert min(np.hypot(x - spot.x, y - spot.y) for spot in spots) < 1
+
+
+def test_demonstrations_look_and_answer_right_or_guess_without_a_look():
+    env = make("phantom")
+    tasks = env.tasks[:30]
+    looks = [env.demonstration(task, seed) for seed, task in enumerate(tasks)]
+    assert looks == [[*env.oracle(task), env.write_answer(task)] for task in tasks]
+    guesses = [env.demonstration(task, seed, guess=1.0) for seed, task in enumerate(tasks)]
+    assert {len(replies) for replies in guesses} == {1}
+    scores = []
+    for task, replies in zip(tasks, guesses, strict=True):
+        episode = env.play(task, lambda messages, replies=replies: replies[0])
+        assert episode.end_reason == "answered"
+        scores.append(episode.scores.total)
+    assert 0.1 < np.mean(scores) < 0.8  # sometimes right by chance
+    with pytest.raises(ConfigError, match="did you mean 'guess'"):
+        env.demonstration(tasks[0], 0, gues=0.5)
 
 
 def test_values_are_those_of_ct():
