@@ -42,7 +42,10 @@ class VisionSection(Section):
         default=64, description="close looks (last images of correct episodes) in each step"
     )
     label: str = Field(default="label", description="reference field that is classified from a close look")
-    box: str = Field(default="bbox", description="reference field with the box that is located in the overview")
+    box: str | None = Field(
+        default="bbox",
+        description="reference field with the box that is located in the overview; null: nothing is to be seen there",
+    )
 
 
 class RejectionSampling(Section):

@@ -233,7 +233,7 @@ def _check_warm_start(section: TrainSection, env: BaseMultiTurnEnv, task: Task) 
             raise ConfigError(f"{key}: {error}", key=key) from error
     if section.vision is not None:
         for name, field in (("label", section.vision.label), ("box", section.vision.box)):
-            if field not in task.reference:
+            if field is not None and field not in task.reference:
                 key = f"train.vision.{name}"
                 raise ConfigError(f"{key}: {describe_unknown('reference field', field, task.reference)}", key=key)
 

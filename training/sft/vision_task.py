@@ -86,7 +86,8 @@ class VisionTask(torch.nn.Module):
     ) -> None:
         super().__init__()
         saved = list(episodes)
-        self.close_looks, self.overviews = find_close_looks(saved, section.label), find_overviews(saved, section.box)
+        self.close_looks = find_close_looks(saved, section.label)
+        self.overviews = [] if section.box is None else find_overviews(saved, section.box)
         if len(self.close_looks) < section.batch:
             raise StoreError(
                 f"{len(self.close_looks)} demonstrations used a tool and answered {section.label!r} correctly; "
@@ -108,7 +109,8 @@ class VisionTask(torch.nn.Module):
         number = int(self.num_batches)
         self.num_batches += 1
         looks = [self.close_looks[i] for i in self._draw(len(self.close_looks), self.section.batch, number)]
-        overviews = [self.overviews[i] for i in self._draw(len(self.overviews), self.section.batch // 2, number)]
+        count = min(len(self.overviews), self.section.batch // 2)
+        overviews = [self.overviews[i] for i in self._draw(len(self.overviews), count, number)] if count else []
         rng = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
         images = [_shift(look.image.open(), rng) for look in looks] + [overview.image.open() for overview in overviews]
         features, grids = self._encode(model, images)
@@ -116,6 +118,8 @@ class VisionTask(torch.nn.Module):
         means = torch.stack([feature.mean(dim=0) for feature in features])
         n = len(looks)
         label_loss = self._compute_label_loss(means[:n], looks)
+        if not overviews:
+            return self.section.weight * label_loss
         center_loss = self._compute_center_loss(means[n:], overviews)
         token_loss = self._compute_token_loss(features[n:], grids[n:], overviews)
         return self.section.weight * (label_loss + (token_loss + 2 * center_loss))
