@@ -22,6 +22,8 @@ FIELD = SIZE * SPACING  # millimeters of a side; shapes are drawn in millimeters
 AIR, FAT, MUSCLE, LIVER, SPLEEN, KIDNEY, BLOOD, MARROW, CORTEX, GAS = -1000, -100, 55, 60, 50, 35, 42, 180, 900, -800
 Place = Callable[[float, float], tuple[float, float]]  # a point in half axes of the body -> millimeters
 NOISE, SOFTNESS = 1.5, 1.0  # standard deviation of the noise in HU; of the blur that a scanner adds, in pixels
+FINE_BITS = 8  # of a pixel, to which shapes are placed
+FINE = 2**FINE_BITS
 _Y, _X = ((np.mgrid[:SIZE, :SIZE] + 0.5) * SPACING).astype(np.float32)  # centers of the pixels, in millimeters
 ORGAN_VALUES: dict[Organ, int] = {"liver": LIVER, "spleen": SPLEEN, "right kidney": KIDNEY, "left kidney": KIDNEY}
 
@@ -79,7 +81,8 @@ def draw_slice(seed: int, difficulty: float, *, has_lesion: bool) -> Slice:
         lesions[solid] = replace(lesions[solid], solid=True)
     for lesion in lesions:
         _draw_lesion(values, lesion)
-    blurred = cv2.GaussianBlur(values, (0, 0), SOFTNESS) + rng.normal(0, NOISE, values.shape)
+    blurred = cv2.GaussianBlur(values, (0, 0), SOFTNESS)
+    blurred += NOISE * rng.standard_normal(values.shape, dtype=np.float32)
     pixels = np.clip(np.round(blurred), -1024, 3000).astype(np.int16)
     found = next((lesion for lesion in lesions if lesion.solid), None)
     return Slice(pixels, found, tuple(lesion for lesion in lesions if not lesion.solid))
@@ -173,23 +176,31 @@ def _place_lesions(organs: dict[Organ, np.ndarray], rng: np.random.Generator, di
     """
     count = round(3 + 6 * difficulty)
     placed: list[Lesion] = []
-    depths = {name: cv2.distanceTransform(mask.astype(np.uint8), cv2.DIST_L2, 5) for name, mask in organs.items()}
+    depths = {name: _measure_depth(mask) for name, mask in organs.items()}
     for _ in range(count):
         diameter = rng.uniform(5.5, 7) - 2.2 * difficulty
         contrast = rng.uniform(4.5, 6) - 1.5 * difficulty
         organ = ORGANS[int(rng.choice(len(ORGANS), p=(0.5, 0.2, 0.15, 0.15)))]
         for attempt in range(40):
             name = organ if attempt < 20 else ORGANS[attempt % len(ORGANS)]
-            rows, columns = np.nonzero(depths[name] * SPACING > diameter / 2 + 2)
+            depth, left, top = depths[name]
+            rows, columns = np.nonzero(depth > (diameter / 2 + 2) / SPACING)
             if not len(rows):
                 continue
             pick = int(rng.integers(len(rows)))
-            x, y = (float(columns[pick]) + 0.5) * SPACING, (float(rows[pick]) + 0.5) * SPACING
+            x, y = (float(left + columns[pick]) + 0.5) * SPACING, (float(top + rows[pick]) + 0.5) * SPACING
             apart = all(np.hypot(x - other.x, y - other.y) > (diameter + other.diameter) / 2 + 6 for other in placed)
             if apart:
                 placed.append(Lesion(name, x, y, diameter, contrast, solid=False))
                 break
     return placed
+
+
+def _measure_depth(mask: np.ndarray) -> tuple[np.ndarray, int, int]:
+    """How far each pixel of an organ is from its edge, in pixels, in the rectangle around it; its left and top."""
+    x, y, width, height = cv2.boundingRect(mask.astype(np.uint8))
+    inside = np.pad(mask[y : y + height, x : x + width].astype(np.uint8), 1)
+    return cv2.distanceTransform(inside, cv2.DIST_L2, 5)[1:-1, 1:-1], x, y
 
 
 def _draw_lesion(values: np.ndarray, lesion: Lesion) -> None:
@@ -208,26 +219,16 @@ def _draw_lesion(values: np.ndarray, lesion: Lesion) -> None:
 # ---------------------------------------------------------------------- shapes
 def _mask(center: tuple[float, float], half: tuple[float, float], angle: float) -> np.ndarray:
     """The pixels (SIZE, SIZE) of the slice that lie inside an ellipse; `angle` in degrees."""
-    around = _cut_window(center, max(half))
-    mask = np.zeros((SIZE, SIZE), bool)
-    mask[around] = _find_inside(center, half, angle, around)
-    return mask
-
-
-def _find_inside(
-    center: tuple[float, float], half: tuple[float, float], angle: float, part: tuple[slice, slice]
-) -> np.ndarray:
-    """The pixels of a part of the slice that lie inside an ellipse."""
-    x, y = _X[part] - np.float32(center[0]), _Y[part] - np.float32(center[1])
-    turn = np.radians(angle)
-    along, across = x * np.cos(turn) + y * np.sin(turn), y * np.cos(turn) - x * np.sin(turn)
-    inside: np.ndarray = (along / half[0]) ** 2 + (across / half[1]) ** 2 <= 1
-    return inside
+    mask = np.zeros((SIZE, SIZE), np.uint8)
+    _fill(mask, center, half, angle, 1)
+    return mask.astype(bool)
 
 
 def _fill(values: np.ndarray, center: tuple[float, float], half: tuple[float, float], angle: float, to: float) -> None:
-    around = _cut_window(center, max(half))
-    values[around][_find_inside(center, half, angle, around)] = to
+    """Draw an ellipse; center and half axes are in millimeters, the angle is in degrees."""
+    x, y = (round((value / SPACING - 0.5) * FINE) for value in center)
+    axes = (round(half[0] / SPACING * FINE), round(half[1] / SPACING * FINE))
+    cv2.ellipse(values, (x, y), axes, angle, 0, 360, to, thickness=-1, shift=FINE_BITS)
 
 
 def _cut_window(center: tuple[float, float], reach: float) -> tuple[slice, slice]:
