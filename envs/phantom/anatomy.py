@@ -81,8 +81,8 @@ def draw_slice(seed: int, difficulty: float, *, has_lesion: bool) -> Slice:
         lesions[solid] = replace(lesions[solid], solid=True)
     for lesion in lesions:
         _draw_lesion(values, lesion)
-    blurred = cv2.GaussianBlur(values, (0, 0), SOFTNESS)
-    blurred += NOISE * rng.standard_normal(values.shape, dtype=np.float32)
+    blurred: np.ndarray = cv2.GaussianBlur(values, (0, 0), SOFTNESS)
+    blurred = blurred + NOISE * rng.standard_normal(values.shape, dtype=np.float32)
     pixels = np.clip(np.round(blurred), -1024, 3000).astype(np.int16)
     found = next((lesion for lesion in lesions if lesion.solid), None)
     return Slice(pixels, found, tuple(lesion for lesion in lesions if not lesion.solid))

@@ -57,7 +57,7 @@ class SizeReward:
         given, right = (answer or {}).get("diameter_mm"), reference["diameter_mm"]
         if not isinstance(given, int | float) or isinstance(given, bool):
             return 0.0
-        return max(0.0, 1.0 - float(abs(given - right)) / (self.tolerance * right))
+        return max(0.0, 1.0 - abs(float(given) - float(right)) / (self.tolerance * float(right)))
 
 
 class Phantom(BaseMultiTurnEnv):
@@ -87,7 +87,9 @@ class Phantom(BaseMultiTurnEnv):
     ] = 0.5
     question: Annotated[
         Question | Literal["mixed"],
-        Field(description="what is asked; kind: of one spot that is pointed at; mixed: presence, place and size in turn"),
+        Field(
+            description="what is asked; kind: of one spot that is pointed at; mixed: presence, place and size in turn"
+        ),
     ] = "mixed"
 
     @property
