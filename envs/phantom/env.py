@@ -32,8 +32,8 @@ QUESTIONS: Mapping[str, str] = {
     "place": "The slice shows one solid lesion. Where is it? Give its bbox; diameter_mm is null.",
     "size": "The slice shows one solid lesion. What is its diameter in millimeters? bbox is null.",
     "all": "Does the slice show a solid lesion? If it does, give its bbox and its diameter in millimeters, else null.",
-    "kind": 'There is a faint spot in the {organ} at {point}. Is it a solid lesion? Answer "lesion": yes or no; bbox and '
-    "diameter_mm are null.",
+    "kind": 'There is a faint spot in the {organ} at {point}. Is it a solid lesion? Answer "lesion": yes or no; bbox '
+    "and diameter_mm are null.",
 }
 
 
