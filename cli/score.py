@@ -68,7 +68,7 @@ def score(
     The stored scores stay; with --name, the new ones become a column beside them.
 
     The run may be somebody else's: code that its files name is not run, and a judge that its config names is not asked.
-    What you name yourself with --reward is.
+    What you name yourself with --reward is. It ends with status 1 if lines of the run could not be used.
 
     Example: `viewbox score runs/quickstart-seed0 --reward strict.yaml --where 'info.step>=90'`
     """
@@ -94,6 +94,8 @@ def score(
         typer.echo(json.dumps(report.to_dict()))
     else:
         print_report(report)
+    if report.skipped:
+        raise typer.Exit(1)
 
 
 def print_report(report: "ScoreReport") -> None:

@@ -151,7 +151,7 @@ ODD = {
 def test_a_bad_line_is_named_and_the_rest_is_scored(tmp_path, viewbox, line):
     forge_run(tmp_path / "gift", [make_line(0), line, make_line(1)])
     status, out, err = viewbox("score", tmp_path / "gift")
-    assert (status, err) == (0, "")
+    assert (status, err) == (1, "")
     assert "2 episodes of 2 tasks" in out
     assert "1 lines of" in out
     assert "line 2: " in out

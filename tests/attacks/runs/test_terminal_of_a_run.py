@@ -89,7 +89,7 @@ def test_on_a_terminal_too(tmp_path, viewbox, monkeypatch, evil):
 def test_errors_of_a_run(tmp_path, viewbox, evil):
     run = forge_run(tmp_path / "gift", ["{" + evil, make_line(0, end_reason=evil), make_line(1)])
     status, out, _ = viewbox("score", run)
-    assert (status, is_safe(out)) == (0, True)
+    assert (status, is_safe(out)) == (1, True)
     for config in (
         {"env": {"name": f"gift:{evil}"}},
         {"env": {"name": evil}},

@@ -1,0 +1,122 @@
+"""kill -9 in the middle of fifty appends and of fifty packs: what was completed is read back, and nothing else."""
+
+import os
+import signal
+import time
+import zipfile
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from viewbox.images.ref import ImageRef
+from viewbox.records import Episode, EpisodeTokens, Task, Turn
+from viewbox.rollouts.runs.pack import pack_run
+from viewbox.rollouts.store.layout import LINES
+from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.store.writer import EpisodeWriter
+
+pytestmark = pytest.mark.timeout(120)
+KILLS = 50
+
+
+def make(kill, number):
+    """An episode whose image, tokens and text all follow from its name."""
+    ref = ImageRef.of(np.full((32, 32), (kill * 7 + number) % 256, np.uint8))
+    ids = tuple(range(kill * 1000 + number, kill * 1000 + number + 300))
+    tokens = EpisodeTokens(ids[:100], ids[100:], (1,) * 200, (-0.25,) * 200, (ref,), 1)
+    return Episode(Task(f"{kill}-{number}", (ref,)), (Turn("assistant", "x" * 20_000),), tokens=tokens)
+
+
+def report(pipe, text):
+    os.write(pipe, f"{text}\n".encode())
+
+
+def kill_children(work, delays, count=1):
+    """Run `work(number of the kill, number of the child, report)` in forked processes, and kill them after a delay.
+
+    Returns what they had reported, by the number of the kill.
+    """
+    found = []
+    for kill, delay in enumerate(delays):
+        reading, writing = os.pipe()
+        children = []
+        for child in range(count):
+            process = os.fork()
+            if process == 0:
+                try:
+                    os.close(reading)
+                    work(kill, child, partial(report, writing))
+                finally:
+                    os._exit(1)
+            children.append(process)
+        os.close(writing)
+        with os.fdopen(reading) as file:
+            first = file.readline()  # it has begun
+            time.sleep(delay)
+            for process in children:
+                os.kill(process, signal.SIGKILL)
+            statuses = [os.waitpid(process, 0)[1] for process in children]
+            found.append([first.strip(), *file.read().splitlines()])
+        assert all(os.WTERMSIG(status) == signal.SIGKILL for status in statuses)
+    return found
+
+
+def assert_whole(path):
+    """Every episode is the one that its name says, bit for bit; returns their names."""
+    names = []
+    for episode in load(path, tokens=True):
+        wanted = make(*map(int, episode.task.id.split("-")))
+        assert replace(episode.tokens, images=()) == replace(wanted.tokens, images=())
+        assert episode.task.images[0].open().tobytes() == wanted.task.images[0].open().tobytes()
+        assert episode.turns == wanted.turns
+        names.append(episode.task.id)
+    assert len(set(names)) == len(names)
+    return names
+
+
+@pytest.mark.parametrize("writers", [1, 3])
+def test_what_was_appended_before_a_kill_is_read_back(tmp_path, writers):
+    def append(kill, child, report):
+        with EpisodeWriter(tmp_path) as writer:
+            for number in range(child * 10_000, child * 10_000 + 10_000):
+                writer.append(make(kill, number))
+                report(f"{kill}-{number}")
+
+    delays = np.random.default_rng(0).uniform(0, 0.02, KILLS if writers == 1 else KILLS // 5)
+    reported = [name for some in kill_children(append, delays, writers) for name in some if name]
+    names = assert_whole(tmp_path)
+    assert set(reported) <= set(names)
+    assert len(names) - len(set(reported)) <= writers * len(delays)  # stored, and killed before it was reported
+    with EpisodeWriter(tmp_path) as writer:
+        assert writer.count == len(names)
+        writer.append(make(999, 1))
+    assert assert_whole(tmp_path)[-1] == "999-1"
+    assert not list(tmp_path.rglob("*.tmp"))
+    assert (tmp_path / LINES).read_bytes().endswith(b"\n")
+
+
+def test_a_pack_of_a_killed_process_is_whole_or_absent(tmp_path):
+    run, packs = tmp_path / "run", tmp_path / "packs"
+    packs.mkdir()
+    with EpisodeWriter(run) as writer:
+        for number in range(10):
+            writer.append(make(0, number))
+
+    def pack(kill, child, report):
+        for number in range(10_000):
+            pack_run(run, packs / f"{kill}-{number}.zip")
+            report(f"{kill}-{number}.zip")
+
+    reported = kill_children(pack, np.random.default_rng(1).uniform(0, 0.03, KILLS))
+    found = [path for path in packs.iterdir() if not path.name.startswith(".")]
+    assert {name for some in reported for name in some} <= {path.name for path in found}
+    contents = {path.read_bytes() for path in found}
+    assert len(contents) == 1
+    assert zipfile.ZipFile(found[0]).testzip() is None
+    drafts = [path for path in packs.iterdir() if path.name.startswith(".")]
+    assert all(path.suffix == ".part" for path in drafts)
+    for draft in drafts:  # the next pack of that name takes its place
+        pack_run(run, packs / draft.name.removeprefix(".").removesuffix(".part"))
+    assert not [path for path in packs.iterdir() if path.name.startswith(".")]
