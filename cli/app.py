@@ -20,6 +20,7 @@ COMMANDS = (
     "evaluate",
     "score",
     "compare",
+    "filter",
     "runs",
     "reward",
     "tools",

@@ -1,0 +1,153 @@
+"""Which episodes of a run are taken: conditions on each, a band of difficulty of its task, and the best ones."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+from viewbox.errors import ConfigError
+from viewbox.files import read_regular, write_atomically
+from viewbox.records import Episode
+from viewbox.rollouts.exchange.whole import create_whole
+from viewbox.rollouts.scoring.filters import parse_filter
+from viewbox.rollouts.store.reader import EpisodeReader, load
+from viewbox.rollouts.store.run_folder import read_config
+from viewbox.rollouts.store.writer import EpisodeWriter, UnstorableError
+
+MAX_LISTED = 100  # broken episodes that are kept with their reason
+MAX_CONFIG = 2**20
+
+
+@dataclass
+class Report:
+    """How many episodes were taken and why the others were not.
+
+    Args:
+        path: what was written.
+        kept: episodes in it.
+        left_out: how many were left out, by reason.
+        broken: reason by place, for the first 100 episodes that cannot be read.
+        not_held: what the new form cannot say, and how often that was so.
+    """
+
+    path: str
+    kept: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    broken: dict[str, str] = field(default_factory=dict)
+    not_held: Counter[str] = field(default_factory=Counter)
+
+    def add_broken(self, place: str, reason: object) -> None:
+        """Count an episode that cannot be read or written."""
+        self.left_out["broken"] += 1
+        if len(self.broken) < MAX_LISTED:
+            self.broken[place] = str(reason)
+
+    def describe(self) -> str:
+        """The counts in one line.
+
+        >>> Report("out", 2, Counter({"reward>0.5": 3})).describe()
+        'out: 2 of 5 episodes; left out: 3 (reward>0.5)'
+        """
+        reasons = ", ".join(f"{count:,} ({reason})" for reason, count in self.left_out.items() if count)
+        total = self.kept + sum(self.left_out.values())
+        return f"{self.path}: {self.kept:,} of {total:,} episodes" + (f"; left out: {reasons}" if reasons else "")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What `--where`, `--best`, `--per-task` and `--reward-between` say.
+
+    Args:
+        where: conditions, which must all hold (`filters.py`).
+        best: how many of the highest rewards are taken; None: all. Of equal rewards the first is the better.
+        per_task: `best` of each task, not of the run.
+        reward_between: lowest and highest mean reward of a task whose episodes are taken. The mean is that of all its
+            episodes with a score, whatever `where` says.
+    """
+
+    where: Sequence[str] = ()
+    best: int | None = None
+    per_task: bool = False
+    reward_between: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.best is not None and self.best < 1:
+            raise ConfigError(f"--best {self.best}; allowed: at least 1", key="best", given=self.best)
+        if self.per_task and self.best is None:
+            raise ConfigError("--per-task says of what --best is the best; give --best as well", key="per_task")
+        band = self.reward_between
+        if band is not None and not band[0] <= band[1]:
+            raise ConfigError(f"--reward-between {band[0]} {band[1]}; allowed: the lower number first", given=band)
+
+
+def select_episodes(reader: EpisodeReader, choice: Choice, report: Report) -> Iterator[Episode]:
+    """The chosen episodes in their order; the run is read twice if they are compared with each other.
+
+    `report` counts those that are left out. `reader` must skip what cannot be read (`errors="skip"`).
+    """
+    conditions = [(text, parse_filter(text)) for text in choice.where]
+    compared = choice.best is not None or choice.reward_between is not None
+    reasons = _compare_episodes(reader, choice) if compared else {}
+    for episode in reader:
+        failed = next((text for text, meets in conditions if not meets(episode)), None)
+        reason = failed or reasons.get(reader.line)
+        if reason is None:
+            yield episode
+        else:
+            report.left_out[reason] += 1
+    for line, why in reader.unreadable.items():
+        report.add_broken(f"line {line}", why)
+    report.left_out["broken"] += reader.skipped - len(reader.unreadable)
+
+
+def _compare_episodes(reader: EpisodeReader, choice: Choice) -> Mapping[int, str]:
+    """Why lines are left out, by line, as far as it depends on other episodes."""
+    conditions = [parse_filter(text) for text in choice.where]
+    rewards: dict[str, list[float]] = defaultdict(list)
+    ranked: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    tasks: dict[int, str] = {}
+    reasons: dict[int, str] = {}
+    for episode in reader:
+        total = None if episode.scores is None or episode.is_fault else episode.scores.total
+        tasks[reader.line] = task = episode.task.id
+        if total is None:
+            reasons[reader.line] = "without a score"
+            continue
+        rewards[task].append(total)
+        if all(meets(episode) for meets in conditions):
+            ranked[task].append((-total, reader.line))
+    if choice.reward_between is not None:
+        low, high = choice.reward_between
+        out = {task for task, found in rewards.items() if not low <= sum(found) / len(found) <= high}
+        reasons |= {line: "its task is outside --reward-between" for line, task in tasks.items() if task in out}
+        ranked = defaultdict(list, {task: found for task, found in ranked.items() if task not in out})
+    if choice.best is not None:
+        groups = list(ranked.values()) if choice.per_task else [list(chain.from_iterable(ranked.values()))]
+        of = "of its task" if choice.per_task else "of the run"
+        worse = {line: f"not among the best {choice.best} {of}" for g in groups for _, line in sorted(g)[choice.best :]}
+        reasons |= worse
+    return reasons
+
+
+def filter_run(run: str | Path, out: str | Path, choice: Choice) -> Report:
+    """Write the chosen episodes as a run of their own, with the config of the old one. Nothing in `run` is changed.
+
+    Raises:
+        StoreError: there are no episodes in `run`.
+        ConfigError: `out` exists, or a condition cannot be read.
+    """
+    reader = load(run, tokens=True, errors="skip")
+    report = Report(str(out))
+    with create_whole(Path(out)) as draft:
+        with EpisodeWriter(draft / "episodes") as writer:
+            for episode in select_episodes(reader, choice, report):
+                try:
+                    writer.append(episode)
+                    report.kept += 1
+                except UnstorableError as error:  # its image is missing or damaged
+                    report.add_broken(f"line {reader.line}", str(error).partition("was not stored: ")[2])
+        config, _ = read_config(Path(run), reader.folder)
+        if config is not None:
+            write_atomically(draft / "config.yaml", read_regular(config, limit=MAX_CONFIG))
+    return report
