@@ -21,6 +21,7 @@ COMMANDS = (
     "score",
     "compare",
     "filter",
+    "export",
     "runs",
     "reward",
     "tools",

@@ -9,7 +9,7 @@ from viewbox.terminal import make_line
 if TYPE_CHECKING:
     from viewbox.rollouts.exchange.selection import Report
 
-_MAX_LISTED = 5  # broken episodes
+_MAX_LISTED = 20  # broken episodes
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 

@@ -1,0 +1,141 @@
+"""An episode as messages, and messages as an episode.
+
+Both directions agree: the messages of an episode made of messages are the same ones.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from viewbox.envs.messages import to_openai_messages
+from viewbox.frozen import thaw
+from viewbox.images.ref import ImageRef
+from viewbox.records import Episode, Message, ToolCall, ToolResult, Turn
+
+CALL = "<tool_call>\n{}\n</tool_call>"
+RESPONSE = "<tool_response>\n", "\n</tool_response>"
+
+
+def list_messages(episode: Episode) -> list[Message]:
+    """The messages of an episode, as far as its turns tell them; native calls stand beside the text.
+
+    A call whose name stands in quotes in its reply was written in the text. If the texts of several results cannot be
+    told apart in a turn, each result has its own text, without the marks around it.
+    """
+    messages = [Message("system", (episode.system_prompt,))] if episode.system_prompt else []
+    for number, turn in enumerate(episode.turns):
+        if turn.role == "assistant":
+            native = tuple(call for call in turn.tool_calls if json.dumps(call.name) not in turn.content)
+            messages.append(Message("assistant", (turn.content,), tool_calls=native))
+        elif turn.role == "tool_result" and turn.tool_results:
+            messages += _list_results(turn)
+        elif number == 0 and turn.images:
+            messages.append(Message("user", _drop_empty((*turn.images, turn.content))))
+        else:
+            messages.append(Message("user", _drop_empty((turn.content, *turn.images))))
+    return messages
+
+
+def _drop_empty(parts: Sequence[str | ImageRef]) -> tuple[str | ImageRef, ...]:
+    return tuple(part for part in parts if part != "") or ("",)
+
+
+def _list_results(turn: Turn) -> list[Message]:
+    results, pictures = turn.tool_results, list(turn.images)
+    texts = [result.text for result in results]
+    if len(results) == 1:
+        texts = [turn.content or texts[0]]
+    elif turn.content != "\n".join(texts):
+        texts[-1] += turn.content.rpartition(texts[-1])[2] if texts[-1] in turn.content else ""
+    messages = []
+    for text, result in zip(texts, results, strict=True):
+        parts: list[str | ImageRef] = [text]
+        if result.image is not None:
+            parts.append(pictures.pop(0) if pictures else result.image)
+        if result is results[-1]:
+            parts += pictures  # the original, shown again before the last turn
+        messages.append(Message("tool", _drop_empty(parts), tool_call_id=result.call_id or None, name=result.tool_name))
+    return messages
+
+
+def build_turns(messages: Sequence[Message]) -> tuple[str, tuple[Turn, ...]]:
+    """The system prompt and the turns of a conversation.
+
+    >>> system, turns = build_turns([Message("system", ("Look.",)), Message("user", ("What?",))])
+    >>> system, [turn.content for turn in turns]
+    ('Look.', ['What?'])
+    """
+    system, turns, results = "", [], list[Message]()
+    names: dict[str, str] = {}
+    for message in [*messages, None]:
+        if results and (message is None or message.role != "tool"):
+            turns.append(_build_results(results, names))
+            results = []
+        if message is None:
+            break
+        if message.role == "tool":
+            results.append(message)
+        elif message.role == "system" and not turns and not system:
+            system = message.text
+        elif message.role == "assistant":
+            names |= {call.id: call.name for call in message.tool_calls}
+            turns.append(Turn("assistant", message.text, tool_calls=message.tool_calls, images=message.images))
+        else:
+            turns.append(Turn("user", message.text, images=message.images))
+    return system, tuple(turns)
+
+
+def _build_results(messages: Sequence[Message], names: Mapping[str, str]) -> Turn:
+    results, images = [], []
+    for message in messages:
+        pictures = message.images
+        images += pictures
+        name = message.name or names.get(message.tool_call_id or "", "")
+        picture = pictures[0] if pictures else None
+        results.append(ToolResult(name, formatted_results=message.text, image=picture, call_id=message.tool_call_id))
+    return Turn(
+        "tool_result",
+        "\n".join(message.text for message in messages),
+        tool_results=tuple(results),
+        images=tuple(images),
+    )
+
+
+def to_plain_messages(messages: Sequence[Message]) -> list[Message]:
+    """The messages with calls and their results as text, as Qwen's chat templates write both."""
+    plain: list[Message] = []
+    for message in messages:
+        if message.role == "assistant" and message.tool_calls:
+            calls = [CALL.format(_write_call(call)) for call in message.tool_calls]
+            plain.append(Message("assistant", ("\n".join([*([message.text] if message.text else []), *calls]),)))
+        elif message.role == "tool":
+            plain.append(Message("user", (RESPONSE[0], *message.content, RESPONSE[1])))
+        else:
+            plain.append(message)
+    return plain
+
+
+def _write_call(call: ToolCall) -> str:
+    arguments = call.arguments
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except (ValueError, RecursionError):
+            pass
+    return json.dumps({"name": call.name, "arguments": thaw(arguments)}, ensure_ascii=False)
+
+
+def split_images(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[ImageRef]]:
+    """Messages with a placeholder for each image, and the images in order: the form of TRL's datasets."""
+    rows, images = [], []
+    for message in to_plain_messages(messages):
+        bare = [Message(message.role, (part,)) if isinstance(part, str) else part for part in message.content]
+        parts = []
+        for part in bare:
+            if isinstance(part, ImageRef):
+                images.append(part)
+                parts.append({"type": "image", "text": None})
+            else:
+                parts.append({"type": "text", "text": to_openai_messages([part])[0]["content"]})
+        rows.append({"role": message.role, "content": parts})
+    return rows, images

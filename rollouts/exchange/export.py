@@ -1,0 +1,217 @@
+"""Runs in the forms that other tools read: one row an episode, or one a preference pair."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from viewbox.envs.messages import to_openai_messages
+from viewbox.errors import ConfigError, ImageError, StoreError, describe_unknown
+from viewbox.frozen import thaw
+from viewbox.images.ref import ImageRef
+from viewbox.records import Episode
+from viewbox.rollouts.exchange.conversation import list_messages, split_images
+from viewbox.rollouts.exchange.parquet import write_dataset, write_parquet
+from viewbox.rollouts.exchange.selection import Choice, Report, select_episodes
+from viewbox.rollouts.exchange.whole import create_whole
+from viewbox.rollouts.store.reader import EpisodeReader, load
+
+RECORD = "viewbox"  # the key of what viewbox knows beyond the messages
+LEFT_OUT = ("turns", "system_prompt")  # of an episode: they are the messages
+
+
+@dataclass(frozen=True)
+class Export:
+    """What is exported, beside the choice of episodes.
+
+    Args:
+        tokens: of `sft`: token ids and masks, not messages.
+        gap: of `dpo`: the smallest difference of the two rewards.
+    """
+
+    choice: Choice = Choice()
+    tokens: bool = False
+    gap: float = 0.1
+
+
+def export_run(run: str | Path, to: str, out: str | Path, options: Export = Export()) -> Report:
+    """Write a run in another form, whole or not at all; what cannot be read or said is counted in the report.
+
+    Args:
+        run: a run folder, or a folder of episodes. Nothing in it is changed.
+        to: one of `FORMS`.
+        out: the file, or for `hf` the folder; it must not exist.
+        options: which episodes, and how.
+
+    Raises:
+        ConfigError: an unknown form, a package is missing, or `out` exists.
+    """
+    if to not in FORMS:
+        raise ConfigError(describe_unknown("form", to, FORMS), key="to", given=to, allowed=FORMS)
+    if options.tokens and to != "sft":
+        raise ConfigError(f"--tokens goes with --to sft; given --to {to}", key="tokens")
+    report = Report(str(out))
+    reader = load(run, tokens=options.tokens, errors="skip")
+    with create_whole(Path(out)) as draft:
+        FORMS[to](reader, draft, options, report)
+    return report
+
+
+def list_rows(
+    reader: EpisodeReader, choice: Choice, report: Report, build: Callable[[Episode], dict[str, Any] | None]
+) -> Iterator[dict[str, Any]]:
+    """A row for each chosen episode; one that cannot be written costs itself, None is left to `build` to count."""
+    for episode in select_episodes(reader, choice, report):
+        try:
+            row = build(episode)
+        except (ImageError, StoreError, OSError, ValueError) as error:
+            report.add_broken(f"line {reader.line}", error)
+            continue
+        if row is not None:
+            report.kept += 1
+            yield row
+
+
+def build_record(episode: Episode) -> dict[str, Any]:
+    """The episode without its messages and images, as JSON values."""
+    record = {key: value for key, value in episode.to_dict().items() if key not in LEFT_OUT}
+    return {**record, "task": {**record["task"], "images": []}}
+
+
+def encode_image(ref: ImageRef) -> dict[str, Any]:
+    """The image as a column with the feature `Image` holds it."""
+    return {"bytes": ref.to_png(), "path": None}
+
+
+def _write_openai(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
+    def build(episode: Episode) -> dict[str, Any]:
+        messages = to_openai_messages(list_messages(episode))
+        _count_lost(episode, report)
+        return {"messages": messages, RECORD: build_record(episode)}
+
+    with out.open("w", encoding="utf-8") as file:
+        for row in list_rows(reader, options.choice, report, build):
+            file.write(json.dumps(row, ensure_ascii=True, allow_nan=False) + "\n")
+
+
+def _build_row(episode: Episode) -> dict[str, Any]:
+    messages, images = split_images(list_messages(episode))
+    scores = episode.scores
+    return {
+        "task": episode.task.id,
+        "environment": episode.environment,
+        "images": [encode_image(image) for image in images],
+        "messages": messages,
+        "answer": _write_json(episode.answer),
+        "reference": _write_json(episode.task.reference),
+        "reward": None if scores is None else scores.total,
+        "scores": _write_json(None if scores is None else scores.components),
+        "end_reason": episode.end_reason,
+        "record": json.dumps(build_record(episode)),
+    }
+
+
+def _write_json(value: Mapping[str, Any] | None) -> str | None:
+    return None if value is None else json.dumps(thaw(value), ensure_ascii=False)
+
+
+def _write_rows(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
+    write_parquet(list_rows(reader, options.choice, report, _build_row), "episodes", out)
+
+
+def _write_hf(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
+    write_dataset(list_rows(reader, options.choice, report, _build_row), "episodes", out)
+
+
+def _write_sft(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
+    def build(episode: Episode) -> dict[str, Any] | None:
+        if options.tokens:
+            tokens = episode.tokens
+            if tokens is None:
+                report.left_out["stored without tokens"] += 1
+                return None
+            ids = [*tokens.prompt_ids, *tokens.completion_ids]
+            mask = [0] * len(tokens.prompt_ids) + list(tokens.mask)
+            images = [encode_image(image) for image in tokens.images]
+            return {"input_ids": ids, "assistant_masks": mask, "images": images}
+        messages, found = split_images(list_messages(episode))
+        if not any(message["role"] == "assistant" for message in messages):
+            report.left_out["without a reply"] += 1
+            return None
+        return {"messages": messages, "images": [encode_image(image) for image in found]}
+
+    kind = "tokens" if options.tokens else "sft"
+    write_parquet(list_rows(reader, options.choice, report, build), kind, out)
+
+
+def _write_dpo(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
+    groups: dict[tuple[Any, ...], list[tuple[float, int]]] = defaultdict(list)
+    for episode in select_episodes(reader, options.choice, report):
+        total = None if episode.scores is None or episode.is_fault else episode.scores.total
+        messages = list_messages(episode)
+        first = next((n for n, message in enumerate(messages) if message.role == "assistant"), None)
+        if total is None:
+            report.left_out["without a score"] += 1
+        elif first is None:
+            report.left_out["without a reply"] += 1
+        elif any(message.images for message in messages[first:]):
+            report.left_out["a picture after the first reply, which DPOTrainer cannot read"] += 1
+        else:
+            shown = tuple((message.text, *(image.hash for image in message.images)) for message in messages[:first])
+            key = (episode.task.id, episode.info.get("index"), episode.info.get("step"), shown)
+            groups[key].append((total, reader.line))
+    pairs = {}
+    for found in groups.values():
+        best, worst = max(found, key=lambda one: one[0]), min(found, key=lambda one: one[0])
+        if best[0] - worst[0] >= options.gap and best[0] > worst[0]:
+            pairs[best[1]] = best, worst
+            report.left_out["neither the best nor the worst of their group"] += len(found) - 2
+        else:
+            report.left_out[f"no two of their group differ by {options.gap:g}"] += len(found)
+    write_parquet(_list_pairs(reader, pairs, report), "dpo", out)
+
+
+def _list_pairs(reader: EpisodeReader, pairs: Mapping[int, Any], report: Report) -> Iterator[dict[str, Any]]:
+    wanted = {line for pair in pairs.values() for _, line in pair}
+    partner = {line: pair for pair in pairs.values() for _, line in pair}
+    waiting: dict[int, Episode] = {}
+    for episode in reader:
+        if reader.line not in wanted:
+            continue
+        waiting[reader.line] = episode
+        best, worst = partner[reader.line]
+        if best[1] not in waiting or worst[1] not in waiting:
+            continue
+        (chosen, images), (rejected, _) = (split_images(list_messages(waiting.pop(n))) for n in (best[1], worst[1]))
+        first = next(n for n, message in enumerate(chosen) if message["role"] == "assistant")
+        try:
+            encoded = [encode_image(image) for image in images]
+        except ImageError as error:
+            report.add_broken(f"line {reader.line}", error)
+            report.left_out["broken"] += 1  # its partner
+            continue
+        report.kept += 2
+        yield {
+            "images": encoded,
+            "prompt": chosen[:first],
+            "chosen": chosen[first:],
+            "rejected": rejected[first:],
+            "reward_chosen": best[0],
+            "reward_rejected": worst[0],
+        }
+
+
+def _count_lost(episode: Episode, report: Report) -> None:
+    if episode.task.images:
+        report.not_held["original images of tasks, unless a message shows them"] += 1
+
+
+FORMS: dict[str, Callable[[EpisodeReader, Path, Export, Report], None]] = {
+    "hf": _write_hf,
+    "parquet": _write_rows,
+    "sft": _write_sft,
+    "openai": _write_openai,
+    "dpo": _write_dpo,
+}

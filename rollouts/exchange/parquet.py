@@ -1,0 +1,98 @@
+"""Rows as a Parquet file that `datasets` opens with its own features, images as images."""
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from viewbox.errors import ConfigError
+
+BATCH = 64  # rows that are in memory at once
+_TEXT = {"dtype": "string", "_type": "Value"}
+_NUMBER = {"dtype": "float64", "_type": "Value"}
+_MESSAGES = {
+    "_type": "List",
+    "feature": {"role": _TEXT, "content": {"_type": "List", "feature": {"type": _TEXT, "text": _TEXT}}},
+}
+_IMAGES = {"_type": "List", "feature": {"_type": "Image"}}
+FEATURES: dict[str, dict[str, Any]] = {
+    "episodes": {
+        **dict.fromkeys(("task", "environment"), _TEXT),
+        "images": _IMAGES,
+        "messages": _MESSAGES,
+        **dict.fromkeys(("answer", "reference"), _TEXT),
+        "reward": _NUMBER,
+        **dict.fromkeys(("scores", "end_reason", "record"), _TEXT),
+    },
+    "sft": {"messages": _MESSAGES, "images": _IMAGES},
+    "tokens": {
+        "input_ids": {"_type": "List", "feature": {"dtype": "int32", "_type": "Value"}},
+        "assistant_masks": {"_type": "List", "feature": {"dtype": "int8", "_type": "Value"}},
+        "images": _IMAGES,
+    },
+    "dpo": {
+        "images": _IMAGES,
+        **dict.fromkeys(("prompt", "chosen", "rejected"), _MESSAGES),
+        **dict.fromkeys(("reward_chosen", "reward_rejected"), _NUMBER),
+    },
+}
+
+
+def write_parquet(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> None:
+    """Write rows of a kind (`FEATURES`) into one file; raises `ConfigError` without pyarrow."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ConfigError("Parquet needs pyarrow: pip install pyarrow") from error
+    schema = pyarrow.schema([(name, _find_type(feature)) for name, feature in FEATURES[kind].items()])
+    schema = schema.with_metadata({"huggingface": json.dumps({"info": {"features": FEATURES[kind]}})})
+    rows = iter(rows)
+    with parquet.ParquetWriter(out, schema, compression="zstd") as writer:
+        while batch := list(islice(rows, BATCH)):
+            writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
+
+
+def write_dataset(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> None:
+    """Write rows of a kind as a folder that `datasets.load_from_disk` opens; raises `ConfigError` without datasets."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise ConfigError("--to hf needs datasets: pip install datasets") from error
+    out.mkdir()
+    source = out / "rows.parquet"
+    write_parquet(rows, kind, source)
+    features = datasets.Features.from_dict(FEATURES[kind])
+    writer = datasets.arrow_writer.ArrowWriter(features=features, path=str(out / "rows.arrow"))
+    with writer:
+        for table in _list_tables(source):
+            writer.write_table(table)
+        writer.finalize()
+    datasets.Dataset.from_file(str(out / "rows.arrow")).save_to_disk(out / "data")
+    source.unlink()
+    (out / "rows.arrow").unlink()
+    for path in (out / "data").iterdir():
+        path.rename(out / path.name)
+    (out / "data").rmdir()
+
+
+def _list_tables(path: Path) -> Iterator[Any]:
+    import pyarrow
+    from pyarrow import parquet
+
+    for batch in parquet.ParquetFile(path).iter_batches(BATCH):
+        yield pyarrow.Table.from_batches([batch])
+
+
+def _find_type(feature: dict[str, Any]) -> Any:
+    import pyarrow
+
+    kind = feature.get("_type")
+    if kind == "List":
+        return pyarrow.list_(_find_type(feature["feature"]))
+    if kind == "Image":
+        return pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+    if kind == "Value":
+        return getattr(pyarrow, feature["dtype"])()
+    return pyarrow.struct([(name, _find_type(inner)) for name, inner in feature.items()])
