@@ -5,6 +5,7 @@ Both directions agree: the messages of an episode made of messages are the same 
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from viewbox.envs.messages import to_openai_messages
@@ -118,10 +119,8 @@ def to_plain_messages(messages: Sequence[Message]) -> list[Message]:
 def _write_call(call: ToolCall) -> str:
     arguments = call.arguments
     if isinstance(arguments, str):
-        try:
+        with suppress(ValueError, RecursionError):
             arguments = json.loads(arguments or "{}")
-        except (ValueError, RecursionError):
-            pass
     return json.dumps({"name": call.name, "arguments": thaw(arguments)}, ensure_ascii=False)
 
 

@@ -3,7 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ class Export:
         gap: of `dpo`: the smallest difference of the two rewards.
     """
 
-    choice: Choice = Choice()
+    choice: Choice = field(default_factory=Choice)
     tokens: bool = False
     gap: float = 0.1
 
@@ -48,6 +48,7 @@ def export_run(run: str | Path, to: str, out: str | Path, options: Export = Expo
     Raises:
         ConfigError: an unknown form, a package is missing, or `out` exists.
     """
+    options = options or Export()
     if to not in FORMS:
         raise ConfigError(describe_unknown("form", to, FORMS), key="to", given=to, allowed=FORMS)
     if options.tokens and to != "sft":
