@@ -52,6 +52,7 @@ class FrozenDict(dict[Any, Any]):
 
 
 _FROZEN.add(FrozenDict)
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 _EMPTY: tuple[Any, ...] = ()
 _IMMUTABLE = (tuple, frozenset)
 _SEQUENCES, _SETS = (list, tuple), (set, frozenset)
@@ -76,6 +77,8 @@ def freeze(value: Any) -> Any:
 
 def thaw(value: Any) -> Any:
     """Copy a value, records included, as plain dicts and lists that can be changed or written as JSON."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, Record):
         return value.to_dict()
     if isinstance(value, Mapping):

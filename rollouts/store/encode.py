@@ -12,9 +12,11 @@ from viewbox.errors import ImageError
 from viewbox.images.ref import ImageRef
 from viewbox.network import secrets
 from viewbox.records import Episode, Task
-from viewbox.rollouts.store.layout import PNG_MODES, iter_image_dicts
+from viewbox.rollouts.store.decode import EpisodeDecoder, UnusualError
+from viewbox.rollouts.store.layout import FORMATS, PNG_MODES, iter_image_dicts
 from viewbox.rollouts.store.lines import MAX_COUNT, MAX_LINE, check_episode, encode_line, parse_line
 
+_DECODER = EpisodeDecoder("", FORMATS[-1])  # reads what is about to be written
 MAX_REASON = 1000  # characters kept of the reason why an episode cannot be stored
 
 
@@ -51,10 +53,13 @@ def encode_episode(episode: Episode, place: dict[str, Any]) -> bytes:
     )
     if len(line) > MAX_LINE:
         raise ValueError(f"its line has {len(line):,} bytes; allowed: {MAX_LINE:,}")
-    written = parse_line(line)
-    written.pop("stored_tokens", None)
-    check_episode(written)
-    Episode.from_dict(written)
+    try:
+        _DECODER.decode(line)
+    except UnusualError:
+        written = parse_line(line)
+        written.pop("stored_tokens", None)
+        check_episode(written)
+        Episode.from_dict(written)
     return line
 
 

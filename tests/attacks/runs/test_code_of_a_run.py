@@ -249,7 +249,7 @@ def test_summarize_takes_a_trusted_run_too(gift):
 def test_one_episode_that_names_code_costs_itself(gift, viewbox):
     run = gift([make_line(0), make_line(1, environment="gift.helper:E"), make_line(2)])
     status, out, _ = viewbox("score", "gift")
-    assert (status, has_run(run)) == (0, False)
+    assert (status, has_run(run)) == (1, False)
     assert "2 episodes of 2 tasks" in out
     assert "line 2: the episode of task 't1': env.name = 'gift.helper:E'" in out
 

@@ -1,7 +1,7 @@
 """The formats of the store. Runs of earlier ones are read as they were written, and scored to the same numbers.
 
-`recorded/format1` was written by viewbox 0.1: twelve episodes of digits, nine of them with tokens, and a score column.
-It is never written again.
+`recorded/format1` was written by viewbox 0.1, `recorded/format2` by the first viewbox with that format: twelve episodes
+of digits each, nine of them with tokens, and a score column. They are never written again.
 """
 
 import json
@@ -79,14 +79,19 @@ def test_episodes_of_format_1_are_read_as_their_lines_say():
     assert {ref.mode for episode in episodes for ref in iter_refs(episode)} == {"L", "F"}
 
 
-def test_episodes_of_format_1_get_the_scores_they_had():
-    report = score_run(RECORDED / "format1")
+def test_episodes_of_format_2_are_those_of_format_1():
+    assert read_everything(RECORDED / "format2") == read_everything(RECORDED / "format1")
+
+
+@pytest.mark.parametrize("name", ["format1", "format2"])
+def test_recorded_episodes_get_the_scores_they_had(name):
+    report = score_run(RECORDED / name)
     assert report.total.stored.mean == report.total.new.mean == STORED
     assert report.total.change.mean == 0
     assert (report.skipped, report.failures) == (0, 0)
-    column = [episode.scores.total for episode in load(RECORDED / "format1", scores="label")]
+    column = [episode.scores.total for episode in load(RECORDED / name, scores="label")]
     assert sum(column) / len(column) == LABELS
-    labels = score_run(RECORDED / "format1", reward="viewbox.rewards:ExactMatchReward")
+    labels = score_run(RECORDED / name, reward="viewbox.rewards:ExactMatchReward")
     assert labels.total.new.mean == LABELS
 
 
