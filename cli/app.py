@@ -19,6 +19,7 @@ COMMANDS = (
     "rollout",
     "evaluate",
     "score",
+    "view",
     "compare",
     "filter",
     "export",

@@ -1,0 +1,49 @@
+"""The pictures of a page as PNG files that this program wrote itself: no byte of a stored file reaches the browser."""
+
+import io
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from viewbox.errors import ImageError
+from viewbox.images.ref import ImageRef
+from viewbox.records import Episode
+
+SHOWN = ("L", "RGB", "RGBA", "LA")
+
+
+def encode_picture(ref: ImageRef) -> bytes:
+    """A stored picture as PNG; other modes than 8-bit ones are stretched to 8 bits, as a person looks at them.
+
+    Raises:
+        ImageError: it cannot be opened, or has not the pixels of its hash.
+    """
+    picture = _open(ref)
+    if picture.mode not in SHOWN:
+        picture = picture.convert("RGB") if picture.mode in ("P", "1", "CMYK", "YCbCr") else _stretch(picture)
+    buffer = io.BytesIO()
+    Image.fromarray(np.asarray(picture)).save(buffer, "PNG", compress_level=1)  # without the file's own metadata
+    return buffer.getvalue()
+
+
+def list_pictures(episode: Episode) -> dict[str, ImageRef]:
+    """The pictures of an episode by their hashes."""
+    refs = [*episode.task.images]
+    for turn in episode.turns:
+        refs += [*turn.images, *(result.image for result in turn.tool_results if result.image is not None)]
+    return {ref.hash: ref for ref in refs}
+
+
+def _open(ref: ImageRef) -> Any:
+    try:
+        return ref.open()
+    except (ValueError, OSError) as error:
+        raise ImageError(str(error)) from error
+
+
+def _stretch(picture: Image.Image) -> Image.Image:
+    values = np.asarray(picture).astype(np.float64)
+    low, high = (float(np.nanmin(values)), float(np.nanmax(values))) if np.isfinite(values).any() else (0.0, 1.0)
+    scaled = np.nan_to_num((values - low) / ((high - low) or 1.0) * 255)
+    return Image.fromarray(np.clip(scaled, 0, 255).astype(np.uint8))

@@ -1,0 +1,229 @@
+// The pages: a run, an episode, its group, two sets compared. The address after # names the page, so that it can be sent.
+const PAGE = 50, POLL = 3000, MAX_GROUP = 16;
+const HIDDEN = new Set(["environment", "flags", "info.index", "info.advantage"]);
+const state = {set: 0, where: "", search: "", sort: "line", down: false, start: 0, rows: [], busy: 0};
+const main = document.getElementById("main"), status = document.getElementById("status");
+
+function say(text) { status.textContent = makeVisible(text); }
+
+function linkTo(...parts) { return `#/${parts.join("/")}`; }
+
+function showHeader() {
+  const choose = (name, chosen, go) => h("select", {"aria-label": name, on: {change: (event) => go(Number(event.target.value))}},
+    data.sets.map((one, n) => h("option", {value: n, selected: n === chosen}, makeVisible(one.name))));
+  const other = data.sets.length > 1 ? [" compare with ", h("select", {"aria-label": "compare with", on: {change: (event) => {
+    if (event.target.value !== "") location.hash = linkTo("compare", state.set, event.target.value);
+  }}}, h("option", {value: ""}, "…"), data.sets.map((one, n) => n === state.set ? null : h("option", {value: n}, makeVisible(one.name))))] : [];
+  document.getElementById("header").replaceChildren(
+    h("nav", {"aria-label": "sets of episodes"}, h("strong", {}, "viewbox "), choose("set of episodes", state.set, (set) => { location.hash = linkTo("run", set); }), ...other),
+    h("div", {}, h("button", {type: "button", on: {click: switchTheme}}, "light or dark"), " ",
+      h("button", {type: "button", on: {click: showHelp}, "aria-keyshortcuts": "?"}, "keys (?)")));
+}
+
+function switchTheme() {
+  const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const now = root.dataset.theme || (dark ? "dark" : "light");
+  root.dataset.theme = now === "dark" ? "light" : "dark";
+  try { localStorage.setItem("viewbox-theme", root.dataset.theme); } catch { /* a file may have no storage */ }
+}
+
+function showHelp() {
+  const dialog = h("dialog", {"aria-label": "keys"}, makeTable("Keys", ["key", "what it does"], [
+    ["j or →", "the next episode of the table"], ["k or ←", "the previous one"], ["g", "all episodes of this task in this step"],
+    ["t", "back to the table"], ["/", "search"], ["?", "this list; Escape closes it"]]),
+  h("button", {type: "button", on: {click: () => dialog.close()}}, "close"));
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+// ---------------------------------------------------------------------- a run
+function listCurves(table, curves) {
+  if (curves) {
+    const pick = (test) => Object.fromEntries(Object.entries(curves.series).filter(([name]) => test(name)));
+    return [["Reward over training", curves.step, pick((name) => /^(reward|rewards\/.*|held_out\/reward)$/.test(name))],
+      ["Tools over training", curves.step, pick((name) => name.startsWith("tools/"))],
+      ["Ends over training", curves.step, pick((name) => name.startsWith("end/"))]];
+  }
+  const steps = table.columns["info.step"] ?? [], order = [...new Set(steps)].filter((one) => typeof one === "number").sort((a, b) => a - b);
+  if (order.length < 2) return [];
+  const average = (measure) => {
+    const sums = new Map(order.map((step) => [step, [0, 0]]));
+    steps.forEach((step, row) => {
+      const value = measure(row), sum = sums.get(step);
+      if (typeof value === "number" && sum) { sum[0] += value; sum[1]++; }
+    });
+    return order.map((step) => { const [sum, count] = sums.get(step); return count ? sum / count : null; });
+  };
+  const scores = Object.keys(table.columns).filter((name) => name.startsWith("scores.")).slice(0, 9);
+  const ends = [...new Set(table.columns.end_reason)].slice(0, 9);
+  return [["Reward by step", order, Object.fromEntries(scores.map((name) => [name === "scores.total" ? "reward" : name.slice(18), average((row) => table.columns[name][row])]))],
+    ["Episodes with a tool call, by step", order, {"tool rate": average((row) => Number(table.columns.tools_used[row]?.length > 0))}],
+    ["Ends by step", order, Object.fromEntries(ends.map((end) => [end, average((row) => Number(table.columns.end_reason[row] === end))]))]];
+}
+
+async function showRun(set) {
+  const table = await data.loadTable(set, true), about = data.sets[set];
+  const rewards = table.columns["scores.total"] ?? [];
+  const plots = h("div", {class: "plots"}, listCurves(table, about.curves).filter(([, , series]) => Object.keys(series).length).map(([title, x, series]) => drawPlot(title, x, series)), drawHistogram("Distribution of the reward", rewards));
+  const body = h("tbody", {}), head = h("thead", {}), pager = h("div", {class: "pager"}), problem = h("p", {class: "problem", role: "alert"});
+  const where = h("input", {type: "search", id: "where", size: 40, placeholder: "reward<0.5 and tool=zoom", "aria-label": "filter, as score --where", value: state.where});
+  const search = h("input", {type: "search", id: "search", placeholder: "words", "aria-label": "search in all texts", value: state.search});
+  const refresh = () => fillTable(set, table, {body, head, pager, problem}, refresh);
+  let later = 0;
+  for (const [input, name] of [[where, "where"], [search, "search"]]) input.addEventListener("input", () => {
+    clearTimeout(later);
+    later = setTimeout(() => { state[name] = input.value; state.start = 0; refresh(); }, 120);
+  });
+  const lost = table.skipped ? h("details", {class: "problem"}, h("summary", {}, `${table.skipped} lines cannot be read`), h("ul", {}, Object.entries(table.unreadable).map(([line, why]) => h("li", {}, t(`line ${line}: ${why}`))))) : null;
+  fill(main, h("h1", {}, t(about.name)), h("p", {class: "path"}, t(about.path)), lost, plots,
+    h("div", {class: "controls", role: "search"}, h("label", {}, "filter ", where), h("label", {}, "search ", search)), problem, pager,
+    h("div", {class: "scroll"}, h("table", {class: "episodes"}, h("caption", {}, "Episodes"), head, body)));
+  refresh();
+  return refresh;
+}
+
+function sortRows(rows, values, down) {
+  const rank = (value) => (value === null || value === undefined ? 2 : typeof value === "number" ? 0 : 1);
+  const keys = new Map(rows.map((row) => [row, values[row]]));
+  return rows.sort((a, b) => {
+    const x = keys.get(a), y = keys.get(b), kind = rank(x) - rank(y);
+    if (kind || rank(x) === 2) return kind || a - b; // what is missing stands last, in both directions
+    const order = typeof x === "number" ? x - y : formatCell(x) < formatCell(y) ? -1 : formatCell(x) > formatCell(y) ? 1 : 0;
+    return (down ? -order : order) || a - b;
+  });
+}
+
+function nameColumn(name) {
+  return name.replace(/^scores\.total$/, "reward").replace(/^scores\.components\./, "reward.").replace(/^task\.id$/, "task").replace(/^task\.reference/, "reference")
+    .replace(/^info\./, "").replace(/^tools_used$/, "tool").replace(/^num_turns$/, "replies").replace(/^tool_call_count$/, "calls").replace(/^end_reason$/, "end");
+}
+
+function fillTable(set, table, parts, refresh) {
+  try {
+    state.rows = sortRows(selectRows(table.columns, state.where, state.search), table.columns[state.sort] ?? table.columns.line, state.down);
+    parts.problem.textContent = "";
+  } catch (error) {
+    parts.problem.textContent = makeVisible(error.message);
+    return;
+  }
+  const names = Object.keys(table.columns).filter((name) => !HIDDEN.has(name) && !name.startsWith("task.metadata")).slice(0, 24);
+  parts.head.replaceChildren(h("tr", {}, names.map((name) => h("th", {scope: "col", "aria-sort": state.sort === name ? (state.down ? "descending" : "ascending") : null},
+    h("button", {type: "button", title: makeVisible(name), on: {click: () => {
+      state.down = state.sort === name ? !state.down : name.startsWith("scores.");
+      Object.assign(state, {sort: name, start: 0});
+      refresh();
+    }}}, makeVisible(nameColumn(name)), state.sort === name ? (state.down ? " ↓" : " ↑") : "")))));
+  const page = state.rows.slice(state.start, state.start + PAGE);
+  parts.body.replaceChildren(...page.map((row) => h("tr", {}, names.map((name) => {
+    const value = table.columns[name][row];
+    if (name === "line") return h("th", {scope: "row"}, h("a", {href: linkTo("run", set, "episode", value)}, `#${value}`));
+    return h("td", {class: typeof value === "number" ? "number" : ""}, t(formatCell(value)));
+  }))));
+  const turn = (to) => () => { state.start = to; refresh(); };
+  const last = Math.max(0, Math.floor((state.rows.length - 1) / PAGE) * PAGE);
+  parts.pager.replaceChildren(
+    h("span", {}, `${state.rows.length.toLocaleString("en")} of ${table.columns.line.length.toLocaleString("en")} episodes`),
+    h("button", {type: "button", disabled: state.start === 0, on: {click: turn(Math.max(0, state.start - PAGE))}}, "previous"),
+    h("span", {}, state.rows.length ? `${state.start + 1} to ${Math.min(state.start + PAGE, state.rows.length)}` : "none"),
+    h("button", {type: "button", disabled: state.start >= last, on: {click: turn(state.start + PAGE)}}, "next"));
+}
+
+// ---------------------------------------------------------------------- an episode
+async function prepareRows(set) {
+  const table = await data.loadTable(set);
+  if (!state.rows.length || state.of !== set) {
+    state.rows = table.columns.line.map((_, row) => row);
+    state.of = set;
+  }
+  return table;
+}
+
+async function showEpisodePage(set, line) {
+  const table = await prepareRows(set), page = await data.loadEpisode(set, line);
+  const place = state.rows.findIndex((row) => table.columns.line[row] === line);
+  const to = (step) => { const row = state.rows[place + step]; return place < 0 || row === undefined ? null : linkTo("run", set, "episode", table.columns.line[row]); };
+  const step = (name, where) => (where ? h("a", {href: where, class: "button"}, name) : h("span", {class: "button off"}, name));
+  fill(main, h("p", {class: "trail"}, h("a", {href: linkTo("run", set)}, t(data.sets[set].name)), ` #${line} `, step("← previous", to(-1)), " ", step("next →", to(1)), " ", h("a", {href: linkTo("run", set, "group", line), class: "button"}, "group")),
+    h("h1", {}, t(page.task || "(no name)"), ` reward ${formatNumber(page.scores?.total)}`), showText(page.question, "question"), ...showEpisode(page, set));
+  return {previous: to(-1), next: to(1), group: linkTo("run", set, "group", line), table: linkTo("run", set)};
+}
+
+async function showGroupPage(set, line) {
+  const {columns} = await prepareRows(set), row = columns.line.indexOf(line);
+  const same = (name, other) => !columns[name] || columns[name][other] === columns[name][row];
+  const rows = columns.line.map((_, n) => n).filter((n) => ["task.id", "info.step"].every((name) => same(name, n)));
+  rows.sort((a, b) => (columns["info.sample"]?.[a] ?? a) - (columns["info.sample"]?.[b] ?? b));
+  const pages = [];
+  for (const one of rows.slice(0, MAX_GROUP)) pages.push(await data.loadEpisode(set, columns.line[one]));
+  fill(main, h("p", {class: "trail"}, h("a", {href: linkTo("run", set)}, t(data.sets[set].name)), ` group of #${line}`), h("h1", {}, t(String(columns["task.id"][row]))),
+    rows.length > MAX_GROUP ? h("p", {}, `The first ${MAX_GROUP} of ${rows.length} are shown.`) : null, ...showGroup(pages, set, (number) => linkTo("run", set, "episode", number)));
+  return {table: linkTo("run", set), group: null, previous: null, next: linkTo("run", set, "episode", line)};
+}
+
+// ---------------------------------------------------------------------- two sets
+function formatInterval(one) {
+  return one.low === null ? one.mean.toFixed(3) : `${one.mean.toFixed(3)} [${one.low.toFixed(3)}, ${one.high.toFixed(3)}]`;
+}
+
+async function showComparison(a, b) {
+  const found = await data.compare(a, b), names = [data.sets[a].name, data.sets[b].name];
+  const heading = h("h1", {}, t(names[0]), " and ", t(names[1]));
+  if (found.error) return void fill(main, heading, t(found.error, "p"));
+  const row = ([name, one]) => [t(name), formatInterval(one.a), formatInterval(one.b), formatInterval(one.difference), String(one.wins), String(one.ties), String(one.losses)];
+  const flips = (title, some) => (some.length ? makeTable(`${title} (${some.length})`, ["task", names[0], names[1]].map(makeVisible), some.slice(0, 200).map((one) => [t(one.task),
+    h("a", {href: linkTo("run", a, "episode", one.a_line)}, `#${one.a_line} ${one.a.toFixed(3)}`), h("a", {href: linkTo("run", b, "episode", one.b_line)}, `#${one.b_line} ${one.b.toFixed(3)}`)])) : null);
+  fill(main, heading, h("p", {class: "finding"}, t(found.finding)), h("p", {}, `${found.pairs} pairs of ${found.tasks} tasks; in brackets 95 % intervals of a bootstrap over tasks.`),
+    found.warnings.map((one) => t(`warning: ${one}`, "p")).reduce((box, one) => (box.append(one), box), h("div", {class: "problem"})),
+    makeTable("Scores", ["", ...names.map(makeVisible), "difference", "wins", "ties", "losses"], Object.entries(found.scores).map(row)),
+    flips("Tasks that only the second solves", found.gained), flips("Tasks that only the first solves", found.lost));
+}
+
+// ---------------------------------------------------------------------- addresses, keys, news
+let keys = {}, refill = null;
+
+async function route() {
+  const [kind, first, sub, third] = location.hash.replace(/^#\/?/, "").split("/"), turn = ++state.busy;
+  const set = Number(first || 0), line = Number(third), exists = (number) => Number.isInteger(number) && number in data.sets;
+  keys = {};
+  refill = null;
+  try {
+    if (kind && !exists(set)) throw new Error("there is no such set of episodes");
+    if (kind !== "compare" && state.set !== set) Object.assign(state, {where: "", search: "", start: 0, sort: "line", down: false, rows: []});
+    state.set = set;
+    showHeader();
+    if (kind === "compare" && exists(Number(sub))) await showComparison(set, Number(sub));
+    else if (sub === "episode") keys = await showEpisodePage(set, line);
+    else if (sub === "group") keys = await showGroupPage(set, line);
+    else refill = await showRun(set);
+    if (turn !== state.busy) return;
+    document.title = `viewbox: ${makeVisible(data.sets[set].name)}`;
+    if (sub) { scrollTo(0, 0); main.focus({preventScroll: true}); }
+    say(main.querySelector("h1")?.textContent ?? "");
+  } catch (error) {
+    fill(main, h("h1", {}, "Nothing to show"), t(error.message, "p"));
+  }
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (/^(input|select|textarea)$/i.test(event.target.tagName)) { if (event.key === "Escape") event.target.blur(); return; }
+  const go = {j: keys.next, ArrowRight: keys.next, k: keys.previous, ArrowLeft: keys.previous, g: keys.group, t: keys.table}[event.key];
+  if (go) { event.preventDefault(); location.hash = go; }
+  else if (event.key === "/") { event.preventDefault(); document.getElementById("search")?.focus(); }
+  else if (event.key === "?") showHelp();
+});
+
+async function follow() {
+  try {
+    if (refill && !document.hidden) {
+      const table = await data.loadTable(state.set, true);
+      if (table.added && refill) { refill(); say(`${table.added} new episodes`); }
+    }
+  } catch { say("the server does not answer"); }
+  setTimeout(follow, POLL);
+}
+
+addEventListener("hashchange", route);
+try { document.documentElement.dataset.theme = localStorage.getItem("viewbox-theme") ?? ""; } catch { /* none */ }
+data.loadSets().then(route).then(() => { if (SERVED) setTimeout(follow, POLL); }, (error) => fill(main, t(error.message, "p")));

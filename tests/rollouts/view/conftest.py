@@ -1,0 +1,1 @@
+from tests.support.browser import chromium, page  # noqa: F401  (fixtures)
