@@ -64,6 +64,7 @@ def evaluate(
     from viewbox.rollouts.scoring.tool_gain import MAX_UNANSWERED, compare_tools
     from viewbox.rollouts.session import create_rollout_folder
     from viewbox.rollouts.store.reader import load
+    from viewbox.rollouts.store.run_folder import describe_view
 
     given = options.build_options(
         overrides,
@@ -95,6 +96,7 @@ def evaluate(
             "to leave the prompt as it is and refuse the calls: the same command with --refuse and another --out"
         )
     typer.echo(f"figures: {folder / 'tool_gain.json'}")
+    typer.echo(describe_view(folder))
     if as_json:
         typer.echo(json.dumps(gain.to_dict()))
 

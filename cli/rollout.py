@@ -74,6 +74,7 @@ def rollout(
 def play_job(job: "RolloutJob", folder: "Path", *, retry_failed: bool) -> int:
     """Plays the missing episodes, shows the progress and prints the figures; returns the exit status."""
     from viewbox.cli.progress import print_summary
+    from viewbox.rollouts.store.run_folder import describe_view
 
     summary = play_folder(job, folder, retry_failed=retry_failed)
     if summary is None:
@@ -82,6 +83,7 @@ def play_job(job: "RolloutJob", folder: "Path", *, retry_failed: bool) -> int:
     if summary["errors"]:
         typer.echo(f"to play failed episodes again: --out {folder} --retry-failed")
     typer.echo(f"figures: {folder / 'summary.json'}")
+    typer.echo(describe_view(folder))
     return 0
 
 

@@ -103,6 +103,8 @@ def print_report(report: "ScoreReport") -> None:
     from rich.console import Console
     from rich.markup import escape
 
+    from viewbox.rollouts.store.run_folder import describe_view
+
     console = Console(highlight=False, soft_wrap=True, emoji=False)
     console.print(
         f"{escape(make_line(report.run))}: {report.episodes} episodes of {report.tasks} tasks",
@@ -118,6 +120,7 @@ def print_report(report: "ScoreReport") -> None:
         console.print(escape(make_line(line, _WIDTH)))
     console.print()
     _print_table(console, [("", "value"), *_list_metrics(report)])
+    console.print(escape(describe_view(report.run)))
 
 
 def _describe_filters(report: "ScoreReport") -> list[str]:

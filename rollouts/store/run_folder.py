@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -16,6 +17,7 @@ from viewbox.configs import yaml_reader
 from viewbox.errors import ConfigError
 from viewbox.files import check_inside, check_one_name, check_writable, lock_file, read_regular
 from viewbox.network.secrets import mask_settings
+from viewbox.terminal import make_printable
 
 MAX_METRICS = 2**30  # bytes of metrics.jsonl
 _NOT_CHECKED = ("images", "tokens", "wandb")
@@ -140,3 +142,12 @@ def list_held_out(run: Path) -> list[Path]:
     """The folders of a run's held-out episodes, in the order of their steps."""
     paths = (path for path in (run / HELD_OUT).glob("*") if path.name.isdecimal() and len(path.name) < 12)
     return sorted(paths, key=lambda path: int(path.name))
+
+
+def describe_view(run: str | Path) -> str:
+    """The line that says how to look at the episodes of a run.
+
+    >>> describe_view("runs/mine"), describe_view("my runs/a")
+    ('look: viewbox view runs/mine', "look: viewbox view 'my runs/a'")
+    """
+    return f"look: viewbox view {shlex.quote(make_printable(str(run)))}"

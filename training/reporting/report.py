@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from viewbox.rollouts.scoring.bootstrap import Interval
+from viewbox.rollouts.store.run_folder import describe_view
 
 _RATES = ("end/answered", "end/max_turns", "end/max_tokens", "frac_reward_zero_std")
 _COLUMNS = {"before": "before", "after": "after", "oracle": "oracle (before)", "oracle_after": "oracle (after)"}
@@ -99,6 +100,7 @@ def print_table(summary: Mapping[str, Any], folder: Path) -> None:
         share = f", {100 * gain / gap:.0f} % of the gap to the oracle" if gap > 0 else ""
         console.print(f"reward {gain:+.3f}{share}; training took {summary['seconds']['training']:.0f} s")
     console.print(f"figures: {folder}/summary.json, {folder}/metrics.jsonl; plot: {folder}/curve.png")
+    console.print(describe_view(folder), soft_wrap=True, markup=False)
 
 
 def format_figure(figures: Mapping[str, Any], key: str) -> str:
