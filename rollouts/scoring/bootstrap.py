@@ -9,12 +9,14 @@ the interval of a difference a paired one.
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 CONFIDENCE = 0.95
 MAX_COLUMNS = 256  # more names than any reward has come from forged episodes, and each costs time
 _NAN = float("nan")
+_CACHED = 2**26  # counts of draws that are kept
 _BLOCK = 2**18  # drawn tasks held at once: fits in the CPU cache
 
 
@@ -58,6 +60,9 @@ class TaskSamples:
         self._tasks: dict[str, int] = {}
         self._task = array("q")
         self._columns: dict[str, array[float]] = {}
+        self._last_names: tuple[str, ...] = ()
+        self._last_columns: list[array[float]] = []
+        self._last_row = -1
 
     @property
     def tasks(self) -> int:
@@ -77,7 +82,13 @@ class TaskSamples:
     def add(self, task: str, values: Mapping[str, float | None]) -> None:
         """Add the row of one episode."""
         self._task.append(self._tasks.setdefault(task, len(self._tasks)))
-        rows = self.rows
+        rows, names = self.rows, tuple(values)
+        if names == self._last_names and rows == self._last_row + 1:  # the common case: the columns of the last row
+            for column, value in zip(self._last_columns, values.values(), strict=True):
+                column.append(_NAN if value is None else value)
+            self.rows, self._last_row = rows + 1, rows
+            return
+        columns = []
         for name, value in values.items():
             column = self._columns.get(name)
             if column is None and (column := self._add_column(name)) is None:
@@ -85,7 +96,10 @@ class TaskSamples:
             if len(column) < rows:
                 self._pad_column(column)
             column.append(_NAN if value is None else value)
+            columns.append(column)
         self.rows += 1
+        if len(columns) == len(names):
+            self._last_names, self._last_columns, self._last_row = names, columns, rows
 
     def extend(self, other: "TaskSamples") -> None:
         """Add the rows of another table after those of this one."""
@@ -182,12 +196,26 @@ def compute_interval(draws: np.ndarray) -> tuple[float | None, float | None]:
 
 def draw_tasks(tasks: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """Draw tasks with replacement: yields blocks of counts, (draws, tasks), `resamples` draws in all."""
+    if tasks * resamples > _CACHED:
+        yield from (block.astype(float) for block in _draw_blocks(tasks, resamples, seed))
+    else:
+        yield from (block.astype(float) for block in _draw_and_keep(tasks, resamples, seed))
+
+
+@lru_cache(maxsize=1)  # all figures of a run share their draws
+def _draw_and_keep(tasks: int, resamples: int, seed: int) -> tuple[np.ndarray, ...]:
+    return tuple(_draw_blocks(tasks, resamples, seed))
+
+
+def _draw_blocks(tasks: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """The counts of `draw_tasks`, in the smallest type that holds them."""
     rng = np.random.default_rng(seed)
     block = max(1, _BLOCK // tasks)
     for start in range(0, resamples, block):
         number = min(block, resamples - start)
         drawn = rng.integers(tasks, size=(number, tasks)) + np.arange(number)[:, None] * tasks
-        yield np.bincount(drawn.ravel(), minlength=number * tasks).reshape(number, tasks).astype(float)
+        counts = np.bincount(drawn.ravel(), minlength=number * tasks).reshape(number, tasks)
+        yield counts.astype(np.min_scalar_type(counts.max()))
 
 
 def _resample_means(sums: np.ndarray, counts: np.ndarray, resamples: int, seed: int) -> Iterator[np.ndarray]:

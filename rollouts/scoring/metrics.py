@@ -23,6 +23,7 @@ RATES = (
     "tokens/sampled",
 )
 MAX_COUNT = 2**31  # a larger number of replies is forged
+_NO_END = {f"end/{reason}": 0.0 for reason in END_REASONS}
 NAMES = ("reward", *RATES, *(f"end/{reason}" for reason in END_REASONS))
 
 
@@ -124,7 +125,8 @@ def get_episode_values(episode: Episode) -> dict[str, float | None]:
         "episodes/scored": float(scores is not None and scores.total is not None),
         "reward/faults": float(bool(scores and scores.faults)),
         "tokens/sampled": float(sum(episode.tokens.mask)) if episode.tokens else None,
-        **{f"end/{reason}": float(episode.end_reason == reason) for reason in END_REASONS},
+        **_NO_END,
+        f"end/{episode.end_reason}": 1.0,
         **{f"rewards/{name}/mean": value for name, value in (scores.components if scores else {}).items()},
     }
 
