@@ -228,7 +228,7 @@ def test_unreadable_lines_are_skipped_counted_and_named(store, viewbox):
     assert (report.episodes, report.skipped, list(report.unreadable)) == (41, 2, [41, 42])
     assert scored(store, scores="mine", errors="skip")[-1].total == 1.0
     status, out, _ = viewbox("score", store, "--reward", "viewbox.rewards:ExactMatchReward")
-    assert status == 0
+    assert status == 1
     assert f"warning: 2 lines of {store}/episodes.jsonl cannot be read and were skipped" in out
     assert "  line 41: not an episode: AttributeError" in out
     assert "  line 42: not an episode: JSONDecodeError" in out
