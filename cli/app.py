@@ -1,4 +1,5 @@
-"""The `viewbox` command: the list of its commands, each in a file of that name beside this one.
+"""The `viewbox` command: the list of its commands, each in a file of that name beside this one
+(`import_.py` for `import`).
 
 The file of a command is imported when the command runs or `--help` lists it. It must therefore import numpy and torch
 inside its functions only.
@@ -6,6 +7,7 @@ inside its functions only.
 
 import sys
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any
 
 import typer
@@ -23,6 +25,7 @@ COMMANDS = (
     "compare",
     "filter",
     "export",
+    "import",
     "runs",
     "reward",
     "tools",
@@ -36,6 +39,10 @@ COMMANDS = (
 )
 
 
+def _get_file(command: str) -> str:
+    return f"{command}_" if iskeyword(command) else command
+
+
 class LazyGroup(TyperGroup):
     """Imports the file of a command when it is needed."""
 
@@ -43,7 +50,7 @@ class LazyGroup(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return get_command(import_module(f"viewbox.cli.{cmd_name}").app) if cmd_name in COMMANDS else None
+        return get_command(import_module(f"viewbox.cli.{_get_file(cmd_name)}").app) if cmd_name in COMMANDS else None
 
 
 app = typer.Typer(

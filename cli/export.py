@@ -12,7 +12,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 @app.command("export")
 def export(
     run: Annotated[str, typer.Argument(help="Run folder, or folder of saved episodes.")],
-    to: Annotated[str, typer.Option("--to", help="hf, parquet, sft, openai or dpo; see below.")],
+    to: Annotated[str, typer.Option("--to", help="hf, parquet, sft, openai, inspect or dpo; see below.")],
     out: Annotated[str, typer.Option("--out", help="File, or folder for hf, which must not exist.")],
     where: Annotated[
         list[str] | None,
@@ -29,6 +29,7 @@ def export(
     - `sft`: Parquet with `messages` and `images`, for TRL's SFTTrainer
     - `dpo`: Parquet with `prompt`, `chosen`, `rejected` and `images`, for TRL's DPOTrainer
     - `parquet`: one file with messages, images, answers and scores
+    - `inspect`: a log with messages, images and scores, for inspect-ai
     - `hf`: the same as a folder for `datasets.load_from_disk`
 
     Example: `viewbox export runs/a --to sft --where 'reward>=0.8' --out good.parquet`

@@ -1,7 +1,7 @@
 """Runs in the forms that other tools read: one row an episode, or one a preference pair."""
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,13 +13,11 @@ from viewbox.frozen import thaw
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode
 from viewbox.rollouts.exchange.conversation import list_messages, split_images
+from viewbox.rollouts.exchange.inspect_log import RECORD, build_sample, write_log
 from viewbox.rollouts.exchange.parquet import write_dataset, write_parquet
 from viewbox.rollouts.exchange.selection import Choice, Report, select_episodes
 from viewbox.rollouts.exchange.whole import create_whole
 from viewbox.rollouts.store.reader import EpisodeReader, load
-
-RECORD = "viewbox"  # the key of what viewbox knows beyond the messages
-LEFT_OUT = ("turns", "system_prompt")  # of an episode: they are the messages
 
 
 @dataclass(frozen=True)
@@ -75,12 +73,6 @@ def list_rows(
             yield row
 
 
-def build_record(episode: Episode) -> dict[str, Any]:
-    """The episode without its messages and images, as JSON values."""
-    record = {key: value for key, value in episode.to_dict().items() if key not in LEFT_OUT}
-    return {**record, "task": {**record["task"], "images": []}}
-
-
 def encode_image(ref: ImageRef) -> dict[str, Any]:
     """The image as a column with the feature `Image` holds it."""
     return {"bytes": ref.to_png(), "path": None}
@@ -90,11 +82,24 @@ def _write_openai(reader: EpisodeReader, out: Path, options: Export, report: Rep
     def build(episode: Episode) -> dict[str, Any]:
         messages = to_openai_messages(list_messages(episode))
         _count_lost(episode, report)
-        return {"messages": messages, RECORD: build_record(episode)}
+        return {"messages": messages, RECORD: episode.to_dict()}
 
     with out.open("w", encoding="utf-8") as file:
         for row in list_rows(reader, options.choice, report, build):
             file.write(json.dumps(row, ensure_ascii=True, allow_nan=False) + "\n")
+
+
+def _write_inspect(reader: EpisodeReader, out: Path, options: Export, report: Report) -> None:
+    counts: Counter[str] = Counter()
+
+    def build(episode: Episode) -> dict[str, Any]:
+        counts[episode.task.id] += 1
+        _count_lost(episode, report)
+        return build_sample(episode, counts[episode.task.id], list_messages(episode), episode.to_dict())
+
+    first = next(iter(reader), None)
+    task, model = (first.environment, first.run_config.model_name) if first else ("", "")
+    write_log(list_rows(reader, options.choice, report, build), task or "viewbox", model, out)
 
 
 def _build_row(episode: Episode) -> dict[str, Any]:
@@ -110,7 +115,7 @@ def _build_row(episode: Episode) -> dict[str, Any]:
         "reward": None if scores is None else scores.total,
         "scores": _write_json(None if scores is None else scores.components),
         "end_reason": episode.end_reason,
-        "record": json.dumps(build_record(episode)),
+        "record": episode.to_json(),
     }
 
 
@@ -215,4 +220,5 @@ FORMS: dict[str, Callable[[EpisodeReader, Path, Export, Report], None]] = {
     "sft": _write_sft,
     "openai": _write_openai,
     "dpo": _write_dpo,
+    "inspect": _write_inspect,
 }

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from viewbox.errors import ConfigError
+from viewbox.files import open_regular
+from viewbox.rollouts.store.layout import MAX_FILE
 
 BATCH = 64  # rows that are in memory at once
+MAX_GROUP = 2**30  # unpacked bytes of a row group that is read
 _TEXT = {"dtype": "string", "_type": "Value"}
 _NUMBER = {"dtype": "float64", "_type": "Value"}
 _MESSAGES = {
@@ -96,3 +99,25 @@ def _find_type(feature: dict[str, Any]) -> Any:
     if kind == "Value":
         return getattr(pyarrow, feature["dtype"])()
     return pyarrow.struct([(name, _find_type(inner)) for name, inner in feature.items()])
+
+
+def list_completions(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a Parquet file that TRL's `log_completions` writes; raises `ConfigError` if it is none."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ConfigError("Parquet needs pyarrow: pip install pyarrow") from error
+    try:
+        with open_regular(path, limit=MAX_FILE) as opened, parquet.ParquetFile(opened) as file:
+            missing = {"prompt", "completion"} - set(file.schema_arrow.names)
+            if missing:
+                names = ", ".join(sorted(missing))
+                raise ConfigError(f"{path}: has no column {names}; allowed: what TRL's log_completions writes")
+            sizes = [file.metadata.row_group(n).total_byte_size for n in range(file.num_row_groups)]
+            if max(sizes, default=0) > MAX_GROUP:
+                raise ConfigError(f"{path}: a row group unpacks to {max(sizes):,} bytes; allowed: {MAX_GROUP:,}")
+            for batch in file.iter_batches(BATCH):
+                yield from batch.to_pylist()
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not a Parquet file that can be read ({error!s:.200})", key="file") from error

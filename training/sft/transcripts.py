@@ -4,25 +4,23 @@ A message has a role (system, developer, user, assistant or tool) and content: t
 image is a data URL, or the path of a file beside the transcripts. `tools` may be left out.
 """
 
-import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from viewbox.envs.messages import read_tool_calls
-from viewbox.errors import ImageError, StoreError, describe_unknown
+from viewbox.errors import ImageError, StoreError
 from viewbox.files import open_regular
 from viewbox.frozen import FrozenDict
 from viewbox.images.files import open_image
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
 from viewbox.records import Message
+from viewbox.rollouts.exchange.wire import read_message
 from viewbox.rollouts.store.lines import parse_line, read_lines
 
 MAX_FILE = 2**40  # bytes of a file, which is read a line at a time
-ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 
 log = logging.getLogger("viewbox.train")
 
@@ -86,42 +84,3 @@ class TranscriptReader(Iterator[Transcript]):
     def _open(self, url: str) -> ImageRef:
         source = open_image(url, None if url.startswith("data:") else self.path.parent)
         return View.of(source, max_pixels=self._max_pixels, multiple=self._multiple).to_ref()
-
-
-def read_message(given: Any, open_url: Callable[[str], ImageRef]) -> Message:
-    """One message; raises `StoreError` if it has another form, and `ImageError` for an image that cannot be opened.
-
-    >>> read_message({"role": "user", "content": [{"type": "text", "text": "What is it?"}]}, ImageRef.of).text
-    'What is it?'
-    """
-    if not isinstance(given, dict) or not isinstance(given.get("role"), str):
-        raise StoreError(f"a message is {json.dumps(given, default=str):.80}; allowed: an object with a role")
-    role: Any = ROLES.get(given["role"])
-    if role is None:
-        raise StoreError(describe_unknown("role", given["role"], ROLES))
-    content = given.get("content")
-    parts = [content] if isinstance(content, str) else _read_parts(content or [], open_url)
-    call_id = given.get("tool_call_id")
-    return Message(
-        role,
-        tuple(parts),
-        tool_call_id=call_id if isinstance(call_id, str) else None,
-        tool_calls=read_tool_calls(given) if role == "assistant" else (),
-    )
-
-
-def _read_parts(content: Any, open_url: Callable[[str], ImageRef]) -> Sequence[str | ImageRef]:
-    if not isinstance(content, list):
-        raise StoreError(f"content is a {type(content).__name__}; allowed: text or a list of parts")
-    parts: list[str | ImageRef] = []
-    for part in content:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind == "text" and isinstance(part.get("text"), str):
-            parts.append(part["text"])
-            continue
-        url = part.get(kind) if kind in ("image_url", "image") else None
-        url = url.get("url") if isinstance(url, dict) else url
-        if not isinstance(url, str):
-            raise StoreError(f"a part is {json.dumps(part, default=str):.80}; allowed: text, image_url, image")
-        parts.append(open_url(url))
-    return parts

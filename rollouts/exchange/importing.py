@@ -1,0 +1,277 @@
+"""Episodes that other tools recorded, as a run that can be viewed and scored.
+
+Nothing in the file is trusted: no address is fetched, no file outside its folder is opened, and a bad row costs itself.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from viewbox.envs.messages import to_openai_messages
+from viewbox.errors import ConfigError, ImageError, StoreError, describe_unknown
+from viewbox.files import open_regular
+from viewbox.images.ref import ImageRef
+from viewbox.records import Episode, Message, Scores, Task
+from viewbox.rollouts.exchange.conversation import build_turns, list_messages
+from viewbox.rollouts.exchange.inspect_log import RECORD, list_samples, to_openai
+from viewbox.rollouts.exchange.parquet import list_completions
+from viewbox.rollouts.exchange.selection import Report
+from viewbox.rollouts.exchange.whole import create_whole
+from viewbox.rollouts.exchange.wire import open_reference, read_message
+from viewbox.rollouts.store.layout import MAX_FILE, iter_image_dicts
+from viewbox.rollouts.store.lines import MAX_LINE, check_episode, parse_line, read_lines
+from viewbox.rollouts.store.writer import EpisodeWriter, UnstorableError
+
+BAD = (StoreError, ImageError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
+
+
+class Row(NamedTuple):
+    """One recorded episode: its place in the file, and what stands there or the reason why it cannot be read."""
+
+    place: str
+    given: Any
+    problem: str = ""
+
+
+def import_file(file: str | Path, source: str, out: str | Path) -> Report:
+    """Write the episodes of a file as a new run, whole or not at all.
+
+    Args:
+        file: what another tool wrote.
+        source: one of `SOURCES`: which tool.
+        out: the folder of the run, which must not exist.
+
+    Raises:
+        ConfigError: an unknown source, a file that cannot be read at all, or `out` exists.
+    """
+    if source not in SOURCES:
+        raise ConfigError(describe_unknown("source", source, SOURCES), key="from", given=source, allowed=SOURCES)
+    file, report = Path(file), Report(str(out))
+    list_rows, build = SOURCES[source]
+    with create_whole(Path(out)) as draft:
+        try:
+            with EpisodeWriter(draft / "episodes") as writer:
+                for number, row in enumerate(list_rows(file)):
+                    try:
+                        if row.problem:
+                            raise StoreError(row.problem)
+                        writer.append(build(row.given, number, file, report))
+                        report.kept += 1
+                    except UnstorableError as error:
+                        report.add_broken(f"{file}, {row.place}", str(error).partition("was not stored: ")[2])
+                    except BAD as error:
+                        report.add_broken(f"{file}, {row.place}", error)
+        except OSError as error:
+            raise ConfigError(f"{file}: cannot be read ({error.strerror or error})", key="file") from error
+    return report
+
+
+# ---------------------------------------------------------------------- lines of JSON
+def _list_lines(file: Path) -> Iterator[Row]:
+    with open_regular(file, limit=MAX_FILE) as lines:
+        for number, line in enumerate(read_lines(lines), 1):
+            if line is None:
+                yield Row(f"line {number}", None, f"longer than {MAX_LINE:,} bytes")
+            elif line.strip():
+                try:
+                    yield Row(f"line {number}", parse_line(line))
+                except ValueError as error:
+                    yield Row(f"line {number}", None, f"not JSON: {error}")
+
+
+def _list_traces(file: Path) -> Iterator[Row]:
+    for row in _list_lines(file):
+        traces = row.given.get("traces", [row.given]) if row.given is not None else None
+        if not isinstance(traces, list):
+            yield row if row.problem else Row(row.place, None, '"traces" is not a list')
+            continue
+        for number, trace in enumerate(traces, 1):
+            yield Row(row.place if len(traces) == 1 else f"{row.place}, trace {number}", trace)
+
+
+def _build_openai(row: Any, number: int, file: Path, report: Report) -> Episode:
+    messages = _read_messages(row.get("messages"), file)
+    record = row.get(RECORD)
+    for name in sorted(set(row) - {"messages", RECORD}):
+        report.not_held[f"field {name[:80]!r}"] += 1
+    if record is not None:
+        return _restore(record, messages, report)
+    return _build_episode(messages, f"{file.name}:{number + 1}")
+
+
+def _build_trace(trace: Any, number: int, file: Path, report: Report) -> Episode:
+    nodes = trace["nodes"]
+    messages = _read_messages([node["message"] for node in _find_branch(nodes)], file)
+    scores = _read_rewards(trace)
+    record = (trace.get("info") or {}).get(RECORD)
+    if len(_find_branch(nodes)) < len(nodes):
+        report.not_held["messages beside the last branch"] += 1
+    if trace.get("errors"):
+        report.not_held["errors of a trace"] += 1
+    if record is None:
+        data = trace["task"].get("data") or {}
+        identity = data.get("id") or data.get("idx") or f"{file.name}:{number + 1}"
+        return _build_episode(messages, str(identity), scores=scores)
+    shown = _read_messages([node["message"] for node in nodes], file)
+    episode = _restore(record, shown, report, compare=False)
+    recorded = episode.scores
+    if recorded is not None and scores is not None and recorded.total == scores.total:
+        return episode
+    return _replace(episode, scores=scores)
+
+
+def _find_branch(nodes: Sequence[Any]) -> list[Any]:
+    """The nodes from the root to the last leaf."""
+    branch, place = [], len(nodes) - 1
+    while place is not None and 0 <= place < len(nodes) and len(branch) <= len(nodes):
+        branch.append(nodes[place])
+        parent = nodes[place].get("parent")
+        if parent is not None and not (type(parent) is int and 0 <= parent < place):
+            raise StoreError(f"the parent of a node is {parent!r:.80}; allowed: an earlier node")
+        place = parent
+    return branch[::-1]
+
+
+def _read_rewards(trace: Any) -> Scores | None:
+    rewards, metrics = trace.get("rewards") or {}, trace.get("metrics") or {}
+    if not rewards and not metrics:
+        return None
+    values = [None if one is None else one["score"] * one.get("weight", 1.0) for one in rewards.values()]
+    parts = {name: None if one is None else one["score"] for name, one in rewards.items()} if len(rewards) > 1 else {}
+    total = None if None in values or not values else float(sum(values))
+    return Scores(total, {**parts, **metrics})
+
+
+# ---------------------------------------------------------------------- TRL and inspect
+def _list_completions(file: Path) -> Iterator[Row]:
+    for number, row in enumerate(list_completions(file), 1):
+        yield Row(f"row {number}", row)
+
+
+def _build_completion(row: Any, number: int, file: Path, report: Report) -> Episode:
+    parts = []
+    for name, role in (("prompt", "user"), ("completion", "assistant")):
+        given = row[name]
+        parts += [{"role": role, "content": given}] if isinstance(given, str) else json.loads(json.dumps(given))
+    for message in parts:
+        if isinstance(message.get("content"), list):
+            held = [part for part in message["content"] if part.get("type") != "image"]
+            report.not_held["pictures, which TRL does not write"] += len(message["content"]) - len(held)
+            message["content"] = held
+    messages = _read_messages(parts, file)
+    prompt = next((message.text for message in messages if message.role == "user"), "")
+    rest = {key: value for key, value in row.items() if key not in ("prompt", "completion")}
+    rewards = {
+        key: value
+        for key, value in rest.items()
+        if key not in ("step", "advantage") and isinstance(value, float | None)
+    }
+    info = {key: value for key, value in rest.items() if key not in rewards}
+    known = [value for value in rewards.values() if value is not None and value == value]
+    components = {key: None if value != value else value for key, value in rewards.items()}
+    report.not_held["weights of the rewards: the total is their sum"] += len(rewards) > 1
+    report.not_held["the right answer of the task"] += 1
+    scores = Scores(float(sum(known)) if known else None, components)
+    return _replace(_build_episode(messages, prompt[:200] or f"row {number + 1}", scores=scores), info=info)
+
+
+def _list_samples(file: Path) -> Iterator[Row]:
+    for place, sample, problem in list_samples(file):
+        yield Row(place, sample, problem)
+
+
+def _build_sample(sample: Any, number: int, file: Path, report: Report) -> Episode:
+    messages = _read_messages(to_openai(sample, report.not_held), file)
+    scores = sample.get("scores") or {}
+    values = {name: one["value"] for name, one in scores.items()}
+    held = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+    held |= {name: float(value == "C") for name, value in values.items() if value in ("C", "I")}
+    report.not_held["scores that are no numbers"] += len(values) - len(held)
+    metadata = sample.get("metadata") or {}
+    record = metadata.get(RECORD)
+    if record is not None:
+        return _restore(record, messages, report)
+    total = held.get("reward", next(iter(held.values()), None))
+    target = sample.get("target")
+    found = Scores(total, {name: value for name, value in held.items() if name != "reward"}) if held else None
+    episode = _build_episode(messages, str(sample.get("id")), scores=found, reference={"target": target})
+    return _replace(episode, info={"sample": max(0, int(sample.get("epoch") or 1) - 1), "metadata": metadata})
+
+
+# ---------------------------------------------------------------------- episodes
+def _read_messages(given: Any, file: Path) -> list[Message]:
+    if not isinstance(given, list) or not given:
+        raise StoreError('allowed: an object with a list of "messages"')
+    return [read_message(message, partial(open_reference, folder=file.parent)) for message in given]
+
+
+def _build_episode(
+    messages: Sequence[Message], task: str, scores: Scores | None = None, reference: Mapping[str, Any] | None = None
+) -> Episode:
+    system, turns = build_turns(messages)
+    images = next((turn.images for turn in turns if turn.role == "user"), ())
+    answered = bool(turns) and turns[-1].role == "assistant"
+    return Episode(
+        Task(task, images, reference=reference or {}),
+        turns,
+        end_reason="answered" if answered else "max_turns",
+        terminated=answered,
+        truncated=not answered,
+        scores=scores,
+        environment="imported",
+        system_prompt=system,
+    )
+
+
+def _restore(record: Any, messages: Sequence[Message], report: Report, compare: bool = True) -> Episode:
+    """The episode that viewbox recorded, with the pictures of the messages.
+
+    Pictures are found by the hash of their pixels, wherever the record says they are. If the messages are other ones
+    than those of the record, somebody edited them: then they are the turns.
+    """
+    shown = {image.hash: image for message in messages for image in message.images}
+    data = json.loads(json.dumps(record))
+    originals = data["task"].get("images") or []
+    data["task"]["images"] = [image for image in originals if image["hash"] in shown]
+    if len(data["task"]["images"]) < len(originals):
+        report.not_held["original images of tasks, which no message shows"] += 1
+    for image in iter_image_dicts(data):
+        if image["hash"] not in shown:
+            raise StoreError(f"image {str(image['hash'])[:12]!r} of the episode is in no message")
+        found = shown[image["hash"]]
+        size = {"width": found.width, "height": found.height, "mode": found.mode}
+        image |= {"hash": found.hash, **size, "uri": None}
+    check_episode(data)
+    episode = Episode.from_dict(data)
+    for ref in _list_refs(episode):
+        object.__setattr__(ref, "pixels", shown[ref.hash].pixels)  # nobody else has the episode yet
+    if compare and to_openai_messages(list_messages(episode)) != to_openai_messages(messages):
+        system, turns = build_turns(messages)
+        report.not_held["the record of edited messages: how calls and results were read"] += 1
+        return _replace(episode, system_prompt=system, turns=turns)
+    return episode
+
+
+def _list_refs(episode: Episode) -> Iterator[ImageRef]:
+    yield from episode.task.images
+    for turn in episode.turns:
+        yield from turn.images
+        yield from (result.image for result in turn.tool_results if result.image is not None)
+
+
+def _replace(episode: Episode, **changes: Any) -> Episode:
+    changed = replace(episode, **changes)
+    check_episode(json.loads(changed.to_json()))
+    return changed
+
+
+Build = Callable[[Any, int, Path, Report], Episode]
+SOURCES: dict[str, tuple[Callable[[Path], Iterator[Row]], Build]] = {
+    "verifiers": (_list_traces, _build_trace),
+    "trl": (_list_completions, _build_completion),
+    "openai": (_list_lines, _build_openai),
+    "inspect": (_list_samples, _build_sample),
+}

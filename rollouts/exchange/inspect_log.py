@@ -1,0 +1,149 @@
+"""Logs of inspect-ai in its JSON form, which its own reader and viewer open."""
+
+import json
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from viewbox.envs.messages import to_openai_messages
+from viewbox.errors import ConfigError
+from viewbox.files import open_regular, read_regular
+from viewbox.records import Episode, Message
+
+MAX_LOG = 2**30  # bytes of a log, or of a sample in it once unpacked
+MAX_RATIO = 1000  # unpacked bytes for each packed one
+CONVERT = "inspect log convert --to json --output-dir FOLDER FILE"
+RECORD = "viewbox"
+
+
+def build_sample(episode: Episode, number: int, messages: Sequence[Message], record: dict[str, Any]) -> dict[str, Any]:
+    """The sample of an episode; every component of its score is a score, and `reward` is the total."""
+    wire = [_from_openai(message) for message in to_openai_messages(messages)]
+    scores: dict[str, float | None] = {}
+    if episode.scores is not None:
+        scores = {"reward": episode.scores.total, **episode.scores.components}
+    reference = episode.to_dict()["task"]["reference"]
+    replies = [message.text for message in messages if message.role == "assistant"]
+    return {
+        "id": episode.task.id,
+        "epoch": number,
+        "input": next((message.text for message in messages if message.role == "user"), ""),
+        "target": json.dumps(reference, ensure_ascii=False),
+        "messages": wire,
+        "output": {"model": episode.run_config.model_name, "choices": [], "completion": replies[-1] if replies else ""},
+        "scores": {name: {"value": value} for name, value in scores.items() if value is not None},
+        "metadata": {RECORD: record},
+    }
+
+
+def write_log(samples: Iterable[dict[str, Any]], task: str, model: str, out: Path) -> None:
+    """Write a log, a sample at a time."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    evaluation = {"created": now, "task": task, "dataset": {"name": task}, "model": model or "unknown", "config": {}}
+    head = json.dumps({"version": 2, "status": "success", "eval": evaluation})
+    with out.open("w", encoding="ascii") as file:
+        file.write(head[:-1] + ', "samples": [')
+        for number, sample in enumerate(samples):
+            file.write((",\n" if number else "\n") + json.dumps(sample, allow_nan=False))
+        file.write("]}\n")
+
+
+def _from_openai(message: dict[str, Any]) -> dict[str, Any]:
+    made = {"role": message["role"], "content": message["content"]}
+    if isinstance(made["content"], list):
+        made["content"] = [
+            {"type": "image", "image": part["image_url"]["url"]} if part["type"] == "image_url" else part
+            for part in made["content"]
+        ]
+    if "tool_calls" in message:
+        made["tool_calls"] = [
+            {
+                "id": call["id"],
+                "function": call["function"]["name"],
+                "arguments": json.loads(call["function"]["arguments"]),
+                "type": "function",
+            }
+            for call in message["tool_calls"]
+        ]
+    if message["role"] == "tool":
+        made |= {"tool_call_id": message.get("tool_call_id"), "function": message.get("name")}
+    return made
+
+
+def list_samples(file: Path) -> Iterator[tuple[str, Any, str]]:
+    """The samples of a log: place, content, and the reason if it cannot be read.
+
+    Raises:
+        ConfigError: the file is no log.
+        OSError: it cannot be read.
+    """
+    with open_regular(file, limit=MAX_LOG) as opened:
+        packed = opened.read(4) == b"PK\x03\x04"
+    if packed:
+        yield from _list_packed(file)
+        return
+    try:
+        samples = json.loads(read_regular(file, limit=MAX_LOG)).get("samples")
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise ConfigError(f"{file}: not a log of inspect-ai ({error!s:.200})", key="file") from error
+    if not isinstance(samples, list):
+        raise ConfigError(f"{file}: has no list of samples; allowed: a log of inspect-ai", key="file")
+    for number, sample in enumerate(samples, 1):
+        yield f"sample {number}", sample, ""
+
+
+def _list_packed(file: Path) -> Iterator[tuple[str, Any, str]]:
+    try:
+        with open_regular(file, limit=MAX_LOG) as opened, zipfile.ZipFile(opened) as archive:
+            for info in archive.infolist():
+                if not info.filename.startswith("samples/"):
+                    continue
+                if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise ConfigError(f"{file}: is compressed with zstd; convert it first: {CONVERT}", key="file")
+                if info.file_size > min(MAX_LOG, MAX_RATIO * max(1, info.compress_size)):
+                    yield info.filename, None, f"unpacks to {info.file_size:,} bytes from {info.compress_size:,}"
+                    continue
+                try:
+                    yield info.filename, json.loads(archive.read(info)), ""
+                except (ValueError, RecursionError, zipfile.BadZipFile) as error:
+                    yield info.filename, None, f"cannot be read ({error})"
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+        raise ConfigError(f"{file}: a damaged log ({error})", key="file") from error
+
+
+def to_openai(sample: dict[str, Any], not_held: Counter[str]) -> list[dict[str, Any]]:
+    """The messages of a sample in the form of the OpenAI chat interface; raises what bad input raises."""
+    attachments = sample.get("attachments") or {}
+    made = []
+    for message in sample["messages"]:
+        content = message.get("content")
+        parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+        kept = []
+        for part in parts:
+            if part.get("type") == "reasoning":
+                kept.append({"type": "text", "text": f"<think>{part.get('reasoning', '')}</think>"})
+            elif part.get("type") == "text":
+                kept.append({"type": "text", "text": _resolve(part.get("text"), attachments)})
+            elif part.get("type") == "image":
+                kept.append({"type": "image", "image": _resolve(part.get("image"), attachments)})
+            else:
+                not_held[f"parts of type {str(part.get('type'))[:40]!r}"] += 1
+        one = {"role": message["role"], "content": kept}
+        if message.get("tool_calls"):
+            one["tool_calls"] = [
+                {"id": call.get("id"), "function": {"name": call.get("function"), "arguments": call.get("arguments")}}
+                for call in message["tool_calls"]
+            ]
+        if message["role"] == "tool":
+            one |= {"tool_call_id": message.get("tool_call_id"), "name": message.get("function")}
+        made.append(one)
+    return made
+
+
+def _resolve(value: Any, attachments: dict[str, Any]) -> Any:
+    """Long texts and images stand beside the messages, under a name."""
+    scheme = "attachment://"
+    return attachments.get(value.removeprefix(scheme)) if isinstance(value, str) and value.startswith(scheme) else value

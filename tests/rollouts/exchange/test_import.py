@@ -1,0 +1,181 @@
+"""`viewbox import` reads what TRL, OpenAI-style tools and inspect-ai write, and trusts none of it."""
+
+import base64
+import json
+import pickle
+import zipfile
+import zlib
+
+import pytest
+from PIL import Image
+
+from viewbox.errors import ConfigError
+from viewbox.images.ref import ImageRef
+from viewbox.rollouts.exchange.importing import import_file
+from viewbox.rollouts.store.reader import load
+
+PICTURE = Image.new("RGB", (6, 4), (9, 8, 7))
+URL = ImageRef.of(PICTURE).to_data_url()
+GOOD = {"messages": [{"role": "user", "content": "What?"}, {"role": "assistant", "content": "This."}]}
+
+
+def show(url):
+    return {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}
+
+
+def make_url(content, kind="image/png"):
+    return f"data:{kind};base64," + base64.b64encode(content).decode()
+
+
+def make_bomb():
+    """A PNG of 60,000 x 60,000 pixels."""
+
+    def chunk(kind, content):
+        return len(content).to_bytes(4) + kind + content + zlib.crc32(kind + content).to_bytes(4)
+
+    head = (60_000).to_bytes(4) * 2 + bytes((8, 0, 0, 0, 0))
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(10**6))) + chunk(b"IEND", b"")
+    )
+
+
+def make_record(**task):
+    image = {"hash": "0" * 64, "width": 1, "height": 1, "mode": "RGB", "uri": "/etc/passwd"}
+    turn = {"role": "user", "content": "What?", "images": [image]}
+    return {**GOOD, "viewbox": {"task": {"id": "a", **task}, "turns": [turn]}}
+
+
+HOSTILE = {
+    "junk": b"\xff\xfe\x00junk",
+    "half a line": b'{"messages": [',
+    "a list": b"[1]",
+    "no messages": {"text": "hello"},
+    "a number for messages": {"messages": 3},
+    "a message that is none": {"messages": ["hello"]},
+    "a role that is none": {"messages": [{"role": "root", "content": "x"}]},
+    "a number for content": {"messages": [{"role": "user", "content": 3}]},
+    "a file outside": show("/etc/passwd"),
+    "a way up": show("../outside.png"),
+    "a file address": show("file:///etc/passwd"),
+    "an address": show("http://127.0.0.1:9/image.png"),
+    "a link": show("link.png"),
+    "a data URL that is no image": show(make_url(b"hello")),
+    "a data URL that is no base64": show("data:image/png;base64,!!"),
+    "a pickle": show(make_url(pickle.dumps(print))),
+    "an SVG": show(make_url(b"<svg onload='alert(1)'/>", "image/svg+xml")),
+    "a decompression bomb": show(make_url(make_bomb())),
+    "a record with a file outside": make_record(),
+    "a record of another type": {**GOOD, "viewbox": 3},
+    "a record without a task": {**GOOD, "viewbox": {}},
+    "a record with a wrong score": {**GOOD, "viewbox": {"task": {"id": "a"}, "scores": {"total": "high"}}},
+    "deep nesting": b'{"messages": ' + b"[" * 5000 + b"]" * 5000 + b"}",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_line_costs_itself_and_is_named(tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    PICTURE.save(tmp_path / "outside.png")
+    (tmp_path / "folder" / "link.png").symlink_to(tmp_path / "outside.png")
+    row = HOSTILE[name] if isinstance(HOSTILE[name], bytes) else json.dumps(HOSTILE[name]).encode()
+    good = json.dumps(GOOD).encode()
+    file = tmp_path / "folder" / "rows.jsonl"
+    file.write_bytes(b"\n".join([good, row, good]))
+    report = import_file(file, "openai", tmp_path / "out")
+    assert (report.kept, list(report.broken)) == (2, [f"{file}, line 2"])
+    assert len(load(tmp_path / "out")) == 2
+
+
+def test_a_line_of_200_megabytes_costs_itself(tmp_path):
+    with (tmp_path / "rows.jsonl").open("wb") as file:
+        file.write(json.dumps(GOOD).encode() + b"\n")
+        for _ in range(200):
+            file.write(b"x" * 2**20)
+        file.write(b"\n" + json.dumps(GOOD).encode())
+    report = import_file(tmp_path / "rows.jsonl", "openai", tmp_path / "out")
+    assert report.kept == 2
+    assert "longer than" in report.broken[f"{tmp_path / 'rows.jsonl'}, line 2"]
+
+
+def test_images_of_data_urls_and_of_files_beside_are_stored(tmp_path):
+    PICTURE.save(tmp_path / "beside.png")
+    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(show(url)) for url in (URL, "beside.png")))
+    assert import_file(tmp_path / "rows.jsonl", "openai", tmp_path / "out").kept == 2
+    assert [one.turns[0].images[0].open().getpixel((0, 0)) for one in load(tmp_path / "out")] == [(9, 8, 7)] * 2
+
+
+def test_the_command_names_bad_lines_without_acting_on_the_terminal(tmp_path, viewbox):
+    rows = [GOOD, {"messages": [{"role": "\x1b[31mroot\u202e"}]}]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    status, out, err = viewbox("import", tmp_path / "rows.jsonl", "--from", "openai", "--out", tmp_path / "out")
+    assert status == 1
+    assert "1 of 2 episodes" in out
+    assert "line 2" in err
+    assert "\x1b" not in out + err
+    assert "\u202e" not in out + err
+
+
+@pytest.mark.parametrize("source", ["trl", "inspect"])
+def test_a_file_of_another_kind_is_refused_and_leaves_nothing(tmp_path, source):
+    for content in (b"junk", pickle.dumps([1]), b"PAR1junkPAR1", b"PK\x03\x04junk", b"[" * 100_000, b"[]", b""):
+        (tmp_path / "file").write_bytes(content)
+        with pytest.raises(ConfigError):
+            import_file(tmp_path / "file", source, tmp_path / "out")
+        assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_packed_log_is_read_and_its_bomb_is_not(tmp_path):
+    sample = {"id": "a", "epoch": 1, **GOOD, "scores": {"acc": {"value": "C"}, "note": {"value": "fine"}}}
+    with zipfile.ZipFile(tmp_path / "log.eval", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("samples/a.json", json.dumps(sample))
+        archive.writestr("samples/bomb.json", " " * 10**7)
+    report = import_file(tmp_path / "log.eval", "inspect", tmp_path / "out")
+    assert (report.kept, list(report.broken)) == (1, [f"{tmp_path / 'log.eval'}, samples/bomb.json"])
+    (episode,) = load(tmp_path / "out")
+    assert (episode.scores.total, dict(episode.scores.components)) == (1.0, {"acc": 1.0})
+    assert report.not_held["scores that are no numbers"] == 1
+
+
+def test_completions_of_trl_come_with_their_rewards(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    prompt = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Which digit?"}]}]
+    table = {
+        "step": [7, 7],
+        "prompt": [prompt, prompt],
+        "completion": [[{"role": "assistant", "content": "one"}], [{"role": "assistant", "content": "two"}]],
+        "accuracy": [1.0, float("nan")],
+        "length": [0.1, 0.25],
+        "solution": ["one", "one"],
+        "advantage": [0.5, -0.5],
+    }
+    pandas.DataFrame(table).to_parquet(tmp_path / "c.parquet")
+    report = import_file(tmp_path / "c.parquet", "trl", tmp_path / "out")
+    first, second = load(tmp_path / "out")
+    assert [turn.content for turn in first.turns] == ["Which digit?", "one"]
+    assert (first.scores.total, dict(first.scores.components)) == (1.1, {"accuracy": 1.0, "length": 0.1})
+    assert (second.scores.total, dict(second.scores.components)) == (0.25, {"accuracy": None, "length": 0.25})
+    assert dict(first.info) == {"step": 7, "solution": "one", "advantage": 0.5}
+    assert first.task.id == second.task.id == "Which digit?"
+    assert report.not_held["pictures, which TRL does not write"] == 2
+
+
+def test_a_trace_of_verifiers_keeps_its_messages_and_rewards(tmp_path):
+    def node(parent, role, content):
+        return {"parent": parent, "message": {"role": role, "content": content}}
+
+    content = [{"type": "image_url", "image_url": {"url": URL}}]
+    trace = {
+        "task": {"data": {"id": "t1"}},
+        "nodes": [node(None, "user", content), node(0, "assistant", "cut"), node(0, "assistant", "this")],
+        "rewards": {"right": {"score": 1.0, "weight": 0.5}, "short": {"score": 0.25}},
+        "metrics": {"turns": 1.0},
+    }
+    circle = {**trace, "nodes": [{**trace["nodes"][0], "parent": 0}]}
+    (tmp_path / "traces.jsonl").write_text(json.dumps({"traces": [trace, circle, 3]}))
+    report = import_file(tmp_path / "traces.jsonl", "verifiers", tmp_path / "out")
+    assert (report.kept, report.left_out["broken"]) == (1, 2)
+    (episode,) = load(tmp_path / "out")
+    assert (episode.task.id, episode.turns[-1].content) == ("t1", "this")
+    assert episode.scores.total == 0.75
+    assert dict(episode.scores.components) == {"right": 1.0, "short": 0.25, "turns": 1.0}
+    assert report.not_held["messages beside the last branch"] == 1
