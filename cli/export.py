@@ -12,7 +12,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 @app.command("export")
 def export(
     run: Annotated[str, typer.Argument(help="Run folder, or folder of saved episodes.")],
-    to: Annotated[str, typer.Option("--to", help="hf, parquet, sft, openai, inspect or dpo; see below.")],
+    to: Annotated[str, typer.Option("--to", help="Form: hf, parquet, sft, openai, inspect or dpo; see below.")],
     out: Annotated[str, typer.Option("--out", help="File, or folder for hf, which must not exist.")],
     where: Annotated[
         list[str] | None,

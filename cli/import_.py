@@ -12,7 +12,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 @app.command("import")
 def import_(
     file: Annotated[str, typer.Argument(help="The file that the other tool wrote.")],
-    source: Annotated[str, typer.Option("--from", help="verifiers, trl, openai or inspect; see below.")],
+    source: Annotated[str, typer.Option("--from", help="Tool: verifiers, trl, openai or inspect; see below.")],
     out: Annotated[str, typer.Option("--out", help="Folder of the new run, which must not exist.")],
 ) -> None:
     """Make a run of what another tool recorded, to view, compare and score it. Recorded scores are kept.
