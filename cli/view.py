@@ -30,6 +30,7 @@ def view(
 
     Example: `viewbox view runs/quickstart-seed0`
     """
+    from viewbox.rollouts.runs.pack import find_restriction
     from viewbox.rollouts.view.report import MAX_EPISODES, write_report
     from viewbox.rollouts.view.server import HOST, create_key, open_socket
     from viewbox.rollouts.view.server import serve as serve_sets
@@ -51,4 +52,6 @@ def view(
         return
     path = Path(out or "report.html")
     size = write_report(sets, path)
+    for reason in dict.fromkeys(why for one in sets if (why := find_restriction(one.run, one.index.folder))):
+        typer.echo(make_line(f"warning: {reason}: keep the file on this machine"))
     typer.echo(make_line(f"wrote {path} ({size / 2**20:.1f} MB): open it in a browser"))

@@ -30,6 +30,8 @@ def write_report(sets: Sequence[EpisodeSet], out: Path, on_progress: Callable[[i
     count = sum(len(one.index) for one in sets)
     if count > MAX_EPISODES:
         raise ConfigError(f"{count} episodes are too many for one file (at most {MAX_EPISODES}); serve them: --serve")
+    if out.is_dir():
+        raise ConfigError(f"--out {out}: is a folder; allowed: a file such as {out / 'report.html'}")
     out.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
     try:

@@ -111,6 +111,7 @@ def open_socket(port: int) -> socket.socket:
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind((HOST, port))
+        opened.listen()  # who opens the address at once waits for the server
     except OSError as error:
         opened.close()
         raise ConfigError(f"--port {port}: {error.strerror}; allowed: another port, or none") from error

@@ -20,6 +20,7 @@ from viewbox.errors import ConfigError, describe_unknown
 from viewbox.files import read_regular, write_atomically
 from viewbox.network.data_policy import check_may_leave
 from viewbox.records import Episode
+from viewbox.rollouts.view.contact_sheet import draw_episode
 
 # Arguments of the trainers that send files or texts of a run, and where to.
 UPLOADS = {
@@ -173,11 +174,11 @@ class EpisodeTable(TrainerCallback):
 
         if wandb.run is None or "reward" not in (logs or {}) or state.global_step % TABLE_EVERY:
             return
-        table = wandb.Table(columns=["step", "task", "reward", "end", "answer", "messages", "images"])
+        table = wandb.Table(columns=["step", "task", "reward", "end", "answer", "messages", "episode"])
         for episode in self.latest():
             messages = "\n".join(f"[{turn.role}] {turn.content}" for turn in episode.turns)
-            images = [wandb.Image(ref.open()) for turn in episode.turns for ref in turn.images]
             total = None if episode.scores is None else episode.scores.total
             answer = None if episode.answer is None else str(dict(episode.answer))
-            table.add_data(state.global_step, episode.task.id, total, episode.end_reason, answer, messages, images)
+            sheet = wandb.Image(draw_episode(episode))  # its turns with their pictures and boxes
+            table.add_data(state.global_step, episode.task.id, total, episode.end_reason, answer, messages, sheet)
         wandb.log({"episodes": table}, commit=False)

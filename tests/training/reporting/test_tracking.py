@@ -10,6 +10,7 @@ import wandb
 from viewbox.configs.sections import LogSection
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
+from viewbox.rollouts.view.contact_sheet import draw_episode
 from viewbox.training.reporting import tracking
 
 
@@ -100,7 +101,7 @@ def test_a_table_shows_episodes_with_their_pictures(surroundings, tmp_path, monk
     (row,) = shown.data
     assert row[:4] == [10, env.tasks[0].id, episode.scores.total, "answered"]
     assert gold in row[5]
-    assert [picture.image.size for picture in row[6]] == [ref.open().size for ref in episode.turns[0].images]
+    assert row[6].image.size == draw_episode(episode).size
 
 
 def test_held_out_figures_stand_in_the_summary_of_the_run_with_their_intervals(surroundings, tmp_path):
