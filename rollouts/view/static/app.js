@@ -40,10 +40,10 @@ function showHelp() {
 // ---------------------------------------------------------------------- a run
 function listCurves(table, curves) {
   if (curves) {
-    const pick = (test) => Object.fromEntries(Object.entries(curves.series).filter(([name]) => test(name)));
+    const pick = (test) => Object.fromEntries(Object.entries(curves.series).filter(([name, values]) => test(name, values)));
     return [["Reward over training", curves.step, pick((name) => /^(reward|rewards\/.*|held_out\/reward)$/.test(name))],
       ["Tools over training", curves.step, pick((name) => name.startsWith("tools/"))],
-      ["Ends over training", curves.step, pick((name) => name.startsWith("end/"))]];
+      ["Ends over training", curves.step, pick((name, values) => name.startsWith("end/") && values.some((one) => one > 0))]];
   }
   const steps = table.columns["info.step"] ?? [], order = [...new Set(steps)].filter((one) => typeof one === "number").sort((a, b) => a - b);
   if (order.length < 2) return [];
@@ -107,7 +107,7 @@ function fillTable(set, table, parts, refresh) {
     parts.problem.textContent = makeVisible(error.message);
     return;
   }
-  const names = Object.keys(table.columns).filter((name) => !HIDDEN.has(name) && !name.startsWith("task.metadata")).slice(0, 24);
+  const names = Object.keys(table.columns).filter((name) => !HIDDEN.has(name) && !name.startsWith("task.metadata") && table.columns[name].some((one) => one !== null && one !== "")).slice(0, 24);
   parts.head.replaceChildren(h("tr", {}, names.map((name) => h("th", {scope: "col", "aria-sort": state.sort === name ? (state.down ? "descending" : "ascending") : null},
     h("button", {type: "button", title: makeVisible(name), on: {click: () => {
       state.down = state.sort === name ? !state.down : name.startsWith("scores.");
