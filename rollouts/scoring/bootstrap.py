@@ -84,8 +84,8 @@ class TaskSamples:
         self._task.append(self._tasks.setdefault(task, len(self._tasks)))
         rows, names = self.rows, tuple(values)
         if names == self._last_names and rows == self._last_row + 1:  # the common case: the columns of the last row
-            for column, value in zip(self._last_columns, values.values(), strict=True):
-                column.append(_NAN if value is None else value)
+            for last, value in zip(self._last_columns, values.values(), strict=True):
+                last.append(_NAN if value is None else value)
             self.rows, self._last_row = rows + 1, rows
             return
         columns = []
