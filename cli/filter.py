@@ -42,7 +42,7 @@ def filter_(
 def print_report(report: "Report") -> None:
     """Print what was taken and what was not; raises `typer.Exit` with status 1 if something is broken."""
     typer.echo(make_line(report.describe(), 2000))
-    for what, count in report.not_held.items():
+    for what, count in (+report.not_held).items():
         typer.echo(make_line(f"note: not kept: {what} ({count:,})", 500))
     for place, reason in list(report.broken.items())[:_MAX_LISTED]:
         typer.echo(f"warning: {make_line(place, 300)}: {make_line(reason, 300)}", err=True)

@@ -104,7 +104,6 @@ def _build_openai(row: Any, number: int, file: Path, report: Report) -> Episode:
 
 def _build_trace(trace: Any, number: int, file: Path, report: Report) -> Episode:
     nodes = trace["nodes"]
-    messages = _read_messages([node["message"] for node in _find_branch(nodes)], file)
     scores = _read_rewards(trace)
     record = (trace.get("info") or {}).get(RECORD)
     if len(_find_branch(nodes)) < len(nodes):
@@ -113,9 +112,10 @@ def _build_trace(trace: Any, number: int, file: Path, report: Report) -> Episode
         report.not_held["errors of a trace"] += 1
     if record is None:
         data = trace["task"].get("data") or {}
+        messages = _read_messages([node["message"] for node in _find_branch(nodes)], file)
         identity = data.get("id") or data.get("idx") or f"{file.name}:{number + 1}"
         return _build_episode(messages, str(identity), scores=scores)
-    shown = _read_messages([node["message"] for node in nodes], file)
+    shown = _read_messages([node["message"] for node in nodes], file) if nodes else []
     episode = _restore(record, shown, report, compare=False)
     recorded = episode.scores
     if recorded is not None and scores is not None and recorded.total == scores.total:
@@ -238,6 +238,8 @@ def _restore(record: Any, messages: Sequence[Message], report: Report, compare: 
     data["task"]["images"] = [image for image in originals if image["hash"] in shown]
     if len(data["task"]["images"]) < len(originals):
         report.not_held["original images of tasks, which no message shows"] += 1
+    if not compare:  # a call that failed at once left no message with its pictures
+        report.not_held["pictures that no message shows"] += _drop_missing(data, set(shown))
     for image in iter_image_dicts(data):
         if image["hash"] not in shown:
             raise StoreError(f"image {str(image['hash'])[:12]!r} of the episode is in no message")
@@ -253,6 +255,21 @@ def _restore(record: Any, messages: Sequence[Message], report: Report, compare: 
         report.not_held["the record of edited messages: how calls and results were read"] += 1
         return _replace(episode, system_prompt=system, turns=turns)
     return episode
+
+
+def _drop_missing(data: Any, shown: set[str]) -> int:
+    """Take images whose pixels are missing out of the turns of a record; returns how many."""
+    dropped = 0
+    for turn in data.get("turns") or ():
+        held = [image for image in turn.get("images") or () if image["hash"] in shown]
+        if len(held) < len(turn.get("images") or ()):
+            dropped += len(turn["images"]) - len(held)
+            turn |= {"images": held, "views": []}
+        for result in turn.get("tool_results") or ():
+            if result.get("image") is not None and result["image"]["hash"] not in shown:
+                dropped += 1
+                result |= {"image": None, "mime_type": None, "views": []}
+    return dropped
 
 
 def _list_refs(episode: Episode) -> Iterator[ImageRef]:

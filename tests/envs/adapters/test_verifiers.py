@@ -17,10 +17,13 @@ from tests.support import verifiers_server as scripted
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.messages import to_openai_messages
 from viewbox.errors import ConfigError
+from viewbox.images.ref import ImageRef
 from viewbox.publish import publish
 from viewbox.records import Episode
 from viewbox.rollouts.endpoint.client import OpenAIGenerator
+from viewbox.rollouts.exchange.importing import import_file
 from viewbox.rollouts.play import play_many
+from viewbox.rollouts.store.reader import load
 
 say = scripted.make_reply
 
@@ -313,3 +316,25 @@ def test_a_missing_verifiers_is_a_config_error_as_everything_else_is():
     check_version("0.4.7")
     with pytest.raises(ConfigError, match=r"0\.40\.1 is installed"):
         check_version("0.40.1")
+
+
+def test_what_vf_eval_wrote_is_imported_with_its_pixels_and_scores(run, tmp_path):
+    found, _, episodes, _, out = run
+    (saved,) = out.rglob("traces.jsonl")
+    report = import_file(saved, "verifiers", tmp_path / "run")
+    assert (report.kept, report.broken) == (len(found), {})
+    imported = {episode.task.id: episode for episode in load(tmp_path / "run")}
+    for number, trace in found.items():
+        theirs = imported[ENV.tasks[number].id]
+        assert theirs.answer == Episode.from_dict(trace["info"]["viewbox"]).answer
+        rewards = [reward and reward["score"] * reward["weight"] for reward in trace["rewards"].values()]
+        if None not in rewards and rewards:
+            assert theirs.scores.total == sum(rewards)
+            assert theirs.scores.components == trace["metrics"]
+        for image in [image for turn in theirs.turns for image in turn.images]:
+            assert ImageRef.of(image.open()).hash == image.hash
+    for name in PLAYED:
+        ours, theirs = episodes[NUMBERS[name]], imported[ENV.tasks[NUMBERS[name]].id]
+        images = [[image.hash for image in turn.images] for turn in theirs.turns]
+        assert images == [[image.hash for image in turn.images] for turn in ours.turns]
+        assert theirs.scores == ours.scores
