@@ -64,8 +64,9 @@ function listCurves(table, curves) {
 
 async function showRun(set) {
   const table = await data.loadTable(set, true), about = data.sets[set];
-  const rewards = table.columns["scores.total"] ?? [];
-  const plots = h("div", {class: "plots"}, listCurves(table, about.curves).filter(([, , series]) => Object.keys(series).length).map(([title, x, series]) => drawPlot(title, x, series)), drawHistogram("Distribution of the reward", rewards));
+  const plots = h("div", {class: "plots"}), draw = () => fill(plots,
+    listCurves(table, data.sets[set].curves).filter(([, , series]) => Object.keys(series).length).map(([title, x, series]) => drawPlot(title, x, series)),
+    drawHistogram("Distribution of the reward", table.columns["scores.total"] ?? []));
   const body = h("tbody", {}), head = h("thead", {}), pager = h("div", {class: "pager"}), problem = h("p", {class: "problem", role: "alert"});
   const where = h("input", {type: "search", id: "where", size: 40, placeholder: "reward<0.5 and tool=zoom", "aria-label": "filter, as score --where", value: state.where});
   const search = h("input", {type: "search", id: "search", placeholder: "words", "aria-label": "search in all texts", value: state.search});
@@ -79,8 +80,9 @@ async function showRun(set) {
   fill(main, h("h1", {}, t(about.name)), h("p", {class: "path"}, t(about.path)), lost, plots,
     h("div", {class: "controls", role: "search"}, h("label", {}, "filter ", where), h("label", {}, "search ", search)), problem, pager,
     h("div", {class: "scroll"}, h("table", {class: "episodes"}, h("caption", {}, "Episodes"), head, body)));
+  draw();
   refresh();
-  return refresh;
+  return () => { draw(); refresh(); };
 }
 
 function sortRows(rows, values, down) {
@@ -218,6 +220,7 @@ async function follow() {
   try {
     if (refill && !document.hidden) {
       const table = await data.loadTable(state.set, true);
+      if (table.added) await data.loadSets();
       if (table.added && refill) { refill(); say(`${table.added} new episodes`); }
     }
   } catch { say("the server does not answer"); }

@@ -246,6 +246,7 @@ def test_a_run_in_progress_is_followed(page, tmp_path):
         with EpisodeWriter(tmp_path / "run") as writer:
             writer.append(make(1))
         wait_until(page, "document.querySelectorAll('table.episodes tbody tr').length === 2")
+        assert "2 episodes" in page.inner_text(".plots")
         page.locator("table.episodes tbody a").nth(1).click()
         page.wait_for_selector(".turn")
 
