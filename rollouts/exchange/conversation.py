@@ -87,7 +87,8 @@ def build_turns(messages: Sequence[Message]) -> tuple[str, tuple[Turn, ...]]:
 
 
 def _build_results(messages: Sequence[Message], names: Mapping[str, str]) -> Turn:
-    results, images = [], []
+    results: list[ToolResult] = []
+    images: list[ImageRef] = []
     for message in messages:
         pictures = message.images
         images += pictures

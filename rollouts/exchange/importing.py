@@ -125,7 +125,8 @@ def _build_trace(trace: Any, number: int, file: Path, report: Report) -> Episode
 
 def _find_branch(nodes: Sequence[Any]) -> list[Any]:
     """The nodes from the root to the last leaf."""
-    branch, place = [], len(nodes) - 1
+    branch: list[Any] = []
+    place: int | None = len(nodes) - 1
     while place is not None and 0 <= place < len(nodes) and len(branch) <= len(nodes):
         branch.append(nodes[place])
         parent = nodes[place].get("parent")
@@ -141,7 +142,8 @@ def _read_rewards(trace: Any) -> Scores | None:
         return None
     values = [None if one is None else one["score"] * one.get("weight", 1.0) for one in rewards.values()]
     parts = {name: None if one is None else one["score"] for name, one in rewards.items()} if len(rewards) > 1 else {}
-    total = None if None in values or not values else float(sum(values))
+    known = [value for value in values if value is not None]
+    total = float(sum(known)) if values and len(known) == len(values) else None
     return Scores(total, {**parts, **metrics})
 
 
@@ -152,7 +154,7 @@ def _list_completions(file: Path) -> Iterator[Row]:
 
 
 def _build_completion(row: Any, number: int, file: Path, report: Report) -> Episode:
-    parts = []
+    parts: list[dict[str, Any]] = []
     for name, role in (("prompt", "user"), ("completion", "assistant")):
         given = row[name]
         parts += [{"role": role, "content": given}] if isinstance(given, str) else json.loads(json.dumps(given))
