@@ -1,6 +1,6 @@
 # make quickstart   sets everything up, then trains the shipped tiny model (configs/quickstart.yaml)
 # make check        sets everything up, then lint, types and the fast tests: under 90 seconds, for while you work
-# make test         sets everything up, then lint, types and all tests: about 6 minutes on two cores
+# make test         sets everything up, then lint, types and all tests: about 15 minutes on two cores
 # make fuzz MINUTES=60 JOBS=2 SEED=0 AREA=all   throws damaged input at viewbox (tests/fuzz); findings in build/fuzz
 # The first install takes minutes: torch alone is gigabytes where pip chooses its CUDA build. Later calls reuse .venv.
 PYTHON ?= python3
