@@ -22,6 +22,10 @@ def export(
     gap: Annotated[
         float, typer.Option(min=0, help="With dpo: the least by which the best of a group beats the worst.")
     ] = 0.1,
+    push: Annotated[
+        str | None,
+        typer.Option(help="With hf: also put it on the hub, as the private dataset owner/name with a card."),
+    ] = None,
 ) -> None:
     """Write a run for another tool, whole or not at all.
 
@@ -30,11 +34,12 @@ def export(
     - `dpo`: Parquet with `prompt`, `chosen`, `rejected` and `images`, for TRL's DPOTrainer
     - `parquet`: one file with messages, images, answers and scores
     - `inspect`: a log with messages, images and scores, for inspect-ai
-    - `hf`: the same as a folder for `datasets.load_from_disk`
+    - `hf`: the same as a folder for `datasets.load_from_disk`; `--push owner/name` puts it on the hub, unless the run's
+      data is restricted
 
     Example: `viewbox export runs/a --to sft --where 'reward>=0.8' --out good.parquet`
     """
     from viewbox.rollouts.exchange.export import Export, export_run
     from viewbox.rollouts.exchange.selection import Choice
 
-    print_report(export_run(run, to, out, Export(Choice(where or ()), tokens, gap)))
+    print_report(export_run(run, to, out, Export(Choice(where or ()), tokens, gap, push)))

@@ -15,6 +15,7 @@ from viewbox.records import Episode
 from viewbox.rollouts.exchange.conversation import list_messages, split_images
 from viewbox.rollouts.exchange.inspect_log import RECORD, build_sample, write_log
 from viewbox.rollouts.exchange.parquet import write_dataset, write_parquet
+from viewbox.rollouts.exchange.push import check_push, push_dataset
 from viewbox.rollouts.exchange.selection import Choice, Report, select_episodes
 from viewbox.rollouts.exchange.whole import create_whole
 from viewbox.rollouts.store.reader import EpisodeReader, load
@@ -27,11 +28,13 @@ class Export:
     Args:
         tokens: of `sft`: token ids and masks, not messages.
         gap: of `dpo`: the smallest difference of the two rewards.
+        push: of `hf`: a dataset on the hub, `owner/name`, which the export becomes; it is created as a private one.
     """
 
     choice: Choice = field(default_factory=Choice)
     tokens: bool = False
     gap: float = 0.1
+    push: str | None = None
 
 
 def export_run(run: str | Path, to: str, out: str | Path, options: Export = Export()) -> Report:
@@ -51,10 +54,17 @@ def export_run(run: str | Path, to: str, out: str | Path, options: Export = Expo
         raise ConfigError(describe_unknown("form", to, FORMS), key="to", given=to, allowed=FORMS)
     if options.tokens and to != "sft":
         raise ConfigError(f"--tokens goes with --to sft; given --to {to}", key="tokens")
+    if options.push is not None and to != "hf":
+        raise ConfigError(f"--push goes with --to hf; given --to {to}", key="push")
     report = Report(str(out))
     reader = load(run, tokens=options.tokens, errors="skip")
+    if options.push is not None:
+        check_push(Path(run), reader.folder, options.push)
     with create_whole(Path(out)) as draft:
         FORMS[to](reader, draft, options, report)
+    if options.push is not None:
+        first = next(iter(reader), None)
+        report.pushed = push_dataset(Path(out), options.push, first.environment if first else "", report)
     return report
 
 

@@ -3,6 +3,7 @@
 Nothing in the file is trusted: no address is fetched, no file outside its folder is opened, and a bad row costs itself.
 """
 
+import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, Message, Scores, Task
 from viewbox.rollouts.exchange.conversation import build_turns, list_messages
 from viewbox.rollouts.exchange.inspect_log import RECORD, list_samples, to_openai
-from viewbox.rollouts.exchange.parquet import list_completions
+from viewbox.rollouts.exchange.parquet import list_rows as list_table
 from viewbox.rollouts.exchange.selection import Report
 from viewbox.rollouts.exchange.whole import create_whole
 from viewbox.rollouts.exchange.wire import open_reference, read_message
@@ -149,8 +150,21 @@ def _read_rewards(trace: Any) -> Scores | None:
 
 # ---------------------------------------------------------------------- TRL and inspect
 def _list_completions(file: Path) -> Iterator[Row]:
-    for number, row in enumerate(list_completions(file), 1):
+    for number, row in enumerate(list_table(file, ("prompt", "completion"), "TRL's log_completions"), 1):
         yield Row(f"row {number}", row)
+
+
+def _list_exported(file: Path) -> Iterator[Row]:
+    for number, row in enumerate(list_table(file, ("record", "images"), "viewbox export --to parquet"), 1):
+        yield Row(f"row {number}", row)
+
+
+def _build_exported(row: Any, number: int, file: Path, report: Report) -> Episode:
+    """The episode of a row that viewbox exported; its pictures are found by the hashes of their pixels."""
+    encoded = [base64.b64encode(image["bytes"]).decode() for image in row["images"] or ()]
+    parts = [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{one}"}} for one in encoded]
+    messages = _read_messages([{"role": "user", "content": parts}], file) if parts else []
+    return _restore(parse_line(row["record"].encode()), messages, report, compare=False)
 
 
 def _build_completion(row: Any, number: int, file: Path, report: Report) -> Episode:
@@ -293,4 +307,5 @@ SOURCES: dict[str, tuple[Callable[[Path], Iterator[Row]], Build]] = {
     "trl": (_list_completions, _build_completion),
     "openai": (_list_lines, _build_openai),
     "inspect": (_list_samples, _build_sample),
+    "parquet": (_list_exported, _build_exported),
 }

@@ -1,7 +1,7 @@
 """Rows as a Parquet file that `datasets` opens with its own features, images as images."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -101,8 +101,8 @@ def _find_type(feature: dict[str, Any]) -> Any:
     return pyarrow.struct([(name, _find_type(inner)) for name, inner in feature.items()])
 
 
-def list_completions(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a Parquet file that TRL's `log_completions` writes; raises `ConfigError` if it is none."""
+def list_rows(path: Path, needed: Collection[str], writer: str) -> Iterator[dict[str, Any]]:
+    """The rows of a Parquet file; raises `ConfigError` if it is none, or lacks a column that `writer` writes."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -110,10 +110,10 @@ def list_completions(path: Path) -> Iterator[dict[str, Any]]:
         raise ConfigError("Parquet needs pyarrow: pip install pyarrow") from error
     try:
         with open_regular(path, limit=MAX_FILE) as opened, parquet.ParquetFile(opened) as file:
-            missing = {"prompt", "completion"} - set(file.schema_arrow.names)
+            missing = set(needed) - set(file.schema_arrow.names)
             if missing:
                 names = ", ".join(sorted(missing))
-                raise ConfigError(f"{path}: has no column {names}; allowed: what TRL's log_completions writes")
+                raise ConfigError(f"{path}: has no column {names}; allowed: what {writer} writes")
             sizes = [file.metadata.row_group(n).total_byte_size for n in range(file.num_row_groups)]
             if max(sizes, default=0) > MAX_GROUP:
                 raise ConfigError(f"{path}: a row group unpacks to {max(sizes):,} bytes; allowed: {MAX_GROUP:,}")

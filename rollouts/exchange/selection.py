@@ -29,6 +29,7 @@ class Report:
         left_out: how many were left out, by reason.
         broken: reason by place, for the first 100 episodes that cannot be read.
         not_held: what the new form cannot say, and how often that was so.
+        pushed: the address on the hub, if it was put there.
     """
 
     path: str
@@ -36,6 +37,7 @@ class Report:
     left_out: Counter[str] = field(default_factory=Counter)
     broken: dict[str, str] = field(default_factory=dict)
     not_held: Counter[str] = field(default_factory=Counter)
+    pushed: str = ""
 
     def add_broken(self, place: str, reason: object) -> None:
         """Count an episode that cannot be read or written."""
@@ -51,7 +53,9 @@ class Report:
         """
         reasons = ", ".join(f"{count:,} ({reason})" for reason, count in self.left_out.items() if count)
         total = self.kept + sum(self.left_out.values())
-        return f"{self.path}: {self.kept:,} of {total:,} episodes" + (f"; left out: {reasons}" if reasons else "")
+        pushed = f"; {self.pushed}" if self.pushed else ""
+        left_out = f"; left out: {reasons}" if reasons else ""
+        return f"{self.path}: {self.kept:,} of {total:,} episodes{left_out}{pushed}"
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ def strip_places(episode):
     return json.loads(episode.to_json(), object_hook=lambda found: {k: v for k, v in found.items() if k != "uri"})
 
 
-@pytest.mark.parametrize("form", ["openai", "inspect"])
+@pytest.mark.parametrize("form", ["openai", "inspect", "parquet"])
 def test_an_exported_run_comes_back_whole(run, tmp_path, form):  # noqa: F811
     export_run(run, form, tmp_path / "file")
     report = import_file(tmp_path / "file", form, tmp_path / "back")
