@@ -8,7 +8,7 @@ that episode alone, as `error`.
 import asyncio
 import logging
 import traceback
-from collections.abc import AsyncGenerator, Awaitable, Collection, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -102,7 +102,7 @@ async def _work(
             episode_seed = sample_seed(seed, number)
             places = {"index": i, "sample": k, "number": number}
             with keep_on_this_machine(env):
-                episode = await play_one(env, task, health, seed=episode_seed, timeout=timeout, **places)
+                episode = await _play_with(health, env, task, episode_seed, places, timeout)
             await done.put(episode)
         await done.put(None)
     except Exception as error:  # the generator cannot be used: it concerns every episode and ends the run
@@ -137,32 +137,35 @@ class _Health:
 
 
 async def play_one(
-    env: BaseMultiTurnEnv,
-    task: Task,
-    health: _Health,
-    *,
-    seed: int,
-    index: int = 0,
-    sample: int = 0,
-    number: int = 0,
-    timeout: float | None = None,
+    env: BaseMultiTurnEnv, task: Task, generator: Generator, *, seed: int = 0, timeout: float | None = None
 ) -> Episode:
-    """Play one episode with a generator.
+    """Play one episode with a generator, for callers that run a loop of their own.
 
     Args:
         env: the environment; an exception in it ends the episode as `error`.
         task: the task to play.
-        health: the generator, which gives the replies.
+        generator: gives the replies.
         seed: the episode's own seed.
-        index: the task's place in the run, for `episode.info`.
-        sample: the episode's place among the samples of the task, for `episode.info`.
-        number: the episode's place in the run (`Conversation.index`).
         timeout: seconds after which the episode ends as `timeout`; None for no limit.
 
     Raises:
         Exception: the generator cannot be used (see `play_many`).
     """
+    with keep_on_this_machine(env):
+        return await _play_with(_Health(generator), env, task, seed, {}, timeout)
+
+
+async def _play_with(
+    health: _Health,
+    env: BaseMultiTurnEnv,
+    task: Task,
+    seed: int,
+    places: Mapping[str, int],
+    timeout: float | None,
+) -> Episode:
+    """One episode. `places` are its `index` and `sample` for `episode.info`, and its `number` in the run."""
     generator, env = health.generator, env.for_task(task)
+    index, sample, number = (places.get(name, 0) for name in ("index", "sample", "number"))
     info: dict[str, Any] = {"index": index, "sample": sample}
     deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
     conversation = Conversation(
