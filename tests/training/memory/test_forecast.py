@@ -40,18 +40,23 @@ def measure(trainer):
     return counter.peak + count_bytes(given), workload
 
 
+LARGE = {"gradient_checkpointing": True}, {"micro_batch_tokens": 800}
+
+
 @pytest.mark.parametrize(
-    ("lora", "settings", "own"),
+    ("family", "lora", "settings", "own"),
     [
-        (None, {}, {}),
-        (None, {"bf16": True}, {}),
-        (None, {"gradient_checkpointing": True}, {"micro_batch_tokens": 800}),
-        (LORA, {}, {}),
-        (LORA, {"gradient_checkpointing": True}, {"micro_batch_tokens": 800}),
+        ("qwen3_vl", None, {}, {}),
+        ("qwen3_vl", None, {"bf16": True}, {}),
+        ("qwen3_vl", None, *LARGE),
+        ("qwen3_vl", LORA, {}, {}),
+        ("qwen3_vl", LORA, *LARGE),
+        ("qwen2_5_vl", None, {}, {}),
+        ("qwen2_5_vl", LORA, *LARGE),
     ],
-    ids=["full", "full, autocast", "full, checkpointed", "lora", "lora, checkpointed"],
 )
-def test_the_forecast_is_near_the_measured_peak(kit, tmp_path, lora, settings, own):
+def test_the_forecast_is_near_the_measured_peak(kits, tmp_path, family, lora, settings, own):
+    kit = kits(family)
     generation = {"max_reply_tokens": 40, "max_completion_tokens": 400}
     env = Strips(canvas=256, digit=48, max_pixels=64 * 64, distractors=0, max_turns=3)
     model = kit.model(ends=-50.0)

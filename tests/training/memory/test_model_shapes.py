@@ -42,9 +42,9 @@ def test_what_is_not_here_is_said_with_what_is_needed(tmp_path, name):
         find_model_shapes(config.model, 512 * 512)
 
 
-@pytest.mark.parametrize(("lora", "checkpointing"), [(True, True), (False, False)])
-def test_a_deep_model_is_measured_by_shallow_ones(kit, monkeypatch, lora, checkpointing):
-    model_config = copy.deepcopy(kit.model().config)
+@pytest.mark.parametrize(("family", "lora", "checkpointing"), [("qwen3_vl", True, True), ("qwen2_5_vl", False, False)])
+def test_a_deep_model_is_measured_by_shallow_ones(kits, monkeypatch, family, lora, checkpointing):
+    model_config = copy.deepcopy(kits(family).model().config)
     text = model_config.get_text_config()
     text.num_hidden_layers, model_config.vision_config.depth = 9, 8
     if getattr(text, "layer_types", None):
