@@ -189,6 +189,7 @@ def _break_texts(value: Any) -> Any:
 def _one(message: Message, content: Sequence[str | ImageRef]) -> dict[str, Any]:
     one: dict[str, Any] = {"role": message.role, "content": _content(content)}
     if message.tool_calls:
+        one["content"] = one["content"] or None  # "" makes some chat templates write an empty line before the call
         one["tool_calls"] = [
             {
                 "id": break_control_tokens(call.id),

@@ -191,11 +191,8 @@ class _Player:
 
     async def get_reply(self) -> Reply | None:
         trace, state = self.interaction.trace, self.state
-        # Training tokens are only ever appended. The tools therefore stay in the prompt on the last turn.
-        # The environment refuses calls there.
-        training = isinstance(trace.agent.config.client, vf.TrainClientConfig)
-        hidden = teaches_in_text(self.env) or (state.last_turn and not training)
-        trace.state.tools = [] if hidden else thaw(state.tool_schemas)
+        # The tools stay in the prompt on the last turn, as in training. The environment refuses calls there.
+        trace.state.tools = [] if teaches_in_text(self.env) else thaw(state.tool_schemas)
         new = state.messages[self.num_sent :]  # begins with the last reply, which shows which calls were native
         self.num_sent = len(state.messages)
         wire = await asyncio.to_thread(to_openai_messages, new, tool_images=self.tool_images, text_calls=True)

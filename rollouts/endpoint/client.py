@@ -81,9 +81,9 @@ class _RetryableError(Exception):
 class OpenAIGenerator:
     """Replies from `POST <endpoint>/chat/completions`.
 
-    If the environment's `reply_format` is "native", tool schemas are sent in the field `tools`, except on the last
-    turn. Otherwise the system message teaches them, and calls are parsed from the text. Token counts are summed in
-    `conversation.info["usage"]`, failed attempts in `info["failed_attempts"]`.
+    If the environment's `reply_format` is "native", tool schemas are sent in the field `tools`; on the last turn with
+    `tool_choice: none`. Otherwise the system message teaches them, and calls are parsed from the text. Token counts are
+    summed in `conversation.info["usage"]`, failed attempts in `info["failed_attempts"]`.
 
     Args:
         endpoint: base URL, such as `http://127.0.0.1:8000/v1`; without a path, `/v1` is added.
@@ -204,8 +204,10 @@ class OpenAIGenerator:
         body |= {name: value for name, value in sampling.items() if value != []}
         if conversation.reply_format != "native":
             messages[0]["content"] += render_tools(conversation.tools, conversation.reply_format, conversation.prompts)
-        elif conversation.tools and not conversation.last_turn:
+        elif conversation.tools:
             body["tools"] = [thaw(tool) for tool in conversation.tools]
+            if conversation.last_turn:  # left out, they would change the prompt that the model was trained on
+                body["tool_choice"] = "none"
         return {key: value for key, value in (body | self.extra).items() if value is not None}
 
     # ------------------------------------------------------------------ one attempt

@@ -84,7 +84,7 @@ def test_a_native_call_is_answered_under_its_id_with_the_image_in_the_tool_messa
     said, result = server.bodies[1]["messages"][2:]
     picture = episode.turns[2].images[0]
     call = {"id": "a1", "type": "function", "function": {"name": "zoom", "arguments": ZOOM}}
-    assert said == {"role": "assistant", "content": "", "tool_calls": [call]}  # the reasoning stays where it was
+    assert said == {"role": "assistant", "content": None, "tool_calls": [call]}  # the reasoning stays where it was
     assert result == {
         "role": "tool",
         "content": [
@@ -110,11 +110,18 @@ def test_where_tool_messages_carry_no_image_it_follows_in_a_user_message(ask):
     assert kinds == ["The image of tool call a1:", pictures[0], "The image of tool call a2:", pictures[1]]
 
 
-def test_the_last_turn_offers_no_tools(ask):
+def test_the_last_turn_allows_no_call_and_leaves_the_prompt_as_it_was(ask):
     calls = (*(make_completion("", (f"a{n}", "zoom", ZOOM)) for n in range(2)), make_completion(RIGHT))
     episode, server = one(ask(*calls))
-    assert ["tools" in body for body in server.bodies] == [True, True, False]
+    assert [body.get("tool_choice") for body in server.bodies] == [None, None, "none"]
+    assert server.bodies[0]["tools"] == server.bodies[1]["tools"] == server.bodies[2]["tools"]
     assert episode.end_reason == "answered"
+
+
+def test_a_call_without_a_text_has_no_content_because_templates_write_an_empty_line_for_an_empty_one(ask):
+    _, server = one(ask(make_completion("", ("a", "zoom", ZOOM)), make_completion(RIGHT)))
+    said = [message for message in server.bodies[1]["messages"] if message["role"] == "assistant"]
+    assert [message["content"] for message in said] == [None]
 
 
 def test_a_native_call_on_the_last_turn_is_not_run(ask):
