@@ -21,6 +21,8 @@ try:
 except ImportError:  # a system without it: files are written, but not locked
     fcntl = None  # type: ignore[assignment]
 
+_BUFFER = 2**16  # bytes read at a time: the lines of a run are long
+
 
 def write_atomically(path: Path, data: str | bytes, *, sync: bool = False) -> None:
     """Write the file `path` whole or not at all; text is written as UTF-8.
@@ -78,7 +80,7 @@ def open_regular(path: str | Path, *, limit: int, inside: Path | None = None) ->
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         _check_regular(os.fstat(descriptor), path, limit)  # what was opened: the name may stand for another file now
-        return os.fdopen(descriptor, "rb")
+        return os.fdopen(descriptor, "rb", _BUFFER)
     except BaseException:
         os.close(descriptor)
         raise

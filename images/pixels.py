@@ -14,6 +14,7 @@ from PIL import Image
 from viewbox.errors import ImageError
 
 DEPTHS = ("uint8", "uint16", "int16", "float32")
+CODES = {np.dtype(name).str[1:]: name for name in DEPTHS}  # quicker to ask for than a name: "u2" of any byte order
 SHAPES = "(h, w), (h, w, 1), (h, w, 3) or (h, w, 4)"
 MAX_LOSS = 1e-3  # largest change by float32, as a share of the range of all values
 STRIP = 2**22  # pixels copied at a time

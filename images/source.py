@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from viewbox.errors import ImageError, describe_unknown
-from viewbox.images.pixels import DEPTHS, to_native_pixels
+from viewbox.images.pixels import CODES, DEPTHS, to_native_pixels
 
 Plane = Literal["axial", "coronal", "sagittal"]
 # The axis that a plane cuts, for an array of axes (z, y, x): z toward the head, y toward the back, x toward the left.
@@ -46,7 +46,7 @@ class Source:
 
     def __post_init__(self) -> None:
         pixels = self.pixels
-        if pixels.dtype.name not in DEPTHS or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)):
+        if pixels.dtype.str[1:] not in CODES or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)):
             raise ImageError(
                 f"pixels of shape {pixels.shape} and type {pixels.dtype}; allowed: {', '.join(DEPTHS)} of shape "
                 "(h, w), or uint8 (h, w, 3)"

@@ -30,6 +30,10 @@ class Budget:
                 self._serve()
 
     def _acquire(self, amount: int) -> None:
+        with self._lock:
+            if not self._waiting and self._used + amount <= self.total:
+                self._used += amount
+                return
         turn = Lock()
         turn.acquire()
         place = amount, turn

@@ -36,6 +36,7 @@ ISOLATED = hasattr(socket, "send_fds")
 INLINE = 2**20  # bytes; content up to this size is sent, larger content goes into a file that the worker is given
 KEPT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR", "LANG", "LC_ALL", "TZ")  # variables a worker sees
 MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": str(2**22), "MALLOC_TRIM_THRESHOLD_": str(2**24)}
+LIMITS = [name for name in vars(limits) if name.isupper()]
 THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 BOOT = """
 import json, sys
@@ -276,7 +277,7 @@ def _decode_here(what: What, content: formats.Content | bytes, series: str | Non
 
 def _get_limits() -> dict[str, float]:
     """The limits as they are in this process, where a program or a test may have changed them."""
-    return {name: value for name, value in vars(limits).items() if name.isupper()}
+    return {name: getattr(limits, name) for name in LIMITS}
 
 
 def _start_again() -> None:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from viewbox.errors import ImageError
 from viewbox.images.files.channel import Message
-from viewbox.images.pixels import DEPTHS, ORIENTATION
+from viewbox.images.pixels import CODES, DEPTHS, ORIENTATION
 from viewbox.images.source import Source, Volume
 
 DTYPES = (*DEPTHS, "bytes")  # of what is sent; "bytes" are those of a Pillow image
@@ -23,8 +23,10 @@ def pack_source(source: Source) -> tuple[Message, memoryview]:
     values = source.pixels if volume is None else volume.all_voxels
     array, order, flipped = _order_as_in_memory(values)
     whole: Source | Volume = source if volume is None else volume
-    message: Message = {"dtype": array.dtype.name, "shape": array.shape, "order": order, "flipped": flipped}
+    message: Message = {"dtype": CODES[array.dtype.str[1:]], "shape": array.shape}
     message |= {"display": tuple(map(float, whole.display)), "spacing": whole.spacing, "unit": whole.unit}
+    if flipped or order != sorted(order):
+        message |= {"order": order, "flipped": flipped}
     if volume is not None:
         message["volume"] = {"planes": volume.planes, "plane": volume.plane, "index": volume.index}
         if volume.times is not None:
@@ -34,11 +36,12 @@ def pack_source(source: Source) -> tuple[Message, memoryview]:
 
 def unpack_source(message: Message, array: np.ndarray) -> Source:
     """The source of a message; raises for any that `pack_source` cannot have written."""
-    for axis in message["flipped"]:
-        array = np.flip(array, int(axis))
-    if sorted(message["order"]) != list(range(array.ndim)):
-        raise ImageError("it is damaged")
-    array = array.transpose([message["order"].index(axis) for axis in range(array.ndim)])
+    if "order" in message:
+        for axis in message["flipped"]:
+            array = np.flip(array, int(axis))
+        if sorted(message["order"]) != list(range(array.ndim)):
+            raise ImageError("it is damaged")
+        array = array.transpose([message["order"].index(axis) for axis in range(array.ndim)])
     display = _get_floats(message["display"], 2)
     unit: Any = {"HU": "HU", None: None}[message["unit"]]
     spacing: Any = message["spacing"] and _get_floats(message["spacing"], len(message["spacing"]))

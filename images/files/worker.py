@@ -65,7 +65,7 @@ def end_with_parent(watched: int) -> None:
     if sys.platform == "linux":
         fcntl.fcntl(watched, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(watched, fcntl.F_SETFL, fcntl.fcntl(watched, fcntl.F_GETFL) | fcntl.FASYNC)
-        if wait_for_data(watched, 0):  # it closed before
+        if select.select([watched], [], [], 0)[0]:  # it closed before
             sys.exit()
 
 
@@ -74,13 +74,15 @@ class Worker:
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
+        channel.sock.settimeout(None)
+        self.waiting = select.poll()
+        self.waiting.register(channel.sock, select.POLLIN)
         self.first_size = self.size = get_size()  # of the address space: at the start, and before the present file
         self.memory_limit = 0
 
     def serve(self) -> bool:
         """Decode one file; returns whether to wait for another."""
-        self.channel.sock.settimeout(None)
-        if not wait_for_data(self.channel.sock, IDLE):
+        if not (self.channel.ahead or self.waiting.poll(IDLE * 1000)):
             return False
         try:
             request, descriptors = self.channel.receive()
@@ -149,14 +151,10 @@ class Worker:
 def get_size() -> int | None:
     """Bytes of this process's address space; None on a system that does not tell, and there memory has no limit."""
     try:
-        with open("/proc/self/statm", "rb", buffering=0) as file:
-            return int(file.read().split()[0]) * resource.getpagesize()
+        file = os.open("/proc/self/statm", os.O_RDONLY)
     except OSError:
         return None
-
-
-def wait_for_data(source: socket.socket | int, seconds: float) -> bool:
-    """Whether there is something to read, or the other side is gone, within some seconds."""
-    poll = select.poll()
-    poll.register(source, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
+    try:
+        return int(os.read(file, 100).split()[0]) * resource.getpagesize()
+    finally:
+        os.close(file)
