@@ -209,7 +209,7 @@ class Scores(Record):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value in {"total": self.total, **self.components}.items():
+        for name, value in (("total", self.total), *self.components.items()):
             if value is not None and not math.isfinite(value):
                 raise ValueError(f"score {name!r} is {value}: scores are finite")
 

@@ -10,7 +10,8 @@ import typer
 from viewbox.terminal import make_line
 
 if TYPE_CHECKING:
-    from viewbox.rollouts.scoring.compare import Comparison, Difference, Flip
+    from viewbox.rollouts.scoring.compare import Comparison, Difference
+    from viewbox.rollouts.scoring.flips import Flip
 
 _CELL = 80  # characters of a cell, which may come from the episodes
 _HEADINGS = ("", "first", "second", "difference", "wins", "ties", "losses")

@@ -47,7 +47,7 @@ def compute_iou(a: Any, b: Any) -> float:
     0.0
     """
     first, second = parse_box(a, "xyxy"), parse_box(b, "xyxy")
-    return 0.0 if first is None or second is None else _compute_iou(first, second)
+    return 0.0 if first is None or second is None else compute_overlap(first, second)
 
 
 @register_reward("iou")
@@ -214,7 +214,7 @@ class IoUReward:
         return self._score_boxes(box, gold_box)
 
     def _score_boxes(self, box: Box, gold: Box) -> float:
-        score = _compute_iou(box, gold)
+        score = compute_overlap(box, gold)
         if self.area_penalty and score and (excess := compute_area(box) / compute_area(gold) - 1) > 0:
             score /= 1 + self.area_penalty * excess
         return score
@@ -250,7 +250,8 @@ def _get_sort_key(box: Labeled) -> tuple[tuple[float, ...], str]:
     return box[0] or (), box[1]
 
 
-def _compute_iou(a: Box, b: Box) -> float:
+def compute_overlap(a: Box, b: Box) -> float:
+    """`compute_iou` of two boxes that `parse_box` gave, of an image or of a volume."""
     if len(a) == 6:
         sides = [min(a[i + 3], b[i + 3]) - max(a[i], b[i]) for i in range(3)]
         shared = math.prod(sides) if min(sides) > 0 else 0.0

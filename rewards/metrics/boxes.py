@@ -7,11 +7,12 @@ it overlaps most, if the overlap reaches the threshold (Lin et al. 2014; `COCOev
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from functools import lru_cache
+from typing import Any, NamedTuple, get_args
 
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.rewards.fields import Box, BoxFormat, get_field, read_boxes, to_finite_float
-from viewbox.rewards.iou import compute_iou
+from viewbox.rewards.iou import compute_overlap
 from viewbox.rewards.metrics.base import PairMetric
 from viewbox.rewards.metrics.labels import read_label
 
@@ -19,8 +20,7 @@ MAX_DETECTIONS = 100  # per class and answer, COCO's maxDets; further ones are i
 Detection = tuple[str, float, Box | None]  # class, confidence, xyxy
 
 
-@dataclass(frozen=True)
-class MatchedPair:
+class MatchedPair(NamedTuple):
     """Statistics of a pair: gold boxes per class, and (class, confidence, reached thresholds as bits) per detection."""
 
     gold: tuple[tuple[str, int], ...]
@@ -84,13 +84,15 @@ class BoxMetric(PairMetric):
         common = read_label(get_field(whole, self.label_field)) if self.label_field else ""
         if boxes is None:  # not a box: it counts, and matches nothing
             return [(common, 1.0, None)]
-        stated = [get_field(whole, self.confidence_field)] * len(boxes)
-        if self.box_key is not None:
-            items = [value] if isinstance(value, Mapping) else value
-            own = [get_field(item, self.confidence_key) for item in items]
-            stated = [default if value is None else value for value, default in zip(own, stated, strict=True)]
+        stated = get_field(whole, self.confidence_field)
+        if self.box_key is None:
+            confidence = _read_confidence(stated)
+            return [(label or common, confidence, box) for box, label in boxes]
+        items = [value] if isinstance(value, Mapping) else value
+        own = [get_field(item, self.confidence_key) for item in items]
         return [
-            (label or common, _read_confidence(score), box) for (box, label), score in zip(boxes, stated, strict=True)
+            (label or common, _read_confidence(stated if score is None else score), box)
+            for (box, label), score in zip(boxes, own, strict=True)
         ]
 
 
@@ -106,15 +108,14 @@ def match_boxes(boxes: Sequence[Box | None], gold: Sequence[Box | None], thresho
     >>> match_boxes([(0, 0, 1, 1), (0, 0, 1, 0.9)], [(0, 0, 1, 1)], [0.5, 0.95])
     [3, 0]
     """
-    overlaps = [[compute_iou(box, gold_box) for gold_box in gold] for box in boxes]
-    highest = max((value for row in overlaps for value in row), default=0.0)
+    overlaps = [[_compute_overlap(box, gold_box) for gold_box in gold] for box in boxes]
+    highest = max([value for row in overlaps for value in row], default=0.0)
+    steps = _build_steps(tuple(thresholds))
+    if len(boxes) == 1:  # the common case
+        return [sum([1 << bit for bit, least in steps if highest >= least])]
     reached = [0] * len(boxes)
-    for bit, threshold in enumerate(thresholds):
-        least = min(threshold, 1 - 1e-10)  # COCO's allowance for rounding
+    for bit, least in steps:
         if highest < least:
-            continue
-        if len(boxes) == 1:  # the common case
-            reached[0] |= 1 << bit
             continue
         free = set(range(len(gold)))
         for number, row in enumerate(overlaps):
@@ -123,6 +124,16 @@ def match_boxes(boxes: Sequence[Box | None], gold: Sequence[Box | None], thresho
                 free.remove(best)
                 reached[number] |= 1 << bit
     return reached
+
+
+@lru_cache
+def _build_steps(thresholds: tuple[float, ...]) -> list[tuple[int, float]]:
+    """The bit of each threshold, and the least overlap that reaches it, with COCO's allowance for rounding."""
+    return [(bit, min(threshold, 1 - 1e-10)) for bit, threshold in enumerate(thresholds)]
+
+
+def _compute_overlap(box: Box | None, gold: Box | None) -> float:
+    return 0.0 if box is None or gold is None else compute_overlap(box, gold)
 
 
 def _find_best_match(overlaps: Sequence[float], free: set[int], least: float) -> int | None:

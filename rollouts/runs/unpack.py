@@ -56,10 +56,11 @@ def unpack_run(pack: str | Path, out: str | Path) -> UnpackedRun:
         raise ConfigError(f"{out}: exists already; give another --out", key="out", given=str(out))
     draft, lock = out.with_name(f".{out.name}.part"), out.with_name(f".{out.name}.lock")
     try:
+        out.parent.mkdir(parents=True, exist_ok=True)
         with lock_file(lock):
             try:
                 _remove(draft)  # of an unpacking that was killed
-                draft.mkdir(parents=True)
+                draft.mkdir()
                 files, size, left_out = _unpack(pack, draft)
                 find_episodes_folder(draft)
                 os.rename(draft, out)
@@ -160,7 +161,7 @@ def _write_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path, p
 def _check_image(path: Path, folder: Path, digest: str) -> str | None:
     """Why a file does not hold the pixels of its name; None if it does."""
     try:
-        found = ImageRef.of(open_picture(str(path), str(folder))).hash
+        found = ImageRef.of(open_picture(str(path.relative_to(folder)), str(folder))).hash
     except ViewboxError as error:
         return str(error) if isinstance(error, ImageError) else f"cannot be opened: {error}"
     return None if found == digest else f"holds other pixels ({found[:12]})"

@@ -10,12 +10,14 @@ from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 CONFIDENCE = 0.95
 MAX_COLUMNS = 256  # more names than any reward has come from forged episodes, and each costs time
 _NAN = float("nan")
+_TOGETHER = 1000  # rows that are put into their columns together
 _CACHED = 2**26  # counts of draws that are kept
 _BLOCK = 2**18  # drawn tasks held at once: fits in the CPU cache
 
@@ -60,9 +62,9 @@ class TaskSamples:
         self._tasks: dict[str, int] = {}
         self._task = array("q")
         self._columns: dict[str, array[float]] = {}
-        self._last_names: tuple[str, ...] = ()
-        self._last_columns: list[array[float]] = []
-        self._last_row = -1
+        self._names: tuple[str, ...] = ()  # of the last rows
+        self._places: list[array[float] | None] = []  # their columns; None: there are too many
+        self._waiting: list[tuple[float | None, ...]] = []  # the last rows, which are not in their columns yet
 
     @property
     def tasks(self) -> int:
@@ -82,40 +84,43 @@ class TaskSamples:
     def add(self, task: str, values: Mapping[str, float | None]) -> None:
         """Add the row of one episode."""
         self._task.append(self._tasks.setdefault(task, len(self._tasks)))
-        rows, names = self.rows, tuple(values)
-        if names == self._last_names and rows == self._last_row + 1:  # the common case: the columns of the last row
-            for last, value in zip(self._last_columns, values.values(), strict=True):
-                last.append(_NAN if value is None else value)
-            self.rows, self._last_row = rows + 1, rows
-            return
-        columns = []
-        for name, value in values.items():
-            column = self._columns.get(name)
-            if column is None and (column := self._add_column(name)) is None:
-                continue
-            if len(column) < rows:
-                self._pad_column(column)
-            column.append(_NAN if value is None else value)
-            columns.append(column)
+        names = tuple(values)
+        if names != self._names or len(self._waiting) == _TOGETHER:
+            self._fill_columns()
+            self._names, self._places = names, [self._get_column(name) for name in names]
+        self._waiting.append(tuple(values.values()))
         self.rows += 1
-        if len(columns) == len(names):
-            self._last_names, self._last_columns, self._last_row = names, columns, rows
+
+    def _fill_columns(self) -> None:
+        """Move the rows that wait into their columns: a column at a time is quicker than a row."""
+        before = self.rows - len(self._waiting)
+        for column, values in zip(self._places, zip(*self._waiting, strict=True), strict=False):
+            if column is not None:
+                column.extend([_NAN] * (before - len(column)))
+                column.extend([_NAN if value is None else value for value in values] if None in values else values)
+        self._waiting = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._fill_columns()
+        return self.__dict__
 
     def extend(self, other: "TaskSamples") -> None:
         """Add the rows of another table after those of this one."""
+        self._fill_columns()
         numbers = [self._tasks.setdefault(task, len(self._tasks)) for task in other._tasks]
-        self._task.extend([numbers[task] for task in other._task])
+        self._task.frombytes(np.array(numbers, np.int64)[other.task_numbers].tobytes())
         for name, values in other.get_columns().items():
-            column = self._columns.get(name)
-            if column is None and (column := self._add_column(name)) is None:
-                continue
-            self._pad_column(column)
-            column.frombytes(values.tobytes())
+            column = self._get_column(name)
+            if column is not None:
+                self._pad_column(column)
+                column.frombytes(values.tobytes())
         for name in other._dropped:
             self._note_dropped(name)
         self.rows += other.rows
 
-    def _add_column(self, name: str) -> "array[float] | None":
+    def _get_column(self, name: str) -> "array[float] | None":
+        if name in self._columns:
+            return self._columns[name]
         if len(self._columns) == MAX_COLUMNS:
             self._note_dropped(name)
             return None
@@ -132,6 +137,7 @@ class TaskSamples:
 
     def get_columns(self) -> dict[str, np.ndarray]:
         """Every column, (rows,) float64."""
+        self._fill_columns()
         for column in self._columns.values():
             self._pad_column(column)
         return {name: np.array(column) for name, column in self._columns.items()}
@@ -171,7 +177,7 @@ class TaskSamples:
 
     def _pad_column(self, column: "array[float]") -> None:
         if len(column) < self.rows:
-            column.extend([float("nan")] * (self.rows - len(column)))
+            column.extend([_NAN] * (self.rows - len(column)))
 
     def _sum_by_task(self, columns: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """The sum and the count of every column for each task, (tasks, columns) each."""

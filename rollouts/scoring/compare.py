@@ -8,7 +8,7 @@ means of the task are paired. Intervals are those of a bootstrap over tasks (`bo
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from viewbox.records import Episode, Scores
 from viewbox.rollouts.scoring import filters
 from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval, TaskSamples
 from viewbox.rollouts.scoring.data_policy import build_sharing_check
+from viewbox.rollouts.scoring.flips import SOLVED, Flip, PairedReward, find_flips, get_rewards
 from viewbox.rollouts.scoring.pairing import EpisodePair, PlayedEpisode, pair_episodes
 from viewbox.rollouts.scoring.reward_source import RewardArgument, RewardSource, find_reward
 from viewbox.rollouts.scoring.trust import Trust
@@ -25,8 +26,6 @@ from viewbox.rollouts.store.reader import LINES, load
 from viewbox.rollouts.store.run_folder import HELD_OUT, list_held_out
 
 TOTAL = "reward"  # the name of the total among the scores
-SOLVED = 0.5  # a task is solved if its reward is at least this
-MAX_FLIPS = 1000  # tasks that are listed, of each direction
 MAX_GROUPS = 100
 SAME = 1e-9  # a smaller difference is a tie
 
@@ -57,17 +56,6 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Flip:
-    """A task that one side solves and the other does not; `a_line` and `b_line` are lines of episodes.jsonl."""
-
-    task: str
-    a: float
-    b: float
-    a_line: int
-    b_line: int
-
-
-@dataclass(frozen=True)
 class Comparison:
     """The result of `compare_runs`.
 
@@ -76,6 +64,7 @@ class Comparison:
         pairs: of episodes, or of the means of a task.
         tasks: that are in a pair.
         paired_by_sample: how many of the tasks were paired episode by episode.
+        rewards: of every pair; not in `to_dict`.
         scores: the total as "reward", then each component.
         groups: of the total, by the value of `by`.
         gained, lost: tasks that only the second, or only the first, solves; the largest changes first.
@@ -95,6 +84,7 @@ class Comparison:
     warnings: tuple[str, ...] = ()
     resamples: int = 0
     seed: int = 0
+    rewards: tuple[PairedReward, ...] = field(default=(), repr=False)
 
     def explain(self) -> str:
         """The finding in a sentence.
@@ -113,8 +103,10 @@ class Comparison:
         return f"The second has a reward {abs(reward.difference.mean):.3f} {verb}."
 
     def to_dict(self) -> dict[str, Any]:
-        """The comparison as JSON values."""
-        return {**asdict(self), "confidence": CONFIDENCE, "solved_at": SOLVED, "finding": self.explain()}
+        """The comparison as JSON values, without the single pairs."""
+        values = asdict(replace(self, rewards=()))
+        del values["rewards"]
+        return {**values, "confidence": CONFIDENCE, "solved_at": SOLVED, "finding": self.explain()}
 
 
 def compare_runs(
@@ -153,7 +145,8 @@ def compare_runs(
     pairs, by_sample = pair_episodes(read_a.tasks, read_b.tasks)
     paired = {pair.task for pair in pairs}
     side_a, side_b = read_a.describe(paired), read_b.describe(paired)
-    gained, lost = _find_flips(pairs)
+    rewards = tuple(get_rewards(pair, TOTAL) for pair in pairs)
+    gained, lost = find_flips(rewards)
     return Comparison(
         side_a,
         side_b,
@@ -168,6 +161,7 @@ def compare_runs(
         warnings=tuple(_list_warnings(side_a, side_b, pairs, rescored=reward is not None)),
         resamples=resamples,
         seed=seed,
+        rewards=rewards,
     )
 
 
@@ -262,22 +256,6 @@ def _compare_groups(pairs: Sequence[EpisodePair], by: str, resamples: int, seed:
         groups.setdefault(pair.a.group, []).append(pair)
     found = {value: _compare_scores(groups[value], resamples, seed) for value in sorted(groups, key=sort_key)}
     return {value: scores[TOTAL] for value, scores in found.items()}
-
-
-def _find_flips(pairs: Sequence[EpisodePair]) -> tuple[tuple[Flip, ...], tuple[Flip, ...]]:
-    """The tasks that only b solves, and those that only a solves; a task counts once, with its largest change."""
-    flips: tuple[dict[str, Flip], dict[str, Flip]] = ({}, {})
-    for pair in pairs:
-        a, b = (float(side.values[TOTAL] or 0.0) for side in (pair.a, pair.b))
-        if (a >= SOLVED) == (b >= SOLVED):
-            continue
-        found = flips[0 if b > a else 1]
-        if pair.task not in found or abs(b - a) > abs(found[pair.task].b - found[pair.task].a):
-            found[pair.task] = Flip(pair.task, a, b, pair.a.line, pair.b.line)
-    gained, lost = (
-        tuple(sorted(some.values(), key=lambda flip: (-abs(flip.b - flip.a), flip.task))[:MAX_FLIPS]) for some in flips
-    )
-    return gained, lost
 
 
 def _list_warnings(a: Side, b: Side, pairs: Sequence[EpisodePair], *, rescored: bool) -> Iterator[str]:

@@ -105,7 +105,7 @@ class MetricSamples:
 
     def extend(self, other: "MetricSamples", offset: int) -> None:
         """Add the rows of another object of this metric, whose episodes are counted from `offset`."""
-        self._episodes.extend([number + offset for number in other._episodes])
+        self._episodes.frombytes((np.array(other._episodes, np.int64) + offset).tobytes())
         self._rows += other._rows
         self.failures += other.failures
         self.first_failure = self.first_failure or other.first_failure
@@ -138,7 +138,7 @@ class MetricSamples:
             raise self.first_failure
         episodes = np.array(self._episodes, int)
         order = np.argsort(ranks[episodes])
-        rows, groups = [self._rows[i] for i in order], tasks[episodes[order]]
+        rows, groups = [self._rows[i] for i in order.tolist()], tasks[episodes[order]]
         return (
             self.metric.prepare(rows, groups)
             if isinstance(self.metric, PairMetric)

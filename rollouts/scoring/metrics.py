@@ -23,6 +23,7 @@ RATES = (
     "tokens/sampled",
 )
 MAX_COUNT = 2**31  # a larger number of replies is forged
+_NO_RATES: dict[str, float | None] = dict.fromkeys(RATES)
 _NO_END = {f"end/{reason}": 0.0 for reason in END_REASONS}
 NAMES = ("reward", *RATES, *(f"end/{reason}" for reason in END_REASONS))
 
@@ -116,6 +117,17 @@ def get_episode_values(episode: Episode) -> dict[str, float | None]:
     scores = episode.scores
     return {
         "reward": scores.total if scores else None,
+        **_NO_RATES,
+        **get_play_values(episode),
+        "reward/faults": float(bool(scores and scores.faults)),
+        **{f"rewards/{name}/mean": value for name, value in (scores.components if scores else {}).items()},
+    }
+
+
+def get_play_values(episode: Episode) -> dict[str, float | None]:
+    """`get_episode_values` without the scores."""
+    scores = episode.scores
+    return {
         "tools/rate": float(episode.tool_call_count > 0),
         "tools/calls": float(episode.tool_call_count),
         "episodes/turns": float(episode.num_turns),
@@ -123,11 +135,9 @@ def get_episode_values(episode: Episode) -> dict[str, float | None]:
         "episodes/truncated": float(episode.truncated),
         "episodes/faults": float(episode.is_fault),
         "episodes/scored": float(scores is not None and scores.total is not None),
-        "reward/faults": float(bool(scores and scores.faults)),
         "tokens/sampled": float(sum(episode.tokens.mask)) if episode.tokens else None,
         **_NO_END,
         f"end/{episode.end_reason}": 1.0,
-        **{f"rewards/{name}/mean": value for name, value in (scores.components if scores else {}).items()},
     }
 
 

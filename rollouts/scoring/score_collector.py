@@ -38,11 +38,14 @@ class ScoreCollector:
 
     def add(self, episode: Episode, scores: Scores) -> None:
         """Add an episode, whose stored scores it holds, with its new scores."""
-        values = {f"new/{part}": value for part, value in ((TOTAL, scores.total), *scores.components.items())}
+        values = {f"new/{TOTAL}": scores.total}
+        for part, value in scores.components.items():
+            values[f"new/{part}"] = value
         stored = episode.scores
         if stored is not None:
             values[f"stored/{TOTAL}"] = stored.total
-            values |= {f"stored/{part}": value for part, value in stored.components.items()}
+            for part, value in stored.components.items():
+                values[f"stored/{part}"] = value
         self.samples.add(episode.task.id, values)
         if self.group_by is not None:
             group = format_value(filters.get_field(episode, self.group_by))

@@ -17,11 +17,10 @@ import numpy as np
 from viewbox.records import Episode
 from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval, TaskSamples, draw_tasks
 from viewbox.rollouts.scoring.metric_samples import EnvironmentMetrics, MetricBootstrap, MetricSamples, WellFormed
-from viewbox.rollouts.scoring.metrics import count_malformed, get_episode_values
+from viewbox.rollouts.scoring.metrics import count_malformed, get_episode_values, get_play_values
 from viewbox.rollouts.scoring.trust import NO_TRUST, Trust
 from viewbox.terminal import make_line, make_printable
 
-SCORES = ("reward", "rewards/")  # beginnings of the names of scores
 MAX_SHOWN = 200  # characters of a name: those of components come from the episodes
 
 
@@ -115,11 +114,8 @@ class EpisodeTally:
 
     def add(self, episode: Episode) -> None:
         """Add one episode."""
-        values = get_episode_values(episode)
-        if not self.scores:
-            values = {name: value for name, value in values.items() if not name.startswith(SCORES)}
         row = self.samples.rows
-        self.samples.add(episode.task.id, values)
+        self.samples.add(episode.task.id, (get_episode_values if self.scores else get_play_values)(episode))
         sample = episode.info.get("sample")
         self._sample_numbers.append(sample if isinstance(sample, int) and abs(sample) < 2**63 else 0)
         self._well_formed.add(row, {"malformed": count_malformed(episode), "replies": episode.num_turns}, {})
@@ -181,8 +177,10 @@ class EpisodeTally:
 
     def _rank_episodes(self) -> np.ndarray:
         """The rank of each episode by task and sample, so that figures do not depend on which episode ended first."""
-        ids, task = self.samples.task_ids, self.samples.task_numbers.tolist()
-        order = sorted(range(len(task)), key=lambda row: (ids[task[row]], self._sample_numbers[row]))
+        ids = self.samples.task_ids
+        place = {task: number for number, task in enumerate(sorted(ids))}
+        places = np.array([place[task] for task in ids], int)[self.samples.task_numbers]
+        order = np.lexsort((np.array(self._sample_numbers, int), places))
         ranks = np.empty(len(order), int)
         ranks[order] = np.arange(len(order))
         return ranks

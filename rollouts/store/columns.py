@@ -89,7 +89,10 @@ def encode_scores(line: int, crc: int, task: str, scores: Scores) -> bytes:
     """The line of a column for the episode in line `line`."""
     data = {"line": line, "crc": crc, "task": task, "total": scores.total, "components": dict(scores.components)}
     try:
-        text = msgspec.json.encode(data).decode()
+        encoded = msgspec.json.encode(data)
+        if encoded.isascii() and b"\x7f" not in encoded:  # nothing that `encode_line` changes
+            return encoded + b"\n"
+        text = encoded.decode()
     except UnicodeEncodeError:  # half a surrogate pair
         text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return encode_line(text)

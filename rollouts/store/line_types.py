@@ -1,6 +1,7 @@
 """The fields of the records in a line, with their types, as msgspec reads and checks them in one step.
 
-Each structure mirrors a record: a test compares their fields and defaults. `decode.py` makes the records.
+Each structure mirrors a record: a test compares their fields and defaults. `decode.py` makes the records. What JSON
+gives holds no cycles: `gc=False`.
 """
 
 from typing import Annotated, Literal
@@ -39,7 +40,7 @@ class ViewLine(msgspec.Struct, gc=False):
     area: tuple[float, ...] | None = None
 
 
-class CallLine(msgspec.Struct):
+class CallLine(msgspec.Struct, gc=False):
     """A `ToolCall`."""
 
     id: str
@@ -47,7 +48,7 @@ class CallLine(msgspec.Struct):
     arguments: Values | str = {}
 
 
-class ResultLine(msgspec.Struct):
+class ResultLine(msgspec.Struct, gc=False):
     """A `ToolResult`."""
 
     tool_name: str
@@ -62,7 +63,7 @@ class ResultLine(msgspec.Struct):
     views: list[ViewLine] = []
 
 
-class TurnLine(msgspec.Struct):
+class TurnLine(msgspec.Struct, gc=False):
     """A `Turn`."""
 
     role: Literal["user", "assistant", "tool_result"]
@@ -74,7 +75,7 @@ class TurnLine(msgspec.Struct):
     views: list[ViewLine] = []
 
 
-class TaskLine(msgspec.Struct):
+class TaskLine(msgspec.Struct, gc=False):
     """A `Task`."""
 
     id: str
@@ -84,7 +85,7 @@ class TaskLine(msgspec.Struct):
     metadata: Values = {}
 
 
-class ScoresLine(msgspec.Struct):
+class ScoresLine(msgspec.Struct, gc=False):
     """`Scores`."""
 
     total: float | None
@@ -92,7 +93,7 @@ class ScoresLine(msgspec.Struct):
     faults: dict[str, str] = {}
 
 
-class RunConfigLine(msgspec.Struct, frozen=True):
+class RunConfigLine(msgspec.Struct, frozen=True, gc=False):
     """A `RunConfig`."""
 
     model_name: str = ""
@@ -103,7 +104,7 @@ class RunConfigLine(msgspec.Struct, frozen=True):
     versions: dict[str, str] = {}
 
 
-class EpisodeLine(msgspec.Struct):
+class EpisodeLine(msgspec.Struct, gc=False):
     """An `Episode`, and where its tokens are."""
 
     task: TaskLine

@@ -81,6 +81,15 @@ def test_a_run_comes_back_as_it_was_without_weights(run, tmp_path):
         assert one.tokens.completion_ids == other.tokens.completion_ids
 
 
+def test_the_commands_of_the_docs_work_with_relative_paths(run, tmp_path, viewbox, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert viewbox("runs", "pack", run.name, "--out", "run.zip")[0] == 0
+    status, _, err = viewbox("runs", "unpack", "run.zip", "--out", "runs/theirs")
+    assert (status, err) == (0, "")
+    given, found = (sorted(one.name for one in folder.rglob("*.png")) for folder in (run, tmp_path / "runs/theirs"))
+    assert given == found != []
+
+
 def test_weights_are_packed_if_they_are_asked_for(run, tmp_path):
     pack_run(run, tmp_path / "run.zip", weights=True)
     unpack_run(tmp_path / "run.zip", tmp_path / "back")
