@@ -1,5 +1,6 @@
 """`viewbox view`: shows saved episodes in a browser."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -37,11 +38,13 @@ def view(
     from viewbox.rollouts.view.sources import find_sets, read_all
 
     def show(done: int) -> None:
-        typer.echo(f"\r{done} episodes read", nl=False, err=True)
+        if sys.stderr.isatty():
+            typer.echo(f"\r{done} episodes read", nl=False, err=True)
 
     sets = find_sets(runs)
     count = read_all(sets, show)
-    typer.echo("\r", nl=False, err=True)
+    if sys.stderr.isatty():
+        typer.echo(f"\r{' ' * 40}\r", nl=False, err=True)
     for one in sets:
         skipped = f"; {one.index.skipped} lines cannot be read" if one.index.skipped else ""
         typer.echo(make_line(f"{one.name}: {len(one.index)} episodes{skipped}"))

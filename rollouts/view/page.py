@@ -7,7 +7,17 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-STYLES, PROGRAMS = ("uplot.css", "app.css"), ("uplot.js", "filters.js", "data.js", "draw.js", "episode.js", "app.js")
+STYLES = ("uplot.css", "app.css")
+PROGRAMS = (
+    "uplot.js",
+    "filters.js",
+    "data.js",
+    "draw.js",
+    "episode.js",
+    "group.js",
+    "compare.js",
+    "app.js",
+)
 TITLE = "viewbox"
 _HTML = """<!doctype html>
 <html lang="en">

@@ -83,7 +83,8 @@ def _list_folders(run: Path) -> list[Path]:
 def compare_sets(a: EpisodeSet, b: EpisodeSet) -> dict[str, Any]:
     """The comparison of two sets, or why there is none: {"error": …}."""
     try:
-        return dict(to_plain(compare_runs(a.index.folder, b.index.folder).to_dict()))
+        found = compare_runs(a.index.folder, b.index.folder)
+        return {**to_plain(found.to_dict()), "rewards": to_plain(found.rewards)}
     except (ViewboxError, OSError) as error:
         return {"error": str(error)}
 

@@ -163,24 +163,6 @@ async function showGroupPage(set, line) {
   return {table: linkTo("run", set), group: null, previous: null, next: linkTo("run", set, "episode", line)};
 }
 
-// ---------------------------------------------------------------------- two sets
-function formatInterval(one) {
-  return one.low === null ? one.mean.toFixed(3) : `${one.mean.toFixed(3)} [${one.low.toFixed(3)}, ${one.high.toFixed(3)}]`;
-}
-
-async function showComparison(a, b) {
-  const found = await data.compare(a, b), names = [data.sets[a].name, data.sets[b].name];
-  const heading = h("h1", {}, t(names[0]), " and ", t(names[1]));
-  if (found.error) return void fill(main, heading, t(found.error, "p"));
-  const row = ([name, one]) => [t(name), formatInterval(one.a), formatInterval(one.b), formatInterval(one.difference), String(one.wins), String(one.ties), String(one.losses)];
-  const flips = (title, some) => (some.length ? makeTable(`${title} (${some.length})`, ["task", names[0], names[1]].map(makeVisible), some.slice(0, 200).map((one) => [t(one.task),
-    h("a", {href: linkTo("run", a, "episode", one.a_line)}, `#${one.a_line} ${one.a.toFixed(3)}`), h("a", {href: linkTo("run", b, "episode", one.b_line)}, `#${one.b_line} ${one.b.toFixed(3)}`)])) : null);
-  fill(main, heading, h("p", {class: "finding"}, t(found.finding)), h("p", {}, `${found.pairs} pairs of ${found.tasks} tasks; in brackets 95 % intervals of a bootstrap over tasks.`),
-    found.warnings.map((one) => t(`warning: ${one}`, "p")).reduce((box, one) => (box.append(one), box), h("div", {class: "problem"})),
-    makeTable("Scores", ["", ...names.map(makeVisible), "difference", "wins", "ties", "losses"], Object.entries(found.scores).map(row)),
-    flips("Tasks that only the second solves", found.gained), flips("Tasks that only the first solves", found.lost));
-}
-
 // ---------------------------------------------------------------------- addresses, keys, news
 let keys = {}, refill = null;
 
@@ -194,7 +176,7 @@ async function route() {
     if (kind !== "compare" && state.set !== set) Object.assign(state, {where: "", search: "", start: 0, sort: "line", down: false, rows: []});
     state.set = set;
     showHeader();
-    if (kind === "compare" && exists(Number(sub))) await showComparison(set, Number(sub));
+    if (kind === "compare" && exists(Number(sub))) await showComparison(set, Number(sub), third ?? "");
     else if (sub === "episode") keys = await showEpisodePage(set, line);
     else if (sub === "group") keys = await showGroupPage(set, line);
     else refill = await showRun(set);

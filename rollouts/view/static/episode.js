@@ -1,4 +1,4 @@
-// The page of an episode, and of the group it belongs to.
+// The page of an episode.
 const SVG = "http://www.w3.org/2000/svg";
 const KINDS = {gold: "reference", answer: "answer", tool: "arguments of tools", view: "outlines of later views"};
 const shown = {scale: 0, kinds: new Set(Object.keys(KINDS))};
@@ -60,6 +60,7 @@ function setScale(frame) {
 }
 
 function showArguments(value) {
+  if (typeof value === "string") return value; // of a call that is not JSON
   const line = JSON.stringify(value ?? {});
   return line.length <= 120 ? line : JSON.stringify(value, null, 1);
 }
@@ -68,7 +69,7 @@ function showPart(page, part, set, first) {
   const name = part.name ?? (first ? "overview" : "picture");
   if (part.type === "picture") return [showPicture(page, part.picture, set, name)];
   if (part.type === "thinking") return [h("details", {class: "thinking"}, h("summary", {}, `thinking (${part.text.length} characters)`), showText(part.text))];
-  if (part.type === "call") return [h("div", {class: "call"}, h("strong", {}, t(part.name)), showText(showArguments(part.arguments)))];
+  if (part.type === "call") return [h("div", {class: "call"}, h("strong", {}, t(part.name || "call without a name")), showText(showArguments(part.arguments)))];
   if (part.type === "nudge") return [h("div", {class: "nudge"}, h("strong", {}, t(`nudge: ${part.reason}`)), showText(part.text))];
   if (part.type === "result") {
     const said = part.error ? h("div", {class: "problem"}, showText(part.error)) : showText(part.text ?? "");
@@ -77,12 +78,12 @@ function showPart(page, part, set, first) {
   return [showText(part.text ?? "")];
 }
 
-function showTurns(page, set) {
+// The sections of the turns; `build` makes the content of one: the parts as they are, if it is left out.
+function showTurns(page, set, build = (turn, n) => turn.parts.flatMap((part) => showPart(page, part, set, n === 0))) {
   let replies = 0;
   return page.turns.map((turn, n) => {
     const title = turn.role === "assistant" ? `reply ${++replies}` : turn.role === "tool_result" ? "tools" : turn.role;
-    return h("section", {class: `turn ${turn.role === "assistant" ? "own" : ""}`, "aria-label": title}, h("h3", {}, t(title)),
-      turn.parts.flatMap((part) => showPart(page, part, set, n === 0)));
+    return h("section", {class: `turn ${turn.role === "assistant" ? "own" : ""}`, "aria-label": title}, h("h3", {}, t(title)), build(turn, n));
   });
 }
 
@@ -143,20 +144,4 @@ function showEpisode(page, set) {
   return [showControls(), h("div", {class: "split"},
     h("div", {class: "turns"}, problems, page.system_prompt ? h("details", {}, h("summary", {}, "system prompt"), showText(page.system_prompt)) : null, showTurns(page, set)),
     h("aside", {"aria-label": "outcome"}, showScores(page), h("dl", {}, listFacts(page)), showTokens(page.tokens)))];
-}
-
-// The replies of an episode, for telling where the episodes of a group part.
-function listReplies(page) {
-  return page.turns.filter((turn) => turn.role === "assistant").map((turn) => turn.parts.map((part) => part.type === "call" ? `${part.name} ${JSON.stringify(part.arguments)}` : part.text ?? "").join("\n"));
-}
-
-function showGroup(pages, set, link) {
-  const replies = pages.map(listReplies);
-  const most = Math.max(0, ...replies.map((one) => one.length));
-  let same = 0;
-  while (same < most && replies.every((one) => one[same] === replies[0][same])) same++;
-  const says = same === most ? "All replies are the same." : same ? `The first ${same} replies are the same; they part at reply ${same + 1}.` : "They part at the first reply.";
-  return [h("p", {}, `${pages.length} ${pages.length === 1 ? "episode" : "episodes"} of this task in this step. ${pages.length > 1 ? says : ""}`), showControls(), h("div", {class: "group"}, pages.map((page) => h("article", {},
-    h("h3", {}, h("a", {href: link(page.line)}, `#${page.line}`), ` reward ${formatNumber(page.scores?.total)}`),
-    h("p", {}, `advantage ${formatNumber(page.info?.advantage)}, ${page.end_reason}`), showText(`answer: ${showJson(page.answer)}`, "small"), showTurns(page, set))))];
 }

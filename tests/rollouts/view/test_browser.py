@@ -170,15 +170,6 @@ def test_thinking_is_folded_and_tokens_are_colored(page, tmp_path):
     assert page.locator(".token").nth(4).evaluate("(one) => one.style.background") != ""
 
 
-def test_a_group_says_where_its_episodes_part(page, tmp_path):
-    def say(*replies):
-        return tuple(Turn("assistant", reply) for reply in replies)
-
-    run = written(tmp_path / "run", make(0, turns=say("a", "b", "c")), make(1, turns=say("a", "b", "d")))
-    open_page(page, report(tmp_path, run), "#/run/0/group/1")
-    assert "The first 2 replies are the same; they part at reply 3." in page.inner_text("main")
-
-
 # ---------------------------------------------------------------------- boxes on pixels
 MARK = (0.25, 0.5, 0.5, 0.75)  # of the original
 CHAINS = {  # how the picture shows the original: its corners, clockwise from the upper left of the picture
@@ -227,17 +218,7 @@ def test_boxes_lie_on_the_pixels_that_they_are_about(page, tmp_path, chain, scal
     assert np.abs(green.max(axis=0) - half - white.max(axis=0)).max() <= 2.5
 
 
-# ---------------------------------------------------------------------- two sets, and a run in progress
-def test_two_sets_are_compared_with_links_to_the_tasks_that_flipped(page, tmp_path):
-    a = written(tmp_path / "a", *(make(n, 0.0) for n in range(8)))
-    b = written(tmp_path / "b", *(make(n, float(n > 3)) for n in range(8)))
-    open_page(page, report(tmp_path, a, b), "#/compare/0/1")
-    assert "The second has a reward" in page.inner_text("main") or "No clear difference" in page.inner_text("main")
-    page.locator("main a").nth(1).click()
-    page.wait_for_selector(".turn")
-    assert page.evaluate("location.hash").startswith("#/run/1/episode/")
-
-
+# ---------------------------------------------------------------------- a run in progress, and what every page has
 def test_a_run_in_progress_is_followed(page, tmp_path):
     written(tmp_path / "run", make(0))
     with serving(tmp_path / "run") as port:

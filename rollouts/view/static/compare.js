@@ -1,0 +1,107 @@
+// The page that compares two sets: figures, the reward of each pair, groups by a field, tasks that only one side solves.
+const CELLS = 40, MAX_VALUES = 100, TIE = 1e-9;
+const GROUPED = /^(task\.(reference|metadata)|answer|end_reason|environment|tools_used|num_turns|info\.step)(\.|$)/;
+
+function formatInterval(one) {
+  return one.low === null ? one.mean.toFixed(3) : `${one.mean.toFixed(3)} [${one.low.toFixed(3)}, ${one.high.toFixed(3)}]`;
+}
+
+function drawShape(tag, attributes, ...children) {
+  const shape = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) shape.setAttribute(name, String(value));
+  shape.append(...children);
+  return shape;
+}
+
+// How often the second wins, ties and loses, as one bar.
+function drawOutcomes({wins, ties, losses}) {
+  const parts = [["wins", wins, "win"], ["ties", ties, "tie"], ["losses", losses, "loss"]].filter(([, count]) => count);
+  return h("div", {class: "outcomes", role: "img", "aria-label": `the second ${parts.map(([name, count]) => `${name} ${count}`).join(", ")}`}, parts.map(([name, count, once]) => {
+    const part = h("span", {class: name, title: "of the second"}, `${count} ${count === 1 ? once : name}`);
+    part.style.flexGrow = count;
+    return part;
+  }));
+}
+
+// The rewards of all pairs: the first across, the second up. Pairs that lie close are one dot, larger for more.
+function drawPairs(rewards, names, toEpisode) {
+  let low = 0, high = 1;
+  for (const [, a, b] of rewards) { low = Math.min(low, a, b); high = Math.max(high, a, b); }
+  const dots = new Map(), cell = (value) => Math.round((value - low) / (high - low) * CELLS);
+  for (const pair of rewards) {
+    const key = `${cell(pair[1])} ${cell(pair[2])}`;
+    if (!dots.has(key)) dots.set(key, []);
+    dots.get(key).push(pair);
+  }
+  const most = Math.max(...[...dots.values()].map((some) => some.length));
+  const across = (value) => 48 + 168 * (value - low) / (high - low), up = (value) => 192 - 168 * (value - low) / (high - low);
+  const shapes = [...dots.values()].map((some) => {
+    const [task, a, b, aLine, bLine] = some[0], kind = Math.abs(b - a) < TIE ? "ties" : b > a ? "wins" : "losses";
+    const title = some.length === 1 ? `${task}: ${a.toFixed(3)} and ${b.toFixed(3)}` : `${some.length} pairs at about ${a.toFixed(3)} and ${b.toFixed(3)}, such as ${task}`;
+    const dot = drawShape("circle", {cx: across(a), cy: up(b), r: 3 + 9 * Math.sqrt((some.length - 1) / Math.max(1, most)), class: kind}, drawShape("title", {}, makeVisible(title)));
+    return drawShape("a", {href: toEpisode(kind === "losses" ? 0 : 1, kind === "losses" ? aLine : bLine)}, dot);
+  });
+  const label = (x, y, text, anchor = "middle") => drawShape("text", {x, y, "text-anchor": anchor}, text);
+  const frame = [drawShape("rect", {x: 34, y: 10, width: 196, height: 196}), drawShape("line", {x1: across(low), y1: up(low), x2: across(high), y2: up(high)}),
+    label(across(low), 217, low.toFixed(1)), label(across(high), 217, high.toFixed(1)), label(132, 217, "first"), label(30, up(low) + 3, low.toFixed(1), "end"), label(30, up(high) + 3, high.toFixed(1), "end"), label(30, 111, "second", "end")];
+  return h("figure", {class: "plot pairs"}, h("figcaption", {}, "Reward of each pair; a dot leads to an episode"),
+    drawShape("svg", {viewBox: "-8 4 244 218", role: "group", "aria-label": `the reward of ${rewards.length} pairs`}, ...frame, ...shapes),
+    h("p", {class: "ends"}, h("span", {}, "first: ", t(names[0])), h("span", {}, "second: ", t(names[1]))));
+}
+
+// The fields by which the pairs can be grouped: 2 to 100 values among the episodes of the first set.
+function listFields(columns) {
+  return Object.keys(columns).filter((name) => {
+    if (!GROUPED.test(name)) return false;
+    const values = new Set();
+    for (const value of columns[name]) if (values.add(formatCell(value)).size > MAX_VALUES) return false;
+    return values.size > 1;
+  });
+}
+
+function groupPairs(rewards, columns, field) {
+  const rows = new Map(columns.line.map((line, row) => [line, row])), groups = new Map();
+  for (const [, a, b, line] of rewards) {
+    const value = formatCell(columns[field][rows.get(line)]);
+    if (!groups.has(value)) groups.set(value, {count: 0, a: 0, b: 0, wins: 0, ties: 0, losses: 0});
+    const one = groups.get(value);
+    one.count++;
+    one.a += a;
+    one.b += b;
+    one[Math.abs(b - a) < TIE ? "ties" : b > a ? "wins" : "losses"]++;
+  }
+  return [...groups].sort(([x], [y]) => x.localeCompare(y, "en", {numeric: true}));
+}
+
+function showGroups(rewards, columns, names, chosen, base) {
+  const fields = listFields(columns), box = h("div", {});
+  if (!fields.length) return null;
+  const fillGroups = (field) => fill(box, field ? makeTable(`Reward by ${makeVisible(nameColumn(field))}`, ["", "pairs", ...names.map(makeVisible), "difference", "wins", "ties", "losses"],
+    groupPairs(rewards, columns, field).map(([value, one]) => [t(value || "(none)"), String(one.count), (one.a / one.count).toFixed(3), (one.b / one.count).toFixed(3), ((one.b - one.a) / one.count).toFixed(3), String(one.wins), String(one.ties), String(one.losses)])) : null,
+  field ? h("p", {class: "path"}, `Intervals: viewbox compare … --by ${makeVisible(nameColumn(field))}`) : null);
+  const select = h("select", {id: "by", on: {change: () => { history.replaceState(null, "", select.value ? `${base}/${encodeURIComponent(select.value)}` : base); fillGroups(select.value); }}},
+    h("option", {value: ""}, "…"), fields.map((name) => h("option", {value: name, selected: name === chosen}, makeVisible(nameColumn(name)))));
+  fillGroups(fields.includes(chosen) ? chosen : "");
+  return h("div", {}, h("label", {class: "controls"}, "by ", select), box);
+}
+
+function readField(text) {
+  try { return decodeURIComponent(text); } catch { return ""; }
+}
+
+async function showComparison(a, b, by) {
+  const {columns} = await data.loadTable(a), found = await data.compare(a, b), names = [data.sets[a].name, data.sets[b].name];
+  const heading = h("h1", {}, t(names[0]), " and ", t(names[1]));
+  if (found.error) return void fill(main, heading, t(found.error, "p"));
+  const rewards = found.rewards.filter(([, first, second]) => Number.isFinite(first) && Number.isFinite(second));
+  const row = ([name, one]) => [t(name), formatInterval(one.a), formatInterval(one.b), formatInterval(one.difference), String(one.wins), String(one.ties), String(one.losses)];
+  const toEpisode = (side, line) => linkTo("run", [a, b][side], "episode", line);
+  const flips = (title, some) => (some.length ? makeTable(`${title} (${some.length})`, ["task", ...names.map(makeVisible)], some.slice(0, 200).map((one) => [t(one.task),
+    h("a", {href: toEpisode(0, one.a_line)}, `#${one.a_line} ${one.a.toFixed(3)}`), h("a", {href: toEpisode(1, one.b_line)}, `#${one.b_line} ${one.b.toFixed(3)}`)])) : null);
+  fill(main, heading, h("p", {class: "finding"}, t(found.finding)), h("p", {}, `${found.pairs} pairs of ${found.tasks} tasks; in brackets 95 % intervals of a bootstrap over tasks.`),
+    found.warnings.map((one) => t(`warning: ${one}`, "p")).reduce((box, one) => (box.append(one), box), h("div", {class: "problem"})),
+    found.scores.reward ? drawOutcomes(found.scores.reward) : null,
+    makeTable("Scores", ["", ...names.map(makeVisible), "difference", "wins", "ties", "losses"], Object.entries(found.scores).map(row)),
+    rewards.length ? [drawPairs(rewards, names, toEpisode), showGroups(rewards, columns, names, readField(by), linkTo("compare", a, b))] : null,
+    flips("Tasks that only the second solves", found.gained), flips("Tasks that only the first solves", found.lost));
+}
