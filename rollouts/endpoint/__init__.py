@@ -1,4 +1,4 @@
 """Generators behind HTTP: replies from any OpenAI-compatible endpoint.
 
-`client` has `OpenAIGenerator` and `EndpointError`; `http` has what needs no request (URLs, keys, error bodies).
+`client` has `OpenAIGenerator`, `connection` the requests and their attempts, `http` what needs no request (URLs, keys).
 """

@@ -1,0 +1,128 @@
+"""`--check-tokens`: prompts of a chat server against those of our engine."""
+
+import json
+
+import pytest
+
+from tests.support.servers import make_completion, serve
+from viewbox.configs.sections import ModelSection
+from viewbox.envs.digits import Digits, viewer
+from viewbox.rollouts.endpoint.client import OpenAIGenerator
+from viewbox.rollouts.endpoint.token_check import TokenCheck
+from viewbox.rollouts.engine import loading
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
+
+ENV = Digits(max_turns=3, reply_format="native", coordinates="per_mille")
+TASK = ENV.tasks[0]
+SAID = [viewer.write_zoom(ENV, 2, 0.5, 0.5), viewer.write_answer(ENV, TASK)]
+
+
+@pytest.fixture(scope="module")
+def tokens():
+    config, processor = loading.load_processor(ModelSection(name="package:tiny_viewer"))
+    return ChatTokens(processor, config)
+
+
+@pytest.fixture
+def check_against(tokens, play):
+    """Plays one episode of a call and an answer; `change(ids, turn)` is what the server says its prompt was."""
+
+    def run(change, tool_images="tool", **more):
+        check, expected = TokenCheck(tokens, tool_images), []
+        whole = check.expect
+
+        def expect(conversation):
+            expected.append(whole(conversation))
+            return expected[-1]
+
+        check.expect = expect
+
+        def answer(body, number):
+            assert body["return_token_ids"] is True
+            text = SAID[number]
+            call = text.startswith("<tool_call>") and json.loads(text[len("<tool_call>") : -len("</tool_call>")])
+            calls = [("c1", call["name"], json.dumps(call["arguments"]))] if call else []
+            completion = make_completion("" if calls else text, *calls)
+            completion["choices"][0]["token_ids"] = tokens.encode_reply(text)
+            return {**completion, "prompt_token_ids": change(expected[-1], number), **more}
+
+        with serve(answer) as server:
+            generator = OpenAIGenerator(server.url, "m", first_pause=0.01, token_check=check)
+            (episode,) = play(ENV, [TASK], generator)
+        assert episode.end_reason == "answered"
+        assert not check._records
+        return check
+
+    return run
+
+
+def test_prompts_that_are_ours_pass_with_the_pictures_of_tools(check_against, tokens):
+    check = check_against(lambda ids, turn: ids)
+    assert check.passed
+    assert check.describe() == ["tokens: 2 of 2 prompts are id for id those of our engine"]
+
+
+def test_another_text_is_shown_where_it_begins(check_against, tokens):
+    wrong = tokens.tokenizer("X", add_special_tokens=False)["input_ids"]
+    check = check_against(lambda ids, turn: [*ids[:-3], *wrong, *ids[-3:]] if turn else ids)
+    assert not check.passed
+    assert (check.counts["equal"], check.counts["different"]) == (1, 1)
+    shown = "\n".join(check.describe())
+    assert "1 have another text than our engine's" in shown
+    assert "before reply 2" in shown
+    assert "X" in shown.splitlines()[-1]
+
+
+@pytest.mark.parametrize("tool_images", ["tool", "user"])
+def test_a_place_of_pictures_that_the_model_was_not_trained_on_is_named(check_against, tool_images):
+    """`tool` is what a Qwen3-VL was trained on: then another setting is to blame."""
+    check = check_against(lambda ids, turn: [*ids[:-1], 0], tool_images)
+    assert ("endpoint.tool_images=tool" in check.describe()[-1]) is (tool_images == "user")
+
+
+def test_the_same_text_in_other_tokens_passes_and_is_counted(check_against, tokens):
+    def split(ids, turn):
+        """The first word of several letters, in single letters."""
+        for place, one in enumerate(ids):
+            text = tokens.tokenizer.decode([one])
+            letters = [tokens.tokenizer(letter, add_special_tokens=False)["input_ids"] for letter in text]
+            if len(text) > 2 and text.isalpha() and all(len(letter) == 1 for letter in letters):
+                return [*ids[:place], *[letter[0] for letter in letters], *ids[place + 1 :]]
+        raise AssertionError
+
+    check = check_against(split)
+    assert check.passed
+    assert check.counts["retokenized"] == 2
+
+
+@pytest.mark.parametrize("said", [None, "1 2", [], {"a": 1}, ["1"], [True], [-1], [10**30], [1.5]])
+def test_a_server_that_does_not_say_its_prompt_does_not_pass(check_against, said):
+    check = check_against(lambda ids, turn: said)
+    assert not check.passed
+    if said != []:
+        assert check.counts["unknown"] == 2
+        assert "does not return the ids of its prompts" in check.describe()[-1]
+
+
+def test_the_command_says_what_it_found_and_ends_with_1(viewbox, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = ("rollout", "--env", "digits", "--model", "m", "--tasks", 1, "--out", "o")
+    with serve(lambda body, number: make_completion(SAID[1])) as server:
+        at = (*given, "--endpoint", server.url, "--check-tokens")
+        code, _, err = viewbox(*at)
+        assert code == 2
+        assert "endpoint.tokenizer=FOLDER" in err
+        code, out, err = viewbox(*at, "endpoint.tokenizer=package:tiny_viewer")
+    assert code == 1, err
+    assert "tokens: 0 of" in out
+    assert "cannot be compared" in out
+    assert viewbox(*given, "--check-tokens")[0] == 2
+
+
+@pytest.mark.parametrize(("model", "role"), [("Qwen/Qwen3-VL-4B-Instruct", "tool"), ("gpt-x", "user")])
+def test_pictures_of_tools_are_where_the_model_was_trained_on_them(model, role):
+    from viewbox.rollouts.job import RolloutOptions, build_job
+
+    job = build_job(RolloutOptions(env="digits", model=model, endpoint="http://127.0.0.1:1/v1", tasks=1))
+    assert job.generator.tool_images == role
+    assert job.record["tool_images"] == role
