@@ -10,10 +10,11 @@ from viewbox.configs.schema import Config
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.data.settings import merge_data
 from viewbox.errors import ConfigError
+from viewbox.network.data_policy import check_may_leave
 from viewbox.rewards.base import EpisodeReward, Reward
 
 FILTERS = ("top_p", "top_k", "min_p", "repetition_penalty")
-ENGINE_ONLY = ("kv_cache_bytes", "tool_wait_timeout", "cuda_graphs")  # an endpoint's server decides these itself
+ENGINE_ONLY = ("kv_cache_bytes", "tool_wait_timeout", "cuda_graphs")  # a server decides these itself
 # What a path in an environment's settings raises if it leads to no file that can be read
 MISSING_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 _NOT_ENV_SETTINGS = {
@@ -99,6 +100,8 @@ def describe_missing_file(key: str, error: OSError) -> str:
 def build_engine_settings(config: Config, **changes: Any) -> dict[str, Any]:
     """Keyword arguments of `HFGenerator`: those of the section `rollout`, overridden by `changes`.
 
+    With `rollout.engine: vllm` they are those of `build_vllm_generator`, and `slots`.
+
     >>> from viewbox.configs.schema import parse
     >>> config = parse({"model": {"name": "m"}, "env": {"name": "digits"}, "rollout": {"kv_cache_bytes": "2GiB"}})
     >>> settings = build_engine_settings(config, slots=8)
@@ -106,7 +109,10 @@ def build_engine_settings(config: Config, **changes: Any) -> dict[str, Any]:
     ('m', 2147483648, 8, 1.0)
     """
     section = config.rollout
-    names = section.__class__.model_fields.keys() - type(section.sampling).model_fields.keys() - {"timeout"}
+    if section.engine == "vllm":
+        return build_vllm_settings(config, slots=section.slots, **changes)
+    others = {"timeout", "engine", "url"}
+    names = section.__class__.model_fields.keys() - type(section.sampling).model_fields.keys() - others
     settings = section.model_dump(mode="json", include=names)
     return {**settings, "sampling": section.sampling, "model_name": config.model.name or "tiny", **changes}
 
@@ -118,17 +124,46 @@ def build_endpoint_settings(config: Config) -> dict[str, Any]:
         ConfigError: a setting of the local engine is set, which no server accepts from a client.
     """
     section = config.rollout
-    for name in ENGINE_ONLY:
-        if name in section.model_fields_set and getattr(section, name) is not None:
-            raise ConfigError(
-                f"rollout.{name} = {getattr(section, name)}: applies to a local model only; an endpoint's server "
-                "decides this itself, so remove it",
-                key=f"rollout.{name}",
-            )
+    check_server_settings(config)
     settings: dict[str, Any] = {"sampling": section.sampling}
     if "max_reply_tokens" in section.model_fields_set:
         settings["max_tokens"] = section.max_reply_tokens
     return settings
+
+
+def build_vllm_settings(config: Config, **changes: Any) -> dict[str, Any]:
+    """Keyword arguments of `build_vllm_generator`, overridden by `changes`.
+
+    Raises:
+        ConfigError: a setting of the local engine is set.
+    """
+    check_server_settings(config)
+    section = config.rollout
+    names = ("url", "sampling", "max_reply_tokens", "max_completion_tokens")
+    return {**{name: getattr(section, name) for name in names}, "model_name": config.model.name, **changes}
+
+
+def check_server_settings(config: Config) -> None:
+    """Raises `ConfigError` if a setting of the local engine is set, which no server accepts from a client."""
+    section = config.rollout
+    for name in ENGINE_ONLY:
+        if name in section.model_fields_set and getattr(section, name) is not None:
+            raise ConfigError(
+                f"rollout.{name} = {getattr(section, name)}: applies to a local model only; a server decides this "
+                "itself, so remove it",
+                key=f"rollout.{name}",
+            )
+
+
+def check_url_for_data(env: BaseMultiTurnEnv, config: Config) -> None:
+    """Raises `ConfigError` if the images of a restricted environment would be sent to another machine."""
+    check_may_leave(
+        env,
+        config.rollout.url,
+        action="rollout.url sends its images to",
+        allowed="a server on localhost",
+        key="rollout.url",
+    )
 
 
 def describe_filters(config: Config) -> list[str]:

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from viewbox.configs import schema as configs
 from viewbox.configs.schema import Config
-from viewbox.configs.sections import EnvSection, Section
+from viewbox.configs.sections import EnvSection
 from viewbox.configs.validation import describe_errors
 from viewbox.configs.yaml_reader import Document
+from viewbox.envs import model_profiles
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.data.fingerprint import fingerprint_data
-from viewbox.envs.messages import ToolImages
 from viewbox.envs.tasks import to_sequence
 from viewbox.envs.variants import remove_tools
 from viewbox.errors import ConfigError, describe_unknown
@@ -28,26 +28,20 @@ from viewbox.network.data_policy import check_may_leave
 from viewbox.network.hosts import read_api_key
 from viewbox.records import Task
 from viewbox.rollouts.endpoint import http
-from viewbox.rollouts.from_config import build_endpoint_settings, build_engine_settings, build_envs, merge_settings
+from viewbox.rollouts.endpoint.settings import EndpointSettings, build_token_check
+from viewbox.rollouts.from_config import (
+    build_endpoint_settings,
+    build_engine_settings,
+    build_envs,
+    build_vllm_settings,
+    check_url_for_data,
+    merge_settings,
+)
 from viewbox.rollouts.generator import Generator
 
 TIMEOUT = 600.0  # default seconds of an episode against an endpoint
 CONCURRENCY = 16  # default episodes at once against an endpoint; a local model has `rollout.slots`
 SECTIONS = ("model", "env", "reward", "rollout", "endpoint")  # of an override
-
-
-class EndpointSettings(Section):
-    """Settings of the requests to an endpoint; given as overrides, such as `endpoint.tool_images=tool`."""
-
-    api_key_env: str | None = Field(
-        default=None,
-        description="environment variable with the API key; default: OPENAI_API_KEY, if the endpoint is OpenAI's",
-    )
-    tool_images: ToolImages = Field(default="user", description="role of the message that holds a tool's image")
-    native_tools: bool = Field(default=True, strict=True, description="send tools as `tools`; false: in the prompt")
-    extra: dict[str, Any] = Field(
-        default_factory=dict, description="fields merged into every request; null removes a field"
-    )
 
 
 @dataclass(frozen=True)
@@ -65,6 +59,7 @@ class RolloutOptions:
         tasks: number of tasks, from the first.
         group: episodes per task.
         seed: sampling seed; each episode derives its own from it.
+        check_tokens: with an endpoint: compare the tokens of its prompts with those of our engine.
     """
 
     env: str | None = None
@@ -76,6 +71,7 @@ class RolloutOptions:
     tasks: int = 100
     group: int = 1
     seed: int = 0
+    check_tokens: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,8 +107,15 @@ def build_job(options: RolloutOptions) -> RolloutJob:
         if getattr(options, name) < 1:
             raise ConfigError(f"--{name} = {getattr(options, name)}; allowed: at least 1", key=name)
     config, endpoint = load_config(options)
+    if options.check_tokens and options.endpoint is None:
+        raise ConfigError("--check-tokens: compares the prompts of a chat server; give its --endpoint", key="endpoint")
     if options.endpoint is None:
-        return _build_local_job(options, config, endpoint)
+        return _build_token_job(options, config, endpoint)
+    if config.rollout.engine != "hf":
+        raise ConfigError(
+            f"--endpoint {options.endpoint}: rollout.engine is {config.rollout.engine}; give one of the two",
+            key="endpoint",
+        )
     return _build_endpoint_job(options, config, endpoint, options.endpoint)
 
 
@@ -188,11 +191,20 @@ def _build_endpoint_job(options: RolloutOptions, config: Config, endpoint: Endpo
     rollout = config.rollout
     with configs.locate_errors(config):
         settings = build_endpoint_settings(config)
+    kind = model_profiles.find_model_type(name)
+    if endpoint.tool_images is None:
+        default = model_profiles.get_model_defaults(kind).tool_images if kind else "user"
+        endpoint = endpoint.model_copy(update={"tool_images": default})
+    assert endpoint.tool_images is not None
+    check = None
+    if options.check_tokens:
+        check = build_token_check(config, env, endpoint.tokenizer or name, endpoint.tool_images)
     generator = OpenAIGenerator(
         url,
         name,
         api_key=read_api_key(url, endpoint.api_key_env, chosen=True, key="endpoint.api_key_env"),
         tool_images=endpoint.tool_images,
+        token_check=check,
         extra=endpoint.extra,
         **settings,
     )
@@ -209,7 +221,7 @@ def _build_endpoint_job(options: RolloutOptions, config: Config, endpoint: Endpo
     )
 
 
-def _build_local_job(options: RolloutOptions, config: Config, endpoint: EndpointSettings) -> RolloutJob:
+def _build_token_job(options: RolloutOptions, config: Config, endpoint: EndpointSettings) -> RolloutJob:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         from transformers.utils import logging as transformers_logging
@@ -217,6 +229,7 @@ def _build_local_job(options: RolloutOptions, config: Config, endpoint: Endpoint
         from viewbox.rollouts.engine import loading
         from viewbox.rollouts.engine.chat_tokens import ChatTokens
         from viewbox.rollouts.engine.engine import HFGenerator
+        from viewbox.rollouts.token_server.vllm import build_vllm_generator
     except ImportError as error:
         raise ConfigError(f"a local model needs more packages ({error}): pip install 'viewbox[train]'") from error
     transformers_logging.set_verbosity_error()
@@ -225,13 +238,19 @@ def _build_local_job(options: RolloutOptions, config: Config, endpoint: Endpoint
     config, env = _build_env(config, loading.get_view_settings(model_config, processor))
     tasks, rollout = _select_tasks(env, options.tasks), config.rollout
     loading.set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
-    model = loading.load_model(config.model)
-    chat = ChatTokens(processor, model.config, model.generation_config)
-    generator = HFGenerator(model, chat, **build_engine_settings(config))
+    generator: Generator
+    if rollout.engine == "vllm":
+        check_url_for_data(env, config)
+        chat = ChatTokens(processor, model_config, loading.load_generation_config(config.model))
+        with configs.locate_errors(config):
+            generator = build_vllm_generator(tokens=chat, **build_vllm_settings(config))
+    else:
+        model = loading.load_model(config.model)
+        chat = ChatTokens(processor, model.config, model.generation_config)
+        generator = HFGenerator(model, chat, **build_engine_settings(config))
+    timeout = rollout.timeout or (TIMEOUT if rollout.engine == "vllm" else None)
     record = _describe_command(options, endpoint, None, env)
-    return RolloutJob(
-        config, env, tasks, generator, rollout.slots, rollout.timeout, options.group, options.seed, record
-    )
+    return RolloutJob(config, env, tasks, generator, rollout.slots, timeout, options.group, options.seed, record)
 
 
 def _build_env(config: Config, defaults: Mapping[str, Any]) -> tuple[Config, BaseMultiTurnEnv]:

@@ -46,6 +46,14 @@ class Architecture:
         t, h, w = (int(n) for n in output["image_grid_thw"][0])
         return Pixels(output["pixel_values"].float(), (t, h, w), t * h * w // self.merge**2)
 
+    def count_tokens(self, image_processor: Any, width: int, height: int) -> int:
+        """The tokens in the prompt of an image of this size, without its pixels: vLLM counts them so too.
+
+        Raises:
+            ValueError: the image processor rejects the size.
+        """
+        return int(image_processor.get_number_of_image_patches(height, width, {})) // self.merge**2
+
     def compute_positions(
         self, ids: list[int], image_id: int, grids: list[tuple[int, int, int]], start: int
     ) -> tuple[torch.Tensor, int]:

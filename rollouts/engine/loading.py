@@ -18,7 +18,7 @@ from viewbox.rollouts.engine.quantization import Quantization, build_quantizatio
 from viewbox.rollouts.from_config import build_envs
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedModel
+    from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
 
 PACKAGE = "package:"
 SAFE = {"trust_remote_code": False}  # without it, transformers asks on stdin whether to run code in the model's folder
@@ -106,6 +106,17 @@ def load_processor(section: ModelSection) -> "tuple[PretrainedConfig, Any]":
         raise ModelError(f"model.name = {section.name!r}: cannot be loaded: {reason}", key="model.name") from error
     get_architecture(config)
     return config, processor
+
+
+def load_generation_config(section: ModelSection) -> "GenerationConfig | None":
+    """The generation config of a named model, which may name further end tokens; None if it has none."""
+    from transformers import GenerationConfig
+
+    assert section.name is not None
+    try:
+        return GenerationConfig.from_pretrained(resolve_model_path(section.name), revision=section.revision)
+    except (OSError, ValueError):
+        return None
 
 
 def load_model(section: ModelSection, quantize: Quantization | None = None) -> "PreTrainedModel":

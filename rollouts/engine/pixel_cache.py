@@ -22,13 +22,15 @@ class PixelCache:
     """Pixels by the hash of the image. The least recently used are dropped first. Safe for threads.
 
     `dtype` is the type that pixels are kept in: that in which the vision tower computes, if it takes two bytes.
-    `num_prepared` counts the images that were preprocessed.
+    `num_prepared` counts the images that were preprocessed. With `counts_by_size`, tokens are counted without
+    preprocessing: the pixels are needed elsewhere, such as at a server.
     """
 
     def __init__(self, architecture: Architecture, image_processor: Any) -> None:
         self.architecture, self.image_processor = architecture, image_processor
         self.dtype = torch.float32
         self.num_prepared = 0
+        self.counts_by_size = False
         self._pixels: LRUCache[str, Pixels] = LRUCache(
             MAX_BYTES, getsizeof=lambda pixels: max(MIN_BYTES_EACH, pixels.values.nbytes)
         )
@@ -56,6 +58,9 @@ class PixelCache:
         """The image's tokens in a prompt; remembered also after its pixels were dropped. Raises `ImageError`."""
         with self._guard:
             count = self._counts.get(image.hash)
+        if count is None and self.counts_by_size:
+            with _named(image):
+                return self.architecture.count_tokens(self.image_processor, image.width, image.height)
         return self.get(image).tokens if count is None else count
 
     def get(self, image: ImageRef) -> Pixels:
@@ -68,10 +73,8 @@ class PixelCache:
             with self._guard:
                 pixels = self._find(image.hash)
             if pixels is None:
-                try:
+                with _named(image):
                     pixels = self.architecture.preprocess(self.image_processor, image.open())
-                except (ValueError, OSError) as error:  # for example, a strip too thin for the image processor
-                    raise ImageError(f"image {image.hash[:12]} ({image.width}x{image.height}): {error}") from error
                 pixels = replace(pixels, values=pixels.values.to(self.dtype))
                 with self._guard:
                     self.num_prepared += 1
@@ -92,3 +95,12 @@ class PixelCache:
             self._held[name] = pixels
         if pixels.values.nbytes <= MAX_BYTES:
             self._pixels[name] = pixels
+
+
+@contextmanager
+def _named(image: ImageRef) -> Iterator[None]:
+    """Errors raised inside it, as for a strip too thin for the image processor, become `ImageError` with the image."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise ImageError(f"image {image.hash[:12]} ({image.width}x{image.height}): {error}") from error

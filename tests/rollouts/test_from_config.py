@@ -13,7 +13,12 @@ from viewbox.configs.sections import RolloutSection, SamplingParams
 from viewbox.errors import ConfigError
 from viewbox.rollouts.endpoint.client import OpenAIGenerator
 from viewbox.rollouts.engine.engine import HFGenerator
-from viewbox.rollouts.from_config import build_endpoint_settings, build_engine_settings, describe_filters
+from viewbox.rollouts.from_config import (
+    build_endpoint_settings,
+    build_engine_settings,
+    build_vllm_settings,
+    describe_filters,
+)
 from viewbox.rollouts.generator import Conversation
 
 GIVEN = {
@@ -39,10 +44,30 @@ def of(**rollout):
 
 
 def test_every_key_but_the_drivers_is_an_argument_of_the_engine():
-    assert GIVEN.keys() == RolloutSection.model_fields.keys()
-    own = RolloutSection.model_fields.keys() - SamplingParams.model_fields.keys() - {"timeout"}
+    assert GIVEN.keys() == RolloutSection.model_fields.keys() - {"engine", "url"}
+    own = RolloutSection.model_fields.keys() - SamplingParams.model_fields.keys() - {"timeout", "engine", "url"}
     assert build_engine_settings(of()).keys() == own | {"sampling", "model_name"}
     assert build_engine_settings(of()).keys() <= inspect.signature(HFGenerator).parameters.keys()
+
+
+@pytest.mark.parametrize(
+    ("rollout", "says"),
+    [
+        ({"engine": "vllm"}, "engine = 'vllm' needs url"),
+        ({"url": "http://127.0.0.1:8000"}, "read with engine: vllm only"),
+        ({"engine": "sglang"}, "allowed: 'hf' or 'vllm'"),
+    ],
+)
+def test_an_engine_that_cannot_be_asked_is_named(rollout, says):
+    with pytest.raises(ConfigError, match=says):
+        of(**rollout)
+
+
+@pytest.mark.parametrize("setting", ["kv_cache_bytes", "tool_wait_timeout", "cuda_graphs"])
+def test_a_vllm_server_is_given_no_setting_of_our_engine(setting):
+    config = of(engine="vllm", url="http://127.0.0.1:8000", **{setting: GIVEN[setting]})
+    with pytest.raises(ConfigError, match=rf"rollout\.{setting} = .* a server decides this"):
+        build_vllm_settings(config)
 
 
 def test_where_nothing_is_given_the_engine_has_its_own_defaults():

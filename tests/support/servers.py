@@ -72,12 +72,17 @@ def flood_body(handler, size=50 * 2**20):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
+    def do_GET(self):
+        self.do_POST()
+
     def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else None
         with self.server.lock:
             number = len(self.server.requests)
             self.server.requests.append({"path": self.path, "headers": dict(self.headers), "body": body})
-        answer = self.server.answer(body, number)
+            by_path = self.server.by_path.get(self.path)
+        answer = by_path(body) if by_path else self.server.answer(body, number)
         try:
             (answer if callable(answer) else make_response(200, answer))(self)
         except OSError:  # the client has gone
@@ -87,13 +92,17 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """`requests` holds every request; `answer(body, number)` returns a dict to send, or a function of the handler."""
+    """`requests` holds every request; `answer(body, number)` returns a dict to send, or a function of the handler.
+
+    `by_path` has answers of their own, `answer(body)`, for some paths.
+    """
 
     daemon_threads = True
     request_queue_size = 256
 
-    def __init__(self, answer, port=0):
+    def __init__(self, answer, port=0, by_path=None):
         super().__init__(("127.0.0.1", port), _Handler)
+        self.by_path = by_path or {}
         self.answer, self.requests, self.lock, self.flooded = answer, [], threading.Lock(), 0
         self.connections = []
 
@@ -121,9 +130,9 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serve(answer, port=0):
+def serve(answer, port=0, by_path=None):
     """Runs a server in a thread."""
-    server = Server(answer, port)
+    server = Server(answer, port, by_path)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:

@@ -22,9 +22,9 @@ from viewbox.records import Message
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.engine.loading import load_processor
+from viewbox.rollouts.engine.trainable import describe_mismatch
 from viewbox.rollouts.generator import Conversation
 from viewbox.rollouts.scripted import ScriptedGenerator
-from viewbox.training.grpo.batch import describe_mismatch
 
 ENV = Digits(max_turns=7)
 LOOK = viewer.write_zoom(ENV, 2, 0.4, 0.6)

@@ -1,0 +1,354 @@
+"""The client of a vLLM server: a server that works, and servers that are wrong in every way that vLLM hides."""
+
+import asyncio
+import json
+import time
+from dataclasses import replace
+
+import pytest
+
+from tests.support import servers
+from tests.support.servers import make_response
+from tests.support.vllm_server import PlainVLLM
+from viewbox.configs.sections import ModelSection, SamplingParams
+from viewbox.errors import ConfigError
+from viewbox.images.ref import ImageRef
+from viewbox.rollouts.endpoint.connection import EndpointError
+from viewbox.rollouts.generator import GeneratorError, ReplyError
+from viewbox.rollouts.play import play_many
+from viewbox.rollouts.token_server import wire
+from viewbox.rollouts.token_server.vllm import FLAGS, GENERATE, build_probe, build_vllm_generator, clean_url
+
+TOLERANCE = 1e-5  # fp32
+SMALL = {"max_reply_tokens": 4, "max_completion_tokens": 50, "model_name": "m", "first_pause": 0.01}
+
+
+@pytest.fixture(scope="module")
+def model(qwen3):
+    return qwen3.model()
+
+
+@pytest.fixture(scope="module")
+def tokens(qwen3, model):
+    return qwen3.generator(model).tokens
+
+
+@pytest.fixture
+def play_against(model, qwen3, tokens, strips):
+    """Plays tasks against a server; returns the episodes and the server with its requests."""
+
+    def run(change=None, tasks=2, attempts=2, timeout=60.0, sampling=None, answer=None, **settings):
+        served = PlainVLLM(settings.pop("model", model), qwen3.processor, change=change, **settings)
+
+        async def play(url):
+            generator = build_vllm_generator(
+                url,
+                tokens,
+                sampling or SamplingParams(),
+                max_reply_tokens=12,
+                max_completion_tokens=200,
+                model_name="m",
+                attempts=attempts,
+                first_pause=0.01,
+            )
+            episodes = []
+            async for episode in play_many(strips, strips.tasks[:tasks], generator, concurrency=4, timeout=timeout):
+                episodes.append(episode)
+            await generator.close()
+            return episodes
+
+        with served.serve() as server:
+            if answer:
+                server.answer = answer
+            return asyncio.run(play(server.url)), server
+
+    return run
+
+
+def get_sampled(episode):
+    return [token for token, own in zip(episode.tokens.completion_ids, episode.tokens.mask, strict=True) if own]
+
+
+# ---------------------------------------------------------------------- a server that works
+@pytest.mark.parametrize("form", ["token", "token_id"])
+def test_ids_and_log_probs_are_those_of_a_plain_forward_of_the_episode(
+    play_against, measure_mismatch, model, qwen3, form
+):
+    episodes, _ = play_against(form=form, tasks=3)
+    assert not [episode.end_reason for episode in episodes if episode.end_reason == "error"]
+    assert any(any(episode.tokens.logprobs) for episode in episodes)
+    assert measure_mismatch(model, qwen3, episodes) <= TOLERANCE
+
+
+def test_a_request_has_one_placeholder_an_image_and_the_pixels_of_ours(play_against, tokens):
+    _, server = play_against()
+    sent = [one["body"] for one in server.requests if one["path"] == "/inference/v1/generate"][1:]  # after the probe
+    assert sent
+    for body in sent:
+        assert body["token_ids"].count(tokens.image_id) == len(body["content_parts"])
+        asked = body["sampling_params"]
+        assert asked["stop_token_ids"] == sorted(tokens.stop_ids)
+        assert (asked["n"], asked["logprobs"], asked["temperature"]) == (1, 0, 1.0)
+        assert body["model"] == "policy"
+
+
+def test_a_reply_with_a_placeholder_is_drawn_again_and_in_the_end_with_a_ban(
+    play_against, tokens, qwen3, measure_mismatch
+):
+    eager = qwen3.model(bias=dict.fromkeys(tokens.never_sampled, 4.0))
+    episodes, server = play_against(model=eager, tasks=3)
+    assert "error" not in {episode.end_reason for episode in episodes}
+    assert all(set(tokens.never_sampled).isdisjoint(get_sampled(episode)) for episode in episodes)
+    sent = [one["body"]["sampling_params"] for one in server.requests if one["path"] == GENERATE]
+    banned = {str(token): wire.NEVER for token in tokens.never_sampled}
+    assert {frozenset(asked.get("logit_bias", {})) for asked in sent} == {frozenset(), frozenset(banned)}
+    assert len({asked["seed"] for asked in sent[1:]}) == len(sent) - 1
+
+    some = qwen3.model(bias=dict.fromkeys(tokens.never_sampled, 1.0))
+    episodes, server = play_against(model=some, tasks=6)
+    sent = [one["body"]["sampling_params"] for one in server.requests if one["path"] == GENERATE]
+    assert len(sent) - 1 > sum(episode.tokens.mask.count(1) > 0 for episode in episodes)
+    assert not any("logit_bias" in asked for asked in sent)
+    assert measure_mismatch(some, qwen3, episodes) <= TOLERANCE
+
+
+def test_transparent_pixels_are_sent_as_our_processor_sees_them():
+    from PIL import Image
+
+    glass = ImageRef.of(Image.new("RGBA", (8, 8), (200, 10, 10, 0)))
+    assert wire._to_rgb(glass).open().getpixel((0, 0)) == (200, 10, 10)
+
+
+def test_the_server_is_asked_once_what_it_serves(play_against):
+    _, server = play_against(tasks=4)
+    assert [one["path"] for one in server.requests].count("/v1/models") == 1
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "http://127.0.0.1:8000/", "http://127.0.0.1:8000/v1"])
+def test_an_address_for_openais_clients_is_the_same_server(url):
+    assert clean_url(url) == "http://127.0.0.1:8000"
+
+
+def test_an_address_that_is_none_is_named():
+    with pytest.raises(ConfigError, match=r"rollout\.url = 'server:8000'"):
+        clean_url("server:8000")
+
+
+# ---------------------------------------------------------------------- what it was not started with
+def test_log_probs_from_before_the_temperature_are_found_out_before_the_first_reply(play_against):
+    with pytest.raises(EndpointError, match="not those of the distribution") as caught:
+        play_against(processed=False)
+    assert FLAGS in str(caught.value)
+
+
+def test_another_image_processor_is_found_out_before_the_first_reply(play_against, qwen3, model, tokens, strips):
+    from copy import deepcopy
+
+    other = deepcopy(qwen3.processor)
+    size = other.image_processor.size
+    other.image_processor.size = {"shortest_edge": size["shortest_edge"], "longest_edge": size["longest_edge"] // 4}
+    served = PlainVLLM(model, other)
+    with served.serve() as server, pytest.raises(EndpointError, match="mm-processor-kwargs"):
+        asyncio.run(build_vllm_generator(server.url, tokens, SamplingParams(), **SMALL).server.check())
+
+
+@pytest.mark.parametrize("status", [403, 404, 405])
+def test_a_server_without_the_route_of_tokens_ends_the_run_and_names_the_flags(play_against, status):
+    with pytest.raises(EndpointError) as caught:
+        play_against(answer=lambda body, number: make_response(status, {"detail": "Not Found"}))
+    assert "--enable-scale-out" in str(caught.value)
+
+
+def test_a_model_that_is_not_served_is_named_with_those_that_are(model, qwen3, tokens):
+    with PlainVLLM(model, qwen3.processor).serve() as server:
+        generator = build_vllm_generator(server.url, tokens, SamplingParams(), model="other", **SMALL)
+        with pytest.raises(EndpointError, match=r"'other' is not served; served: \[\"policy\""):
+            asyncio.run(generator.server.check())
+
+
+def test_a_server_that_does_not_say_its_prompt_is_not_trusted(play_against):
+    with pytest.raises(GeneratorError, match="prompt_token_ids"):
+        play_against(lambda reply, body: {**reply, "prompt_token_ids": None})
+
+
+# ---------------------------------------------------------------------- what it says
+def after_probe(change):
+    """The change, from the second reply on: the server is whole when it is first asked."""
+    count = 0
+
+    def run(reply, body):
+        nonlocal count
+        count += 1
+        return reply if count == 1 else change(reply, body)
+
+    return run
+
+
+def change_choice(**changes):
+    return lambda reply, body: {**reply, "choices": [{**reply["choices"][0], **changes}]}
+
+
+def shift_images(reply, body):
+    ids = reply["prompt_token_ids"]
+    return {**reply, "prompt_token_ids": [*ids[1:], ids[0]]}
+
+
+LONG = [7] * 5000
+REFUSED = {
+    "shifted images": (shift_images, "they differ first at token"),
+    "an image more": (lambda reply, body: {**reply, "prompt_token_ids": reply["prompt_token_ids"] + [7]}, "tokens and"),
+    "no ids of the prompt": (lambda reply, body: {**reply, "prompt_token_ids": []}, "has 0 tokens"),
+    "ids of the prompt as text": (lambda reply, body: {**reply, "prompt_token_ids": "1 2"}, "no list"),
+    "true for 1": (change_choice(token_ids=[True]), "the token 'True'"),
+    "no tokens": (change_choice(token_ids=[], logprobs={"content": []}), "no token"),
+    "floats": (change_choice(token_ids=[7.5], logprobs={"content": [{"token_id": 7.5, "logprob": -1}]}), "7.5"),
+    "a token that is none": (
+        change_choice(token_ids=[10**12], logprobs={"content": [{"token_id": 10**12, "logprob": -1}]}),
+        "1000000000000",
+    ),
+    "too many tokens": (
+        change_choice(token_ids=LONG, logprobs={"content": [{"token_id": 7, "logprob": -1}] * 5000}),
+        "at most 12",
+    ),
+    "log-probs of others": (
+        lambda reply, body: change_choice(
+            logprobs={"content": [{"token_id": 3, "logprob": -1}] * len(reply["choices"][0]["token_ids"])}
+        )(reply, body),
+        "of other tokens",
+    ),
+    "malformed log-probs": (change_choice(logprobs={"content": ["x"]}), "malformed"),
+    "cut off": (change_choice(finish_reason="abort"), "cut off"),
+    "two choices": (lambda reply, body: {**reply, "choices": reply["choices"] * 2}, "no single choice"),
+    "no choices": (lambda reply, body: {**reply, "choices": None}, "no single choice"),
+    "a list": (lambda reply, body: [reply], "no single choice"),
+    "junk": (lambda reply, body: make_response(200, "<html>"), "not JSON"),
+    "deep": (lambda reply, body: make_response(200, "[" * 100_000), "not JSON"),
+    "nothing": (lambda reply, body: make_response(200, ""), "not JSON"),
+    "an error": (lambda reply, body: make_response(500, {"error": {"message": "engine died"}}), "engine died"),
+    "too long a prompt": (lambda reply, body: make_response(400, {"error": {"message": "too long"}}), "too long"),
+    "half a body": (lambda reply, body: servers.cut_body, "disconnected"),
+    "no answer": (lambda reply, body: servers.hang_up, "disconnected"),
+    "another address": (lambda reply, body: make_response(307, "", Location="http://127.0.0.1:1"), "redirects"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_wrong_reply_costs_its_episode_by_name_and_never_the_run(play_against, name):
+    change, says = REFUSED[name]
+    episodes, _ = play_against(after_probe(change))
+    assert [episode.end_reason for episode in episodes] == ["error"] * 2
+    assert all(says in episode.info["error"] for episode in episodes), episodes[0].info
+    assert all(not any(episode.tokens.mask) for episode in episodes if episode.tokens)
+
+
+def test_missing_log_probs_end_the_run_for_no_episode_could_be_trained_on(play_against):
+    with pytest.raises(Exception, match="log-probs"):
+        play_against(after_probe(change_choice(logprobs=None)))
+
+
+def test_a_flood_is_cut_and_a_hanging_server_costs_the_time_of_its_episodes(play_against):
+    episodes, server = play_against(after_probe(lambda reply, body: servers.flood_body), attempts=1)
+    assert [episode.end_reason for episode in episodes] == ["error"] * 2
+    assert server.flooded < 2 * 40 * 2**20
+    began = time.monotonic()
+    episodes, _ = play_against(after_probe(lambda reply, body: servers.drip_body), timeout=1.0)
+    assert [episode.end_reason for episode in episodes] == ["timeout"] * 2
+    assert time.monotonic() - began < 20
+
+
+def test_a_short_trouble_is_tried_again_with_the_same_seed_and_gives_the_same_episode(play_against):
+    def fail_once(reply, body):
+        if body["sampling_params"]["seed"] in seen:
+            return reply
+        seen.add(body["sampling_params"]["seed"])
+        return make_response(503, {"error": "later"})
+
+    seen = set()
+    troubled, _ = play_against(after_probe(fail_once))
+    plain, _ = play_against()
+    key = lambda episode: episode.task.id  # noqa: E731
+    assert [e.tokens for e in sorted(troubled, key=key)] == [e.tokens for e in sorted(plain, key=key)]
+
+
+def test_weights_that_are_not_the_expected_ones_are_refused(model, qwen3, tokens, strips):
+    served = PlainVLLM(model, qwen3.processor, version="3")
+    with served.serve() as server:
+
+        async def play(version):
+            generator = build_vllm_generator(server.url, tokens, SamplingParams(), attempts=2, **SMALL)
+            generator.server.version = version
+            return [e async for e in play_many(strips, strips.tasks[:1], generator)]
+
+        (fresh,) = asyncio.run(play("3"))
+        assert fresh.end_reason != "error"
+        with pytest.raises(EndpointError, match="sampled by weights of 3; wanted: 4"):
+            asyncio.run(play("4"))
+
+
+@pytest.mark.parametrize(
+    "spans", [None, [], "4", [{"version": "4"}, {"version": "3"}], [{"start": 0}], [{"version": 4}], [4]]
+)
+def test_a_reply_is_of_the_expected_weights_only_if_all_of_it_is(spans):
+    body = {
+        "prompt_token_ids": [1],
+        "choices": [{"token_ids": [2], "finish_reason": "stop", "weight_versions": spans, "logprobs": None}],
+    }
+    with pytest.raises(wire.UnusableReplyError, match="weights"):
+        wire.parse_generated(json.dumps(body).encode(), [1], "4")
+
+
+@pytest.mark.parametrize(
+    ("ids", "counts"),
+    [([9, 9, 9], [2]), ([9, 1, 9], [2]), ([9], []), ([1], [1]), ([9, 9], [1]), ([9], [2]), ([1, 9], [1, 1])],
+)
+def test_ids_that_do_not_fit_their_images_are_never_sent(ids, counts):
+    with pytest.raises(ReplyError, match="placeholder"):
+        wire.fold_ids(ids, counts, image_id=9)
+
+
+def test_the_probe_has_the_smallest_and_the_largest_picture(tokens):
+    probe = build_probe(tokens)
+    counts = [tokens.count_image_tokens(image) for image in probe.images]
+    assert counts[0] == 1 < counts[1]
+    assert wire.fold_ids(probe.ids, counts, tokens.image_id).count(tokens.image_id) == 2
+    assert replace(probe, max_tokens=1) == probe
+
+
+# ---------------------------------------------------------------------- the command
+def test_the_command_plays_on_a_vllm_server_as_with_its_own_engine(viewbox, tmp_path, monkeypatch):
+    from viewbox.rollouts.engine import loading
+    from viewbox.rollouts.store.reader import load
+
+    monkeypatch.chdir(tmp_path)
+    section = ModelSection(name="package:tiny_viewer", dtype="float32")
+    _, processor = loading.load_processor(section)
+    loading.set_max_pixels(processor, 256 * 256)
+    given = ("rollout", "--config", "quickstart", "--held-out", "--model", "package:tiny_viewer", "--tasks", 3)
+    with PlainVLLM(loading.load_model(section).eval(), processor).serve() as server:
+        more = ("rollout.engine=vllm", f"rollout.url={server.url}", "rollout.top_k=1")
+        code, out, err = viewbox(*given, *more, "--out", "served")
+    assert code == 0, err
+    assert "3 episodes" in out
+    assert viewbox(*given, "rollout.top_k=1", "--out", "own")[0] == 0
+    served, own = (sorted(load(tmp_path / name / "episodes"), key=lambda e: e.task.id) for name in ("served", "own"))
+    for one, other in zip(served, own, strict=True):
+        assert [turn.content for turn in one.turns] == [turn.content for turn in other.turns]
+        assert (one.answer, one.scores) == (other.answer, other.scores)
+
+
+def test_images_of_a_restricted_environment_go_to_no_other_machine(viewbox, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ward.py").write_text(
+        "from viewbox.envs.digits import Digits\n\n\nclass Ward(Digits):\n    restricted = True\n"
+    )
+    given = ("rollout", "--env", "ward:Ward", "--model", "package:tiny_viewer", "rollout.engine=vllm")
+    code, _, err = viewbox(*given, "rollout.url=https://gpu.example.org")
+    assert code != 0
+    assert "restricted to this machine, but rollout.url sends its images to https://gpu.example.org" in err
+
+
+def test_two_servers_for_one_command_are_refused(viewbox):
+    given = ("rollout", "--env", "digits", "--model", "m", "--endpoint", "http://127.0.0.1:1/v1")
+    code, _, err = viewbox(*given, "rollout.engine=vllm", "rollout.url=http://127.0.0.1:1")
+    assert code != 0
+    assert "give one of the two" in err

@@ -1,0 +1,152 @@
+"""`viewbox export CONFIG --to verl`, without verl: what is written, and what is refused. See also tests/verl."""
+
+import pytest
+import yaml
+from pyarrow import parquet
+
+from viewbox.configs.schema import load, parse
+from viewbox.envs.digits import Digits
+from viewbox.errors import ConfigError
+from viewbox.records import Episode, Scores, Task
+from viewbox.rollouts.verl.export import export_verl
+from viewbox.rollouts.verl.reward_info import build_reward_info
+from viewbox.rollouts.verl.trainer_config import build_trainer_config, check_config, describe_left_out
+
+FILES = {"README.md", "agent_loop.yaml", "held_out.parquet", "model", "run.sh", "trainer.yaml", "train.parquet"}
+
+
+def test_the_command_writes_a_folder_and_says_what_comes_next(viewbox, tmp_path):
+    out = tmp_path / "run"
+    code, said, err = viewbox("export", "quickstart", "--to", "verl", "--out", out, "train.max_steps=2")
+    assert code == 0, err
+    assert {path.name for path in out.iterdir()} == FILES | {"viewbox.yaml"}
+    assert "16 tasks for training, 200 for validation" in said
+    assert "note: verl decides itself: train.lr_scheduler_type = linear" in said
+    assert f"{out}/run.sh trainer.n_gpus_per_node=8" in said
+    settings = yaml.safe_load((out / "trainer.yaml").read_text())
+    assert settings["data"]["mm_processor_kwargs"] == {"min_pixels": 256, "max_pixels": 2304}
+    assert load(str(out / "viewbox.yaml")).env == load("quickstart").env
+    rows = parquet.read_table(out / "train.parquet").to_pylist()
+    places = {row["extra_info"]["index"] for row in rows}
+    assert len(places) == 16
+    assert places != set(range(16))  # drawn from all tasks
+    assert all(row["extra_info"]["task"] == f"digits-train-{row['extra_info']['index']}" for row in rows)
+
+
+def test_two_exports_of_a_config_are_equal(tmp_path):
+    for name in ("a", "b"):
+        export_verl("quickstart", tmp_path / name, ["train.max_steps=2", "log.eval_tasks=2"])
+    for path in (tmp_path / "a").iterdir():
+        assert path.is_dir() or path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+def test_a_folder_that_exists_is_left_alone(viewbox, tmp_path):
+    code, _, err = viewbox("export", "quickstart", "--to", "verl", "--out", tmp_path, "log.eval_tasks=1")
+    assert code != 0
+    assert "exists; give another --out" in err
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["quickstart", "--to", "verl", "--where", "reward>1"], "--where: goes with a run"),
+        (["quickstart", "--to", "verl", "--push", "a/b"], "--push: goes with a run"),
+        (["runs/a", "--to", "sft", "train.max_steps=1"], "settings go with --to verl; given --to sft"),
+        (["nothing", "--to", "verl"], "nothing: no such file"),
+    ],
+)
+def test_options_of_the_other_kind_of_export_are_refused(viewbox, tmp_path, arguments, says):
+    code, _, err = viewbox("export", *arguments, "--out", tmp_path / "x")
+    assert code != 0
+    assert says in err
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("train.method=rejection_sampling", "train.method = 'rejection_sampling': verl cannot do this; allowed: grpo"),
+        ("train.curriculum={levels: [{env: {noise: 1}}]}", "train.curriculum"),
+        ("train.dynamic_sampling_rounds=2", "algorithm.filter_groups"),
+        ("rollout.temperature=0", "rollout.temperature = 0"),
+        ("rollout.top_p=0.9", "rollout.top_p = 0.9"),
+        ("rollout.repetition_penalty=1.1", "rollout.repetition_penalty = 1.1"),
+        ("train.loss_type=cispo", "allowed: dapo, bnpo, grpo, dr_grpo"),
+        ("train.scale_rewards=batch", "train.scale_rewards = 'batch'"),
+        ("model.revision=main", "model.revision = 'main'"),
+        ("lora={quantize: 4bit}", "lora.quantize = '4bit'"),
+    ],
+)
+def test_what_verl_cannot_run_is_refused_with_its_setting(viewbox, tmp_path, override, says):
+    code, _, err = viewbox("export", "quickstart", "--to", "verl", "--out", tmp_path / "x", override)
+    assert code != 0
+    assert says in err
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_model_that_is_not_saved_is_refused():
+    config = parse({"model": {"tiny": {}}, "env": {"name": "digits"}})
+    with pytest.raises(ConfigError, match=r"model\.tiny"):
+        check_config(config)
+
+
+def test_a_history_that_drops_images_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"env\.history: recorded tokens are never removed"):
+        export_verl("quickstart", tmp_path / "x", ["env.history={last_images: 1}"])
+
+
+def build(**train):
+    config = parse({"model": {"name": "m"}, "env": {"name": "digits"}, "train": {"method": "grpo", **train}})
+    check_config(config)
+    return build_trainer_config(config, Digits(), prompt_length=128, pixels={}), describe_left_out(config)
+
+
+def test_the_settings_of_training_become_verls():
+    settings, left_out = build(
+        num_generations=4,
+        per_device_train_batch_size=8,
+        gradient_accumulation_steps=3,
+        learning_rate=2e-5,
+        beta=0.04,
+        epsilon=0.1,
+        epsilon_high=0.3,
+        loss_type="dr_grpo",
+        scale_rewards="none",
+        lr_scheduler_type="cosine",
+        importance_sampling_cap=3.0,
+        micro_batch_tokens=20000,
+        logging_steps=5,
+    )
+    actor = settings["actor_rollout_ref"]["actor"]
+    assert settings["data"]["train_batch_size"] == actor["ppo_mini_batch_size"] == 6
+    assert settings["actor_rollout_ref"]["rollout"]["n"] == 4
+    assert (actor["clip_ratio_low"], actor["clip_ratio_high"]) == (0.1, 0.3)
+    assert (actor["use_kl_loss"], actor["kl_loss_coef"]) == (True, 0.04)
+    assert actor["loss_agg_mode"] == "seq-mean-token-sum-norm"
+    assert actor["ppo_max_token_len_per_gpu"] == 20000
+    assert (actor["optim"]["lr"], actor["optim"]["lr_scheduler_type"]) == (2e-5, "cosine")
+    assert settings["algorithm"]["norm_adv_by_std_in_grpo"] is False
+    assert settings["algorithm"]["rollout_correction"] == {"rollout_is": "token", "rollout_is_threshold": 3.0}
+    assert left_out == ["train.logging_steps = 5"]
+
+
+def test_without_importance_sampling_verl_has_none_either():
+    assert build(importance_sampling_cap=None)[0]["algorithm"]["rollout_correction"]["rollout_is"] is None
+
+
+def test_the_longest_episode_fits_into_a_micro_batch():
+    settings, _ = build(micro_batch_tokens=100)
+    assert settings["actor_rollout_ref"]["actor"]["ppo_max_token_len_per_gpu"] == 128 + 4096
+
+
+def test_the_reported_names_do_not_depend_on_the_episode():
+    env = Digits()
+    scored = Episode(Task("a"), scores=Scores(0.5, {"label": 1.0, "box": None}))
+    failed = Episode(Task("a"), end_reason="error", info={"error": "x"})
+    infos = [build_reward_info(episode, env, None) for episode in (scored, failed)]
+    assert infos[0].keys() == infos[1].keys()
+    assert "reward" not in infos[0]
+    assert (infos[0]["rewards/label/mean"], infos[0]["rewards/box/mean"]) == (1.0, None)
+    assert infos[1]["rewards/label/mean"] is None
+    assert (infos[0]["end/answered"], infos[1]["end/error"], infos[1]["end/answered"]) == (1.0, 1.0, 0.0)
+    assert build_reward_info(failed, env)["rewards/label/mean"] != build_reward_info(failed, env)["rewards/label/mean"]

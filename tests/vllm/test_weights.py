@@ -1,0 +1,134 @@
+"""A real vLLM takes the trainer's weights: before every step, and after it was killed, hung or restarted."""
+
+import signal
+import threading
+import time
+
+import pytest
+import torch
+
+from tests.support.grpo_kit import make_trainer, train_and_read_steps
+from viewbox.configs.sections import ModelSection, SamplingParams
+from viewbox.rollouts.engine import loading
+from viewbox.rollouts.job import RolloutOptions, build_job
+from viewbox.rollouts.token_server.vllm import VLLMServer
+from viewbox.training.weights import sender as sending
+from viewbox.training.weights.sender import WeightSender
+from viewbox.training.weights.tensors import HEAD, iterate_weights
+
+TOLERANCE = 5e-5
+WORST = "sampling/logp_difference/max"
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """The environment of the quickstart."""
+    return build_job(RolloutOptions(config="quickstart", model="package:tiny_viewer", tasks=64)).env
+
+
+@pytest.fixture
+def make(digits, tmp_path):
+    """A trainer of the shipped model that generates on a server."""
+
+    def build(server, **given):
+        section = ModelSection(name="package:tiny_viewer", dtype="float32")
+        _, processor = loading.load_processor(section)
+        loading.set_max_pixels(processor, digits.max_pixels)
+
+        async def check():
+            checked = VLLMServer(server.url, trainer.tokens, SamplingParams())
+            try:
+                return await checked.check()
+            finally:
+                await checked.close()
+
+        sender = WeightSender(server.url, tmp_path / "weights", check, wait=400.0, pause=0.5)
+        generation = {"url": server.url, "model_name": "tiny", "slots": 16, "attempts": 2, "first_pause": 0.1}
+        trainer = make_trainer(
+            None,
+            tmp_path,
+            digits,
+            model=loading.load_model(section),
+            processor=processor,
+            generation=generation | {"max_reply_tokens": 40},
+            own={"weights": sender, "importance_sampling_cap": 2.0, "timeout": 20.0},
+            **{"per_device_train_batch_size": 16, "num_generations": 8, "learning_rate": 1e-3} | given,
+        )
+        return trainer
+
+    return build
+
+
+def test_ten_steps_with_new_weights_at_each_are_sampled_with_them(server, make, tmp_path):
+    trainer = make(server, max_steps=10)
+    start = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+    steps = train_and_read_steps(trainer, tmp_path)
+    assert len(steps) == 10
+    assert trainer.player.weights.num_sent == 10
+    moved = max((weight - start[name]).abs().max().item() for name, weight in trainer.model.state_dict().items())
+    assert moved > 1e-3
+    assert all(step["episodes/faults"] == 0 for step in steps)
+    assert max(step[WORST] for step in steps) <= TOLERANCE
+
+
+def test_a_head_that_is_not_sent_stays_the_old_one_without_an_error(server, make, monkeypatch):
+    """Why the head is sent although it is tied to the embedding; if this fails, vLLM ties it by itself."""
+    trainer = make(server, max_steps=1)
+    with torch.no_grad():  # new weights: going back to those that the server began with would hide it
+        trainer.model.get_input_embeddings().weight.mul_(1.05)
+
+    def measure():
+        batch = trainer._generate_and_score_completions([{"task": n // 8, "prompt": ""} for n in range(16)])
+        gap = (batch["old_per_token_logps"] - batch["sampling_per_token_logps"]).abs()
+        return (gap * batch["tool_mask"]).max().item()
+
+    trainer.model.train()
+    assert measure() <= TOLERANCE
+    with torch.no_grad():
+        trainer.model.get_input_embeddings().weight.mul_(1.05)
+    without = lambda model: ((name, tensor) for name, tensor in iterate_weights(model) if name != HEAD)  # noqa: E731
+    monkeypatch.setattr(sending, "iterate_weights", without)
+    trainer.player.weights._key = None
+    assert measure() > 100 * TOLERANCE
+
+
+@pytest.mark.parametrize("trouble", ["hung", "killed and restarted"])
+def test_a_server_in_trouble_in_mid_run_costs_its_episodes_and_nothing_wrong_is_trained_on(
+    start_server, make, tmp_path, trouble
+):
+    server = start_server()
+    trainer = make(server, max_steps=3)
+    play, threads = trainer.player.play, []
+
+    def disturb():
+        time.sleep(0.4)  # some replies have begun
+        if trouble == "hung":
+            server.send_signal(signal.SIGSTOP)
+            time.sleep(30)
+            server.send_signal(signal.SIGCONT)
+        else:
+            server.kill()
+            server.start().wait()
+
+    def play_disturbed(model, env, tasks, step, *rest):
+        if step == 2:
+            threads.append(threading.Thread(target=disturb))
+            original = trainer.player.weights.send
+
+            def send(*given):  # the trouble begins after the weights have arrived
+                found = original(*given)
+                threads[0].start()
+                trainer.player.weights.send = original
+                return found
+
+            trainer.player.weights.send = send
+        return play(model, env, tasks, step, *rest)
+
+    trainer.player.play = play_disturbed
+    steps = train_and_read_steps(trainer, tmp_path)
+    threads[0].join()
+    server.kill()
+    assert len(steps) == 3
+    assert steps[1]["episodes/faults"] > 0
+    assert steps[0]["episodes/faults"] == steps[2]["episodes/faults"] == 0
+    assert all(not step.get(WORST, 0.0) > TOLERANCE for step in steps)
