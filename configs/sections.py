@@ -1,8 +1,8 @@
 """The sections of a config that say what is played, by whom, how, and what is kept: model, env, rollout, log."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, model_validator
 
 # strict: `true` is not the number 1, and "7" is text
 PositiveInt = Annotated[int, Field(ge=1, strict=True)]
@@ -102,8 +102,12 @@ class SamplingParams(Section):
 
 
 class RolloutSection(SamplingParams):
-    """How episodes are generated, by the local engine or by an endpoint (which ignores the engine's own settings)."""
+    """How episodes are generated, by the local engine or by a server, which decides the settings of engines itself."""
 
+    engine: Literal["hf", "vllm"] = Field(
+        default="hf", description="what samples the replies: hf: viewbox's own engine in this process; vllm: a server"
+    )
+    url: str | None = Field(default=None, description="with engine vllm: the server, such as http://127.0.0.1:8000")
     slots: PositiveInt = Field(default=64, description="episodes decoded together; the others wait for a free slot")
     max_reply_tokens: PositiveInt = Field(default=512, description="maximum tokens of one reply")
     max_completion_tokens: PositiveInt = Field(
@@ -126,6 +130,14 @@ class RolloutSection(SamplingParams):
         "steps, and after any problem all steps are plain ones. Never run on a GPU so far",
     )
     timeout: PositiveFloat | None = Field(default=None, description="maximum seconds of an episode; default: no limit")
+
+    @model_validator(mode="after")
+    def _check_engine(self) -> Self:
+        if self.engine == "vllm" and self.url is None:
+            raise ValueError("engine = 'vllm' needs url, the address of a vLLM server; see docs/scaling.md")
+        if self.engine != "vllm" and self.url is not None:
+            raise ValueError(f"url = {self.url!r} is read with engine: vllm only; the engine is {self.engine!r}")
+        return self
 
     @property
     def sampling(self) -> SamplingParams:

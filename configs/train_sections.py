@@ -157,8 +157,8 @@ class TrainSection(BaseModel):
     )
     importance_sampling_cap: Annotated[float, Field(ge=1, strict=True)] | None = Field(
         default=2.0,
-        description="grpo: largest importance weight of a token if a generation serves several updates "
-        "(truncated importance sampling); null: no importance sampling",
+        description="grpo: largest importance weight of a token if a generation serves several updates or comes from a "
+        "server (truncated importance sampling); null: no importance sampling",
     )
     dynamic_sampling_rounds: NonNegativeInt = Field(
         default=0, description="grpo: rounds in which groups of equal rewards are replaced by groups of other tasks"

@@ -140,6 +140,15 @@ class Checkpoints:
         """Loads the weights of a checkpoint, and nothing else of it."""
         self._load_from_checkpoint(str(checkpoint))  # type: ignore[attr-defined]
 
+    def save_unsaved(self) -> Path | None:
+        """Saves a checkpoint of the last step, unless there is one or none is wanted; returns it. For a run that ends
+        between two steps: every process calls this."""
+        path = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        if not self.state.global_step or self.args.save_strategy == "no" or _is_complete(path):
+            return None
+        self._save_checkpoint(self.model, None)  # type: ignore[attr-defined]
+        return path
+
     def _get_output_dir(self, trial: Any) -> str:
         folder = super()._get_output_dir(trial)  # type: ignore[misc]
         return os.path.join(folder, DRAFT) if self._drafting else folder

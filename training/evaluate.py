@@ -14,12 +14,13 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
 from viewbox.records import Episode, EpisodeTokens, Task
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
-from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.generator import Conversation, Generator
 from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scoring.metrics import compute_environment_metrics, drop_undefined
 from viewbox.rollouts.scoring.summary import summarize
 from viewbox.rollouts.scripted import Script, ScriptedGenerator
+from viewbox.training.generation import SERVER_TIMEOUT, prepare_generator
+from viewbox.training.weights.sender import WeightSender
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,13 @@ def build_script(env: BaseMultiTurnEnv, kind: Literal["oracle", "demonstration"]
 
 
 def collect_episodes(
-    env: BaseMultiTurnEnv, tasks: Sequence[Task], generator: Generator, *, slots: int, seed: int
+    env: BaseMultiTurnEnv,
+    tasks: Sequence[Task],
+    generator: Generator,
+    *,
+    slots: int,
+    seed: int,
+    timeout: float | None = None,
 ) -> list[Episode]:
     """Plays an episode for each task; returns them in the order of the tasks.
 
@@ -63,7 +70,7 @@ def collect_episodes(
     others = {(index, 0) for index in range(len(tasks)) if index % count != rank}
 
     async def play() -> list[Episode]:
-        played = play_many(env, tasks, generator, concurrency=slots, seed=seed, skip=others)
+        played = play_many(env, tasks, generator, concurrency=slots, seed=seed, skip=others, timeout=timeout)
         return [episode async for episode in played]
 
     episodes = asyncio.run(play())
@@ -88,6 +95,7 @@ def evaluate(
     seed: int,
     generation: dict[str, Any],
     oracle: bool = False,
+    weights: WeightSender | None = None,
 ) -> tuple[dict[str, Any], list[Episode]]:
     """Plays the first `tasks` tasks and returns (figures, episodes).
 
@@ -96,19 +104,21 @@ def evaluate(
         model, tokens: the policy.
         tasks: the number of tasks.
         seed: the sampling seed.
-        generation: keyword arguments of `HFGenerator`.
+        generation: keyword arguments of `HFGenerator`, or of a server's generator; see `prepare_generator`.
         oracle: whether the environment's oracle makes the tool calls, and the policy only answers.
+        weights: sends the policy's weights to the server that generates; None: our engine generates.
 
     Returns:
         figures: a float for each name of `compute_environment_metrics` and for each metric of the environment
             (`metrics/NAME`), unless no episode has it; `intervals` maps the same names to [low, high].
         episodes: in the order of the tasks.
     """
-    generator: Generator = HFGenerator(model, tokens, **generation)
+    generator = prepare_generator(model, tokens, generation, weights=weights)()
     if oracle:
         generator = ScriptedGenerator(tokens, build_script(env, "oracle"), generator)
     selected = to_sequence(env.tasks, env.name)[:tasks]
-    episodes = collect_episodes(env, selected, generator, slots=generation.get("slots", 64), seed=seed)
+    timeout = SERVER_TIMEOUT if weights else None
+    episodes = collect_episodes(env, selected, generator, slots=generation.get("slots", 64), seed=seed, timeout=timeout)
     return compute_figures(episodes, env), episodes
 
 

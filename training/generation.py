@@ -1,14 +1,25 @@
-"""The model of a trainer as the engine plays with it: adapters merged, and in the precision of the loss."""
+"""The model of a trainer as it plays: adapters merged, in the precision of the loss, here or on a server."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from accelerate import Accelerator
 from transformers import PreTrainedModel
 
 from viewbox.rollouts.engine.adapters import has_two_byte_weights, use_merged_adapters
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.engine.quantization import is_quantized
+from viewbox.rollouts.engine.vision_cache import VisionCache
+from viewbox.rollouts.generator import Generator
+from viewbox.rollouts.token_server.vllm import build_vllm_generator
+
+if TYPE_CHECKING:
+    from viewbox.training.weights.sender import WeightSender
+
+SERVER_TIMEOUT = 600.0  # default seconds of an episode on a server, which may hang
 
 
 @contextmanager
@@ -26,3 +37,36 @@ def use_for_generation(accelerator: Accelerator, model: Any) -> Iterator[PreTrai
         else:
             with accelerator.autocast():
                 yield unwrapped
+
+
+def prepare_generator(
+    model: PreTrainedModel,
+    tokens: ChatTokens,
+    generation: Mapping[str, Any],
+    *,
+    weights: "WeightSender | None" = None,
+    vision_cache: VisionCache | None = None,
+    key: Hashable = None,
+) -> Callable[[], Generator]:
+    """What makes the generator of a batch, inside `use_for_generation`; all processes call it together.
+
+    Args:
+        model: the policy.
+        tokens: the way from messages to tokens.
+        generation: keyword arguments of `HFGenerator`, or of `build_vllm_generator` with `slots`.
+        weights: sends the model's weights to the server that generates; None: our engine does.
+        vision_cache: image features of our engine.
+        key: see `WeightSender.send`.
+    """
+    if weights is None:
+        return partial(HFGenerator, model, tokens, vision_cache=vision_cache, **generation)
+    served = weights.send(model, key)
+    settings = {name: value for name, value in generation.items() if name != "slots"}
+    return partial(
+        build_vllm_generator,
+        tokens=tokens,
+        model=served.model,
+        version=served.version,
+        is_checked=True,
+        **settings,
+    )

@@ -29,6 +29,7 @@ from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.checkpoints import Best
 from viewbox.training.evaluate import evaluate
 from viewbox.training.generation import use_for_generation
+from viewbox.training.weights.sender import WeightSender
 
 PREFIX = "held_out/"
 
@@ -51,6 +52,7 @@ class HeldOutTasks:
         tokens: the tokenizer of the policy.
         folder: the run's folder.
         trainer: trains the model; the tasks are played with its weights.
+        weights: sends them to the server that generates; None: our engine generates.
     """
 
     def __init__(
@@ -60,8 +62,10 @@ class HeldOutTasks:
         tokens: ChatTokens,
         folder: Path,
         trainer: Any,
+        weights: WeightSender | None = None,
     ) -> None:
         self.config, self.env, self.tokens, self.folder, self.trainer = config, env, tokens, folder, trainer
+        self.weights = weights
 
     def evaluate(self, *, oracle: bool = False, step: int | None = None) -> dict[str, Any]:
         """The figures of the model as it is now; the episodes are stored, unless the environment's oracle helped.
@@ -80,6 +84,7 @@ class HeldOutTasks:
                 seed=section.eval_seed,
                 generation=build_engine_settings(self.config, sampling=sampling),
                 oracle=oracle,
+                weights=self.weights,
             )
         if not oracle:
             best = self.trainer.best

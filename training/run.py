@@ -19,6 +19,7 @@ from viewbox.rollouts.engine import loading
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.quantization import merge_adapters
 from viewbox.rollouts.from_config import build_engine_settings, build_envs, describe_filters
+from viewbox.rollouts.generator import GeneratorError
 from viewbox.rollouts.store import run_folder
 from viewbox.training.checkpoints import Best
 from viewbox.training.checks.outline import count_parameters, outline_run
@@ -39,6 +40,7 @@ from viewbox.training.sft.selection import require_episodes, select_episodes
 from viewbox.training.sft.trainer import SFTTrainer, build_corpus, record_demonstrations, select_usable
 from viewbox.training.sft.vision_task import VisionTask
 from viewbox.training.trainer_args import build_trainer_arguments
+from viewbox.training.weights.sender import build_sender
 
 
 class Run:
@@ -56,6 +58,7 @@ class Run:
         self.started = time.monotonic()
         self.printer = ProgressPrinter()
         self.alarms, self.interrupt = Alarms(self.printer.print_line), Interrupt()
+        self.weights = build_sender(config, self.tokens, self.folder)
 
     def _load_model(self) -> tuple[PreTrainedModel, ProcessorMixin]:
         section = self.config.model
@@ -80,7 +83,7 @@ class Run:
         levels = getattr(getattr(trainer, "curriculum", None), "levels", ())
         if trainer.is_world_process_zero():
             record_data(self.folder, [self.env, self.held_out, *levels], self.printer.print_line)
-        tasks = HeldOutTasks(self.config, self.held_out, self.tokens, self.folder, trainer)
+        tasks = HeldOutTasks(self.config, self.held_out, self.tokens, self.folder, trainer, self.weights)
         self._add_evaluation(trainer, tasks)
         held_out = tasks.evaluate_before()
         training_started = time.monotonic()
@@ -91,6 +94,10 @@ class Run:
                 check_trained(trainer.state.global_step)
             elif trainer.is_world_process_zero():
                 self.printer.print_line(describe_finished(self.checkpoint))
+        except GeneratorError:  # the server is gone
+            if trainer.save_unsaved() is not None:
+                self._print_once(f"stopped at step {trainer.state.global_step}; continue with --resume={self.folder}")
+            raise
         finally:
             self.interrupt.restore_handlers()
             self.printer.close()
@@ -193,6 +200,7 @@ class Run:
             dynamic_sampling_rounds=self.config.train.dynamic_sampling_rounds,
             micro_batch_tokens=self.config.train.micro_batch_tokens,
             curriculum=build_curriculum(self.config, self.env, get_model_settings(self.env)),
+            weights=self.weights,
         )
         trainer.player.on_episode = lambda done, total: self.printer.show_status(
             f"step {trainer.state.global_step + 1}/{trainer.state.max_steps}: {done} of {total} episodes played"
@@ -238,6 +246,7 @@ class Run:
             folder=self.folder / "rollouts",
             generation=self.build_generation(),
             timeout=self.config.rollout.timeout,
+            weights=self.weights,
             print_line=self.printer.print_line,
         )
 

@@ -18,6 +18,7 @@ from viewbox.rollouts.engine.quantization import check_bitsandbytes
 from viewbox.rollouts.from_config import MISSING_FILE, build_envs, describe_filters, describe_missing_file
 from viewbox.training.checks.disk import check_folders, check_space, estimate_bytes
 from viewbox.training.checks.launch import check_launch
+from viewbox.training.checks.server import check_server
 from viewbox.training.precision import resolve_dtype
 from viewbox.training.sft.selection import check_rounds, check_selection
 
@@ -78,6 +79,7 @@ def _check(config: Config) -> dict[str, Any]:
             key="train.sync_ref_model",
         )
     _check_may_train(env)
+    check_server(config, env, held_out)
     task = open_first_task(env, "env")
     build_curriculum(config, env, model.view_settings if model else {})
     _check_held_out(config, held_out)

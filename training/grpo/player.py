@@ -13,18 +13,18 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from transformers import PreTrainedModel
 
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.records import Episode, Task
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
-from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.engine.vision_cache import VisionCache
+from viewbox.rollouts.generator import Generator
 from viewbox.rollouts.play import play_many, sample_seed
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
-from viewbox.training.generation import use_for_generation
+from viewbox.training.generation import SERVER_TIMEOUT, prepare_generator, use_for_generation
 from viewbox.training.grpo.dynamic_sampling import draw_other_tasks, replace_uniform_groups
+from viewbox.training.weights.sender import WeightSender
 
 
 class BatchPlayer:
@@ -34,12 +34,13 @@ class BatchPlayer:
         accelerator: the trainer's.
         tokens: the way from messages to tokens.
         vision_cache: image features, which the loss may use again.
-        generation: keyword arguments of `HFGenerator`.
+        generation: keyword arguments of `HFGenerator`, or of a server's generator; see `prepare_generator`.
         seed: of the run.
         candidates: all tasks that are trained on, by index.
         dynamic_sampling_rounds: see `dynamic_sampling.py`.
         timeout: maximum seconds of an episode; None: no limit.
         folder: the folder to which the first `episodes_per_step` episodes of every step are appended.
+        weights: sends the policy's weights to the server that generates; None: our engine generates.
     """
 
     def __init__(
@@ -55,9 +56,11 @@ class BatchPlayer:
         timeout: float | None = None,
         folder: Path | None = None,
         episodes_per_step: int = 0,
+        weights: WeightSender | None = None,
     ) -> None:
         self.accelerator, self.tokens, self.vision_cache = accelerator, tokens, vision_cache
-        self.generation, self.seed, self.timeout = generation, seed, timeout
+        self.weights = weights
+        self.generation, self.seed, self.timeout = generation, seed, timeout or (SERVER_TIMEOUT if weights else None)
         self.candidates, self.dynamic_sampling_rounds = candidates, dynamic_sampling_rounds
         self.num_played = 0  # sample numbers used so far by all processes
         self.on_episode: Callable[[int, int], None] = lambda done, total: None
@@ -76,12 +79,11 @@ class BatchPlayer:
         """
         num_seeds = len(tasks) if num_seeds is None else num_seeds
         first = self.num_played + self.accelerator.process_index * num_seeds
-        self.num_played += num_seeds * self.accelerator.num_processes
         settings = {"slots": len(tasks), **self.generation}
         settings["slots"] = min(settings["slots"], len(tasks))
 
-        async def play_all(model: PreTrainedModel) -> list[Episode]:
-            generator = HFGenerator(model, self.tokens, vision_cache=self.vision_cache, **settings)
+        async def play_all(make_generator: Callable[[], Generator]) -> list[Episode]:
+            generator = make_generator()
             seed = sample_seed(self.seed, first)
             limits = {"concurrency": settings["slots"], "timeout": self.timeout}
             episodes: list[Episode] = []
@@ -92,7 +94,12 @@ class BatchPlayer:
             return sorted(episodes, key=lambda episode: episode.info["index"])
 
         with use_for_generation(self.accelerator, model) as ready:
-            return asyncio.run(play_all(ready))
+            make = prepare_generator(
+                ready, self.tokens, settings, weights=self.weights, vision_cache=self.vision_cache, key=step
+            )
+            episodes = asyncio.run(play_all(make))
+        self.num_played += num_seeds * self.accelerator.num_processes
+        return episodes
 
     def replace_uniform_groups(
         self,

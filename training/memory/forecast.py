@@ -114,7 +114,7 @@ def predict_workload(
     """The forecast of a run whose longest episode is known."""
     update, held = _predict_update(config, arguments, model_config, workload)
     phases, slots = [update], 0
-    if config.train.method != "sft" or config.log.eval_tasks:
+    if config.rollout.engine == "hf" and (config.train.method != "sft" or config.log.eval_tasks):
         generation, slots = _predict_generation(config, arguments, model_config, workload, held, device_memory)
         phases.insert(0, generation)
     return Forecast(workload, tuple(phases), slots, device_memory)

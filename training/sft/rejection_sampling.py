@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
 
 from viewbox.configs.train_sections import RejectionSampling, TrainSection
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
 from viewbox.records import Episode, EpisodeTokens, Task
-from viewbox.rollouts.engine.engine import HFGenerator
+from viewbox.rollouts.generator import Generator
 from viewbox.rollouts.play import play_many, sample_seed
 from viewbox.rollouts.scoring.metrics import compute_environment_metrics, drop_undefined
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
-from viewbox.training.generation import use_for_generation
+from viewbox.training.generation import SERVER_TIMEOUT, prepare_generator, use_for_generation
 from viewbox.training.sft.selection import require_episodes, select_episodes
 from viewbox.training.sft.trainer import SFTTrainer, select_usable
+from viewbox.training.weights.sender import WeightSender
 
 
 class RejectionSamplingTrainer(SFTTrainer):
@@ -36,7 +36,8 @@ class RejectionSamplingTrainer(SFTTrainer):
         env: the environment.
         section: the section `train`; its `arguments` have `max_steps`.
         folder: the folder of the rounds: `round-1/process-0/episodes.jsonl`, …
-        generation: keyword arguments of `HFGenerator`.
+        generation: keyword arguments of `HFGenerator`, or of a server's generator; see `prepare_generator`.
+        weights: sends the policy's weights to the server that generates; None: our engine generates.
         timeout: maximum seconds of an episode; None: no limit.
         print_line: prints what was kept.
         kwargs: arguments of `SFTTrainer`, without a dataset.
@@ -54,11 +55,14 @@ class RejectionSamplingTrainer(SFTTrainer):
         generation: Mapping[str, Any],
         timeout: float | None,
         print_line: Callable[[str], None],
+        weights: WeightSender | None = None,
         **kwargs: Any,
     ) -> None:
         self.env, self.section, self.folder, self.print_line = env, section, folder, print_line
+        self.weights = weights
         self.sampling = section.rejection_sampling or RejectionSampling()
-        self.generation, self.timeout = dict(generation), timeout
+        self.generation = dict(generation)
+        self.timeout = timeout or (SERVER_TIMEOUT if weights else None)
         self._round = -1
         self._episodes: list[EpisodeTokens] = []  # those of the round that are learned from
         args = kwargs["args"]
@@ -133,11 +137,11 @@ class RejectionSamplingTrainer(SFTTrainer):
     def _play(self, tasks: Sequence[Task], folder: Path, number: int) -> None:
         slots = self.generation.get("slots", 64)
 
-        async def play(model: PreTrainedModel, writer: EpisodeWriter) -> None:
+        async def play(make_generator: Callable[[], Generator], writer: EpisodeWriter) -> None:
             recorded = {(episode.info["index"], episode.info["sample"]) for episode in load(folder)}
             if len(recorded) == len(tasks) * self.sampling.samples:
                 return
-            generator = HFGenerator(model, self.tokens, **self.generation)
+            generator = make_generator()
             seed = sample_seed(self.args.seed, number)
             limits: dict[str, Any] = {"concurrency": slots, "timeout": self.timeout, "skip": recorded}
             async for episode in play_many(
@@ -146,4 +150,5 @@ class RejectionSamplingTrainer(SFTTrainer):
                 writer.append_or_error(episode)
 
         with EpisodeWriter(folder) as writer, use_for_generation(self.accelerator, self.model) as model:
-            asyncio.run(play(model, writer))
+            make = prepare_generator(model, self.tokens, self.generation, weights=self.weights)
+            asyncio.run(play(make, writer))

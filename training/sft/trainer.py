@@ -19,13 +19,14 @@ from viewbox.errors import StoreError
 from viewbox.records import Episode, EpisodeTokens
 from viewbox.rollouts.engine import tiny_model
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.engine.trainable import describe_mismatch
 from viewbox.rollouts.play import play_many
 from viewbox.rollouts.scripted import ScriptedGenerator
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.training.checkpoints import Checkpoints
 from viewbox.training.evaluate import build_script, collect_episodes
-from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate, describe_mismatch
+from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
 from viewbox.training.sft.vision_task import VisionTask
 
 _VALUE = re.compile(r'[:\[,]\s*("(?:[^"\\]|\\.)*"(?!\s*:)|-?\d+(?:\.\d+)?)')

@@ -5,7 +5,8 @@ from dataclasses import replace
 import torch
 
 from viewbox.records import EpisodeTokens
-from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate, collect_pixels, describe_mismatch
+from viewbox.rollouts.engine.trainable import describe_mismatch
+from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate, collect_pixels
 
 
 def test_prompts_are_padded_left_and_completions_right_and_nothing_is_lost(kit, played):

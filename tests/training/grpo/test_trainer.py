@@ -12,10 +12,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl import GRPOTrainer
 
 from tests.support.grpo_kit import compute_gradient, generate_batch, make_trainer, read_gradient, train_and_read_steps
-from viewbox.envs.digits import viewer
-from viewbox.envs.digits.canvas import LABELS
 from viewbox.errors import ConfigError
-from viewbox.records import Reply
 from viewbox.rollouts.store.reader import load
 from viewbox.training.grpo.micro_batches import split_by_tokens
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
@@ -35,28 +32,6 @@ class Damaged(EpisodeGRPOTrainer):
             tokens = episodes[i].tokens
             episodes[i] = replace(episodes[i], tokens=replace(tokens, images=tokens.images[:-1]))
         return episodes
-
-
-@pytest.fixture(scope="module")
-def looking(strips):
-    """Environments whose play is known while every token is the policy's own: see `Looking`."""
-
-    class Looking(type(strips)):
-        """Reads whatever the policy says as a look, `looks(seed)` times, and then as an answer, right or wrong."""
-
-        at_most: int = 2
-
-        async def step(self, state, reply_):
-            if state.turn < state.seed % (self.at_most + 1):
-                said = viewer.write_zoom(self, 2, 0.3, 0.6)
-            else:
-                said = viewer.write_answer(self, state.task, LABELS[0] if state.seed % 2 else None)
-            return await super().step(state, Reply(said))
-
-    def make(**settings):
-        return Looking(**{"max_turns": 4, "tools": ("zoom",)} | settings)
-
-    return make
 
 
 @pytest.fixture

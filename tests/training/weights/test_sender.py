@@ -1,0 +1,244 @@
+"""Weights on their way to a server: which tensors, which version, and servers that lose, refuse or half take them."""
+
+import threading
+import time
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+
+from tests.support.servers import hang_up, make_response
+from tests.support.vllm_server import TrainedVLLM
+from viewbox.configs.schema import parse
+from viewbox.errors import ConfigError
+from viewbox.rollouts.endpoint.connection import EndpointError
+from viewbox.rollouts.engine.adapters import use_merged_adapters
+from viewbox.rollouts.generator import GeneratorError
+from viewbox.training.checks.server import check_server
+from viewbox.training.weights.sender import WeightSender
+from viewbox.training.weights.tensors import HEAD, iterate_weights
+from viewbox.training.weights.transfers import split_tensors
+
+UPDATE = [
+    "/pause?mode=wait",
+    "/start_weight_update",
+    "/update_weights",
+    "/finish_weight_update",
+    "/reset_prefix_cache",
+    "/reset_mm_cache",
+    "/reset_encoder_cache",
+    "/resume",
+]
+
+
+@pytest.fixture
+def policy(qwen3):
+    return qwen3.model(seed=1)
+
+
+@pytest.fixture
+def served(qwen3):
+    return TrainedVLLM(qwen3.model(seed=0), qwen3.processor)
+
+
+async def find_model():
+    return "policy"
+
+
+@pytest.fixture
+def make_sender(tmp_path):
+    def make(url, **settings):
+        return WeightSender(url, tmp_path / "weights", find_model, **{"wait": 5.0, "pause": 0.05} | settings)
+
+    return make
+
+
+def equal_weights(model, other):
+    pairs = zip(model.state_dict().items(), other.state_dict().items(), strict=True)
+    return all(name == twin and torch.equal(a, b) for (name, a), (twin, b) in pairs)
+
+
+# ---------------------------------------------------------------------- which tensors
+def test_the_head_is_sent_also_where_it_is_the_embedding():
+    from viewbox.configs.sections import ModelSection
+    from viewbox.rollouts.engine import loading
+
+    model = loading.load_model(ModelSection(name="package:tiny_viewer"))
+    sent = dict(iterate_weights(model))
+    assert model.config.get_text_config().tie_word_embeddings
+    assert torch.equal(sent[HEAD], model.get_input_embeddings().weight)
+    parts = [name for part in split_tensors(sent.items(), 2**31) for name in part]
+    assert sorted(parts) == sorted(sent)
+
+
+def test_merged_adapters_are_sent_under_the_names_of_the_model_without_them(policy):
+    names = set(policy.state_dict())
+    before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
+    adapted = get_peft_model(policy, LoraConfig(r=2, target_modules=["q_proj", "v_proj"]))
+    with torch.no_grad():
+        for name, weight in adapted.named_parameters():
+            if "lora_B" in name:
+                weight.normal_()
+    with use_merged_adapters(adapted):
+        sent = {name: tensor.clone() for name, tensor in iterate_weights(adapted)}
+    assert set(sent) == names
+    changed = {name for name, tensor in sent.items() if not torch.equal(tensor, before[name])}
+    assert changed
+    assert all("q_proj" in name or "v_proj" in name for name in changed)
+
+
+def test_adapters_that_are_not_merged_are_refused(policy):
+    adapted = get_peft_model(policy, LoraConfig(r=2, target_modules=["q_proj"]))
+    with pytest.raises(ConfigError, match="cannot be merged for the server"):
+        list(iterate_weights(adapted))
+
+
+# ---------------------------------------------------------------------- when, and with which version
+def test_a_server_has_the_new_weights_and_their_version(served, policy, make_sender, tmp_path):
+    with served.serve() as server:
+        sender = make_sender(server.url)
+        found = sender.send(policy)
+    assert equal_weights(served.model, policy)
+    assert (found.model, found.version) == ("policy", served.version)
+    assert served.calls == ["/init_weight_transfer_engine", *UPDATE]
+    assert not list((tmp_path / "weights").iterdir())
+
+
+def test_weights_of_one_key_are_sent_once_and_those_without_a_key_always(served, policy, make_sender):
+    with served.serve() as server:
+        sender = make_sender(server.url)
+        first = sender.send(policy, key=1)
+        assert sender.send(policy, key=1) == first
+        assert sender.num_sent == 1
+        versions = {first.version, sender.send(policy, key=2).version, sender.send(policy).version}
+        versions.add(sender.send(policy).version)
+    assert len(versions) == 4
+    assert served.calls.count("/init_weight_transfer_engine") == 1
+
+
+def test_a_server_that_was_restarted_with_old_weights_gets_them_again(served, policy, make_sender, qwen3):
+    with served.serve() as server:
+        sender = make_sender(server.url)
+        sender.send(policy, key=1)
+        port = server.server_port
+    again = TrainedVLLM(qwen3.model(seed=0), qwen3.processor)
+    with again.serve(port):
+        found = sender.send(policy, key=1)
+    assert equal_weights(again.model, policy)
+    assert again.version == found.version
+    assert again.calls[0] == "/init_weight_transfer_engine"
+
+
+# ---------------------------------------------------------------------- servers in trouble
+def test_a_server_that_is_away_is_waited_for(served, policy, make_sender):
+    with served.serve() as server:
+        port = server.server_port
+    sender = make_sender(f"http://127.0.0.1:{port}", wait=30.0)
+    found = []
+    thread = threading.Thread(target=lambda: found.append(sender.send(policy)))
+    thread.start()
+    time.sleep(0.3)
+    assert not found
+    with served.serve(port):
+        thread.join(30)
+    assert found
+    assert equal_weights(served.model, policy)
+
+
+def test_a_server_that_stays_away_ends_the_run_in_words(make_sender, policy, served):
+    with served.serve() as server:
+        url = server.url
+    with pytest.raises(GeneratorError, match=r"no weights could be sent for 0 s: .*the run can be resumed"):
+        make_sender(url, wait=0.2).send(policy)
+
+
+@pytest.mark.parametrize("path", UPDATE)
+def test_an_update_that_breaks_off_is_made_again_from_its_beginning(served, policy, make_sender, path):
+    def break_once(body, answer):
+        nonlocal broken
+        if not broken:
+            broken = True
+            return hang_up if path == "/update_weights" else make_response(500, {"error": "engine died"})
+        return answer(body)
+
+    with served.serve() as server:
+        sender = make_sender(server.url)
+        sender.send(served.model, key=1)
+        broken, whole = False, server.by_path[path]
+        server.by_path[path] = lambda body: break_once(body, whole)
+        found = sender.send(policy, key=1 if path == "/resume" else 2)
+        if path == "/resume":  # the key is that of the last call, so nothing was sent
+            found = sender.send(policy, key=2)
+    assert equal_weights(served.model, policy)
+    assert found.version == served.version
+    assert not served.is_paused
+
+
+def test_a_version_that_does_not_change_is_not_believed(served, policy, make_sender):
+    with served.serve() as server:
+        server.by_path["/finish_weight_update"] = lambda body: {}
+        with pytest.raises(GeneratorError, match="the server has the weights default after those of"):
+            make_sender(server.url, wait=0.3).send(policy)
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "says"),
+    [
+        ("/weight_info", make_response(404, "Not Found"), "VLLM_SERVER_DEV_MODE=1"),
+        ("/server_info?config_format=json", {"vllm_config": {}}, "its backend is None"),
+        ("/server_info?config_format=json", [], "its backend is None"),
+        ("/server_info?config_format=json", {"vllm_config": {"weight_transfer_config": {"backend": "rdt"}}}, "rdt"),
+    ],
+)
+def test_a_server_that_takes_no_weights_is_refused_with_the_flags_to_add(
+    served, policy, make_sender, path, answer, says
+):
+    with served.serve() as server:
+        server.by_path[path] = lambda body: answer
+        with pytest.raises(ConfigError, match="weight-transfer-config") as caught:
+            make_sender(server.url).send(policy)
+    assert says in str(caught.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_weights_over_nccl_need_a_gpu_here(served, policy, make_sender):
+    served.backend = "nccl"
+    with served.serve() as server, pytest.raises(ConfigError, match="needs a GPU here"):
+        make_sender(server.url).send(policy)
+
+
+def test_a_server_that_cannot_be_used_at_all_ends_the_run_at_once(served, policy, tmp_path):
+    async def check():
+        raise EndpointError("raw log-probs")
+
+    with served.serve() as server, pytest.raises(EndpointError, match="raw log-probs"):
+        WeightSender(server.url, tmp_path, check).send(policy)
+
+
+# ---------------------------------------------------------------------- settings
+def refuse(**sections):
+    rollout = {"engine": "vllm", "url": "http://127.0.0.1:8000"} | sections.pop("rollout", {})
+    config = {"model": {"name": "m"}, "env": {"name": "digits"}, "rollout": rollout} | sections
+    with pytest.raises(ConfigError) as caught:
+        check_server(parse(config))
+    return caught.value.key
+
+
+def test_settings_that_do_not_fit_a_server_are_named():
+    assert refuse(model={"tiny": {}}) == "model.tiny"
+    assert refuse(lora={"quantize": "4bit"}) == "lora.quantize"
+    assert refuse(rollout={"top_p": 0.9}) == "rollout.top_p"
+    assert refuse(rollout={"url": "here"}) == "rollout.url"
+    assert refuse(rollout={"cuda_graphs": True}) == "rollout.cuda_graphs"
+
+
+def test_a_dry_run_says_where_the_episodes_come_from_and_counts_no_memory_for_them(viewbox, tmp_path):
+    served = ("rollout.engine=vllm", "rollout.url=http://127.0.0.1:8000")
+    given = ("quickstart", "model.name=package:tiny_viewer", f"log.dir={tmp_path}")
+    code, out, err = viewbox("train", *given, *served, "--dry-run")
+    assert code == 0, err
+    assert "sampled by the vLLM server at http://127.0.0.1:8000, which is sent pictures and weights" in out
+    code, out, err = viewbox("memory", *given, *served)
+    assert code == 0, err
+    assert "generation" not in out
+    assert "update" in out

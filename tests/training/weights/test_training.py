@@ -1,0 +1,159 @@
+"""GRPO whose episodes a server generates: it has the new weights at every step, whatever happens to it."""
+
+import threading
+
+import pytest
+import torch
+from peft import LoraConfig
+
+from tests.support.grpo_kit import make_trainer, train_and_read_steps
+from tests.support.servers import hang_up
+from tests.support.vllm_server import TrainedVLLM
+from viewbox.rollouts.generator import GeneratorError
+from viewbox.rollouts.store.reader import load
+from viewbox.training.evaluate import evaluate
+from viewbox.training.weights.sender import WeightSender
+
+PARITY = 1e-5
+WORST = "sampling/logp_difference/max"
+LORA = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear")
+
+
+@pytest.fixture
+def served(qwen3):
+    """A server that starts with other weights than the trainer."""
+    return TrainedVLLM(qwen3.model(seed=7), qwen3.processor)
+
+
+async def find_model():
+    return "policy"
+
+
+@pytest.fixture
+def train(qwen3, looking, tmp_path):
+    """Trains on a server; returns the metrics of every step, and the trainer."""
+
+    def run(url, *, wait=10.0, timeout=60.0, own=None, **given):
+        sender = WeightSender(url, tmp_path / "weights", find_model, wait=wait, pause=0.05)
+        generation = {"url": url, "model_name": "m", "attempts": 2, "first_pause": 0.01, "max_reply_tokens": 4}
+        trainer = make_trainer(
+            qwen3,
+            tmp_path,
+            looking(),
+            generation=generation,
+            own={"weights": sender, "importance_sampling_cap": 2.0, "timeout": timeout} | (own or {}),
+            **{"learning_rate": 5e-3, "per_device_train_batch_size": 4, "num_generations": 2} | given,
+        )
+        return train_and_read_steps(trainer, tmp_path), trainer
+
+    return run
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+def test_each_step_samples_with_the_weights_after_the_step_before(train, served, lora):
+    with served.serve() as server:
+        steps, trainer = train(server.url, peft_config=lora)
+    assert len(steps) == 3
+    assert all(step["grad_norm"] > 0 for step in steps[:2])
+    for step in steps:
+        assert step[WORST] <= PARITY
+        assert step["episodes/faults"] == 0
+        assert step["sampling/importance_ratio/max"] == pytest.approx(1.0, abs=1e-4)
+    assert trainer.player.weights.num_sent == 3
+    changed = [path for path in served.calls if path == "/finish_weight_update"]
+    assert len(changed) == 3
+
+
+def test_without_the_new_weights_the_difference_shows(train, served):
+    served.keeps_weights = True
+    with served.serve() as server:
+        steps, _ = train(server.url)
+    assert max(step[WORST] for step in steps) > 100 * PARITY
+
+
+@pytest.mark.parametrize("trouble", ["killed", "hung", "restarted"])
+def test_a_server_in_trouble_costs_its_episodes_and_the_run_goes_on(train, served, qwen3, tmp_path, trouble):
+    """The second generation finds a server that hangs up, never answers, or has lost its weights."""
+    release = threading.Event()
+    again = TrainedVLLM(qwen3.model(seed=7), qwen3.processor)
+    with served.serve() as server:
+        whole = server.answer
+
+        def answer(body, number):
+            if served.calls.count("/finish_weight_update") != 2:
+                return whole(body, number)
+            if trouble == "hung":
+                release.wait(30)
+            if trouble == "restarted":  # it answers with the weights that it was started with
+                server.answer = lambda body, number: again.generate(body)
+                server.by_path |= again.get_more_paths()
+                return again.generate(body)
+            return hang_up
+
+        server.answer = answer
+        steps, _ = train(server.url, timeout=12.0 if trouble == "hung" else 60.0)
+        release.set()
+    assert len(steps) == 3
+    assert [step["episodes/faults"] > 0 for step in steps] == [False, True, False]
+    assert all(step[WORST] <= PARITY for step in steps if step["episodes/faults"] == 0)
+    assert all(step.get(WORST) is None or not step[WORST] > PARITY for step in steps)
+    ended = {episode.info["step"]: set() for episode in load(tmp_path / "episodes")}
+    for episode in load(tmp_path / "episodes"):
+        ended[episode.info["step"]].add(episode.end_reason)
+    assert ended[2] <= {"error", "timeout"}
+    if trouble == "restarted":
+        assert again.calls[0] == "/init_weight_transfer_engine"
+
+
+def test_held_out_tasks_are_played_on_the_server_with_the_policys_weights(qwen3, strips, served, tmp_path):
+    model = qwen3.model()
+    with served.serve() as server:
+        sender = WeightSender(server.url, tmp_path, find_model)
+        settings = {"url": server.url, "model_name": "m", "max_reply_tokens": 8, "max_completion_tokens": 200}
+        from viewbox.configs.sections import SamplingParams
+
+        generation = {**settings, "sampling": SamplingParams(), "slots": 4}
+        _, episodes = evaluate(strips, model, qwen3.tokens, tasks=2, seed=0, generation=generation, weights=sender)
+    assert torch.equal(served.model.lm_head.weight, model.lm_head.weight)
+    assert [episode.end_reason != "error" for episode in episodes] == [True, True]
+
+
+def test_a_server_that_is_gone_for_good_leaves_a_checkpoint_to_go_on_from(qwen3, looking, served, tmp_path):
+    def make(url, folder):
+        sender = WeightSender(url, tmp_path / "weights", find_model, wait=0.3, pause=0.05)
+        generation = {"url": url, "model_name": "m", "attempts": 1, "first_pause": 0.01, "max_reply_tokens": 4}
+        given = {
+            "learning_rate": 5e-3,
+            "per_device_train_batch_size": 4,
+            "num_generations": 2,
+            "save_strategy": "steps",
+        }
+        own = {"weights": sender, "importance_sampling_cap": 2.0}
+        return make_trainer(qwen3, folder, looking(), generation=generation, own=own, save_steps=100, **given)
+
+    with served.serve() as server:
+        whole = make(server.url, tmp_path / "whole")
+        whole.train()
+    served = TrainedVLLM(qwen3.model(seed=7), qwen3.processor)
+    with served.serve() as server:
+        trainer = make(server.url, tmp_path / "cut")
+        original, url = trainer.player.play, server.url
+
+        def play(model, env, tasks, step, *rest):
+            if step == 3:
+                server.kill()
+            return original(model, env, tasks, step, *rest)
+
+        trainer.player.play = play
+        with pytest.raises(GeneratorError, match="can be resumed"):
+            trainer.train()
+        port = server.server_port
+    checkpoint = trainer.save_unsaved()
+    assert checkpoint.name == "checkpoint-2"
+    assert trainer.save_unsaved() is None
+    again = TrainedVLLM(qwen3.model(seed=7), qwen3.processor)
+    with again.serve(port):
+        resumed = make(url, tmp_path / "cut")
+        resumed.train(str(checkpoint))
+    for (name, weight), other in zip(resumed.model.named_parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(weight, other), name

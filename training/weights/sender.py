@@ -1,0 +1,216 @@
+"""Sends the policy's weights to the vLLM server of a run, and makes sure that the server samples with them.
+
+Every update has a version of its own, which the server names in each reply (`wire.parse_generated` refuses others).
+Before a generation the server is asked which version it has: a server that was restarted has another, and is sent the
+weights again; one that does not answer is waited for.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Hashable
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import httpx
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
+
+from viewbox.configs.schema import Config
+from viewbox.errors import ConfigError, ViewboxError
+from viewbox.network import hosts
+from viewbox.network.data_policy import check_sending
+from viewbox.rollouts.endpoint.connection import EndpointError
+from viewbox.rollouts.endpoint.http import extract_error_message
+from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.generator import GeneratorError
+from viewbox.rollouts.token_server.vllm import FLAGS, VLLMServer, clean_url
+from viewbox.training.weights.tensors import iterate_weights
+from viewbox.training.weights.transfers import FileTransfer, NCCLTransfer, Transfer
+
+WAIT = 900.0  # seconds that a server may be away
+PAUSE = 2.0  # seconds between attempts
+TIMEOUT = 600.0  # seconds of one request; loading a large model takes minutes
+CACHES = ("/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache")
+HOW_TO_START = (
+    f"start it with VLLM_SERVER_DEV_MODE=1 in its environment and the flags `{FLAGS}` and `--weight-transfer-config` "
+    "(docs/scaling.md)"
+)
+
+log = logging.getLogger("viewbox.train")
+
+
+class Served(NamedTuple):
+    """What a server was found to serve: the model's name there, and the version of its weights."""
+
+    model: str
+    version: str
+
+
+def build_sender(config: Config, tokens: ChatTokens, folder: Path) -> "WeightSender | None":
+    """The sender of a run; None if our engine generates.
+
+    Args:
+        config: of the run.
+        tokens: the way from messages to tokens.
+        folder: of the run; files of weights lie there for as long as the server needs them.
+    """
+    section = config.rollout
+    if section.engine != "vllm":
+        return None
+    url = str(section.url)
+
+    async def check() -> str:
+        server = VLLMServer(url, tokens, section.sampling)
+        try:
+            return await server.check()
+        finally:
+            await server.close()
+
+    return WeightSender(url, folder / "weights", check)
+
+
+class _TemporaryError(Exception):
+    """The server may be well again later."""
+
+
+class WeightSender:
+    """The weights of one run on one server. Every process makes one; only the main process sends.
+
+    Args:
+        url: of the server.
+        folder: for files of weights; the server must see it under the same path.
+        check: asks a server whether it can be used at all, and returns the model's name there.
+        wait: seconds that the server may be away before the run ends.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        check: Callable[[], Coroutine[Any, Any, str]],
+        *,
+        wait: float = WAIT,
+        pause: float = PAUSE,
+    ) -> None:
+        self.url, self.folder, self.check, self.wait, self.pause = clean_url(url), folder, check, wait, pause
+        self.num_sent = 0
+        self._run = uuid4().hex[:8]
+        self._served: Served | None = None
+        self._key: Hashable = None
+        self._transfers: dict[str, Transfer] = {}
+        self._client = httpx.Client(timeout=TIMEOUT, trust_env=not hosts.is_loopback(self.url))
+
+    def send(self, model: Any, key: Hashable = None) -> Served:
+        """Sends the weights, and returns what the server then serves; all processes call it together.
+
+        Args:
+            model: the policy, adapters merged.
+            key: of these weights. If it is that of the last call, they are sent only to a server that lost them. None:
+                they are always sent.
+
+        Raises:
+            GeneratorError: the server was away for too long.
+            ConfigError: the server cannot be sent weights as it was started.
+        """
+        outcome: list[Any] = [None]
+        if PartialState().is_main_process:
+            try:
+                outcome = [self._send_patiently(model, key)]
+            except ViewboxError as error:
+                outcome = [error]
+        broadcast_object_list(outcome)
+        if isinstance(outcome[0], ViewboxError):
+            raise outcome[0]
+        return outcome[0]
+
+    def _send_patiently(self, model: Any, key: Hashable) -> Served:
+        check_sending(self.url)
+        deadline, reason = time.monotonic() + self.wait, ""
+        while True:
+            try:
+                return self._send(model, key)
+            except (httpx.TransportError, _TemporaryError) as error:
+                said = str(error) or type(error).__name__
+                if not reason:
+                    log.warning("%s: weights cannot be sent (%s); trying for %.0f s", self.url, said, self.wait)
+                reason = said
+            if time.monotonic() > deadline:
+                raise GeneratorError(
+                    f"{self.url}: no weights could be sent for {self.wait:.0f} s: {reason}; once the server is back, "
+                    "the run can be resumed"
+                )
+            time.sleep(self.pause)
+
+    def _send(self, model: Any, key: Hashable) -> Served:
+        found = self._read_version()
+        is_known = self._served is not None and found == self._served.version
+        if is_known and key is not None and key == self._key:
+            return self._served  # type: ignore[return-value]
+        name = self._served.model if is_known and self._served else self._check()
+        transfer = self._choose_transfer()
+        if not is_known:
+            transfer.connect(self._post)
+        self._served = None  # until all of it has arrived, nobody knows what the server has
+        self.num_sent += 1
+        version = f"{self._run}-{self.num_sent}"
+        self._post("/pause?mode=wait", {})
+        try:
+            self._post("/start_weight_update", {})
+            transfer.send(self._post, iterate_weights(model))
+            self._post("/finish_weight_update", {"weight_version": version})
+            for path in CACHES:  # pictures and prefixes were computed with the weights before
+                self._post(path, {})
+        finally:
+            self._post("/resume", {})
+        found = self._read_version()
+        if found != version:
+            raise _TemporaryError(f"the server has the weights {found} after those of {version} were sent")
+        self._served, self._key = Served(name, version), key
+        return self._served
+
+    def _check(self) -> str:
+        try:
+            return asyncio.run(self.check())
+        except EndpointError as error:
+            if self.num_sent:  # it could be used before
+                raise _TemporaryError(str(error)) from error
+            raise
+
+    def _choose_transfer(self) -> Transfer:
+        config = self._request("GET", "/server_info?config_format=json")
+        config = config.get("vllm_config") if isinstance(config, dict) else None
+        config = config.get("weight_transfer_config") if isinstance(config, dict) else None
+        backend = config.get("backend") if isinstance(config, dict) else None
+        if backend not in ("file", "nccl"):
+            raise ConfigError(
+                f"rollout.url = {self.url}: the server takes no weights (its backend is {backend}); allowed: file, "
+                f"nccl; {HOW_TO_START}",
+                key="rollout.url",
+            )
+        if backend not in self._transfers:
+            self._transfers[backend] = FileTransfer(self.folder) if backend == "file" else NCCLTransfer(self.url)
+        return self._transfers[backend]
+
+    def _read_version(self) -> Any:
+        info = self._request("GET", "/weight_info")
+        return info.get("weight_version") if isinstance(info, dict) else None
+
+    # ------------------------------------------------------------------ requests
+    def _post(self, path: str, body: dict[str, Any]) -> Any:
+        return self._request("POST", path, body)
+
+    def _request(self, method: str, path: str, body: Any = None) -> Any:
+        response = self._client.request(method, self.url + path, json=body)
+        if response.status_code in (403, 404, 405):
+            raise ConfigError(
+                f"rollout.url = {self.url}: HTTP {response.status_code} for {path}: {HOW_TO_START}", key="rollout.url"
+            )
+        if not response.is_success:
+            said = extract_error_message(response.content[:4096])[:300]
+            raise _TemporaryError(f"HTTP {response.status_code} for {path}: {said}")
+        try:
+            return response.json() if response.content else None
+        except ValueError:
+            return None
