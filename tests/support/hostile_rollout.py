@@ -10,7 +10,6 @@ import json
 import logging
 import re
 import threading
-import time
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import ClassVar
@@ -86,14 +85,12 @@ def find_task(body):
 def play_hostile(folder, *replies, tasks=TASKS, hostile=(HOSTILE,), env=None, generator=None, timeout=10.0, **settings):
     """Plays the tasks; the hostile one gets `replies` in turn, then the right answer."""
     asked = dict.fromkeys(hostile, 0)
-    served = threading.Event()  # some other task: before its first reply, a refusal rightly ends the run
+    served = threading.Event()  # some other task has its reply: before the first, a refusal rightly ends the run
 
     def answer(body, number):
         task = find_task(body)
-        if task not in asked and asked:
-            served.set()
-        elif len(asked) < tasks and not served.is_set() and served.wait(2):
-            time.sleep(0.05)  # until that reply has been read
+        if task in asked and len(asked) < tasks:
+            served.wait(20)
         if task not in asked or asked[task] >= len(replies):
             return make_completion(RIGHT, usage={"prompt_tokens": 10, "completion_tokens": 5})
         asked[task] += 1
@@ -108,6 +105,7 @@ def play_hostile(folder, *replies, tasks=TASKS, hostile=(HOSTILE,), env=None, ge
     try:
         with serve(answer) as server:
             player = (generator or make_generator)(server.url, **settings)
+            player.reply = _announce(player.reply, served)
             job = RolloutJob(
                 config=Config.model_validate({"model": {"name": "m"}, "env": {"name": "ward"}}),
                 env=env or Ward(reply_format="native"),
@@ -130,6 +128,15 @@ def play_hostile(folder, *replies, tasks=TASKS, hostile=(HOSTILE,), env=None, ge
     episodes = {episode.info["index"]: episode for episode in load(folder / "episodes")}
     stored = (folder / "episodes" / "episodes.jsonl").read_bytes()
     return Outcome(episodes, requests, console.file.getvalue(), handler.stream.getvalue(), stored, summary)
+
+
+def _announce(reply, served):
+    async def announced(conversation):
+        found = await reply(conversation)
+        served.set()
+        return found
+
+    return announced
 
 
 async def _play(session, progress):
