@@ -130,7 +130,7 @@ def test_a_view_the_models_image_processor_refuses_ends_that_episode_and_the_res
 
 def test_an_episode_over_its_time_limit_ends_as_timeout_and_the_rest_go_on(play):
     generator = Says(lambda c: 30.0 if c.index == 1 else viewer.write_answer(ENV, c.task))
-    episodes = play(ENV, tasks(4), generator, concurrency=2, timeout=0.3)
+    episodes = play(ENV, tasks(4), generator, concurrency=2, timeout=1.5)
     assert [episode.end_reason for episode in episodes] == ["answered", "timeout", "answered", "answered"]
     assert episodes[1].truncated
     assert generator.inside == 0

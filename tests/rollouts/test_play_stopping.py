@@ -90,15 +90,15 @@ PLACES = ("reset", "reply", "ask", "wait", "stare", "on_answer")
 @pytest.mark.parametrize("where", PLACES)
 def test_the_time_limit_ends_an_episode_wherever_it_hangs(play, where):
     env, generator = hanging(where)
-    episodes = play(env, tasks(4), generator, concurrency=2, timeout=0.3)
+    episodes = play(env, tasks(4), generator, concurrency=2, timeout=1.5)
     assert [episode.end_reason for episode in episodes] == ["answered", "timeout", "answered", "answered"]
     assert (episodes[1].truncated, episodes[1].terminated) == (True, False)
     assert generator.inside == 0
 
 
 def test_every_episode_has_the_whole_time_limit_however_late_it_begins(play):
-    generator = Says(lambda c: 0.25 if len(c.messages) == 2 else viewer.write_answer(ENV, c.task))
-    episodes = play(ENV, tasks(4), generator, concurrency=1, timeout=0.9)  # 1 second in all
+    generator = Says(lambda c: 0.5 if len(c.messages) == 2 else viewer.write_answer(ENV, c.task))
+    episodes = play(ENV, tasks(4), generator, concurrency=1, timeout=1.9)  # 2 seconds in all
     assert {episode.end_reason for episode in episodes} == {"answered"}
 
 

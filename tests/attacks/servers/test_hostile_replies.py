@@ -344,7 +344,7 @@ WAITING = {
 
 @pytest.mark.parametrize("name", WAITING)
 def test_what_makes_the_client_wait_costs_its_episode_no_more_than_the_timeout(tmp_path, name):
-    outcome = play_hostile(tmp_path, *[WAITING[name]] * 50, timeout=1.0, attempts=50)
+    outcome = play_hostile(tmp_path, *[WAITING[name]] * 50, timeout=3.0, attempts=50)
     check_outcome(outcome)
     assert outcome.hostile.end_reason == "timeout"
 

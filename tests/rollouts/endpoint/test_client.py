@@ -383,7 +383,7 @@ def test_an_endpoint_that_dies_midway_costs_the_episodes_that_are_left(play):
 
 def test_a_slow_drip_is_bounded_by_the_time_limit_of_the_episode(ask):
     began = time.monotonic()
-    episodes, _ = ask(by=lambda body, n: servers.drip_body if n == 0 else make_completion(RIGHT), tasks=3, timeout=2.0)
+    episodes, _ = ask(by=lambda body, n: servers.drip_body if n == 0 else make_completion(RIGHT), tasks=3, timeout=4.0)
     assert sorted(episode.end_reason for episode in episodes) == ["answered", "answered", "timeout"]
     assert time.monotonic() - began < 15
 
