@@ -65,6 +65,11 @@ __all__ = [*_HOMES, "__version__"]
 # Rewards of rooms above `rewards`: `type` in YAML -> the module that registers it, imported when a reward names it.
 REWARD_PLUGINS = {"judge": "viewbox.rollouts.judge.reward"}
 
+# Kinds of specialists: `kind` in YAML -> the module that registers it, imported when an environment names it.
+SPECIALIST_PLUGINS = {
+    "function": "viewbox.envs.tools.specialist.function",
+}
+
 if TYPE_CHECKING:
     from viewbox.envs import make as make
     from viewbox.envs.base import BaseMultiTurnEnv as BaseMultiTurnEnv

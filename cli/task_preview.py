@@ -10,7 +10,7 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
 from viewbox.errors import ConfigError, ViewboxError
 from viewbox.records import Task
-from viewbox.rollouts.from_config import build_envs
+from viewbox.rollouts.from_config import build_envs, prepare_env
 from viewbox.training.checks.preflight import find_model
 from viewbox.training.checks.prompt_page import Prompt, build_prompt, render_parts, write_page
 
@@ -47,6 +47,7 @@ def list_previews(name: str, overrides: Sequence[str], *, first: int, count: int
     with schema.locate_errors(config):
         model = find_model(config.model)
         env = build_envs(config, model.view_settings if model else {})[int(held_out)]
+        prepare_env(env)
         tasks = to_sequence(env.tasks, env.name)
         if first >= len(tasks):
             allowed = f"0 to {len(tasks) - 1}, the tasks of {env.name}"

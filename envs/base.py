@@ -22,13 +22,14 @@ from viewbox.envs.state import EpisodeState, PlayableEnv, StepResult
 from viewbox.envs.tasks import OverviewCache, TaskImage, TaskImages
 from viewbox.envs.tools import TOOLS, Tool, collect_tools
 from viewbox.envs.tools.builtin.windows import add_windows
+from viewbox.envs.tools.specialist.spec import build_specialists, declare_tools, find_prepare
 from viewbox.errors import ConfigError, ToolError, describe_unknown
 from viewbox.frozen import FrozenDict
 from viewbox.images.coordinates import describe_unit, from_unit, needs_size
 from viewbox.images.shown import ShownView
 from viewbox.images.source import Source
 from viewbox.images.view import View
-from viewbox.network.data_policy import keep_on_this_machine
+from viewbox.network.data_policy import check_may_leave, keep_on_this_machine
 from viewbox.records import Episode, EpisodeTokens, Message, Reply, RunConfig, Scores, Task, Turn
 from viewbox.rewards import to_combined
 from viewbox.rewards.metrics import Metric
@@ -120,6 +121,26 @@ class BaseMultiTurnEnv(PlayableEnv):
             raise ConfigError(f"{self.name}: this environment has no demonstrations: {error}") from error
 
     # ------------------------------------------------------------------ called by a driver
+    @property
+    def needs_preparing(self) -> bool:
+        """Whether `prepare` has something to do: a tool that loads a model or connects to a server."""
+        return any(find_prepare(self.get_tool(name)) is not None for name in self.tools)
+
+    def prepare(self) -> None:
+        """Load the models of the tools and connect to their servers; what is ready already costs nothing.
+
+        Drivers call it before the first episode, so that a model that cannot be loaded ends the run at its start. If
+        nothing calls it, the first call of each tool prepares that tool.
+
+        Raises:
+            ConfigError: a tool cannot be prepared; it names the missing package, file or address.
+        """
+        with keep_on_this_machine(self):
+            for name in self.tools:
+                prepare = find_prepare(self.get_tool(name))
+                if prepare is not None:
+                    prepare()
+
     def reset(self, task: Task, *, seed: int) -> EpisodeState:
         """Start a play. Raises `ImageError` if the task's image cannot be opened."""
         offered = self.get_offered_tools(task)
@@ -202,6 +223,8 @@ class BaseMultiTurnEnv(PlayableEnv):
     async def play_async(self, task: Task, policy: loop.Policy, *, seed: int = 0) -> Episode:
         """Play one episode. `policy` is a function, or a coroutine function, of the messages."""
         with keep_on_this_machine(self):
+            if self.needs_preparing:
+                await concurrency.run_in_thread(self.prepare)
             state = self.reset(task, seed=seed)
 
             async def get_reply() -> Reply:
@@ -346,6 +369,7 @@ class BaseMultiTurnEnv(PlayableEnv):
         }
         if self.windows:
             self._toolbox = self._toolbox | {"window_level": add_windows(self._toolbox["window_level"], self.windows)}
+        self._add_specialists()
         self.prompts = Prompts(self.templates, trusted=self.templates.keys() - given.get("templates", {}).keys())
         self._check_names()
         check_declaration(self.answer)
@@ -358,6 +382,24 @@ class BaseMultiTurnEnv(PlayableEnv):
         self._checks_in_thread = runs_code(type(self), BaseMultiTurnEnv) or bool(self.place)  # an image may be opened
         check_reward_may_ask(self, self.reward)
         self._sealed = True
+
+    def _add_specialists(self) -> None:
+        try:
+            specialists = build_specialists(self.specialists)
+            tools = declare_tools(specialists, self._toolbox)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: {error}", key=error.key, given=error.given) from error
+        for name, specialist in specialists.items():
+            check_may_leave(
+                self,
+                specialist.address,
+                action=f"specialists.{name} sends pictures to",
+                allowed="an address on localhost",
+                key=f"specialists.{name}",
+            )
+        self.specialists = FrozenDict(specialists)
+        self._toolbox = {**self._toolbox, **tools}
+        self.tools = tuple(dict.fromkeys((*self.tools, *tools)))
 
     def _check_names(self) -> None:
         for key, names, allowed in (("tools", self.tools, self._toolbox), ("max_calls", self.max_calls, self.tools)):

@@ -135,6 +135,17 @@ class Mixture(BaseMultiTurnEnv):
         part = self.parts.get(environment)
         return {} if part is None else part.metrics
 
+    @property
+    def needs_preparing(self) -> bool:
+        return any(part.needs_preparing for part in self.parts.values())
+
+    def prepare(self) -> None:
+        for key, part in self.parts.items():
+            try:
+                part.prepare()
+            except ConfigError as error:
+                raise ConfigError(f"environments.{key}: {error}", key=f"environments.{key}.{error.key}") from error
+
     # ------------------------------------------------------------------ what a task's own environment does
     def reset(self, task: Task, *, seed: int) -> EpisodeState:
         return self.for_task(task).reset(task, seed=seed)

@@ -54,6 +54,13 @@ class ViewSettings(Protocol):
             "unit: HU}, or {percentiles: [1, 99]} of the volume's values"
         ),
     ] = FrozenDict()
+    specialists: Annotated[
+        Mapping[str, Any],
+        Field(
+            description="tools by name, added to `tools`: a model, a function or a server, chosen by its `kind` "
+            "(listed below)"
+        ),
+    ] = FrozenDict()
     max_pixels: Annotated[int, Field(ge=256, description="largest view, in pixels (width x height)")] = 512 * 512
     pixel_multiple: Annotated[
         int, Field(ge=1, description="sides of a view are multiples of this; default in a run: the model's patch grid")

@@ -22,7 +22,8 @@ def remove_tools(env: Env, *, refuse: bool = False) -> Env:
     >>> env.name, env.get_offered_tools(env.tasks[0])
     ('digits', ())
     """
-    return _copy(env, {"get_max_calls": _allow_nothing} if refuse else {"tools_of": _offer_nothing})
+    method: dict[str, Any] = {"get_max_calls": _allow_nothing} if refuse else {"tools_of": _offer_nothing}
+    return _copy(env, {**method, "needs_preparing": False, "prepare": _do_nothing})
 
 
 def replace_reward(env: Env, reward: CombinedReward) -> Env:
@@ -40,6 +41,10 @@ def _copy(env: Env, methods: dict[str, Any], **attributes: Any) -> Env:
 
 def _offer_nothing(env: BaseMultiTurnEnv, task: Task) -> tuple[str, ...]:
     return ()
+
+
+def _do_nothing(env: BaseMultiTurnEnv) -> None:
+    """No tool is called, so none needs its model."""
 
 
 def _allow_nothing(env: BaseMultiTurnEnv, name: str) -> int:

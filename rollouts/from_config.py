@@ -67,6 +67,19 @@ def _build_env(
         raise ConfigError(f"{key}: {error}", key=key) from error
 
 
+def prepare_env(env: BaseMultiTurnEnv, section: str = "env") -> None:
+    """Loads the models of an environment's tools and connects to their servers, before the first episode.
+
+    Raises:
+        ConfigError: one of them cannot be used; the message begins with its key in the YAML.
+    """
+    try:
+        env.prepare()
+    except ConfigError as error:
+        key = f"{section}.{error.key}" if error.key else section
+        raise ConfigError(f"{key}: {env.name}: {error}", key=key, given=error.given, allowed=error.allowed) from error
+
+
 def merge_settings(settings: Mapping[str, Any], held_out: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the held-out environment: those of `env.eval` replace others; `data` is merged, and so are the
     settings of each environment of a mixture.

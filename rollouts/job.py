@@ -36,6 +36,7 @@ from viewbox.rollouts.from_config import (
     build_vllm_settings,
     check_url_for_data,
     merge_settings,
+    prepare_env,
 )
 from viewbox.rollouts.generator import Generator
 
@@ -258,7 +259,9 @@ def _build_env(config: Config, defaults: Mapping[str, Any]) -> tuple[Config, Bas
     section = EnvSection.model_validate({"name": config.env.name, **defaults, **config.env.settings})
     config = config.model_copy(update={"env": section})
     with configs.locate_errors(config):
-        return config, build_envs(config, {})[0]
+        env = build_envs(config, {})[0]
+        prepare_env(env)
+        return config, env
 
 
 def _select_tasks(env: BaseMultiTurnEnv, count: int) -> Sequence[Task]:

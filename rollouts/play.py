@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Awaitable, Collection, Iterable, Ite
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from viewbox.envs import concurrency
 from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.concurrency import run_in_thread
 from viewbox.envs.loop import Policy, play_to_end
 from viewbox.envs.state import EpisodeState
 from viewbox.errors import BadRow, ConfigError, ImageError, ModelError
@@ -58,12 +58,15 @@ async def play_many(
 
     Raises:
         GeneratorError, ConfigError, ModelError: the generator raised it, and cannot be used.
+        ConfigError: a tool of the environment cannot be prepared (`env.prepare`).
         BadRow: a row of a dataset cannot be used, and `data.bad_rows` is `stop`.
         Exception: the `failure` of the generator; or it raised `MAX_FAILURES` times before it ever gave a reply. Any
             other exception that it raises ends one episode.
     """
     player: Any = generator if hasattr(generator, "reply") else PolicyGenerator(generator)
     health = _Health(player)
+    if env.needs_preparing:
+        await run_in_thread(env.prepare)
     jobs = ((i, k, task) for i, task in enumerate(tasks) for k in range(group) if (i, k) not in skip)
     # the queue is bounded, so that a slow reader slows down the workers
     done: asyncio.Queue[Episode | BaseException | None] = asyncio.Queue(2 * concurrency)
@@ -212,7 +215,7 @@ async def _play_with(
 async def _open_episode(env: BaseMultiTurnEnv, task: Task, conversation: Conversation) -> EpisodeState | None:
     """Start an episode and put its first messages in the conversation; None if the task cannot be opened."""
     try:
-        state = await concurrency.run_in_thread(env.reset, task, seed=conversation.seed)
+        state = await run_in_thread(env.reset, task, seed=conversation.seed)
     except Exception as error:  # an image that cannot be opened, or an author's bug: it ends this episode only
         if isinstance(error, BadRow) and error.ends_run:
             raise

@@ -16,6 +16,7 @@ from viewbox.configs.validation import describe_type, get_section_model
 from viewbox.envs import ENVIRONMENTS, load_class
 from viewbox.envs.settings import model_of
 from viewbox.envs.tools import to_tool_names
+from viewbox.envs.tools.specialist import get_specialist_class, list_kinds
 from viewbox.frozen import thaw
 from viewbox.rewards import Component, Reward
 from viewbox.rewards.declare import get_reward_class, list_reward_types
@@ -34,6 +35,8 @@ contradiction ends with status 2 and one message that names file, line, key, val
 
 ENV = """Write the settings below in `env` beside `name`, and in `env.eval` if held-out tasks need other values. The
 settings of your own environment are its annotated class attributes."""
+
+SPECIALISTS = """A specialist of `env.specialists` is chosen by its `kind`; the other keys are those of its class."""
 
 REWARD = """A reward is chosen by its `type`; the other keys are those of its class. A component of a `combined` reward
 has two more:"""
@@ -80,6 +83,12 @@ def _render_env() -> Iterator[str]:
         yield f"### `env.name: {name}`"
         yield _get_first_paragraph(cls)
         yield _render_fields(model_of(cls).model_fields)
+    yield SPECIALISTS
+    for kind in list_kinds():
+        specialist = get_specialist_class(kind)
+        yield f"### `env.specialists.NAME.kind: {kind}`"
+        yield _get_first_paragraph(specialist)
+        yield _render_fields(specialist.model_fields)
 
 
 def _render_rewards() -> Iterator[str]:

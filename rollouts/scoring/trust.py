@@ -1,11 +1,12 @@
 """What the files of a run may do when the run is scored: a run may come from somebody else.
 
 From a run's own files (its config.yaml, its episodes, a YAML file beside them) only registered environments and
-built-in rewards are made, and no judge is asked. This does not limit what the user names in Python or on the command
-line.
+built-in rewards are made, and no judge is asked. Specialists are left out, trusted or not: scoring calls no tool, so it
+loads no model, starts no server and imports no function of theirs. This does not limit what the user names in Python or
+on the command line.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -34,7 +35,8 @@ class Trust:
 
 
 NO_TRUST = Trust()
-NOT_SCORED = ("templates", "data")  # settings that no score depends on: texts, and where tasks come from
+# Settings that no score depends on: texts, where tasks come from, and what tools a model could call.
+NOT_SCORED = ("templates", "data", "specialists")
 MIXTURE, PART_KEYS = "mixture", ("weight", "name", "reward")  # an environment of environments, and the keys of each
 
 
@@ -62,7 +64,8 @@ run's own files: the registered environments (..., digits, ...); if you know who
 (in Python trust=True)
     """
     where = f"{origin}: " if origin else ""
-    settings = {str(key): value for key, value in settings.items() if key not in NOT_SCORED}
+    specialists = _list_names(settings.get("specialists"))
+    settings = _forget_tools({str(key): value for key, value in settings.items()}, specialists)
     if not isinstance(name, str):
         raise ConfigError(f"{where}env.name = {name!r:.80}; allowed: text", key="name", given=name)
     if "reward" in settings:
@@ -78,20 +81,39 @@ run's own files: the registered environments (..., digits, ...); if you know who
         if name in ENVIRONMENTS and name != MIXTURE:
             _check_settings(load_class(name), settings, where)
     if name == MIXTURE:
-        settings["environments"] = _check_parts(settings.get("environments"), where, trust)
+        settings["environments"] = _check_parts(settings.get("environments"), where, trust, specialists)
     try:
         return make(name, **settings, **changes)
     except ConfigError as error:
         raise ConfigError(f"{where}{error}", key=error.key, given=error.given) from error
 
 
-def _check_parts(sections: Any, where: str, trust: Trust) -> dict[str, Any]:
+def _list_names(specialists: Any) -> list[str]:
+    return [str(name) for name in specialists] if isinstance(specialists, Mapping) else []
+
+
+def _forget_tools(settings: Mapping[str, Any], specialists: Sequence[str]) -> dict[str, Any]:
+    """The settings that scores depend on; they name no tool of these specialists, because there is none."""
+
+    def is_theirs(tool: Any) -> bool:
+        return isinstance(tool, str) and any(tool == name or tool.startswith(f"{name}_") for name in specialists)
+
+    kept = {key: value for key, value in settings.items() if key not in NOT_SCORED}
+    if isinstance(tools := kept.get("tools"), list | tuple):
+        kept["tools"] = [tool for tool in tools if not is_theirs(tool)]
+    if isinstance(limits := kept.get("max_calls"), Mapping):
+        kept["max_calls"] = {tool: limit for tool, limit in limits.items() if not is_theirs(tool)}
+    return kept
+
+
+def _check_parts(sections: Any, where: str, trust: Trust, specialists: Sequence[str]) -> dict[str, Any]:
     """The sections of a mixture, each checked like an environment of its own, with its reward built."""
     parts: dict[str, Any] = {}
     for key, section in sections.items() if isinstance(sections, Mapping) else ():
         part = {str(name): value for name, value in section.items()} if isinstance(section, Mapping) else {}
         place = f"{where}environments.{str(key)[:80]}: "
-        settings = {name: value for name, value in part.items() if name not in (*NOT_SCORED, *PART_KEYS)}
+        own = [*specialists, *_list_names(part.get("specialists"))]
+        settings = {name: value for name, value in _forget_tools(part, own).items() if name not in PART_KEYS}
         make_environment(part.get("name", key), settings, place.removesuffix(": "), trust, reward=ExactMatchReward())
         reward = part.get("reward")
         built = {} if reward is None else {"reward": build_reward(reward, place.removesuffix(": "), trust)}

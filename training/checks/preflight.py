@@ -15,7 +15,13 @@ from viewbox.errors import BadRow, ConfigError, ModelError, ViewboxError, descri
 from viewbox.network.secrets import mask_assignments
 from viewbox.records import Task
 from viewbox.rollouts.engine.quantization import check_bitsandbytes
-from viewbox.rollouts.from_config import MISSING_FILE, build_envs, describe_filters, describe_missing_file
+from viewbox.rollouts.from_config import (
+    MISSING_FILE,
+    build_envs,
+    describe_filters,
+    describe_missing_file,
+    prepare_env,
+)
 from viewbox.training.checks.disk import check_folders, check_space, estimate_bytes
 from viewbox.training.checks.launch import check_launch
 from viewbox.training.checks.server import check_server
@@ -79,6 +85,9 @@ def _check(config: Config) -> dict[str, Any]:
             key="train.sync_ref_model",
         )
     _check_may_train(env)
+    prepare_env(env)
+    if config.log.eval_tasks:
+        prepare_env(held_out, "env.eval" if "specialists" in config.env.eval else "env")
     check_server(config, env, held_out)
     task = open_first_task(env, "env")
     build_curriculum(config, env, model.view_settings if model else {})

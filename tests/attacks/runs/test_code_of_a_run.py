@@ -197,6 +197,33 @@ def test_an_environment_in_its_config_runs_no_code(gift, viewbox, tmp_path, env)
     assert not has_run(run)
 
 
+SPECIALISTS = {
+    "a function": {"look": {"kind": "function", "function": "gift.helper:score"}},
+    "a file": {"look": {"kind": "function", "function": "gift/helper.py:score"}},
+    "a kind that is code": {"look": {"kind": "gift.helper:E"}},
+    "no mapping": {"look": "gift.helper:score"},
+    "a list": ["gift.helper:score"],
+}
+
+
+@pytest.mark.parametrize("flags", [(), ("--trust",)], ids=["score", "trusted"])
+@pytest.mark.parametrize("place", ["environment", "part", "mixture"])
+@pytest.mark.parametrize("specialists", SPECIALISTS.values(), ids=SPECIALISTS)
+def test_its_specialists_are_not_made_even_if_it_is_trusted(gift, viewbox, specialists, place, flags):
+    asked = {"specialists": specialists}
+    if isinstance(specialists, dict):
+        asked |= {"tools": ["zoom", "look", "look_more"], "max_calls": {"look": 2, "zoom": 1}}
+    env = {
+        "environment": {"name": "digits", **asked},
+        "part": {"name": "mixture", "environments": {"digits": asked}},
+        "mixture": {"name": "mixture", **asked, "environments": {"digits": {"max_calls": {"zoom": 1}}}},
+    }[place]
+    lines = unsafe(environment="digits", task={"id": "t1", "metadata": {"environment": "digits"}})
+    run = gift(lines, config={"env": env})
+    status, _, err = viewbox("score", "gift", *flags)
+    assert (status, err, has_run(run)) == (0, "", False)
+
+
 def test_with_a_reward_of_ones_own_the_scores_are_there_and_the_metrics_say_why_not(gift, viewbox, tmp_path):
     gift(config={"env": {"name": "gift.helper:E"}})
     (tmp_path / "strict.yaml").write_text(yaml.safe_dump(GOOD))

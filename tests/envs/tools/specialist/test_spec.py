@@ -1,0 +1,247 @@
+"""The setting `specialists`: kinds by name, tools appended, errors that name key, given and allowed."""
+
+import asyncio
+import json
+from typing import Annotated
+
+import numpy as np
+import pytest
+from pydantic import Field
+
+import viewbox
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.mixture import Mixture
+from viewbox.envs.tools import Picture, Tool
+from viewbox.envs.tools.specialist import Specialist, register_specialist
+from viewbox.envs.tools.specialist.spec import SPECIALISTS
+from viewbox.errors import ConfigError
+from viewbox.records import Task
+from viewbox.rewards import TokenF1Reward
+
+
+class Ward(BaseMultiTurnEnv):
+    name = "ward"
+    tools = ("zoom",)
+    reward = TokenF1Reward("text")
+
+    @property
+    def tasks(self):
+        return [Task(f"t{number}", reference={"text": "done"}) for number in range(3)]
+
+    def images(self, task):
+        return [np.full((32, 48), 40, np.uint8)]
+
+
+class Closed(Ward):
+    restricted = True
+
+
+class Meter:
+    """A tool that must be prepared; it remembers what was asked of it."""
+
+    def __init__(self, path=None, fails=None):
+        self.path, self.fails, self.prepared, self.calls = path, fails, 0, 0
+
+    def prepare(self):
+        if self.fails is not None:
+            raise ConfigError(f"{self.path}.model = {self.fails!r}: no such folder", key=f"{self.path}.model")
+        self.prepared += 1
+
+    def __call__(self, image: Picture, part: str = "all") -> dict:
+        """Measures a picture."""
+        self.calls += 1
+        return {"mean": float(image.to_gray().mean())}
+
+
+@pytest.fixture
+def meter():
+    """The kind `meter`; the last `Meter` of each name is in its `made`."""
+
+    @register_specialist("meter")
+    class MeterSpecialist(Specialist):
+        """Measures the mean."""
+
+        model: str | None = None
+        at_least: Annotated[int, Field(ge=1)] = 1
+        url: str | None = None
+
+        @property
+        def address(self):
+            return self.url
+
+        def build_tools(self, name):
+            made[name] = Meter(f"specialists.{name}", self.model)
+            return [Tool.from_function(made[name], name, self.description, self.max_calls)]
+
+    made: dict[str, Meter] = {}
+    yield made
+    del SPECIALISTS["meter"]
+
+
+def call(name, **arguments):
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+def test_its_tool_is_added_to_those_of_the_environment(meter):
+    env = Ward(specialists={"density": {"kind": "meter"}})
+    assert env.tools == ("zoom", "density")
+    episode = env.play(env.tasks[0], viewbox.ScriptedPolicy([call("density", image="image_1"), "done"]))
+    assert episode.turns[2].tool_results[0].facts == {"mean": 40.0}
+    assert Ward.tools == ("zoom",)
+
+
+def test_a_kind_may_be_offered_twice_with_words_and_limits_of_its_own(meter):
+    env = Ward(
+        specialists={"one": {"kind": "meter", "max_calls": 1}, "two": {"kind": "meter", "description": "Other."}}
+    )
+    described = {schema["function"]["name"]: schema["function"]["description"] for schema in env.tool_schemas}
+    assert described["one"] == "Measures a picture. At most 1 call."
+    assert described["two"] == "Other."
+    assert env.get_max_calls("two") is None
+    assert Ward(specialists={"one": {"kind": "meter"}}, max_calls={"one": 2}).get_max_calls("one") == 2
+
+
+def test_the_environment_may_put_it_at_another_place(meter):
+    assert Ward(specialists={"density": {"kind": "meter"}}, tools=["density", "zoom"]).tools == ("density", "zoom")
+
+
+def test_nothing_is_prepared_until_somebody_asks(meter):
+    env = Ward(specialists={"one": {"kind": "meter"}, "two": {"kind": "meter"}})
+    assert env.needs_preparing
+    assert [meter[name].prepared for name in ("one", "two")] == [0, 0]
+    env.prepare()
+    assert [meter[name].prepared for name in ("one", "two")] == [1, 1]
+    assert not Ward().needs_preparing
+
+
+def test_playing_prepares_and_a_failure_ends_the_run_before_the_first_episode(meter):
+    env = Ward(specialists={"density": {"kind": "meter", "model": "gone"}})
+    policy = viewbox.ScriptedPolicy(["done"])
+
+    async def play():
+        return [episode async for episode in viewbox.play_many(env, env.tasks, policy)]
+
+    for run in (lambda: env.play(env.tasks[0], policy), lambda: asyncio.run(play())):
+        with pytest.raises(ConfigError, match=r"specialists\.density\.model = 'gone'"):
+            run()
+
+
+def test_a_method_is_prepared_by_its_object():
+    class Reader(Meter):
+        def read(self, image: Picture) -> str:
+            """Reads."""
+            return "words"
+
+    reader = Reader()
+
+    class Library(Ward):
+        tools = (Tool.from_function(reader.read),)
+
+    Library().prepare()
+    assert reader.prepared == 1
+
+
+def test_a_mixture_prepares_each_environment_by_itself(meter):
+    parts = {key: {"name": "digits", "specialists": {"density": {"kind": "meter"}}} for key in "ab"}
+    first = Mixture(environments=parts)
+    made = [part.get_tool("density").function for part in first.parts.values()]
+    first.prepare()
+    assert [one.prepared for one in made] == [1, 1]
+    parts["b"] = {"name": "digits", "specialists": {"density": {"kind": "meter", "model": "gone"}}}
+    with pytest.raises(ConfigError, match=r"environments\.b: specialists\.density\.model") as caught:
+        Mixture(environments=parts).prepare()
+    assert caught.value.key == "environments.b.specialists.density.model"
+
+
+def test_without_tools_nothing_is_prepared(meter):
+    from viewbox.envs.variants import remove_tools
+
+    for refuse in (False, True):
+        env = remove_tools(Ward(specialists={"density": {"kind": "meter", "model": "gone"}}), refuse=refuse)
+        assert env.play(env.tasks[0], viewbox.ScriptedPolicy(["done"])).end_reason == "answered"
+
+
+@pytest.mark.parametrize(
+    ("specs", "key", "says"),
+    [
+        ({"a": {"kind": "metre"}}, "specialists.a.kind", "unknown kind of specialist 'metre'; allowed: "),
+        ({"a": {}}, "specialists.a.kind", "specialists.a.kind is missing; allowed: "),
+        ({"a": {"kind": 3}}, "specialists.a.kind", "specialists.a.kind = 3; allowed: "),
+        ({"a": "meter"}, "specialists.a", "specialists.a = 'meter'; allowed: a mapping with `kind`"),
+        ({"a": {"kind": "meter", "at_lest": 2}}, "specialists.a.at_lest", "did you mean 'at_least'?"),
+        ({"a": {"kind": "meter", "at_least": 0}}, "specialists.a.at_least", "allowed: a whole number of at least 1"),
+        ({"a b": {"kind": "meter"}}, "specialists.a b", "'a b' is not a tool name; allowed: letters, digits, _ and -"),
+        ({"zoom": {"kind": "meter"}}, "specialists.zoom", "there is a tool named 'zoom' already"),
+        ({"a": {"kind": "function"}}, "specialists.a.function", "specialists.a.function: is missing; allowed: text"),
+        ({"a": {"kind": "function", "function": "math"}}, "specialists.a.function", "package.module:Name"),
+        ({"a": {"kind": "function", "function": "math:squrt"}}, "specialists.a.function", "did you mean 'sqrt'?"),
+        (
+            {"a": {"kind": "function", "function": "math:pi"}},
+            "specialists.a.function",
+            "is a float; allowed: a function",
+        ),
+        ({"a": {"kind": "function", "function": "math:sqrt"}}, "specialists.a", "no type hint"),
+    ],
+)
+def test_a_mistake_is_named_with_what_is_allowed(meter, specs, key, says):
+    with pytest.raises(ConfigError) as caught:
+        Ward(specialists=specs)
+    assert caught.value.key == key
+    assert str(caught.value).startswith("ward: ")
+    assert says in str(caught.value)
+
+
+def test_a_restricted_environment_sends_nothing_to_another_machine(meter):
+    Closed(specialists={"near": {"kind": "meter", "url": "http://127.0.0.1:9000/measure"}})
+    with pytest.raises(ConfigError, match=r"specialists\.far sends pictures to https://far\.example") as caught:
+        Closed(specialists={"far": {"kind": "meter", "url": "https://far.example/measure"}})
+    assert caught.value.key == "specialists.far"
+
+
+# ---------------------------------------------------------------------- kind: function
+TOOLS = """
+from viewbox import Picture, Tool
+
+def brightness(image: Picture) -> dict:
+    "The mean gray value."
+    return {"mean": float(image.to_gray().mean())}
+
+limited = Tool.from_function(brightness, "limited", "Only once.", 1)
+
+class Counter:
+    def prepare(self):
+        self.ready = True
+    def __call__(self, image: Picture) -> str:
+        "Counts."
+        return f"ready: {self.ready}"
+
+counter = Counter()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "facts"),
+    [("brightness", "found", {"mean": 40.0}), ("limited", "found", {"mean": 40.0}), ("counter", "ready: True", {})],
+)
+def test_any_function_is_a_tool(tmp_path, name, text, facts):
+    (tmp_path / "own.py").write_text(TOOLS)
+    env = Ward(specialists={"mine": {"kind": "function", "function": f"{tmp_path / 'own.py'}:{name}"}})
+    episode = env.play(env.tasks[0], viewbox.ScriptedPolicy([call("mine", image="image_1"), "done"]))
+    result = episode.turns[2].tool_results[0]
+    assert (result.tool_name, result.description, result.facts) == ("mine", text, facts)
+
+
+def test_a_tool_keeps_its_words_and_limit_unless_the_yaml_has_others(tmp_path):
+    (tmp_path / "own.py").write_text(TOOLS)
+    spec = {"kind": "function", "function": f"{tmp_path / 'own.py'}:limited"}
+    env = Ward(specialists={"a": spec, "b": {**spec, "description": "Other.", "max_calls": 3}})
+    assert (env.get_tool("a").description, env.get_max_calls("a")) == ("Only once.", 1)
+    assert (env.get_tool("b").description, env.get_max_calls("b")) == ("Other.", 3)
+
+
+def test_what_a_function_raises_costs_its_call(tmp_path):
+    (tmp_path / "bad.py").write_text("def fail() -> str:\n    'Fails.'\n    raise RuntimeError('secret')\n")
+    env = Ward(specialists={"mine": {"kind": "function", "function": f"{tmp_path / 'bad.py'}:fail"}})
+    episode = env.play(env.tasks[0], viewbox.ScriptedPolicy([call("mine"), "done"]))
+    result = episode.turns[2].tool_results[0]
+    assert (episode.end_reason, "RuntimeError" in result.error, "secret" in result.error) == ("answered", True, False)
