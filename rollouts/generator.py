@@ -8,19 +8,12 @@ from viewbox.envs.prompts.templates import Prompts
 from viewbox.envs.settings import ReplyFormat
 from viewbox.errors import ViewboxError
 from viewbox.images.ref import ImageRef
+from viewbox.network.errors import RequestError
 from viewbox.records import EpisodeTokens, Message, Reply, RunConfig, Task
 
 
-class ReplyError(ViewboxError):
-    """The generator has no reply for this conversation, which ends as `error`; other conversations continue.
-
-    `status` is the HTTP status that said so, if one did. `failed_since` is the time (`time.monotonic`) of the first of
-    several attempts, all of which failed at a server that could be reached.
-    """
-
-    def __init__(self, message: str, *, status: int | None = None, failed_since: float | None = None) -> None:
-        super().__init__(message)
-        self.status, self.failed_since = status, failed_since
+class ReplyError(RequestError):
+    """The generator has no reply for this conversation, which ends as `error`; other conversations continue."""
 
 
 class GeneratorError(ViewboxError):

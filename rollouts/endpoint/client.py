@@ -7,16 +7,11 @@ from typing import TYPE_CHECKING, Any
 from viewbox.configs.sections import SamplingParams
 from viewbox.envs.messages import ToolImages, render_tools, to_openai_messages
 from viewbox.frozen import thaw
+from viewbox.network.body import parse_body
+from viewbox.network.connection import MAX_ATTEMPTS, MAX_BODY, UNUSABLE_STATUS
 from viewbox.network.data_policy import check_sending
 from viewbox.records import Reply, RunConfig
-from viewbox.rollouts.endpoint.body import parse_body
-from viewbox.rollouts.endpoint.connection import (
-    MAX_ATTEMPTS,
-    MAX_BODY,
-    UNUSABLE_STATUS,
-    Connection,
-    EndpointError,
-)
+from viewbox.rollouts.endpoint.connection import Connection, EndpointError
 from viewbox.rollouts.endpoint.http import build_completions_url, encode_request
 from viewbox.rollouts.endpoint.replies import Completion, assign_call_ids, parse_completion
 from viewbox.rollouts.generator import Conversation, Load

@@ -11,8 +11,9 @@ from typing import Any
 from viewbox.envs.messages import read_tool_calls
 from viewbox.envs.sanitize import replace_surrogates
 from viewbox.network import secrets
+from viewbox.network.body import parse_body
+from viewbox.network.errors import UnusableReplyError
 from viewbox.records import ToolCall
-from viewbox.rollouts.endpoint.body import parse_body
 
 MAX_CALLS = 256  # tool calls in one reply
 MAX_COUNT = 2**53  # tokens: a larger number is not a count
@@ -21,10 +22,6 @@ COUNTS = ("prompt_tokens", "completion_tokens")
 
 _CALL_ID = re.compile(r"[\w.:|/+=-]{1,128}", re.ASCII)
 _OWN_ID = re.compile(r"call_\d{1,3}")
-
-
-class UnusableReplyError(ValueError):
-    """A reply that says nothing a policy could have said."""
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,12 @@ import numpy as np
 from viewbox.configs.sections import SamplingParams
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
+from viewbox.network.body import parse_body
+from viewbox.network.connection import MAX_ATTEMPTS
+from viewbox.network.errors import UnusableReplyError
 from viewbox.network.hosts import ALLOWED_URL, parse_url
 from viewbox.records import RunConfig
-from viewbox.rollouts.endpoint.body import parse_body
-from viewbox.rollouts.endpoint.connection import MAX_ATTEMPTS, Connection, EndpointError
-from viewbox.rollouts.endpoint.replies import UnusableReplyError
+from viewbox.rollouts.endpoint.connection import Connection, EndpointError
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.generator import Conversation, ReplyError
 from viewbox.rollouts.token_server.generator import SampledTokens, TokenRequest, TokenServerGenerator, derive_seed

@@ -11,8 +11,8 @@ from typing import Any
 
 from viewbox.configs.sections import SamplingParams
 from viewbox.images.ref import ImageRef
-from viewbox.rollouts.endpoint.body import parse_body
-from viewbox.rollouts.endpoint.replies import UnusableReplyError
+from viewbox.network.body import parse_body
+from viewbox.network.errors import UnusableReplyError
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.generator import GeneratorError, ReplyError
 from viewbox.rollouts.token_server.generator import SampledTokens, TokenRequest

@@ -21,8 +21,8 @@ from viewbox.configs.schema import Config
 from viewbox.errors import ConfigError, ViewboxError
 from viewbox.network import hosts
 from viewbox.network.data_policy import check_sending
+from viewbox.network.http import extract_error_message
 from viewbox.rollouts.endpoint.connection import EndpointError
-from viewbox.rollouts.endpoint.http import extract_error_message
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.generator import GeneratorError
 from viewbox.rollouts.token_server.vllm import FLAGS, VLLMServer, clean_url

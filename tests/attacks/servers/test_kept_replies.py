@@ -14,8 +14,8 @@ from viewbox.envs.messages import to_openai_messages
 from viewbox.envs.parsing.reply import MAX_BYTES
 from viewbox.envs.sanitize import CONTROL_TOKENS, break_control_tokens
 from viewbox.images.ref import ImageRef
+from viewbox.network.body import MAX_KEPT, BodyBuffer, parse_body
 from viewbox.records import Message, Reply, Task, ToolCall
-from viewbox.rollouts.endpoint.body import MAX_KEPT, BodyBuffer, parse_body
 from viewbox.rollouts.play import play_many
 
 MB = 1_000_000

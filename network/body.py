@@ -1,7 +1,8 @@
 r"""The body of a response, bounded as it arrives.
 
-Only 64 KB of a model's text are read, so the middle of a much longer JSON string is dropped as it arrives. What is left
-is still JSON, and its text is still longer than 64 KB, so that the loop sees that it was too long.
+Of a model's text only 64 KB are read, so the middle of a much longer JSON string is dropped as it arrives, unless the
+body is kept whole, as one that holds pictures is. What is left is still JSON, and its text is still longer than 64 KB,
+so that the loop sees that it was too long.
 """
 
 import json
@@ -10,8 +11,8 @@ from typing import Any
 
 import httpx
 
-from viewbox.rollouts.endpoint.http import parse_finite
-from viewbox.rollouts.generator import ReplyError
+from viewbox.network.errors import RequestError
+from viewbox.network.http import parse_finite
 
 MAX_WHOLE = 256 * 1024  # bytes of a body that is kept as it is
 MAX_STRING = 512 * 1024  # bytes of a string that are kept: 64 KB of text even if every letter is written as \u0041
@@ -22,29 +23,29 @@ CHUNK = 64 * 1024
 _OPEN_ESCAPE = re.compile(rb"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 
 
-async def read_body(response: httpx.Response, limit: int) -> bytes:
-    """The body, without the middle of its long strings; of an error, its beginning.
+async def read_body(response: httpx.Response, limit: int, *, whole: bool = False) -> bytes:
+    """The body, without the middle of its long strings unless it is kept `whole`; of an error, its beginning.
 
     Raises:
-        ReplyError: a reply is larger than allowed, or compressed although that was not asked for.
+        RequestError: a reply is larger than allowed, or compressed although that was not asked for.
     """
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding not in ("", "identity"):
         if response.is_success:
-            raise ReplyError(
+            raise RequestError(
                 f"the body of the reply is compressed ({encoding[:40]}); allowed: identity", status=response.status_code
             )
         return b""
-    body, received = BodyBuffer(), 0
+    body, received = BodyBuffer(whole=whole), 0
     async for chunk in response.aiter_raw(CHUNK):
         received += len(chunk)
         body.add(chunk)
         if not response.is_success and received > MAX_ERROR:
             break
         if received > limit:
-            raise ReplyError(f"the body of the reply is larger than {limit} bytes", status=response.status_code)
-        if len(body.kept) > MAX_KEPT:
-            raise ReplyError(
+            raise RequestError(f"the body of the reply is larger than {limit} bytes", status=response.status_code)
+        if not whole and len(body.kept) > MAX_KEPT:
+            raise RequestError(
                 f"the body of the reply is larger than {MAX_KEPT} bytes without its long texts",
                 status=response.status_code,
             )
@@ -66,10 +67,11 @@ def parse_body(body: bytes) -> Any:
 
 
 class BodyBuffer:
-    """Collects a body of JSON in chunks. Chunks that lie within a long string are dropped."""
+    """Collects a body of JSON in chunks. Unless it is kept whole, chunks that lie within a long string are dropped."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, whole: bool = False) -> None:
         self.kept = bytearray()
+        self._whole = whole
         self._scans = False  # only a body over `MAX_WHOLE` is looked at
         self._rest = b""  # an escape that the next chunk completes
         self._in_string = False
@@ -77,7 +79,7 @@ class BodyBuffer:
 
     def add(self, chunk: bytes) -> None:
         """Add the next chunk."""
-        if not self._scans and len(self.kept) + len(chunk) <= MAX_WHOLE:
+        if self._whole or (not self._scans and len(self.kept) + len(chunk) <= MAX_WHOLE):
             self.kept += chunk
             return
         if not self._scans:

@@ -1,0 +1,277 @@
+"""Requests to one address of a server, with another attempt after every temporary failure.
+
+Servers refuse, stall, disconnect and send malformed bodies. After a temporary failure the request is sent again, with
+growing pauses or after the pause that the server asks for. Other failures are a `RequestError` with the server's
+message, whatever a reply holds. An address that cannot be used at all (unreachable, key refused, path unknown) is an
+`AddressError`. A body is read up to a limit, and is never decompressed; redirects are not followed. The API key is sent
+in one header only, and is masked in every message. Cookies are not kept.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any, ClassVar, TypeVar
+
+import httpx
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential_jitter
+
+from viewbox.errors import ViewboxError
+from viewbox.network import hosts, secrets
+from viewbox.network.body import read_body
+from viewbox.network.data_policy import check_sending
+from viewbox.network.errors import AddressError, RequestError, UnusableReplyError
+from viewbox.network.http import check_api_key, extract_error_message, parse_retry_after
+from viewbox.terminal import make_line
+
+MAX_BODY = 16 * 2**20  # bytes of the body of a reply
+MAX_MESSAGE = 300  # characters kept of a server's message
+MAX_ATTEMPTS = 8  # for one reply; the pauses between them add up to about a minute
+MAX_ATTEMPTS_UNREACHABLE = 4  # if no connection was ever made, or none since all attempts for a reply failed
+MAX_PAUSE = 30.0  # seconds, unless the server asks for more
+MAX_PAUSE_WITHOUT_TIMEOUT = 300.0  # seconds a server may ask for if the request has no deadline
+CONNECT_TIMEOUT = 30.0  # seconds; also for writing the request
+READ_TIMEOUT = 300.0  # seconds without a byte, after which an attempt fails; a long reply may be in progress
+ATTEMPT_TIMEOUT = 1800.0  # seconds of a whole attempt: a server that sends a byte now and then would never end it
+RETRIED_STATUS = frozenset({408, 409, 425, 429})  # and every 5xx
+UNUSABLE_STATUS = frozenset({301, 302, 307, 308, 401, 403, 404, 405})  # before the first reply these end the run
+
+T = TypeVar("T")
+
+
+class _RetryableError(Exception):
+    """A temporary failure; the request may be sent again.
+
+    Args:
+        message: what failed.
+        status: of the response, if there was one.
+        retry_after: seconds the server asks to wait.
+        unreachable: whether no connection could be made.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        unreachable: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.retry_after, self.unreachable = status, retry_after, unreachable
+
+
+class Connection:
+    """One address, its key, and what is known about it.
+
+    Args:
+        url: where requests are sent.
+        subject: what is asked for, for messages, such as "model 'm'".
+        api_key: sent as a bearer token.
+        extra: fields of every request; those that look like secrets are masked, too.
+        attempts: attempts for one reply, the first included.
+        first_pause: seconds before the second attempt.
+        max_body: limit of a reply's body, in bytes.
+        whole: whether long texts in a reply are kept, such as pictures in Base64.
+        is_known: whether the server has replied before; what fails then costs a reply, not the run.
+
+    Raises:
+        ConfigError: the URL is none, or the key cannot be sent, or not safely.
+    """
+
+    request_error: ClassVar[type[RequestError]] = RequestError  # raised for one request
+    address_error: ClassVar[type[AddressError]] = AddressError  # raised if no request can be answered
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        subject: str = "",
+        api_key: str | None = None,
+        extra: Mapping[str, Any] | None = None,
+        attempts: int = MAX_ATTEMPTS,
+        first_pause: float = 0.5,
+        max_body: int = MAX_BODY,
+        whole: bool = False,
+        is_known: bool = False,
+    ) -> None:
+        self.url, self.subject, self.whole = url, subject, whole
+        self.attempts, self.first_pause, self.max_body = attempts, first_pause, max_body
+        self.in_flight = 0  # requests
+        self._backoff = wait_exponential_jitter(initial=first_pause, max=MAX_PAUSE, jitter=first_pause)
+        self._has_replied = self._has_connected = is_known
+        self._unreachable = True  # never connected, or not since all attempts for a reply failed
+        self._key = secrets.remember(check_api_key(api_key))
+        if secrets.remember_settings(dict(extra or {})) or self._key:
+            hosts.check_key_travels_safely(url)
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}  # no decompression bombs
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        is_local = hosts.is_loopback(url)
+        self._client = httpx.AsyncClient(
+            headers=headers,
+            timeout=httpx.Timeout(CONNECT_TIMEOUT, read=READ_TIMEOUT, pool=None),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # none: they would tie episodes together
+            trust_env=not is_local,  # requests to this machine use no proxy
+            verify=not is_local or hosts.parse_url(url).scheme == "https",  # certificates take 40 ms to load
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def post(
+        self,
+        encode: Callable[[int], bytes],
+        parse: Callable[[bytes], T],
+        *,
+        deadline: float | None,
+        info: dict[str, Any],
+    ) -> T:
+        """Send a request until its reply can be used.
+
+        Args:
+            encode: the body of attempt 1, 2, …
+            parse: reads the body of a reply; `UnusableReplyError` is a temporary failure.
+            deadline: when the caller stops waiting, on the event loop's clock; None: never.
+            info: of the caller, in which failed attempts are counted.
+
+        Raises:
+            RequestError: no reply can be had for this request.
+            AddressError: the address cannot be used at all.
+        """
+
+        async def send(attempt: int) -> T:
+            return await self._send("POST", self.url, await asyncio.to_thread(encode, attempt), parse)
+
+        found = await self._repeat(send, deadline, info)
+        self._has_replied = True
+        return found
+
+    async def request(self, method: str, url: str, parse: Callable[[bytes], T], content: bytes | None = None) -> T:
+        """The same for another address of the same server, such as its list of models."""
+
+        async def send(attempt: int) -> T:
+            return await self._send(method, url, content, parse)
+
+        return await self._repeat(send, None, {})
+
+    async def _repeat(self, send: Callable[[int], Awaitable[T]], deadline: float | None, info: dict[str, Any]) -> T:
+        check_sending(self.url)
+        failed_since: float | None = None
+
+        def get_pause(state: RetryCallState) -> float:
+            return self._compute_pause(state, deadline)
+
+        def record_failure(state: RetryCallState) -> None:
+            nonlocal failed_since
+            failed_since = failed_since or time.monotonic()
+            info["failed_attempts"] = info.get("failed_attempts", 0) + 1
+            info["last_failure"] = str(_get_failure(state))  # shown if the caller then stops waiting
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(_RetryableError),
+            stop=self._should_stop,
+            wait=get_pause,
+            before_sleep=record_failure,
+            reraise=True,
+        )
+        try:
+            async for attempt in retrying:
+                number = attempt.retry_state.attempt_number
+                with attempt:
+                    return await send(number)
+        except _RetryableError as failure:
+            raise self._build_final_error(failure, number, failed_since) from None
+        except RequestError as error:
+            if isinstance(error, self.request_error):
+                raise
+            raise self.request_error(str(error), status=error.status) from None
+        except ViewboxError:
+            raise
+        except Exception as error:  # one reply never ends the run
+            reason = self.clean(f"{type(error).__name__}: {error}")
+            raise self.request_error(f"the reply cannot be read: {reason}") from error
+        raise AssertionError("unreachable")
+
+    # ------------------------------------------------------------------ one attempt
+    async def _send(self, method: str, url: str, body: bytes | None, parse: Callable[[bytes], T]) -> T:
+        """What a request returns; raises `_RetryableError`."""
+        self.in_flight += 1
+        try:
+            async with (
+                asyncio.timeout(ATTEMPT_TIMEOUT),
+                self._client.stream(method, url, content=body) as response,
+            ):
+                self._has_connected, self._unreachable = True, False
+                received = await read_body(response, self.max_body, whole=self.whole)
+        except TimeoutError:
+            raise _RetryableError(f"no whole reply within {ATTEMPT_TIMEOUT:g} s") from None
+        except httpx.TransportError as error:
+            unreachable = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            reason = self.clean(str(error)) or type(error).__name__
+            message = f"no connection: {reason}" if unreachable else f"disconnected: {reason}"
+            raise _RetryableError(message, unreachable=unreachable) from None
+        finally:
+            self.in_flight -= 1
+        if not response.is_success:
+            raise self._to_error(response, received)
+        try:
+            return parse(received)
+        except UnusableReplyError as error:
+            excerpt = self.clean(extract_error_message(received[:4096]))
+            raise _RetryableError(f"{error}: {excerpt!r}", status=response.status_code) from None
+
+    def _to_error(self, response: httpx.Response, received: bytes) -> Exception:
+        """The error for a status other than 2xx."""
+        status = response.status_code
+        message = f"HTTP {status}: {self.clean(extract_error_message(received) or response.reason_phrase)}"
+        if status in RETRIED_STATUS or status >= 500:
+            pause = parse_retry_after(response.headers.get("retry-after"))
+            return _RetryableError(message, status=status, retry_after=pause)
+        if response.is_redirect:
+            target = self.clean(response.headers.get("location", "nowhere"))
+            message += f" (it points to {target}; redirects are not followed)"
+        if status == 401 and not self._key:
+            message += " (no API key was sent; the setting api_key_env names its variable)"
+        if status not in UNUSABLE_STATUS or self._has_replied:
+            return self.request_error(message, status=status)
+        error = self.address_error(", ".join(filter(None, [self.url, self.subject])) + f": {message}")
+        error.status = status
+        return error
+
+    # ------------------------------------------------------------------ between attempts
+    def _should_stop(self, state: RetryCallState) -> bool:
+        unreachable = self._unreachable and _get_failure(state).unreachable
+        return state.attempt_number >= (min(MAX_ATTEMPTS_UNREACHABLE, self.attempts) if unreachable else self.attempts)
+
+    def _compute_pause(self, state: RetryCallState, deadline: float | None) -> float:
+        """Seconds until the next attempt. A pause that exceeds the time left becomes half of that time."""
+        pause = self._backoff(state)
+        retry_after = _get_failure(state).retry_after
+        if retry_after is not None:
+            pause = max(pause, retry_after + random.uniform(0, self.first_pause))
+        if deadline is None:
+            return min(pause, MAX_PAUSE_WITHOUT_TIMEOUT)
+        left = deadline - asyncio.get_running_loop().time()
+        return pause if pause < left else max(0.0, left / 2)
+
+    def _build_final_error(self, failure: _RetryableError, attempts: int, since: float | None) -> ViewboxError:
+        message = f"{failure} (after {attempts} attempts)"
+        if failure.unreachable and not self._has_connected:
+            return self.address_error(f"{self.url} cannot be reached: {message}")
+        self._unreachable = failure.unreachable
+        return self.request_error(message, status=failure.status, failed_since=None if failure.unreachable else since)
+
+    def clean(self, message: str) -> str:
+        """A server's message on one short printable line, without the key."""
+        message = message[: 100 * MAX_MESSAGE].replace(self._key or "\0", secrets.MASK)
+        return make_line(" ".join(secrets.mask_message(message).split()), MAX_MESSAGE)
+
+
+def _get_failure(state: RetryCallState) -> _RetryableError:
+    failure = state.outcome.exception() if state.outcome else None
+    assert isinstance(failure, _RetryableError)
+    return failure
