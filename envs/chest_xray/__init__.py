@@ -1,0 +1,1 @@
+"""Chest radiographs, drawn or from data, read with specialist models as tools."""

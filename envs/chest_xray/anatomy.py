@@ -1,0 +1,220 @@
+"""The chest that a drawn radiograph shows: maps of how many millimeters of tissue, air and bone a ray crosses.
+
+Shapes vary with the seed. It is a drawing for tasks with an exact answer, made of no patient's data.
+"""
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+from viewbox.envs.chest_xray.bones import draw_bones
+from viewbox.envs.chest_xray.grid import SIDES, SIGNS, SIZE, SPACING, Side, draw_curve, get_grid
+
+NORMAL_RATIO = (0.41, 0.47)  # the cardiothoracic ratio of a heart that is not enlarged
+AERATION = 0.76  # share of air in a lung
+_X, _Y = get_grid()
+
+
+@dataclass(frozen=True)
+class Chest:
+    """A drawn chest.
+
+    Args:
+        tissue: soft tissue if the lungs were solid, in mm (SIZE, SIZE).
+        depth: of the lungs along the ray, in mm, 0 outside of them.
+        vessels: soft tissue of the vessels in the lungs, in mm.
+        bone: in mm.
+        gas: of the trachea and the stomach, in mm.
+        lungs: masks of the lung fields, by side.
+        wall: distance from the chest wall, at the sides and above, in mm; 0 outside.
+        middle: depth of the mediastinum, in mm.
+        heart: depth of the heart, in mm.
+        width: greatest distance of a lung's outer border from the midline, in mm.
+        domes: y of the top of each half of the diaphragm, in mm.
+        apex: y of the top of the lungs, in mm.
+        heart_width: in mm.
+    """
+
+    tissue: np.ndarray
+    depth: np.ndarray
+    vessels: np.ndarray
+    bone: np.ndarray
+    gas: np.ndarray
+    lungs: dict[Side, np.ndarray]
+    wall: np.ndarray
+    middle: np.ndarray
+    heart: np.ndarray
+    width: float
+    domes: dict[Side, float]
+    apex: float
+    heart_width: float
+
+    @property
+    def heart_mask(self) -> np.ndarray:
+        """Where the heart is seen, above the diaphragm."""
+        mask: np.ndarray = (self.heart > 12) & (self.depth > 0)
+        return mask
+
+    @property
+    def ratio(self) -> float:
+        """The cardiothoracic ratio."""
+        return self.heart_width / (2 * self.width)
+
+
+def draw_chest(seed: int, ratio: float | None = None) -> Chest:
+    """The chest of a patient. `ratio` is the cardiothoracic ratio of an enlarged heart; it changes nothing else."""
+    rng = np.random.default_rng([seed, 1])
+    width, apex = rng.uniform(122, 137), rng.uniform(40, 52)
+    bottom = rng.uniform(268, 284)
+    right_dome = bottom - rng.uniform(22, 32)
+    domes: dict[Side, float] = {"right": right_dome, "left": right_dome + rng.uniform(4, 15)}
+    border = _find_border(width, apex, bottom)
+    depth = 2 * rng.uniform(0.62, 0.7) * border * np.sqrt(np.clip(1 - (_X / border) ** 2, 0, 1))
+    shift = rng.uniform(-3, 3)  # of the mediastinum
+    edges = {side: _find_middle(side, shift, rng) for side in SIDES}
+    inside = {side: _draw_lung(side, border, apex, domes[side], width, rng) for side in SIDES}
+    lungs = {side: inside[side] & (_X * SIGNS[side] > edges[side]) for side in SIDES}
+    depth = depth * (inside["right"] | inside["left"])
+    half = np.where(_X < 0, edges["right"], edges["left"])
+    middle = (148 * np.sqrt(np.clip(1 - (_X / half) ** 2, 0, 1))).astype(np.float32)
+    wall = _measure_wall(border, apex)
+    heart, heart_width = _draw_heart(width, right_dome, shift, ratio, rng)
+    tissue = _draw_body(border, rng) + _draw_breasts(right_dome, rng)
+    bone = draw_bones(width, apex, rng)
+    gas = _draw_gas(domes["left"], shift, apex, rng)
+    vessels = _draw_vessels(width, domes, shift, rng)
+    return Chest(tissue, depth, vessels, bone, gas, lungs, wall, middle, heart, width, domes, apex, heart_width)
+
+
+def _find_border(width: float, apex: float, bottom: float) -> np.ndarray:
+    """The outer border of the lungs in each row, in mm from the midline."""
+    rise = np.clip((bottom - _Y) / (bottom - apex), 0, 1)
+    return 38 + (width - 38) * (1 - rise**2.3) ** 0.62
+
+
+def _find_middle(side: Side, shift: float, rng: np.random.Generator) -> np.ndarray:
+    """The border of the mediastinum in each row, in mm from the midline."""
+    edge = 17 + 6 * np.exp(-(((_Y - 165) / 35) ** 2)) + shift * SIGNS[side] - 5 * np.exp(-(((_Y - 70) / 30) ** 2))
+    if side == "right":
+        return edge + 6 * np.clip((_Y - 60) / 90, 0, 1)
+    arch, trunk = rng.uniform(12, 19), rng.uniform(8, 14)  # of the aorta, of the pulmonary artery
+    edge = edge + arch * np.sqrt(np.clip(1 - ((_Y - 112) / 19) ** 2, 0, 1)) + 4 * (_Y > 112)
+    edge = cv2.GaussianBlur(edge.astype(np.float32), (1, 0), 0.1, sigmaY=3.0)
+    return edge + trunk * np.exp(-(((_Y - 152) / 16) ** 2))
+
+
+def _draw_lung(
+    side: Side, border: np.ndarray, apex: float, dome: float, width: float, rng: np.random.Generator
+) -> np.ndarray:
+    """The mask of half a chest: between midline, chest wall and diaphragm."""
+    x = _X * SIGNS[side]
+    peak = rng.uniform(52, 62)
+    outward = np.clip((x - peak) / (width - peak), 0, 1)
+    inward = np.clip((peak - x) / peak, 0, 1)
+    floor = dome + rng.uniform(36, 46) * outward**2.3 + rng.uniform(8, 14) * inward**2
+    return (x > 0) & (x < border) & (floor > _Y) & (_find_top(x, apex) < _Y)
+
+
+def _find_top(x: np.ndarray, apex: float) -> np.ndarray:
+    top: np.ndarray = np.where(x < 80, apex + 22 * ((x - 44) / 34) ** 2 * (np.abs(x - 44) < 60), 0)
+    return top
+
+
+def _measure_wall(border: np.ndarray, apex: float) -> np.ndarray:
+    x = np.abs(_X)
+    inside = (x < border) & (_find_top(np.maximum(x, 44), apex) < _Y)
+    wall: np.ndarray = SPACING * cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, 5)
+    return wall
+
+
+def _draw_heart(
+    width: float, dome: float, shift: float, enlarged: float | None, rng: np.random.Generator
+) -> tuple[np.ndarray, float]:
+    """The depth of the heart and its width."""
+    ratio = rng.uniform(*NORMAL_RATIO)
+    tall = rng.uniform(50, 56) * (1.0 if enlarged is None else 1 + 1.1 * (enlarged - ratio))
+    total = 2 * width * (ratio if enlarged is None else enlarged)
+    tilt = np.radians(rng.uniform(24, 34))
+    center = (0.17 * total + shift, dome - 0.62 * tall + 12)
+    long = _solve_half_axis(total / 2, tall, tilt)
+    x, y = _X - center[0], _Y - center[1]
+    along, across = x * np.cos(tilt) + y * np.sin(tilt), -x * np.sin(tilt) + y * np.cos(tilt)
+    inside = np.clip(1 - (along / long) ** 2 - (across / tall) ** 2, 0, 1)
+    return (165 * inside**0.4).astype(np.float32), total
+
+
+def _solve_half_axis(reach: float, short: float, tilt: float) -> float:
+    """The long half axis of a tilted ellipse that reaches `reach` to each side."""
+    return float(np.sqrt(max(reach**2 - (short * np.sin(tilt)) ** 2, 30.0**2)) / np.cos(tilt))
+
+
+def _draw_body(border: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The thickness of the body: the trunk, the neck and the shoulders."""
+    wall = rng.uniform(16, 28)
+    slope = np.clip((_Y - rng.uniform(14, 26)) / 58, 0, 1)
+    half = 47 + 155 * slope**1.25 * (3 - 2 * slope**1.25) / 1.0
+    fold = np.clip((_Y - 96) / 74, 0, 1)
+    half = half + (border + wall + 12 - half) * fold**0.8
+    deep = 92 + 12 * np.clip((_Y - 200) / 100, 0, 1) - 26 * np.clip((70 - _Y) / 60, 0, 1)
+    trunk = 2 * deep * np.clip(1 - (np.abs(_X) / half) ** 2.8, 0, 1) ** 0.55
+    arm = np.clip((np.abs(_X) - half - 5) / 26, 0, 1) * (_Y > 96)
+    return (trunk + 75 * np.sqrt(arm)).astype(np.float32)
+
+
+def _draw_breasts(dome: float, rng: np.random.Generator) -> np.ndarray:
+    """Shadows over the lower lungs, of some patients."""
+    size = rng.uniform(15, 34) if rng.random() < 0.5 else 0.0
+    y = dome - rng.uniform(8, 26)
+    parts = [
+        np.sqrt(np.clip(1 - ((_X - sign * 78) / 62) ** 2 - ((_Y - y) / np.where(y < _Y, 36, 85)) ** 2, 0, 1))
+        for sign in (-1, 1)
+    ]
+    return (size * sum(parts)).astype(np.float32)
+
+
+def _draw_gas(dome: float, shift: float, apex: float, rng: np.random.Generator) -> np.ndarray:
+    """The trachea with its two bronchi, and the bubble of the stomach."""
+    gas = np.zeros((SIZE, SIZE), np.float32)
+    fork = (shift, rng.uniform(138, 148))
+    draw_curve(gas, [(shift + rng.uniform(-2, 2), 0), (shift, 80), fork], 15, 24)
+    for sign, drop in ((-1, 34), (1, 24)):
+        draw_curve(gas, [fork, (shift + sign * 16, fork[1] + 0.5 * drop), (shift + sign * 34, fork[1] + drop)], 9, 16)
+    x, y = rng.uniform(48, 66), dome + rng.uniform(20, 26)
+    bubble = 1 - ((_X - x) / rng.uniform(20, 34)) ** 2 - ((_Y - y) / rng.uniform(9, 15)) ** 2
+    gas = cv2.GaussianBlur(gas, (0, 0), 2.0)
+    return gas + 45 * np.sqrt(np.clip(bubble, 0, 1)) * (rng.random() < 0.8)
+
+
+def _draw_vessels(width: float, domes: dict[Side, float], shift: float, rng: np.random.Generator) -> np.ndarray:
+    """Branching lines from each hilum to the edge of the lung."""
+    vessels = np.zeros((SIZE, SIZE), np.float32)
+    for side in SIDES:
+        sign = SIGNS[side]
+        root = (shift + sign * rng.uniform(30, 36), rng.uniform(160, 168) - (6 if side == "left" else 0))
+        draw_curve(vessels, [(root[0], root[1] - 20), root, (root[0] + sign * 5, root[1] + 24)], 14, 26)
+        for angle in np.linspace(-1.45, 1.45, 9) + rng.uniform(-0.12, 0.12, 9):
+            long = rng.uniform(70, 100) if angle > 0 else rng.uniform(60, 88)
+            _grow_vessel(vessels, root, angle, sign, long, rng.uniform(6.5, 8.5), rng, 3)
+    return cv2.GaussianBlur(vessels, (0, 0), 0.9)
+
+
+def _grow_vessel(
+    vessels: np.ndarray,
+    start: tuple[float, float],
+    angle: float,
+    sign: int,
+    long: float,
+    thick: float,
+    rng: np.random.Generator,
+    levels: int,
+) -> None:
+    bent = angle + rng.uniform(-0.25, 0.25)
+    half = (start[0] + sign * 0.5 * long * np.cos(angle), start[1] + 0.5 * long * np.sin(angle))
+    end = (half[0] + sign * 0.5 * long * np.cos(bent), half[1] + 0.5 * long * np.sin(bent))
+    draw_curve(vessels, [start, half, end], 0.62 * thick, 1.6 * thick, smooth=False)
+    if levels == 0:
+        return
+    for origin, turn in ((half, rng.uniform(0.3, 0.75)), (end, rng.uniform(0.1, 0.5)), (end, rng.uniform(-0.5, -0.1))):
+        turn = turn * rng.choice((-1, 1)) if origin is half else turn
+        _grow_vessel(vessels, origin, bent + turn, sign, 0.5 * long, 0.6 * thick, rng, levels - 1)

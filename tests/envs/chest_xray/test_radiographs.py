@@ -1,0 +1,148 @@
+"""Drawn chest films: the same from the same seed, left and right as radiologists have it, findings where they are said
+to be."""
+
+import numpy as np
+import pytest
+
+from viewbox.envs.chest_xray.anatomy import NORMAL_RATIO, draw_chest
+from viewbox.envs.chest_xray.findings import DEVICES
+from viewbox.envs.chest_xray.radiographs import LABELS, SIZE, SPACING, Finding, draw_film
+
+FOCAL = [label for label in LABELS if label != "cardiomegaly"]
+SEEDS = range(4)
+
+
+def draw(seed, *findings, **settings):
+    return draw_film(seed, findings, device=False, **settings)
+
+
+def cut(film, box):
+    x1, y1, x2, y2 = (round(side * SIZE) for side in box)
+    return film.pixels[y1:y2, x1:x2].astype(float)
+
+
+def test_a_seed_gives_one_film_and_another_seed_or_study_another():
+    first, other_seed, other_study = draw(1), draw(2), draw(1, study=1)
+    draw_film.cache_clear()
+    assert (draw(1).pixels == first.pixels).all()
+    assert (first.pixels != other_seed.pixels).mean() > 0.9
+    assert (first.pixels != other_study.pixels).mean() > 0.9
+
+
+def test_pixels_are_deep_and_the_lungs_are_darker_than_the_heart_and_the_air_outside_darkest():
+    for seed in SEEDS:
+        film = draw(seed)
+        assert film.pixels.dtype == np.uint16
+        assert film.pixels.shape == (SIZE, SIZE)
+        assert len(np.unique(film.pixels)) > 5000  # more than 12 bits of an 8-bit picture
+        lungs = film.masks["right lung"] | film.masks["left lung"]
+        heart = film.masks["heart"] & ~lungs
+        assert film.pixels[:20, :20].mean() < film.pixels[lungs].mean() < film.pixels[heart].mean()
+
+
+def test_the_patients_left_is_on_the_right_of_the_picture():
+    for seed in SEEDS:
+        film = draw(seed)
+        middles = {name: np.nonzero(mask)[1].mean() / SIZE for name, mask in film.masks.items()}
+        assert (
+            middles["right lung"] < 0.45 < 0.5 < middles["heart"] < middles["left lung"]
+        )  # the heart lies to the left
+        letter = film.pixels[:45] > 0.7 * film.pixels.max()
+        assert np.nonzero(letter[:, 330:])[1].size > 30  # the L
+        assert np.nonzero(letter[:, :70])[1].size == 0
+
+
+@pytest.mark.parametrize("label", FOCAL)
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_finding_lies_in_the_lung_of_its_side_and_nowhere_else_is_the_film_changed(label, side):
+    for seed in SEEDS:
+        with_it, without = draw(seed, Finding(label, side, 0.6, seed)), draw(seed)
+        [shown] = with_it.findings
+        assert (shown.label, shown.side) == (label, side)
+        lung = without.masks[f"{side} lung"]
+        assert shown.mask.sum() > 60
+        assert (shown.mask & ~lung).mean() < 0.001
+        changed = np.abs(with_it.pixels.astype(float) - without.pixels)
+        other = without.masks["left lung" if side == "right" else "right lung"]
+        assert changed[shown.mask].mean() > 8 * changed[other].mean()
+
+
+@pytest.mark.parametrize(
+    ("label", "sign"), [("effusion", 1), ("consolidation", 1), ("nodule", 1), ("pneumothorax", -1)]
+)
+def test_fluid_and_solid_findings_are_brighter_and_a_pneumothorax_is_darker(label, sign):
+    for seed in SEEDS:
+        with_it, without = draw(seed, Finding(label, "left", 0.6, seed)), draw(seed)
+        mask = with_it.findings[0].mask
+        assert sign * (with_it.pixels[mask].astype(float) - without.pixels[mask]).mean() > 100
+
+
+def test_the_box_is_the_smallest_around_the_mask_and_its_size_is_in_millimeters():
+    for label in LABELS:
+        side = None if label == "cardiomegaly" else "right"
+        [shown] = draw(5, Finding(label, side, 0.5, 3)).findings
+        rows, columns = np.nonzero(shown.mask)
+        tight = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+        assert np.allclose(np.array(shown.box) * SIZE, tight, atol=0.05)
+        assert shown.size_mm == pytest.approx(max(tight[2] - tight[0], tight[3] - tight[1]) * SPACING)
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_a_larger_size_is_a_larger_finding_in_the_same_place(label):
+    side = None if label == "cardiomegaly" else "left"
+    for seed in SEEDS:
+        small, large = (draw(seed, Finding(label, side, size, seed)).findings[0] for size in (0.1, 0.9))
+        assert large.mask.sum() > 1.1 * small.mask.sum()
+        inside = (small.mask & large.mask).sum() / small.mask.sum()
+        assert inside > 0.6
+
+
+@pytest.mark.parametrize("difficulty", [0.0, 1.0])
+def test_the_heart_is_enlarged_only_where_it_is_said_to_be(difficulty):
+    for seed in range(12):
+        large = draw(seed, Finding("cardiomegaly", None, 0.0, seed), difficulty=difficulty)
+        assert large.ratio > 0.53
+        assert NORMAL_RATIO[0] <= draw(seed, difficulty=difficulty).ratio <= NORMAL_RATIO[1]
+        columns = np.nonzero(large.masks["heart"])[1]
+        assert np.ptp(columns) / SIZE > 0.34
+
+
+def test_an_enlarged_heart_changes_no_other_shape_of_the_chest():
+    normal, large = draw_chest(3), draw_chest(3, 0.6)
+    assert (normal.bone == large.bone).all()
+    assert (normal.vessels == large.vessels).all()
+    assert (normal.lungs["right"] == large.lungs["right"]).all()
+
+
+@pytest.mark.parametrize("label", FOCAL)
+def test_difficulty_makes_findings_fainter(label):
+    def measure(difficulty):
+        films = [[draw(seed, *finding, difficulty=difficulty) for finding in ((Finding(label, "left", 0.5, seed),), ())]
+                 for seed in SEEDS]  # fmt: skip
+        return np.mean([abs(one.pixels[one.findings[0].mask].astype(float) - two.pixels[one.findings[0].mask]).mean()
+                        for one, two in films])  # fmt: skip
+
+    assert measure(0.0) > 1.1 * measure(1.0)
+
+
+def test_a_device_is_bright_and_is_no_finding():
+    kinds = set()
+    for seed in range(30):
+        film = draw_film(seed, device=True)
+        kinds.add(film.device)
+        assert film.findings == ()
+        bare = draw_film(seed, device=False)
+        assert bare.device is None
+        assert (film.pixels.astype(float) - bare.pixels).max() > 1500
+    assert kinds == set(DEVICES)
+
+
+def test_two_studies_show_the_same_patient():
+    """The anatomy is the same up to position: the lungs of two studies overlap more than those of two patients."""
+
+    def overlap(one, two):
+        return (one & two).sum() / (one | two).sum()
+
+    same = [overlap(draw(seed).masks["left lung"], draw(seed, study=1).masks["left lung"]) for seed in range(8)]
+    assert np.mean(same) > 0.75
+    assert [draw(seed).ratio for seed in SEEDS] == [draw(seed, study=1).ratio for seed in SEEDS]
