@@ -3,11 +3,13 @@
 import gc
 import json
 import os
+import random
 import signal
 import sys
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -69,6 +71,15 @@ def pytest_collection_modifyitems(items):
         if is_slow(item.path):
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: (item.path.name != "test_resume.py", not is_slow(item.path)))  # the longest file first
+
+
+@pytest.hookimpl(tryfirst=True)  # before the fixtures of modules
+def pytest_runtest_setup():
+    """The same random numbers, whatever ran before in this process."""
+    random.seed(0)
+    np.random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 def pytest_collection_finish():
