@@ -1,0 +1,278 @@
+"""One model a process: batches of concurrent calls, kept results, and faults that cost only their own call."""
+
+import asyncio
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+from viewbox.envs.tools.specialist.cache import ResultCache
+from viewbox.envs.tools.specialist.serving import (
+    MAX_HUNG,
+    ModelServer,
+    OutOfMemory,
+    Request,
+    ServingSettings,
+    forget_servers,
+    get_server,
+)
+from viewbox.errors import ConfigError, ToolError
+from viewbox.images.ref import ImageRef
+
+
+def picture(value):
+    return ImageRef.of(np.full((4, 4), value, np.uint8))
+
+
+class Mean:
+    """The mean of a picture. `trouble` maps a gray value to a function that is called for it."""
+
+    def __init__(self, most=99, trouble=()):
+        self.most, self.trouble, self.ran, self.threads = most, dict(trouble), [], set()
+
+    def run(self, requests):
+        means = [int(np.asarray(request.picture.open()).mean()) for request in requests]
+        self.ran.append(means)
+        self.threads.add(threading.current_thread().ident)
+        if len(means) > self.most:
+            raise OutOfMemory
+        return [self.trouble[mean]() if mean in self.trouble else mean for mean in means]
+
+
+def ask_all(server, values, arguments=()):
+    """The results of requests at the same time, errors as text."""
+
+    async def ask():
+        asked = [server.ask(Request(picture(value), arguments)) for value in values]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    return [str(one) if isinstance(one, ToolError) else one for one in asyncio.run(ask())]
+
+
+def test_concurrent_calls_are_one_batch_and_come_back_in_place():
+    runner = Mean()
+    server = ModelServer(lambda: runner, ServingSettings(max_batch=8, wait=30.0))
+    assert ask_all(server, range(16)) == list(range(16))
+    assert sorted(map(len, runner.ran)) == [8, 8]
+    assert len(runner.threads) == 1
+
+
+def test_a_batch_does_not_wait_for_calls_that_do_not_come():
+    runner = Mean()
+    assert ask_all(ModelServer(lambda: runner), [5]) == [5]
+
+
+def test_the_model_is_loaded_once_by_whoever_asks_first():
+    loaded = []
+    server = ModelServer(lambda: loaded.append(1) or Mean(), ServingSettings(max_batch=4, wait=30.0))
+    assert ask_all(server, range(4)) == [0, 1, 2, 3]
+    server.prepare()
+    assert loaded == [1]
+
+
+def test_several_event_loops_share_a_model():
+    server = ModelServer(Mean, ServingSettings(max_batch=4, wait=30.0))
+    found = {}
+    threads = [threading.Thread(target=lambda n=n: found.update({n: ask_all(server, [n])})) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == {number: [number] for number in range(4)}
+    assert server.batches == [4]
+
+
+# ---------------------------------------------------------------------- results that are kept
+def test_a_result_is_kept_by_pixels_and_arguments():
+    runner = Mean()
+    server = ModelServer(lambda: runner)
+    assert [ask_all(server, [7], (top,)) for top in (1, 1, 2, 1)] == [[7]] * 4
+    assert runner.ran == [[7], [7]]
+
+
+def test_equal_requests_at_the_same_time_are_run_once():
+    runner = Mean()
+    server = ModelServer(lambda: runner, ServingSettings(max_batch=2, wait=30.0))
+    assert ask_all(server, [3, 3, 3, 4, 3]) == [3, 3, 3, 4, 3]
+    assert runner.ran == [[3, 4]]
+
+
+def test_the_bytes_of_results_are_bounded():
+    cache = ResultCache(10_000)
+    for number in range(100):
+        cache.put(number, {"mask": np.zeros(1000, np.uint8)})
+    assert 5_000 < cache.bytes <= 10_000
+    assert 99 in cache
+    cache.put("large", np.zeros(20_000, np.uint8))
+    assert "large" not in cache
+    assert cache.get(99)["mask"].size == 1000
+
+
+def test_what_is_used_stays():
+    cache = ResultCache(3_000)
+    for name in "ab":
+        cache.put(name, np.zeros(1000, np.uint8))
+    cache.get("a")
+    cache.put("c", np.zeros(1000, np.uint8))
+    assert [name in cache for name in "abc"] == [True, False, True]
+
+
+# ---------------------------------------------------------------------- faults
+def fail():
+    raise RuntimeError("secret path")
+
+
+def test_a_bad_call_costs_itself():
+    runner = Mean(trouble={3: fail})
+    server = ModelServer(lambda: runner, ServingSettings(max_batch=5, wait=30.0))
+    results = ask_all(server, range(5))
+    assert results[:3] + results[4:] == [0, 1, 2, 4]
+    assert results[3].startswith("failed on this picture (RuntimeError)")
+    assert "secret" not in results[3]
+    assert list(map(len, runner.ran)) == [5, 1, 1, 1, 1, 1]
+
+
+def test_a_result_may_be_an_error_of_its_own():
+    runner = Mean(trouble={3: lambda: ToolError("gave numbers that are not finite")})
+    server = ModelServer(lambda: runner, ServingSettings(max_batch=3, wait=30.0))
+    assert ask_all(server, [2, 3, 4]) == [2, "gave numbers that are not finite", 4]
+    assert len(runner.ran) == 1
+
+
+def test_out_of_memory_halves_the_batch_and_keeps_it_small():
+    runner = Mean(most=3)
+    server = ModelServer(lambda: runner, ServingSettings(max_batch=12, wait=30.0))
+    assert ask_all(server, range(12)) == list(range(12))
+    assert list(map(len, runner.ran)) == [12, 6, 3, 3, 3, 3]
+    assert server.batch_size == 3
+
+
+def test_out_of_memory_for_one_picture_is_its_error():
+    server = ModelServer(lambda: Mean(most=0), ServingSettings(max_batch=2, wait=30.0))
+    assert all(result.startswith("has no memory left for this picture") for result in ask_all(server, range(2)))
+
+
+@pytest.mark.parametrize("results", [lambda n: [0] * (n - 1), lambda n: [0] * (n + 1), lambda n: None])
+def test_a_runner_that_returns_another_number_of_results(results):
+    class Odd:
+        def run(self, requests):
+            return results(len(requests))
+
+    server = ModelServer(Odd, ServingSettings(max_batch=2, wait=30.0))
+    assert all(result.startswith("failed on this picture") for result in ask_all(server, range(2)))
+
+
+def test_a_hang_costs_its_call_and_the_others_go_on_in_another_thread():
+    release = threading.Event()
+    runner = Mean(trouble={3: release.wait})
+    server = ModelServer(lambda: runner, ServingSettings(max_batch=4, wait=30.0, timeout=1.0))
+    try:
+        results = ask_all(server, [1, 2, 3, 4])
+        assert results[:2] + results[3:] == [1, 2, 4]
+        assert results[2].startswith("gave no result in time")
+        before = len(runner.ran)
+        assert ask_all(server, [3]) == [results[2]]  # kept: no further thread hangs on it
+        assert len(runner.ran) == before
+    finally:
+        release.set()
+
+
+def test_a_model_that_always_hangs_refuses_calls_until_a_thread_is_back():
+    release = threading.Event()
+    trouble = dict.fromkeys(range(MAX_HUNG), release.wait)
+    server = ModelServer(lambda: Mean(trouble=trouble), ServingSettings(max_batch=1, timeout=0.05))
+    try:
+        for value in range(MAX_HUNG):
+            assert ask_all(server, [value])[0].startswith("gave no result in time")
+        assert ask_all(server, [99])[0].startswith("is busy with calls that do not end")
+    finally:
+        release.set()
+    for future in server._hung:
+        future.result(60)
+    server.settings = ServingSettings(max_batch=1, timeout=60.0)
+    assert ask_all(server, [98]) == [98]
+
+
+def test_a_call_that_is_cancelled_leaves_the_others_and_is_not_run():
+    runner, entered, release = Mean(), threading.Event(), threading.Event()
+
+    def block():
+        entered.set()
+        release.wait(60)
+        return 1
+
+    runner.trouble[1] = block
+    server = ModelServer(lambda: runner, ServingSettings(max_batch=1, timeout=60.0))
+
+    async def play():
+        server.prepare()
+        first = asyncio.create_task(server.ask(Request(picture(1))))
+        await asyncio.to_thread(entered.wait, 60)
+        second, third = (asyncio.create_task(server.ask(Request(picture(value)))) for value in (2, 3))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.wait({second})
+        release.set()
+        return await first, await third, second.cancelled()
+
+    assert asyncio.run(play()) == (1, 3, True)
+    assert runner.ran == [[1], [3]]
+
+
+def test_system_exit_in_a_model_ends_neither_thread_nor_process():
+    def leave():
+        raise SystemExit(1)
+
+    server = ModelServer(lambda: Mean(trouble={1: leave}))
+    assert ask_all(server, [1])[0].startswith("failed on this picture")
+    assert ask_all(server, [2]) == [2]
+
+
+def test_a_model_that_cannot_be_loaded_is_an_error_at_start_up_and_of_each_call_but_loaded_once():
+    tries = []
+
+    def load():
+        tries.append(1)
+        raise ConfigError("model = 'gone': no such folder", key="model")
+
+    server = ModelServer(load)
+    with pytest.raises(ConfigError, match="no such folder"):
+        server.prepare()
+    assert all(text.startswith("is not available") and "gone" not in text for text in ask_all(server, [1, 2]))
+    assert len(tries) == 1
+    with pytest.raises(ConfigError):
+        server.prepare()  # who asks again may have put the file there
+    assert len(tries) == 2
+
+
+def test_errors_that_are_kept_hold_no_traceback():
+    server = ModelServer(lambda: Mean(trouble={3: lambda: ToolError("no")}))
+    errors = []
+
+    async def ask():
+        for _ in range(3):
+            try:
+                await server.ask(Request(picture(3)))
+            except ToolError as error:
+                errors.append(error)
+
+    asyncio.run(ask())
+    assert len({id(error) for error in errors}) == 3
+    gc.collect()
+
+
+# ---------------------------------------------------------------------- the models of a process
+@pytest.fixture
+def no_servers():
+    forget_servers()
+    yield
+    forget_servers()
+
+
+def test_the_same_model_is_served_once_and_the_smaller_settings_hold(no_servers):
+    first = get_server(("m", "cpu"), Mean, ServingSettings(max_batch=8, timeout=5.0))
+    second = get_server(("m", "cpu"), Mean, ServingSettings(max_batch=4, timeout=9.0))
+    other = get_server(("m", "cuda"), Mean, ServingSettings())
+    assert first is second is not other
+    assert (first.batch_size, first.settings.timeout) == (4, 5.0)
