@@ -67,6 +67,7 @@ REWARD_PLUGINS = {"judge": "viewbox.rollouts.judge.reward"}
 
 # Kinds of specialists: `kind` in YAML -> the module that registers it, imported when an environment names it.
 SPECIALIST_PLUGINS = {
+    "classification": "viewbox.specialists.classification",
     "function": "viewbox.envs.tools.specialist.function",
 }
 

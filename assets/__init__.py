@@ -1,0 +1,26 @@
+"""Models that are shipped with viewbox; a config names one as `package:NAME`."""
+
+from pathlib import Path
+
+from viewbox.errors import ModelError, describe_unknown
+
+PACKAGE = "package:"
+
+
+def resolve_model_path(name: str) -> str:
+    """The folder of a shipped model, `package:NAME`; other names are returned unchanged.
+
+    Raises:
+        ModelError: no shipped model has this name.
+
+    >>> resolve_model_path("Qwen/Qwen3-VL-4B-Instruct")
+    'Qwen/Qwen3-VL-4B-Instruct'
+    """
+    if not name.startswith(PACKAGE):
+        return name
+    shipped = Path(__file__).parent
+    folder = shipped / name.removeprefix(PACKAGE)
+    if not (folder / "config.json").is_file():
+        names = [path.parent.name for path in shipped.glob("*/config.json")]
+        raise ModelError(f"model.name: {describe_unknown('shipped model', folder.name, names)}", key="model.name")
+    return str(folder)

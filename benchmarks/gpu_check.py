@@ -35,6 +35,7 @@ from gpu_sides import (
 )
 from PIL import Image
 
+from viewbox.assets import resolve_model_path
 from viewbox.configs.sections import ModelSection
 from viewbox.images.ref import ImageRef
 from viewbox.rollouts.engine import loading
@@ -219,7 +220,7 @@ def main() -> int:
     gc.collect()
     torch.cuda.empty_cache()  # vLLM needs the memory
     try:
-        found = time_vllm(loading.resolve_model_path(given.model), given.dtype, plan, given.slots)
+        found = time_vllm(resolve_model_path(given.model), given.dtype, plan, given.slots)
     except Exception as error:  # the figures measured so far must still be printed
         found = {"skipped": f"vllm failed: {type(error).__name__}: {error}"}
     if "seconds" in found:

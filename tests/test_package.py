@@ -48,6 +48,7 @@ ROOMS_IN_ORDER = [
     {"records"},
     {"rewards"},
     {"envs"},
+    {"specialists"},
     {"rollouts"},
     {"training"},
     {"publish"},

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from viewbox import train
+from viewbox import assets, train
 from viewbox.configs import schema
 from viewbox.configs.sections import SamplingParams
 from viewbox.errors import ModelError
@@ -35,7 +35,7 @@ def figures():
 
 
 def test_the_weights_are_at_most_4_megabytes_with_a_card():
-    folder = Path(loading.resolve_model_path("package:tiny_viewer"))
+    folder = Path(assets.resolve_model_path("package:tiny_viewer"))
     assert (folder / "model.safetensors").stat().st_size <= 4_000_000
     assert "## Rebuild" in (folder / "README.md").read_text()
 
@@ -54,7 +54,7 @@ def test_it_reads_once_it_has_looked(figures):
 
 def test_an_unknown_shipped_model_is_named_with_the_nearest():
     with pytest.raises(ModelError, match="did you mean 'tiny_viewer'"):
-        loading.resolve_model_path("package:tiny_viewr")
+        assets.resolve_model_path("package:tiny_viewr")
 
 
 def test_the_quickstart_resolves_without_loading_weights(capsys):

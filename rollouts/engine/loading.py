@@ -1,17 +1,17 @@
 """Loads the model and processor of a config: from a folder, from the hub or shipped with viewbox; or builds them."""
 
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from viewbox.assets import resolve_model_path
 from viewbox.configs.schema import Config
 from viewbox.configs.sections import ModelSection, TinyModel
 from viewbox.envs import model_profiles
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.errors import ConfigError, ModelError, describe_unknown, suggest_nearest
+from viewbox.errors import ConfigError, ModelError, suggest_nearest
 from viewbox.rollouts.engine import tiny_model
 from viewbox.rollouts.engine.architectures import get_architecture
 from viewbox.rollouts.engine.quantization import Quantization, build_quantization_config, keep_weights
@@ -20,7 +20,6 @@ from viewbox.rollouts.from_config import build_envs
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
 
-PACKAGE = "package:"
 SAFE = {"trust_remote_code": False}  # without it, transformers asks on stdin whether to run code in the model's folder
 
 
@@ -45,25 +44,6 @@ def open_policy(config: Config) -> LoadedPolicy:
     set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
     quantize = config.lora.quantize if config.lora else None
     return LoadedPolicy(env, held_out, load_model(config.model, quantize), processor)
-
-
-def resolve_model_path(name: str) -> str:
-    """The folder of a shipped model, `package:NAME`; other names are returned unchanged.
-
-    Raises:
-        ModelError: no shipped model has this name.
-
-    >>> resolve_model_path("Qwen/Qwen3-VL-4B-Instruct")
-    'Qwen/Qwen3-VL-4B-Instruct'
-    """
-    if not name.startswith(PACKAGE):
-        return name
-    shipped = Path(str(resources.files("viewbox.assets")))
-    folder = shipped / name.removeprefix(PACKAGE)
-    if not (folder / "config.json").is_file():
-        names = [path.parent.name for path in shipped.glob("*/config.json")]
-        raise ModelError(f"model.name: {describe_unknown('shipped model', folder.name, names)}", key="model.name")
-    return str(folder)
 
 
 def find_model_folder(name: str) -> Path | None:

@@ -50,7 +50,7 @@ def _write(config: Config, out: Path) -> VerlExport:
         import pyarrow
         from pyarrow import parquet
 
-        from viewbox.rollouts.engine.loading import PACKAGE
+        from viewbox.assets import PACKAGE
         from viewbox.rollouts.verl.prompts import open_environments
     except ImportError as error:
         raise ConfigError(f"an export to verl needs more packages ({error}): pip install 'viewbox[verl]'") from error

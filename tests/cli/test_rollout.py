@@ -524,7 +524,7 @@ def _healthy(port, process):
 
 @pytest.mark.parametrize("how", ["tool", "user"])
 def test_the_shipped_model_behind_transformers_serve_plays(viewbox, transformers_serve, how):
-    from viewbox.rollouts.engine.loading import resolve_model_path
+    from viewbox.assets import resolve_model_path
 
     model = resolve_model_path("package:tiny_viewer")
     given = ("--endpoint", transformers_serve, "--model", model, "--config", "quickstart")

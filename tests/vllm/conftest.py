@@ -6,7 +6,7 @@ pytest.importorskip("vllm")
 
 from tests.support.model_fixtures import measure_mismatch, plain_logps  # noqa: F401
 from tests.support.vllm_process import VLLMProcess
-from viewbox.rollouts.engine.loading import resolve_model_path
+from viewbox.assets import resolve_model_path
 
 
 @pytest.fixture(scope="session")

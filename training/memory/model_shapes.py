@@ -12,11 +12,12 @@ import torch
 from peft import get_peft_model
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, PretrainedConfig
 
+from viewbox.assets import resolve_model_path
 from viewbox.configs.schema import Config
 from viewbox.configs.sections import ModelSection
 from viewbox.errors import ModelError
 from viewbox.rollouts.engine.architectures import get_architecture
-from viewbox.rollouts.engine.loading import SAFE, build_tiny_config, resolve_model_path
+from viewbox.rollouts.engine.loading import SAFE, build_tiny_config
 from viewbox.training.lora import build_lora_config
 from viewbox.training.precision import resolve_dtype
 

@@ -108,7 +108,7 @@ def find_license(model: ModelSection) -> dict[str, str]:
 
 def _find_card(name: str, revision: str | None) -> Path | None:
     """README.md of a model's folder, whether it exists or not; of a hub model the one that is cached, or None."""
-    from viewbox.rollouts.engine.loading import resolve_model_path
+    from viewbox.assets import resolve_model_path
 
     folder = Path(resolve_model_path(name)).expanduser()
     if folder.is_dir():

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from viewbox.assets import resolve_model_path
 from viewbox.configs.sections import ModelSection
 from viewbox.errors import ModelError
-from viewbox.rollouts.engine.loading import load_model, load_processor, resolve_model_path
+from viewbox.rollouts.engine.loading import load_model, load_processor
 
 pytestmark = pytest.mark.timeout(120)
 CODE = "from pathlib import Path\nPath({ran!r}).touch()\nclass Thing: pass\n"

@@ -12,6 +12,7 @@ from transformers import AutoProcessor, AutoTokenizer
 
 from tests.envs.adapters.test_verifiers import command, traces
 from tests.support.servers import serve
+from viewbox import assets
 from viewbox.configs.sections import ModelSection
 from viewbox.envs.digits import Digits, viewer
 from viewbox.images.ref import ImageRef
@@ -31,7 +32,7 @@ SETTINGS = {"split": "test", "num_tasks": TASKS, "max_turns": 4}
 def model(tmp_path_factory):
     """The shipped model's folder with the two tokens that verifiers' renderer of Qwen3-VL looks for."""
     folder = tmp_path_factory.mktemp("model")
-    source = loading.resolve_model_path("package:tiny_viewer")
+    source = assets.resolve_model_path("package:tiny_viewer")
     AutoProcessor.from_pretrained(source).save_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(source)
     tokenizer.add_tokens(["<think>", "</think>"])

@@ -1,0 +1,196 @@
+"""`kind: classification` on real tiny models, compared with a plain transformers forward."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoImageProcessor, AutoModelForImageClassification
+
+from tests.support.specialist_env import Clinic, call, get_results
+from tests.support.tiny_specialists import LABELS, save_vit
+from viewbox.envs.tools.specialist.serving import forget_servers
+from viewbox.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def no_servers():
+    forget_servers()
+    yield
+    forget_servers()
+
+
+def make(folder, **spec):
+    return Clinic(specialists={"look": {"kind": "classification", "model": str(folder), "device": "cpu", **spec}})
+
+
+def get_logits(folder, env, task=0):
+    """What transformers says of the overview of a task."""
+    state = env.reset(env.tasks[task], seed=0)
+    picture = state.view.render().convert("RGB")
+    inputs = AutoImageProcessor.from_pretrained(folder)(images=[picture], return_tensors="pt")
+    with torch.inference_mode():
+        return AutoModelForImageClassification.from_pretrained(folder).eval()(**inputs).logits[0]
+
+
+def test_probabilities_are_those_of_the_model_the_highest_first(tmp_path):
+    env = make(save_vit(tmp_path))
+    expected = torch.softmax(get_logits(tmp_path, env), 0)
+    (result,) = get_results(env, call("look"))
+    assert result.facts == pytest.approx(dict(zip(LABELS, expected.tolist(), strict=True)), abs=1e-4)
+    assert list(result.facts.values()) == sorted(result.facts.values(), reverse=True)
+    assert max(expected) - min(expected) > 0.05  # the model says something
+
+
+def test_labels_that_do_not_exclude_each_other(tmp_path):
+    env = make(save_vit(tmp_path, problem_type="multi_label_classification"))
+    expected = torch.sigmoid(get_logits(tmp_path, env)).tolist()
+    (result,) = get_results(env, call("look"))
+    assert result.facts == pytest.approx(dict(zip(LABELS, expected, strict=True)), abs=1e-4)
+
+
+def test_only_the_most_probable_labels(tmp_path):
+    env = make(save_vit(tmp_path), top_k=1)
+    best = LABELS[int(get_logits(tmp_path, env).argmax())]
+    (result,) = get_results(env, call("look"))
+    assert list(result.facts) == [best]
+    assert "2 labels left out" in result.text
+
+
+HEADS = {"side": ["left", "right"], "finding": ["none", "opacity", "effusion"]}
+FLAT = ["left", "right", "none", "opacity", "effusion"]
+
+
+@pytest.mark.parametrize("place", ["yaml", "config"])
+def test_several_heads_are_choices_of_their_own(tmp_path, place):
+    folder = save_vit(tmp_path, FLAT, **({"heads": HEADS} if place == "config" else {}))
+    env = make(folder, **({"heads": HEADS} if place == "yaml" else {}))
+    logits = get_logits(tmp_path, env)
+    (result,) = get_results(env, call("look"))
+    for head, numbers in (("side", [0, 1]), ("finding", [2, 3, 4])):
+        shares = torch.softmax(logits[numbers], 0).tolist()
+        expected = {FLAT[number]: share for number, share in zip(numbers, shares, strict=True)}
+        assert dict(result.facts[head]) == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_head_names_labels_of_the_model(tmp_path):
+    env = make(save_vit(tmp_path), heads={"side": ["left"]})
+    with pytest.raises(ConfigError, match=r"heads\.side: unknown label 'left'; allowed: clear, effusion, opacity"):
+        env.prepare()
+
+
+def test_a_model_is_loaded_once_and_two_tools_of_it_share_results(tmp_path):
+    folder = save_vit(tmp_path)
+    spec = {"kind": "classification", "model": folder, "device": "cpu"}
+    env = Clinic(specialists={"one": spec, "two": {**spec, "top_k": 1}})
+    server = env.get_tool("one").function.server
+    assert env.get_tool("two").function.server is server
+    assert Clinic(specialists={"three": spec}).get_tool("three").function.server is server
+    one, two = get_results(env, call("one"), call("two"))
+    assert list(one.facts)[:1] == list(two.facts)
+    assert sum(server.batches) == 1
+
+
+def test_a_model_of_one_color_channel(tmp_path):
+    env = make(save_vit(tmp_path, num_channels=1))
+    processor = json.loads((tmp_path / "preprocessor_config.json").read_text())
+    processor |= {"image_mean": [0.5], "image_std": [0.5]}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor))
+    (result,) = get_results(env, call("look"))
+    assert sum(result.facts.values()) == pytest.approx(1, abs=1e-3)
+
+
+# ---------------------------------------------------------------------- models that cannot be loaded
+def remove(name):
+    return lambda folder: (folder / name).unlink()
+
+
+def edit_config(**changes):
+    def edit(folder):
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return edit
+
+
+def only_pickle(folder):
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def without_head(folder):
+    weights = {name: one for name, one in load_file(folder / "model.safetensors").items() if "classifier" not in name}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def cut_off(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+DAMAGE = {
+    "no config": (remove("config.json"), "model", "config.json"),
+    "no weights": (remove("model.safetensors"), "model", "model.safetensors"),
+    "no processor": (remove("preprocessor_config.json"), "model", "preprocessor_config.json"),
+    "weights cut off": (cut_off, "model", "cannot be loaded"),
+    "only a pickle": (only_pickle, "model", "model.safetensors"),
+    "no head": (without_head, "model", "no weights for classifier.bias, classifier.weight: it was not trained as"),
+    "another kind": (edit_config(model_type="owlvit"), "model", "unknown model_type 'owlvit'; allowed: "),
+    "no such type": (edit_config(model_type="gift"), "model", "gift"),
+    "other sizes": (edit_config(hidden_size=64), "model", "cannot be loaded"),
+}
+
+
+@pytest.mark.parametrize(("damage", "key", "says"), DAMAGE.values(), ids=DAMAGE)
+def test_a_model_that_cannot_be_loaded_is_an_error_at_start_up(tmp_path, damage, key, says):
+    folder = Path(save_vit(tmp_path / "model"))
+    damage(folder)
+    env = make(folder)
+    with pytest.raises(ConfigError) as caught:
+        env.prepare()
+    assert caught.value.key == f"specialists.look.{key}"
+    assert str(caught.value).startswith(f"specialists.look.model = {str(folder)!r}: ")
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "key", "says"),
+    [
+        ({"model": "./no/such/folder"}, "model", "no such folder"),
+        ({"model": "package:no_such_model"}, "model", "unknown shipped model"),
+        ({"model": "nobody/no-such-model", "local_files_only": True}, "model", "cannot be loaded"),
+        ({"device": "cuda:7"}, "device", "there is no such GPU; allowed: auto, cpu"),
+        ({"memory": "1kB"}, "memory", "allowed: at most memory = 1,000"),
+    ],
+)
+def test_a_setting_that_cannot_hold_is_named(tmp_path, spec, key, says):
+    env = make(save_vit(tmp_path), **spec)
+    with pytest.raises(ConfigError) as caught:
+        env.prepare()
+    assert caught.value.key == f"specialists.look.{key}"
+    assert says in str(caught.value)
+
+
+def test_code_in_a_model_folder_is_not_run(tmp_path):
+    folder = Path(save_vit(tmp_path / "model"))
+    ran = tmp_path / "RAN"
+    (folder / "gift.py").write_text(f"from pathlib import Path\nPath({str(ran)!r}).touch()\nclass Thing: pass\n")
+    for name, classes in {
+        "config.json": {"AutoConfig": "gift.Thing", "AutoModelForImageClassification": "gift.Thing"},
+        "preprocessor_config.json": {"AutoImageProcessor": "gift.Thing"},
+    }.items():
+        path = folder / name
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": classes, "image_processor_type": "G"}))
+    edit_config(model_type="gift")(folder)
+    with pytest.raises(ConfigError):
+        make(folder).prepare()
+    assert not ran.exists()
+
+
+def test_a_missing_package_is_named(tmp_path, monkeypatch):
+    env = make(save_vit(tmp_path))
+    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    with pytest.raises(ConfigError, match=r"specialists\.look\.kind = 'classification': needs transformers") as caught:
+        env.prepare()
+    assert caught.value.key == "specialists.look.kind"
