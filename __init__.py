@@ -68,7 +68,9 @@ REWARD_PLUGINS = {"judge": "viewbox.rollouts.judge.reward"}
 # Kinds of specialists: `kind` in YAML -> the module that registers it, imported when an environment names it.
 SPECIALIST_PLUGINS = {
     "classification": "viewbox.specialists.classification",
+    "detection": "viewbox.specialists.detection",
     "function": "viewbox.envs.tools.specialist.function",
+    "grounding": "viewbox.specialists.detection",
 }
 
 if TYPE_CHECKING:

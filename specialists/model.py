@@ -82,6 +82,7 @@ class ModelRunner:
             raise ConfigError(
                 f"kind = {spec.kind!r}: needs {error.name}, which is not installed; {MODEL_PACKAGES}", key="kind"
             ) from error
+        transformers.utils.logging.disable_progress_bar()
         self.spec = spec
         self.device = find_device(spec)
         name, options = find_model(spec.model), get_options(spec)

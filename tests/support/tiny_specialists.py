@@ -2,7 +2,23 @@
 
 import numpy as np
 import torch
-from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
+from transformers import (
+    OwlViTConfig,
+    OwlViTForObjectDetection,
+    OwlViTImageProcessor,
+    OwlViTProcessor,
+    PreTrainedTokenizerFast,
+    ViTConfig,
+    ViTForImageClassification,
+    ViTImageProcessor,
+    YolosConfig,
+    YolosForObjectDetection,
+    YolosImageProcessor,
+)
 
 LABELS = ["clear", "opacity", "effusion"]
 
@@ -35,3 +51,43 @@ def save_vit(folder, labels=LABELS, problem_type=None, seed=0, **config):
     made = ViTConfig(image_size=32, patch_size=8, problem_type=problem_type, **sizes, **named, **config)
     processor = ViTImageProcessor(size={"height": 32, "width": 32})
     return save(folder, widen(ViTForImageClassification(made), seed), processor)
+
+
+def save_yolos(folder, labels=LABELS, seed=0):
+    """A detector of 8 boxes."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    named = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
+    config = YolosConfig(image_size=[32, 48], patch_size=8, num_detection_tokens=8, **sizes, **named)
+    processor = YolosImageProcessor(size={"shortest_edge": 32, "longest_edge": 48})
+    return save(folder, widen(YolosForObjectDetection(config), seed), processor)
+
+
+def build_clip_tokenizer(words=("opacity", "clear", "left", "right")):
+    """A tokenizer of these words, with 16 tokens for every text, as OWL-ViT has it."""
+    vocabulary = {token: i for i, token in enumerate(["!", "<|startoftext|>", "<|endoftext|>", "<unk>", *words])}
+    core = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
+    core.pre_tokenizer = Whitespace()
+    core.post_processor = TemplateProcessing(
+        single="<|startoftext|> $A <|endoftext|>", special_tokens=[("<|startoftext|>", 1), ("<|endoftext|>", 2)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        bos_token="<|startoftext|>",
+        eos_token="<|endoftext|>",
+        unk_token="<unk>",
+        pad_token="!",
+        model_max_length=16,
+    )
+
+
+def save_owlvit(folder, seed=0):
+    """A grounder of 36 boxes."""
+    tokenizer = build_clip_tokenizer()
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    config = OwlViTConfig(
+        text_config={"vocab_size": len(tokenizer), "max_position_embeddings": 16, **sizes, "eos_token_id": 2},
+        vision_config={"image_size": 48, "patch_size": 8, **sizes},
+        projection_dim=32,
+    )
+    images = OwlViTImageProcessor(size={"height": 48, "width": 48}, crop_size={"height": 48, "width": 48})
+    return save(folder, widen(OwlViTForObjectDetection(config), seed), OwlViTProcessor(images, tokenizer))

@@ -1,0 +1,134 @@
+"""`kind: detection` and `kind: grounding` on real tiny models, compared with a plain transformers forward."""
+
+import pytest
+import torch
+from transformers import (
+    AutoImageProcessor,
+    AutoModelForObjectDetection,
+    AutoModelForZeroShotObjectDetection,
+    AutoProcessor,
+)
+
+from tests.support.specialist_env import Clinic, call, get_results
+from tests.support.tiny_specialists import LABELS, save_owlvit, save_yolos
+from viewbox.envs.tools.specialist.serving import forget_servers
+
+
+@pytest.fixture(autouse=True)
+def no_servers():
+    forget_servers()
+    yield
+    forget_servers()
+
+
+def make(kind, folder, coordinates="unit", **spec):
+    look = {"kind": kind, "model": str(folder), "device": "cpu", **spec}
+    return Clinic(specialists={"look": look}, coordinates=coordinates)
+
+
+def get_picture(env, task=0):
+    return env.reset(env.tasks[task], seed=0).view.render().convert("RGB")
+
+
+def read(result):
+    return [(one["label"], one["score"], list(one["box"])) for one in result.facts.get("boxes", ())]
+
+
+def expect(found, labels, size=(48, 32)):
+    """What a plain forward found, the highest score first, as fractions."""
+    width, height = size
+    rows = [
+        (
+            label,
+            round(score, 3),
+            [min(1, max(0, end / side)) for end, side in zip(box, (width, height) * 2, strict=True)],
+        )
+        for label, score, box in zip(labels, found["scores"].tolist(), found["boxes"].tolist(), strict=True)
+    ]
+    return sorted(rows, key=lambda row: -row[1])
+
+
+def assert_same(given, expected):
+    assert [score for _, score, _ in given] == pytest.approx([score for _, score, _ in expected], abs=2e-3)
+    for label, _, box in given:
+        assert any(label == other and box == pytest.approx(place, abs=6e-4) for other, _, place in expected)
+
+
+def test_boxes_are_those_of_the_model_as_fractions_the_highest_score_first(tmp_path):
+    env = make("detection", save_yolos(tmp_path), threshold=0.0)
+    processor, model = (
+        AutoImageProcessor.from_pretrained(tmp_path),
+        AutoModelForObjectDetection.from_pretrained(tmp_path),
+    )
+    with torch.inference_mode():
+        outputs = model.eval()(**processor(images=[get_picture(env)], return_tensors="pt"))
+    (found,) = processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=[(32, 48)])
+    expected = expect(found, [LABELS[i] for i in found["labels"].tolist()])
+    (result,) = get_results(env, call("look"))
+    assert len(expected) >= 5
+    assert_same(read(result), expected)
+    assert result.text.startswith(f"{len(expected)} boxes")
+
+
+def test_boxes_are_written_in_the_coordinates_of_the_environment(tmp_path):
+    folder = save_yolos(tmp_path)
+    found = [
+        read(get_results(make("detection", folder, coordinates, threshold=0.0), call("look"))[0])
+        for coordinates in ("unit", "per_mille")
+    ]
+    for (_, _, unit), (_, _, mille) in zip(*found, strict=True):
+        assert mille == pytest.approx([1000 * end for end in unit], abs=1)
+
+
+def test_a_call_may_ask_for_another_lowest_score_and_few_boxes_are_shown(tmp_path):
+    env = make("detection", save_yolos(tmp_path), threshold=0.0, max_boxes=2)
+    every, none = get_results(env, call("look"), call("look", at_least=1.0))
+    assert len(read(every)) == 2
+    assert "the 2 with the highest scores" in every.text
+    assert none.text == "nothing found"
+
+
+def test_a_phrase_is_grounded_as_the_model_does(tmp_path):
+    env = make("grounding", save_owlvit(tmp_path), threshold=0.0, max_boxes=100)
+    processor = AutoProcessor.from_pretrained(tmp_path)
+    model = AutoModelForZeroShotObjectDetection.from_pretrained(tmp_path).eval()
+    results = get_results(env, call("look", phrase="opacity left"), call("look", phrase="clear"))
+    for phrase, result in zip(("opacity left", "clear"), results, strict=True):
+        with torch.inference_mode():
+            inputs = processor(text=[[phrase]], images=[get_picture(env)], return_tensors="pt")
+            outputs = model(**inputs)
+        (found,) = processor.post_process_grounded_object_detection(outputs, threshold=0.0, target_sizes=[(32, 48)])
+        assert_same(read(result), expect(found, [phrase] * len(found["scores"])))
+    assert results[0].facts != results[1].facts
+
+
+def test_different_phrases_and_pictures_are_one_batch(tmp_path):
+    spec = {"wait": 10.0, "max_batch": 2, "timeout": 60.0}
+    env = make("grounding", save_owlvit(tmp_path), threshold=0.0, **spec)
+    together = get_results(env, call("look", phrase="opacity"), call("look", phrase="clear"))
+    assert env.get_tool("look").function.server.batches == [2]
+    forget_servers()
+    alone = make("grounding", tmp_path, threshold=0.0)
+    assert [get_results(alone, call("look", phrase=phrase))[0].facts for phrase in ("opacity", "clear")] == [
+        one.facts for one in together
+    ]
+
+
+@pytest.mark.parametrize(
+    ("phrase", "says"),
+    [
+        ("  ", "look: phrase is empty; allowed: a few words"),
+        ("left " * 40, "look: The phrase takes 42 tokens; allowed: at"),
+    ],
+)
+def test_a_phrase_that_the_model_cannot_read(tmp_path, phrase, says):
+    env = make("grounding", save_owlvit(tmp_path))
+    (result,) = get_results(env, call("look", phrase=phrase))
+    assert result.error.startswith(says)
+
+
+def test_a_model_of_the_other_kind_is_refused(tmp_path):
+    from viewbox.errors import ConfigError
+
+    with pytest.raises(ConfigError, match=r"kind grounding: unknown model_type 'yolos'; allowed: .*owlvit"):
+        make("grounding", save_yolos(tmp_path)).prepare()
