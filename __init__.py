@@ -71,6 +71,8 @@ SPECIALIST_PLUGINS = {
     "detection": "viewbox.specialists.detection",
     "function": "viewbox.envs.tools.specialist.function",
     "grounding": "viewbox.specialists.detection",
+    "prompted_segmentation": "viewbox.specialists.prompted",
+    "segmentation": "viewbox.specialists.segmentation",
 }
 
 if TYPE_CHECKING:

@@ -7,11 +7,22 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import (
+    Mask2FormerConfig,
+    Mask2FormerForUniversalSegmentation,
+    Mask2FormerImageProcessor,
     OwlViTConfig,
     OwlViTForObjectDetection,
     OwlViTImageProcessor,
     OwlViTProcessor,
     PreTrainedTokenizerFast,
+    SamConfig,
+    SamImageProcessor,
+    SamModel,
+    SamProcessor,
+    SegformerConfig,
+    SegformerForSemanticSegmentation,
+    SegformerImageProcessor,
+    SwinConfig,
     ViTConfig,
     ViTForImageClassification,
     ViTImageProcessor,
@@ -91,3 +102,77 @@ def save_owlvit(folder, seed=0):
     )
     images = OwlViTImageProcessor(size={"height": 48, "width": 48}, crop_size={"height": 48, "width": 48})
     return save(folder, widen(OwlViTForObjectDetection(config), seed), OwlViTProcessor(images, tokenizer))
+
+
+def save_segformer(folder, labels=("background", "lung", "heart"), seed=0):
+    """A semantic segmenter, whose masks are a quarter as wide as its pictures of 32 x 32."""
+    named = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
+    config = SegformerConfig(
+        num_encoder_blocks=2,
+        depths=[1, 1],
+        sr_ratios=[2, 1],
+        hidden_sizes=[16, 32],
+        patch_sizes=[7, 3],
+        strides=[4, 2],
+        num_attention_heads=[1, 2],
+        mlp_ratios=[2, 2],
+        decoder_hidden_size=32,
+        **named,
+    )
+    processor = SegformerImageProcessor(size={"height": 32, "width": 32})
+    return save(folder, widen(SegformerForSemanticSegmentation(config), seed), processor)
+
+
+def save_sam(folder, seed=0):
+    """A promptable segmenter of pictures of 64 x 64."""
+    config = SamConfig(
+        vision_config={
+            "hidden_size": 32,
+            "output_channels": 16,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "image_size": 64,
+            "patch_size": 8,
+            "window_size": 4,
+            "global_attn_indexes": [1],
+            "mlp_dim": 64,
+            "num_pos_feats": 8,
+        },
+        prompt_encoder_config={"hidden_size": 16, "image_size": 64, "patch_size": 8},
+        mask_decoder_config={
+            "hidden_size": 16,
+            "mlp_dim": 32,
+            "num_attention_heads": 2,
+            "iou_head_hidden_dim": 16,
+        },
+    )
+    images = SamImageProcessor(
+        size={"longest_edge": 64},
+        pad_size={"height": 64, "width": 64},
+        mask_size={"longest_edge": 16},
+        mask_pad_size={"height": 16, "width": 16},
+    )
+    return save(folder, widen(SamModel(config), seed), SamProcessor(images))
+
+
+def save_mask2former(folder, labels=("lung", "heart"), seed=0):
+    """A segmenter of objects, at most 6."""
+    named = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
+    stages = [f"stage{number}" for number in range(1, 5)]
+    config = Mask2FormerConfig(
+        backbone_config=SwinConfig(
+            image_size=64, embed_dim=8, depths=[1] * 4, num_heads=[1] * 4, window_size=2, out_features=stages
+        ),
+        feature_size=32,
+        mask_feature_size=32,
+        hidden_dim=32,
+        encoder_feedforward_dim=32,
+        encoder_layers=1,
+        decoder_layers=2,
+        dim_feedforward=32,
+        num_attention_heads=2,
+        num_queries=6,
+        **named,
+    )
+    processor = Mask2FormerImageProcessor(size={"height": 64, "width": 64}, num_labels=len(labels))
+    return save(folder, widen(Mask2FormerForUniversalSegmentation(config), seed), processor)
