@@ -399,7 +399,7 @@ def test_environment_and_tokens_are_made_once_a_process(other, monkeypatch):
 
 
 def test_validation_reports_every_component_and_end(worker, exported, dataset):
-    worker.llm_client = StubServer(exported / "model", ["look", "malformed", "abort"])
+    worker.llm_client = StubServer(exported / "model", ["answer", "malformed", "abort"])
     batch = build_batch(dataset[1], range(6), validate=True)
     output = asyncio.run(worker.generate_sequences(batch))
     infos = {name: list(output.non_tensor_batch[name]) for name in output.meta_info["reward_extra_keys"]}
