@@ -73,6 +73,7 @@ SPECIALIST_PLUGINS = {
     "grounding": "viewbox.specialists.detection",
     "prompted_segmentation": "viewbox.specialists.prompted",
     "segmentation": "viewbox.specialists.segmentation",
+    "text": "viewbox.specialists.text",
 }
 
 if TYPE_CHECKING:

@@ -39,6 +39,7 @@ SLOW = (
     "fuzz",
     "publish",
     "rollouts",
+    "specialists",
     "test_benchmarks.py",
     "test_shipped_model.py",
     "training",

@@ -10,15 +10,7 @@ from transformers import AutoImageProcessor, AutoModelForImageClassification
 
 from tests.support.specialist_env import Clinic, call, get_results
 from tests.support.tiny_specialists import LABELS, save_vit
-from viewbox.envs.tools.specialist.serving import forget_servers
 from viewbox.errors import ConfigError
-
-
-@pytest.fixture(autouse=True)
-def no_servers():
-    forget_servers()
-    yield
-    forget_servers()
 
 
 def make(folder, **spec):

@@ -14,13 +14,6 @@ from tests.support.tiny_specialists import LABELS, save_owlvit, save_yolos
 from viewbox.envs.tools.specialist.serving import forget_servers
 
 
-@pytest.fixture(autouse=True)
-def no_servers():
-    forget_servers()
-    yield
-    forget_servers()
-
-
 def make(kind, folder, coordinates="unit", **spec):
     look = {"kind": kind, "model": str(folder), "device": "cpu", **spec}
     return Clinic(specialists={"look": look}, coordinates=coordinates)

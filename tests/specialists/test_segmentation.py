@@ -20,13 +20,6 @@ from viewbox.images.view import View
 from viewbox.specialists.regions import measure_pixel
 
 
-@pytest.fixture(autouse=True)
-def no_servers():
-    forget_servers()
-    yield
-    forget_servers()
-
-
 def make(kind, folder, env=Clinic, **spec):
     return env(specialists={"look": {"kind": kind, "model": str(folder), "device": "cpu", **spec}})
 

@@ -1,0 +1,79 @@
+"""`kind: text` on a real tiny model, compared with a plain `generate`."""
+
+import pytest
+import torch
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from tests.support.specialist_env import Clinic, call, get_results
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, qwen3):
+    folder = tmp_path_factory.mktemp("vlm")
+    qwen3.model().save_pretrained(folder)
+    qwen3.processor.save_pretrained(folder)
+    return str(folder)
+
+
+def make(folder, **spec):
+    look = {"kind": "text", "model": folder, "device": "cpu", "max_new_tokens": 12, "timeout": 60.0, **spec}
+    return Clinic(specialists={"look": look})
+
+
+def write(folder, env, prompt, task=0):
+    """The text of a plain `generate`."""
+    processor, model = AutoProcessor.from_pretrained(folder), AutoModelForImageTextToText.from_pretrained(folder).eval()
+    picture = env.reset(env.tasks[task], seed=0).view.render().convert("RGB")
+    messages = [{"role": "user", "content": [{"type": "image", "image": picture}, {"type": "text", "text": prompt}]}]
+    inputs = processor.apply_chat_template(
+        messages, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
+    )
+    with torch.inference_mode():
+        tokens = model.generate(**inputs, max_new_tokens=12, do_sample=False)
+    return processor.batch_decode(tokens[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)[0].strip()
+
+
+def test_a_question_is_answered_as_the_model_does(folder):
+    env = make(folder)
+    (result,) = get_results(env, call("look", question="which digit is it"))
+    assert result.text == write(folder, env, "which digit is it")
+    assert len(result.text) > 5
+
+
+def test_a_caption_and_a_report_need_no_question(folder):
+    prompt = "Describe the image"
+    env = make(folder, task="report", prompt=prompt)
+    (result,) = get_results(env, call("look"))
+    assert result.text == write(folder, env, prompt)
+    schema = env.tool_schemas[0]["function"]
+    assert list(schema["parameters"]["properties"]) == ["image"]
+    assert schema["description"] == "Writes a report of a picture: findings and impression."
+
+
+def test_a_prompt_may_stand_around_the_question(folder):
+    env = make(folder, prompt="Answer briefly: {question} Now.")
+    (result,) = get_results(env, call("look", question="one or two?"))
+    assert result.text == write(folder, env, "Answer briefly: one or two? Now.")
+
+
+def test_questions_of_different_lengths_in_a_batch_have_the_answers_that_each_has_alone(folder):
+    questions = ["which digit", "which digit is it", "which label", "find the digit and its box in the image"]
+    env = make(folder, wait=10.0, max_batch=4)
+    together = get_results(env, *[call("look", question=question) for question in questions])
+    assert env.get_tool("look").function.server.batches == [4]
+    assert [one.text for one in together] == [write(folder, env, question) for question in questions]
+
+
+@pytest.mark.parametrize("question", ["  ", "why " * 1000])
+def test_a_question_that_is_none(folder, question):
+    (result,) = get_results(make(folder), call("look", question=question))
+    assert "allowed: 1 to 2000" in result.error
+
+
+def test_numbers_that_are_not_finite_are_an_error(folder):
+    env = make(folder)
+    env.prepare()
+    head = env.get_tool("look").function.server.runner.model.lm_head
+    head.weight[3] = float("nan")
+    (result,) = get_results(env, call("look", question="which digit"))
+    assert result.error == "look gave numbers that are not finite"
