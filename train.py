@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -153,8 +153,8 @@ def run(config: Config, name: str = "run", resume: str | None = None) -> dict[st
         if isinstance(shared[0], ViewboxError):
             raise shared[0]
         assert isinstance(shared[0], RunLocation)
-        with log_failures(shared[0].folder):
-            return Run(config, shared[0]).execute()
+        with log_failures(shared[0].folder), closing(Run(config, shared[0])) as running:
+            return running.execute()
 
 
 def _locate_run(config: Config, name: str, resume: str | None) -> "RunLocation":

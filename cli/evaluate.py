@@ -1,6 +1,7 @@
 """`viewbox evaluate`: plays held-out tasks with tools and without, and prints what the tools are worth."""
 
 import json
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -81,14 +82,15 @@ def evaluate(
         seed=seed,
     )
     job = build_job(given)
-    bare = remove_tools_of_job(
-        build_job(given) if endpoint or job.config.rollout.engine == "vllm" else job, refuse=refuse
-    )  # a client is used once
+    # a client is used once
+    again = build_job(given, job.server) if endpoint or job.config.rollout.engine == "vllm" else job
+    bare = remove_tools_of_job(again, refuse=refuse)
     folder = create_rollout_folder(job, out, kind="evaluate")
-    for way, chosen in ((WITH, job), (WITHOUT, bare)):
-        inside = create_rollout_folder(chosen, folder / way)
-        if play_folder(chosen, inside, retry_failed=retry_failed, root=folder) is None:
-            raise typer.Exit(INTERRUPTED)
+    with closing(job):
+        for way, chosen in ((WITH, job), (WITHOUT, bare)):
+            inside = create_rollout_folder(chosen, folder / way)
+            if play_folder(chosen, inside, retry_failed=retry_failed, root=folder) is None:
+                raise typer.Exit(INTERRUPTED)
     played, unaided = (load(folder / way / "episodes") for way in (WITH, WITHOUT))
     gain = compare_tools(played, unaided, job.env.tools, resamples=bootstrap)
     write_atomically(folder / "tool_gain.json", json.dumps(gain.to_dict(), indent=2) + "\n")

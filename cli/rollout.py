@@ -1,7 +1,8 @@
 """`viewbox rollout`: plays an environment's tasks against an endpoint or a local model, and stores every episode."""
 
 import asyncio
-from contextlib import aclosing
+import time
+from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -77,7 +78,8 @@ def rollout(
             check_tokens=check_tokens,
         )
     )
-    status = play_job(job, create_rollout_folder(job, out), retry_failed=retry_failed)
+    with closing(job):
+        status = play_job(job, create_rollout_folder(job, out), retry_failed=retry_failed)
     check = getattr(job.generator, "token_check", None)
     if check is not None:
         for line in check.describe():
@@ -121,6 +123,8 @@ def play_folder(
         typer.echo(f"folder: {folder}" + (f" ({saved} episodes are stored already)" if saved else ""))
         if session.retried:
             typer.echo(f"{session.retried} failed episodes are played again")
+        if saved < session.total:
+            start_server(job, root or folder)
         heading = f"{job.env.name}, {job.config.model.name}"
         progress = Progress(total=session.total, heading=heading, get_load=getattr(job.generator, "get_load", None))
         try:
@@ -132,6 +136,26 @@ def play_folder(
             )
             return None
         return session.write_summary()
+
+
+def start_server(job: "RolloutJob", folder: "Path") -> None:
+    """Starts the job's own server, if it has one that does not run yet, and waits until it answers."""
+    from rich.text import Text
+
+    from viewbox.cli.progress import build_console
+    from viewbox.rollouts.token_server.process import LOG
+
+    server = job.server
+    if server is None or server.is_ready():
+        return
+    server.log = folder / LOG
+    typer.echo(f"starting a vLLM server of {job.config.model.name}; its log: {server.log}")
+    console, started = build_console(), time.monotonic()
+    with console.status("") as status:  # shown on a terminal only
+        server.show = lambda line: status.update(Text(line))
+        server.wait()
+    server.show = lambda line: None
+    typer.echo(f"the server answers after {time.monotonic() - started:.0f} s")
 
 
 async def _play_session(session: "RolloutSession", progress: "Progress") -> None:

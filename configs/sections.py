@@ -107,7 +107,16 @@ class RolloutSection(SamplingParams):
     engine: Literal["hf", "vllm"] = Field(
         default="hf", description="what samples the replies: hf: viewbox's own engine in this process; vllm: a server"
     )
-    url: str | None = Field(default=None, description="with engine vllm: the server, such as http://127.0.0.1:8000")
+    url: str | None = Field(
+        default=None,
+        description="with engine vllm: the server, such as http://127.0.0.1:8000; default: viewbox starts one on this "
+        "machine, and ends it",
+    )
+    gpu_memory: Annotated[float, Field(gt=0, le=1, strict=True)] | None = Field(
+        default=None,
+        description="with engine vllm and no url: the share of the GPU's memory for the server; default: 0.9, and 0.4 "
+        "beside a trainer",
+    )
     slots: PositiveInt = Field(default=64, description="episodes decoded together; the others wait for a free slot")
     max_reply_tokens: PositiveInt = Field(default=512, description="maximum tokens of one reply")
     max_completion_tokens: PositiveInt = Field(
@@ -133,8 +142,11 @@ class RolloutSection(SamplingParams):
 
     @model_validator(mode="after")
     def _check_engine(self) -> Self:
-        if self.engine == "vllm" and self.url is None:
-            raise ValueError("engine = 'vllm' needs url, the address of a vLLM server; see docs/scaling.md")
+        if self.gpu_memory is not None and (self.engine != "vllm" or self.url is not None):
+            raise ValueError(
+                f"gpu_memory = {self.gpu_memory:g} is read with engine: vllm and no url only; the server at a url was "
+                "given its share when it was started"
+            )
         if self.engine != "vllm" and self.url is not None:
             raise ValueError(f"url = {self.url!r} is read with engine: vllm only; the engine is {self.engine!r}")
         return self

@@ -75,6 +75,7 @@ class Connection:
         max_body: limit of a reply's body, in bytes.
         whole: whether long texts in a reply are kept, such as pictures in Base64.
         is_known: whether the server has replied before; what fails then costs a reply, not the run.
+        is_up: whether another attempt makes sense.
 
     Raises:
         ConfigError: the URL is none, or the key cannot be sent, or not safely.
@@ -95,8 +96,9 @@ class Connection:
         max_body: int = MAX_BODY,
         whole: bool = False,
         is_known: bool = False,
+        is_up: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.url, self.subject, self.whole = url, subject, whole
+        self.url, self.subject, self.whole, self.is_up = url, subject, whole, is_up
         self.attempts, self.first_pause, self.max_body = attempts, first_pause, max_body
         self.in_flight = 0  # requests
         self._backoff = wait_exponential_jitter(initial=first_pause, max=MAX_PAUSE, jitter=first_pause)
@@ -245,6 +247,8 @@ class Connection:
     # ------------------------------------------------------------------ between attempts
     def _should_stop(self, state: RetryCallState) -> bool:
         unreachable = self._unreachable and _get_failure(state).unreachable
+        if not self.is_up():
+            return True
         return state.attempt_number >= (min(MAX_ATTEMPTS_UNREACHABLE, self.attempts) if unreachable else self.attempts)
 
     def _compute_pause(self, state: RetryCallState, deadline: float | None) -> float:

@@ -124,7 +124,7 @@ def build_engine_settings(config: Config, **changes: Any) -> dict[str, Any]:
     section = config.rollout
     if section.engine == "vllm":
         return build_vllm_settings(config, slots=section.slots, **changes)
-    others = {"timeout", "engine", "url"}
+    others = {"timeout", "engine", "url", "gpu_memory"}
     names = section.__class__.model_fields.keys() - type(section.sampling).model_fields.keys() - others
     settings = section.model_dump(mode="json", include=names)
     return {**settings, "sampling": section.sampling, "model_name": config.model.name or "tiny", **changes}

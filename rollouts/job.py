@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -39,6 +39,9 @@ from viewbox.rollouts.from_config import (
     prepare_env,
 )
 from viewbox.rollouts.generator import Generator
+
+if TYPE_CHECKING:
+    from viewbox.rollouts.token_server.process import ServerProcess
 
 TIMEOUT = 600.0  # default seconds of an episode against an endpoint
 CONCURRENCY = 16  # default episodes at once against an endpoint; a local model has `rollout.slots`
@@ -89,6 +92,8 @@ class RolloutJob:
         group: episodes per task.
         seed: sampling seed.
         record: the settings of the command, saved in `rollout.json` (see `store/rollout_folder.py`).
+        server: the vLLM server that belongs to this job, if there is one. It starts before the first reply at the
+            latest, and ends with `close`, or with this process.
     """
 
     config: Config
@@ -100,10 +105,19 @@ class RolloutJob:
     group: int = 1
     seed: int = 0
     record: Mapping[str, Any] = field(default_factory=dict)
+    server: "ServerProcess | None" = None
+
+    def close(self) -> None:
+        """Ends the server, if one belongs to this job."""
+        if self.server is not None:
+            self.server.end()
 
 
-def build_job(options: RolloutOptions) -> RolloutJob:
-    """Build the job for these options; raises `ConfigError` if an option or a setting is invalid."""
+def build_job(options: RolloutOptions, server: "ServerProcess | None" = None) -> RolloutJob:
+    """Build the job for these options; raises `ConfigError` if an option or a setting is invalid.
+
+    `server` is that of another job with the same model, which then serves both.
+    """
     for name in ("tasks", "group"):
         if getattr(options, name) < 1:
             raise ConfigError(f"--{name} = {getattr(options, name)}; allowed: at least 1", key=name)
@@ -111,7 +125,7 @@ def build_job(options: RolloutOptions) -> RolloutJob:
     if options.check_tokens and options.endpoint is None:
         raise ConfigError("--check-tokens: compares the prompts of a chat server; give its --endpoint", key="endpoint")
     if options.endpoint is None:
-        return _build_token_job(options, config, endpoint)
+        return _build_token_job(options, config, endpoint, server)
     if config.rollout.engine != "hf":
         raise ConfigError(
             f"--endpoint {options.endpoint}: rollout.engine is {config.rollout.engine}; give one of the two",
@@ -222,7 +236,9 @@ def _build_endpoint_job(options: RolloutOptions, config: Config, endpoint: Endpo
     )
 
 
-def _build_token_job(options: RolloutOptions, config: Config, endpoint: EndpointSettings) -> RolloutJob:
+def _build_token_job(
+    options: RolloutOptions, config: Config, endpoint: EndpointSettings, server: "ServerProcess | None"
+) -> RolloutJob:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         from transformers.utils import logging as transformers_logging
@@ -244,14 +260,29 @@ def _build_token_job(options: RolloutOptions, config: Config, endpoint: Endpoint
         check_url_for_data(env, config)
         chat = ChatTokens(processor, model_config, loading.load_generation_config(config.model))
         with configs.locate_errors(config):
-            generator = build_vllm_generator(tokens=chat, **build_vllm_settings(config))
+            settings = build_vllm_settings(config)
+            if rollout.url is None:
+                server = server or _build_server(config, model_config, processor)
+                settings |= {"url": server.url, "process": server}
+            generator = build_vllm_generator(tokens=chat, **settings)
     else:
         model = loading.load_model(config.model)
         chat = ChatTokens(processor, model.config, model.generation_config)
         generator = HFGenerator(model, chat, **build_engine_settings(config))
     timeout = rollout.timeout or (TIMEOUT if rollout.engine == "vllm" else None)
     record = _describe_command(options, endpoint, None, env)
-    return RolloutJob(config, env, tasks, generator, rollout.slots, timeout, options.group, options.seed, record)
+    return RolloutJob(
+        config, env, tasks, generator, rollout.slots, timeout, options.group, options.seed, record, server
+    )
+
+
+def _build_server(config: Config, model_config: Any, processor: Any) -> "ServerProcess":
+    import torch
+
+    from viewbox.rollouts.token_server.launch import build_server, choose_dtype
+
+    dtype = choose_dtype(config.model.dtype, model_config)
+    return build_server(config, processor.image_processor, dtype=dtype, gpu=torch.cuda.is_available())
 
 
 def _build_env(config: Config, defaults: Mapping[str, Any]) -> tuple[Config, BaseMultiTurnEnv]:

@@ -119,6 +119,8 @@ def evaluate(
     selected = to_sequence(env.tasks, env.name)[:tasks]
     timeout = SERVER_TIMEOUT if weights else None
     episodes = collect_episodes(env, selected, generator, slots=generation.get("slots", 64), seed=seed, timeout=timeout)
+    if weights is not None:
+        weights.release()
     return compute_figures(episodes, env), episodes
 
 

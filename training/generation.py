@@ -47,8 +47,11 @@ def prepare_generator(
     weights: "WeightSender | None" = None,
     vision_cache: VisionCache | None = None,
     key: Hashable = None,
+    sends: bool = True,
 ) -> Callable[[], Generator]:
     """What makes the generator of a batch, inside `use_for_generation`; all processes call it together.
+
+    Once all of its episodes are played, `weights.release` is called.
 
     Args:
         model: the policy.
@@ -57,11 +60,13 @@ def prepare_generator(
         weights: sends the model's weights to the server that generates; None: our engine does.
         vision_cache: image features of our engine.
         key: see `WeightSender.send`.
+        sends: False: the server still has these weights, and this process may be the only one that calls.
     """
     if weights is None:
         return partial(HFGenerator, model, tokens, vision_cache=vision_cache, **generation)
-    served = weights.send(model, key)
-    settings = {name: value for name, value in generation.items() if name != "slots"}
+    served = weights.send(model, key) if sends else weights.latest
+    assert served is not None
+    settings = {name: value for name, value in generation.items() if name != "slots"} | {"url": weights.url}
     return partial(
         build_vllm_generator,
         tokens=tokens,

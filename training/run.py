@@ -58,7 +58,15 @@ class Run:
         self.started = time.monotonic()
         self.printer = ProgressPrinter()
         self.alarms, self.interrupt = Alarms(self.printer.print_line), Interrupt()
-        self.weights = build_sender(config, self.tokens, self.folder)
+        dtype = str(self.model.dtype).removeprefix("torch.")
+        self.weights = build_sender(config, self.tokens, self.folder, dtype)
+        if self.weights is not None and self.weights.process is not None:
+            self.weights.process.show = self.printer.show_status
+
+    def close(self) -> None:
+        """Ends the server that the run started, if it did."""
+        if self.weights is not None:
+            self.weights.close()
 
     def _load_model(self) -> tuple[PreTrainedModel, ProcessorMixin]:
         section = self.config.model

@@ -20,6 +20,7 @@ import httpx
 import numpy as np
 
 from viewbox.configs.sections import SamplingParams
+from viewbox.envs import concurrency
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
 from viewbox.network.body import parse_body
@@ -31,6 +32,7 @@ from viewbox.rollouts.endpoint.connection import Connection, EndpointError
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.generator import Conversation, ReplyError
 from viewbox.rollouts.token_server.generator import SampledTokens, TokenRequest, TokenServerGenerator, derive_seed
+from viewbox.rollouts.token_server.process import MAX_STARTS, PAUSE, ServerProcess
 from viewbox.rollouts.token_server.wire import build_request, encode_body, parse_generated
 
 GENERATE = "/inference/v1/generate"
@@ -52,6 +54,7 @@ class VLLMServer:
             must be given, and a server that is away costs replies, not the run.
         attempts: attempts for one reply, the first included.
         first_pause: seconds before the second attempt.
+        process: the server at this URL, if this process runs it: started before the first reply, and again if it dies.
 
     Raises:
         ConfigError: the URL is none.
@@ -68,11 +71,17 @@ class VLLMServer:
         is_checked: bool = False,
         attempts: int = MAX_ATTEMPTS,
         first_pause: float = 0.5,
+        process: ServerProcess | None = None,
     ) -> None:
         self.url, self.tokens, self.sampling, self.model = clean_url(url), tokens, sampling, model
-        self.version = version
-        address = self.url + GENERATE
-        self.connection = Connection(address, attempts=attempts, first_pause=first_pause, is_known=is_checked)
+        self.version, self.process = version, process
+        self.connection = Connection(
+            self.url + GENERATE,
+            attempts=attempts,
+            first_pause=first_pause,
+            is_known=is_checked,
+            is_up=(lambda: True) if process is None else process.is_ready,
+        )
         self._checking = asyncio.Lock()
         self._is_checked = is_checked
 
@@ -87,15 +96,40 @@ class VLLMServer:
             ReplyError: no reply can be had for this request, or the server's prompt was another one than ours.
             EndpointError: the server cannot be used at all.
         """
+        for attempt in range(MAX_STARTS + 1):
+            started = await self._prepare()
+            try:
+                return await self._ask(request)
+            except ReplyError:
+                process = self.process
+                has_died = process is not None and (not process.is_running() or process.num_started != started)
+                if not has_died or attempt == MAX_STARTS:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def _prepare(self) -> int:
+        """Makes sure that the server runs, if this process runs it, and can be used; returns how often it was started.
+
+        Raises:
+            GeneratorError: it cannot be used.
+        """
         async with self._checking:
+            process = self.process
+            while process is not None and not process.is_ready() and not await concurrency.run_in_thread(process.poll):
+                await asyncio.sleep(PAUSE)
             if not self._is_checked:
                 await self.check()
                 self._is_checked = True
+            return 0 if process is None else process.num_started
+
+    async def _ask(self, request: TokenRequest) -> SampledTokens:
         for draw in range(DRAWS):
             seed = derive_seed(request.seed, draw) if draw else request.seed
             sampled = await self._generate(replace(request, seed=seed), self.sampling, bans=draw == DRAWS - 1)
             if set(self.tokens.never_sampled).isdisjoint(_get_ids(sampled)):
                 break
+        if self.process is not None:
+            self.process.confirm()
         return sampled
 
     async def _generate(self, request: TokenRequest, sampling: SamplingParams, *, bans: bool = False) -> SampledTokens:

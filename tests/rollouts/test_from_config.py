@@ -44,8 +44,9 @@ def of(**rollout):
 
 
 def test_every_key_but_the_drivers_is_an_argument_of_the_engine():
-    assert GIVEN.keys() == RolloutSection.model_fields.keys() - {"engine", "url"}
-    own = RolloutSection.model_fields.keys() - SamplingParams.model_fields.keys() - {"timeout", "engine", "url"}
+    of_servers = {"engine", "url", "gpu_memory"}
+    assert GIVEN.keys() == RolloutSection.model_fields.keys() - of_servers
+    own = RolloutSection.model_fields.keys() - SamplingParams.model_fields.keys() - {"timeout"} - of_servers
     assert build_engine_settings(of()).keys() == own | {"sampling", "model_name"}
     assert build_engine_settings(of()).keys() <= inspect.signature(HFGenerator).parameters.keys()
 
@@ -53,7 +54,7 @@ def test_every_key_but_the_drivers_is_an_argument_of_the_engine():
 @pytest.mark.parametrize(
     ("rollout", "says"),
     [
-        ({"engine": "vllm"}, "engine = 'vllm' needs url"),
+        ({"gpu_memory": 0.5}, "gpu_memory = 0.5 is read with engine: vllm and no url only"),
         ({"url": "http://127.0.0.1:8000"}, "read with engine: vllm only"),
         ({"engine": "sglang"}, "allowed: 'hf' or 'vllm'"),
     ],

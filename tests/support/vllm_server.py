@@ -96,16 +96,21 @@ class PlainVLLM:
 class TrainedVLLM(PlainVLLM):
     """Also takes weights from files, as vLLM does with its development endpoints and viewbox's extension.
 
-    `calls` holds the requests about weights. `keeps_weights` loses what it is sent, and says that it has it.
+    `calls` holds the requests about weights and sleep. `keeps_weights` loses what it is sent, and says that it has it.
+    While it sleeps, it takes no weights and gives no reply.
     """
 
     def __init__(self, *args, backend="file", keeps_weights=False, **settings):
         super().__init__(*args, **settings)
         self.backend, self.keeps_weights, self.calls, self.loaded = backend, keeps_weights, [], {}
-        self.is_connected = self.is_paused = False
+        self.is_connected = self.is_paused = self.is_asleep = False
+
+    def generate(self, body):
+        return make_response(500, {"error": "asleep"}) if self.is_asleep else super().generate(body)
 
     def get_more_paths(self):
         return {
+            "/health": lambda body: {},
             "/weight_info": lambda body: {"weight_version": self.version},
             "/server_info?config_format=json": lambda body: {
                 "vllm_config": {"weight_transfer_config": self.backend and {"backend": self.backend}}
@@ -127,8 +132,8 @@ class TrainedVLLM(PlainVLLM):
         self.is_paused = True
 
     def start(self, body):
-        if not (self.is_connected and self.is_paused):
-            return make_response(500, {"error": "not connected, or not paused"})
+        if not (self.is_connected and self.is_paused) or self.is_asleep:
+            return make_response(500, {"error": "not connected, not paused, or asleep"})
         self.loaded = {}
 
     def update(self, body):
@@ -142,6 +147,12 @@ class TrainedVLLM(PlainVLLM):
     def resume(self, body):
         self.is_paused = False
 
+    def sleep(self, body):
+        self.is_asleep = True
+
+    def wake_up(self, body):
+        self.is_asleep = False
+
     _METHODS: ClassVar = {
         "/init_weight_transfer_engine": connect,
         "/pause?mode=wait": pause,
@@ -149,6 +160,8 @@ class TrainedVLLM(PlainVLLM):
         "/update_weights": update,
         "/finish_weight_update": finish,
         "/resume": resume,
+        "/sleep?level=1": sleep,
+        "/wake_up": wake_up,
         "/reset_prefix_cache": lambda self, body: None,
         "/reset_mm_cache": lambda self, body: None,
         "/reset_encoder_cache": lambda self, body: None,

@@ -90,7 +90,8 @@ def outline_run(config: Config, env: BaseMultiTurnEnv, held_out: BaseMultiTurnEn
         processes = f"{arguments.world_size} process{'es' * (arguments.world_size > 1)}"
         lines["plan"] = f"{processes}, {count} tasks; {batch * arguments.world_size} episodes a step, {steps}"
     if config.rollout.engine == "vllm":
-        lines["episodes"] = f"sampled by the vLLM server at {config.rollout.url}, which is sent pictures and weights"
+        where = f"the vLLM server at {config.rollout.url}" if config.rollout.url else "a vLLM server on this machine"
+        lines["episodes"] = f"sampled by {where}, which is sent pictures and weights"
     lines["weights"] = describe_precision(config)
     lines["learning rate"] = f"{arguments.learning_rate:g}" + (
         "" if "learning_rate" in config.train.arguments else " (default for what is trained)"

@@ -11,9 +11,13 @@ def check_server(config: Config, *envs: BaseMultiTurnEnv) -> None:
     section = config.rollout
     if section.engine != "vllm":
         return
+    from viewbox.rollouts.token_server.launch import find_vllm
     from viewbox.rollouts.token_server.vllm import clean_url
 
-    clean_url(str(section.url))
+    if section.url is None:
+        find_vllm()
+    else:
+        clean_url(section.url)
     check_server_settings(config)
     for env in envs:
         check_url_for_data(env, config)

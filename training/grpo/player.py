@@ -62,6 +62,7 @@ class BatchPlayer:
         self.weights = weights
         self.generation, self.seed, self.timeout = generation, seed, timeout or (SERVER_TIMEOUT if weights else None)
         self.candidates, self.dynamic_sampling_rounds = candidates, dynamic_sampling_rounds
+        self._resamples = False  # whether episodes are played in rounds of resampling, each process its own
         self.num_played = 0  # sample numbers used so far by all processes
         self.on_episode: Callable[[int, int], None] = lambda done, total: None
         self.episodes_per_step = episodes_per_step
@@ -95,7 +96,13 @@ class BatchPlayer:
 
         with use_for_generation(self.accelerator, model) as ready:
             make = prepare_generator(
-                ready, self.tokens, settings, weights=self.weights, vision_cache=self.vision_cache, key=step
+                ready,
+                self.tokens,
+                settings,
+                weights=self.weights,
+                vision_cache=self.vision_cache,
+                key=step,
+                sends=not self._resamples,
             )
             episodes = asyncio.run(play_all(make))
         self.num_played += num_seeds * self.accelerator.num_processes
@@ -127,11 +134,17 @@ class BatchPlayer:
         count, seed = rounds * processes * batch_size, sample_seed(self.seed, self.num_played)
         others = draw_other_tasks(self.candidates, taken.tolist(), count // group_size, seed)[process::processes]
         after = self.num_played + count
+        self._resamples = True
         result = replace_uniform_groups(
             episodes, group_size, rounds, others, get_reward, lambda drawn: play(drawn, batch_size)
         )
-        self.num_played = after
+        self._resamples, self.num_played = False, after
         return result
+
+    def release(self) -> None:
+        """Says that all episodes of a batch are played; all processes call it together."""
+        if self.weights is not None:
+            self.weights.release()
 
     def store(self, episodes: Sequence[Episode], mode: str, advantages: Sequence[float]) -> None:
         """Keeps the first episodes of a batch with their advantages in `info`, and appends those that were trained on

@@ -106,7 +106,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         if getattr(kwargs.get("args"), "use_vllm", False):
             raise ConfigError(
                 "train.use_vllm: TRL would generate the replies, without the pictures of tools; allowed: false, and "
-                "rollout: {engine: vllm, url: …} (docs/scaling.md)",
+                "rollout: {engine: vllm} (docs/scaling.md)",
                 key="train.use_vllm",
             )
         super().__init__(*args, **kwargs)
@@ -201,6 +201,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
             episodes, replaced = self.player.replace_uniform_groups(
                 episodes, tasks, group_size, self._get_reward, self._play_drawn
             )
+        self.player.release()
         played, processes = len(episodes) + replaced * group_size, self.accelerator.num_processes
         seconds = time.perf_counter() - started
         self.figures.add_mean(mode, "time/episodes_per_second", played * processes / seconds)

@@ -152,3 +152,5 @@ class RejectionSamplingTrainer(SFTTrainer):
         with EpisodeWriter(folder) as writer, use_for_generation(self.accelerator, self.model) as model:
             make = prepare_generator(model, self.tokens, self.generation, weights=self.weights)
             asyncio.run(play(make, writer))
+        if self.weights is not None:
+            self.weights.release()

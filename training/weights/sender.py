@@ -3,6 +3,9 @@
 Every update has a version of its own, which the server names in each reply (`wire.parse_generated` refuses others).
 Before a generation the server is asked which version it has: a server that was restarted has another, and is sent the
 weights again; one that does not answer is waited for.
+
+A server that the run started itself is started again if it has died. On a GPU it shares the trainer's memory, so it
+sleeps after each generation: wake, new weights, empty caches, episodes, sleep.
 """
 
 import asyncio
@@ -14,6 +17,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 import httpx
+import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 
@@ -25,6 +29,8 @@ from viewbox.network.http import extract_error_message
 from viewbox.rollouts.endpoint.connection import EndpointError
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.generator import GeneratorError
+from viewbox.rollouts.token_server.launch import build_server
+from viewbox.rollouts.token_server.process import ServerProcess
 from viewbox.rollouts.token_server.vllm import FLAGS, VLLMServer, clean_url
 from viewbox.training.weights.tensors import iterate_weights
 from viewbox.training.weights.transfers import FileTransfer, NCCLTransfer, Transfer
@@ -48,18 +54,29 @@ class Served(NamedTuple):
     version: str
 
 
-def build_sender(config: Config, tokens: ChatTokens, folder: Path) -> "WeightSender | None":
-    """The sender of a run; None if our engine generates.
+def build_sender(config: Config, tokens: ChatTokens, folder: Path, dtype: str = "auto") -> "WeightSender | None":
+    """The sender of a run; None if our engine generates. All processes call it together.
 
     Args:
         config: of the run.
         tokens: the way from messages to tokens.
         folder: of the run; files of weights lie there for as long as the server needs them.
+        dtype: precision of the trainer's weights.
     """
     section = config.rollout
     if section.engine != "vllm":
         return None
-    url = str(section.url)
+    process: ServerProcess | None = None
+    address: list[Any] = [section.url, False]
+    if section.url is None:
+        if PartialState().is_main_process:
+            gpu = torch.cuda.is_available()
+            if gpu and dtype == "float32" and config.train.arguments.get("bf16", True):
+                dtype = "bfloat16"  # the loss computes in it, too: see `precision.py`
+            process = build_server(config, tokens.processor.image_processor, dtype=dtype, gpu=gpu, run=folder)
+            address = [process.url, gpu]
+        broadcast_object_list(address)
+    url, sleeps = address
 
     async def check() -> str:
         server = VLLMServer(url, tokens, section.sampling)
@@ -68,7 +85,7 @@ def build_sender(config: Config, tokens: ChatTokens, folder: Path) -> "WeightSen
         finally:
             await server.close()
 
-    return WeightSender(url, folder / "weights", check)
+    return WeightSender(url, folder / "weights", check, process=process, sleeps=sleeps)
 
 
 class _TemporaryError(Exception):
@@ -83,6 +100,8 @@ class WeightSender:
         folder: for files of weights; the server must see it under the same path.
         check: asks a server whether it can be used at all, and returns the model's name there.
         wait: seconds that the server may be away before the run ends.
+        process: the server, if this process runs it.
+        sleeps: whether the server sleeps between generations.
     """
 
     def __init__(
@@ -93,9 +112,13 @@ class WeightSender:
         *,
         wait: float = WAIT,
         pause: float = PAUSE,
+        process: ServerProcess | None = None,
+        sleeps: bool = False,
     ) -> None:
         self.url, self.folder, self.check, self.wait, self.pause = clean_url(url), folder, check, wait, pause
+        self.process, self.sleeps = process, sleeps
         self.num_sent = 0
+        self.latest: Served | None = None  # what the last call of `send` returned
         self._run = uuid4().hex[:8]
         self._served: Served | None = None
         self._key: Hashable = None
@@ -123,12 +146,35 @@ class WeightSender:
         broadcast_object_list(outcome)
         if isinstance(outcome[0], ViewboxError):
             raise outcome[0]
+        self.latest = outcome[0]
         return outcome[0]
+
+    def release(self) -> None:
+        """Says that no episode needs the server until the next weights; all processes call it together."""
+        if self.sleeps:
+            PartialState().wait_for_everyone()
+        if not PartialState().is_main_process:
+            return
+        if self.sleeps:
+            try:
+                self._post("/sleep?level=1", {})  # its weights go to main memory
+            except (httpx.TransportError, _TemporaryError) as error:
+                log.warning("%s: the server does not sleep: %s", self.url, str(error) or type(error).__name__)
+        if self.process is not None and self.process.is_running():
+            self.process.confirm()
+
+    def close(self) -> None:
+        """Ends the server, if this process runs it."""
+        if self.process is not None:
+            self.process.end()
 
     def _send_patiently(self, model: Any, key: Hashable) -> Served:
         check_sending(self.url)
         deadline, reason = time.monotonic() + self.wait, ""
         while True:
+            if self.process is not None and not self.process.is_ready():
+                self.process.wait()
+                deadline = time.monotonic() + self.wait
             try:
                 return self._send(model, key)
             except (httpx.TransportError, _TemporaryError) as error:
@@ -144,6 +190,10 @@ class WeightSender:
             time.sleep(self.pause)
 
     def _send(self, model: Any, key: Hashable) -> Served:
+        if self.sleeps:
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()  # the server needs what the trainer does not use
+            self._post("/wake_up", {})
         found = self._read_version()
         is_known = self._served is not None and found == self._served.version
         if is_known and key is not None and key == self._key:

@@ -1,0 +1,183 @@
+"""`rollout: {engine: vllm}` without a url: the server that viewbox starts, and the commands that play on it."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.support.fake_server import FakeVLLM
+from viewbox.configs.schema import parse
+from viewbox.errors import ConfigError
+from viewbox.rollouts.engine import loading
+from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.token_server import launch
+from viewbox.rollouts.token_server.launch import build_environment, build_flags, build_server
+
+GIVEN = ("--config", "quickstart", "--held-out", "--model", "package:tiny_viewer", "rollout.top_k=1")
+OWN = "rollout.engine=vllm"
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    fake = FakeVLLM(tmp_path / "fake")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(fake.folder))
+    for name, value in fake.variables.items():
+        monkeypatch.setenv(name, value)
+    return fake
+
+
+def make_config(**rollout):
+    return parse({"model": {"name": "m"}, "env": {"name": "digits"}, "rollout": {"engine": "vllm"} | rollout})
+
+
+class Bounds:
+    size = {"shortest_edge": 256, "longest_edge": 65536}  # noqa: RUF012
+
+
+def get_flags(gpu, trains, **rollout):
+    flags = build_flags(make_config(**rollout), Bounds, dtype="bfloat16", gpu=gpu, trains=trains)
+    return dict(zip(flags, [*flags[1:], ""], strict=True))
+
+
+# ---------------------------------------------------------------------- how it is started
+@pytest.mark.parametrize("gpu", [True, False])
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_server_is_started_with_what_its_use_needs(gpu, trains):
+    flags = get_flags(gpu, trains, slots=24)
+    assert flags["--max-num-seqs"] == "24"
+    assert flags["--dtype"] == "bfloat16"
+    assert json.loads(flags["--mm-processor-kwargs"]) == {"size": Bounds.size}
+    assert {"--enable-scale-out", "--logprobs-mode"} <= flags.keys()
+    assert ("--weight-transfer-config" in flags) == ("--worker-extension-cls" in flags) == trains
+    assert ("--enable-sleep-mode" in flags) == (gpu and trains)
+    assert flags.get("--gpu-memory-utilization") == {(True, True): "0.4", (True, False): "0.9"}.get((gpu, trains))
+    assert ("--enforce-eager" in flags) == (not gpu)
+
+
+def test_the_share_of_the_gpu_is_a_setting():
+    assert get_flags(True, True, gpu_memory=0.55)["--gpu-memory-utilization"] == "0.55"
+    with pytest.raises(ConfigError, match=r"gpu_memory = 0\.5 is read with engine: vllm and no url"):
+        make_config(gpu_memory=0.5, url="http://127.0.0.1:1")
+
+
+def test_a_server_does_not_take_itself_for_a_process_of_the_trainer():
+    variables = {"RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "ACCELERATE_USE_CPU": "1", "HOME": "/h"}
+    found = build_environment(variables | {"VLLM_CPU_KVCACHE_SPACE": "9"}, gpu=False)
+    assert found["HOME"] == "/h"
+    assert found["VLLM_CPU_KVCACHE_SPACE"] == "9"
+    assert variables.keys() & found.keys() == {"HOME"}
+
+
+def test_without_vllm_the_error_says_what_to_do(monkeypatch, viewbox, tmp_path):
+    monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for command in (("rollout", *GIVEN), ("train", "quickstart", "model.name=package:tiny_viewer")):
+        code, _, err = viewbox(*command, OWN)
+        assert code == 2
+        assert "vLLM is not installed" in err
+        assert "pip install vllm" in err
+        assert "rollout.url" in err
+
+
+def test_the_command_vllm_of_another_environment_will_do(monkeypatch, tmp_path):
+    command = tmp_path / "vllm"
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o755)
+    monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    server = build_server(make_config(), Bounds, dtype="auto", gpu=True, run=tmp_path / "run")
+    assert server.command[:3] == [str(command), "serve", "m"]
+    assert not server.is_running()
+    (copied,) = (tmp_path / "run" / "server").glob("*.py")  # that environment needs no viewbox
+    assert f"{copied.stem}.FileWeights" in server.command
+    assert server.environment["PYTHONPATH"].split(":")[0] == str(copied.parent)
+    assert "import viewbox" not in copied.read_text()
+    assert "from viewbox" not in copied.read_text()
+
+
+# ---------------------------------------------------------------------- the commands
+def read_texts(folder):
+    episodes = sorted(load(folder / "episodes"), key=lambda episode: episode.task.id)
+    return [[turn.content for turn in episode.turns] for episode in episodes]
+
+
+def test_rollout_starts_a_server_plays_as_with_our_engine_and_ends_it(fake, viewbox, tmp_path):
+    code, out, err = viewbox("rollout", *GIVEN, OWN, "--tasks", 3, "--out", "served")
+    assert code == 0, err
+    assert "starting a vLLM server of package:tiny_viewer; its log: served/server.log" in out
+    assert "the server answers after" in out
+    fake.check_ended()
+    (start,) = fake.read_starts()
+    flags = start["arguments"]
+    assert flags[flags.index("--model") + 1] == str(loading.find_model_folder("package:tiny_viewer"))
+    assert flags[flags.index("--host") + 1] == "127.0.0.1"
+    assert start["VLLM_SERVER_DEV_MODE"] is None
+    assert "the server loads" in (tmp_path / "served" / "server.log").read_text()
+    assert viewbox("rollout", *GIVEN, "--tasks", 3, "--out", "own")[0] == 0
+    assert read_texts(tmp_path / "served") == read_texts(tmp_path / "own")
+    code, out, _ = viewbox("rollout", *GIVEN, OWN, "--tasks", 3, "--out", "served")
+    assert code == 0
+    assert "starting" not in out  # all episodes are there
+    assert len(fake.read_starts()) == 1
+
+
+def test_a_server_that_dies_in_mid_rollout_is_started_again_and_no_episode_is_lost(fake, viewbox, tmp_path):
+    fake.set("dies", 6)
+    code, _, err = viewbox("rollout", *GIVEN, OWN, "rollout.slots=2", "--tasks", 4, "--out", "served")
+    assert code == 0, err
+    assert len(fake.read_starts()) == 2
+    assert {episode.end_reason for episode in load(tmp_path / "served" / "episodes")} == {"answered"}
+    assert viewbox("rollout", *GIVEN, "--tasks", 4, "--out", "own")[0] == 0
+    assert read_texts(tmp_path / "served") == read_texts(tmp_path / "own")
+    fake.check_ended()
+
+
+def test_evaluate_plays_both_ways_on_one_server(fake, viewbox, tmp_path):
+    code, out, err = viewbox(
+        "evaluate", *(one for one in GIVEN if one != "--held-out"), OWN, "--tasks", 2, "--bootstrap", 0, "--out", "both"
+    )
+    assert code == 0, err
+    assert "the server answers after" in out
+    assert len(fake.read_starts()) == 1
+    assert (tmp_path / "both" / "server.log").is_file()
+    fake.check_ended()
+
+
+def test_a_server_that_does_not_start_is_an_error_with_the_end_of_its_log(fake, viewbox, tmp_path):
+    fake.set("fails", 5)
+    code, _, err = viewbox("rollout", *GIVEN, OWN, "--tasks", 1, "--out", "served")
+    assert code == 2
+    assert "the server did not start; its log, served/server.log, ends with" in err
+    assert "CUDA out of memory" in err
+    assert len(fake.read_starts()) == 1
+    fake.check_ended()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=str)
+def test_a_rollout_that_is_stopped_while_the_server_loads_leaves_no_process(fake, tmp_path, number):
+    command = [sys.executable, "-m", "viewbox.cli", "rollout", *GIVEN, OWN, "--tasks", "1", "--out", "out"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 120
+        while not fake.read_starts():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(number)
+        status = process.wait(60)
+    assert status == (130 if number == signal.SIGINT else -number)
+    fake.check_ended()
+
+
+def test_restricted_data_stays_on_this_machine_with_a_server_of_its_own(fake, viewbox, tmp_path):
+    (tmp_path / "ward.py").write_text(
+        "from viewbox.envs.digits import Digits\n\n\nclass Ward(Digits):\n    restricted = True\n"
+    )
+    given = ("rollout", "--env", "ward:Ward", "--model", "package:tiny_viewer", OWN, "rollout.max_reply_tokens=4")
+    code, _, err = viewbox(*given, "env.max_turns=1", "--tasks", 1, "--out", "out")
+    assert code == 0, err
+    assert len(fake.read_starts()) == 1

@@ -1,0 +1,57 @@
+"""What tests say to the server that viewbox starts in place of vLLM's, and what it did: see `fake_vllm/`."""
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import viewbox
+
+FAKE = Path(__file__).with_name("fake_vllm") / "vllm"
+
+
+class FakeVLLM:
+    """What tests say to the stand-in, and what it did, by files in a folder, which also holds the package `vllm`.
+
+    Args:
+        folder: must be on the import path of the process that starts servers, and `variables` in its environment.
+    """
+
+    def __init__(self, folder):
+        self.folder = folder
+        shutil.copytree(FAKE, folder / "vllm")
+        paths = [str(folder), str(Path(viewbox.__file__).parent), str(Path(viewbox.__file__).parent.parent)]
+        self.variables = {"FAKE_VLLM": str(folder), "PYTHONPATH": os.pathsep.join(paths)}
+
+    def set(self, name, number):
+        """Sets `fails` or `dies`."""
+        (self.folder / name).write_text(str(number))
+
+    def read_starts(self):
+        path = self.folder / "starts"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def read_calls(self):
+        return (self.folder / "calls").read_text().split()
+
+    def check_ended(self, seconds=60):
+        """Waits until no process of any start is left."""
+        pids = [pid for start in self.read_starts() for pid in start["pids"]]
+        assert pids
+        wait_until_gone(pids, seconds)
+
+
+def wait_until_gone(pids, seconds=60):
+    """Waits until none of these processes runs."""
+
+    def is_there(pid):
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
+    deadline = time.monotonic() + seconds
+    while left := [pid for pid in pids if is_there(pid)]:
+        assert time.monotonic() < deadline, f"{left} still run"
+        time.sleep(0.05)

@@ -1,0 +1,1 @@
+"""Stands for vLLM where viewbox starts a server: see `entrypoints/openai/api_server.py`."""
