@@ -33,13 +33,13 @@ async def find_model():
 def train(qwen3, looking, tmp_path):
     """Trains on a server; returns the metrics of every step, and the trainer."""
 
-    def run(url, *, wait=10.0, timeout=60.0, own=None, sender=None, **given):
+    def run(url, *, wait=10.0, timeout=60.0, own=None, sender=None, env=None, **given):
         sender = sender or WeightSender(url, tmp_path / "weights", find_model, wait=wait, pause=0.05)
         generation = {"url": url, "model_name": "m", "attempts": 2, "first_pause": 0.01, "max_reply_tokens": 4}
         trainer = make_trainer(
             qwen3,
             tmp_path,
-            looking(),
+            env or looking(),
             generation=generation,
             own={"weights": sender, "importance_sampling_cap": 2.0, "timeout": timeout} | (own or {}),
             **{"learning_rate": 5e-3, "per_device_train_batch_size": 4, "num_generations": 2} | given,
@@ -65,15 +65,15 @@ def test_each_step_samples_with_the_weights_after_the_step_before(train, served,
 
 
 @pytest.mark.parametrize("rounds", [0, 2])
-def test_a_server_that_shares_the_gpu_sleeps_whenever_no_episode_is_played(train, served, tmp_path, rounds):
+def test_a_server_that_shares_the_gpu_sleeps_whenever_no_episode_is_played(train, served, tmp_path, looking, rounds):
     """Wake, weights, empty caches, episodes, sleep: asleep, the stand-in takes no weights and gives no reply."""
     with served.serve() as server:
         sender = WeightSender(server.url, tmp_path / "weights", find_model, wait=10.0, pause=0.05, sleeps=True)
-        own = {"dynamic_sampling_rounds": rounds}
-        steps, trainer = train(server.url, sender=sender, own=own)
+        env = looking(reward=lambda answer, reference: 1.0)  # all groups are uniform
+        steps, trainer = train(server.url, sender=sender, env=env, own={"dynamic_sampling_rounds": rounds})
     assert all(step["episodes/faults"] == 0 and step[WORST] <= PARITY for step in steps)
     assert trainer.player.weights.num_sent == 3
-    assert any(step["episodes/played"] > 4 for step in steps) == bool(rounds)  # or no round was played
+    assert [step["episodes/played"] for step in steps] == [4 * (1 + rounds)] * 3
     calls = "".join(" " + path for path in served.calls if "init" not in path)
     update = " /wake_up /pause?mode=wait /start_weight_update /update_weights /finish_weight_update"
     update += " /reset_prefix_cache /reset_mm_cache /reset_encoder_cache /resume /sleep?level=1"
