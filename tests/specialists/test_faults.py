@@ -1,0 +1,201 @@
+"""What goes wrong in a model costs its call: every other episode is that of a clean run, byte for byte."""
+
+import asyncio
+import threading
+
+import pytest
+import torch
+
+import viewbox
+from tests.support.specialist_env import Clinic, call
+from tests.support.tiny_specialists import save_segformer, save_vit
+from viewbox.envs.tools.specialist.serving import ServingSettings, forget_servers
+from viewbox.records import Reply
+from viewbox.rollouts.play import play_one
+from viewbox.rollouts.scripted import PolicyGenerator
+
+BAD = 5  # the task whose picture makes trouble
+REPLIES = [call("look"), call("zoom_out_of_nowhere"), "done"]
+
+
+def make(kind, folder):
+    spec = {"kind": kind, "model": folder, "device": "cpu", "max_batch": 8, "wait": 0.05, "timeout": 60.0}
+    env = Clinic(specialists={"look": spec})
+    env.prepare()
+    return env
+
+
+def play(env):
+    """The episodes of all tasks, played at once."""
+
+    async def play_all():
+        policy = viewbox.ScriptedPolicy(REPLIES)
+        played = viewbox.play_many(env, env.tasks, policy, concurrency=len(env.tasks))
+        return {episode.info["index"]: episode async for episode in played}
+
+    episodes = asyncio.run(play_all())
+    return [episodes[number] for number in sorted(episodes)]
+
+
+def get_server(env):
+    return env.get_tool("look").function.server
+
+
+def get_error(episode):
+    return episode.turns[2].tool_results[0].error
+
+
+def change_forward(env, monkeypatch, trouble):
+    """Calls `trouble(bad, forward)` in place of the forward; `bad` are the places of the bad picture in the batch."""
+    runner = get_server(env).runner
+    picture = env.reset(env.tasks[BAD], seed=0).view.render().convert("RGB")
+    marked = runner.processor(images=[picture], return_tensors="pt")["pixel_values"][0]
+    forward = runner.model.forward
+
+    def changed(pixel_values, **others):
+        bad = [place for place, one in enumerate(pixel_values) if torch.allclose(one, marked)]
+        return trouble(bad, len(pixel_values), lambda: forward(pixel_values=pixel_values, **others))
+
+    monkeypatch.setattr(runner.model, "forward", changed)
+
+
+def give_nan(bad, count, forward):
+    outputs = forward()
+    for place in bad:
+        outputs.logits[place] = float("nan")
+    return outputs
+
+
+def run_out_of_memory_for_it(bad, count, forward):
+    if bad:
+        raise torch.OutOfMemoryError("CUDA out of memory on /data/patients/17")
+    return forward()
+
+
+def raise_for_it(bad, count, forward):
+    if bad:
+        raise RuntimeError("/data/patients/17")
+    return forward()
+
+
+def give_a_wrong_shape(bad, count, forward):
+    outputs = forward()
+    if bad:
+        outputs.logits = outputs.logits[:, :-1]
+    return outputs
+
+
+FAULTS = {
+    "NaN": (give_nan, "look gave numbers that are not finite"),
+    "out of memory": (run_out_of_memory_for_it, "look has no memory left for this picture."),
+    "an exception": (raise_for_it, "look failed on this picture (RuntimeError)."),
+    "a wrong shape": (give_a_wrong_shape, "look gave scores of shape (1, 2) for 1 pictures"),
+}
+
+
+@pytest.mark.parametrize(("trouble", "says"), FAULTS.values(), ids=FAULTS)
+def test_a_fault_costs_its_call(tmp_path, monkeypatch, trouble, says):
+    folder = save_vit(tmp_path)
+    clean = play(make("classification", folder))
+    forget_servers()
+    env = make("classification", folder)
+    change_forward(env, monkeypatch, trouble)
+    episodes = play(env)
+    assert get_error(episodes[BAD]).startswith(says)
+    assert "patients" not in get_error(episodes[BAD])
+    check_others(episodes, clean)
+
+
+def check_others(episodes, clean):
+    assert len(episodes) == len(clean) == 16
+    for number, (one, other) in enumerate(zip(episodes, clean, strict=True)):
+        assert one.end_reason == "answered"
+        if number != BAD:
+            assert get_error(one) is None
+            assert one.to_json() == other.to_json()
+
+
+def test_out_of_memory_for_large_batches_costs_nothing(tmp_path, monkeypatch):
+    folder = save_vit(tmp_path)
+    clean = play(make("classification", folder))
+    forget_servers()
+    env = make("classification", folder)
+
+    def refuse_many(bad, count, forward):
+        if count > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward()
+
+    change_forward(env, monkeypatch, refuse_many)
+    episodes = play(env)
+    assert [one.to_json() for one in episodes] == [one.to_json() for one in clean]
+    assert get_server(env).batch_size <= 2
+    assert max(get_server(env).batches) > 2
+
+
+def test_a_hang_costs_its_call(tmp_path, monkeypatch):
+    folder, release = save_vit(tmp_path), threading.Event()
+    clean = play(make("classification", folder))
+    forget_servers()
+    env = make("classification", folder)
+    get_server(env).apply(ServingSettings(timeout=2.0))
+
+    def hang(bad, count, forward):
+        if bad:
+            release.wait(120)
+        return forward()
+
+    change_forward(env, monkeypatch, hang)
+    try:
+        episodes = play(env)
+        assert get_error(episodes[BAD]).startswith("look gave no result in time.")
+        check_others(episodes, clean)
+    finally:
+        release.set()
+
+
+def test_a_mask_of_the_wrong_size_costs_its_call(tmp_path, monkeypatch):
+    folder = save_segformer(tmp_path)
+    clean = play(make("segmentation", folder))
+    forget_servers()
+    env = make("segmentation", folder)
+    runner = get_server(env).runner
+    picture = env.reset(env.tasks[BAD], seed=0).view.to_ref()
+    infer = runner.infer
+
+    def infer_with_small_masks(requests):
+        processor, read = runner.processor, runner.processor.post_process_semantic_segmentation
+        bad = [place for place, request in enumerate(requests) if request.picture.hash == picture.hash]
+
+        def shrink(outputs, target_sizes):
+            maps = read(outputs, target_sizes=target_sizes)
+            return [one[::2, ::2] if place in bad else one for place, one in enumerate(maps)]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(processor), "post_process_semantic_segmentation", lambda self, *a, **k: shrink(*a, **k))
+            return infer(requests)
+
+    monkeypatch.setattr(runner, "infer", infer_with_small_masks)
+    episodes = play(env)
+    assert get_error(episodes[BAD]) == "look gave a mask of 24 x 16 pixels for a picture of 48 x 32"
+    check_others(episodes, clean)
+
+
+def test_a_model_that_cannot_be_loaded_costs_the_calls_of_its_tool_if_nobody_prepared_it(tmp_path):
+    folder = save_vit(tmp_path)
+    spec = {"kind": "classification", "model": folder, "device": "cpu"}
+    env = Clinic(specialists={"look": spec, "gone": {**spec, "model": str(tmp_path / "nowhere" / "at" / "all")}})
+    with pytest.raises(viewbox.ConfigError, match=r"specialists\.gone\.model"):
+        env.prepare()
+
+    async def play_all():
+        policy = lambda messages: Reply(call("look") + call("gone") if len(messages) == 2 else "done")  # noqa: E731
+        generator = PolicyGenerator(policy)
+        return await asyncio.gather(*(play_one(env, task, generator) for task in env.tasks))
+
+    for episode in asyncio.run(play_all()):
+        good, bad = episode.turns[2].tool_results
+        assert sum(good.facts.values()) == pytest.approx(1, abs=1e-3)
+        assert bad.error.startswith("gone is not available.")
+        assert str(tmp_path) not in bad.error
+        assert episode.end_reason == "answered"
