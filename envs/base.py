@@ -22,7 +22,7 @@ from viewbox.envs.state import EpisodeState, PlayableEnv, StepResult
 from viewbox.envs.tasks import OverviewCache, TaskImage, TaskImages
 from viewbox.envs.tools import TOOLS, Tool, collect_tools
 from viewbox.envs.tools.builtin.windows import add_windows
-from viewbox.envs.tools.specialist.spec import build_specialists, declare_tools, find_prepare
+from viewbox.envs.tools.specialist.spec import build_specialists, declare_tools, find_hook
 from viewbox.errors import ConfigError, ToolError, describe_unknown
 from viewbox.frozen import FrozenDict
 from viewbox.images.coordinates import describe_unit, from_unit, needs_size
@@ -124,7 +124,7 @@ class BaseMultiTurnEnv(PlayableEnv):
     @property
     def needs_preparing(self) -> bool:
         """Whether `prepare` has something to do: a tool that loads a model or connects to a server."""
-        return any(find_prepare(self.get_tool(name)) is not None for name in self.tools)
+        return any(find_hook(self.get_tool(name), "prepare") is not None for name in self.tools)
 
     def prepare(self) -> None:
         """Load the models of the tools and connect to their servers; what is ready already costs nothing.
@@ -137,9 +137,19 @@ class BaseMultiTurnEnv(PlayableEnv):
         """
         with keep_on_this_machine(self):
             for name in self.tools:
-                prepare = find_prepare(self.get_tool(name))
+                prepare = find_hook(self.get_tool(name), "prepare")
                 if prepare is not None:
                     prepare()
+
+    def rest(self) -> None:
+        """Give back what the tools hold and the next episode can take again, such as memory on the GPU.
+
+        Training calls it between playing and learning; `prepare` takes it back.
+        """
+        for name in self.tools:
+            rest = find_hook(self.get_tool(name), "rest")
+            if rest is not None:
+                rest()
 
     def reset(self, task: Task, *, seed: int) -> EpisodeState:
         """Start a play. Raises `ImageError` if the task's image cannot be opened."""

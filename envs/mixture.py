@@ -146,6 +146,10 @@ class Mixture(BaseMultiTurnEnv):
             except ConfigError as error:
                 raise ConfigError(f"environments.{key}: {error}", key=f"environments.{key}.{error.key}") from error
 
+    def rest(self) -> None:
+        for part in self.parts.values():
+            part.rest()
+
     # ------------------------------------------------------------------ what a task's own environment does
     def reset(self, task: Task, *, seed: int) -> EpisodeState:
         return self.for_task(task).reset(task, seed=seed)

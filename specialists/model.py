@@ -46,6 +46,7 @@ class ModelSpecialist(Specialist):
         Field(gt=0, description="seconds after which a batch is given up; keep it below a third of `tool_timeout`"),
     ] = 20.0
     cache: ByteSize = Field(default="64MiB", ge=0, validate_default=True, description="bytes of results that are kept")
+    offload: Annotated[bool, Field(description="move the weights to the CPU while the policy is trained")] = False
     local_files_only: Annotated[bool, Field(description="never ask the hub: the model must be on this machine")] = False
 
     runner: ClassVar[Callable[..., "ModelRunner"]]
@@ -54,7 +55,7 @@ class ModelSpecialist(Specialist):
         """The server of this model; `settings` are arguments of the runner that decide how the model is loaded."""
         given = (self.model, self.revision, self.device, self.dtype, self.memory, self.local_files_only)
         key = (type(self).runner, *given, *sorted(settings.items()))
-        serving = ServingSettings(self.max_batch, self.wait, self.timeout, int(self.cache))
+        serving = ServingSettings(self.max_batch, self.wait, self.timeout, int(self.cache), self.offload)
         return get_server(key, lambda: type(self).runner(self, **settings), serving)
 
 
@@ -160,6 +161,16 @@ class ModelRunner:
                 key="device",
                 given=self.spec.device,
             ) from error
+
+    def rest(self) -> None:
+        import torch
+
+        self.model.to("cpu")
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def wake(self) -> None:
+        self.move_to(self.device)
 
     # ------------------------------------------------------------------ a batch
     def run(self, requests: Sequence[Request]) -> Sequence[Any]:

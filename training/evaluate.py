@@ -74,6 +74,7 @@ def collect_episodes(
         return [episode async for episode in played]
 
     episodes = asyncio.run(play())
+    env.rest()
     if count > 1:
         light = gather_object([(episode.to_dict(), _drop_heavy(episode.tokens)) for episode in episodes])
         own = {episode.info["index"]: episode for episode in episodes}

@@ -105,6 +105,7 @@ class BatchPlayer:
                 sends=not self._resamples,
             )
             episodes = asyncio.run(play_all(make))
+        env.rest()
         self.num_played += num_seeds * self.accelerator.num_processes
         return episodes
 

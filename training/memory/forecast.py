@@ -21,6 +21,7 @@ from viewbox.training.memory.generation import Load, measure_generation
 from viewbox.training.memory.live_bytes import count_shapes, create_shapes_mode, replace_by_shapes
 from viewbox.training.memory.model_shapes import build_model, count_bytes, find_model_shapes
 from viewbox.training.memory.pictures import build_features, build_pixels, is_tower_frozen
+from viewbox.training.memory.specialists import count_specialists
 from viewbox.training.memory.update import count_parts, measure_update, use_autocast
 from viewbox.training.memory.workload import Workload, build_batch, find_workload
 from viewbox.training.trainer_args import build_trainer_arguments
@@ -105,14 +106,31 @@ def predict(config: Config, device_memory: int | None = None) -> Forecast:
     arguments = build_trainer_arguments(config, "runs")
     if device_memory is not None and not {"bf16", "fp16"} & config.train.arguments.keys():
         arguments.bf16 = True  # the default on a GPU, which may be elsewhere
-    return predict_workload(config, arguments, model_config, workload, device_memory)
+    gpu = device_memory is not None
+    return predict_workload(
+        config, arguments, model_config, workload, device_memory, count_specialists(config, gpu=gpu)
+    )
 
 
 def predict_workload(
-    config: Config, arguments: Any, model_config: Any, workload: Workload, device_memory: int | None = None
+    config: Config,
+    arguments: Any,
+    model_config: Any,
+    workload: Workload,
+    device_memory: int | None = None,
+    specialists: tuple[int, int] = (0, 0),
 ) -> Forecast:
-    """The forecast of a run whose longest episode is known."""
+    """The forecast of a run whose longest episode is known.
+
+    Args:
+        config, arguments, model_config, workload: the run.
+        device_memory: bytes of the device; None: not known.
+        specialists: bytes of the models of tools while the policy plays, and while it learns.
+    """
     update, held = _predict_update(config, arguments, model_config, workload)
+    playing, learning = specialists
+    update = replace(update, parts=_sort(Counter(update.parts) + Counter(specialists=learning)))
+    held["specialists"] = playing
     phases, slots = [update], 0
     if config.rollout.engine == "hf" and (config.train.method != "sft" or config.log.eval_tasks):
         generation, slots = _predict_generation(config, arguments, model_config, workload, held, device_memory)

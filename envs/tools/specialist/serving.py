@@ -69,6 +69,14 @@ class Runner(Protocol):
         """
         ...
 
+    def rest(self) -> None:
+        """Move the weights off the device. No batch is running."""
+        ...
+
+    def wake(self) -> None:
+        """Move them back. Raises `ConfigError` if the device has no memory for them any more."""
+        ...
+
 
 @dataclass(frozen=True)
 class ServingSettings:
@@ -79,20 +87,23 @@ class ServingSettings:
         wait: seconds to wait for further calls after the first.
         timeout: seconds after which a batch is given up.
         cache_bytes: of the results that are kept.
+        offload: whether `rest` moves the weights off their device.
     """
 
     max_batch: int = 16
     wait: float = 0.005
     timeout: float = 20.0
     cache_bytes: int = 64 * 2**20
+    offload: bool = False
 
     def merge(self, other: "ServingSettings") -> "ServingSettings":
-        """The settings of a model that two specialists share: the smaller value of each."""
+        """The settings of a model that two specialists share: the smaller value of each, offload only if both have it."""
         return ServingSettings(
             min(self.max_batch, other.max_batch),
             min(self.wait, other.wait),
             min(self.timeout, other.timeout),
             min(self.cache_bytes, other.cache_bytes),
+            self.offload and other.offload,
         )
 
 
@@ -147,6 +158,8 @@ class ModelServer:
         self._dispatcher: Thread | None = None
         self._worker: _Worker | None = None
         self._hung: list[Future[Any]] = []
+        self._device_lock = Lock()  # held while a batch runs, and while the weights are moved
+        self._rests = False
 
     def apply(self, settings: ServingSettings) -> None:
         """Take on the settings of one more specialist: the smaller value of each holds."""
@@ -155,7 +168,7 @@ class ModelServer:
         self._cache.max_bytes = self.settings.cache_bytes
 
     def prepare(self) -> None:
-        """Load the model if it is not loaded yet. Raises `ConfigError`."""
+        """Load the model if it is not loaded yet, or move it back to its device. Raises `ConfigError`."""
         with self._load_lock:
             if self.runner is None:
                 try:
@@ -164,6 +177,22 @@ class ModelServer:
                 except ConfigError as error:
                     self._failure = error
                     raise
+        with self._device_lock:
+            self._wake(self.runner)
+
+    def rest(self) -> None:
+        """With `offload`, move the weights off their device until the next call or `prepare`. Waits for a batch."""
+        if self.runner is None or not self.settings.offload:
+            return
+        with self._device_lock:
+            if not self._rests:
+                self.runner.rest()
+                self._rests = True
+
+    def _wake(self, runner: Runner) -> None:
+        if self._rests:
+            runner.wake()
+            self._rests = False
 
     async def ask(self, request: Request) -> Any:
         """The result of a request.
@@ -274,7 +303,9 @@ class ModelServer:
         runner = self.runner
         assert runner is not None
         self.batches = [*self.batches[-999:], len(requests)]
-        results: Sequence[Any] = self._run_in_worker(lambda: runner.run(requests))
+        with self._device_lock:
+            self._wake(runner)
+            results: Sequence[Any] = self._run_in_worker(lambda: runner.run(requests))
         if len(results) != len(requests):
             raise ValueError(f"{len(results)} results for {len(requests)} requests")
         return results
@@ -380,6 +411,10 @@ class ServedTool:
             path = f"specialists.{self.name}"
             key = f"{path}.{error.key}" if error.key else path
             raise ConfigError(f"{path}.{error}", key=key, given=error.given, allowed=error.allowed) from error
+
+    def rest(self) -> None:
+        """Free the device until the next call, if the specialist says `offload`."""
+        self.server.rest()
 
     async def ask(self, view: View, arguments: Hashable = ()) -> Any:
         """The model's result for a picture as it is shown. Raises `ToolError`."""

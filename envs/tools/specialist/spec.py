@@ -6,12 +6,13 @@
         count:    {kind: function, function: "my.module:count", description: "Counts nodules."}
 
 `build_tools` only declares: it loads no model, opens no connection and starts no process. What the function of a tool
-needs before its first call is in its `prepare()`, which `BaseMultiTurnEnv.prepare` calls.
+needs before its first call is in its `prepare()`, which `BaseMultiTurnEnv.prepare` calls; what it can give back while
+no episode is played is in its `rest()`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -162,7 +163,7 @@ def declare_tools(specialists: Mapping[str, Specialist], taken: Mapping[str, Too
     return tools
 
 
-def find_prepare(tool: Tool) -> Callable[[], None] | None:
-    """The `prepare` of a tool's function (of its object, if the function is a method); None if it has none."""
-    prepare = getattr(getattr(tool.function, "__self__", tool.function), "prepare", None)
-    return prepare if callable(prepare) else None
+def find_hook(tool: Tool, name: Literal["prepare", "rest"]) -> Callable[[], None] | None:
+    """A method of a tool's function (of its object, if the function is a method itself); None if it has none."""
+    hook = getattr(getattr(tool.function, "__self__", tool.function), name, None)
+    return hook if callable(hook) else None

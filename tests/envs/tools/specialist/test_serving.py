@@ -276,3 +276,64 @@ def test_the_same_model_is_served_once_and_the_smaller_settings_hold(no_servers)
     other = get_server(("m", "cuda"), Mean, ServingSettings())
     assert first is second is not other
     assert (first.batch_size, first.settings.timeout) == (4, 5.0)
+
+
+# ---------------------------------------------------------------------- memory between phases
+class Movable(Mean):
+    def __init__(self):
+        super().__init__()
+        self.moves = []
+
+    def rest(self):
+        self.moves.append("rest")
+
+    def wake(self):
+        self.moves.append("wake")
+
+
+def test_with_offload_the_weights_leave_the_device_until_the_next_call():
+    runner = Movable()
+    server = ModelServer(lambda: runner, ServingSettings(offload=True))
+    assert ask_all(server, [1]) == [1]
+    server.rest()
+    server.rest()
+    assert runner.moves == ["rest"]
+    assert ask_all(server, [1]) == [1]  # kept: no need of the device
+    assert runner.moves == ["rest"]
+    assert ask_all(server, [2]) == [2]
+    server.rest()
+    server.prepare()
+    server.prepare()
+    assert runner.moves == ["rest", "wake", "rest", "wake"]
+
+
+def test_without_offload_they_stay_and_one_specialist_that_wants_them_is_enough():
+    runner = Movable()
+    server = ModelServer(lambda: runner, ServingSettings(offload=True))
+    server.apply(ServingSettings(offload=False))
+    server.prepare()
+    server.rest()
+    assert runner.moves == []
+
+
+def test_resting_waits_for_the_batch_that_runs():
+    runner, entered, release = Movable(), threading.Event(), threading.Event()
+
+    def block():
+        entered.set()
+        release.wait(60)
+        return 1
+
+    runner.trouble[1] = block
+    server = ModelServer(lambda: runner, ServingSettings(offload=True, timeout=60.0))
+    found = []
+    asking = threading.Thread(target=lambda: found.extend(ask_all(server, [1])))
+    asking.start()
+    assert entered.wait(60)
+    resting = threading.Thread(target=server.rest)
+    resting.start()
+    assert runner.moves == []
+    release.set()
+    asking.join(60)
+    resting.join(60)
+    assert (found, runner.moves) == ([1], ["rest"])
