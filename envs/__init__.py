@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # name → path of the class, which is imported when it is needed
 ENVIRONMENTS = {
+    "chest_xray": "viewbox.envs.chest_xray:ChestXray",
     "consultation": "viewbox.envs.consultation:Consultation",
     "digits": "viewbox.envs.digits:Digits",
     "grounding": "viewbox.envs.grounding:Grounding",
@@ -38,7 +39,7 @@ def make(name: str, **settings: Any) -> "BaseMultiTurnEnv":
     3
     >>> make("digit")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    viewbox.errors.ConfigError: unknown environment 'digit'; allowed: consultation, digits, ...
+    viewbox.errors.ConfigError: unknown environment 'digit'; allowed: chest_xray, consultation, digits, ...
     """
     return load_class(name)(**settings)
 

@@ -12,7 +12,6 @@ from typing import Any
 from viewbox import __version__
 from viewbox.configs.schema import load
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.data.env import DataEnv
 from viewbox.envs.data.settings import merge_data
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.network.data_policy import check_may_leave
@@ -187,9 +186,7 @@ def _write_package(
         "description": _get_summary(env).splitlines()[0],
         "license": license,
         "tags": list(TAGS),
-        "dependencies": vendor.list_dependencies(
-            source.files, hub=isinstance(env, DataEnv) and not task_data.is_local(env)
-        ),
+        "dependencies": vendor.list_dependencies(source.files, hub=task_data.is_on_hub(env)),
         "module": module,
     }
     toml = {key: json.dumps(value, ensure_ascii=False) for key, value in project.items()}

@@ -30,7 +30,7 @@ def is_on_hub(env: object) -> bool:
 
 def is_local(env: object) -> TypeIs[DataEnv]:
     """Whether an environment's tasks are rows of files on this machine."""
-    return isinstance(env, DataEnv) and not is_on_hub(env)
+    return isinstance(env, DataEnv) and env.data.source is not None and not is_on_hub(env)
 
 
 def write_tasks(env: DataEnv, package: Path) -> dict[str, Any]:

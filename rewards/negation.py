@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from viewbox.rewards import negation_words as table
 from viewbox.rewards.fields import fold_text
-from viewbox.rewards.negation_cues import Cue, find_cues, find_known, is_filler
+from viewbox.rewards.negation_cues import Cue, find_cues, find_known, is_adverb, is_filler
 from viewbox.rewards.negation_signs import lower_plain, spell_out_signs
 
 MARK = "¬"  # no token holds it, so a model cannot write it; alone it stands for a negation that denies something
@@ -164,7 +164,7 @@ def _begins_clause(part: list[str], cue: bool, verb: bool) -> bool:
 
 def _is_bare(clause: list[str], cues: list[Cue]) -> bool:
     for word in reversed(clause):  # in a loop, because most end here at once
-        if word not in table.BARE and not word.endswith("ly"):
+        if word not in table.BARE and not is_adverb(word):
             return False
     return any(cue.denies for cue in cues)
 

@@ -90,7 +90,7 @@ def _read_forward(words: list[str], i: int) -> Cue:
     if before == "to" and _is_impossible(words, i):
         return Cue(i, i + 1, denies=False)
     usual = following not in table.SPECIAL and before != "there" and before != "or" and words[i - 2] != "there"
-    if usual and not following.endswith("ly"):
+    if usual and not is_adverb(following):
         return Cue(i, i + 1)
     if (following in table.PSEUDO_STARTS or before == "or") and _is_pseudo(words, i):
         return Cue(i, i + 1, denies=False)
@@ -196,5 +196,14 @@ def find_known(clause: list[str], start: int, end: int) -> int:
     return end
 
 
+def is_adverb(word: str) -> bool:
+    """Whether a word ends as an adverb does; cardiomegaly and anomaly are findings.
+
+    >>> [is_adverb(word) for word in ("clearly", "cardiomegaly", "anomaly", "nodule")]
+    [True, False, False, False]
+    """
+    return word.endswith("ly") and not word.endswith(("megaly", "omaly"))
+
+
 def is_filler(word: str) -> bool:
-    return word in table.FILLER or (word.endswith("ly") and word not in table.CUES)
+    return word in table.FILLER or (is_adverb(word) and word not in table.CUES)

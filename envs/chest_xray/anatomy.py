@@ -90,18 +90,18 @@ def draw_chest(seed: int, ratio: float | None = None) -> Chest:
 def _find_border(width: float, apex: float, bottom: float) -> np.ndarray:
     """The outer border of the lungs in each row, in mm from the midline."""
     rise = np.clip((bottom - _Y) / (bottom - apex), 0, 1)
-    return 38 + (width - 38) * (1 - rise**2.3) ** 0.62
+    return np.asarray(38 + (width - 38) * (1 - rise**2.3) ** 0.62)
 
 
 def _find_middle(side: Side, shift: float, rng: np.random.Generator) -> np.ndarray:
     """The border of the mediastinum in each row, in mm from the midline."""
     edge = 17 + 6 * np.exp(-(((_Y - 165) / 35) ** 2)) + shift * SIGNS[side] - 5 * np.exp(-(((_Y - 70) / 30) ** 2))
     if side == "right":
-        return edge + 6 * np.clip((_Y - 60) / 90, 0, 1)
+        return np.asarray(edge + 6 * np.clip((_Y - 60) / 90, 0, 1))
     arch, trunk = rng.uniform(12, 19), rng.uniform(8, 14)  # of the aorta, of the pulmonary artery
     edge = edge + arch * np.sqrt(np.clip(1 - ((_Y - 112) / 19) ** 2, 0, 1)) + 4 * (_Y > 112)
-    edge = cv2.GaussianBlur(edge.astype(np.float32), (1, 0), 0.1, sigmaY=3.0)
-    return edge + trunk * np.exp(-(((_Y - 152) / 16) ** 2))
+    soft = cv2.GaussianBlur(edge.astype(np.float32), (1, 0), 0.1, sigmaY=3.0)
+    return np.asarray(soft + trunk * np.exp(-(((_Y - 152) / 16) ** 2)))
 
 
 def _draw_lung(
@@ -159,7 +159,7 @@ def _draw_body(border: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     deep = 92 + 12 * np.clip((_Y - 200) / 100, 0, 1) - 26 * np.clip((70 - _Y) / 60, 0, 1)
     trunk = 2 * deep * np.clip(1 - (np.abs(_X) / half) ** 2.8, 0, 1) ** 0.55
     arm = np.clip((np.abs(_X) - half - 5) / 26, 0, 1) * (_Y > 96)
-    return (trunk + 75 * np.sqrt(arm)).astype(np.float32)
+    return np.asarray(trunk + 75 * np.sqrt(arm), np.float32)
 
 
 def _draw_breasts(dome: float, rng: np.random.Generator) -> np.ndarray:
@@ -170,7 +170,7 @@ def _draw_breasts(dome: float, rng: np.random.Generator) -> np.ndarray:
         np.sqrt(np.clip(1 - ((_X - sign * 78) / 62) ** 2 - ((_Y - y) / np.where(y < _Y, 36, 85)) ** 2, 0, 1))
         for sign in (-1, 1)
     ]
-    return (size * sum(parts)).astype(np.float32)
+    return (size * (parts[0] + parts[1])).astype(np.float32)
 
 
 def _draw_gas(dome: float, shift: float, apex: float, rng: np.random.Generator) -> np.ndarray:
@@ -182,8 +182,8 @@ def _draw_gas(dome: float, shift: float, apex: float, rng: np.random.Generator) 
         draw_curve(gas, [fork, (shift + sign * 16, fork[1] + 0.5 * drop), (shift + sign * 34, fork[1] + drop)], 9, 16)
     x, y = rng.uniform(48, 66), dome + rng.uniform(20, 26)
     bubble = 1 - ((_X - x) / rng.uniform(20, 34)) ** 2 - ((_Y - y) / rng.uniform(9, 15)) ** 2
-    gas = cv2.GaussianBlur(gas, (0, 0), 2.0)
-    return gas + 45 * np.sqrt(np.clip(bubble, 0, 1)) * (rng.random() < 0.8)
+    soft = cv2.GaussianBlur(gas, (0, 0), 2.0)
+    return np.asarray(soft + 45 * np.sqrt(np.clip(bubble, 0, 1)) * (rng.random() < 0.8))
 
 
 def _draw_vessels(width: float, domes: dict[Side, float], shift: float, rng: np.random.Generator) -> np.ndarray:

@@ -65,4 +65,5 @@ def _draw_blade(sign: int, width: float, apex: float, rng: np.random.Generator) 
     cv2.fillPoly(blade, [to_pixels(corners)], 2.0, cv2.LINE_8, 4)
     draw_curve(blade, corners[[0, 4, 3]], 3.5, 4.0)
     head = (_X - sign * (x + 44)) ** 2 + (_Y - y - 2) ** 2
-    return blade + 9 * np.sqrt(np.clip(1 - head / 21**2, 0, 1))
+    whole: np.ndarray = blade + 9 * np.sqrt(np.clip(1 - head / 21**2, 0, 1))
+    return whole

@@ -36,7 +36,8 @@ class Layers:
 
     @classmethod
     def empty(cls) -> "Layers":
-        return cls(*(np.zeros((SIZE, SIZE), np.float32) for _ in range(3)), np.zeros((SIZE, SIZE), bool))
+        tissue, air, metal = (np.zeros((SIZE, SIZE), np.float32) for _ in range(3))
+        return cls(tissue, air, metal, np.zeros((SIZE, SIZE), bool))
 
 
 def draw_finding(chest: Chest, finding: Finding, difficulty: float, layers: Layers) -> np.ndarray:
@@ -64,7 +65,7 @@ def _draw_effusion(
     level = floor - (34 + 95 * size) + 8 * rng.random()
     out = np.clip(x / chest.width, 0, 1)
     surface = level + (24 + 14 * size) * (1 - out**2.2)
-    mask = chest.lungs[side] & ~chest.heart_mask & (y > surface)
+    mask: np.ndarray = chest.lungs[side] & ~chest.heart_mask & (y > surface)
     depth = np.clip((y - surface) / (16 + 10 * size), 0, 1) ** 0.7
     layers.tissue += np.where(mask, (0.35 + 0.65 * depth) * faint**0.5 * AERATION * chest.depth, 0)
     return mask
@@ -129,9 +130,9 @@ def draw_device(chest: Chest, device: Device, side: Side, rng: np.random.Generat
     """Draw a device, which is no finding."""
     sign = SIGNS[side]
     if device == "electrodes":
-        for cx, cy in ((-70, 95), (75, 95), (88, 230)):
-            cx, cy = cx + rng.uniform(-8, 8), cy + rng.uniform(-8, 8)
-            x, y = get_grid()
+        x, y = get_grid()
+        for left, top in ((-70, 95), (75, 95), (88, 230)):
+            cx, cy = left + rng.uniform(-8, 8), top + rng.uniform(-8, 8)
             layers.metal += 1.2 * (np.hypot(x - cx, y - cy) < 4.5)
             draw_curve(layers.metal, [(cx, cy), (cx * 0.8, cy + 40), (cx * 1.2, cy + 90), (cx * 0.6, 360)], 1.2, 0.7)
         return
@@ -152,13 +153,14 @@ def draw_device(chest: Chest, device: Device, side: Side, rng: np.random.Generat
 
 # ---------------------------------------------------------------------- shapes
 def _place_inside(chest: Chest, side: Side, margin: float, rng: np.random.Generator) -> tuple[float, float]:
-    """A point of a lung field, at least `margin` mm from its edge and the heart, and not where pacemakers lie.
+    """A point of a lung field, at least `margin` mm from its edge and the heart, off the base and from pacemakers.
 
     It does not depend on the size of the finding, which may grow between two studies.
     """
     x, y = get_grid()
     pacemaker = np.hypot(x - 90 * SIGNS[side], y - chest.apex - 60) < 36
-    free = (chest.lungs[side] & (chest.heart < 5) & ~pacemaker).astype(np.uint8)
+    base = y > chest.domes[side] - 52  # a small effusion lies there
+    free = (chest.lungs[side] & (chest.heart < 5) & ~pacemaker & ~base).astype(np.uint8)
     depth = cv2.distanceTransform(free, cv2.DIST_L2, 5) * SPACING
     rows, columns = np.nonzero(depth >= min(margin, float(depth.max())))
     pick = int(rng.integers(len(rows)))
@@ -177,4 +179,4 @@ def _keep_largest(mask: np.ndarray) -> np.ndarray:
     count, parts, figures, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8))
     if count <= 1:
         return mask
-    return parts == 1 + int(np.argmax(figures[1:, cv2.CC_STAT_AREA]))
+    return np.asarray(parts == 1 + int(np.argmax(figures[1:, cv2.CC_STAT_AREA])))

@@ -43,4 +43,5 @@ def _smooth(path: np.ndarray) -> np.ndarray:
 def to_pixels(points: np.ndarray) -> np.ndarray:
     """Points in mm as the fixed-point pixels of OpenCV's drawing."""
     moved = (points + np.array([FIELD / 2, 0])) / SPACING - 0.5
-    return np.round(moved * FINE).astype(np.int32)
+    fixed: np.ndarray = np.round(moved * FINE).astype(np.int32)
+    return fixed

@@ -97,7 +97,7 @@ def _draw_position(rng: np.random.Generator) -> np.ndarray:
     """How the patient stood: an affine map of pixels."""
     angle, scale = rng.normal(0, 1.6), rng.uniform(0.95, 1.03)
     center = SIZE / 2 - 0.5
-    warp = cv2.getRotationMatrix2D((center, center), angle, scale)
+    warp: np.ndarray = cv2.getRotationMatrix2D((center, center), angle, scale)
     warp[:, 2] += rng.normal(0, 5, 2)
     return warp
 
@@ -108,7 +108,7 @@ def _expose(loss: np.ndarray, warp: np.ndarray, rng: np.random.Generator) -> np.
     loss = cv2.GaussianBlur(loss, (0, 0), rng.uniform(0.55, 0.8))
     light = np.exp(-loss)
     light = 0.86 * light + 0.14 * cv2.GaussianBlur(light, (0, 0), 45)
-    y, x = np.mgrid[-1 : 1 : SIZE * 1j, -1 : 1 : SIZE * 1j].astype(np.float32)  # type: ignore[misc]
+    y, x = np.mgrid[-1 : 1 : SIZE * 1j, -1 : 1 : SIZE * 1j].astype(np.float32)
     light = light * (1 + rng.normal(0, 0.06) * x + rng.normal(0, 0.05) * y)
     dose = rng.uniform(9_000, 26_000)
     grain = rng.standard_normal((SIZE, SIZE), dtype=np.float32)

@@ -1,5 +1,6 @@
 """What a question of a dataset is: its accepted answers, its choices, and its kind."""
 
+import re
 import string
 from collections.abc import Sequence
 from typing import Any
@@ -49,11 +50,24 @@ def read_kind(row: MappedRow, name: str, value: str | None, answers: Sequence[An
 
 def read_choices(row: MappedRow, name: str, value: Sequence[Any]) -> list[str]:
     """The choices as texts, each once. Raises `BadRow`."""
-    texts = [to_text(item).strip() for item in value]
+    texts = _strip_letters([to_text(item).strip() for item in value])
     different = {normalize_label(text) for text in texts}
     if not 2 <= len(texts) <= MAX_CHOICES or "" in different or len(different) < len(texts):
         raise row.refuse(name, list(value), f"2 to {MAX_CHOICES} different texts")
     return texts
+
+
+def _strip_letters(texts: list[str]) -> list[str]:
+    """The choices without the letters that a dataset wrote before each of them.
+
+    >>> _strip_letters(["A. left", "B) right"]), _strip_letters(["A. left", "right"])
+    (['left', 'right'], ['A. left', 'right'])
+    """
+    marked = [re.fullmatch(r"\(?([A-Z])[.):]\s*(\S.*)", text, re.DOTALL) for text in texts]
+    letters = [match[1] for match in marked if match]
+    if letters != list(string.ascii_uppercase[: len(texts)]):
+        return texts
+    return [match[2].strip() for match in marked if match]
 
 
 def get_letters(choices: Sequence[str]) -> Sequence[str]:
@@ -65,7 +79,7 @@ def get_letters(choices: Sequence[str]) -> Sequence[str]:
 
 def accept_choices(row: MappedRow, name: str, answers: Sequence[Any], choices: Sequence[str]) -> list[str]:
     """The spellings of the right choices: the text, its letter, and both. Raises `BadRow` if it is not among them."""
-    letters, accepted = get_letters(choices), list[str]()
+    letters, numbers = get_letters(choices), list[int]()
     labels = [normalize_label(text) for text in choices]
     for answer in answers:
         label = normalize_label(to_text(answer))
@@ -75,10 +89,22 @@ def accept_choices(row: MappedRow, name: str, answers: Sequence[Any], choices: S
             number = letters.index(label.upper())
         else:
             raise row.refuse(name, answer, f"one of the choices: {'; '.join(choices):.200}")
-        accepted.append(choices[number])
+        numbers.append(number)
+    return list_spellings(numbers, choices)
+
+
+def list_spellings(numbers: Sequence[int], choices: Sequence[str]) -> list[str]:
+    """How the choices of these numbers may be written: the text, its letter, and both.
+
+    >>> list_spellings([1], ["left lung", "right lung"])
+    ['right lung', 'B', 'B. right lung']
+    """
+    letters, spellings = get_letters(choices), list[str]()
+    for number in numbers:
+        spellings.append(choices[number])
         if letters:
-            accepted += [letters[number], f"{letters[number]}. {choices[number]}"]
-    return accepted
+            spellings += [letters[number], f"{letters[number]}. {choices[number]}"]
+    return spellings
 
 
 def write_choices(choices: Sequence[str]) -> str:

@@ -27,6 +27,8 @@ def denied(text):
         ("negative for tumour", "tumour"),
         ("absence of tumour", "of tumour"),
         ("denies pain", "pain"),
+        ("No cardiomegaly.", "cardiomegaly"),  # no adverb, although it ends in -ly
+        ("no anomaly or hepatomegaly", "anomaly or hepatomegaly"),
         ("neither mass nor nodule", "mass nodule"),
         ("it isn't a tumour", "a tumour"),
         ("n\u200bo tumour", "tumour"),
@@ -104,3 +106,8 @@ def test_marking_adds_no_word_and_repeats_none(text):
     words = [word.removeprefix(MARK) for word in split_words(text)[0] if word != MARK]
     plain = re.findall(TOKEN, fold_text(text))
     assert Counter(word.replace("'", "") for word in words) <= Counter(word.replace("'", "") for word in plain)
+
+
+def test_a_probability_denies_nothing_and_a_zero_does():
+    assert denied("effusion: 0.91, nodule: 0.03") == ""
+    assert denied("effusion: 0, nodule: 1") == "effusion"

@@ -1,0 +1,300 @@
+"""`chest_xray`: questions about chest radiographs, with the viewer's tools and specialist models.
+
+The loop of MedRAX (Fallahpour et al. 2025): call tools, several in a reply, until a reply without a call is the answer,
+or a question back. The films are drawn (`radiographs.py`), or come from a block `data`.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from viewbox.envs.chest_xray import cases
+from viewbox.envs.chest_xray.answer_fields import build_answer
+from viewbox.envs.chest_xray.cases import QUESTIONS, Question
+from viewbox.envs.chest_xray.looks import write_looks
+from viewbox.envs.chest_xray.radiographs import DISPLAY, SPACING
+from viewbox.envs.chest_xray.rewards import ConsultedReward, FindingsReward, RepeatsReward, SizeReward, check_bearing
+from viewbox.envs.consultation.hidden_facts import find_facts
+from viewbox.envs.data import MappedRow, TaskField
+from viewbox.envs.state import EpisodeState
+from viewbox.envs.tasks import ProceduralTasks, TaskImage
+from viewbox.envs.vqa import questions
+from viewbox.envs.vqa.env import VQA
+from viewbox.errors import ConfigError
+from viewbox.frozen import FrozenDict
+from viewbox.images.source import Source
+from viewbox.records import Task
+from viewbox.rewards import CombinedReward, Component, IoUReward
+from viewbox.rewards.if_gold import IfGold
+from viewbox.rewards.metrics import AccuracyBy, MeanAveragePrecision, MeanScore, Metric
+from viewbox.rewards.short_answer import ShortAnswerReward
+
+Split = Literal["train", "test"]
+Share = Annotated[float, Field(ge=0, le=0.5)]
+TEST_SEEDS = 2**31  # seeds of the split test begin here
+RIGHT = 0.5  # score of an answer from which on the use of tools counts
+SAYS = "The referring doctor says: "
+UNKNOWN = "I do not know."
+WEIGHTS = {"text": 0.25, "size": 0.25, "findings": 0.25, "box": 0.25}
+_FORMS = {  # of answers in words, by kind
+    "closed": "Answer with yes or no.",
+    "choice": "Answer with one of these choices.",
+    "open": "Answer in as few words as possible.",
+}
+
+
+class ChestXray(VQA):
+    """Chest radiographs: findings, sides, boxes, two studies, and a doctor who answers a question back.
+
+    >>> env = ChestXray(questions=["side"])
+    >>> task = env.tasks[0]
+    >>> env.images(task)[0].spacing, env.reward.score(env.perfect_answer(task), task.reference)[0]
+    ((0.9, 0.9), 1.0)
+    """
+
+    name: ClassVar[str] = "chest_xray"
+    fields: ClassVar[Mapping[str, TaskField]] = {
+        **VQA.fields,
+        "findings": TaskField("reference", "list", required=False, description="findings with their side; may be []"),
+        "bbox": TaskField("reference", "box", required=False, description="the box that is asked for"),
+        "facts": TaskField("reference", "text", required=False, description="what the referring doctor knows"),
+    }
+
+    max_turns = 8
+    tools = ("zoom", "adjust_contrast", "measure", "open_image", "reset")
+    max_pixels = 224 * 224
+
+    answer_form: Annotated[
+        Literal["json", "text"],
+        Field(description="json: an object with a field for each thing asked; text: words"),
+    ] = "json"
+    questions: Annotated[
+        tuple[Question, ...], Field(description="kinds of questions about drawn films, in turn. Empty: all there are")
+    ] = ()
+    split: Annotated[Split, Field(description="of the drawn films: the two share none")] = "train"
+    num_tasks: Annotated[int, Field(ge=1, description="number of tasks of drawn films")] = 100_000
+    first_seed: Annotated[int, Field(ge=0, lt=TEST_SEEDS, description="seed of the first task; the next adds 1")] = 0
+    difficulty: Annotated[float, Field(ge=0, le=1, description="0: clear findings; 1: faint ones")] = 0.3
+    max_questions: Annotated[
+        int, Field(ge=0, description="questions back that the doctor answers; a further one is the answer")
+    ] = 1
+    bearing: Annotated[
+        Mapping[str, tuple[str, ...]],
+        Field(description="tools that bear on a kind of question, by kind; `all`: on every kind. For `tool_bonus`"),
+    ] = FrozenDict()
+    tool_bonus: Annotated[
+        Share,
+        Field(description="share of the reward that a right answer earns only if a tool in `bearing` was asked"),
+    ] = 0.0
+    repeat_penalty: Annotated[
+        Share, Field(description="share of the reward that a right answer loses, in part, for each repeated call")
+    ] = 0.0
+
+    def __init__(self, *, reward: object = None, **given: Any) -> None:
+        super().__init__(reward=reward, **given)
+        check_bearing(self.bearing, (*QUESTIONS, *questions.KINDS), self.tools, self.name)
+
+    # ------------------------------------------------------------------ tasks
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the films are drawn, because no data is given."""
+        return self.data.source is None
+
+    @property
+    def has_images(self) -> bool:
+        return self.is_drawn or super().has_images
+
+    @cached_property
+    def kinds(self) -> tuple[Question, ...]:
+        """The kinds of questions that are asked about drawn films."""
+        allowed = tuple(kind for kind in QUESTIONS if kind != "place" or self.answer_form == "json")
+        for kind in self.questions:
+            if kind not in allowed:
+                problem = f"questions: {kind!r}; allowed with answer_form = text: {', '.join(allowed)}"
+                raise ConfigError(f"{self.name}: {problem}", key="questions", given=kind)
+        return self.questions or allowed
+
+    @cached_property
+    def tasks(self) -> Sequence[Task]:  # type: ignore[override]
+        """Drawn films without end, or the rows of `data`."""
+        if not self.is_drawn:
+            return super().tasks
+        first = self.first_seed + (TEST_SEEDS if self.split == "test" else 0)
+        return ProceduralTasks(self.num_tasks, self._make_drawn, first)
+
+    def _make_drawn(self, seed: int) -> Task:
+        kind = self.kinds[seed % len(self.kinds)]
+        case = cases.plan_case(seed, kind)
+        reference: dict[str, Any] = {"category": kind, "facts": case.facts}
+        if case.labels is not None:
+            reference["findings"] = case.labels
+        elif case.target is not None:
+            shown = cases.draw_case(seed, kind, self.difficulty)[0].findings[case.target]
+            if kind == "size":
+                reference["size_mm"] = round(shown.size_mm, 1)
+            else:
+                reference["bbox"] = tuple(round(side, 3) for side in shown.box)
+        else:
+            reference["kind"] = "closed" if kind == "presence" else "choice" if case.choices else "open"
+            reference["answer"] = case.answer
+        prompt: dict[str, Any] = {"question": case.question}
+        if reference.get("kind") == "choice":
+            reference["answer"] = questions.list_spellings([case.choices.index(str(case.answer))], case.choices)
+            prompt["choices"] = case.choices
+        metadata = {"seed": seed, "split": self.split, "question": kind}
+        return Task(f"chest_xray-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
+
+    def images(self, task: Task) -> Sequence[TaskImage]:
+        """The film of today, and an earlier one if the question compares two; or those of the row."""
+        if "seed" not in task.metadata or not self.is_drawn:
+            return super().images(task)
+        films = cases.draw_case(task.metadata["seed"], task.metadata["question"], self.difficulty)
+        return [Source.of(film.pixels, spacing=(SPACING, SPACING), display=DISPLAY) for film in films]
+
+    def read_row(self, row: MappedRow) -> Task:
+        """The task of a row: that of `vqa`, with what else is mapped."""
+        task = super().read_row(row)
+        if self.answer_form == "text" and "bbox" in task.reference:
+            raise row.refuse("bbox", task.reference["bbox"], "no box with answer_form = text")
+        return task
+
+    # ------------------------------------------------------------------ what the model reads
+    @cached_property
+    def answer(self) -> Mapping[str, Any] | None:  # type: ignore[override]
+        """The fields of the answer that are ever asked for; none is required, because a task asks for some of them."""
+        if self.answer_form == "text":
+            return None
+        return build_answer(self._list_asked(), asks=bool(self.max_questions) and self.max_turns > 1)
+
+    @property
+    def boxes(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("bbox",) if self.answer_form == "json" and "box" in self._list_asked() else ()
+
+    def _list_asked(self) -> set[str]:
+        """What the tasks ask for: text, findings, box."""
+        if self.is_drawn:
+            return {{"findings": "findings", "place": "box"}.get(kind, "text") for kind in self.kinds}
+        names = {"answer": "text", "findings": "findings", "bbox": "box"}
+        return {names[field] for field in self.data.columns if field in names} or {"text"}
+
+    def tools_of(self, task: Task) -> tuple[str, ...]:
+        """The tools; `open_image` only if there is another film."""
+        single = self.is_drawn and task.metadata.get("question") != "compare"
+        return tuple(name for name in super().tools_of(task) if name != "open_image" or not single)
+
+    def system_prompt(self, task: Task) -> str:
+        asking = ""
+        if self.max_questions and self.max_turns > 1:
+            how = 'alone in "ask"' if self.answer_form == "json" else "as a reply that ends with a question mark"
+            asking = f" You may ask the referring doctor a question, {how}."
+        return (
+            "You read chest radiographs. The patient's left is on the right of the picture. Tools may be wrong: weigh "
+            f"what they say against the film.{asking}"
+        )
+
+    def user_message(self, task: Task) -> str:
+        lines, choices = [str(task.prompt["question"])], task.prompt.get("choices")
+        if choices:
+            lines.append(questions.write_choices(choices))
+        if "answer" in task.reference:
+            lines.append(_FORMS[str(task.reference.get("kind", "open"))])
+        elif "size_mm" in task.reference:
+            lines.append("Answer with a number.")
+        if self.answer_form == "json":
+            names = {"answer": "answer", "size_mm": "answer", "findings": "findings", "bbox": "bbox"}
+            asked = [f'"{name}"' for field, name in names.items() if field in task.reference]
+            lines.append(f"Fill in {' and '.join(asked)}; leave the rest null.")
+        return "\n".join(lines)
+
+    # ------------------------------------------------------------------ the referring doctor
+    def on_answer(self, state: EpisodeState, answer: Mapping[str, Any]) -> str | None:
+        """What the doctor says to a question back: facts of the task, never what the film shows."""
+        asked = self._read_question(answer)
+        count = sum(turn.role == "user" and turn.content.startswith(SAYS) for turn in state.turns[1:])
+        if not asked or count >= self.max_questions:
+            return None
+        return SAYS + (find_facts(str(state.task.reference.get("facts", "")), asked) or UNKNOWN)
+
+    def _read_question(self, answer: Mapping[str, Any]) -> str:
+        """The question of a reply that asks and does not answer; empty if it answers."""
+        if self.answer_form == "text":
+            text = str(answer.get("text", "")).rstrip()
+            return text if text.endswith("?") else ""
+        if any(answer.get(field) is not None for field in ("answer", "findings", "bbox")):
+            return ""
+        return str(answer.get("ask") or "").strip()
+
+    # ------------------------------------------------------------------ scores
+    @property
+    def _field(self) -> str:
+        return "text" if self.answer_form == "text" else "answer"
+
+    @cached_property
+    def _answer_reward(self) -> CombinedReward:
+        text = self.answer_form == "text"
+        parts: dict[str, Any] = {
+            "text": ShortAnswerReward(self._field, "answer", tolerance=self.tolerance),
+            "size": IfGold(SizeReward(self._field), "size_mm"),
+            "findings": IfGold(FindingsReward("text" if text else "findings", "findings"), "findings"),
+            "box": IfGold(IoUReward("bbox"), "bbox"),
+        }
+        return CombinedReward({name: (part, WEIGHTS[name]) for name, part in parts.items()})
+
+    def default_reward(self) -> CombinedReward:
+        """The answer; a right one must share with `consulted` and `repeats` if the settings say so."""
+        extras: dict[str, tuple[ConsultedReward | RepeatsReward, float]] = {
+            "consulted": (ConsultedReward(self.bearing), self.tool_bonus),
+            "repeats": (RepeatsReward(), self.repeat_penalty),
+        }
+        rest = 1.0 - sum(weight for _, weight in extras.values())
+        if rest <= 0:
+            raise ConfigError(
+                f"{self.name}: tool_bonus + repeat_penalty = {1 - rest:g}; allowed: less than 1", key="tool_bonus"
+            )
+        if self.tool_bonus and not self.bearing:
+            raise ConfigError(
+                f"{self.name}: tool_bonus needs `bearing`, the tools that bear on a question", key="bearing"
+            )
+        parts: dict[str, Any] = {"answer": (self._answer_reward, rest)}
+        for name, (reward, weight) in extras.items():
+            if weight:
+                parts[name] = Component(reward, weight, needs={"answer": RIGHT})
+        return CombinedReward(parts)
+
+    @cached_property
+    def metrics(self) -> Mapping[str, Metric]:  # type: ignore[override]
+        """Accuracy of all and by kind of question, findings F1, mean score of sizes, and mAP of the boxes."""
+        exact = ShortAnswerReward(self._field, "answer", tolerance=self.tolerance, exact=True)
+        metrics: dict[str, Metric] = {"accuracy": AccuracyBy(exact, "category")}
+        asked = self._list_asked()
+        if "findings" in asked:
+            metrics["findings"] = MeanScore(self._answer_reward.components["findings"].reward, "findings_f1")
+        if "size" in self.kinds and self.is_drawn:
+            metrics["size"] = MeanScore(self._answer_reward.components["size"].reward, "size_score")
+        if self.boxes:
+            metrics["box"] = MeanAveragePrecision("bbox")
+        return metrics
+
+    def perfect_answer(self, task: Task) -> dict[str, Any]:
+        """The right answer; the first if several are accepted."""
+        gold: dict[str, Any] = {name: task.reference[name] for name in ("findings", "bbox") if name in task.reference}
+        if "answer" in task.reference:
+            accepted = task.reference["answer"]
+            gold["answer"] = accepted[0] if isinstance(accepted, list | tuple) else accepted
+        elif "size_mm" in task.reference:
+            gold["answer"] = task.reference["size_mm"]
+        if self.answer_form == "json":
+            return {name: list(value) if isinstance(value, tuple) else value for name, value in gold.items()}
+        return {"text": str(gold["answer"]) if "answer" in gold else ", ".join(gold["findings"]) or cases.NOTHING}
+
+    def write_answer(self, task: Task) -> str:
+        """The right answer as a model would write it."""
+        return str(self.perfect_answer(task)["text"]) if self.answer_form == "text" else super().write_answer(task)
+
+    def oracle(self, task: Task) -> tuple[str, ...]:
+        """A question back if the answer needs one; then calls of the tools in `bearing`, or else a zoom."""
+        if not self.is_drawn or self.max_turns < 3:
+            return ()
+        return write_looks(self, task, self.bearing, self.difficulty, asks=self.max_questions > 0)

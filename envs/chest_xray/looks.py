@@ -1,0 +1,68 @@
+"""The looks after which a drawn case can be answered: what its demonstrations do before they answer."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.chest_xray import cases
+from viewbox.envs.tools import Tool
+from viewbox.records import Task
+
+ASKED = "On which side is the pain?"
+PHRASE = "nodule"  # what a tool is asked for if the film shows nothing
+
+
+def write_looks(
+    env: BaseMultiTurnEnv, task: Task, bearing: Mapping[str, Sequence[str]], difficulty: float, *, asks: bool
+) -> tuple[str, ...]:
+    """A question back if the answer needs one; then one reply that asks every tool in `bearing`, on every film.
+
+    If none of them can be asked, it zooms to the finding.
+
+    Args:
+        env: the environment.
+        task: a drawn one.
+        bearing: tools by kind of question.
+        difficulty: with which its films are drawn.
+        asks: whether a question back is answered.
+    """
+    kind, seed = task.metadata["question"], task.metadata["seed"]
+    case = cases.plan_case(seed, kind)
+    replies = []
+    if kind == "complaint" and asks:
+        replies.append(ASKED if env.answer is None else json.dumps({"ask": ASKED, "continue": False}))
+    offered = env.get_offered_tools(task)
+    images = ["image_1"] if case.earlier is None else ["image_1", "image_2"]
+    phrase = PHRASE if case.spot is None else cases.name_finding(case.findings[case.spot])
+    named = dict.fromkeys((*bearing.get(kind, ()), *bearing.get("all", ())))
+    calls = [
+        _write_call(name, arguments)
+        for name in named
+        if name in offered
+        for image in images
+        if (arguments := _fill_arguments(env.get_tool(name), image, phrase)) is not None
+    ]
+    if not calls and "zoom" in offered and case.spot is not None:
+        box = cases.draw_case(seed, kind, difficulty)[0].findings[case.spot].box
+        x1, y1, x2, y2 = env.write_box(box, task)
+        calls.append(_write_call("zoom", {"factor": 2, "center": [(x1 + x2) / 2, (y1 + y2) / 2]}))
+    return (*replies, *(["\n".join(calls)] if calls else []))
+
+
+def _fill_arguments(tool: Tool, image: str, phrase: str) -> dict[str, Any] | None:
+    """Arguments for a call about a picture: texts become the phrase. None if the tool needs others."""
+    arguments: dict[str, Any] = {}
+    for name in tool.required:
+        spec = tool.parameters[name]
+        if spec.get("x-kind") == "picture":
+            arguments[name] = image
+        elif spec.get("type") == "string" and "enum" not in spec:
+            arguments[name] = phrase
+        else:
+            return None
+    return arguments if tool.takes_pictures else None
+
+
+def _write_call(name: str, arguments: Mapping[str, Any]) -> str:
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"

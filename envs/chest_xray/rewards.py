@@ -1,0 +1,289 @@
+"""Rewards of `chest_xray`: the findings that an answer names, tools that bear on the question, repeated calls.
+
+All are functions of the record, so that a stored run can be scored again.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from viewbox.errors import ConfigError, describe_unknown
+from viewbox.records import Episode, ToolResult
+from viewbox.rewards.fields import get_field, to_text
+from viewbox.rewards.negation import MARK, split_words
+
+MAX_TEXT = 2000  # characters of an answer that names findings
+MAX_ITEMS = 40
+STEMS: Mapping[str, str] = {
+    "effusion": "effusion", "effusions": "effusion", "pneumothorax": "pneumothorax", "pneumothoraces": "pneumothorax",
+    "consolidation": "consolidation", "consolidations": "consolidation", "nodule": "nodule", "nodules": "nodule",
+    "cardiomegaly": "cardiomegaly",
+}  # fmt: skip
+SIDED = frozenset(STEMS.values()) - {"cardiomegaly"}
+SIDE_WORDS: Mapping[str, tuple[str, ...]] = {
+    "left": ("left",), "right": ("right",), "bilateral": ("left", "right"), "both": ("left", "right"),
+}  # fmt: skip
+BEFORE_SIDE = frozenset(("on", "in", "of", "at", "the", "lung", "base", "side", "to"))  # "an effusion on the left"
+NORMAL = frozenset(("none", "nothing", "normal", "clear", "unremarkable"))
+_HEDGING = """possible possibly probable probably likely unlikely perhaps maybe may might could can suspected suspicious
+    suspicion questionable question equivocal versus vs or either consider rule if unsure uncertain"""
+HEDGES = frozenset(_HEDGING.split())
+_SENTENCE = re.compile(r"(?:[;!?\n]|\.(?!\d))+")  # 0.91 is one number
+_SIZE = re.compile(r"\s*(\d{1,4}(?:\.\d{1,6})?)\s*(?:mm|millimeters?|millimetres?)?\.?\s*", re.IGNORECASE | re.ASCII)
+_PICTURE = re.compile(r"(image|view)_\d+")
+
+
+@dataclass
+class _Named:
+    """What a text names: findings that it affirms, denies, and only hedges; and whether it says that there are none."""
+
+    affirmed: set[str]
+    denied: set[str]
+    hedged: set[str]
+    says_none: bool
+
+    def doubts(self, label: str) -> bool:
+        """Whether the text also hedges or denies a finding; a denial without a side is of both sides."""
+        return not {label, f"? {label.split()[-1]}"}.isdisjoint(self.hedged | self.denied)
+
+
+class FindingsReward:
+    """F1 of the findings that an answer affirms and the right ones: F1 = 2 |A ∩ G| / (|A| + |G|).
+
+    The field holds a list of texts, or one text that may be a sentence. A finding counts with its side ("left nodule",
+    "an effusion on the right", "bilateral effusion"); cardiomegaly has none. A denied finding ("no effusion") is not
+    affirmed. A finding that is hedged ("possible nodule", "effusion or consolidation"), or both affirmed and denied, or
+    has no side counts as a wrong one, and so does an item of a list that names nothing. If there is no right finding, a
+    list must be empty, or the text must say so; anything that is affirmed scores 0.
+
+    Range: [0, 1].
+
+    >>> reward = FindingsReward("text", "findings")
+    >>> gold = {"findings": ["left nodule", "cardiomegaly"]}
+    >>> reward({"text": "Left nodule. Cardiomegaly. No effusion."}, gold), reward({"text": "nodule on the left"}, gold)
+    (1.0, 0.6666666666666666)
+    >>> reward({"text": "possible left nodule"}, gold), reward({"text": "No nodule."}, {"findings": []})
+    (0.0, 1.0)
+    """
+
+    name = "findings"
+
+    def __init__(self, field: str = "findings", reference_field: str | None = None) -> None:
+        self.field, self.reference_field = field, reference_field or field
+
+    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
+        gold = get_field(reference, self.reference_field)
+        named = _read_answer(get_field(answer, self.field))
+        if named is None or not isinstance(gold, list | tuple):
+            return 0.0
+        right = {to_text(label) for label in gold}
+        said = named.affirmed | named.hedged
+        if not right:
+            return 1.0 if not said and named.says_none else 0.0
+        found = {label for label in named.affirmed & right if not named.doubts(label)}
+        return 2 * len(found) / (len(said) + len(right))
+
+    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+        """Why the answer got its score, in a sentence."""
+        named = _read_answer(get_field(answer, self.field))
+        gold = get_field(reference, self.reference_field)
+        right = ", ".join(map(to_text, gold)) if isinstance(gold, list | tuple) and gold else "none"
+        if named is None:
+            return f"{self.field}: names no finding; right: {right}"
+        parts = [f"affirmed: {', '.join(sorted(named.affirmed)) or 'none'}", f"right: {right}"]
+        parts += [f"hedged: {', '.join(sorted(named.hedged))}"] if named.hedged else []
+        return f"{self.field}: {'; '.join(parts)}"
+
+
+def _read_answer(value: Any) -> _Named | None:
+    """What an answer names; None if it is neither a list nor text, or is too long."""
+    if isinstance(value, str):
+        return _read_text(value) if value.strip() and len(value) <= MAX_TEXT else None
+    if not isinstance(value, list | tuple) or len(value) > MAX_ITEMS:
+        return None
+    whole = _Named(set(), set(), set(), not value)
+    for item in value:
+        text = to_text(item)
+        named = _read_text(text) if 0 < len(text) <= MAX_TEXT else None
+        if named is None or not (named.affirmed or named.denied or named.hedged or named.says_none):
+            whole.affirmed.add(f"? {text[:80]}")
+            continue
+        whole.affirmed |= named.affirmed
+        whole.denied |= named.denied
+        whole.hedged |= named.hedged
+        whole.says_none |= named.says_none
+    return whole
+
+
+def _read_text(text: str) -> _Named:
+    named = _Named(set(), set(), set(), False)
+    for sentence in _SENTENCE.split(text):
+        words, _ = split_words(sentence)
+        hedged = not HEDGES.isdisjoint(word for word in words if not word.startswith(MARK))
+        bare = [word.removeprefix(MARK) for word in words]
+        for place, label in _find_labels(bare):
+            if words[place].startswith(MARK):
+                named.denied.add(label)
+                named.says_none = True
+            elif hedged:
+                named.hedged.add(label)
+            else:
+                named.affirmed.add(label)
+        denies_all = any(word == f"{MARK}{one}" for word in words for one in ("finding", "findings", "abnormality"))
+        named.says_none |= denies_all or not NORMAL.isdisjoint(words)
+    return named
+
+
+def _find_labels(words: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """The findings among the words of a sentence with their sides, and the place of each; "? nodule" lacks a side."""
+    pending: list[str] = []
+    skip = -1
+    for place, word in enumerate(words):
+        if place <= skip:
+            continue
+        pending += [side for side in SIDE_WORDS.get(word, ()) if side not in pending]
+        stem = STEMS.get(word)
+        if word == "enlarged" and "heart" in words[max(0, place - 3) : place + 3]:
+            stem = "cardiomegaly"
+        if stem is None:
+            continue
+        if stem not in SIDED:
+            yield place, stem
+            pending = []
+            continue
+        sides = list(pending)
+        if not sides:
+            sides, skip = _look_ahead(words, place)
+        for side in sides:
+            yield place, f"{side} {stem}"
+        if not sides:
+            yield place, f"? {stem}"
+        pending = []
+
+
+def _look_ahead(words: Sequence[str], place: int) -> tuple[list[str], int]:
+    """The side that stands behind a finding ("on the left"), and the place of its last word."""
+    sides: list[str] = []
+    end, behind = place, False
+    for ahead in range(place + 1, min(place + 7, len(words))):
+        word = words[ahead]
+        if word in SIDE_WORDS and behind:
+            sides += SIDE_WORDS[word]
+            end = ahead
+        elif word in BEFORE_SIDE or (sides and word == "and" and words[ahead + 1 : ahead + 2] == ["on"]):
+            behind = True
+        elif not (sides and word in ("lung", "side", "base")):
+            break
+    return sides, end
+
+
+class SizeReward:
+    """1 - the error as a share of `tolerance` times the right size in mm, at least 0; "24 mm" and 24 are numbers.
+
+    >>> reward = SizeReward("answer")
+    >>> [reward({"answer": said}, {"size_mm": 20.0}) for said in (20, "22.5 mm", 30, "20 or 30", "20 30")]
+    [1.0, 0.5, 0.0, 0.0, 0.0]
+    """
+
+    name = "size"
+
+    def __init__(self, field: str = "answer", tolerance: float = 0.25) -> None:
+        self.field, self.tolerance = field, tolerance
+
+    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
+        text = to_text(get_field(answer, self.field))
+        match = _SIZE.fullmatch(text) if len(text) <= 40 else None
+        right = float(reference["size_mm"])
+        return max(0.0, 1.0 - abs(float(match[1]) - right) / (self.tolerance * right)) if match else 0.0
+
+
+# ---------------------------------------------------------------------- how tools were used
+@dataclass(frozen=True)
+class ConsultedReward:
+    """1 if a tool that bears on the question was asked, successfully; 0 otherwise, and without an answer.
+
+    Args:
+        bearing: names of tools by kind of question (the task's metadata `question`, else the reference's `kind`);
+            those under "all" bear on every kind.
+        at_most: with more calls of all tools, failed ones included, the score falls to at_most / calls.
+    """
+
+    bearing: Mapping[str, Sequence[str]]
+    at_most: int = 6
+    name: str = "consulted"
+
+    def of_episode(self, episode: Episode) -> float:
+        results = list(_list_results(episode))
+        if episode.answer is None or not any(self._bears(episode, result) for result in results):
+            return 0.0
+        return min(1.0, self.at_most / len(results))
+
+    def explain_episode(self, episode: Episode) -> str:
+        """Why the episode got its score, in a sentence."""
+        results = list(_list_results(episode))
+        asked = sorted({result.tool_name for result in results if self._bears(episode, result)})
+        return f"asked of the tools that bear on it: {', '.join(asked) or 'none'}; calls: {len(results)}"
+
+    def _bears(self, episode: Episode, result: ToolResult) -> bool:
+        task = episode.task
+        kind = str(task.metadata.get("question") or task.reference.get("kind") or "")
+        names = (*self.bearing.get("all", ()), *self.bearing.get(kind, ()))
+        return result.success and result.tool_name in names
+
+
+def check_bearing(bearing: Mapping[str, Sequence[str]], kinds: Sequence[str], tools: Sequence[str], env: str) -> None:
+    """Raise `ConfigError` for a kind of question or a tool that the environment does not have."""
+    for kind, names in bearing.items():
+        for what, name, allowed in (
+            ("kind of question", kind, (*kinds, "all")),
+            *(("tool", one, tools) for one in names),
+        ):
+            if name not in allowed:
+                problem = describe_unknown(what, name, allowed)
+                raise ConfigError(f"{env}: bearing.{kind}: {problem}", key=f"bearing.{kind}", given=name)
+
+
+class RepeatsReward:
+    """1 / (1 + n), where n is the number of calls that repeat an earlier one; 0 without an answer.
+
+    A call repeats another if tool and arguments are the same and the arguments name a picture, or the result is the
+    same, too: the same zoom twice is two looks.
+    """
+
+    name = "repeats"
+
+    def of_episode(self, episode: Episode) -> float:
+        return 0.0 if episode.answer is None else 1.0 / (1 + count_repeats(episode))
+
+    def explain_episode(self, episode: Episode) -> str:
+        """Why the episode got its score, in a sentence."""
+        return f"repeated calls: {count_repeats(episode)}"
+
+
+def count_repeats(episode: Episode) -> int:
+    """The number of calls that repeat an earlier one of the episode."""
+    keys = [_describe_call(result) for result in _list_results(episode)]
+    return len(keys) - len(set(keys))
+
+
+def _list_results(episode: Episode) -> Iterator[ToolResult]:
+    for turn in episode.turns:
+        yield from turn.tool_results
+
+
+def _describe_call(result: ToolResult) -> str:
+    arguments = result.arguments or {}
+    given = {key: _name_picture(value) for key, value in arguments.items()}
+    called = (result.tool_name, sorted((key, repr(value)) for key, value in given.items()))
+    if any(isinstance(value, str) and _PICTURE.fullmatch(value) for value in given.values()):
+        return repr(called)
+    facts = {key: value for key, value in result.facts.items() if key != "view"}
+    image = None if result.image is None else result.image.hash
+    return repr((called, result.error, sorted(facts.items()), image))
+
+
+def _name_picture(value: Any) -> Any:
+    """The name of a picture in one writing; view_0 shows the first image. Any other value as it is."""
+    name = value.strip().lower() if isinstance(value, str) else ""
+    return ("image_1" if name == "view_0" else name) if _PICTURE.fullmatch(name) else value

@@ -1,0 +1,323 @@
+"""`chest_xray`: exact answers, tools beside each other, two films, a doctor who is asked, data of other people."""
+
+import asyncio
+import json
+
+import numpy as np
+import pytest
+
+from tests.support.data_kit import write_images, write_jsonl
+from viewbox import check_rewards, make
+from viewbox.envs.chest_xray.cases import QUESTIONS, draw_case, plan_case
+from viewbox.envs.chest_xray.radiographs import SIZE
+from viewbox.envs.tools import Picture, Tool, ToolOutput, ViewFractions
+from viewbox.errors import ConfigError
+from viewbox.rollouts.scripted import ScriptedPolicy
+
+FORMS = ("json", "text")
+
+
+def classify(image: Picture) -> dict:
+    """Probability of each finding."""
+    return {"nodule": round(float(image.to_gray().mean() / 255), 3)}
+
+
+def ground(image: Picture, phrase: str) -> ToolOutput:
+    """The box of what a phrase names."""
+    return ToolOutput(phrase, {"box": ViewFractions((0.1, 0.1, 0.3, 0.4))})
+
+
+ASKED = ("classify", "second_opinion", "ground")
+TOOLS = (classify, Tool.from_function(classify, "second_opinion"), ground, "zoom", "open_image")
+
+
+def call(name, **arguments):
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+def play(env, task, *replies, seed=0):
+    return env.play(task, ScriptedPolicy(replies), seed=seed)
+
+
+def play_gold(env, task):
+    return play(env, task, *env.oracle(task), env.write_answer(task))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_gold_policy_scores_one_on_every_kind_of_question(form):
+    env = make("chest_xray", answer_form=form)
+    assert check_rewards(env, 27) == []
+    kinds = set()
+    for task in env.tasks[:18]:
+        episode = play_gold(env, task)
+        assert episode.end_reason == "answered"
+        assert episode.scores.total == pytest.approx(1.0)
+        assert env.score(episode) == episode.scores
+        kinds.add(task.metadata["question"])
+    assert kinds == set(QUESTIONS) - ({"place"} if form == "text" else set())
+
+
+@pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
+def test_a_box_is_right_in_all_coordinates(coordinates):
+    env = make("chest_xray", questions=["place"], coordinates=coordinates, max_pixels=SIZE * SIZE)
+    for task in env.tasks[:3]:
+        answer = env.read_answer(env.write_answer(task), task)
+        assert np.abs(np.subtract(answer["bbox"], task.reference["bbox"])).max() < 0.003
+
+
+@pytest.mark.parametrize("kind", QUESTIONS)
+def test_the_reference_is_what_the_film_shows(kind):
+    for seed in range(20):
+        case, films = plan_case(seed, kind), draw_case(seed, kind, 0.3)
+        labels = [one.label for one in films[0].findings]
+        sided = {f"{one.side} {one.label}" if one.side else one.label for one in films[0].findings}
+        if kind == "presence":
+            assert (case.answer == "yes") == any(label in case.question for label in labels)
+        elif kind == "which":
+            assert labels == [case.answer] * (case.answer != "no finding")
+        elif kind == "findings":
+            assert set(case.labels) == sided
+        elif kind == "side":
+            shown = {one.side for one in films[0].findings if one.label in case.question}
+            assert {"both": {"left", "right"}, "none": set()}.get(case.answer, {case.answer}) == shown
+        elif kind in ("place", "size"):
+            assert films[0].findings[case.target].label in case.question or "heart" in case.question
+        elif kind == "complaint":
+            side = "right" if "right side" in case.facts else "left"
+            shown = [one.label for one in films[0].findings if one.side == side]
+            assert shown == [case.answer] * (case.answer != "no finding")
+        elif kind == "compare":
+            asked = [[one.mask.sum() for one in film.findings if one.label in case.question] for film in films]
+            now, before = (sum(some) for some in asked)
+            grown = {"new": now > 0 == before, "gone": before > 0 == now, "larger": now > before > 0,
+                     "smaller": before > now > 0, "unchanged": 0.8 < now / max(before, 1) < 1.25}  # fmt: skip
+            assert grown[case.answer], (seed, case.answer, now, before)
+
+
+def test_the_splits_share_no_film_and_a_task_is_the_same_every_time():
+    train, test = make("chest_xray"), make("chest_xray", split="test")
+    assert {task.id for task in train.tasks[:50]}.isdisjoint(task.id for task in test.tasks[:50])
+    one, again = (make("chest_xray").images(train.tasks[3])[0].pixels for _ in range(2))
+    assert (one == again).all()
+    assert train.tasks[3] == make("chest_xray").tasks[3]
+
+
+# ---- tools
+
+
+def test_several_tools_of_one_reply_run_at_the_same_time_and_answer_in_order():
+    meeting = asyncio.Barrier(2)
+
+    async def first(image: Picture) -> str:
+        """Waits for the other: one after the other they would wait for ever."""
+        await asyncio.wait_for(meeting.wait(), 30)
+        return "met"
+
+    env = make("chest_xray", tools=[first, Tool.from_function(first, "second"), "zoom"], questions=["which"])
+    task = env.tasks[0]
+    episode = play(env, task, call("first", image="image_1") + call("zoom") + call("second", image="view_0"), "{}")
+    results = episode.turns[2].tool_results
+    assert [result.tool_name for result in results] == ["first", "zoom", "second"]
+    assert [result.text for result in results][::2] == ["met", "met"]
+
+
+def test_the_same_specialist_under_two_names_and_both_films_by_name():
+    env = make("chest_xray", tools=TOOLS, questions=["compare"])
+    task = env.tasks[0]
+    asked = "".join(call(name, image=image) for name in ASKED[:2] for image in ("image_1", "image_2"))
+    one, two, three, four = play(env, task, asked, env.write_answer(task)).turns[2].tool_results
+    assert one.facts == three.facts != two.facts == four.facts
+
+
+def test_a_specialist_of_the_config_stands_beside_the_viewers_tools(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from viewbox.envs.tools import Picture\n"
+        "def mean(image: Picture) -> dict:\n    'Mean brightness.'\n    return {'mean': 7}\n"
+    )
+    env = make("chest_xray", specialists={"brightness": {"kind": "function", "function": f"{tmp_path}/mine.py:mean"}})
+    [result] = play(env, env.tasks[0], call("brightness", image="image_1"), "{}").turns[2].tool_results
+    assert result.facts == {"mean": 7}
+    assert "brightness" in env.tools
+    assert "zoom" in env.tools
+
+
+def test_a_second_film_can_be_opened_only_where_there_is_one():
+    env = make("chest_xray", questions=["compare", "which"])
+    for task in env.tasks[:2]:
+        two = task.metadata["question"] == "compare"
+        assert len(env.images(task)) == 1 + two
+        assert ("open_image" in env.get_offered_tools(task)) == two
+
+
+def test_the_oracle_asks_the_tools_that_bear_on_the_question_about_every_film():
+    env = make("chest_xray", tools=TOOLS, questions=["compare", "place"], tool_bonus=0.2,
+               bearing={"all": ("classify",), "place": ("ground",)})  # fmt: skip
+    for task in env.tasks[:2]:
+        episode = play_gold(env, task)
+        assert episode.scores.total == pytest.approx(1.0)
+        names = [result.tool_name for turn in episode.turns for result in turn.tool_results]
+        two = task.metadata["question"] == "compare"
+        assert names == (["classify", "classify"] if two else ["ground", "classify"])
+        no_look = play(env, task, env.write_answer(task))
+        assert no_look.scores.total == pytest.approx(0.8)
+
+
+def test_millimeters_are_known():
+    env = make("chest_xray", questions=["size"], max_pixels=SIZE * SIZE, coordinates="pixel")
+    asked = call("measure", point1=[0, 10], point2=[100, 10])
+    [result] = play(env, env.tasks[0], asked, "{}").turns[2].tool_results
+    assert result.facts["distance_mm"] == pytest.approx(90, abs=0.5)
+
+
+# ---- the doctor
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_question_back_is_answered_from_hidden_facts_once(form):
+    env = make("chest_xray", questions=["complaint"], answer_form=form)
+    for task in env.tasks[:3]:
+        side = "right" if "right side" in task.reference["facts"] else "left"
+        words = "Which side does it hurt on?"
+        question = words if form == "text" else json.dumps({"ask": words})
+        episode = play(env, task, question, env.write_answer(task))
+        assert episode.turns[2].content.startswith("The referring doctor says: ")
+        assert f"{side} side" in episode.turns[2].content
+        assert episode.scores.total == 1.0
+        again = play(env, task, question, question)
+        assert again.end_reason == "answered"
+        assert again.scores.total == 0.0
+    assert side not in env.user_message(task)
+
+
+def test_the_doctor_does_not_know_what_is_not_among_the_facts():
+    env = make("chest_xray", questions=["which"], answer_form="text", max_questions=2)
+    episode = play(env, env.tasks[0], "What is the blood pressure?", "no finding")
+    assert episode.turns[2].content == "The referring doctor says: I do not know."
+
+
+def test_without_questions_back_none_is_offered_or_answered():
+    env = make("chest_xray", questions=["complaint"], max_questions=0)
+    assert "ask" not in env.answer_format
+    assert "ask the referring" not in env.build_system_prompt(env.tasks[0])
+    episode = play(env, env.tasks[0], json.dumps({"ask": "Which side?"}))
+    assert episode.scores.total == 0.0
+
+
+def test_an_answer_beside_a_question_is_the_answer():
+    env = make("chest_xray", questions=["complaint"])
+    gold = json.loads(env.write_answer(env.tasks[0]))
+    episode = play(env, env.tasks[0], json.dumps({**gold, "ask": "Which side?"}))
+    assert episode.scores.total == 1.0
+    assert len(episode.turns) == 2
+
+
+def test_the_facts_and_the_reference_are_not_in_the_prompt():
+    env = make("chest_xray")
+    for task in env.tasks[:18]:
+        said = "".join(message.text for message in env.reset(task, seed=0).messages)
+        assert not any(line in said for line in task.reference["facts"].splitlines())
+
+
+def test_a_history_window_shows_the_last_images_only():
+    env = make("chest_xray", tools=TOOLS, questions=["which"], history={"last_images": 1})
+    seen = []
+
+    def policy(messages):
+        seen.append(sum(len(message.images) for message in messages))
+        return call("zoom", factor=2) if len(seen) < 4 else "{}"
+
+    episode = env.play(env.tasks[0], policy)
+    assert seen == [1, 1, 1, 1]
+    assert sum(len(turn.images) for turn in episode.turns) == 4
+
+
+# ---- data
+
+
+ROWS = [
+    {"id": "a", "image": "0.png", "question": "Which lobe?", "options": ["A. upper", "B. lower"], "correct": "B"},
+    {"id": "b", "image": "1.png", "question": "Which lobe now?", "options": ["A. upper", "B. lower"], "correct": "A"},
+]
+
+
+def open_data(tmp_path, rows, columns, **settings):
+    write_images(tmp_path / "images", 4)
+    source = write_jsonl(tmp_path / "rows.jsonl", rows)
+    data = {"source": str(source), "images": str(tmp_path / "images"), "columns": columns}
+    return make("chest_xray", data=data, **settings)
+
+
+def test_rows_with_lettered_options_as_in_rexvqa(tmp_path):
+    columns = {"id": "id", "image": "image", "question": "question", "choices": "options", "answer": "correct"}
+    env = open_data(tmp_path, ROWS, columns)
+    assert check_rewards(env) == []
+    task = env.tasks[0]
+    assert "A. upper\nB. lower\n" in env.user_message(task)
+    for said, score in (("B", 1.0), ("lower", 1.0), ("B. lower", 1.0), ("A", 0.0), ("A B", 0.0)):
+        assert play(env, task, json.dumps({"answer": said})).scores.total == score
+
+
+def test_rows_with_several_films_and_options_in_the_question_as_in_chestagentbench(tmp_path):
+    row = {"id": "q1", "images": ["0.png", "1.png"], "question": "Which? A) mass B) nodule", "answer": "B",
+           "categories": "diagnosis"}  # fmt: skip
+    columns = {"id": "id", "images": "images", "question": "question", "answer": "answer", "category": "categories",
+               "kind": {"value": "choice"}}  # fmt: skip
+    env = open_data(tmp_path, [row], columns, tools=TOOLS)
+    task = env.tasks[0]
+    assert "open_image" in env.get_offered_tools(task)
+    gold = env.write_answer(task)
+    episode = play(env, task, call("classify", image="image_1") + call("classify", image="image_2"), gold)
+    assert all(result.success for result in episode.turns[2].tool_results)
+    assert episode.scores.total == 1.0
+    assert play(env, task, json.dumps({"answer": "A, B"})).scores.total == 0.0
+
+
+def test_rows_as_in_vqa_rad_and_slake_closed_and_open(tmp_path):
+    rows = [
+        {"id": 1, "img": "0.png", "question": "Is the heart enlarged?", "answer": "No", "answer_type": "CLOSED"},
+        {"id": 2, "img": "1.png", "question": "Where is it?", "answer": "left lower lobe", "answer_type": "OPEN"},
+    ]
+    columns = {"id": "id", "image": "img", "question": "question", "answer": "answer", "kind": "answer_type"}
+    for form in FORMS:
+        env = open_data(tmp_path, rows, columns, answer_form=form)
+        assert check_rewards(env) == []
+        closed, opened = env.tasks
+        assert "yes or no" in env.user_message(closed)
+        write = (lambda text: text) if form == "text" else (lambda text: json.dumps({"answer": text}))
+        assert play(env, closed, write("no")).scores.total == 1.0
+        assert 0.5 < play(env, opened, write("lower lobe")).scores.total < 1.0
+        assert play(env, opened, write("not the left lower lobe")).scores.total < 0.2
+
+
+def test_a_row_may_ask_for_a_box_findings_and_facts(tmp_path):
+    row = {"id": 1, "img": "0.png", "q": "What and where?", "a": "nodule", "box": [3, 4, 15, 12], "f": ["left nodule"],
+           "story": "The cough began last week."}  # fmt: skip
+    columns = {"id": "id", "image": "img", "question": "q", "answer": "a", "bbox": "box", "findings": "f",
+               "facts": "story"}  # fmt: skip
+    env = open_data(tmp_path, [row], columns, coordinates="unit")
+    [task] = env.tasks
+    assert task.reference["bbox"] == pytest.approx((0.1, 0.2, 0.5, 0.6))
+    assert check_rewards(env) == []
+    episode = play(env, task, json.dumps({"ask": "When did the cough begin?"}), env.write_answer(task))
+    assert "last week" in episode.turns[2].content
+    assert episode.scores.total == 1.0
+
+
+# ---- settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"questions": ["place"], "answer_form": "text"}, "questions: 'place'"),
+        ({"questions": ["plase"]}, "plase"),
+        ({"difficulty": 2}, "difficulty = 2"),
+        ({"tool_bonus": 0.2}, "tool_bonus needs `bearing`"),
+        ({"tool_bonus": 0.5, "repeat_penalty": 0.5, "bearing": {"all": ["zoom"]}}, "less than 1"),
+        ({"bearing": {"all": ["zom"]}, "tool_bonus": 0.2}, "unknown tool 'zom'"),
+        ({"bearing": {"wich": ["zoom"]}, "tool_bonus": 0.2}, "unknown kind of question 'wich'"),
+    ],
+)
+def test_a_wrong_setting_is_named(settings, problem):
+    with pytest.raises(ConfigError, match=problem):
+        _ = make("chest_xray", **settings).tasks[0]
