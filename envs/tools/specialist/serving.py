@@ -97,7 +97,7 @@ class ServingSettings:
     offload: bool = False
 
     def merge(self, other: "ServingSettings") -> "ServingSettings":
-        """The settings of a model that two specialists share: the smaller value of each, offload only if both have it."""
+        """Settings of a model that two specialists share: the smaller values; offload only if both have it."""
         return ServingSettings(
             min(self.max_batch, other.max_batch),
             min(self.wait, other.wait),
