@@ -4,7 +4,7 @@ How the server is asked is up to `ask`, so the same class serves vLLM over HTTP,
 model in the same process. Ids are exact on both sides: what was sampled is what is sent with the next turn.
 """
 
-import math
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -145,20 +145,34 @@ def check_sampled(sampled: SampledTokens, request: TokenRequest, tokens: ChatTok
     size = len(tokens.tokenizer)
     wrong = next((i for i in ids if not _is_id(i, size)), None)
     if wrong is not None:
-        raise ReplyError(f"the server sent the token {str(wrong)[:40]!r}; allowed: 0 to {size - 1}")
+        raise ReplyError(f"the server sent the token {_show(wrong)!r}; allowed: 0 to {size - 1}")
     if len(ids) > request.max_tokens:
         raise ReplyError(f"the server sent {len(ids)} tokens; allowed: at most {request.max_tokens}")
     if tokens.stop_ids.intersection(ids[:-1]):
         raise ReplyError("the server sampled on after an end token; it must be given `stop_token_ids`")
     if not set(tokens.never_sampled).isdisjoint(ids):
         raise ReplyError("the server sampled a placeholder of an image; it must be given `logit_bias` against it")
-    if sampled.logprobs is None or len(sampled.logprobs) != len(ids):
-        given = "none" if sampled.logprobs is None else f"{len(sampled.logprobs)}"
-        raise ModelError(f"the server sent {given} log-probs for {len(ids)} tokens; allowed: one for each")
+    if sampled.logprobs is None:
+        raise ModelError("the server sent no log-probs; allowed: one for each token")
+    if len(sampled.logprobs) != len(ids):
+        raise ReplyError(f"the server sent {len(sampled.logprobs)} log-probs for {len(ids)} tokens")
     for value in sampled.logprobs:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value > 1e-3:
-            raise ReplyError(f"the server sent the log-prob {str(value)[:40]}; allowed: finite numbers up to 0")
+        if not is_logprob(value):
+            raise ReplyError(f"the server sent the log-prob {_show(value)}; allowed: finite numbers up to 0")
     return ids, [min(float(value), 0.0) for value in sampled.logprobs]
+
+
+def is_logprob(value: object) -> bool:
+    """Whether a server may send this as a log-prob: a finite number up to 0, which rounding may exceed a little.
+
+    >>> [is_logprob(value) for value in (-0.5, 0, float("nan"), -(10**400), True, "-1")]
+    [True, True, False, False, False, False]
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool) and -sys.float_info.max <= value <= 1e-3
+
+
+def _show(value: object) -> str:
+    return str(value)[:40] if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
 
 
 def _is_id(value: Any, size: int) -> bool:

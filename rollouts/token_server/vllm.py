@@ -31,7 +31,13 @@ from viewbox.records import RunConfig
 from viewbox.rollouts.endpoint.connection import Connection, EndpointError
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.generator import Conversation, ReplyError
-from viewbox.rollouts.token_server.generator import SampledTokens, TokenRequest, TokenServerGenerator, derive_seed
+from viewbox.rollouts.token_server.generator import (
+    SampledTokens,
+    TokenRequest,
+    TokenServerGenerator,
+    derive_seed,
+    is_logprob,
+)
 from viewbox.rollouts.token_server.process import MAX_STARTS, PAUSE, ServerProcess
 from viewbox.rollouts.token_server.wire import build_request, encode_body, parse_generated
 
@@ -128,6 +134,8 @@ class VLLMServer:
             sampled = await self._generate(replace(request, seed=seed), self.sampling, bans=draw == DRAWS - 1)
             if set(self.tokens.never_sampled).isdisjoint(_get_ids(sampled)):
                 break
+        if sampled.logprobs is None:
+            raise ReplyError("the reply has no log-probs")
         if self.process is not None:
             self.process.confirm()
         return sampled
@@ -165,6 +173,8 @@ class VLLMServer:
             raise EndpointError(f"{self.url}: the server cannot be used: {error}") from error
         if not sampled.logprobs:
             raise EndpointError(f"{self.url}: the server sends no log-probs; it needs the flags `{FLAGS}`")
+        if not is_logprob(sampled.logprobs[0]):
+            raise EndpointError(f"{self.url}: the server sends log-probs that are not finite numbers up to 0")
         if abs(sampled.logprobs[0]) > CERTAIN:
             raise EndpointError(
                 f"{self.url}: the server's log-probs are not those of the distribution it samples from: the only token "
@@ -258,5 +268,5 @@ def _choose_model(served: Sequence[str], wanted: str | None) -> str:
     if wanted is None:
         return served[0]  # the model that the server was started with; adapters come after it
     if wanted not in served:
-        raise EndpointError(f"model {wanted!r} is not served; served: {json.dumps(list(served[:8]))}")
+        raise EndpointError(f"model {wanted!r} is not served; served: {json.dumps([name[:80] for name in served[:8]])}")
     return wanted

@@ -14,7 +14,7 @@ from viewbox.images.ref import ImageRef
 from viewbox.network.body import parse_body
 from viewbox.network.errors import UnusableReplyError
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
-from viewbox.rollouts.generator import GeneratorError, ReplyError
+from viewbox.rollouts.generator import ReplyError
 from viewbox.rollouts.token_server.generator import SampledTokens, TokenRequest
 
 NEVER = -100.0  # added to the logit of a token that a policy may not sample
@@ -112,8 +112,7 @@ def parse_generated(body: bytes, ids: Sequence[int], version: str | None = None)
 
     Raises:
         UnusableReplyError: the reply is malformed, cut off, or of other weights; another attempt may help.
-        ReplyError: the server's prompt was another one than ours, or the log-probs are of other tokens.
-        GeneratorError: the server does not say what its prompt was, so nothing that it sends can be trusted.
+        ReplyError: the server's prompt was another one than ours, or is missing; or the log-probs are of other tokens.
     """
     try:
         data = parse_body(body)
@@ -133,7 +132,7 @@ def parse_generated(body: bytes, ids: Sequence[int], version: str | None = None)
 
 def _check_prompt(found: Any, ids: Sequence[int]) -> None:
     if found is None:
-        raise GeneratorError(
+        raise ReplyError(
             "the server does not return the ids of its prompt (`prompt_token_ids`); allowed: vLLM 0.31 or later"
         )
     if not isinstance(found, list):

@@ -19,7 +19,13 @@ from viewbox.network.secrets import mask_settings
 from viewbox.records import Task
 from viewbox.rollouts.exchange.whole import create_whole
 from viewbox.rollouts.verl.readme import VerlExport, write_readme, write_script
-from viewbox.rollouts.verl.trainer_config import NAME, build_trainer_config, check_config, describe_left_out
+from viewbox.rollouts.verl.trainer_config import (
+    NAME,
+    build_trainer_config,
+    check_config,
+    check_texts,
+    describe_left_out,
+)
 
 CONFIG, LOOP, TRAINER = "viewbox.yaml", "agent_loop.yaml", "trainer.yaml"
 MODEL = "model"  # a shipped model is copied: verl does not know its name
@@ -42,7 +48,21 @@ def export_verl(name: str, out: str | Path, overrides: Sequence[str] = ()) -> Ve
     config = schema.load(name, overrides)
     with schema.locate_errors(config):
         check_config(config)
+        check_secrets(config)
         return _write(config, Path(out))
+
+
+def check_secrets(config: Config) -> None:
+    """Raises `ConfigError` if a section that the agent loop reads holds a key, which is not written."""
+    for section in ("env", "reward", "rollout"):
+        given = config.model_dump(mode="json", exclude_unset=True).get(section) or {}
+        for name, value in given.items():
+            if mask_settings({name: value}) != {name: value}:
+                key = f"{section}.{name}"
+                raise ConfigError(
+                    f"{key}: looks like a key, and keys are not written; allowed: the name of an environment variable",
+                    key=key,
+                )
 
 
 def _write(config: Config, out: Path) -> VerlExport:
@@ -67,6 +87,7 @@ def _write(config: Config, out: Path) -> VerlExport:
     )
     prompt_length = math.ceil(longest * MARGIN / STEP) * STEP
     settings = build_trainer_config(config, env, prompt_length=prompt_length, pixels=opened.pixels)
+    check_texts(settings)
     numbers = choose_numbers(config, settings, len(tasks))
     counts = (len(numbers), len(held_out_tasks))
     report = VerlExport(out, counts, prompt_length, longest, tuple(describe_left_out(config)))
@@ -80,7 +101,7 @@ def _write(config: Config, out: Path) -> VerlExport:
             parquet.write_table(pyarrow.Table.from_pylist([*some]), folder / f"{split}.parquet")
         _dump(folder / CONFIG, mask_settings(config.model_dump(mode="json", exclude_unset=True)))
         _dump(folder / LOOP, [build_loop()])
-        _dump(folder / TRAINER, settings)
+        _dump(folder / TRAINER, mask_settings(settings))
         is_shipped = str(config.model.name).startswith(PACKAGE)
         if is_shipped and opened.model_folder is not None:
             shutil.copytree(opened.model_folder, folder / MODEL, ignore=shutil.ignore_patterns("__pycache__", "*.py"))

@@ -5,55 +5,77 @@ from pathlib import Path
 
 from viewbox.configs.schema import Config
 from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.network.secrets import mask_message
+from viewbox.terminal import make_line
 
-SCRIPT = """\
-#!/usr/bin/env bash
+MAX_SHOWN = 200  # characters of a name or a setting
+SCRIPT = r"""#!/usr/bin/env bash
 # GRPO with verl 0.9 on the tasks of this folder. Arguments override settings: ./run.sh trainer.n_gpus_per_node=8
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-exec python3 -m verl.trainer.main_ppo --config-path "$here" --config-name trainer \\
-  "data.train_files='$here/train.parquet'" \\
-  "data.val_files='$here/held_out.parquet'" \\
-  "actor_rollout_ref.rollout.agent.agent_loop_config_path='$here/agent_loop.yaml'" \\
+if [[ "$here" == *'${'* || "$here" == *\\* ]]; then
+  echo "$here: hydra would read another path; move this folder to one without \${ and \\" >&2
+  exit 2
+fi
+path="${here//\'/\\\'}" # as hydra quotes it
+exec python3 -m verl.trainer.main_ppo --config-path "$here" --config-name trainer \
+  "data.train_files='$path/train.parquet'" \
+  "data.val_files='$path/held_out.parquet'" \
+  "actor_rollout_ref.rollout.agent.agent_loop_config_path='$path/agent_loop.yaml'" \
 {model}  "$@"
 """
 MODEL = """\
-  "actor_rollout_ref.model.path='$here/{folder}'" \\
+  "actor_rollout_ref.model.path='$path/{folder}'" \\
 """
 README = """\
 # {environment}, for verl 0.9
 
-verl trains `{model}` here, and viewbox plays the episodes: the same environment, rewards and checks as `viewbox train`.
+Here verl trains `{model}`, and viewbox plays the episodes: with the same environment, rewards and checks as
+`viewbox train`.
 
     pip install 'viewbox[verl]' 'verl[vllm]'      # an environment without viewbox[train]: their transformers differ
     ./run.sh trainer.n_gpus_per_node=8            # any setting of verl may follow
 
-Start it in the folder in which `viewbox train` would find the data. On several machines, this folder, viewbox and the
-data must be at the same paths on all of them, and `trainer.nnodes` says how many there are.
+Start `run.sh` from the folder from which you would start `viewbox train`: relative paths of the data begin there. On
+several machines, this folder, viewbox and the data must be at the same paths on all of them; start ray on them first,
+and set `trainer.nnodes` to their number.
+
+verl writes checkpoints to `checkpoints/viewbox/{run}` in the folder from which you start it. To play the trained model
+with viewbox, turn one of them into a model that transformers loads:
+
+    python3 -m verl.model_merger merge --backend fsdp --target_dir merged \\
+        --local_dir 'checkpoints/viewbox/{run}/global_step_N/actor'
+    viewbox evaluate --config CONFIG --model merged
 {restricted}
 | file | content |
 |---|---|
-| `train.parquet`, `held_out.parquet` | {train:,} and {held_out:,} tasks: where each is found; no images, no answers |
+| `train.parquet`, `held_out.parquet` | {train:,} and {held_out:,} tasks: where to find each; no images, no answers |
 | `viewbox.yaml` | the config: environment, reward, lengths |
 | `agent_loop.yaml` | names the agent loop `viewbox` for verl |
 | `trainer.yaml` | the settings of verl that differ from its defaults |
 
 ## Settings that must agree
 
-The agent loop refuses a run in which they do not.
+The agent loop ends a run in which they do not.
 
 - `data.mm_processor_kwargs`: the pixel bounds with which server and trainer resize images. Both or none.
 - `actor_rollout_ref.rollout.name: vllm`, `calculate_log_probs: True`, `logprobs_mode: processed_logprobs`.
-- `data.max_prompt_length: {prompt}`. The longest of the prompts measured has {longest} tokens; a longer one than the
-  setting is refused, with its task.
+- `data.max_prompt_length: {prompt}`. The longest prompt that was measured has {longest} tokens. A prompt longer than
+  the setting ends the run with the name of its task.
 - `data.max_response_length: {response}`: everything after the prompt, tool results and their images included.
 
 ## What verl reports
 
-Validation reports `reward` and, for each component, `rewards/<name>/mean`; `end/<reason>` is the share of episodes with
-that end, `episodes/faults` that of those that a fault ended (error, timeout), whose reward is 0. In training such an
+Validation reports `reward` and, for each component, `rewards/<name>/mean`. `end/<reason>` is the share of episodes with
+that end. `episodes/faults` is the share that a fault ended (error, timeout): their reward is 0. In training, such an
 episode is left out of its group.
 {left_out}"""
+LEFT_OUT = """
+## Not carried over
+
+For these, verl has settings of its own, which you may add to the command.
+
+{lines}"""
 RESTRICTED = """
 Its data is restricted to one machine: the agent loop refuses a cluster of several, and trackers that show replies.
 """
@@ -85,15 +107,21 @@ def write_script(model: str | None = None) -> str:
 
 def write_readme(config: Config, env: BaseMultiTurnEnv, report: VerlExport) -> str:
     """The README of an exported folder."""
-    lines = "".join(f"- `{line}`\n" for line in report.left_out)
+    lines = "".join(f"- `{_quote(line)}`\n" for line in report.left_out)
     return README.format(
-        environment=env.name,
-        model=config.model.name,
+        environment=_quote(env.name),
+        model=_quote(config.model.name),
+        run=_quote(config.log.name or env.name),
         restricted=RESTRICTED if env.restricted else "",
         train=report.tasks[0],
         held_out=report.tasks[1],
         prompt=report.prompt_length,
         longest=report.longest_prompt,
         response=config.rollout.max_completion_tokens,
-        left_out=f"\n## Not carried over\n\nverl has settings of its own for these.\n\n{lines}" if lines else "",
+        left_out=LEFT_OUT.format(lines=lines) if lines else "",
     )
+
+
+def _quote(text: object) -> str:
+    """A text of others as a line of Markdown's code."""
+    return make_line(mask_message(str(text)), MAX_SHOWN).replace("`", "'")

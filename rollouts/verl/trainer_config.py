@@ -3,12 +3,13 @@
 verl reads its settings from YAML with hydra (`trainer/config/ppo_trainer.yaml`); only those that differ are written.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from viewbox.configs.schema import Config
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
+from viewbox.network.secrets import mask_settings
 from viewbox.rollouts.from_config import FILTERS
 
 NAME = "viewbox"  # of the agent loop
@@ -64,15 +65,34 @@ def check_config(config: Config) -> None:
 
 def describe_left_out(config: Config) -> list[str]:
     """The settings of a config that verl's trainer decides itself, one `key = value` a line."""
-    lines = [f"train.{key} = {value}" for key, value in config.train.arguments.items() if key not in CARRIED]
+    arguments = mask_settings(dict(config.train.arguments))
+    lines = [f"train.{key} = {value}" for key, value in arguments.items() if key not in CARRIED]
     schedule = config.train.arguments.get("lr_scheduler_type")
     if schedule is not None and schedule not in SCHEDULES:
         lines.append(f"train.lr_scheduler_type = {schedule} (verl has {', '.join(sorted(set(SCHEDULES.values())))})")
     if "dtype" in config.model.model_fields_set:
         lines.append(f"model.dtype = {config.model.dtype} (verl trains float32 weights in bfloat16)")
     for name in sorted(config.log.model_fields_set - {"eval_tasks", "eval_steps", "eval_temperature", "report_to"}):
-        lines.append(f"log.{name} = {getattr(config.log, name)}")
+        lines.append(f"log.{name} = {mask_settings(getattr(config.log, name))}")
     return lines
+
+
+def check_texts(settings: Mapping[str, Any] | Sequence[Any], key: str = "") -> None:
+    """Raises `ConfigError` if a text has `${`, for which verl's reader of YAML would put in variables of its machines.
+
+    An escape would not help: verl resolves its settings twice.
+    """
+    items = settings.items() if isinstance(settings, Mapping) else enumerate(settings)
+    for name, value in items:
+        place = f"{key}.{name}".lstrip(".")
+        if isinstance(value, Mapping | list | tuple):
+            check_texts(value, place)
+        elif isinstance(value, str) and "${" in value:
+            raise ConfigError(
+                f"{place} = {value!r:.80}: verl would replace what stands in ${{…}}; allowed: texts without ${{",
+                key=place,
+                given=value,
+            )
 
 
 def build_trainer_config(

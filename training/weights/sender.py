@@ -24,6 +24,8 @@ from accelerate.utils import broadcast_object_list
 from viewbox.configs.schema import Config
 from viewbox.errors import ConfigError, ViewboxError
 from viewbox.network import hosts
+from viewbox.network.body import parse_body
+from viewbox.network.connection import UNUSABLE_STATUS
 from viewbox.network.data_policy import check_sending
 from viewbox.network.http import extract_error_message
 from viewbox.rollouts.endpoint.connection import EndpointError
@@ -32,12 +34,14 @@ from viewbox.rollouts.generator import GeneratorError
 from viewbox.rollouts.token_server.launch import build_server
 from viewbox.rollouts.token_server.process import ServerProcess
 from viewbox.rollouts.token_server.vllm import FLAGS, VLLMServer, clean_url
+from viewbox.terminal import make_line
 from viewbox.training.weights.tensors import iterate_weights
 from viewbox.training.weights.transfers import FileTransfer, NCCLTransfer, Transfer
 
 WAIT = 900.0  # seconds that a server may be away
 PAUSE = 2.0  # seconds between attempts
 TIMEOUT = 600.0  # seconds of one request; loading a large model takes minutes
+MAX_BODY = 2**20  # bytes of a reply; those about weights are short, the settings of a server are tens of kilobytes
 CACHES = ("/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache")
 HOW_TO_START = (
     f"start it with VLLM_SERVER_DEV_MODE=1 in its environment and the flags `{FLAGS}` and `--weight-transfer-config` "
@@ -123,7 +127,11 @@ class WeightSender:
         self._served: Served | None = None
         self._key: Hashable = None
         self._transfers: dict[str, Transfer] = {}
-        self._client = httpx.Client(timeout=TIMEOUT, trust_env=not hosts.is_loopback(self.url))
+        self._client = httpx.Client(
+            timeout=TIMEOUT,
+            trust_env=not hosts.is_loopback(self.url),
+            headers={"Accept-Encoding": "identity"},
+        )
 
     def send(self, model: Any, key: Hashable = None) -> Served:
         """Sends the weights, and returns what the server then serves; all processes call it together.
@@ -216,7 +224,9 @@ class WeightSender:
             self._post("/resume", {})
         found = self._read_version()
         if found != version:
-            raise _TemporaryError(f"the server has the weights {found} after those of {version} were sent")
+            raise _TemporaryError(
+                f"the server has the weights {make_line(found, 80)} after those of {version} were sent"
+            )
         self._served, self._key = Served(name, version), key
         return self._served
 
@@ -233,9 +243,10 @@ class WeightSender:
         config = config.get("vllm_config") if isinstance(config, dict) else None
         config = config.get("weight_transfer_config") if isinstance(config, dict) else None
         backend = config.get("backend") if isinstance(config, dict) else None
+        shown = make_line(backend, 80)
         if backend not in ("file", "nccl"):
             raise ConfigError(
-                f"rollout.url = {self.url}: the server takes no weights (its backend is {backend}); allowed: file, "
+                f"rollout.url = {self.url}: the server takes no weights (its backend is {shown}); allowed: file, "
                 f"nccl; {HOW_TO_START}",
                 key="rollout.url",
             )
@@ -252,15 +263,21 @@ class WeightSender:
         return self._request("POST", path, body)
 
     def _request(self, method: str, path: str, body: Any = None) -> Any:
-        response = self._client.request(method, self.url + path, json=body)
-        if response.status_code in (403, 404, 405):
+        started = time.monotonic()
+        with self._client.stream(method, self.url + path, json=body) as response:
+            received = b""
+            for chunk in response.iter_raw():  # never unpacked: a small body may unpack to gigabytes
+                received += chunk
+                if len(received) > MAX_BODY or time.monotonic() - started > TIMEOUT:
+                    raise _TemporaryError(f"the reply for {path} is larger than {MAX_BODY} bytes, or does not end")
+        if response.status_code in UNUSABLE_STATUS:
             raise ConfigError(
                 f"rollout.url = {self.url}: HTTP {response.status_code} for {path}: {HOW_TO_START}", key="rollout.url"
             )
         if not response.is_success:
-            said = extract_error_message(response.content[:4096])[:300]
+            said = make_line(extract_error_message(received[:4096]), 300)
             raise _TemporaryError(f"HTTP {response.status_code} for {path}: {said}")
         try:
-            return response.json() if response.content else None
-        except ValueError:
+            return parse_body(received) if received else None
+        except (ValueError, RecursionError):
             return None

@@ -1,5 +1,9 @@
 """`viewbox export CONFIG --to verl`, without verl: what is written, and what is refused. See also tests/verl."""
 
+import os
+import subprocess
+from pathlib import Path
+
 import pytest
 import yaml
 from pyarrow import parquet
@@ -9,6 +13,7 @@ from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, Scores, Task
 from viewbox.rollouts.verl.export import export_verl
+from viewbox.rollouts.verl.readme import VerlExport, write_readme, write_script
 from viewbox.rollouts.verl.reward_info import build_reward_info
 from viewbox.rollouts.verl.trainer_config import build_trainer_config, check_config, describe_left_out
 
@@ -150,3 +155,85 @@ def test_the_reported_names_do_not_depend_on_the_episode():
     assert infos[1]["rewards/label/mean"] is None
     assert (infos[0]["end/answered"], infos[1]["end/error"], infos[1]["end/answered"]) == (1.0, 1.0, 0.0)
     assert build_reward_info(failed, env)["rewards/label/mean"] != build_reward_info(failed, env)["rewards/label/mean"]
+
+
+# ---------------------------------------------------------------------- texts of others
+def export(tmp_path, *overrides, name="run"):
+    folder = tmp_path / name
+    export_verl("quickstart", folder, ["train.max_steps=1", "log.eval_tasks=1", *overrides])
+    return folder
+
+
+def test_no_key_is_written_or_said(viewbox, tmp_path):
+    out, key = tmp_path / "run", "hf_" + 24 * "x"
+    given = ("train.hub_token=my-token-1234", f"log.name={key}", f"train.hub_model_id={key}", "log.eval_tasks=1")
+    code, said, err = viewbox("export", "quickstart", "--to", "verl", "--out", out, "train.max_steps=1", *given)
+    assert code == 0, err
+    texts = said + err + "".join(path.read_text() for path in out.iterdir() if path.suffix in (".md", ".sh", ".yaml"))
+    assert key not in texts
+    assert "my-token" not in texts
+    assert "train.hub_token = ***" in said
+
+
+def test_a_key_that_the_agent_loop_would_miss_is_refused(tmp_path):
+    (tmp_path / "ward.py").write_text(
+        "from viewbox.envs.digits import Digits\n\n\nclass Ward(Digits):\n    api_key: str = ''\n"
+    )
+    with pytest.raises(ConfigError, match=r"env\.api_key: looks like a key") as caught:
+        export(tmp_path, f"env={{name: '{tmp_path}/ward.py:Ward', api_key: my-secret-key}}")
+    assert "my-secret-key" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("log.name='${oc.env:HOME}'", "trainer.experiment_name"),
+        ("log.name='\\${oc.env:HOME}'", "trainer.experiment_name"),
+        ("lora={target_modules: [q_proj, '${oc.env:HOME}']}", "actor_rollout_ref.model.target_modules.1"),
+    ],
+)
+def test_a_text_that_verls_reader_would_fill_in_is_refused(tmp_path, override, key):
+    with pytest.raises(ConfigError, match="verl would replace") as caught:
+        export(tmp_path, override)
+    assert caught.value.key == key
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["plain", "it's here", 'a "b" c', "$HOME `id` $(id)", "x; touch hacked", "a=b,c", "ü"])
+def test_the_script_starts_verl_with_its_own_paths_wherever_it_lies(tmp_path, name):
+    folder, out = tmp_path / name, tmp_path / "said"
+    (tmp_path / "bin").mkdir()
+    fake = tmp_path / "bin" / "python3"
+    fake.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "{out}"\n')
+    fake.chmod(0o755)
+    folder.mkdir()
+    (folder / "run.sh").write_text(write_script("model"))
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    subprocess.run(["bash", folder / "run.sh", "a.b='c d'"], check=True, cwd=tmp_path, env={**os.environ, "PATH": path})
+    quoted = str(folder).replace("'", "\\'")
+    assert out.read_text().splitlines() == [
+        *("-m", "verl.trainer.main_ppo", "--config-path", str(folder), "--config-name", "trainer"),
+        f"data.train_files='{quoted}/train.parquet'",
+        f"data.val_files='{quoted}/held_out.parquet'",
+        f"actor_rollout_ref.rollout.agent.agent_loop_config_path='{quoted}/agent_loop.yaml'",
+        f"actor_rollout_ref.model.path='{quoted}/model'",
+        "a.b='c d'",
+    ]
+    assert not (tmp_path / "hacked").exists()
+
+
+@pytest.mark.parametrize("name", ["${oc.env:HOME}", "a\\b"])
+def test_the_script_refuses_a_path_that_hydra_would_change(tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "run.sh").write_text(write_script())
+    done = subprocess.run(["bash", tmp_path / name / "run.sh"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "move this folder" in done.stderr
+
+
+def test_names_stay_within_their_line_of_the_readme():
+    config = parse({"model": {"name": "m`id`\n# Run this"}, "env": {"name": "digits"}, "log": {"name": "a\nb"}})
+    text = write_readme(config, Digits(), VerlExport(Path("x"), (1, 1), 64, 5, ("log.name = a`\n# b",)))
+    assert "verl trains `m'id' # Run this`," in text
+    assert "- `log.name = a' # b`" in text
+    assert not [line for line in text.splitlines() if line.startswith(("# Run", "# b"))]

@@ -1,0 +1,108 @@
+"""Hostile replies of a server that takes weights: the run waits or ends in words, and reads little of any of them."""
+
+import gzip
+import resource
+
+import pytest
+
+from tests.support.model_fixtures import *  # noqa: F403
+from tests.support.servers import make_response
+from tests.support.vllm_server import TrainedVLLM
+from viewbox.errors import ConfigError
+from viewbox.rollouts.generator import GeneratorError
+from viewbox.training.weights.sender import MAX_BODY, WeightSender
+
+VERSION, INFO = "/weight_info", "/server_info?config_format=json"
+OSC52 = "\x1b]52;c;cm0=\x07\u202e"
+
+
+def send_raw(code, content, **headers):
+    def write(handler):
+        handler.send_response(code)
+        for name, value in {"Content-Length": len(content), **headers}.items():
+            handler.send_header(name.replace("_", "-"), str(value))
+        handler.end_headers()
+        handler.wfile.write(content)
+
+    return write
+
+
+def flood(handler):
+    """A body without an end; `handler.server.flooded` counts what the client took."""
+    handler.send_response(200)
+    handler.end_headers()
+    for _ in range(2000):
+        handler.wfile.write(b" " * 65536)
+        handler.server.flooded += 65536
+    handler.close_connection = True
+
+
+BOMB = gzip.compress(bytes(400 * 2**20), 6)
+WAITED = {  # the server may be well again later
+    "a bomb": (VERSION, send_raw(200, BOMB, Content_Encoding="gzip"), "after those of"),
+    "junk said to be packed": (VERSION, send_raw(200, b"junk", Content_Encoding="gzip"), "after those of"),
+    "an error that is a bomb": (VERSION, send_raw(500, BOMB[:MAX_BODY], Content_Encoding="gzip"), "HTTP 500"),
+    "a flood": (VERSION, flood, "does not end"),
+    "deep JSON": (VERSION, make_response(200, "[" * 100_000), "the weights None"),
+    "NaN": (VERSION, make_response(200, '{"weight_version": NaN}'), "the weights None"),
+    "bytes that are no text": (VERSION, send_raw(200, b"\xff\xfe\x00"), "the weights None"),
+    "a version that acts on the terminal": (VERSION, {"weight_version": OSC52}, "\\x1b]52"),
+    "a version of a megabyte": (VERSION, {"weight_version": "x" * 900_000}, "the weights x"),
+    "a version that is a list": (VERSION, {"weight_version": [["x"]]}, "the weights [["),
+    "an error that acts on the terminal": (INFO, make_response(500, {"error": {"message": OSC52}}), "\\x1b]52"),
+    "an error without an end": (INFO, make_response(500, "x" * 900_000), "HTTP 500"),
+}
+REFUSED = {  # the server was started in another way, or is another one
+    "another address": (VERSION, make_response(307, "", Location="http://127.0.0.1:1/"), "HTTP 307"),
+    "a password": (VERSION, make_response(401, "Unauthorized"), "HTTP 401"),
+    "a backend that acts on the terminal": (
+        INFO,
+        {"vllm_config": {"weight_transfer_config": {"backend": OSC52 + "x" * 9999}}},
+        "\\x1b]52",
+    ),
+    "a backend that is a list": (INFO, {"vllm_config": {"weight_transfer_config": {"backend": ["file"]}}}, "['file']"),
+    "settings that are nested deep": (INFO, make_response(200, "[" * 5000 + "]" * 5000), "its backend is None"),
+}
+
+
+@pytest.fixture(scope="module")
+def policy(qwen3):
+    return qwen3.model(seed=1)
+
+
+def send(qwen3, policy, folder, path, answer):
+    async def check():
+        return "policy"
+
+    served = TrainedVLLM(qwen3.model(seed=0), qwen3.processor)
+    with served.serve() as server:
+        server.by_path[path] = lambda body: answer
+        try:
+            WeightSender(server.url, folder / "weights", check, wait=0.0, pause=0.01).send(policy)
+        finally:
+            assert server.flooded < 64 * 2**20
+            left = [*(folder / "weights").glob("*")] if (folder / "weights").exists() else []
+            assert left == []
+
+
+@pytest.mark.parametrize("name", WAITED)
+def test_a_reply_that_cannot_be_used_is_trouble_that_may_pass(qwen3, policy, tmp_path, caplog, name):
+    path, answer, says = WAITED[name]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(GeneratorError, match="no weights could be sent") as caught:
+        send(qwen3, policy, tmp_path, path, answer)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # KB
+    for said in (str(caught.value), *caplog.messages):
+        assert says in said
+        assert said.isprintable()
+        assert len(said) < 2000
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_server_of_another_kind_is_refused_in_words(qwen3, policy, tmp_path, name):
+    path, answer, says = REFUSED[name]
+    with pytest.raises(ConfigError, match="docs/scaling") as caught:
+        send(qwen3, policy, tmp_path, path, answer)
+    assert says in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 1000
