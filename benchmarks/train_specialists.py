@@ -3,7 +3,8 @@
     python benchmarks/train_specialists.py --out build/chest_specialists --films 1600
 
 Each is saved as a folder of float16 safetensors that the kinds `classification`, `segmentation` and `grounding` load.
-Their films are neither those of `chest_xray`'s split train nor of its split test. NAME.json beside it says how good it is.
+Their films are neither those of `chest_xray`'s split train nor of its split test. NAME.json
+beside it says how good it is.
 """
 
 import argparse
