@@ -11,7 +11,11 @@ from viewbox.files import open_regular
 from viewbox.rollouts.store.layout import MAX_FILE
 
 BATCH = 64  # rows that are in memory at once
-MAX_GROUP = 2**30  # unpacked bytes of a row group that is read
+MAX_GROUP = 2**30  # unpacked bytes of a row group that is read, in which a value that is repeated stands once
+MAX_VALUES = 2**26  # of a row group
+MAX_ROW = 2**28  # bytes of a row
+BYTES_OF_VALUE = 64  # what a value takes beside its text
+MAX_RATIO, FLOOR = 1000, 2**28  # bytes of all rows for each byte of the file, and what every file may have
 _TEXT = {"dtype": "string", "_type": "Value"}
 _NUMBER = {"dtype": "float64", "_type": "Value"}
 _MESSAGES = {
@@ -114,10 +118,47 @@ def list_rows(path: Path, needed: Collection[str], writer: str) -> Iterator[dict
             if missing:
                 names = ", ".join(sorted(missing))
                 raise ConfigError(f"{path}: has no column {names}; allowed: what {writer} writes")
-            sizes = [file.metadata.row_group(n).total_byte_size for n in range(file.num_row_groups)]
-            if max(sizes, default=0) > MAX_GROUP:
-                raise ConfigError(f"{path}: a row group unpacks to {max(sizes):,} bytes; allowed: {MAX_GROUP:,}")
-            for batch in file.iter_batches(BATCH):
-                yield from batch.to_pylist()
+            groups = [file.metadata.row_group(n) for n in range(file.num_row_groups)]
+            largest = max((group.total_byte_size for group in groups), default=0)
+            if largest > MAX_GROUP:
+                raise ConfigError(f"{path}: a row group unpacks to {largest:,} bytes; allowed: {MAX_GROUP:,}")
+            most = max((group.column(n).num_values for group in groups for n in range(group.num_columns)), default=0)
+            if most > MAX_VALUES:
+                raise ConfigError(f"{path}: a row group has {most:,} values; allowed: {MAX_VALUES:,}")
+            texts = [file.schema.column(n) for n in range(file.metadata.num_columns)]
+            texts = [column.path for column in texts if column.physical_type == "BYTE_ARRAY"]
+            opened.seek(0)
+            with parquet.ParquetFile(opened, read_dictionary=texts) as file:
+                yield from _list_bounded(path, file)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not a Parquet file that can be read ({error!s:.200})", key="file") from error
+
+
+def _list_bounded(path: Path, file: Any) -> Iterator[dict[str, Any]]:
+    """The rows of a file whose texts are read as dictionaries: a value that is repeated a million times stands once."""
+    left = max(FLOOR, MAX_RATIO * path.stat().st_size)
+    for batch in file.iter_batches(BATCH):
+        for number in range(batch.num_rows):
+            row = batch.slice(number, 1)
+            size = sum(_measure(column) for column in row.columns)
+            left -= size
+            if size > MAX_ROW or left < 0:
+                raise ConfigError(
+                    f"{path}: unpacks to too much; allowed: {MAX_ROW:,} bytes a row, {MAX_RATIO} times the file"
+                )
+            yield from row.to_pylist()
+
+
+def _measure(array: Any) -> int:
+    """The bytes of an array if every value is written out."""
+    import pyarrow
+    from pyarrow import compute
+
+    if isinstance(array, pyarrow.DictionaryArray):
+        sizes = compute.binary_length(array.dictionary).take(array.indices)
+        return int(compute.sum(sizes).as_py() or 0) + BYTES_OF_VALUE * len(array)
+    if isinstance(array, pyarrow.StructArray):
+        return BYTES_OF_VALUE * len(array) + sum(_measure(field) for field in array.flatten())
+    if isinstance(array, pyarrow.ListArray | pyarrow.LargeListArray | pyarrow.FixedSizeListArray):
+        return BYTES_OF_VALUE * len(array) + _measure(array.flatten())
+    return BYTES_OF_VALUE * len(array)
