@@ -90,18 +90,19 @@ def compare(
 
 def _print_tables(found: "Comparison", flips: int, *, markdown: bool) -> None:
     a, b = found.a, found.b
-    paired = f"{found.pairs} pairs of {found.tasks} tasks"
+    paired = f"{_count(found.pairs, 'pair')} of {_count(found.tasks, 'task')}"
     means = found.tasks - found.paired_by_sample
-    typer.echo(f"first:  {make_line(a.run)} ({a.episodes} episodes of {a.tasks} tasks)")
-    typer.echo(f"second: {make_line(b.run)} ({b.episodes} episodes of {b.tasks} tasks)")
-    typer.echo(paired + (f"; of {means} tasks the means are paired" if means else "") + "\n")
+    typer.echo(f"first:  {make_line(a.run)} ({_count(a.episodes, 'episode')} of {_count(a.tasks, 'task')})")
+    typer.echo(f"second: {make_line(b.run)} ({_count(b.episodes, 'episode')} of {_count(b.tasks, 'task')})")
+    typer.echo(paired + (f"; of {_count(means, 'task')} the means are paired" if means else "") + "\n")
     _print_table(_HEADINGS, [_list_cells(name, one) for name, one in found.scores.items()], markdown)
     if found.by is not None:
         typer.echo(f"\nreward by {make_line(found.by)}\n")
         _print_table(_HEADINGS, [_list_cells(value, one) for value, one in found.groups.items()], markdown)
     for title, some in (("only the second solves", found.gained), ("only the first solves", found.lost)):
         if some and flips:
-            typer.echo(f"\n{title} {len(some)} tasks" + (f"; the first {flips}:" if len(some) > flips else ":") + "\n")
+            shown = f", {flips} of them" if len(some) > flips else ""
+            typer.echo(f"\n{title} {_count(len(some), 'task')}{shown}:\n")
             _print_table(
                 ("task", "first", "second", "episodes"), [_list_flip(found, one) for one in some[:flips]], markdown
             )
@@ -110,6 +111,10 @@ def _print_tables(found: "Comparison", flips: int, *, markdown: bool) -> None:
         typer.echo(f"in brackets: 95 % percentile intervals of {found.resamples} bootstrap draws over tasks")
     for warning in found.warnings:
         typer.echo(make_line(f"warning: {warning}", 1000))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _list_cells(name: str, one: "Difference") -> tuple[str, ...]:

@@ -21,7 +21,7 @@ def export(
     ] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(help="Export only episodes with FIELD OP VALUE, such as reward>=0.5; may be repeated."),
+        typer.Option(help="Export only episodes with FIELD OP VALUE, such as 'reward>=0.5'; may be repeated."),
     ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="With sft: token ids and masks, not messages.")] = False,
     gap: Annotated[

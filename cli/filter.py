@@ -19,7 +19,7 @@ def filter_(
     out: Annotated[str, typer.Option("--out", help="Folder of the new run, which must not exist.")],
     where: Annotated[
         list[str] | None,
-        typer.Option(help="Take only episodes with FIELD OP VALUE, such as reward>=0.5; may be repeated."),
+        typer.Option(help="Take only episodes with FIELD OP VALUE, such as 'reward>=0.5'; may be repeated."),
     ] = None,
     best: Annotated[int | None, typer.Option(help="Take this many of the highest rewards.")] = None,
     per_task: Annotated[bool, typer.Option("--per-task", help="Take that many of each task.")] = False,
@@ -32,7 +32,7 @@ def filter_(
 
     It says how many were taken and why the others were not, and ends with status 1 if some cannot be read.
 
-    Example: `viewbox filter runs/a --where reward>=0.8 --best 2 --per-task --out runs/a-best`
+    Example: `viewbox filter runs/a --where 'reward>=0.8' --best 2 --per-task --out runs/a-best`
     """
     from viewbox.rollouts.exchange.selection import Choice, filter_run
 

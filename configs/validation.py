@@ -168,7 +168,7 @@ def _describe_error(expected: Any, detail: Any, given: Any, noun: str) -> Proble
             return Problem(key, f"is missing; allowed: {allowed}")
         case "value_error" | "assertion_error":
             reason = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-            return Problem(key, f"= {value!r:.80}: {reason}", value)
+            return Problem(key, reason if isinstance(value, Mapping) else f"= {value!r:.80}: {reason}", value)
     return Problem(
         key, f"= {value!r:.80}; allowed: {allowed}{suggest_nearest(value, _list_choices(annotation))}", value
     )

@@ -51,7 +51,7 @@ def export_run(run: str | Path, to: str, out: str | Path, options: Export = Expo
     """
     options = options or Export()
     if to not in FORMS:
-        raise ConfigError(describe_unknown("form", to, FORMS), key="to", given=to, allowed=FORMS)
+        raise ConfigError(describe_unknown("form", to, [*FORMS, "verl"]), key="to", given=to, allowed=FORMS)
     if options.tokens and to != "sft":
         raise ConfigError(f"--tokens goes with --to sft; given --to {to}", key="tokens")
     if options.push is not None and to != "hf":

@@ -46,7 +46,7 @@ def import_file(file: str | Path, source: str, out: str | Path) -> Report:
         out: the folder of the run, which must not exist.
 
     Raises:
-        ConfigError: an unknown source, a file that cannot be read at all, or `out` exists.
+        ConfigError: an unknown source, a file of which no row can be read, or `out` exists.
     """
     if source not in SOURCES:
         raise ConfigError(describe_unknown("source", source, SOURCES), key="from", given=source, allowed=SOURCES)
@@ -64,10 +64,20 @@ def import_file(file: str | Path, source: str, out: str | Path) -> Report:
                     except UnstorableError as error:
                         report.add_broken(f"{file}, {row.place}", str(error).partition("was not stored: ")[2])
                     except BAD as error:
-                        report.add_broken(f"{file}, {row.place}", error)
+                        report.add_broken(f"{file}, {row.place}", _explain(error, source))
+            if report.broken and not report.kept:
+                place, reason = next(iter(report.broken.items()))
+                raise ConfigError(f"{place}: {reason}; no episode can be read, so nothing is written", key="file")
         except OSError as error:
             raise ConfigError(f"{file}: cannot be read ({error.strerror or error})", key="file") from error
     return report
+
+
+def _explain(error: Exception, source: str) -> str:
+    """The reason for a bad row. Those that Python found say little without the tool whose form was expected."""
+    if isinstance(error, StoreError | ImageError) or type(error) is ValueError:
+        return str(error)
+    return f"not as {source} writes it ({type(error).__name__}: {error})"
 
 
 # ---------------------------------------------------------------------- lines of JSON

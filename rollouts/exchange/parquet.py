@@ -76,7 +76,13 @@ def write_dataset(rows: Iterable[dict[str, Any]], kind: str, out: Path) -> None:
         for table in _list_tables(source):
             writer.write_table(table)
         writer.finalize()
-    datasets.Dataset.from_file(str(out / "rows.arrow")).save_to_disk(out / "data")
+    is_quiet = datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
+    try:
+        datasets.Dataset.from_file(str(out / "rows.arrow")).save_to_disk(out / "data")
+    finally:
+        if not is_quiet:
+            datasets.enable_progress_bars()
     source.unlink()
     (out / "rows.arrow").unlink()
     for path in (out / "data").iterdir():

@@ -48,8 +48,8 @@ class Report:
     def describe(self) -> str:
         """The counts in one line.
 
-        >>> Report("out", 2, Counter({"reward>0.5": 3})).describe()
-        'out: 2 of 5 episodes; left out: 3 (reward>0.5)'
+        >>> Report("out", 2, Counter({"not reward>0.5": 3})).describe()
+        'out: 2 of 5 episodes; left out: 3 (not reward>0.5)'
         """
         reasons = ", ".join(f"{count:,} ({reason})" for reason, count in self.left_out.items() if count)
         total = self.kept + sum(self.left_out.values())
@@ -95,7 +95,7 @@ def select_episodes(reader: EpisodeReader, choice: Choice, report: Report) -> It
     reasons = _compare_episodes(reader, choice) if compared else {}
     for episode in reader:
         failed = next((text for text, meets in conditions if not meets(episode)), None)
-        reason = failed or reasons.get(reader.line)
+        reason = f"not {failed}" if failed else reasons.get(reader.line)
         if reason is None:
             yield episode
         else:

@@ -145,6 +145,10 @@ def compare_runs(
     pairs, by_sample = pair_episodes(read_a.tasks, read_b.tasks)
     paired = {pair.task for pair in pairs}
     side_a, side_b = read_a.describe(paired), read_b.describe(paired)
+    groups = {} if by is None else _compare_groups(pairs, by, resamples, seed)
+    warnings = [*_list_warnings(side_a, side_b, pairs, rescored=reward is not None)]
+    if [*groups] == ["null"]:
+        warnings.append(f"--by {by}: no episode has this field")
     rewards = tuple(get_rewards(pair, TOTAL) for pair in pairs)
     gained, lost = find_flips(rewards)
     return Comparison(
@@ -155,10 +159,10 @@ def compare_runs(
         paired_by_sample=by_sample,
         scores=_compare_scores(pairs, resamples, seed),
         by=by,
-        groups={} if by is None else _compare_groups(pairs, by, resamples, seed),
+        groups=groups,
         gained=gained,
         lost=lost,
-        warnings=tuple(_list_warnings(side_a, side_b, pairs, rescored=reward is not None)),
+        warnings=tuple(warnings),
         resamples=resamples,
         seed=seed,
         rewards=rewards,

@@ -73,6 +73,8 @@ def find_episodes_folder(path: str | Path) -> Path:
         if os.path.lexists(folder / LINES):
             _check_folder(folder, path)
             return folder.absolute()
+    if not os.path.lexists(path):
+        raise StoreError(f"{path}: no episodes here; there is no such folder")
     raise StoreError(
         f"{path}: no episodes here; expected a folder with {LINES}, as `EpisodeWriter` writes it, or a run with that "
         "folder in episodes/"

@@ -248,7 +248,6 @@ def load(
 
     >>> load("/nowhere")
     Traceback (most recent call last):
-    viewbox.errors.StoreError: /nowhere: no episodes here; expected a folder with episodes.jsonl, as \
-`EpisodeWriter` writes it, or a run with that folder in episodes/
+    viewbox.errors.StoreError: /nowhere: no episodes here; there is no such folder
     """
     return EpisodeReader(Path(path), tokens=tokens, errors=errors, scores=scores)

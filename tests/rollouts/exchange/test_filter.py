@@ -39,7 +39,7 @@ def test_the_best_of_the_run_are_taken(graded, tmp_path):
 def test_conditions_are_applied_before_the_best_are_chosen(graded, tmp_path):
     report = filter_run(graded, tmp_path / "out", Choice(["reward<1"], best=1, per_task=True))
     assert list_rewards(tmp_path / "out") == [("a", 0.5), ("b", 0.0), ("c", 0.25)]
-    assert report.left_out["reward<1"] == 3  # an episode without a score is not below 1
+    assert report.left_out["not reward<1"] == 3  # an episode without a score is not below 1
 
 
 def test_a_band_takes_tasks_by_their_mean(graded, tmp_path):

@@ -179,3 +179,18 @@ def test_a_trace_of_verifiers_keeps_its_messages_and_rewards(tmp_path):
     assert episode.scores.total == 0.75
     assert dict(episode.scores.components) == {"right": 1.0, "short": 0.25, "turns": 1.0}
     assert report.not_held["messages beside the last branch"] == 1
+
+
+def test_a_file_of_which_no_row_can_be_read_is_refused_with_the_first_reason(tmp_path, viewbox):
+    (tmp_path / "rows.jsonl").write_text('{"messages": 3}\n{"text": "x"}\n')
+    status, _, err = viewbox("import", tmp_path / "rows.jsonl", "--from", "openai", "--out", tmp_path / "out")
+    assert status == 2
+    assert "rows.jsonl, line 1: " in err
+    assert "no episode can be read, so nothing is written" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
+def test_a_reason_that_python_found_names_the_form_that_was_expected(tmp_path):
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, [{"nodes": 3}, {"nodes": [], "task": None}])))
+    with pytest.raises(ConfigError, match=r"line 1: not as verifiers writes it \(TypeError"):
+        import_file(tmp_path / "rows.jsonl", "verifiers", tmp_path / "out")

@@ -194,7 +194,7 @@ def test_the_tables_say_who_wins_and_which_tasks_flipped(write, viewbox):
     assert status == 0
     assert "6 pairs of 6 tasks" in out
     assert [line.split()[0] for line in out.splitlines() if line.startswith(("reward", "label"))] == ["reward", "label"]
-    assert "only the second solves 4 tasks; the first 2:" in out
+    assert "only the second solves 4 tasks, 2 of them:" in out
     assert f"{a}#3 {b}#3" in out
     assert "The second has a reward 0.667 higher." in out
     found = json.loads(viewbox("compare", a, b, "--format", "json")[1])
@@ -210,5 +210,11 @@ def test_one_run_alone_is_its_held_out_episodes_first_against_last(write, tmp_pa
         write(f"run/held_out/{step}", play("t", total))
     status, out, _ = viewbox("compare", tmp_path / "run")
     assert status == 0
-    assert f"{tmp_path / 'run' / 'held_out' / '100'} (1 episodes" in out
+    assert f"{tmp_path / 'run' / 'held_out' / '100'} (1 episode of 1 task)" in out
     assert "+1.000" in out
+
+
+def test_a_field_that_no_episode_has_is_said(write, viewbox):
+    a, b = write("a", play("t", 0.0)), write("b", play("t", 1.0))
+    assert "--by reference.kind: no episode has this field" in viewbox("compare", a, b, "--by", "reference.kind")[1]
+    assert "no episode has" not in viewbox("compare", a, b, "--by", "task")[1]
