@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import ByteSize, Field
 
 from viewbox.assets import resolve_model_path
-from viewbox.envs.tools.specialist.serving import ModelServer, OutOfMemory, Request, ServingSettings, get_server
+from viewbox.envs.tools.specialist.calls import OutOfMemory, Request
+from viewbox.envs.tools.specialist.served import get_server
+from viewbox.envs.tools.specialist.serving import ModelServer, ServingSettings
 from viewbox.envs.tools.specialist.spec import Specialist
 from viewbox.errors import ConfigError, ModelError, describe_unknown, suggest_nearest
 
@@ -89,6 +91,7 @@ class ModelRunner:
         name, options = find_model(spec.model), get_options(spec)
         try:
             self.config = transformers.AutoConfig.from_pretrained(name, **options)
+            check_attention(self.config, spec)
             auto_class = self.choose_auto_class(transformers)
             self.processor = getattr(transformers, self.processor_class).from_pretrained(name, **options)
             dtype: Any = getattr(torch, spec.dtype) if spec.dtype != "auto" else "auto"
@@ -240,6 +243,21 @@ def find_model(name: str) -> str:
             given=name,
         )
     return name
+
+
+def check_attention(config: Any, spec: ModelSpecialist) -> None:
+    """Raises `ConfigError` if a config names attention code of a hub repository, which transformers would run."""
+    parts = [config, *(getattr(config, name, None) for name in getattr(config, "sub_configs", ()))]
+    for part in parts:
+        named = getattr(part, "_attn_implementation", None)
+        names = named.values() if isinstance(named, dict) else (named,)
+        if any("/" in str(name) for name in names):
+            raise ConfigError(
+                f"model = {spec.model!r}: its config.json has attn_implementation = {named!r}, which is code of a hub "
+                "repository; allowed: one that is part of transformers (eager, sdpa)",
+                key="model",
+                given=spec.model,
+            )
 
 
 def get_options(spec: ModelSpecialist) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 from viewbox.envs.tools.arguments import Box, Picture, Point
 from viewbox.envs.tools.results import ToolOutput
-from viewbox.envs.tools.specialist.serving import Request, ServedTool
+from viewbox.envs.tools.specialist.calls import Request
+from viewbox.envs.tools.specialist.served import ServedTool
 from viewbox.envs.tools.specialist.spec import register_specialist
 from viewbox.envs.tools.tool import Tool
 from viewbox.errors import ToolError

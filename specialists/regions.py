@@ -8,7 +8,7 @@ import numpy as np
 
 from viewbox.envs.tools.fractions import ViewFractions
 from viewbox.envs.tools.results import ToolOutput
-from viewbox.envs.tools.specialist.serving import Request
+from viewbox.envs.tools.specialist.calls import Request
 from viewbox.errors import ToolError
 from viewbox.images.view import WHOLE, View
 

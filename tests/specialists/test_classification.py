@@ -180,6 +180,14 @@ def test_code_in_a_model_folder_is_not_run(tmp_path):
     assert not ran.exists()
 
 
+@pytest.mark.parametrize("named", ["gift/kernel", {"": "gift/kernel"}])
+def test_a_config_that_names_code_of_a_hub_repository_is_refused(tmp_path, named):
+    folder = Path(save_vit(tmp_path))
+    edit_config(attn_implementation=named)(folder)
+    with pytest.raises(ConfigError, match=r"code of a hub repository; allowed: one that is part of transformers"):
+        make(folder).prepare()
+
+
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
     env = make(save_vit(tmp_path))
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)

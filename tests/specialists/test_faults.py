@@ -9,7 +9,8 @@ import torch
 import viewbox
 from tests.support.specialist_env import Clinic, call
 from tests.support.tiny_specialists import save_segformer, save_vit
-from viewbox.envs.tools.specialist.serving import ServingSettings, forget_servers
+from viewbox.envs.tools.specialist.served import forget_servers
+from viewbox.envs.tools.specialist.serving import ServingSettings
 from viewbox.records import Reply
 from viewbox.rollouts.play import play_one
 from viewbox.rollouts.scripted import PolicyGenerator

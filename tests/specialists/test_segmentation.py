@@ -13,7 +13,7 @@ from transformers import (
 
 from tests.support.specialist_env import Clinic, call, get_results
 from tests.support.tiny_specialists import save_mask2former, save_sam, save_segformer
-from viewbox.envs.tools.specialist.serving import forget_servers
+from viewbox.envs.tools.specialist.served import forget_servers
 from viewbox.errors import ConfigError
 from viewbox.images.source import Source
 from viewbox.images.view import View

@@ -15,7 +15,6 @@ Nothing here knows torch: a `Runner` does the work (`viewbox.specialists`).
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
@@ -27,34 +26,21 @@ from typing import Any, Protocol
 from viewbox.envs import concurrency
 from viewbox.envs.tools.results import ADVICE
 from viewbox.envs.tools.specialist.cache import ResultCache
+from viewbox.envs.tools.specialist.calls import (
+    Call,
+    Failed,
+    HungError,
+    OutOfMemory,
+    Request,
+    describe_failure,
+    set_outcome,
+)
+from viewbox.envs.tools.specialist.worker import Worker
 from viewbox.errors import ConfigError, ToolError
-from viewbox.images.ref import ImageRef
-from viewbox.images.view import View
 
 log = logging.getLogger("viewbox.specialists")
 
 MAX_HUNG = 4  # threads of one model that have not come back, with which it still takes calls
-
-
-class OutOfMemory(Exception):
-    """A runner's device has no memory for a batch of this size."""
-
-
-class HungError(Exception):
-    """A batch has taken longer than its timeout."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a model is asked: a picture, and what else its result depends on. Equal requests have equal results."""
-
-    picture: ImageRef
-    arguments: Hashable = ()
-
-    @property
-    def key(self) -> Hashable:
-        """Names the result in the cache: the hash of the pixels as they are shown, and the arguments."""
-        return self.picture.hash, self.arguments
 
 
 class Runner(Protocol):
@@ -107,34 +93,6 @@ class ServingSettings:
         )
 
 
-class _Call:
-    """A request in a queue; `futures` are those of all calls that wait for it."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.futures: list[Future[Any]] = []
-
-    def finish(self, outcome: Any) -> None:
-        for future in self.futures:
-            if not future.done() and future.set_running_or_notify_cancel():
-                _set_outcome(future, outcome)
-
-
-@dataclass(frozen=True)
-class _Failed:
-    """A call's error in words."""
-
-    text: str
-
-
-def _set_outcome(future: Future[Any], outcome: Any) -> None:
-    """Every future gets an exception of its own: one that is raised again and again keeps every traceback."""
-    if isinstance(outcome, _Failed):
-        future.set_exception(ToolError(outcome.text))
-    else:
-        future.set_result(outcome)
-
-
 class ModelServer:
     """A model that is loaded once, and the queue of its calls.
 
@@ -153,11 +111,10 @@ class ModelServer:
         self._failure: ConfigError | None = None
         self._cache = ResultCache(self.settings.cache_bytes)
         self._lock = Lock()  # of the cache and the calls in flight
-        self._in_flight: dict[Hashable, _Call] = {}
-        self._inbox: SimpleQueue[_Call] = SimpleQueue()
+        self._in_flight: dict[Hashable, Call] = {}
+        self._inbox: SimpleQueue[Call] = SimpleQueue()
         self._dispatcher: Thread | None = None
-        self._worker: _Worker | None = None
-        self._hung: list[Future[Any]] = []
+        self.worker = Worker()
         self._device_lock = Lock()  # held while a batch runs, and while the weights are moved
         self._rests = False
 
@@ -177,8 +134,9 @@ class ModelServer:
                 except ConfigError as error:
                     self._failure = error
                     raise
-        with self._device_lock:
-            self._wake(self.runner)
+        if self._rests:  # otherwise it need not wait for a batch that runs
+            with self._device_lock:
+                self._wake(self.runner)
 
     def rest(self) -> None:
         """With `offload`, move the weights off their device until the next call or `prepare`. Waits for a batch."""
@@ -215,13 +173,13 @@ class ModelServer:
         future: Future[Any] = Future()
         with self._lock:
             if request.key in self._cache:
-                _set_outcome(future, self._cache.get(request.key))
+                set_outcome(future, self._cache.get(request.key))
                 return future
             call = self._in_flight.get(request.key)
             if call is not None:
                 call.futures.append(future)
                 return future
-            call = self._in_flight[request.key] = _Call(request)
+            call = self._in_flight[request.key] = Call(request)
             call.futures.append(future)
             if self._dispatcher is None:
                 self._dispatcher = Thread(target=self._dispatch, daemon=True, name="viewbox specialist")
@@ -238,9 +196,9 @@ class ModelServer:
             except Exception as error:  # a bug here must not leave episodes waiting
                 log.exception("the dispatcher of a specialist failed")
                 for call in calls:
-                    self._finish(call, _describe_failure(error))
+                    self._finish(call, describe_failure(error))
 
-    def _collect(self) -> list[_Call]:
+    def _collect(self) -> list[Call]:
         """The first call that waits, and those that come within `wait` seconds."""
         calls = [self._inbox.get()]
         deadline = time.monotonic() + self.settings.wait
@@ -251,20 +209,19 @@ class ModelServer:
                 break
         return calls
 
-    def _answer(self, calls: Sequence[_Call]) -> None:
+    def _answer(self, calls: Sequence[Call]) -> None:
         calls = [call for call in calls if not self._is_dropped(call)]
         if not calls:
             return
-        self._hung = [future for future in self._hung if not future.done()]
-        if len(self._hung) >= MAX_HUNG:
+        if self.worker.count_hung() >= MAX_HUNG:
             for call in calls:
-                self._finish(call, _Failed(f"is busy with calls that do not end. {ADVICE}"))
+                self._finish(call, Failed(f"is busy with calls that do not end. {ADVICE}"))
             return
         try:
             results = self._run([call.request for call in calls])
         except OutOfMemory as error:
             if len(calls) == 1:
-                self._finish(calls[0], _describe_failure(error))
+                self._finish(calls[0], describe_failure(error))
                 return
             self.batch_size = len(calls) // 2
             log.warning("a specialist's device has no memory for %d calls; %d from now on", len(calls), self.batch_size)
@@ -274,17 +231,17 @@ class ModelServer:
         except Exception as error:
             if len(calls) == 1:
                 log.error("a specialist failed", exc_info=error)
-                self._finish(calls[0], _describe_failure(error), keep=isinstance(error, HungError))
+                self._finish(calls[0], describe_failure(error), keep=isinstance(error, HungError))
                 return
             log.warning("a batch of %d calls failed (%s) and is run one by one", len(calls), type(error).__name__)
             for call in calls:
                 self._answer([call])
         else:
             for call, result in zip(calls, results, strict=True):
-                outcome = _Failed(str(result)) if isinstance(result, ToolError) else result
+                outcome = Failed(str(result)) if isinstance(result, ToolError) else result
                 self._finish(call, outcome, keep=True)
 
-    def _is_dropped(self, call: _Call) -> bool:
+    def _is_dropped(self, call: Call) -> bool:
         """Whether every call that waited has been cancelled; the request is then forgotten."""
         with self._lock:
             dropped = all(future.cancelled() for future in call.futures)
@@ -292,7 +249,7 @@ class ModelServer:
                 self._in_flight.pop(call.request.key, None)
         return dropped
 
-    def _finish(self, call: _Call, outcome: Any, *, keep: bool = False) -> None:
+    def _finish(self, call: Call, outcome: Any, *, keep: bool = False) -> None:
         with self._lock:
             self._in_flight.pop(call.request.key, None)
             if keep:
@@ -305,123 +262,7 @@ class ModelServer:
         self.batches = [*self.batches[-999:], len(requests)]
         with self._device_lock:
             self._wake(runner)
-            results: Sequence[Any] = self._run_in_worker(lambda: runner.run(requests))
+            results: Sequence[Any] = self.worker.run(lambda: runner.run(requests), self.settings.timeout)
         if len(results) != len(requests):
             raise ValueError(f"{len(results)} results for {len(requests)} requests")
         return results
-
-    def _run_in_worker(self, function: Callable[[], Any]) -> Any:
-        """What the function returns; raises `HungError` after `timeout` seconds, and leaves its thread alone."""
-        if self._worker is None:
-            self._worker = _Worker()
-        future: Future[Any] = Future()
-        self._worker.inbox.put((future, function))
-        try:
-            return future.result(self.settings.timeout)
-        except TimeoutError as error:
-            if future.done():  # the function itself raised it
-                raise
-            self._worker.inbox.put(None)  # its last job
-            self._worker = None
-            self._hung.append(future)
-            raise HungError(f"no result after {self.settings.timeout:g} s") from error
-
-
-class _Worker:
-    """A daemon thread that runs one function after another; None ends it."""
-
-    def __init__(self) -> None:
-        self.inbox: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        Thread(target=self._work, daemon=True, name="viewbox model").start()
-
-    def _work(self) -> None:
-        while (job := self.inbox.get()) is not None:
-            _run_job(*job)
-            del job
-
-
-def _run_job(future: Future[Any], function: Callable[[], Any]) -> None:
-    try:
-        result = function()
-    except Exception as error:
-        future.set_exception(error)
-    except BaseException as error:  # SystemExit, say: it ends neither the process nor the thread
-        future.set_exception(concurrency.to_foreign(error))
-    else:
-        future.set_result(result)
-
-
-def _describe_failure(error: Exception) -> _Failed:
-    """The error of a call in words; the tool's name is put in front of it."""
-    if isinstance(error, ToolError):
-        return _Failed(str(error))
-    if isinstance(error, OutOfMemory):
-        return _Failed(f"has no memory left for this picture. {ADVICE}")
-    if isinstance(error, HungError):
-        return _Failed(f"gave no result in time. {ADVICE}")
-    return _Failed(f"failed on this picture ({type(error).__name__}). {ADVICE}")
-
-
-# ---------------------------------------------------------------------- the models of this process
-_servers: dict[Hashable, ModelServer] = {}
-_servers_lock = Lock()
-os.register_at_fork(after_in_child=_servers.clear)  # a child process has none of their threads
-
-
-def get_server(key: Hashable, load: Callable[[], Runner], settings: ServingSettings) -> ModelServer:
-    """The server of a model; a new one if no specialist has named this model yet.
-
-    Args:
-        key: everything that decides how the model is loaded.
-        load: loads it.
-        settings: how calls are collected; of several specialists that share a model, the smaller value of each holds.
-    """
-    with _servers_lock:
-        server = _servers.get(key)
-        if server is None:
-            server = _servers[key] = ModelServer(load, settings)
-        else:
-            server.apply(settings)
-    return server
-
-
-def forget_servers() -> None:
-    """Forget every model, so that a specialist that is made from now on loads its own. For tests."""
-    with _servers_lock:
-        _servers.clear()
-
-
-@dataclass(frozen=True)
-class ServedTool:
-    """The base of a tool's function that asks a `ModelServer`.
-
-    Args:
-        name: of the tool, which begins the messages of its errors.
-        server: of the model.
-    """
-
-    name: str
-    server: ModelServer
-
-    def prepare(self) -> None:
-        """Load the model. Raises `ConfigError`; its key begins with `specialists.NAME`."""
-        try:
-            self.server.prepare()
-        except ConfigError as error:
-            path = f"specialists.{self.name}"
-            key = f"{path}.{error.key}" if error.key else path
-            raise ConfigError(f"{path}.{error}", key=key, given=error.given, allowed=error.allowed) from error
-
-    def rest(self) -> None:
-        """Free the device until the next call, if the specialist says `offload`."""
-        self.server.rest()
-
-    async def ask(self, view: View, arguments: Hashable = ()) -> Any:
-        """The model's result for a picture as it is shown. Raises `ToolError`."""
-        picture = await concurrency.run_in_thread(view.to_ref)
-        try:
-            return await self.server.ask(Request(picture, arguments))
-        except ToolError as error:
-            text = str(error)
-            joint = ": " if text[:1].isupper() else " "
-            raise ToolError(f"{self.name}{joint}{text}") from error

@@ -8,15 +8,9 @@ import numpy as np
 import pytest
 
 from viewbox.envs.tools.specialist.cache import ResultCache
-from viewbox.envs.tools.specialist.serving import (
-    MAX_HUNG,
-    ModelServer,
-    OutOfMemory,
-    Request,
-    ServingSettings,
-    forget_servers,
-    get_server,
-)
+from viewbox.envs.tools.specialist.calls import OutOfMemory, Request
+from viewbox.envs.tools.specialist.served import forget_servers, get_server
+from viewbox.envs.tools.specialist.serving import MAX_HUNG, ModelServer, ServingSettings
 from viewbox.errors import ConfigError, ToolError
 from viewbox.images.ref import ImageRef
 
@@ -188,7 +182,7 @@ def test_a_model_that_always_hangs_refuses_calls_until_a_thread_is_back():
         assert ask_all(server, [99])[0].startswith("is busy with calls that do not end")
     finally:
         release.set()
-    for future in server._hung:
+    for future in server.worker.hung:
         future.result(60)
     server.settings = ServingSettings(max_batch=1, timeout=60.0)
     assert ask_all(server, [98]) == [98]

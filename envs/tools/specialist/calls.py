@@ -1,0 +1,70 @@
+"""A call of a specialist on its way: what is asked, who waits for it, and how it ends."""
+
+from collections.abc import Hashable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from viewbox.envs.tools.results import ADVICE
+from viewbox.errors import ToolError
+from viewbox.images.ref import ImageRef
+
+
+class OutOfMemory(Exception):
+    """A runner's device has no memory for a batch of this size."""
+
+
+class HungError(Exception):
+    """A batch has taken longer than its timeout."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a model is asked: a picture, and what else its result depends on. Equal requests have equal results."""
+
+    picture: ImageRef
+    arguments: Hashable = ()
+
+    @property
+    def key(self) -> Hashable:
+        """Names the result in the cache: the hash of the pixels as they are shown, and the arguments."""
+        return self.picture.hash, self.arguments
+
+
+class Call:
+    """A request in a queue; `futures` are those of all calls that wait for it."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.futures: list[Future[Any]] = []
+
+    def finish(self, outcome: Any) -> None:
+        for future in self.futures:
+            if not future.done() and future.set_running_or_notify_cancel():
+                set_outcome(future, outcome)
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A call's error in words."""
+
+    text: str
+
+
+def set_outcome(future: Future[Any], outcome: Any) -> None:
+    """Every future gets an exception of its own: one that is raised again and again keeps every traceback."""
+    if isinstance(outcome, Failed):
+        future.set_exception(ToolError(outcome.text))
+    else:
+        future.set_result(outcome)
+
+
+def describe_failure(error: Exception) -> Failed:
+    """The error of a call in words; the tool's name is put in front of it."""
+    if isinstance(error, ToolError):
+        return Failed(str(error))
+    if isinstance(error, OutOfMemory):
+        return Failed(f"has no memory left for this picture. {ADVICE}")
+    if isinstance(error, HungError):
+        return Failed(f"gave no result in time. {ADVICE}")
+    return Failed(f"failed on this picture ({type(error).__name__}). {ADVICE}")

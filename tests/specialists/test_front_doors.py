@@ -1,0 +1,88 @@
+"""Specialists behind the commands: they play in rollouts and training; one that cannot be loaded ends both early."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.tiny_specialists import save_vit
+from viewbox import train
+from viewbox.cli import app as cli
+from viewbox.envs.tools.specialist.served import forget_servers
+from viewbox.rollouts.store.reader import load
+
+CONFIG = {
+    "model": {"name": "package:tiny_viewer", "dtype": "float32"},
+    "env": {"name": "digits", "max_turns": 2, "max_pixels": 2304},
+    "rollout": {"slots": 4, "max_reply_tokens": 30, "max_completion_tokens": 300},
+    "train": {
+        "method": "grpo",
+        "max_steps": 1,
+        "num_generations": 2,
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 1,
+    },
+}
+
+
+@pytest.fixture
+def write_config(tmp_path):
+    """Writes a config with a specialist; returns its path."""
+
+    def write(**spec):
+        look = {"kind": "classification", "device": "cpu", "offload": True, **spec}
+        config = {**CONFIG, "env": {**CONFIG["env"], "specialists": {"look": look}}}
+        config["log"] = {"eval_tasks": 2, "dir": str(tmp_path / "out")}
+        path = tmp_path / "run.yaml"
+        path.write_text(yaml.safe_dump(config))
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def viewbox(monkeypatch, capsys, tmp_path):
+    """Runs a command in this process: (exit status, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["viewbox", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        said = capsys.readouterr()
+        return caught.value.code or 0, said.out, said.err
+
+    return run
+
+
+def test_a_rollout_offers_the_tool_and_its_run_can_be_scored_without_the_model(tmp_path, write_config, viewbox):
+    model = tmp_path / "model"
+    config = write_config(model=save_vit(model))
+    status, _, err = viewbox("rollout", "--config", config, "--tasks", 2, "--out", "run")
+    assert (status, len(list(load("run/episodes")))) == (0, 2), err
+    for file in model.iterdir():
+        file.unlink()
+    forget_servers()
+    assert viewbox("score", "run")[0] == 0
+
+
+def test_the_preview_shows_it(tmp_path, write_config, viewbox):
+    status, out, _ = viewbox("preview", write_config(model=save_vit(tmp_path / "model")))
+    assert status == 0
+    assert "(tools: zoom, look, " in out
+
+
+def test_training_plays_with_it(tmp_path, write_config):
+    assert train.main([write_config(model=save_vit(tmp_path / "model"))]) == 0
+
+
+@pytest.mark.parametrize("command", [("rollout", "--config"), ("train",), ("train", "--dry-run"), ("preview",)])
+def test_one_that_cannot_be_loaded_is_an_error_with_its_place_and_key(write_config, viewbox, command):
+    path = write_config(model="./no/such/model")
+    status, _, err = viewbox(*command, path)
+    lines = [text.strip() for text in Path(path).read_text().splitlines()]
+    place = f"run.yaml, line {1 + lines.index('model: ./no/such/model')}"
+    assert status == 2
+    assert f"{'command line' if command[0] == 'rollout' else place}: env.specialists.look.model: digits: " in err
+    assert "no such folder" in err
