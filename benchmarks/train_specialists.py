@@ -107,12 +107,12 @@ def vary(pixels: torch.Tensor) -> torch.Tensor:
 
 
 def fit(model, compute_loss, count: int, seconds: float, lr: float, batch: int = 32):
-    """Train for so many seconds; the learning rate falls to zero."""
+    """Train for so many seconds of processor time; the learning rate falls to zero."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.02)
-    start, step, losses = time.monotonic(), 0, []
-    while (share := (time.monotonic() - start) / seconds) < 1:
+    start, step, losses = time.process_time(), 0, []
+    while (share := (time.process_time() - start) / seconds) < 1:
         for part in torch.randperm(count).split(batch):
-            share = min(1.0, (time.monotonic() - start) / seconds)
+            share = min(1.0, (time.process_time() - start) / seconds)
             for group in optimizer.param_groups:
                 group["lr"] = lr * min(1.0, (step + 1) / 50) * (1 - share)
             loss = compute_loss(part)
@@ -158,15 +158,18 @@ def train_classifier(train, test, seconds, folder):
     for place, label in enumerate(LABELS):
         right, said = test[1][:, place] > 0.5, scores[:, place]
         figures[label] = {
-            "auc": round(measure_auc(said, right), 3),
+            "auc": measure_auc(said, right),
             "accuracy": round(float(((said > 0.5) == right).mean()), 3),
         }
     return figures
 
 
 def measure_auc(scores, right):
+    """Area under the ROC curve; None where all films are alike."""
+    if right.all() or not right.any():
+        return None
     above = scores[right][:, None] - scores[~right][None]
-    return float((above > 0).mean() + 0.5 * (above == 0).mean())
+    return round(float((above > 0).mean() + 0.5 * (above == 0).mean()), 3)
 
 
 def train_segmenter(train, test, seconds, folder):
@@ -280,6 +283,9 @@ def train_grounder(train, test, seconds, folder):
     images = OwlViTImageProcessor(size=square, crop_size=square, image_mean=[0.5] * 3, image_std=[0.5] * 3)
     figures = {"steps": steps, "bytes": save(folder, model, OwlViTProcessor(images, tokenizer))}
     for phrase in (*LABELS, "heart", "left lung", "right lung"):
+        if not ious[phrase]:
+            figures[phrase] = None
+            continue
         figures[phrase] = {
             "iou": round(float(np.mean(ious[phrase])), 3),
             "at_0.5": round(float(np.mean(hits[phrase])), 3),
@@ -299,7 +305,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", default="build/chest_specialists")
     parser.add_argument("--films", type=int, default=1600, help="to train on; a fifth as many to test")
-    parser.add_argument("--seconds", type=float, default=180.0, help="of training, for each")
+    parser.add_argument("--seconds", type=float, default=180.0, help="of processor time, for each")
     parser.add_argument("--only", choices=[*TRAINERS])
     parser.add_argument("--workers", type=int, default=2, help="processes that draw")
     args = parser.parse_args()

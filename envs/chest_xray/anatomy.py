@@ -4,6 +4,7 @@ Shapes vary with the seed. It is a drawing for tasks with an exact answer, made 
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import cv2
 import numpy as np
@@ -12,6 +13,7 @@ from viewbox.envs.chest_xray.bones import draw_bones
 from viewbox.envs.chest_xray.grid import SIDES, SIGNS, SIZE, SPACING, Side, draw_curve, get_grid
 
 NORMAL_RATIO = (0.41, 0.47)  # the cardiothoracic ratio of a heart that is not enlarged
+CACHED = 8  # chests: the films of a patient are drawn one after the other
 AERATION = 0.76  # share of air in a lung
 _X, _Y = get_grid()
 
@@ -62,6 +64,7 @@ class Chest:
         return self.heart_width / (2 * self.width)
 
 
+@lru_cache(maxsize=CACHED)
 def draw_chest(seed: int, ratio: float | None = None) -> Chest:
     """The chest of a patient. `ratio` is the cardiothoracic ratio of an enlarged heart; it changes nothing else."""
     rng = np.random.default_rng([seed, 1])

@@ -99,7 +99,7 @@ def test_a_larger_size_is_a_larger_finding_in_the_same_place(label):
 
 @pytest.mark.parametrize("difficulty", [0.0, 1.0])
 def test_the_heart_is_enlarged_only_where_it_is_said_to_be(difficulty):
-    for seed in range(12):
+    for seed in range(5):
         large = draw(seed, Finding("cardiomegaly", None, 0.0, seed), difficulty=difficulty)
         assert large.ratio > 0.53
         assert NORMAL_RATIO[0] <= draw(seed, difficulty=difficulty).ratio <= NORMAL_RATIO[1]
@@ -127,7 +127,7 @@ def test_difficulty_makes_findings_fainter(label):
 
 def test_a_device_is_bright_and_is_no_finding():
     kinds = set()
-    for seed in range(30):
+    for seed in range(9):
         film = draw_film(seed, device=True)
         kinds.add(film.device)
         assert film.findings == ()
@@ -143,6 +143,6 @@ def test_two_studies_show_the_same_patient():
     def overlap(one, two):
         return (one & two).sum() / (one | two).sum()
 
-    same = [overlap(draw(seed).masks["left lung"], draw(seed, study=1).masks["left lung"]) for seed in range(8)]
+    same = [overlap(draw(seed).masks["left lung"], draw(seed, study=1).masks["left lung"]) for seed in range(4)]
     assert np.mean(same) > 0.75
     assert [draw(seed).ratio for seed in SEEDS] == [draw(seed, study=1).ratio for seed in SEEDS]
