@@ -151,7 +151,7 @@ def compare_engines(case: CaseSize, repeats: int, python: str) -> dict[str, Any]
                 clock = Processor()
                 seconds, ours = play_with_engine(stage)
                 spent["viewbox"].append((seconds, clock.stop()))
-                clock = Processor(server.process.pid)
+                clock = Processor(server.pid)
                 seconds, tokens = play_with_vllm(stage, server.url)
                 spent["vllm"].append((seconds, clock.stop()))
                 sampled = sum(sum(one.mask) for one in ours)

@@ -25,7 +25,7 @@ class FakeVLLM:
         self.variables = {"FAKE_VLLM": str(folder), "PYTHONPATH": os.pathsep.join(paths)}
 
     def set(self, name, number):
-        """Sets `fails` or `dies`."""
+        """Sets `fails`, `dies` or `then`."""
         (self.folder / name).write_text(str(number))
 
     def read_starts(self):

@@ -1,18 +1,14 @@
-"""A vLLM server in processes of its own, with a model of this machine."""
+"""A vLLM server in processes of its own, with a model of this machine and the flags of tests."""
 
 import os
 import signal
-import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-import httpx
-
 import viewbox
+from viewbox.rollouts.token_server.process import ServerProcess
 
-START = 300.0  # seconds a start may take
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -34,7 +30,7 @@ FLAGS = [
 ]
 
 
-class VLLMProcess:
+class VLLMProcess(ServerProcess):
     """A server and its processes, which can be killed, stopped and started again on the same port.
 
     Args:
@@ -45,42 +41,21 @@ class VLLMProcess:
     """
 
     def __init__(self, model, log, *flags, python=sys.executable):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url, self.log, self.model, self.python = f"http://127.0.0.1:{self.port}", log, str(model), python
-        self.flags = [*FLAGS, *flags]
-        self.process = None
+        start = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
+        command = lambda port: [*start, "--port", str(port), *FLAGS, *flags]  # noqa: E731
+        super().__init__(command, log, {**os.environ, **ENVIRONMENT})
 
     def start(self):
-        command = [self.python, "-m", "vllm.entrypoints.openai.api_server"]
-        command += ["--model", self.model, "--port", str(self.port), *self.flags]
-        with self.log.open("ab") as out:
-            environment = {**os.environ, **ENVIRONMENT}
-            self.process = subprocess.Popen(
-                command, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
-            )
+        self.confirm()  # a test may kill it as often as it likes
+        self.poll()
         return self
 
     def wait(self):
-        """Waits until it answers."""
-        deadline = time.monotonic() + START
-        while time.monotonic() < deadline:
-            try:
-                if httpx.get(f"{self.url}/health", timeout=5.0, trust_env=False).status_code == 200:
-                    return self
-            except httpx.TransportError:
-                pass
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.5)
-        raise RuntimeError(f"vLLM did not start:\n{self.log.read_text(errors='replace')[-3000:]}")
-
-    def send_signal(self, number):
-        """To the server and its processes, and to no other."""
-        os.killpg(self.process.pid, number)
+        super().wait()
+        return self
 
     def kill(self):
-        if self.process is not None and self.process.poll() is None:
+        if self.is_running():
             self.send_signal(signal.SIGKILL)
-            self.process.wait(30)
+            while self.is_running():
+                time.sleep(0.05)

@@ -4,6 +4,7 @@ The folder that FAKE_VLLM names holds what a test wants and what happened here:
 
     fails   a number of starts that end at once, with an error
     dies    a number of replies after which this process ends, once
+    then    becomes `fails` when it does
     starts  a line of JSON for each start: the arguments, some environment variables, and all process ids
     calls   a line for each request about weights and sleep
 """
@@ -57,6 +58,8 @@ def main():
         def generate(self, body):
             with lock:
                 if take("dies") == 1:
+                    if (FOLDER / "then").exists():
+                        (FOLDER / "then").rename(FOLDER / "fails")
                     os._exit(1)
             return super().generate(body)
 

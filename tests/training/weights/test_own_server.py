@@ -1,0 +1,269 @@
+"""`rollout: {engine: vllm}` in training: the run starts its server, one for all of its processes."""
+
+import json
+import signal
+import socket
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from tests.support import forks, two_trainers
+from tests.support.fake_server import FakeVLLM
+from tests.support.guesses import Guesses
+from tests.support.servers import hang_up
+from tests.support.vllm_server import TrainedVLLM
+from viewbox import train
+from viewbox.configs.sections import ModelSection
+from viewbox.rollouts.engine import loading
+from viewbox.rollouts.store.run_folder import read_metrics
+
+PARITY = 1e-5
+WORST = "sampling/logp_difference/max"
+RUN = {
+    "env": {"name": "tests.support.guesses:Guesses", "max_turns": 3, "eval": {"split": "test"}},
+    "rollout": {"engine": "vllm", "slots": 8, "max_reply_tokens": 6, "max_completion_tokens": 300},
+    "train": {
+        "max_steps": 3,
+        "num_generations": 4,
+        "per_device_train_batch_size": 8,
+        "learning_rate": 1e-2,
+        "lr_scheduler_type": "linear",
+        "save_steps": 100,
+        "seed": 0,
+    },
+    "log": {"eval_tasks": 0, "episodes_per_step": 0},
+}
+
+
+@pytest.fixture
+def fake(tmp_path):
+    return FakeVLLM(tmp_path / "fake")
+
+
+@pytest.fixture
+def write_config(tmp_path, tiny_folder):
+    """Writes a config, changed as given; returns its path."""
+
+    def write(name="run", **sections):
+        content = {section: {**values, **sections.get(section, {})} for section, values in RUN.items()}
+        content["model"] = {"name": str(tiny_folder), "dtype": "float32"}
+        content["log"]["dir"] = str(tmp_path / "out")
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(content))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def start(fake, tmp_path):
+    """Starts `viewbox train` as a process that finds the stand-in for vLLM."""
+
+    def run(*arguments, main=train.main, **more):
+        return forks.start(main, *arguments, folder=fake.folder, **fake.variables, **more)
+
+    return run
+
+
+def read_steps(tmp_path, name="run"):
+    return [line for line in read_metrics(tmp_path / "out" / f"{name}-seed0" / "metrics.jsonl") if "grad_norm" in line]
+
+
+# ---------------------------------------------------------------------- one process
+def test_a_run_starts_a_server_trains_on_it_and_ends_it(start, write_config, fake, tmp_path):
+    status, said = start(write_config(log={"eval_tasks": 2})).wait()
+    assert status == 0, said
+    fake.check_ended()
+    (started,) = fake.read_starts()
+    assert started["VLLM_SERVER_DEV_MODE"] == "1"
+    assert {"--weight-transfer-config", "--worker-extension-cls"} <= set(started["arguments"])
+    assert not {"--enable-sleep-mode", "--gpu-memory-utilization"} & set(started["arguments"])
+    steps = read_steps(tmp_path)
+    assert len(steps) == 3
+    assert all(step[WORST] <= PARITY and step["episodes/faults"] == 0 for step in steps)
+    calls = fake.read_calls()
+    assert calls.count("/finish_weight_update") >= 5  # three generations, held-out tasks before and after
+    assert "/sleep?level=1" not in calls
+    run = tmp_path / "out" / "run-seed0"
+    assert "the server loads" in (run / "server.log").read_text()
+
+
+def test_a_server_that_dies_in_mid_run_is_started_again_and_gets_the_weights_again(start, write_config, fake, tmp_path):
+    fake.set("dies", 20)  # the check, and two replies an episode: in the second generation
+    status, said = start(write_config()).wait()
+    assert status == 0, said
+    assert len(fake.read_starts()) == 2
+    assert "is started again" in said
+    steps = read_steps(tmp_path)
+    assert [step["episodes/faults"] > 0 for step in steps] == [False, True, False]
+    assert all(step[WORST] <= PARITY for step in (steps[0], steps[2]))
+    assert fake.read_calls().count("/init_weight_transfer_engine") == 2
+    fake.check_ended()
+
+
+def test_after_two_starts_that_fail_the_run_ends_with_a_checkpoint_to_go_on_from(start, write_config, fake, tmp_path):
+    fake.set("dies", 20)
+    fake.set("then", 2)
+    path = write_config()
+    status, said = start(path).wait()
+    assert status == 2
+    assert "the server ended 2 times in a row; its log, " in said
+    assert "CUDA out of memory" in said
+    assert "stopped at step 2; continue with --resume" in said
+    assert len(fake.read_starts()) == 3
+    fake.check_ended()
+    status, said = start(path, "--resume").wait()
+    assert status == 0, said
+    assert "resumed from step 2" in said
+    fake.check_ended()
+
+
+def test_a_server_that_does_not_start_ends_the_run_with_its_log(start, write_config, fake):
+    fake.set("fails", 3)
+    status, said = start(write_config()).wait()
+    assert status == 2
+    assert "the server did not start; its log, " in said
+    assert "CUDA out of memory" in said
+    fake.check_ended()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=str)
+def test_a_run_that_is_stopped_leaves_no_process_of_its_server(start, write_config, fake, tmp_path, number):
+    import os
+
+    running = start(write_config(train={"max_steps": 1000}))
+    metrics, deadline = tmp_path / "out" / "run-seed0" / "metrics.jsonl", time.monotonic() + 120
+    while not metrics.exists():
+        assert running.status is None, running.output.read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(running.pid, number)
+    status, said = running.wait()
+    assert status == (-number if number == signal.SIGKILL else 130), said
+    fake.check_ended()
+
+
+# ---------------------------------------------------------------------- two processes
+@pytest.fixture
+def launch(start, tmp_path):
+    """Runs a config in so many processes, as a launcher does: the statuses, what each found and what all said."""
+
+    def run(path, *overrides, processes=2, wait=60.0):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        shared = {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1"}
+        outs = [tmp_path / f"{path.stem}-{rank}.json" for rank in range(processes)]
+        running = [
+            start(out, wait, path, *overrides, main=two_trainers.main, MASTER_PORT=port, RANK=rank, LOCAL_RANK=rank,
+                  **shared)
+            for rank, out in zip(map(str, range(processes)), outs, strict=True)
+        ]  # fmt: skip
+        statuses, said = zip(*[process.wait(240) for process in running], strict=True)
+        found = [json.loads(out.read_text()) if out.exists() else None for out in outs]
+        return SimpleNamespace(statuses=list(statuses), batches=found, said="\n".join(said))
+
+    return run
+
+
+@pytest.fixture
+def served(tiny_folder):
+    """A server that the user started, with other weights than the policy's."""
+    section = ModelSection(name=str(tiny_folder), dtype="float32")
+    _, processor = loading.load_processor(section)
+    loading.set_max_pixels(processor, Guesses().max_pixels)
+    model = loading.load_model(section).eval()
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(1.5)
+    return TrainedVLLM(model, processor)
+
+
+def get_played(batch):
+    return sorted(tuple(map(str, one)) for one in batch)
+
+
+def test_two_processes_share_one_server_its_weights_and_the_episodes_of_a_step(launch, write_config, served, tmp_path):
+    with served.serve() as server:
+        half = {"max_steps": 2, "per_device_train_batch_size": 4, "optim": "sgd", "learning_rate": 1.0}
+        given = {"train": half, "rollout": {"url": server.url}}
+        two = launch(write_config("two", **given))
+        asked = [one["body"]["sampling_params"]["seed"] for one in server.requests if "sampling_params" in str(one)]
+        calls = list(served.calls)
+        one = launch(write_config("one", **given), "train.per_device_train_batch_size=8", processes=1)
+    assert two.statuses == [0, 0], two.said
+    assert one.statuses == [0], one.said
+    first, second = two.batches
+    # Weights are sent once an update, by the main process, and both processes sample with the same version
+    assert [batch["sent"] for batch in first] == [1, 2]
+    assert [batch["sent"] for batch in second] == [0, 0]
+    assert calls.count("/finish_weight_update") == 2
+    assert [batch["version"] for batch in first] == [batch["version"] for batch in second]
+    assert first[0]["version"] != first[1]["version"]
+    # Each plays its own share, none twice
+    numbers = [number for batches in (first, second) for batch in batches for number, *_ in batch["played"]]
+    assert sorted(numbers) == list(range(16))
+    assert len(asked) == len(set(asked))
+    # The episodes are those of one process, and so are the updates, up to rounding
+    for step in range(2):
+        both = get_played(first[step]["played"] + second[step]["played"])
+        assert both == get_played(one.batches[0][step]["played"])
+    steps, alone = read_steps(tmp_path, "two"), read_steps(tmp_path, "one")
+    assert all(step["grad_norm"] > 0 for step in alone)
+    for found, expected in zip(steps, alone, strict=True):
+        assert found[WORST] <= PARITY
+        for name in ("reward", "grad_norm", "episodes/faults", "tokens/sampled"):
+            assert found[name] == pytest.approx(expected[name], rel=1e-4), name
+    ours, theirs = (load_file(tmp_path / "out" / f"{name}-seed0/model/model.safetensors") for name in ("two", "one"))
+    assert max((ours[name] - theirs[name]).abs().max().item() for name in theirs) < 1e-5
+
+
+def test_rounds_of_resampling_that_differ_between_two_processes_do_not_hang(launch, write_config, served):
+    with served.serve() as server:
+        train_section = {"max_steps": 2, "per_device_train_batch_size": 4, "dynamic_sampling_rounds": 3}
+        path = write_config("rounds", train=train_section | {"num_generations": 2}, rollout={"url": server.url})
+        found = launch(path)
+    assert found.statuses == [0, 0], found.said
+    rounds = [len(batches) for batches in found.batches]
+    assert rounds[0] != rounds[1]  # or this says nothing
+    assert served.calls.count("/finish_weight_update") == 2
+
+
+def test_two_processes_start_one_server(launch, write_config, fake):
+    found = launch(write_config(train={"max_steps": 2, "per_device_train_batch_size": 4}))
+    assert found.statuses == [0, 0], found.said
+    (started,) = fake.read_starts()
+    assert started["RANK"] is started["MASTER_PORT"] is None
+    versions = [[batch["version"] for batch in batches] for batches in found.batches]
+    assert versions[0] == versions[1]
+    assert {end for batches in found.batches for batch in batches for *_, end in batch["played"]} == {"answered"}
+    fake.check_ended()
+
+
+@pytest.mark.parametrize("whose", ["the user's", "the run's"])
+def test_a_server_that_is_gone_ends_both_processes_with_one_error(launch, write_config, served, fake, whose, tmp_path):
+    train_section = {"max_steps": 3, "per_device_train_batch_size": 4}
+    if whose == "the run's":
+        fake.set("dies", 20)
+        fake.set("then", 2)
+        found, says = launch(write_config(train=train_section)), "the server ended 2 times in a row"
+    else:
+        with served.serve() as server:
+            whole = server.by_path["/finish_weight_update"]
+
+            def finish(body):
+                if served.calls.count("/finish_weight_update") == 2:
+                    server.by_path = {path: lambda body: hang_up for path in server.by_path}
+                return whole(body)
+
+            server.by_path["/finish_weight_update"] = finish
+            found = launch(write_config(train=train_section, rollout={"url": server.url}), wait=1.0)
+        says = "no weights could be sent for 1 s"
+    assert found.statuses == [2, 2], found.said
+    assert found.said.count(says) == 2  # once a process, and nothing else
+    assert "Traceback" not in found.said
+    assert found.said.count("stopped at step 2; continue with --resume") == 1
+    assert (tmp_path / "out" / "run-seed0" / "checkpoints" / "checkpoint-2").is_dir()
