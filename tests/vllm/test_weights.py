@@ -4,6 +4,7 @@ import signal
 import threading
 import time
 
+import httpx
 import pytest
 import torch
 
@@ -30,7 +31,7 @@ def digits():
 def make(digits, tmp_path):
     """A trainer of the shipped model that generates on a server."""
 
-    def build(server, **given):
+    def build(server, sleeps=False, **given):
         section = ModelSection(name="package:tiny_viewer", dtype="float32")
         _, processor = loading.load_processor(section)
         loading.set_max_pixels(processor, digits.max_pixels)
@@ -42,7 +43,7 @@ def make(digits, tmp_path):
             finally:
                 await checked.close()
 
-        sender = WeightSender(server.url, tmp_path / "weights", check, wait=400.0, pause=0.5)
+        sender = WeightSender(server.url, tmp_path / "weights", check, wait=400.0, pause=0.5, sleeps=sleeps)
         generation = {"url": server.url, "model_name": "tiny", "slots": 16, "attempts": 2, "first_pause": 0.1}
         trainer = make_trainer(
             None,
@@ -69,6 +70,17 @@ def test_ten_steps_with_new_weights_at_each_are_sampled_with_them(server, make, 
     assert moved > 1e-3
     assert all(step["episodes/faults"] == 0 for step in steps)
     assert max(step[WORST] for step in steps) <= TOLERANCE
+
+
+def test_a_server_takes_sleep_and_wake_between_generations(server, make, tmp_path):
+    """On a processor no memory is freed, but vLLM's scheduler stops at `/sleep`, and goes on at `/wake_up`."""
+    steps = train_and_read_steps(make(server, sleeps=True, max_steps=3), tmp_path)
+    assert len(steps) == 3
+    assert all(step["episodes/faults"] == 0 and step[WORST] <= TOLERANCE for step in steps)
+    ask = lambda method, path: httpx.request(method, server.url + path, timeout=60.0, trust_env=False)  # noqa: E731
+    assert ask("GET", "/is_sleeping").json() == {"is_sleeping": True}
+    assert ask("POST", "/wake_up").status_code == 200
+    assert ask("GET", "/is_sleeping").json() == {"is_sleeping": False}
 
 
 def test_a_head_that_is_not_sent_stays_the_old_one_without_an_error(server, make, monkeypatch):
