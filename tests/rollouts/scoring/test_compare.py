@@ -216,5 +216,5 @@ def test_one_run_alone_is_its_held_out_episodes_first_against_last(write, tmp_pa
 
 def test_a_field_that_no_episode_has_is_said(write, viewbox):
     a, b = write("a", play("t", 0.0)), write("b", play("t", 1.0))
-    assert "--by reference.kind: no episode has this field" in viewbox("compare", a, b, "--by", "reference.kind")[1]
+    assert "--by reference.site: no episode has this field" in viewbox("compare", a, b, "--by", "reference.site")[1]
     assert "no episode has" not in viewbox("compare", a, b, "--by", "task")[1]
