@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import numbers
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -68,16 +69,23 @@ class Stage:
             place: `split`, `index` and `task` (its id), as exported.
 
         Raises:
-            ConfigError: there is another task at this place now.
+            ConfigError: the row is not one that was exported, or there is another task at this place now.
         """
-        tasks, number = self._tasks[str(place["split"])], int(place["index"])
-        task = tasks[number] if 0 <= number < len(tasks) else None
-        if task is None or task.id != place["task"]:
+        split, number = place.get("split"), place.get("index")
+        if split not in (TRAIN, HELD_OUT) or not isinstance(number, numbers.Integral):
             raise ConfigError(
-                f"extra_info.task = {place['task']!r}: task {number} of the {place['split']} tasks is "
+                f"extra_info: split = {split!r:.40}, index = {number!r:.40}; allowed: the rows that "
+                "`viewbox export --to verl` wrote",
+                key="extra_info",
+            )
+        tasks, number = self._tasks[str(split)], int(number)
+        task = tasks[number] if 0 <= number < len(tasks) else None
+        if task is None or task.id != place.get("task"):
+            raise ConfigError(
+                f"extra_info.task = {place.get('task')!r:.80}: task {number} of the {split} tasks is "
                 f"{task.id if task else 'missing'!r}; the data changed after the export, so export again",
                 key="extra_info.task",
-                given=place["task"],
+                given=place.get("task"),
             )
         return (self.env if place["split"] == TRAIN else self.held_out), task
 

@@ -95,6 +95,11 @@ def test_the_same_text_in_other_tokens_passes_and_is_counted(check_against, toke
     assert check.counts["retokenized"] == 2
 
 
+def test_ids_that_have_no_text_are_another_prompt(check_against):
+    check = check_against(lambda ids, turn: [*ids, 2**31 - 1])
+    assert (check.counts["different"], check.passed) == (2, False)
+
+
 @pytest.mark.parametrize("said", [None, "1 2", [], {"a": 1}, ["1"], [True], [-1], [10**30], [1.5]])
 def test_a_server_that_does_not_say_its_prompt_does_not_pass(check_against, said):
     check = check_against(lambda ids, turn: said)

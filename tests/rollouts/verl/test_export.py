@@ -15,6 +15,7 @@ from viewbox.records import Episode, Scores, Task
 from viewbox.rollouts.verl.export import export_verl
 from viewbox.rollouts.verl.readme import VerlExport, write_readme, write_script
 from viewbox.rollouts.verl.reward_info import build_reward_info
+from viewbox.rollouts.verl.stage import Stage
 from viewbox.rollouts.verl.trainer_config import build_trainer_config, check_config, describe_left_out
 
 FILES = {"README.md", "agent_loop.yaml", "held_out.parquet", "model", "run.sh", "trainer.yaml", "train.parquet"}
@@ -237,3 +238,37 @@ def test_names_stay_within_their_line_of_the_readme():
     assert "verl trains `m'id' # Run this`," in text
     assert "- `log.name = a' # b`" in text
     assert not [line for line in text.splitlines() if line.startswith(("# Run", "# b"))]
+
+
+HELD = Digits(split="test")
+PLACES = [
+    ({"split": "test", "index": 0, "task": "a"}, "split = 'test'"),
+    ({"split": ["train"], "index": 0, "task": "a"}, "split ="),
+    ({"split": "train", "index": "0", "task": "a"}, "index = '0'"),
+    ({"split": "train", "index": 0.5, "task": "a"}, "index = 0.5"),
+    ({"split": "train", "index": None, "task": "a"}, "index = None"),
+    ({}, "split = None"),
+    ({"split": "train", "index": -1, "task": "a"}, "task -1 of the train tasks is 'missing'"),
+    ({"split": "train", "index": 10**30, "task": "a"}, "is 'missing'"),
+    ({"split": "train", "index": 1, "task": "digits-train-0"}, "is 'digits-train-1'"),
+    ({"split": "held_out", "index": 0, "task": "digits-train-0"}, "is 'digits-test-0'"),
+    ({"split": "train", "index": 0, "task": {"a": "x" * 10**6}}, "export again"),
+    ({"split": "train", "index": 0}, "export again"),
+]
+
+
+@pytest.mark.parametrize(("place", "says"), PLACES)
+def test_a_row_that_was_not_exported_is_refused_in_words(place, says):
+    stage = Stage(load("quickstart"), Digits(), HELD, tokens=None)
+    with pytest.raises(ConfigError, match="export") as caught:
+        stage.find_task(place)
+    assert says in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_a_row_that_was_exported_finds_its_task():
+    import numpy
+
+    stage = Stage(load("quickstart"), Digits(), HELD, tokens=None)
+    env, task = stage.find_task({"split": "held_out", "index": numpy.int64(3), "task": "digits-test-3"})
+    assert (env, task.id) == (HELD, "digits-test-3")
