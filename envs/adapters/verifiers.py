@@ -204,7 +204,9 @@ class _Player:
 
 
 def _open_episode(data: ViewboxData, seed: int) -> EpisodeState:
-    state = data.env().reset(data.task(), seed=seed)
+    env = data.env()
+    env.prepare()
+    state = env.reset(data.task(), seed=seed)
     state.messages[0] = Message("system", (data.system_prompt or "",))  # a run may have replaced it
     return state
 

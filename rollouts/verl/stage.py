@@ -18,7 +18,7 @@ from viewbox.network.data_policy import check_may_leave
 from viewbox.records import Task
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.loading import get_view_settings
-from viewbox.rollouts.from_config import build_envs
+from viewbox.rollouts.from_config import build_envs, prepare_env
 
 PIXEL_BOUNDS = ("min_pixels", "max_pixels")  # of `data.mm_processor_kwargs`
 LOCAL_LOGGERS = ("console", "file")  # what verl writes with them stays on this machine
@@ -145,6 +145,7 @@ def _build_stage(path: Path, trainer: Any, processor: Any, bounds: Mapping[str, 
     env, held_out = build_envs(config, get_view_settings(processor.config, processor))
     for played in (env, held_out):
         check_data_stays(played, trainer)
+        prepare_env(played)
     tokens = ChatTokens(set_pixel_bounds(processor, bounds), processor.config)
     tokens.pixel_cache.counts_by_size = True  # the pixels are made by verl's server and trainer
     return Stage(config, env, held_out, tokens)
