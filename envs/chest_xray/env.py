@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
-from viewbox.envs.chest_xray import cases
+from viewbox.envs.chest_xray import cases, wording
 from viewbox.envs.chest_xray.answer_fields import build_answer
 from viewbox.envs.chest_xray.cases import QUESTIONS, Question
-from viewbox.envs.chest_xray.looks import write_looks
+from viewbox.envs.chest_xray.looks import write_looks, write_stray_look
 from viewbox.envs.chest_xray.radiographs import DISPLAY, SPACING
 from viewbox.envs.chest_xray.rewards import ConsultedReward, FindingsReward, RepeatsReward, SizeReward, check_bearing
 from viewbox.envs.consultation.hidden_facts import find_facts
@@ -22,7 +23,7 @@ from viewbox.envs.state import EpisodeState
 from viewbox.envs.tasks import ProceduralTasks, TaskImage
 from viewbox.envs.vqa import questions
 from viewbox.envs.vqa.env import VQA
-from viewbox.errors import ConfigError
+from viewbox.errors import ConfigError, describe_unknown
 from viewbox.frozen import FrozenDict
 from viewbox.images.source import Source
 from viewbox.records import Task
@@ -38,11 +39,6 @@ RIGHT = 0.5  # score of an answer from which on the use of tools counts
 SAYS = "The referring doctor says: "
 UNKNOWN = "I do not know."
 WEIGHTS = {"text": 0.25, "size": 0.25, "findings": 0.25, "box": 0.25}
-_FORMS = {  # of answers in words, by kind
-    "closed": "Answer with yes or no.",
-    "choice": "Answer with one of these choices.",
-    "open": "Answer in as few words as possible.",
-}
 
 
 class ChestXray(VQA):
@@ -166,7 +162,7 @@ class ChestXray(VQA):
         """The fields of the answer that are ever asked for; none is required, because a task asks for some of them."""
         if self.answer_form == "text":
             return None
-        return build_answer(self._list_asked(), asks=bool(self.max_questions) and self.max_turns > 1)
+        return build_answer(self._list_asked(), asks=self._answers_questions)
 
     @property
     def boxes(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -185,28 +181,14 @@ class ChestXray(VQA):
         return tuple(name for name in super().tools_of(task) if name != "open_image" or not single)
 
     def system_prompt(self, task: Task) -> str:
-        asking = ""
-        if self.max_questions and self.max_turns > 1:
-            how = 'alone in "ask"' if self.answer_form == "json" else "as a reply that ends with a question mark"
-            asking = f" You may ask the referring doctor a question, {how}."
-        return (
-            "You read chest radiographs. The patient's left is on the right of the picture. Tools may be wrong: weigh "
-            f"what they say against the film.{asking}"
-        )
+        return wording.write_system_prompt(asks=self._answers_questions, json=self.answer_form == "json")
 
     def user_message(self, task: Task) -> str:
-        lines, choices = [str(task.prompt["question"])], task.prompt.get("choices")
-        if choices:
-            lines.append(questions.write_choices(choices))
-        if "answer" in task.reference:
-            lines.append(_FORMS[str(task.reference.get("kind", "open"))])
-        elif "size_mm" in task.reference:
-            lines.append("Answer with a number.")
-        if self.answer_form == "json":
-            names = {"answer": "answer", "size_mm": "answer", "findings": "findings", "bbox": "bbox"}
-            asked = [f'"{name}"' for field, name in names.items() if field in task.reference]
-            lines.append(f"Fill in {' and '.join(asked)}; leave the rest null.")
-        return "\n".join(lines)
+        return wording.write_question(task, json=self.answer_form == "json")
+
+    @property
+    def _answers_questions(self) -> bool:
+        return self.max_questions > 0 and self.max_turns > 1
 
     # ------------------------------------------------------------------ the referring doctor
     def on_answer(self, state: EpisodeState, answer: Mapping[str, Any]) -> str | None:
@@ -298,3 +280,18 @@ class ChestXray(VQA):
         if not self.is_drawn or self.max_turns < 3:
             return ()
         return write_looks(self, task, self.bearing, self.difficulty, asks=self.max_questions > 0)
+
+    def demonstration(
+        self, task: Task, seed: int, *, guess: float = 0.0, stray: float = 0.0, **unknown: float
+    ) -> list[str]:
+        """The oracle's looks and the right answer; of a share `guess` no look, of a share `stray` one at a tool that
+        does not bear on the question, and then the right answer of another task."""
+        for name in unknown:
+            raise ConfigError(f"{self.name}: {describe_unknown('habit', name, ('guess', 'stray'))}", key=name)
+        rng = np.random.default_rng([seed, 2])
+        draw = rng.random()
+        if draw >= guess + stray or not self.is_drawn:
+            return [*self.oracle(task), self.write_answer(task)]
+        looks = () if draw < guess else write_stray_look(self, task, self.bearing, rng)
+        other = self._make_drawn(task.metadata["seed"] + len(self.kinds) * int(rng.integers(1, 1000)))
+        return [*looks, self.write_answer(other)]

@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.chest_xray import cases
 from viewbox.envs.tools import Tool
@@ -48,6 +50,19 @@ def write_looks(
         x1, y1, x2, y2 = env.write_box(box, task)
         calls.append(_write_call("zoom", {"factor": 2, "center": [(x1 + x2) / 2, (y1 + y2) / 2]}))
     return (*replies, *(["\n".join(calls)] if calls else []))
+
+
+def write_stray_look(
+    env: BaseMultiTurnEnv, task: Task, bearing: Mapping[Any, Sequence[str]], rng: np.random.Generator
+) -> tuple[str, ...]:
+    """One call of a tool that does not bear on the question, such as a decoy; empty if there is none."""
+    bears = {*bearing.get(task.metadata["question"], ()), *bearing.get("all", ())}
+    calls = [
+        _write_call(name, arguments)
+        for name in env.get_offered_tools(task)
+        if name not in bears and (arguments := _fill_arguments(env.get_tool(name), "image_1", PHRASE)) is not None
+    ]
+    return (calls[int(rng.integers(len(calls)))],) if calls else ()
 
 
 def _fill_arguments(tool: Tool, image: str, phrase: str) -> dict[str, Any] | None:

@@ -162,6 +162,19 @@ def test_the_oracle_asks_the_tools_that_bear_on_the_question_about_every_film():
         assert no_look.scores.total == pytest.approx(0.8)
 
 
+def test_demonstrations_may_guess_or_ask_a_tool_that_does_not_bear_on_the_question():
+    env = make("chest_xray", tools=TOOLS, questions=["which"], bearing={"all": ("classify",)})
+    task = env.tasks[0]
+    assert env.demonstration(task, 0) == [*env.oracle(task), env.write_answer(task)]
+    assert [len(env.demonstration(task, seed, guess=1.0)) for seed in range(4)] == [1] * 4
+    asked = {json.loads(env.demonstration(task, seed, stray=1.0)[0].split("\n")[1])["name"] for seed in range(12)}
+    assert asked == {"second_opinion", "ground"}
+    answers = {env.demonstration(task, seed, stray=1.0)[-1] for seed in range(12)}
+    assert len(answers) > 2  # not always the right one
+    with pytest.raises(ConfigError, match="did you mean 'guess'"):
+        env.demonstration(task, 0, gues=0.5)
+
+
 def test_millimeters_are_known():
     env = make("chest_xray", questions=["size"], max_pixels=SIZE * SIZE, coordinates="pixel")
     asked = call("measure", point1=[0, 10], point2=[100, 10])
