@@ -71,6 +71,8 @@ SPECIALIST_PLUGINS = {
     "detection": "viewbox.specialists.detection",
     "function": "viewbox.envs.tools.specialist.function",
     "grounding": "viewbox.specialists.detection",
+    "http": "viewbox.envs.tools.specialist.http",
+    "mcp": "viewbox.envs.tools.specialist.mcp",
     "prompted_segmentation": "viewbox.specialists.prompted",
     "segmentation": "viewbox.specialists.segmentation",
     "text": "viewbox.specialists.text",

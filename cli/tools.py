@@ -1,7 +1,7 @@
 """`viewbox tools`: lists the built-in tools, tries them on an image, or draws all of them on a sheet."""
 
 import sys
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -74,3 +74,36 @@ def write_sheet(
 
     save_picture(draw_sheet(image or get_example_path()), out)
     typer.echo(out)
+
+
+@app.command("mcp", context_settings={"allow_interspersed_args": False})
+def list_mcp_tools(
+    command: Annotated[
+        list[str] | None, typer.Argument(help="The program of the server and its arguments.", metavar="[COMMAND]...")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="In place of a program: the address of the server.")] = None,
+    picture: Annotated[
+        list[str] | None, typer.Option(help="An argument that is a picture, of every tool that has it; repeatable.")
+    ] = None,
+    api_key_env: Annotated[str | None, typer.Option(help="With --url: the variable with the API key.")] = None,
+    variable: Annotated[
+        list[str] | None, typer.Option(help="An environment variable that the program sees; repeatable.")
+    ] = None,
+) -> None:
+    """Print the tools of an MCP server as a specialist of a config. The program is started.
+
+    Read what it prints before you use it: descriptions are texts of the server's author, and become part of the prompt.
+
+    Example: `viewbox tools mcp --picture image python -m hospital.server`
+    """
+    import yaml
+
+    from viewbox.envs.tools.specialist.mcp_server.listing import record_tools
+    from viewbox.envs.tools.specialist.spec import build_specialists
+
+    given = {"command": command or [], "url": url, "api_key_env": api_key_env, "variables": variable or []}
+    given = {"kind": "mcp", **{name: value for name, value in given.items() if value}}
+    specialist: Any = build_specialists({"NAME": {**given, "tools": {"unknown": {}}}})["NAME"]
+    specialist.build_tools("NAME")  # refuses an address or a key that it would refuse in a config
+    found = {"specialists": {"NAME": {**given, "tools": record_tools(specialist.server, picture or [])}}}
+    typer.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120), nl=False)

@@ -1,4 +1,5 @@
-"""One event loop in a daemon thread, for synchronous code that calls asynchronous functions, such as a judge.
+"""One event loop in a daemon thread: for synchronous code that calls asynchronous functions, such as a judge, and for
+clients that several event loops share, such as the connection to a specialist.
 
 The thread starts on first use and is shared. It does not delay the exit of the program. A forked child gets its own.
 """
@@ -27,6 +28,17 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     except BaseException:
         future.cancel()  # the waiting thread was interrupted
         raise
+
+
+async def run_beside(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that runs on the background's event loop; for callers on a loop of their own.
+
+    The coroutine has the caller's context variables. It is cancelled if the caller is.
+
+    >>> asyncio.run(run_beside(asyncio.sleep(0, "done")))
+    'done'
+    """
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, get_loop()))
 
 
 def get_loop() -> asyncio.AbstractEventLoop:

@@ -160,6 +160,17 @@ class Connection:
 
         return await self._repeat(send, None, {})
 
+    async def reach(self) -> None:
+        """Connect once, without data. Any status will do.
+
+        Raises:
+            AddressError: there is no connection.
+        """
+        try:
+            await self._client.head(self.url)
+        except httpx.TransportError as error:
+            raise self.address_error(f"no connection: {self.clean(str(error)) or type(error).__name__}") from None
+
     async def _repeat(self, send: Callable[[int], Awaitable[T]], deadline: float | None, info: dict[str, Any]) -> T:
         check_sending(self.url)
         failed_since: float | None = None

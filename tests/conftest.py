@@ -35,6 +35,7 @@ SLOW = (
     "envs/adapters",
     "envs/parsing/test_any_reply.py",
     "envs/test_determinism.py",
+    "envs/tools/specialist/test_mcp.py",
     "examples",
     "fuzz",
     "publish",

@@ -37,6 +37,7 @@ Hidden = Annotated[T, "hidden"]
 
 _KINDS = ("point", "box", "picture")
 _PICTURE_NOTE = 'a picture by name: "image_1" (the first image given) or "view_3" (a picture shown since, by number)'
+_PLAIN_TEXT = {"type", "description", "default", "x-kind"}  # keys beside which any text is allowed
 _TYPES: dict[Any, str] = {float: "number", int: "integer", bool: "boolean", str: "string"}
 
 
@@ -127,7 +128,7 @@ def is_null_text(value: Any, spec: Mapping[str, Any]) -> bool:
     """
     if not isinstance(value, str) or value.strip().lower() not in ("null", "none"):
         return False
-    return spec["type"] != "string" or spec.get("x-kind") == "picture" or value not in spec.get("enum", [value])
+    return spec.get("type") != "string" or spec.get("x-kind") == "picture" or value not in spec.get("enum", [value])
 
 
 def check_value(
@@ -147,8 +148,9 @@ def check_value(
     if not _is_finite(value):
         raise ToolError(f"{label} must be finite")
     # Most calls skip the validator: it takes longer than a tool that only reads.
-    is_text = isinstance(value, str) and spec["type"] == "string" and "enum" not in spec
-    if not is_text and not ("minItems" in spec and _is_number_list(value, spec["minItems"])):
+    is_text = isinstance(value, str) and spec.keys() <= _PLAIN_TEXT and spec["type"] == "string"
+    is_place = kind in ("point", "box") and _is_number_list(value, spec["minItems"])
+    if not is_text and not is_place:
         schema = {key: item for key, item in spec.items() if key != "x-kind"}
         problem = _find_problem(value, schema, label)
         if problem is not None:
@@ -156,9 +158,9 @@ def check_value(
             raise ToolError(f"{label} = {shown}: {_describe_problem(problem, spec, value)}")
     if kind in ("point", "box"):
         return ViewFractions(to_unit(value, coordinates, size, label))
-    if spec["type"] == "integer":
+    if spec.get("type") == "integer":
         return int(value)
-    return float(value) if spec["type"] == "number" else value
+    return float(value) if spec.get("type") == "number" else value
 
 
 def _find_problem(value: Any, schema: dict[str, Any], label: str) -> ValidationError | None:
@@ -176,6 +178,8 @@ def _is_finite(value: Any) -> bool:
     """Whether a float can hold every number in `value`."""
     if isinstance(value, list):
         return all(_is_finite(item) for item in value)
+    if isinstance(value, dict):
+        return all(_is_finite(item) for item in value.values())
     try:
         return not isinstance(value, int | float) or math.isfinite(value)
     except OverflowError:
@@ -197,4 +201,7 @@ def _describe_problem(problem: ValidationError, spec: Mapping[str, Any], value: 
     if spec.get("x-kind") in ("point", "box"):
         return f"a {spec['x-kind']} is {2 if spec['x-kind'] == 'point' else 4} numbers"
     allowed = describe_range(spec)
+    if spec.get("type") not in _TYPES.values():  # of a schema that came with a server
+        path = problem.json_path.removeprefix("$").removeprefix(".")
+        return f"{path[:80]}: {problem.message[:200]}" if path else problem.message[:200]
     return f"must be of type {spec['type']}" + (f"; allowed: {allowed}" if allowed else "")

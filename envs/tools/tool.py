@@ -133,6 +133,11 @@ def _find_picture(name: str, label: str, find_picture: Callable[[str], View] | N
         raise ToolError(f"{label}: {error}") from error
 
 
+def is_tool_name(name: str) -> bool:
+    """Whether endpoints accept a tool of this name."""
+    return _NAME.fullmatch(name) is not None
+
+
 def format_calls(count: int) -> str:
     """A number of calls in words.
 

@@ -89,7 +89,11 @@ run's own files: the registered environments (..., digits, ...); if you know who
 
 
 def _list_names(specialists: Any) -> list[str]:
-    return [str(name) for name in specialists] if isinstance(specialists, Mapping) else []
+    """The names of specialists, and of the tools of a server that have no prefix."""
+    if not isinstance(specialists, Mapping):
+        return []
+    listed = [spec.get("tools") for spec in specialists.values() if isinstance(spec, Mapping)]
+    return [str(name) for names in (specialists, *listed) if isinstance(names, Mapping) for name in names]
 
 
 def _forget_tools(settings: Mapping[str, Any], specialists: Sequence[str]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from viewbox.envs.tools.arguments import Hidden, Range
 from viewbox.envs.tools.builtin.analysis import Color
-from viewbox.envs.tools.builtin.drawing import COLORS
+from viewbox.envs.tools.builtin.drawing import draw_mask, find_mask_box
 from viewbox.envs.tools.builtin.intensity import to_gray
 from viewbox.envs.tools.fractions import ViewFractions
 from viewbox.envs.tools.results import ToolOutput
@@ -118,17 +118,12 @@ def overlay_mask(
     index: number of the image that is the mask, counted from 0. Default: the mask of this task, if it has one
     """
     inside = _sample_mask(view, _find_mask(view.source, _open_mask(index, images, mask)))
-    pixels = view.to_uint8()
-    picture = pixels.copy() if pixels.ndim == 3 else cv2.cvtColor(pixels, cv2.COLOR_GRAY2RGB)
-    blended = picture[inside] * (1 - opacity) + np.array(COLORS[color]) * opacity
-    picture[inside] = np.rint(blended).astype(np.uint8)
+    picture = draw_mask(view.to_uint8(), inside, color, opacity)
     facts: dict[str, Any] = {"color": color, "share_of_view": float(inside.mean())}
-    if not inside.any():
+    box = find_mask_box(inside)
+    if box is None:
         return ToolOutput("nothing of the mask is in this view", facts, picture)
-    rows, columns = (np.flatnonzero(inside.any(axis=axis)) for axis in (1, 0))
-    (width, height), ends = view.size, (columns[0], rows[0], columns[-1] + 1, rows[-1] + 1)
-    box = ViewFractions(float(end) / side for end, side in zip(ends, (width, height) * 2, strict=True))
-    return ToolOutput("mask shown", {**facts, "box": box}, picture)
+    return ToolOutput("mask shown", {**facts, "box": ViewFractions(box)}, picture)
 
 
 def _open_mask(index: int | None, images: Sequence[Source], mask: Any) -> Source:

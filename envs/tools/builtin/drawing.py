@@ -48,6 +48,27 @@ def draw_outline(pixels: np.ndarray, box: Corners, color: str, label: str = "") 
     return marked
 
 
+def draw_mask(pixels: np.ndarray, inside: np.ndarray, color: str, opacity: float = 0.4) -> np.ndarray:
+    """A copy of uint8 `pixels`, (h, w) or (h, w, 3), in RGB with the color over all pixels `inside`, a bool (h, w)."""
+    marked = _to_color(pixels)
+    marked[inside] = np.rint(marked[inside] * (1 - opacity) + np.array(COLORS[color]) * opacity).astype(np.uint8)
+    return marked
+
+
+def find_mask_box(inside: np.ndarray) -> tuple[float, ...] | None:
+    """The box around a bool mask of shape (h, w) as fractions (x1, y1, x2, y2); None if the mask is empty.
+
+    >>> find_mask_box(np.array([[False, False], [False, True]]))
+    (0.5, 0.5, 1.0, 1.0)
+    """
+    if not inside.any():
+        return None
+    rows, columns = (np.flatnonzero(inside.any(axis=axis)) for axis in (1, 0))
+    height, width = inside.shape
+    ends = (columns[0], rows[0], columns[-1] + 1, rows[-1] + 1)
+    return tuple(float(end) / side for end, side in zip(ends, (width, height) * 2, strict=True))
+
+
 def draw_grid(pixels: np.ndarray, divisions: int, labels: list[str]) -> np.ndarray:
     """A copy of uint8 `pixels` in RGB, cut by lines into divisions x divisions cells with labels, given row by row."""
     marked = _to_color(pixels)

@@ -130,7 +130,7 @@ def _build_specialist(path: str, spec: Any) -> Specialist:
         return cls.model_validate(settings)
     except ValidationError as error:
         problem = describe_errors(error, cls, settings)[0]
-        joint = f".{problem}" if problem.key else f": {problem}"
+        joint = f".{problem}" if problem.key else f" {problem}" if problem.text.startswith("=") else f": {problem}"
         key = f"{path}.{problem.key}" if problem.key else path
         raise ConfigError(f"{path}{joint}", key=key, given=problem.given) from error
 

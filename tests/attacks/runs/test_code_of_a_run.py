@@ -200,6 +200,16 @@ def test_an_environment_in_its_config_runs_no_code(gift, viewbox, tmp_path, env)
 SPECIALISTS = {
     "a function": {"look": {"kind": "function", "function": "gift.helper:score"}},
     "a file": {"look": {"kind": "function", "function": "gift/helper.py:score"}},
+    "a program": {"look": {"kind": "mcp", "command": ["python", "gift/helper.py"], "tools": {"more": {}}}},
+    "a program, its tools under names of their own": {
+        "x": {
+            "kind": "mcp",
+            "command": ["python", "gift/helper.py"],
+            "prefix": "",
+            "tools": {"look": {}, "look_more": {}},
+        }
+    },
+    "an address": {"look": {"kind": "http", "url": "http://127.0.0.1:9/look", "api_key_env": "OPENAI_API_KEY"}},
     "a kind that is code": {"look": {"kind": "gift.helper:E"}},
     "no mapping": {"look": "gift.helper:score"},
     "a list": ["gift.helper:score"],

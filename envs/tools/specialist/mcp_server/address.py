@@ -1,0 +1,54 @@
+"""The client of an MCP server at an address: bounded replies, no redirects, no compression, no cookies."""
+
+from collections.abc import AsyncIterator
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import TYPE_CHECKING
+
+from viewbox.network.hosts import is_loopback
+
+if TYPE_CHECKING:  # comes with the package mcp
+    import httpx2
+
+
+def build_http_client(url: str, key: str | None, *, max_message: int, timeout: float) -> "httpx2.AsyncClient":
+    """The client that `mcp` sends its messages with.
+
+    Args:
+        url: of the server.
+        key: sent as a bearer token.
+        max_message: limit of a reply, in bytes.
+        timeout: seconds to connect, and without a byte.
+    """
+    import httpx2
+
+    class BoundedStream(httpx2.AsyncByteStream):
+        def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+            self.inner = inner
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            received = 0
+            async for chunk in self.inner:
+                received += len(chunk)
+                if received > max_message:
+                    raise httpx2.StreamError(f"the reply is larger than {max_message} bytes")
+                yield chunk
+
+        async def aclose(self) -> None:
+            await self.inner.aclose()
+
+    async def bound(response: httpx2.Response) -> None:
+        encoding = response.headers.get("content-encoding", "identity").strip().lower()
+        if encoding != "identity":
+            raise httpx2.RemoteProtocolError(f"the reply is compressed ({encoding[:40]}); allowed: identity")
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = BoundedStream(response.stream)
+
+    headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    return httpx2.AsyncClient(
+        headers=headers,
+        timeout=httpx2.Timeout(timeout),
+        follow_redirects=False,
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+        event_hooks={"response": [bound]},
+        trust_env=not is_loopback(url),  # requests to this machine use no proxy
+    )

@@ -1,0 +1,161 @@
+"""An MCP server that fails: each fault costs its call, or is a clear error at the start of the run.
+
+The calls of all other episodes, which go to the same server at the same time, do not change by a byte.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.ward import Ward, get_result, make_tasks, play
+from viewbox.envs.tools.specialist.mcp_server import server as servers
+from viewbox.errors import ConfigError
+
+pytest.importorskip("mcp")
+
+RUDE = "tests/support/rude_mcp_server.py"
+HOW = {"parameters": {"properties": {"how": {"type": "string"}}, "required": ["how"]}}
+LOST = "h_fail: ended its server during the call. Try different arguments, or continue without this tool."
+LATE = "h_fail: gave no result within 8 s. Try different arguments, or continue without this tool."
+LIMIT = 2**20  # bytes of a message
+
+
+@pytest.fixture(autouse=True)
+def in_the_repository(request, monkeypatch):
+    monkeypatch.chdir(request.config.rootpath)
+
+
+@pytest.fixture(autouse=True)
+def no_cooldown(monkeypatch):
+    monkeypatch.setattr(servers, "COOLDOWN", 0.0)
+
+
+def make_env(*mode, **settings):
+    settings = {"max_reply": LIMIT, "timeout": 60, "tools": {"say": HOW, "fail": HOW}, **settings}
+    return Ward(
+        specialists={"h": {"kind": "mcp", "command": [sys.executable, RUDE, *mode], **settings}}, tool_timeout=600
+    )
+
+
+def make_calls(third):
+    return make_tasks(*[third if number == 3 else ("h_say", {"how": f"fine {number}"}) for number in range(8)])
+
+
+@pytest.fixture(scope="module")
+def clean(request):
+    """The episodes of a run without a fault."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(request.config.rootpath)
+        return [one.to_json() for one in play(make_env(), make_calls(("h_say", {"how": "fine 3"})))]
+
+
+FAULTS = {
+    "its death": LOST,
+    "half a message": LOST,
+    "a message of 100 MB": LOST,
+    "a line without end": LOST,
+    "rubbish without end": LOST,
+    "messages without end": LOST,
+    "JSON 100,000 deep": LOST,
+    "errors without end": LATE,
+    "no reply": LATE,
+    "no reply, and no end": LATE,
+    "a result of another shape": "h_fail: ",
+    "a result that is a list": "h_fail: ",
+    "an error": "h_fail: out of film",
+    "a picture that is none": "h_fail gave a result that cannot be used: its picture is a picture of another format",
+}
+HARMLESS = {
+    "rubbish before the reply",
+    "a reply, then its death",
+    "a reply twice",
+    "the reply of nobody",
+    "a question",
+}
+
+
+@pytest.mark.parametrize("how", FAULTS)
+def test_a_fault_costs_its_call(how, clean):
+    env = make_env(timeout=8 if FAULTS[how] == LATE else 60)
+    episodes = play(env, make_calls(("h_fail", {"how": how})))
+    faulty = episodes.pop(3)
+    assert [one.to_json() for one in episodes] == clean[:3] + clean[4:]
+    assert FAULTS[how] in get_result(faulty).error
+    assert (faulty.end_reason, faulty.answer) == ("answered", {"text": "done"})
+
+
+@pytest.mark.parametrize("how", sorted(HARMLESS))
+def test_what_a_server_says_beside_its_replies_costs_nothing(how, clean):
+    episodes = play(make_env(), make_calls(("h_fail", {"how": how})))
+    other = episodes.pop(3)
+    assert [one.to_json() for one in episodes] == clean[:3] + clean[4:]
+    assert get_result(other).description == how
+
+
+def test_numbers_that_json_does_not_have_are_words():
+    (episode,) = play(make_env(), make_tasks(("h_fail", {"how": "NaN"})))
+    assert get_result(episode).facts == {"ratio": "nan", "more": ("-inf",)}
+
+
+def test_after_its_death_it_is_started_again(clean):
+    env = make_env()
+    for _ in range(2):
+        assert get_result(play(env, make_calls(("h_fail", {"how": "its death"})))[3]).error == LOST
+    assert [one.to_json() for one in play(env, make_calls(("h_say", {"how": "fine 3"})))] == clean
+
+
+def test_a_call_that_changes_something_is_sent_once(clean):
+    episodes = play(make_env(resend=False), make_calls(("h_fail", {"how": "its death"})))
+    assert get_result(episodes[3]).error == LOST
+    assert {get_result(one).error for one in episodes} <= {None, LOST, LOST.replace("h_fail", "h_say")}
+
+
+START = {
+    "ends": r"the MCP server .*: it ended with status 1: no licence was found",
+    "hangs": r"no answer within 5 s",
+    "rubbish without end": r"it wrote more than 1048576 bytes without a reply",
+    "errors without end": r"no answer within 5 s",
+    "another version": r"Unsupported protocol version",
+    "tools of another shape": r"validation error",
+    "too many tools": r"it lists more than 512 tools",
+    "endless pages": r"it lists more than 512 tools",
+    "a hostile schema": r"tools\.fail: of the server: reference 'http://127\.0\.0\.1:9/s'; allowed: one inside",
+    "another schema": r"the server needs the argument 'why', which is not required here; `viewbox tools mcp` prints",
+    "another argument": r"unknown argument at the server 'how'; allowed: wow",
+    "no tool": r"unknown tool of the server 'fail'; allowed: say",
+}
+
+
+@pytest.mark.parametrize("mode", START)
+def test_a_server_that_cannot_be_used_ends_the_run_before_its_first_episode(mode):
+    env = make_env(mode, start_timeout=5 if "within 5 s" in START[mode] else 60)
+    with pytest.raises(ConfigError, match=START[mode]) as caught:
+        play(env, make_calls(("h_say", {"how": "fine"})))
+    assert caught.value.key.startswith("specialists.h")
+    assert len(str(caught.value)) < 600
+
+
+def test_a_server_that_cannot_be_started_again_costs_its_calls(tmp_path):
+    script = tmp_path / "server.py"
+    script.write_text(Path(RUDE).read_text())
+    env = Ward(
+        specialists={
+            "h": {
+                "kind": "mcp",
+                "command": [sys.executable, str(script)],
+                "tools": {"say": HOW, "fail": HOW},
+                "timeout": 60,
+            }
+        }
+    )
+    env.prepare()
+    script.write_text("raise SystemExit('moved')")
+    for episode in play(env, make_calls(("h_fail", {"how": "its death"}))):
+        result = get_result(episode)
+        assert (
+            result.error is None or "ended its server" in result.error or "has no server at the moment" in result.error
+        )
+        assert episode.end_reason == "answered"
+    with pytest.raises(ConfigError, match="it ended with status 1: moved"):
+        play(env, make_tasks(("h_say", {"how": "x"})))

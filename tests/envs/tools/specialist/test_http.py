@@ -1,0 +1,279 @@
+"""`kind: http`: what is sent, what comes back, and which settings are refused."""
+
+import asyncio
+import base64
+import gc
+import io
+import json
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.support.servers import make_response, make_script, serve
+from tests.support.ward import SIZE, ClosedWard, Ward, ask, get_result, make_png, make_tasks, play
+from viewbox.errors import ConfigError
+from viewbox.network.secrets import MASK
+
+PARAMETERS = {
+    "properties": {
+        "image": {"x-kind": "picture"},
+        "box": {"x-kind": "box", "description": "Where to look."},
+        "at": {"x-kind": "point"},
+        "part": {"enum": ["heart", "lung"]},
+        "deep": {"type": "object", "properties": {"n": {"type": "integer"}}},
+    },
+    "required": ["image"],
+}
+
+
+def make_env(url, cls=Ward, name="look", **settings):
+    settings = {"kind": "http", "url": url, "parameters": PARAMETERS, **settings}
+    return cls(specialists={name: settings})
+
+
+def ask_once(reply, returns=None, unit="fraction", call=None, **settings):
+    """(the result of a call whose reply is given, what was sent)"""
+    with serve(make_script(reply)) as server:
+        env = make_env(server.url, returns=returns or {}, unit=unit, **settings)
+        return ask(env, "look", **{"image": "image_1", **(call or {})}), server.requests[-1]["body"]
+
+
+# ---- what is sent
+
+
+def test_a_call_is_arguments_and_pictures_as_png():
+    result, sent = ask_once({"found": "heart"}, call={"part": "heart", "deep": {"n": 3}})
+    assert result.facts == {"found": "heart"}
+    assert sent["arguments"] == {"part": "heart", "deep": {"n": 3}}
+    scheme, _, content = sent["pictures"]["image"].partition(",")
+    assert scheme == "data:image/png;base64"
+    picture = Image.open(io.BytesIO(base64.b64decode(content)))
+    assert (picture.size, picture.getpixel((3, 3))) == (SIZE, 42)
+
+
+def test_pictures_may_be_base64_alone():
+    sent = ask_once({}, pictures="base64")[1]
+    assert base64.b64decode(sent["pictures"]["image"]).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("unit", "box", "at"), [("fraction", [0, 0.25, 0.5, 1], [0.5, 0.5]), ("pixel", [0, 8, 24, 32], [24, 16])]
+)
+def test_places_are_sent_and_read_in_the_unit_of_the_server(unit, box, at):
+    reply = {"findings": [{"box": box, "p": 0.5}, {"box": None}], "center": at}
+    returns = {"boxes": ["findings[].box"], "points": ["center"]}
+    result, sent = ask_once(reply, returns, unit, {"box": [0, 0.25, 0.5, 1], "at": [0.5, 0.5]})
+    assert sent["arguments"] == {"box": box, "at": at}
+    assert result.facts["findings"] == ({"box": (0.0, 0.25, 0.5, 1.0), "p": 0.5}, {"box": None})
+    assert result.facts["center"] == (0.5, 0.5)
+
+
+def test_the_model_reads_its_own_coordinates_and_no_marks_of_ours():
+    env = make_env("http://127.0.0.1:1/a")
+    per_mille = type("PerMille", (Ward,), {"coordinates": "per_mille"})
+    (schema,) = (one["function"] for one in make_env("http://127.0.0.1:1/a", per_mille).tool_schemas[1:])
+    assert schema["parameters"]["properties"]["box"] == {
+        "type": "array",
+        "items": {"type": "number", "minimum": 0, "maximum": 1000},
+        "minItems": 4,
+        "maxItems": 4,
+        "description": "Where to look.: [x1, y1, x2, y2] in thousandths of the image",
+    }
+    assert "x-kind" not in json.dumps([*map(dict, env.tool_schemas)])
+    assert schema["parameters"]["required"] == ("image",)
+
+
+def test_arguments_are_checked_before_anything_is_sent():
+    with serve(make_script({})) as server:
+        env = make_env(server.url)
+        calls = [{"part": "hart"}, {"deep": {"n": "x"}}, {"box": [0, 0, 2, 2]}, {"other": 1}, {"image": "view_9"}]
+        found = [ask(env, "look", **{"image": "image_1", **call}).error for call in calls]
+    assert server.requests == []
+    assert found[0].endswith("allowed: heart, lung (did you mean 'heart'?)")
+    assert found[1] == "look: deep = {\"n\": \"x\"}: n: 'x' is not of type 'integer'"
+    assert "out of range" in found[2]
+    assert "unknown argument of look 'other'" in found[3]
+    assert "view_9" in found[4]
+
+
+# ---- what comes back
+
+
+def test_text_and_facts():
+    result, _ = ask_once({"summary": "The heart is large.", "ratio": 0.61}, {"text": "summary"})
+    assert (result.description, result.facts) == ("The heart is large.", {"ratio": 0.61})
+
+
+def test_a_picture_is_shown_and_has_a_number():
+    result, _ = ask_once(
+        {"overlay": "data:image/png;base64," + make_png((10, 20), (255, 0, 0), "RGB")}, {"image": "overlay"}
+    )
+    assert (result.image.width, result.image.height, result.image.open().getpixel((1, 1))) == (10, 20, (255, 0, 0))
+    assert result.facts == {"view": 1}
+
+
+def write_mask():
+    mask = np.zeros(SIZE[::-1], np.uint8)
+    mask[8:16, 12:24] = 200
+    buffer = io.BytesIO()
+    Image.fromarray(mask).save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode(), (mask > 0).astype(int).tolist()
+
+
+@pytest.mark.parametrize("form", [0, 1], ids=["png", "rows"])
+def test_a_mask_is_drawn_on_the_picture_and_measured(form):
+    result, _ = ask_once({"m": write_mask()[form]}, {"mask": "m"})
+    assert result.facts["m"] == {"share": 96 / (48 * 32), "box": (0.25, 0.25, 0.5, 0.5)}
+    shown = np.asarray(result.image.open())
+    assert shown[0, 0].tolist() == [42, 42, 42]
+    assert shown[10, 15, 0] > shown[10, 15, 1]
+    assert result.views[0].image == 0
+
+
+def test_an_empty_mask_has_no_box():
+    assert ask_once({"m": make_png(value=0)}, {"mask": "m"})[0].facts["m"] == {"share": 0.0, "box": None}
+
+
+# ---- one client, keys, attempts
+
+
+def test_all_episodes_share_one_connection_across_event_loops():
+    with serve(make_script({"ok": True})) as server:
+        env = make_env(server.url, concurrency=1)
+        for _ in range(3):  # each has an event loop of its own
+            assert all(
+                get_result(one).facts == {"ok": True}
+                for one in play(env, make_tasks(*[("look", {"image": "image_1"})] * 5))
+            )
+            gc.collect()
+    assert len(server.requests) == 15
+    assert len(server.connections) == 2  # one is the look at the address before the first episode
+
+
+def test_the_key_is_sent_in_a_header_and_masked_wherever_it_comes_back(monkeypatch):
+    monkeypatch.setenv("WARD_API_KEY", "sesame-4711-open-door")
+    with serve(
+        make_script(
+            {"echo": "sesame-4711-open-door", "deep": [{"x": "sesame-4711-open-door"}], "t": "sesame-4711-open-door"}
+        )
+    ) as server:
+        env = make_env(server.url, api_key_env="WARD_API_KEY", returns={"text": "t"})
+        result = ask(env, "look", image="image_1")
+        assert server.requests[-1]["headers"]["Authorization"] == "Bearer sesame-4711-open-door"
+    assert result.facts == {"echo": MASK, "deep": ({"x": MASK},)}
+    assert result.description == MASK
+
+
+def test_temporary_failures_are_asked_again():
+    slow = make_response(429, {"error": "busy"}, Retry_After=0)
+    with serve(lambda body, number: slow if number < 2 else {"ok": True}) as server:
+        env = make_env(server.url)
+        assert ask(env, "look", image="image_1").facts == {"ok": True}
+    assert len(server.requests) == 3
+
+
+def test_the_server_s_words_about_the_call_reach_the_model_and_no_others():
+    refused = make_response(422, {"detail": "the box is smaller than 10 pixels"})
+    with serve(make_script(refused)) as server:
+        assert "the box is smaller than 10 pixels" in ask(make_env(server.url), "look", image="image_1").error
+    secret = make_response(403, {"detail": "account of dr.who@example.org is closed"})
+    with serve(make_script(secret)) as server:
+        error = ask(make_env(server.url), "look", image="image_1").error
+    assert error == "look failed with HTTP 403. Try different arguments, or continue without this tool."
+
+
+# ---- settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "says"),
+    [
+        ({"url": "ftp://example.org"}, "url", "cannot be used; allowed: http(s)://host"),
+        ({"url": "http://user:pass@example.org"}, "url", "its user name, query or fragment"),
+        ({"api_key_env": "GITHUB_TOKEN"}, "api_key_env", "only a variable whose name ends with API_KEY"),
+        ({"timeout": 0}, "timeout", "allowed: a number above 0"),
+        ({"max_reply": -1}, "max_reply", "bytes"),
+        ({"returns": {"txt": "a"}}, "returns.txt", "did you mean 'text'?"),
+        ({"parameters": {"properties": {"box": {"x-kind": "box"}}}}, "", "properties.box is a place in no picture"),
+        ({"parameters": {}, "returns": {"mask": "m"}}, "", "returns names a box, point or mask in no picture"),
+        ({"parameters": {"properties": {"a": {"x-kind": "bax"}}}}, "parameters", "did you mean 'box'?"),
+    ],
+)
+def test_a_mistake_is_named_with_what_is_allowed(settings, key, says):
+    with pytest.raises(ConfigError) as caught:
+        make_env(**{"url": "http://127.0.0.1:1/a", **settings})
+    assert caught.value.key == ".".join(filter(None, ["specialists.look", key]))
+    assert says in str(caught.value)
+
+
+def test_making_an_environment_asks_nothing_and_needs_no_key():
+    with serve(make_script({})) as server:
+        env = make_env(server.url, api_key_env="NOBODYS_API_KEY")
+        assert env.tool_schemas[-1]["function"]["name"] == "look"
+    assert server.connections == []
+    with pytest.raises(ConfigError, match=r"specialists\.look\.api_key_env is 'NOBODYS_API_KEY', but no such"):
+        env.prepare()
+
+
+def test_an_address_where_nobody_listens_ends_the_run_at_its_start():
+    with serve(make_script({})) as server:
+        url = server.url
+    with pytest.raises(ConfigError, match=r"specialists\.look\.url = .* no connection") as caught:
+        play(make_env(url), make_tasks(("look", {"image": "image_1"})))
+    assert caught.value.key == "specialists.look.url"
+
+
+def test_a_key_never_travels_over_http_to_another_machine(monkeypatch):
+    monkeypatch.setenv("WARD_API_KEY", "sesame-4711-open-door")
+    with pytest.raises(ConfigError, match="not sent over http to another machine"):
+        make_env("http://192.0.2.1/measure", api_key_env="WARD_API_KEY").prepare()
+
+
+def test_restricted_pictures_go_to_this_machine_only():
+    with serve(make_script({"ok": True})) as server:
+        assert ask(make_env(server.url, ClosedWard), "look", image="image_1").facts == {"ok": True}
+    with pytest.raises(ConfigError, match=r"specialists\.look sends pictures to https://models\.example"):
+        make_env("https://models.example/look", ClosedWard)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_has_connections_of_its_own():
+    with serve(make_script({"ok": True})) as server:
+        env = make_env(server.url)
+        assert ask(env, "look", image="image_1").facts == {"ok": True}
+        child = os.fork()
+        if child == 0:
+            facts = {}
+            try:
+                facts = ask(env, "look", image="image_1").facts
+            finally:
+                os._exit(0 if facts == {"ok": True} else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    assert len(server.connections) == 4  # each looks at the address, and then sends
+
+
+def test_a_cancelled_episode_cancels_its_request():
+    import threading
+
+    asked, released = threading.Event(), threading.Event()
+
+    def wait(handler):
+        asked.set()
+        released.wait(60)
+        handler.close_connection = True
+
+    with serve(lambda body, number: wait if body else {}) as server:
+        env = make_env(server.url)
+        state = env.reset(make_tasks(("look", {"image": "image_1"}))[0], seed=0)
+
+        async def run():
+            step = asyncio.ensure_future(env.step(state, state.messages[1].text))
+            await asyncio.to_thread(asked.wait, 60)
+            step.cancel()
+            return await asyncio.gather(step, return_exceptions=True)
+
+        (outcome,) = asyncio.run(run())
+        released.set()
+    assert isinstance(outcome, asyncio.CancelledError)
