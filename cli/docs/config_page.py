@@ -89,6 +89,20 @@ def _render_env() -> Iterator[str]:
         yield f"### `env.specialists.NAME.kind: {kind}`"
         yield _get_first_paragraph(specialist)
         yield _render_fields(specialist.model_fields)
+    yield from _render_parts_of_specialists()
+
+
+def _render_parts_of_specialists() -> Iterator[str]:
+    """The mappings that keys of several kinds take, each once."""
+    seen = set()
+    for kind in list_kinds():
+        for key, field in get_specialist_class(kind).model_fields.items():
+            model = get_section_model(field.annotation)
+            if model is not None and model not in seen:
+                seen.add(model)
+                yield f"### `env.specialists.NAME.{key}`"
+                yield _get_first_paragraph(model)
+                yield _render_fields(model.model_fields)
 
 
 def _render_rewards() -> Iterator[str]:
