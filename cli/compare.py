@@ -53,9 +53,9 @@ def compare(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
     trust: Annotated[
         bool,
-        typer.Option("--trust", help="Import and run code that a reward in a run names. Only for runs you trust."),
+        typer.Option("--trust", help="Import and run code that a reward inside a run names. Only for runs you trust."),
     ] = False,
-    ask_judge: Annotated[bool, typer.Option("--ask-judge", help="Ask the judge of a reward that lies in a run.")] = (
+    ask_judge: Annotated[bool, typer.Option("--ask-judge", help="Ask the judge that a reward inside a run names.")] = (
         False
     ),
 ) -> None:

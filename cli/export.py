@@ -1,4 +1,4 @@
-"""`viewbox export`: writes a run in a form that another tool reads."""
+"""`viewbox export`: writes a run, or a config, in a form that another tool reads."""
 
 from typing import Annotated
 
@@ -38,10 +38,10 @@ def export(
     - `sft`: Parquet with `messages` and `images`, for TRL's SFTTrainer
     - `dpo`: Parquet with `prompt`, `chosen`, `rejected` and `images`, for TRL's DPOTrainer
     - `parquet`: one file with messages, images, answers and scores
+    - `hf`: the same as a folder for `datasets.load_from_disk`; `--push owner/name` also puts it on the hub, unless the
+      run's data is restricted
     - `inspect`: a log with messages, images and scores, for inspect-ai
-    - `hf`: the same as a folder for `datasets.load_from_disk`; `--push owner/name` puts it on the hub, unless the run's
-      data is restricted
-    - `verl`: of a config, a folder with which verl trains on its environment, on many GPUs
+    - `verl`: not a run but a config becomes a folder with which verl trains on its environment, on many GPUs
 
     Example: `viewbox export runs/a --to sft --where 'reward>=0.8' --out good.parquet`
 

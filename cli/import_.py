@@ -24,7 +24,7 @@ def import_(
     - `parquet`: what `viewbox export --to parquet` wrote, or `--push` put on the hub
 
     The file is not trusted: no address in it is fetched, and only images in its own folder are opened. It ends with
-    status 1 if a row cannot be read; what a run cannot hold is named.
+    status 1 if a row cannot be read, and writes nothing if none can. What a run cannot hold is named.
 
     Example: `viewbox import outputs/traces.jsonl --from verifiers --out runs/theirs`
     """

@@ -46,7 +46,7 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(
         help="Any other setting of the sections env, reward, rollout, model and endpoint, such as env.noise=3, "
-        "rollout.top_p=0.9, rollout.timeout=60 or endpoint.tool_images=tool.",
+        "rollout.top_p=0.9, rollout.timeout=60, rollout.engine=vllm or endpoint.tool_images=tool.",
         metavar="KEY.PATH=VALUE",
         show_default=False,
     ),

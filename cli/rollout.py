@@ -46,13 +46,16 @@ def rollout(
         typer.Option(
             "--check-tokens",
             help="With --endpoint: compare each prompt's token ids with those of viewbox's own engine; vLLM returns "
-            "them. Ends with 1 if a text differs. endpoint.tokenizer names the model's folder, if --model does not.",
+            "them. Ends with status 1 if a text differs or cannot be compared. endpoint.tokenizer names the model's "
+            "folder, if --model does not.",
         ),
     ] = False,
 ) -> None:
     """Play an environment's tasks against an endpoint or a local model, and store every episode.
 
     Example: `viewbox rollout --env digits --endpoint http://127.0.0.1:8000/v1 --model my-model env.noise=3`
+
+    Example: `viewbox rollout --config quickstart --model package:tiny_viewer --tasks 50`
 
     The API key is read from the environment variable that endpoint.api_key_env names; OPENAI_API_KEY is sent
     to OpenAI's own address without being named. A key travels over https only, except to this machine.

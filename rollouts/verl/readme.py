@@ -45,8 +45,8 @@ with viewbox, turn one of them into a model that transformers loads:
 
     python3 -m verl.model_merger merge --backend fsdp --target_dir merged \\
         --local_dir 'checkpoints/viewbox/{run}/global_step_N/actor'
-    viewbox evaluate --config CONFIG --model merged
-{restricted}
+    viewbox evaluate --config CONFIG --model merged      # in an environment with viewbox[train]
+{lora}{restricted}
 | file | content |
 |---|---|
 | `train.parquet`, `held_out.parquet` | {train:,} and {held_out:,} tasks: where to find each; no images, no answers |
@@ -76,6 +76,10 @@ LEFT_OUT = """
 For these, verl has settings of its own, which you may add to the command.
 
 {lines}"""
+LORA = """
+With LoRA, `merged` has the weights from before the training, and the adapter is in `merged/lora_adapter`: join them with
+peft first.
+"""
 RESTRICTED = """
 Its data is restricted to one machine: the agent loop refuses a cluster of several, and trackers that show replies.
 """
@@ -112,6 +116,7 @@ def write_readme(config: Config, env: BaseMultiTurnEnv, report: VerlExport) -> s
         environment=_quote(env.name),
         model=_quote(config.model.name),
         run=_quote(config.log.name or env.name),
+        lora="" if config.lora is None else LORA,
         restricted=RESTRICTED if env.restricted else "",
         train=report.tasks[0],
         held_out=report.tasks[1],
