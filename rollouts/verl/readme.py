@@ -77,8 +77,8 @@ For these, verl has settings of its own, which you may add to the command.
 
 {lines}"""
 LORA = """
-With LoRA, `merged` has the weights from before the training, and the adapter is in `merged/lora_adapter`: join them with
-peft first.
+With LoRA, `merged` has the weights from before the training, and the adapter is in `merged/lora_adapter`: join them
+with peft first.
 """
 RESTRICTED = """
 Its data is restricted to one machine: the agent loop refuses a cluster of several, and trackers that show replies.
