@@ -2,7 +2,7 @@
 # make check        sets everything up, then lint, types and the fast tests: under 90 seconds, for while you work
 # make test         sets everything up, then lint, types and all tests: about 15 minutes on two cores
 # make test-verl   tests with verl in .venv-verl, an environment of its own: minutes to install, three to run
-# make test-vllm   tests with a real vLLM server in .venv-vllm: minutes to install, five to run; no GPU needed
+# make test-vllm   tests with a real vLLM server in .venv-vllm: minutes to install, ten to run; no GPU needed
 # make fuzz MINUTES=60 JOBS=2 SEED=0 AREA=all   throws damaged input at viewbox (tests/fuzz); findings in build/fuzz
 # The first install takes minutes: torch alone is gigabytes where pip chooses its CUDA build. Later calls reuse .venv.
 PYTHON ?= python3
