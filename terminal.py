@@ -58,7 +58,18 @@ def protect_output() -> None:
     if not logging.root.handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(PrintableFormatter())
+        handler.addFilter(lambda record: not _is_printed(record.name))
         logging.root.addHandler(handler)
+
+
+def _is_printed(name: str) -> bool:
+    """Whether a library prints the records of this logger itself: they would stand there twice."""
+    logger: logging.Logger | None = logging.getLogger(name)
+    while logger is not None and logger is not logging.root:
+        if any(getattr(handler, "stream", None) in (sys.stderr, sys.stdout) for handler in logger.handlers):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False
 
 
 def _write_out(letter: str) -> str:
