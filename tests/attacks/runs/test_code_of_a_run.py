@@ -85,13 +85,15 @@ def gift(tmp_path, monkeypatch):
     """Makes a run in ./gift, whose folder can be imported from the current one."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
 
     def make(lines=None, config=None, **settings):
         text = None if config is None else yaml.safe_dump(config).replace("{folder}", str(tmp_path / "gift"))
         return forge_run(tmp_path / "gift", lines, text, code=True, **settings)
 
-    return make
+    yield make
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "gift" or str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 def unsafe(episodes=2, **fields):
