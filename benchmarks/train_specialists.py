@@ -41,7 +41,7 @@ from viewbox.images.source import Source
 from viewbox.rewards.iou import compute_iou
 
 FIRST_SEED = 2**30  # between the two splits of the environment
-SIZE, GROUND_SIZE = 128, 96
+SIZE, GROUND_SIZE, PATCH = 128, 96, 12
 REGIONS = ("background", "right lung", "left lung", "heart", "effusion", "pneumothorax", "consolidation", "nodule")
 PHRASES = (*LABELS, "heart", "left lung", "right lung",
            *(f"{side} {label}" for side in SIDES for label in LABELS if label != "cardiomegaly"))  # fmt: skip
@@ -108,13 +108,17 @@ def vary(pixels: torch.Tensor) -> torch.Tensor:
 
 def fit(model, compute_loss, count: int, seconds: float, lr: float, batch: int = 32):
     """Train for so many seconds of processor time; the learning rate falls to zero."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.02)
+    groups = [
+        {"params": [p for name, p in model.named_parameters() if ("box_head" in name) == slow], "scale": scale}
+        for slow, scale in ((False, 1.0), (True, 0.3))
+    ]
+    optimizer = torch.optim.AdamW([group for group in groups if group["params"]], lr=lr, weight_decay=0.02)
     start, step, losses = time.process_time(), 0, []
     while (share := (time.process_time() - start) / seconds) < 1:
         for part in torch.randperm(count).split(batch):
             share = min(1.0, (time.process_time() - start) / seconds)
             for group in optimizer.param_groups:
-                group["lr"] = lr * min(1.0, (step + 1) / 50) * (1 - share)
+                group["lr"] = group["scale"] * lr * min(1.0, (step + 1) / 50) * (1 - share)
             loss = compute_loss(part)
             optimizer.zero_grad()
             loss.backward()
@@ -199,12 +203,14 @@ def train_segmenter(train, test, seconds, folder):
 
 
 def build_tokenizer():
+    """A tokenizer of the words of the phrases. The text model reads its result at the token with the highest number."""
     words = sorted({word for phrase in PHRASES for word in phrase.split()})
-    vocabulary = {token: i for i, token in enumerate(["!", "<|startoftext|>", "<|endoftext|>", "<unk>", *words])}
+    vocabulary = {token: i for i, token in enumerate(["!", "<|startoftext|>", "<unk>", *words, "<|endoftext|>"])}
     core = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
     core.pre_tokenizer = Whitespace()
     core.post_processor = TemplateProcessing(
-        single="<|startoftext|> $A <|endoftext|>", special_tokens=[("<|startoftext|>", 1), ("<|endoftext|>", 2)]
+        single="<|startoftext|> $A <|endoftext|>",
+        special_tokens=[("<|startoftext|>", 1), ("<|endoftext|>", len(vocabulary) - 1)],
     )
     special = {"bos_token": "<|startoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<unk>", "pad_token": "!"}
     return PreTrainedTokenizerFast(tokenizer_object=core, model_max_length=16, **special)
@@ -212,24 +218,29 @@ def build_tokenizer():
 
 def train_grounder(train, test, seconds, folder):
     tokenizer = build_tokenizer()
-    sizes = {"hidden_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 160}
+    sizes = {"hidden_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 192}
     text = {"hidden_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 96}
     config = OwlViTConfig(
         text_config={
             "vocab_size": len(tokenizer),
             "max_position_embeddings": 16,
-            "eos_token_id": 2,
+            "eos_token_id": len(tokenizer) - 1,
             "bos_token_id": 1,
             "pad_token_id": 0,
             **text,
         },
-        vision_config={"image_size": GROUND_SIZE, "patch_size": 8, "num_channels": 3, **sizes},
+        vision_config={"image_size": GROUND_SIZE, "patch_size": PATCH, "num_channels": 3, **sizes},
         projection_dim=48,
     )
     model = OwlViTForObjectDetection(config).train()
+    with torch.no_grad():  # a score is (cosine + shift) * (elu(scale) + 1): few tokens are right, and cosines are small
+        model.class_head.logit_scale.bias.fill_(9.0)
+        model.class_head.logit_shift.bias.fill_(-0.4)
+        model.box_head.dense2.weight.zero_()  # a box begins at its token; a large start would saturate its sigmoid
+        model.box_head.dense2.bias.zero_()
     pixels, every = to_pixels(train[0], GROUND_SIZE).repeat(1, 3, 1, 1), train[3]
     given = tokenizer(list(PHRASES), padding="max_length", max_length=16, return_tensors="pt")
-    side = GROUND_SIZE // 8
+    side = GROUND_SIZE // PATCH
     grid = (torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="xy"), -1) + 0.5) / side
     centers = grid.reshape(-1, 2)
     rng = np.random.default_rng(0)

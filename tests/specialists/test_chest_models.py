@@ -76,3 +76,20 @@ def test_the_films_are_those_of_no_split_and_their_masks_fit_their_boxes(script)
     named = {name for name, _ in boxes}
     assert named >= {"heart", "left lung", "right lung"}
     assert {label for label in LABELS if label in named} == {LABELS[i] for i in np.nonzero(labels)[0]}
+
+
+def test_the_shipped_classifier_and_segmenter_are_as_good_as_their_cards_say():
+    specialists = {
+        "classify": {"kind": "classification", "model": "package:chest_classifier"},
+        "segment": {"kind": "segmentation", "model": "package:chest_segmenter"},
+    }
+    env = make("chest_xray", questions=["which"], split="test", specialists=specialists)
+    right = []
+    for task in env.tasks[:12]:
+        gold = task.reference["answer"][0]
+        asked = call("classify", image="image_1") + call("segment", image="image_1")
+        said, marked = env.play(task, ScriptedPolicy([asked, "{}"])).turns[2].tool_results
+        best = max(said.facts, key=said.facts.get)
+        right.append((best if said.facts[best] > 0.5 else "no finding") == gold)
+        assert {"left lung", "right lung", "heart"} <= {one["label"] for one in marked.facts["regions"]}
+    assert sum(right) >= 9  # 0.9 of 60 when it was measured
