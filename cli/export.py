@@ -1,5 +1,6 @@
 """`viewbox export`: writes a run, or a config, in a form that another tool reads."""
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -70,4 +71,5 @@ def export_config(config: str, out: str, overrides: list[str]) -> None:
     typer.echo(f"prompts: up to {written.prompt_length} tokens (the longest measured: {written.longest_prompt})")
     for line in written.left_out:
         typer.echo(make_line(f"note: verl decides itself: {line}", 500))
-    typer.echo(make_line(f"next: {written.folder}/run.sh trainer.n_gpus_per_node=8 (see its README.md)", 500))
+    script = shlex.quote(f"{written.folder}/run.sh")
+    typer.echo(make_line(f"next: {script} trainer.n_gpus_per_node=8 (see its README.md)", 500))
