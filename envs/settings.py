@@ -20,6 +20,7 @@ from viewbox.frozen import FrozenDict
 from viewbox.images.coordinates import Coordinates
 
 NonNegative = Annotated[int, Field(ge=0)]
+ToolName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")]  # text that is no path and no address
 ReplyFormat = Literal["native", "hermes", "fenced", "json"]
 MAX_TURNS_CEILING = 30
 IDLE_TURNS = 3  # turns without a tool call after which notes are answered with "give your final answer"

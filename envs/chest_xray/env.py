@@ -19,6 +19,7 @@ from viewbox.envs.chest_xray.radiographs import DISPLAY, SPACING
 from viewbox.envs.chest_xray.rewards import ConsultedReward, FindingsReward, RepeatsReward, SizeReward, check_bearing
 from viewbox.envs.consultation.hidden_facts import find_facts
 from viewbox.envs.data import MappedRow, TaskField
+from viewbox.envs.settings import ToolName
 from viewbox.envs.state import EpisodeState
 from viewbox.envs.tasks import ProceduralTasks, TaskImage
 from viewbox.envs.vqa import questions
@@ -77,8 +78,8 @@ class ChestXray(VQA):
         int, Field(ge=0, description="questions back that the doctor answers; a further one is the answer")
     ] = 1
     bearing: Annotated[
-        Mapping[str, tuple[str, ...]],
-        Field(description="tools that bear on a kind of question, by kind; `all`: on every kind. For `tool_bonus`"),
+        Mapping[Question | Literal["all", "closed", "choice", "open"], tuple[ToolName, ...]],
+        Field(description="tools that bear on a question, by its kind; `all`: on every one. For `tool_bonus`"),
     ] = FrozenDict()
     tool_bonus: Annotated[
         Share,
@@ -87,10 +88,6 @@ class ChestXray(VQA):
     repeat_penalty: Annotated[
         Share, Field(description="share of the reward that a right answer loses, in part, for each repeated call")
     ] = 0.0
-
-    def __init__(self, *, reward: object = None, **given: Any) -> None:
-        super().__init__(reward=reward, **given)
-        check_bearing(self.bearing, (*QUESTIONS, *questions.KINDS), self.tools, self.name)
 
     # ------------------------------------------------------------------ tasks
     @property
@@ -115,6 +112,7 @@ class ChestXray(VQA):
     @cached_property
     def tasks(self) -> Sequence[Task]:  # type: ignore[override]
         """Drawn films without end, or the rows of `data`."""
+        check_bearing(self.bearing, self.tools, self.name)
         if not self.is_drawn:
             return super().tasks
         first = self.first_seed + (TEST_SEEDS if self.split == "test" else 0)

@@ -16,7 +16,7 @@ PHRASE = "nodule"  # what a tool is asked for if the film shows nothing
 
 
 def write_looks(
-    env: BaseMultiTurnEnv, task: Task, bearing: Mapping[str, Sequence[str]], difficulty: float, *, asks: bool
+    env: BaseMultiTurnEnv, task: Task, bearing: Mapping[Any, Sequence[str]], difficulty: float, *, asks: bool
 ) -> tuple[str, ...]:
     """A question back if the answer needs one; then one reply that asks every tool in `bearing`, on every film.
 

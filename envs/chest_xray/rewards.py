@@ -209,7 +209,7 @@ class ConsultedReward:
         at_most: with more calls of all tools, failed ones included, the score falls to at_most / calls.
     """
 
-    bearing: Mapping[str, Sequence[str]]
+    bearing: Mapping[Any, Sequence[str]]
     at_most: int = 6
     name: str = "consulted"
 
@@ -232,15 +232,12 @@ class ConsultedReward:
         return result.success and result.tool_name in names
 
 
-def check_bearing(bearing: Mapping[str, Sequence[str]], kinds: Sequence[str], tools: Sequence[str], env: str) -> None:
-    """Raise `ConfigError` for a kind of question or a tool that the environment does not have."""
+def check_bearing(bearing: Mapping[Any, Sequence[str]], tools: Sequence[str], env: str) -> None:
+    """Raise `ConfigError` for a tool that the environment does not have; scoring, which has no tools, never asks."""
     for kind, names in bearing.items():
-        for what, name, allowed in (
-            ("kind of question", kind, (*kinds, "all")),
-            *(("tool", one, tools) for one in names),
-        ):
-            if name not in allowed:
-                problem = describe_unknown(what, name, allowed)
+        for name in names:
+            if name not in tools:
+                problem = describe_unknown("tool", name, tools)
                 raise ConfigError(f"{env}: bearing.{kind}: {problem}", key=f"bearing.{kind}", given=name)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 import viewbox
 from viewbox.envs import ENVIRONMENTS, load_class, make
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.settings import LoopSettings, model_of
+from viewbox.envs.settings import LoopSettings, ToolName, model_of
 from viewbox.errors import ConfigError
 from viewbox.rewards import AnyReward, CombinedReward, ExactMatchReward, build
 from viewbox.rewards.declare import REWARD_TYPES, list_reward_types
@@ -212,7 +212,9 @@ def _get_loop_settings() -> set[str]:
 
 
 def _has_choices(annotation: Any) -> bool:
-    """Whether a setting takes no text but that of a `Literal`."""
+    """Whether a setting takes no text but that of a `Literal`, and names of tools."""
+    if annotation is Ellipsis or annotation == ToolName:
+        return True
     if annotation in (str, Any, object) or (
         isinstance(annotation, type) and issubclass(annotation, str | bytes | Path)
     ):
