@@ -186,7 +186,7 @@ def _write_package(
         "description": _get_summary(env).splitlines()[0],
         "license": license,
         "tags": list(TAGS),
-        "dependencies": vendor.list_dependencies(source.files, hub=task_data.is_on_hub(env)),
+        "dependencies": vendor.list_dependencies(source.files, hub=task_data.is_on_hub(env), mcp=_asks_mcp(env)),
         "module": module,
     }
     toml = {key: json.dumps(value, ensure_ascii=False) for key, value in project.items()}
@@ -196,6 +196,10 @@ def _write_package(
     init = templates.INIT.format(**fields, description=description, provides="\n".join(provides))
     _write_text(root / module / "__init__.py", init)
     _write_text(copies / "__init__.py", templates.VENDOR)
+
+
+def _asks_mcp(env: BaseMultiTurnEnv) -> bool:
+    return any(specialist.kind == "mcp" for specialist in env.specialists.values())
 
 
 def _get_summary(env: BaseMultiTurnEnv) -> str:

@@ -20,8 +20,10 @@ ROOMS = ("images", "rewards", "envs")
 SUFFIXES = (".py", ".j2")
 ADAPTERS = Path("envs/adapters")  # each needs a library of its own; only the one for verifiers is copied
 FOR_TABLES = frozenset({"datasets", "pyarrow", "fsspec"})  # read tables and the hub; a package reads its own JSONL
+FOR_MCP = frozenset({"mcp", "mcp-types", "httpx2", "anyio"})  # come with the extra `mcp`
 VERIFIERS = "verifiers>=0.4,<0.5"  # without a version, it would be published for the old interface
 DATASETS = "datasets>=5"
+MCP = "mcp>=2,<3"  # as in the extra
 DISTRIBUTIONS = {
     "PIL": "pillow",
     "cv2": "opencv-python-headless",
@@ -43,7 +45,7 @@ def list_library_files() -> list[Path]:
     return sorted(path.relative_to(ROOT) for path in files)
 
 
-def list_dependencies(author: Iterable[Path], *, hub: bool = False) -> list[str]:
+def list_dependencies(author: Iterable[Path], *, hub: bool = False, mcp: bool = False) -> list[str]:
     """The requirements of the published package.
 
     For packages that viewbox requires, its own version ranges hold; any other package that the author's files import is
@@ -52,6 +54,7 @@ def list_dependencies(author: Iterable[Path], *, hub: bool = False) -> list[str]
     Args:
         author: the author's Python files.
         hub: whether the tasks are those of a hub dataset.
+        mcp: whether tools of an MCP server are offered.
 
     Raises:
         ConfigError: the author's files import a module that belongs to no installed package.
@@ -59,7 +62,7 @@ def list_dependencies(author: Iterable[Path], *, hub: bool = False) -> list[str]
     stated = _get_requirements()
     used = list_third_party(ROOT / path for path in list_library_files() if path.suffix == ".py")
     needed = {stated[name] for name in map(get_distribution, used) if name in stated}
-    needed |= {DATASETS} if hub else set()
+    needed |= {*[DATASETS] * hub, *[MCP] * mcp}
     author = list(author)
     own = {path.stem for path in author} | {path.parent.name for path in author}
     installed = packages_distributions() if author else {}

@@ -64,7 +64,7 @@ def test_a_file_that_failed_is_read_again(folder):
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("my_env.py", r"unknown environment 'my_env\.py'; allowed: consultation, .* as package\.module:Class"),
+        ("my_env.py", r"unknown environment 'my_env\.py'; allowed: chest_xray, .* as package\.module:Class"),
         ("my_env.py:", r"allowed: package\.module:Name or path/to/file\.py:Name"),
         ("absent.py:Env", r"absent\.py: no such file; allowed: package"),
         ("absent:Env", r"No module named 'absent'; allowed: a module that"),

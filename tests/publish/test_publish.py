@@ -160,7 +160,7 @@ def test_the_project_file_is_what_a_hub_asks_for(unchecked, tmp_path):
     assert project["dependencies"][0] == "verifiers>=0.4,<0.5"
     names = [one.split(">")[0] for one in project["dependencies"][1:]]
     assert {"numpy", "pillow", "pydantic", "scikit-learn", "opencv-python-headless", "jsonschema"} <= set(names)
-    assert not {"torch", "transformers", "trl", "typer", "httpx"} & set(names)
+    assert not {"torch", "transformers", "trl", "typer", "mcp"} & set(names)
     assert "dynamic" not in project
     assert (tmp_path / "out" / "my_digits" / "__init__.py").is_file()
 
@@ -179,7 +179,8 @@ def test_every_library_that_travels_is_named_in_the_dependencies():
     used = vendor.list_third_party(vendor.ROOT / path for path in vendor.list_library_files() if path.suffix == ".py")
     named = {one.split(">")[0] for one in vendor.list_dependencies([])}
     by_verifiers = {"aiohttp"}
-    assert {vendor.get_distribution(name) for name in used} - by_verifiers - vendor.FOR_TABLES <= named
+    assert {vendor.get_distribution(name) for name in used} - by_verifiers - vendor.FOR_TABLES - vendor.FOR_MCP <= named
+    assert vendor.MCP in vendor.list_dependencies([], mcp=True)
     assert "datasets" in {one.split(">")[0] for one in vendor.list_dependencies([], hub=True)}
 
 
