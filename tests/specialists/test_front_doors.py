@@ -1,6 +1,5 @@
 """Specialists behind the commands: they play in rollouts and training; one that cannot be loaded ends both early."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,6 @@ import yaml
 
 from tests.support.tiny_specialists import save_vit
 from viewbox import train
-from viewbox.cli import app as cli
 from viewbox.envs.tools.specialist.served import forget_servers
 from viewbox.rollouts.store.reader import load
 
@@ -42,18 +40,10 @@ def write_config(tmp_path):
 
 
 @pytest.fixture
-def viewbox(monkeypatch, capsys, tmp_path):
-    """Runs a command in this process: (exit status, stdout, stderr)."""
+def viewbox(viewbox, monkeypatch, tmp_path):
+    """Runs a command in this process, in the test's folder: (exit status, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["viewbox", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        said = capsys.readouterr()
-        return caught.value.code or 0, said.out, said.err
-
-    return run
+    return viewbox
 
 
 def test_a_rollout_offers_the_tool_and_its_run_can_be_scored_without_the_model(tmp_path, write_config, viewbox):

@@ -22,9 +22,14 @@ def make_completion(content="", *calls, finish="stop", usage=None, **more):
 
 def make_response(code, body=None, **headers):
     """A function that sends a response with this status; `Retry_After=1` becomes the header `Retry-After`."""
+    content = (json.dumps(body) if isinstance(body, dict | list) else body or "").encode()
+    return send_bytes(code, content, **headers)
+
+
+def send_bytes(code, content, **headers):
+    """As `make_response`, for a body that is no text."""
 
     def send(handler):
-        content = (json.dumps(body) if isinstance(body, dict | list) else body or "").encode()
         handler.send_response(code)
         for name, value in {"Content-Length": len(content), **headers}.items():
             handler.send_header(name.replace("_", "-"), str(value))

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.support.hostile_rollout import ACTIVE, RIGHT, check_outcome, play_hostile
-from tests.support.servers import cut_body, hang_up, make_completion, make_response
+from tests.support.servers import cut_body, hang_up, make_completion, make_response, send_bytes
 
 OSC52 = "\x1b]52;c;cm0gLXJmIH4=\x07"
 CSI = "\x1b[2J\x1b[31m"
@@ -43,18 +43,7 @@ def nest(depth, kind="list"):
 def body(text, **headers):
     """A 200 with these bytes."""
     content = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
-    return send(200, content, **headers)
-
-
-def send(code, content, **headers):
-    def write(handler):
-        handler.send_response(code)
-        for name, value in {"Content-Length": len(content), **headers}.items():
-            handler.send_header(name.replace("_", "-"), str(value))
-        handler.end_headers()
-        handler.wfile.write(content)
-
-    return write
+    return send_bytes(200, content, **headers)
 
 
 def raw(*parts):
@@ -247,12 +236,15 @@ ERRORS = {
     "an error that is a list": (make_response(400, ["no", {"a": 1}]), ERROR),
     "an error that is a nested list": (make_response(400, {"error": nest(400)}), ERROR),
     "an error that is a number": (make_response(400, {"error": 7, "detail": int(HUGE)}), ERROR),
-    "an error of 5,000 digits": (send(400, b'{"error": ' + b"9" * 5000 + b"}"), ERROR),
+    "an error of 5,000 digits": (send_bytes(400, b'{"error": ' + b"9" * 5000 + b"}"), ERROR),
     "an error that is HTML": (make_response(400, "<html><script>alert(1)</script>" + CSI), ERROR),
-    "an error that is binary": (send(400, bytes(range(256)) * 10), ERROR),
-    "an error of 10 MB": (send(400, b"x" * 10_000_000), ERROR),
-    "an error of 10 MB of JSON": (send(400, json.dumps({"error": {"message": "x" * 10_000_000}}).encode()), ERROR),
-    "an error of nothing": (send(400, b""), ERROR),
+    "an error that is binary": (send_bytes(400, bytes(range(256)) * 10), ERROR),
+    "an error of 10 MB": (send_bytes(400, b"x" * 10_000_000), ERROR),
+    "an error of 10 MB of JSON": (
+        send_bytes(400, json.dumps({"error": {"message": "x" * 10_000_000}}).encode()),
+        ERROR,
+    ),
+    "an error of nothing": (send_bytes(400, b""), ERROR),
     "an error of newlines": (make_response(400, "a\r\n\x0b\x0c\x85\u2028b"), ERROR),
     "Set-Cookie": (body(right_body(), Set_Cookie="id=1; Path=/; Max-Age=999999"), ANSWERED),
     "Set-Cookie on an error": (make_response(503, "no", Set_Cookie="id=1; Path=/"), ERROR),

@@ -6,7 +6,7 @@ import resource
 import pytest
 
 from tests.support.model_fixtures import *  # noqa: F403
-from tests.support.servers import make_response
+from tests.support.servers import make_response, send_bytes
 from tests.support.vllm_server import TrainedVLLM
 from viewbox.errors import ConfigError
 from viewbox.rollouts.generator import GeneratorError
@@ -14,17 +14,6 @@ from viewbox.training.weights.sender import MAX_BODY, WeightSender
 
 VERSION, INFO = "/weight_info", "/server_info?config_format=json"
 OSC52 = "\x1b]52;c;cm0=\x07\u202e"
-
-
-def send_raw(code, content, **headers):
-    def write(handler):
-        handler.send_response(code)
-        for name, value in {"Content-Length": len(content), **headers}.items():
-            handler.send_header(name.replace("_", "-"), str(value))
-        handler.end_headers()
-        handler.wfile.write(content)
-
-    return write
 
 
 def flood(handler):
@@ -39,13 +28,13 @@ def flood(handler):
 
 BOMB = gzip.compress(bytes(400 * 2**20), 6)
 WAITED = {  # the server may be well again later
-    "a bomb": (VERSION, send_raw(200, BOMB, Content_Encoding="gzip"), "after those of"),
-    "junk said to be packed": (VERSION, send_raw(200, b"junk", Content_Encoding="gzip"), "after those of"),
-    "an error that is a bomb": (VERSION, send_raw(500, BOMB[:MAX_BODY], Content_Encoding="gzip"), "HTTP 500"),
+    "a bomb": (VERSION, send_bytes(200, BOMB, Content_Encoding="gzip"), "after those of"),
+    "junk said to be packed": (VERSION, send_bytes(200, b"junk", Content_Encoding="gzip"), "after those of"),
+    "an error that is a bomb": (VERSION, send_bytes(500, BOMB[:MAX_BODY], Content_Encoding="gzip"), "HTTP 500"),
     "a flood": (VERSION, flood, "does not end"),
     "deep JSON": (VERSION, make_response(200, "[" * 100_000), "the weights None"),
     "NaN": (VERSION, make_response(200, '{"weight_version": NaN}'), "the weights None"),
-    "bytes that are no text": (VERSION, send_raw(200, b"\xff\xfe\x00"), "the weights None"),
+    "bytes that are no text": (VERSION, send_bytes(200, b"\xff\xfe\x00"), "the weights None"),
     "a version that acts on the terminal": (VERSION, {"weight_version": OSC52}, "\\x1b]52"),
     "a version of a megabyte": (VERSION, {"weight_version": "x" * 900_000}, "the weights x"),
     "a version that is a list": (VERSION, {"weight_version": [["x"]]}, "the weights [["),
