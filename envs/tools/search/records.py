@@ -1,0 +1,95 @@
+"""Queries and what they find: the same records from the live services and from a snapshot."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
+
+SearchType = Literal["all", "review", "trial", "meta_analysis", "guideline", "case_report", "recent"]
+SEARCH_TYPES: tuple[SearchType, ...] = get_args(SearchType)
+
+
+@dataclass(frozen=True)
+class ArticleQuery:
+    """A search for articles.
+
+    words: as the model wrote them.
+    search_type: which articles count.
+    limit: of articles.
+    """
+
+    words: str
+    search_type: SearchType = "all"
+    limit: int = 5
+
+
+@dataclass(frozen=True)
+class ImageQuery:
+    """A search for figures of articles; `modality` and `body_part` are empty if any will do."""
+
+    words: str
+    modality: str = ""
+    body_part: str = ""
+    limit: int = 4
+
+
+@dataclass(frozen=True)
+class Article:
+    """An article of PubMed. Fields that its record lacks are empty.
+
+    types: publication types, such as "Review".
+    mesh: headings.
+    year: of publication; None if unknown.
+    retracted: whether the record says so.
+    """
+
+    pmid: str
+    title: str = ""
+    journal: str = ""
+    year: int | None = None
+    abstract: str = ""
+    doi: str = ""
+    url: str = ""
+    types: tuple[str, ...] = ()
+    mesh: tuple[str, ...] = ()
+    retracted: bool = False
+
+
+@dataclass(frozen=True)
+class FoundImage:
+    """A figure of an article.
+
+    uid: of the figure, unique in its source.
+    caption: of the figure.
+    source: the article, in words: title, journal, year.
+    url: of the article.
+    image_url: of the picture; empty in a snapshot, which holds its bytes.
+    """
+
+    uid: str
+    caption: str = ""
+    source: str = ""
+    url: str = ""
+    image_url: str = ""
+    pmid: str = ""
+    modality: str = ""
+    body_part: str = ""
+
+
+class SearchSource(Protocol):
+    """Answers queries: live, or from a snapshot. Raises `ToolError`, in words for the model, if it cannot."""
+
+    async def search_articles(self, query: ArticleQuery) -> Sequence[Article]:
+        """The articles found, the best first."""
+        ...
+
+    async def search_images(self, query: ImageQuery) -> Sequence[FoundImage]:
+        """The figures found, the best first."""
+        ...
+
+    async def load_image(self, found: FoundImage) -> bytes:
+        """The file of a figure: PNG or JPEG, undecoded."""
+        ...
+
+    def prepare(self) -> None:
+        """Check before the first call that the source can answer: the file is there, or the address allowed."""
+        ...
