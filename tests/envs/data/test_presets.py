@@ -27,6 +27,8 @@ CONSTANT = {
     "agentclinic_nejm": {"answer": "Exogenous ochronosis"},
     "vstar": {"answer": "A"},
     "chartqa": {"answer": "Yes"},
+    "chestagentbench": {"answer": "B"},
+    "rexvqa": {"answer": "C"},
 }
 NAMES = tuple(CONSTANT)
 ROUNDED = {

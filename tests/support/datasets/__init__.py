@@ -7,7 +7,18 @@ that `viewbox data check PRESET --path …` takes. `docs/datasets/` names the so
 from importlib import import_module
 from pathlib import Path
 
-NAMES = ("vqa_rad", "slake", "gemex_thinkvg", "nova", "pubmedqa", "agentclinic_nejm", "vstar", "chartqa")
+NAMES = (
+    "vqa_rad",
+    "slake",
+    "gemex_thinkvg",
+    "nova",
+    "pubmedqa",
+    "agentclinic_nejm",
+    "vstar",
+    "chartqa",
+    "chestagentbench",
+    "rexvqa",
+)
 
 
 def build(name: str, folder: Path) -> Path:
