@@ -16,8 +16,9 @@ from viewbox.envs.data.settings import merge_data
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.network.data_policy import check_may_leave
 from viewbox.network.secrets import mask_settings
-from viewbox.publish import author_code, preflight, task_data, templates, vendor
+from viewbox.publish import author_code, models, preflight, task_data, templates, vendor
 from viewbox.publish.author_code import EnvironmentSource
+from viewbox.publish.models import CarriedModels
 from viewbox.publish.output import replace_folder
 
 TARGETS = ("dir",)
@@ -95,10 +96,11 @@ def publish(
     findings = [preflight.check_playable(source.env)]
     with tempfile.TemporaryDirectory(prefix="viewbox-publish-") as temporary:
         staged = Path(temporary)
-        _write_package(staged, source, name, module, version, license, values)
+        carried = _write_package(staged, source, name, module, version, license, values)
         if on_files is not None:
-            on_files(own, source.chosen.left_out)
-        findings.append(preflight.check_package(staged, module, name))
+            on_files((*own, *carried.taken), (*source.chosen.left_out, *carried.left_out))
+        findings += carried.lines
+        findings.append(preflight.check_package(staged, module, name, carried.names))
         for cache in staged.rglob("__pycache__"):
             shutil.rmtree(cache)
         about = {"id": name, "version": version, "environment": environment, "viewbox": __version__}
@@ -157,7 +159,7 @@ def _build_module_name(name: str, source: EnvironmentSource) -> str:
 
 def _write_package(
     root: Path, source: EnvironmentSource, name: str, module: str, version: str, license: str, settings: dict[str, Any]
-) -> None:
+) -> CarriedModels:
     env, copies = source.env, root / module / "_vendor"
     for path in vendor.list_library_files():
         _copy_file(vendor.ROOT / path, copies / "viewbox" / path)
@@ -170,6 +172,9 @@ def _write_package(
         _copy_file(source.module, root / module / source.module.name)
     if task_data.is_local(env):
         settings = {**settings, "data": task_data.write_tasks(env, root / module)}
+    carried = models.write_models(env, root / module)
+    if carried.names:
+        settings = {**settings, "specialists": dict(carried.specs)}
     fields = {
         "id": name,
         "module": module,
@@ -186,7 +191,13 @@ def _write_package(
         "description": _get_summary(env).splitlines()[0],
         "license": license,
         "tags": list(TAGS),
-        "dependencies": vendor.list_dependencies(source.files, hub=task_data.is_on_hub(env), mcp=_asks_mcp(env)),
+        "dependencies": vendor.list_dependencies(
+            source.files,
+            hub=task_data.is_on_hub(env),
+            mcp=_asks_mcp(env),
+            models=models.runs_models(env),
+            modules=models.list_modules(env),
+        ),
         "module": module,
     }
     toml = {key: json.dumps(value, ensure_ascii=False) for key, value in project.items()}
@@ -196,10 +207,11 @@ def _write_package(
     init = templates.INIT.format(**fields, description=description, provides="\n".join(provides))
     _write_text(root / module / "__init__.py", init)
     _write_text(copies / "__init__.py", templates.VENDOR)
+    return carried
 
 
 def _asks_mcp(env: BaseMultiTurnEnv) -> bool:
-    return any(specialist.kind == "mcp" for specialist in env.specialists.values())
+    return any(specialist.kind == "mcp" for _, specialist in models.list_specialists(env))
 
 
 def _get_summary(env: BaseMultiTurnEnv) -> str:

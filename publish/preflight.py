@@ -25,7 +25,7 @@ import importlib, sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
-root, module, name = sys.argv[1:]
+root, module, name, *models = sys.argv[1:]
 sys.path.insert(0, root)
 copies = [path for path in Path(root, module, "_vendor").iterdir() if (path / "__init__.py").is_file()]
 for copy in sorted(copies, key=lambda path: path.name != "viewbox"):
@@ -41,6 +41,11 @@ assert env_class is package.ViewboxEnv, f"verifiers resolves {name!r} to {env_cl
 taskset = getattr(package, package.__all__[0])(ViewboxTasksetConfig(id=name))
 data = next(iter(taskset)).data
 data.env().reset(data.task(), seed=0)
+
+from viewbox.envs.tools.specialist.spec import find_hook
+
+for model in models:
+    find_hook(data.env().get_tool(model), "prepare")()
 """
 
 
@@ -82,8 +87,14 @@ def check_playable(env: BaseMultiTurnEnv) -> str:
     return f"{opened}; the right answer scores {right:.2f}, a missing answer {missing:.2f}"
 
 
-def check_package(root: Path, module: str, name: str) -> str:
+def check_package(root: Path, module: str, name: str, models: Sequence[str] = ()) -> str:
     """Imports the written package in a new process, as verifiers does, and opens a task.
+
+    Args:
+        root: the folder of the package.
+        module: its module.
+        name: its name.
+        models: the specialists whose model travels; each is loaded.
 
     Returns:
         The result in one line.
@@ -93,11 +104,15 @@ def check_package(root: Path, module: str, name: str) -> str:
     """
     if find_spec("verifiers") is None:
         return "not checked with verifiers, which is not installed here"
-    command = [sys.executable, "-c", USE_PACKAGE, str(root), module, name]
+    loaded = list(models) if find_spec("torch") is not None else []
+    command = [sys.executable, "-c", USE_PACKAGE, str(root), module, name, *loaded]
     done = subprocess.run(command, capture_output=True, text=True, cwd=root, check=False)
     if done.returncode:
         raise ConfigError(f"the written package does not work:\n{done.stderr.strip()[-2000:]}")
-    return "verifiers finds the package and opens its first task with the package's own copy of viewbox"
+    opened = "verifiers finds the package and opens its first task with the package's own copy of viewbox"
+    if not models:
+        return opened
+    return f"{opened}; its models {'load' if loaded else 'were not tried: torch is not installed here'}"
 
 
 def _score_gold_answer(env: BaseMultiTurnEnv, task: Task) -> Scores | None:

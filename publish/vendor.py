@@ -7,7 +7,7 @@ dependencies are what the copied files and the author's files import.
 import ast
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from importlib.metadata import packages_distributions, requires, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,14 +16,16 @@ import viewbox
 from viewbox.errors import ConfigError
 
 ROOT = Path(viewbox.__file__).parent
-ROOMS = ("images", "rewards", "envs")
+ROOMS = ("images", "rewards", "envs", "specialists")
 SUFFIXES = (".py", ".j2")
 ADAPTERS = Path("envs/adapters")  # each needs a library of its own; only the one for verifiers is copied
 FOR_TABLES = frozenset({"datasets", "pyarrow", "fsspec"})  # read tables and the hub; a package reads its own JSONL
 FOR_MCP = frozenset({"mcp", "mcp-types", "httpx2", "anyio"})  # come with the extra `mcp`
+FOR_MODELS = frozenset({"torch", "transformers", "safetensors", "huggingface-hub"})  # imported when a model is loaded
 VERIFIERS = "verifiers>=0.4,<0.5"  # without a version, it would be published for the old interface
 DATASETS = "datasets>=5"
 MCP = "mcp>=2,<3"  # as in the extra
+MODELS = ("torch>=2.8", "torchvision>=0.23", "transformers>=5.23,<6")  # bring safetensors and huggingface-hub
 DISTRIBUTIONS = {
     "PIL": "pillow",
     "cv2": "opencv-python-headless",
@@ -45,7 +47,14 @@ def list_library_files() -> list[Path]:
     return sorted(path.relative_to(ROOT) for path in files)
 
 
-def list_dependencies(author: Iterable[Path], *, hub: bool = False, mcp: bool = False) -> list[str]:
+def list_dependencies(
+    author: Iterable[Path],
+    *,
+    hub: bool = False,
+    mcp: bool = False,
+    models: bool = False,
+    modules: Collection[str] = (),
+) -> list[str]:
     """The requirements of the published package.
 
     For packages that viewbox requires, its own version ranges hold; any other package that the author's files import is
@@ -55,18 +64,20 @@ def list_dependencies(author: Iterable[Path], *, hub: bool = False, mcp: bool = 
         author: the author's Python files.
         hub: whether the tasks are those of a hub dataset.
         mcp: whether tools of an MCP server are offered.
+        models: whether a tool runs a model.
+        modules: the top-level modules that the settings name.
 
     Raises:
-        ConfigError: the author's files import a module that belongs to no installed package.
+        ConfigError: the author's files import, or the settings name, a module that belongs to no installed package.
     """
     stated = _get_requirements()
     used = list_third_party(ROOT / path for path in list_library_files() if path.suffix == ".py")
     needed = {stated[name] for name in map(get_distribution, used) if name in stated}
-    needed |= {*[DATASETS] * hub, *[MCP] * mcp}
+    needed |= {*[DATASETS] * hub, *[MCP] * mcp, *MODELS[: len(MODELS) * models]}
     author = list(author)
     own = {path.stem for path in author} | {path.parent.name for path in author}
-    installed = packages_distributions() if author else {}
-    for module in sorted(list_third_party(author) - own):
+    installed = packages_distributions() if author or modules else {}
+    for module in sorted((list_third_party(author) | set(modules)) - own - set(sys.stdlib_module_names)):
         name = get_distribution(module)
         if name in stated:
             needed.add(stated[name])
@@ -74,8 +85,9 @@ def list_dependencies(author: Iterable[Path], *, hub: bool = False, mcp: bool = 
             name = installed[module][0]
             needed.add(f"{name}>={version(name)}")
         elif find_spec(module) is not None:
+            user = "a specialist names" if module in modules else f"{author[0].name} imports"
             raise ConfigError(
-                f"{author[0].name} imports {module!r}, which is not part of an installed package and would be missing; "
+                f"{user} {module!r}, which is not part of an installed package and would be missing; "
                 "allowed: both in one package, published as package.module:Class"
             )
     return [VERIFIERS, *sorted(needed - {VERIFIERS})]

@@ -103,14 +103,12 @@ class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
 
     environment: ClassVar[str] = ""
     settings: ClassVar[Mapping[str, Any]] = {}
-    folder: ClassVar[str] = ""  # of the package: the source of its tasks is relative to it
+    folder: ClassVar[str] = ""  # of the package: the source of its tasks and its models are relative to it
 
     def load(self) -> Iterator[ViewboxTask]:
         settings = {**self.settings, **self.config.settings}
-        data = settings.get("data")
-        if self.folder and isinstance(data, Mapping) and isinstance(data.get("source"), str):
-            inside = Path(self.folder) / data["source"]
-            settings["data"] = {**data, "source": str(inside) if inside.exists() else data["source"]}
+        if self.folder:
+            settings = _find_own_files(settings, Path(self.folder))
         env = make(self.environment, **settings)
         if env.restricted:
             os.environ[PUSH_MODE] = "disabled"  # otherwise vf-eval uploads the traces, images included
@@ -121,6 +119,23 @@ class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
             yield ViewboxTask(
                 ViewboxData(id=task.id, system_prompt=_build_system_prompt(env, task), **fields), self.config.task
             )
+
+
+def _find_own_files(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Settings whose tasks and models lie in the folder of their package, by full path."""
+
+    def complete(block: Any, key: str) -> Any:
+        if not isinstance(block, Mapping) or not isinstance(block.get(key), str):
+            return block
+        inside = folder / block[key]
+        return {**block, key: str(inside) if inside.exists() else block[key]}
+
+    found = dict(settings)
+    if "data" in found:
+        found["data"] = complete(found["data"], "source")
+    if isinstance(found.get("specialists"), Mapping):
+        found["specialists"] = {name: complete(spec, "model") for name, spec in found["specialists"].items()}
+    return found
 
 
 def _build_system_prompt(env: BaseMultiTurnEnv, task: Task) -> str:

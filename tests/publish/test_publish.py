@@ -179,7 +179,10 @@ def test_every_library_that_travels_is_named_in_the_dependencies():
     used = vendor.list_third_party(vendor.ROOT / path for path in vendor.list_library_files() if path.suffix == ".py")
     named = {one.split(">")[0] for one in vendor.list_dependencies([])}
     by_verifiers = {"aiohttp"}
-    assert {vendor.get_distribution(name) for name in used} - by_verifiers - vendor.FOR_TABLES - vendor.FOR_MCP <= named
+    for_tools = vendor.FOR_MCP | vendor.FOR_MODELS
+    assert {vendor.get_distribution(name) for name in used} - by_verifiers - vendor.FOR_TABLES - for_tools <= named
+    assert not vendor.FOR_MODELS & named
+    assert set(vendor.MODELS) <= set(vendor.list_dependencies([], models=True))
     assert vendor.MCP in vendor.list_dependencies([], mcp=True)
     assert "datasets" in {one.split(">")[0] for one in vendor.list_dependencies([], hub=True)}
 

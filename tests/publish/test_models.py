@@ -1,0 +1,266 @@
+"""Specialists of a published package: their models travel, or are refused with what is allowed."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.support import verifiers_server as scripted
+from tests.support.tiny_specialists import save_vit
+from viewbox import make
+from viewbox.assets import resolve_model_path
+from viewbox.envs.messages import to_openai_messages
+from viewbox.envs.tools.specialist.served import forget_servers
+from viewbox.errors import ConfigError
+from viewbox.publish import models, publish
+from viewbox.rollouts.scripted import ScriptedPolicy
+
+SETTINGS = {"questions": ["which"], "split": "test", "num_tasks": 2}
+CLASSIFY = {"kind": "classification", "model": "package:chest_classifier", "device": "cpu"}
+ASKED = ("classify", {"image": "image_1"}), ("mark", {"image": "image_1"})
+
+
+@pytest.fixture(autouse=True)
+def no_servers():
+    forget_servers()
+    yield
+    forget_servers()
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Without the trial in a process of its own, which takes seconds."""
+    monkeypatch.setattr("viewbox.publish.preflight.check_package", lambda *given: "not tried")
+
+
+@pytest.fixture
+def segmenter(tmp_path):
+    """The shipped segmenter as a folder somewhere on this machine, with what training leaves beside a model."""
+    folder = tmp_path / "secret place" / "my_segmenter"
+    shutil.copytree(resolve_model_path("package:chest_segmenter"), folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "_name_or_path": str(folder), "tokenizer_file": "/x"}))
+    (folder / "optimizer.pt").write_bytes(b"state")
+    (folder / "training_args.bin").write_bytes(b"pickle")
+    (folder / "modeling.py").write_text("raise SystemExit('never run')")
+    (folder / "checkpoint-1").mkdir()
+    (folder / "LICENSE.txt").write_text("MIT")
+    return folder
+
+
+def run_clean(arguments, path, cwd):
+    """Python without viewbox: the interpreter below this one's environment, its libraries and `path`."""
+    libraries = sysconfig.get_paths()["purelib"]
+    env = {"PATH": os.environ["PATH"], "HOME": str(cwd), "PYTHONPATH": f"{path}{os.pathsep}{libraries}"}
+    python = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    done = subprocess.run([python, *arguments], capture_output=True, text=True, cwd=cwd, env=env, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def install(package, folder):
+    """Build the wheel of a package and unpack it into a folder where nothing else is."""
+    pip = [sys.executable, "-m", "pip", "--quiet"]
+    offline = ["--no-build-isolation"] if find_spec("hatchling") else []
+    subprocess.run([*pip, "wheel", "--no-deps", *offline, "--wheel-dir", folder / "dist", package], check=True)
+    [wheel] = (folder / "dist").iterdir()
+    target = folder / "unpacked"
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", target, wheel], check=True)
+    return target
+
+
+def test_an_installed_package_asks_a_shipped_model_and_one_of_a_folder(tmp_path, segmenter):
+    mark = {"kind": "segmentation", "model": str(segmenter), "device": "cpu", "labels": ["heart"]}
+    settings = {**SETTINGS, "specialists": {"classify": CLASSIFY, "mark": mark}}
+    package = tmp_path / "out"
+    done = publish("chest_xray", package, settings=settings)
+    assert done.findings[-1].endswith("its models load")
+    installed = install(package, tmp_path)
+    env, expected, scripts = make("chest_xray", **settings), {}, {}
+    for task in env.tasks:
+        calls = [(str(number), name, json.dumps(given)) for number, (name, given) in enumerate(ASKED)]
+        script = [scripted.make_reply("", *calls), scripted.make_reply(env.write_answer(task))]
+        scripts[scripted.get_first_image(to_openai_messages(env.reset(task, seed=0).messages))] = script
+        text = "".join(f"<tool_call>{json.dumps({'name': n, 'arguments': a})}</tool_call>" for n, a in ASKED)
+        expected[task.id] = env.play(task, ScriptedPolicy([text, env.write_answer(task)])).turns[2].tool_results
+    shutil.rmtree(segmenter.parent)  # nothing of this machine is left to find
+    where = (
+        "import importlib.util as u; assert u.find_spec('viewbox') is None; "
+        "from verifiers.v1.cli.eval.main import main; main()"
+    )
+    with scripted.serve(scripts) as server:
+        given = ["--model", "scripted", "--client.base-url", server.url, "--no-push", "--no-rich", "-n", "2", "-o", "e"]
+        run_clean(["-c", where, "viewbox-chest-xray", *given], installed, tmp_path)
+    [saved] = (tmp_path / "e").rglob("traces.jsonl")
+    traces = [trace for line in saved.read_text().splitlines() for trace in json.loads(line)["traces"]]
+    assert len(traces) == 2
+    for trace in traces:
+        episode = trace["info"]["viewbox"]
+        results = [result for turn in episode["turns"] for result in turn["tool_results"]]
+        wanted = expected[episode["task"]["id"]]
+        assert [result["error"] for result in results] == [None, None] == [result.error for result in wanted]
+        assert results[0]["facts"] == pytest.approx(dict(wanted[0].facts), abs=2e-3)
+        assert [one["label"] for one in results[1]["facts"]["regions"]] == ["heart"]
+        assert trace["rewards"]["total"]["score"] == 1.0
+
+
+def test_only_what_the_model_needs_travels_and_no_path_of_this_machine(unchecked, tmp_path, segmenter, viewbox):
+    spec = {"kind": "segmentation", "model": str(segmenter), "device": "cpu"}
+    given = json.dumps({"mark": spec, "again": {**spec, "description": "The same once more."}})
+    fixed = ["--set", "split=test", "--set", "num_tasks=2", "--set", f"specialists={given}"]
+    status, out, err = viewbox("publish", "chest_xray", tmp_path / "out", *fixed)
+    assert (status, err) == (0, "")
+    assert "publishes models/mark/model.safetensors" in out
+    assert "leaves out models/mark/training_args.bin" in out
+    assert f"- models/mark ({segmenter}) travels: 5 files, 49" in out
+    home = tmp_path / "out" / "viewbox_chest_xray"
+    assert sorted(path.name for path in (home / "models" / "mark").iterdir()) == [
+        "LICENSE.txt", "README.md", "config.json", "model.safetensors", "preprocessor_config.json",
+    ]  # fmt: skip
+    assert [path.name for path in (home / "models").iterdir()] == ["mark"]  # once for both
+    for path in (tmp_path / "out").rglob("*"):
+        content = path.read_bytes() if path.is_file() else b""
+        assert str(tmp_path).encode() not in content, path
+        assert b"secret place" not in content, path
+    written = (home / "__init__.py").read_text()
+    assert "'again': {'kind': 'segmentation', 'description': 'The same once more.', 'model': 'models/mark'" in written
+    needed = {
+        name.split(">")[0]
+        for name in tomllib.loads((tmp_path / "out/pyproject.toml").read_text())["project"]["dependencies"]
+    }
+    assert {"torch", "torchvision", "transformers"} <= needed
+
+
+def test_of_a_hub_model_the_name_travels_and_nothing_is_downloaded(unchecked, tmp_path):
+    spec = {"kind": "grounding", "model": "IDEA-Research/grounding-dino-tiny"}
+    publish("chest_xray", tmp_path / "out", settings={**SETTINGS, "specialists": {"ground": spec}})
+    home = tmp_path / "out" / "viewbox_chest_xray"
+    assert f"'specialists': {{'ground': {spec!r}}}" in (home / "__init__.py").read_text()
+    assert not (home / "models").exists()
+    assert "torch>=2.8" in (tmp_path / "out" / "pyproject.toml").read_text()
+
+
+def test_without_specialists_a_package_needs_no_torch(unchecked, tmp_path):
+    publish("chest_xray", tmp_path / "out", settings=SETTINGS)
+    assert "torch" not in (tmp_path / "out" / "pyproject.toml").read_text()
+
+
+def test_a_model_that_does_not_load_is_not_published(tmp_path):
+    folder = tmp_path / "broken"
+    save_vit(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 7}))
+    settings = {**SETTINGS, "specialists": {"look": {"kind": "classification", "model": str(folder), "device": "cpu"}}}
+    with pytest.raises(
+        ConfigError, match=r"(?s)the written package does not work:.*specialists\.look\.model.*no weights"
+    ):
+        publish("chest_xray", tmp_path / "out", settings=settings)
+    assert not (tmp_path / "out").exists()
+
+
+def damage_no_weights(folder):
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"pickle")
+
+
+def damage_link(folder):
+    (folder / "model.safetensors").rename(folder.parent / "weights")
+    (folder / "model.safetensors").symlink_to(folder.parent / "weights")
+
+
+def damage_secret(folder):
+    (folder / "README.md").write_text("Uploaded with hf_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3f")
+
+
+def damage_config(folder):
+    (folder / "config.json").write_text("{'not': JSON}")
+
+
+REFUSED = {
+    "no safetensors": (damage_no_weights, r"specialists\.look\.model = .*: holds no \.safetensors"),
+    "a link": (damage_link, r"model\.safetensors: is a link"),
+    "a key in its card": (damage_secret, r"README\.md, line 1: holds what looks like"),
+    "a config that is not JSON": (damage_config, r"config\.json: is not JSON"),
+    "too large": (None, r"specialists\.look\.model = .*: its files take 0 MiB.*allowed in a package: 0 MiB\. Push the "
+                        r"model to a hub \(`hf upload OWNER/NAME FOLDER`\), and name it"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_a_folder_that_cannot_travel_is_refused_and_nothing_is_written(unchecked, tmp_path, monkeypatch, how):
+    damage, says = REFUSED[how]
+    folder = tmp_path / "model"
+    save_vit(folder)
+    if damage is None:
+        monkeypatch.setattr(models, "MAX_BYTES", 1000)
+    else:
+        damage(folder)
+    settings = {**SETTINGS, "specialists": {"look": {"kind": "classification", "model": str(folder)}}}
+    with pytest.raises(ConfigError, match=says):
+        publish("chest_xray", tmp_path / "out", settings=settings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_part_of_a_mixture_with_a_folder_is_refused(unchecked, tmp_path):
+    look = {"kind": "classification", "model": save_vit(tmp_path / "model")}
+    parts = {"films": {"name": "chest_xray", **SETTINGS, "specialists": {"look": look}}, "digits": {"num_tasks": 2}}
+    with pytest.raises(ConfigError, match=r"specialists\.look\.model = .*allowed: publish each by itself"):
+        publish("mixture", tmp_path / "out", settings={"environments": parts})
+
+
+TOOLS = """
+from viewbox import Picture
+
+def brightness(image: Picture) -> dict:
+    "The mean gray value."
+    return {"mean": float(image.to_gray().mean())}
+"""
+
+
+def test_a_function_in_a_file_and_a_program_in_a_file_do_not_travel(unchecked, tmp_path, monkeypatch):
+    (tmp_path / "my_tools.py").write_text(TOOLS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    server = {"kind": "mcp", "command": ["python", "my_tools.py"], "tools": {"see": {"description": "Sees."}}}
+    for spec, says in (
+        ({"kind": "function", "function": "my_tools.py:brightness"}, r"specialists\.x\.function = .*is a file of this"),
+        ({"kind": "function", "function": f"{tmp_path}/my_tools.py:brightness"}, r"specialists\.x\.function"),
+        ({"kind": "function", "function": "my_tools:brightness"}, r"a specialist names 'my_tools', which is not part"),
+        (server, r"specialists\.x\.command\.1 = 'my_tools\.py': is a file of this machine"),
+        ({**server, "command": [str(tmp_path / "my_tools.py")]}, r"specialists\.x\.command\.0"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            publish("chest_xray", tmp_path / "out", settings={**SETTINGS, "specialists": {"x": spec}})
+    for spec in (
+        {**server, "command": ["python", "-m", "hospital.server"]},
+        {"kind": "http", "url": "http://127.0.0.1:9/x", "description": "Sees.", "parameters": {"properties": {}}},
+        {"kind": "function", "function": "viewbox.envs.tools.builtin.geometry:zoom"},
+    ):
+        publish("chest_xray", tmp_path / "out", settings={**SETTINGS, "specialists": {"x": spec}}, force=True)
+
+
+def test_a_function_of_the_published_package_travels_with_it(tmp_path, monkeypatch):
+    home = tmp_path / "home" / "my_clinic"
+    home.mkdir(parents=True)
+    (home / "__init__.py").write_text("")
+    (home / "tools.py").write_text(TOOLS)
+    (home / "env.py").write_text(
+        "from viewbox.envs.chest_xray.env import ChestXray\n"
+        "class Clinic(ChestXray):\n"
+        "    name = 'clinic'\n"
+        "    specialists = {'bright': {'kind': 'function', 'function': 'my_clinic.tools:brightness'},\n"
+        "        'classify': {'kind': 'classification', 'model': 'package:chest_classifier', 'device': 'cpu'}}\n"
+    )
+    monkeypatch.syspath_prepend(home.parent)
+    done = publish("my_clinic.env:Clinic", tmp_path / "out", settings=SETTINGS)
+    assert done.findings[-1].endswith("its models load")
+    written = (tmp_path / "out" / "viewbox_clinic" / "__init__.py").read_text()
+    assert "'classify': {'kind': 'classification', 'model': 'models/classify', 'device': 'cpu'}" in written
+    assert "'function': 'my_clinic.tools:brightness'" in written
