@@ -7,17 +7,22 @@ the same URL as different hosts.
 import os
 import re
 import socket
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
 from viewbox.errors import ConfigError
 from viewbox.network import secrets
 
 _URL = re.compile(
-    r"(?P<scheme>https?)://(?:\[(?P<v6>[0-9a-f:.]{2,45})\]|(?P<name>[a-z0-9_]([a-z0-9._-]{0,252})?))"
-    r"(?::(?P<port>[0-9]{1,5}))?(?P<path>/[!-~]*)?",
+    r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<path>/[^?#]*)?(?P<query>\?[^#]*)?(?P<fragment>#.*)?",
     re.IGNORECASE | re.ASCII,
 )
+_HOST = re.compile(
+    r"(?:\[(?P<v6>[0-9a-f:.]{2,45})\]|(?P<name>[a-z0-9_]([a-z0-9._-]{0,252})?))(?::(?P<port>[0-9]{1,5}))?",
+    re.IGNORECASE | re.ASCII,
+)
+MAX_URL = 8192  # characters
+MAX_SHOWN = 200  # characters of a URL that a message repeats
 ALLOWED_URL = "allowed: http(s)://host[:port][/path] in ASCII; pass an API key in an environment variable"
 DEFAULT_KEY = "OPENAI_API_KEY"
 # Where the key of a provider may be sent to if a file names it. On the command line a person decides.
@@ -43,40 +48,117 @@ _OTHER_SERVICES = re.compile(
 )
 
 
+class UrlError(ValueError):
+    """A text that is not read as a URL. The message says why, without repeating the text: it may hold a password."""
+
+
 class Address(NamedTuple):
-    """The parts of a URL; `host` in lower case, an IPv6 address without its brackets."""
+    """The parts of a URL; `host` in lower case, an IPv6 address without its brackets; `query` with its "?"."""
 
     scheme: str
     host: str
     port: int | None
     path: str
+    query: str = ""
+
+
+def split_url(url: object) -> Address:
+    """The parts of a URL of any scheme. Everything in viewbox that reads the host of a URL calls this.
+
+    Raises:
+        UrlError: it does not fit the grammar, or carries a user name or a fragment.
+
+    >>> split_url("HTTPS://Example.org/a?b=c")
+    Address(scheme='https', host='example.org', port=None, path='/a', query='?b=c')
+    >>> split_url("https://example.org@evil.example/")
+    Traceback (most recent call last):
+    viewbox.network.hosts.UrlError: it has a user name
+    """
+    if not isinstance(url, str):
+        raise UrlError(f"it is a {type(url).__name__}, not a text")
+    if len(url) > MAX_URL:
+        raise UrlError(f"it has {len(url)} characters, more than {MAX_URL}")
+    if not re.fullmatch(r"[!-~]*", url):
+        raise UrlError("it has characters other than printable ASCII")
+    if "\\" in url:
+        raise UrlError("it has a backslash")
+    parts = _URL.fullmatch(url)
+    if parts is None:
+        raise UrlError("it is not scheme://host")
+    if "@" in parts["authority"]:
+        raise UrlError("it has a user name")
+    if parts["fragment"] is not None:
+        raise UrlError("it has a fragment")
+    if re.match(r"\[[^]]*%", parts["authority"]):
+        raise UrlError("its IPv6 address has a zone")
+    host = _HOST.fullmatch(parts["authority"])
+    if host is None:
+        raise UrlError("this is not a host, or not a port")
+    name, port = (host["v6"] or host["name"]).lower(), int(host["port"]) if host["port"] else None
+    if host["v6"]:
+        try:
+            IPv6Address(name)
+        except ValueError as error:
+            raise UrlError(str(error)) from None
+    elif any(not label or len(label) > 63 for label in name.removesuffix(".").split(".")):
+        raise UrlError("this is not the name of a host: it has a label that is empty or too long")
+    if port is not None and not 0 < port < 2**16:
+        raise UrlError(f"port {port}; allowed: 1 to 65535")
+    return Address(parts["scheme"].lower(), name, port, parts["path"] or "", parts["query"] or "")
 
 
 def parse_url(url: str) -> Address:
-    """The parts of the URL of a server.
+    """The parts of the URL of a server: http or https, without a query.
 
     Raises:
         ConfigError: it does not fit the grammar, or carries a user name, a query or a fragment.
 
     >>> parse_url("HTTP://Localhost:8000/v1")
-    Address(scheme='http', host='localhost', port=8000, path='/v1')
+    Address(scheme='http', host='localhost', port=8000, path='/v1', query='')
     """
-    match = _URL.fullmatch(url) if isinstance(url, str) else None
-    path = match["path"] or "" if match else ""
-    if match is None or re.search(r"[?#\\]", path):
-        shown = "its user name, query or fragment" if re.search(r"[@?#]", str(url)) else repr(url)  # may be a password
-        raise ConfigError(f"endpoint: {shown:.200} cannot be used; {ALLOWED_URL}", key="endpoint")
-    host, port = (match["v6"] or match["name"]).lower(), int(match["port"]) if match["port"] else None
-    if match["v6"]:
-        try:
-            IPv6Address(host)
-        except ValueError as error:
-            raise ConfigError(f"endpoint: {url!r}: {error}; {ALLOWED_URL}", key="endpoint") from None
-    elif any(not label or len(label) > 63 for label in host.removesuffix(".").split(".")):
-        raise ConfigError(f"endpoint: {url!r}: this is not the name of a host; {ALLOWED_URL}", key="endpoint")
-    if port is not None and not 0 < port < 2**16:
-        raise ConfigError(f"endpoint: {url!r}: port {port}; allowed: 1 to 65535", key="endpoint", given=port)
-    return Address(match["scheme"].lower(), host, port, path)
+    try:
+        address = split_url(url)
+        if address.scheme not in ("http", "https"):
+            raise UrlError(f"its scheme is {address.scheme[:20]}")
+        if address.query:
+            raise UrlError("it has a query")
+    except UrlError as error:
+        raise ConfigError(
+            f"endpoint: {show_url(url)} cannot be used; {ALLOWED_URL} ({error})", key="endpoint"
+        ) from None
+    return address
+
+
+def show_url(url: object) -> str:
+    """A URL as messages repeat it: without its user name, query and fragment, which may hold a key.
+
+    >>> show_url("https://me:hunter2@example.org/a?key=hunter2")
+    "'https://***@example.org/a?***'"
+    """
+    if not isinstance(url, str):
+        return f"{url!r:.80}"
+    before, at, rest = url.rpartition("@")
+    if at:
+        scheme, colon, _ = before.partition("://")
+        rest = f"{scheme}{colon}***@{rest}" if colon and scheme.isalpha() else f"***@{rest}"
+    rest = re.sub(r"([?#]).*", r"\1***", rest, count=1, flags=re.DOTALL)
+    return repr(rest if len(rest) <= MAX_SHOWN else rest[: MAX_SHOWN - 1] + "…")
+
+
+def read_address(host: str) -> IPv4Address | IPv6Address | None:
+    """The IP address that the host of a URL spells; None for a name.
+
+    IPv4 is read as connecting does: 127.1, 0x7f.1, 0177.0.0.1 and 2130706433 are all 127.0.0.1.
+
+    >>> read_address("0x7f.1"), read_address("::1"), read_address("example.org")
+    (IPv4Address('127.0.0.1'), IPv6Address('::1'), None)
+    """
+    if ":" in host:
+        return IPv6Address(host)
+    try:
+        return IPv4Address(socket.inet_aton(host))
+    except OSError:
+        return None
 
 
 def is_loopback(url: str) -> bool:
@@ -89,20 +171,24 @@ def is_loopback(url: str) -> bool:
     (True, True, False)
     """
     host = parse_url(url).host
-    if host == "localhost":
-        return True
-    if ":" in host:
-        address = IPv6Address(host)
-        return (address.ipv4_mapped or address).is_loopback
-    try:
-        return ip_address(socket.inet_aton(host)).is_loopback  # reads 127.1 and 0x7f.1 as connecting does
-    except OSError:
-        return False
+    address = read_address(host)
+    if address is None:
+        return host == "localhost"
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def is_read_by_others(url: str) -> bool:
+    """Whether a request to this URL could be read on its way: it goes over http to another machine.
+
+    Raises:
+        ConfigError: it is not the URL of a server.
+    """
+    return parse_url(url).scheme != "https" and not is_loopback(url)
 
 
 def check_key_travels_safely(url: str) -> None:
     """Raises `ConfigError` if a key sent to this URL could be read on its way."""
-    if parse_url(url).scheme != "https" and not is_loopback(url):
+    if is_read_by_others(url):
         raise ConfigError(
             f"endpoint: {url}: an API key is not sent over http to another machine, where others can read it; "
             "allowed: https, or a tunnel that ends on localhost",

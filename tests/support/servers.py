@@ -137,7 +137,13 @@ class Server(ThreadingHTTPServer):
 @contextmanager
 def serve(answer, port=0, by_path=None):
     """Runs a server in a thread."""
-    server = Server(answer, port, by_path)
+    with run_server(Server(answer, port, by_path)) as server:
+        yield server
+
+
+@contextmanager
+def run_server(server):
+    """Runs it in a thread, until the end of the block."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:

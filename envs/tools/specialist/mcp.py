@@ -51,7 +51,7 @@ from viewbox.images.view import View
 from viewbox.network import background
 from viewbox.network.body import parse_body
 from viewbox.network.data_policy import check_sending
-from viewbox.network.hosts import check_key_name, is_loopback, parse_url
+from viewbox.network.hosts import check_key_name, is_read_by_others
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
@@ -181,10 +181,10 @@ class McpSpecialist(Specialist):
     def _check_url(self, path: str, url: str) -> None:
         key = f"{path}.url"
         try:
-            secure = parse_url(url).scheme == "https" or is_loopback(url)
+            open_to_others = is_read_by_others(url)
         except ConfigError as error:
             raise ConfigError(f"{key}: {error}", key=key, given=error.given) from error
-        if not secure:
+        if open_to_others:
             raise ConfigError(f"{key} = {url!r}; allowed: https, or an address on localhost", key=key, given=url)
         if self.api_key_env is not None:
             check_key_name(self.api_key_env, f"{path}.api_key_env")

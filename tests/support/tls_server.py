@@ -1,0 +1,102 @@
+"""Real servers with TLS on 127.0.0.1 that stand for hosts of the internet, and certificates that say so."""
+
+import datetime
+import functools
+import ssl
+from contextlib import contextmanager
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.support.servers import Server, run_server
+from viewbox.network.fetching.network import Network
+
+
+class Authority:
+    """A certificate authority of its own. `believed` is what a client has that believes it and no other."""
+
+    def __init__(self):
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "an authority of tests")])
+        builder = self._start(self.name, self.key.public_key())
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        self.certificate = builder.sign(self.key, hashes.SHA256())
+        self.believed = ssl.create_default_context(cadata=_to_pem(self.certificate).decode())
+
+    def _start(self, subject, key):
+        now = datetime.datetime.now(datetime.UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self.name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+        )
+
+    def write_certificate(self, path, *names):
+        """What a server of these names needs; the file holds its key, too."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a server of tests")])
+        extension = x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
+        certificate = self._start(subject, key.public_key()).add_extension(extension, critical=False)
+        private = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        path.write_bytes(private + _to_pem(certificate.sign(self.key, hashes.SHA256())))
+        return path
+
+
+def _to_pem(certificate):
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+@functools.cache
+def get_authority():
+    """One for all tests of a process."""
+    return Authority()
+
+
+class TlsServer(Server):
+    """A `Server` that speaks TLS; `names` holds the name that each connection asked for (SNI)."""
+
+    def __init__(self, answer, certificate, by_path=None):
+        super().__init__(answer, by_path=by_path)
+        self.names = []
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(certificate)
+        self.context.sni_callback = lambda sock, name, context: self.names.append(name)
+
+    def get_request(self):
+        connection, address = super().get_request()
+        # the handshake is made in the connection's own thread
+        return self.context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
+
+
+@contextmanager
+def serve_tls(folder, answer, *names, by_path=None, authority=None):
+    """Runs a server in a thread that has a certificate for `names`."""
+    certificate = (authority or get_authority()).write_certificate(folder / f"{names[0]}.pem", *names)
+    with run_server(TlsServer(answer, certificate, by_path)) as server:
+        yield server
+
+
+def make_network(servers, resolve=None, authority=None):
+    """The `Network` in which every name leads to the server that stands for it.
+
+    Args:
+        servers: server by name.
+        resolve: the addresses of a name; default: a public address of its own for each name of `servers`.
+    """
+    addresses = {name: f"130.14.29.{number}" for number, name in enumerate(servers, 1)}
+
+    async def look_up(host):
+        if host not in addresses:
+            raise OSError("no such name")
+        return [addresses[host]]
+
+    ports = {addresses[name]: server.server_port for name, server in servers.items()}
+    return Network(resolve or look_up, ports, (authority or get_authority()).believed)
