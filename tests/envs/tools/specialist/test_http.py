@@ -191,7 +191,11 @@ def test_the_server_s_words_about_the_call_reach_the_model_and_no_others():
     ("settings", "key", "says"),
     [
         ({"url": "ftp://example.org"}, "url", "cannot be used; allowed: http(s)://host"),
-        ({"url": "http://user:pass@example.org"}, "url", "'http://***@example.org' cannot be used; allowed: http(s)://host[:port][/path]"),
+        (
+            {"url": "http://user:pass@example.org"},
+            "url",
+            "'http://***@example.org' cannot be used; allowed: http(s)://host[:port][/path]",
+        ),
         ({"api_key_env": "GITHUB_TOKEN"}, "api_key_env", "only a variable whose name ends with API_KEY"),
         ({"timeout": 0}, "timeout", "allowed: a number above 0"),
         ({"max_reply": -1}, "max_reply", "bytes"),
