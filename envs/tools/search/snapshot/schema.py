@@ -1,0 +1,72 @@
+"""The layout of a snapshot: its tables, its format version, and the limits of what a row may hold.
+
+Articles and figures are numbered by year, so that a larger id is newer. The two FTS5 indexes hold no text of their own
+(`content=''`). `article_terms` and `figure_terms` say how many records hold a frequent word, which ranking needs before
+it asks the index.
+"""
+
+from typing import Final
+
+APPLICATION_ID: Final = 0x56425331  # "VBS1", at byte 68 of the file
+FORMAT_VERSION: Final = 1  # `user_version`, at byte 60 of the file
+
+MAX_NAME, MAX_SHORT, MAX_TEXT = 200, 4_000, 100_000  # characters: identifiers; titles and URLs; abstracts and captions
+MAX_LIST: Final = 500  # publication types or headings of an article
+MAX_PICTURE: Final = 10 * 2**20  # bytes of a figure's file
+MAX_ROW: Final = 2**24  # bytes of a row or value that SQLite reads
+MAX_SYNONYMS: Final = 20_000  # phrases
+TERM_RECORDS: Final = 64  # a word in no more records than this is not counted in the tables of terms
+
+TOKENIZER: Final = "porter unicode61 remove_diacritics 2"  # stemming in English; letters without accents
+
+ARTICLE_COLUMNS: Final = ("pmid", "title", "journal", "year", "abstract", "doi", "url", "types", "mesh", "retracted")
+FIGURE_COLUMNS: Final = ("uid", "caption", "source", "url", "pmid", "modality", "body_part")
+
+# The columns of each index with their BM25 weights. `kinds` only filters: its weight is 0.
+ARTICLE_WEIGHTS: Final = {"title": 4.0, "mesh": 2.0, "abstract": 1.0, "kinds": 0.0}
+FIGURE_WEIGHTS: Final = {"caption": 2.0, "source": 1.0, "modality": 1.0, "body_part": 1.0}
+
+_ARTICLE_FIELDS = (
+    "pmid TEXT NOT NULL, title TEXT NOT NULL, journal TEXT NOT NULL, year INTEGER, abstract TEXT NOT NULL,"
+    " doi TEXT NOT NULL, url TEXT NOT NULL, types TEXT NOT NULL, mesh TEXT NOT NULL, retracted INTEGER NOT NULL"
+)
+_FIGURE_FIELDS = (
+    "uid TEXT NOT NULL, caption TEXT NOT NULL, source TEXT NOT NULL, url TEXT NOT NULL, pmid TEXT NOT NULL,"
+    " modality TEXT NOT NULL, body_part TEXT NOT NULL"
+)
+
+
+def _write_index(name: str, columns: dict[str, float]) -> str:
+    return f"CREATE VIRTUAL TABLE {name} USING fts5({', '.join(columns)}, content='', tokenize='{TOKENIZER}')"
+
+
+# Every table and index of a snapshot; a file with any other object in its schema is not opened.
+SCHEMA: Final = {
+    "meta": "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "synonyms": "CREATE TABLE synonyms(class INTEGER NOT NULL, phrase TEXT NOT NULL)",
+    "articles": f"CREATE TABLE articles(id INTEGER PRIMARY KEY, {_ARTICLE_FIELDS})",
+    "figures": f"CREATE TABLE figures(id INTEGER PRIMARY KEY, {_FIGURE_FIELDS})",
+    "pictures": "CREATE TABLE pictures(id INTEGER PRIMARY KEY, content BLOB NOT NULL)",
+    "articles_pmid": "CREATE UNIQUE INDEX articles_pmid ON articles(pmid)",
+    "figures_uid": "CREATE UNIQUE INDEX figures_uid ON figures(uid)",
+    "article_index": _write_index("article_index", ARTICLE_WEIGHTS),
+    "figure_index": _write_index("figure_index", FIGURE_WEIGHTS),
+    "article_terms": "CREATE TABLE article_terms(word TEXT PRIMARY KEY, records INTEGER NOT NULL) WITHOUT ROWID",
+    "figure_terms": "CREATE TABLE figure_terms(word TEXT PRIMARY KEY, records INTEGER NOT NULL) WITHOUT ROWID",
+}
+
+# The tables that FTS5 makes for each index, with their SQL.
+_SHADOWS = {
+    "data": "(id INTEGER PRIMARY KEY, block BLOB)",
+    "idx": "(segid, term, pgno, PRIMARY KEY(segid, term)) WITHOUT ROWID",
+    "docsize": "(id INTEGER PRIMARY KEY, sz BLOB)",
+    "config": "(k PRIMARY KEY, v) WITHOUT ROWID",
+}
+SHADOWS: Final = {
+    f"{index}_{name}": f"CREATE TABLE '{index}_{name}'{columns}"
+    for index in ("article_index", "figure_index")
+    for name, columns in _SHADOWS.items()
+}
+
+# What `meta` says, in the order in which it is shown. All are text.
+META_KEYS: Final = ("format", "note", "license", "recorded", "made_by", "articles", "figures")

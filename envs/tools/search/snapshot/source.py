@@ -1,0 +1,195 @@
+"""Answers searches from a snapshot. The same file and query give the same answer, in every thread and process."""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from viewbox.envs import concurrency
+from viewbox.envs.tools.search.records import SEARCH_TYPES, Article, ArticleQuery, FoundImage, ImageQuery
+from viewbox.envs.tools.search.snapshot import schema
+from viewbox.envs.tools.search.snapshot.connection import limit_steps
+from viewbox.envs.tools.search.snapshot.kinds import write_kind_token
+from viewbox.envs.tools.search.snapshot.pool import ConnectionPool
+from viewbox.envs.tools.search.snapshot.ranking import join_any
+from viewbox.envs.tools.search.snapshot.rows import BadRecord, check_picture, read_article, read_figure
+from viewbox.envs.tools.search.snapshot.words import read_query
+from viewbox.errors import ToolError
+
+Q = TypeVar("Q")
+R = TypeVar("R", Article, FoundImage)
+T = TypeVar("T")
+
+MAX_LIMIT = 100  # records of an answer
+SPARE = 20  # more records are looked at than asked for: a bad row must not shorten the answer
+SMALL = 50_000  # records; a snapshot with more is searched in threads, because a search may take milliseconds
+
+
+@dataclass(frozen=True)
+class SnapshotInfo:
+    """What a snapshot says about itself: `meta`, and how many records it holds."""
+
+    meta: dict[str, str]
+    articles: int
+    figures: int
+
+
+class SnapshotSource:
+    """A `SearchSource` that answers from the file that `viewbox snapshot build` wrote.
+
+    Nothing is opened before the first search or `prepare()`. Connections are kept for the next search of any thread; a
+    forked process opens its own.
+
+    Args:
+        path: of the file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._pool: ConnectionPool | None = None
+
+    def __reduce__(self) -> "tuple[type[SnapshotSource], tuple[Path]]":
+        return SnapshotSource, (self.path,)
+
+    def prepare(self) -> None:
+        """Open the file.
+
+        Raises:
+            ConfigError: it is missing, not a snapshot, of another version, or damaged, or this SQLite has no FTS5.
+        """
+        with self._connect():
+            pass
+
+    async def search_articles(self, query: ArticleQuery) -> Sequence[Article]:
+        """The articles found, the best first; none for a query without a word and a search type."""
+        return await self._run(self.find_articles, query)
+
+    async def search_images(self, query: ImageQuery) -> Sequence[FoundImage]:
+        """The figures found, the best first; none for a query without a word, modality and body part."""
+        return await self._run(self.find_images, query)
+
+    async def load_image(self, found: FoundImage) -> bytes:
+        """The file of a figure: PNG or JPEG, undecoded; raises `ToolError` if the snapshot does not hold it."""
+        return await self._run(self.read_picture, found.uid)
+
+    def find_articles(self, query: ArticleQuery) -> list[Article]:
+        """`search_articles`, at once."""
+        if query.search_type not in SEARCH_TYPES:
+            raise ToolError(f"search type = {query.search_type!r:.80}; allowed: {', '.join(SEARCH_TYPES)}")
+        with self._connect() as (connection, pool):
+            groups = read_query(query.words, pool.synonyms)
+            condition = ""
+            if query.search_type != "all":
+                condition = f'kinds : "{write_kind_token(query.search_type)}"'
+            limit = _clamp(query.limit)
+            ids = pool.articles.rank(connection, groups, condition, limit + SPARE)
+            columns = ", ".join(schema.ARTICLE_COLUMNS)
+            return _read_good(connection, f"SELECT {columns} FROM articles WHERE id = ?", ids, read_article, limit)
+
+    def find_images(self, query: ImageQuery) -> list[FoundImage]:
+        """`search_images`, at once."""
+        with self._connect() as (connection, pool):
+            conditions = [
+                f"{column} : ({join_any([group])})"
+                for column, words in (("modality", query.modality), ("body_part", query.body_part))
+                for group in read_query(words, pool.synonyms)
+                if group.required
+            ]
+            groups, limit = read_query(query.words, pool.synonyms), _clamp(query.limit)
+            ids = pool.figures.rank(connection, groups, " AND ".join(conditions), limit + SPARE)
+            columns = ", ".join(schema.FIGURE_COLUMNS)
+            return _read_good(connection, f"SELECT {columns} FROM figures WHERE id = ?", ids, read_figure, limit)
+
+    def read_picture(self, uid: str) -> bytes:
+        """The file of the figure `uid`, undecoded.
+
+        Raises:
+            ToolError: the snapshot does not hold it.
+        """
+        with self._connect() as (connection, _):
+            statement = "SELECT content FROM pictures WHERE id = (SELECT id FROM figures WHERE uid = ?)"
+            row = _fetch(connection, statement, uid)
+        try:
+            return check_picture(row[0] if row else None, schema.MAX_PICTURE)
+        except BadRecord:
+            raise ToolError(f"figure {uid!r:.80}: the snapshot holds no picture of it") from None
+
+    def get_article(self, pmid: str) -> Article | None:
+        """The article with this PMID; None if the snapshot has none, or its row is bad."""
+        with self._connect() as (connection, _):
+            columns = ", ".join(schema.ARTICLE_COLUMNS)
+            statement = f"SELECT {columns} FROM articles WHERE pmid = ?"
+            return next(iter(_read_good(connection, statement, [pmid], read_article, 1)), None)
+
+    def describe(self) -> SnapshotInfo:
+        """What the snapshot says about itself."""
+        with self._connect() as (connection, pool):
+            pairs = connection.execute("SELECT key, value FROM meta ORDER BY key LIMIT 100").fetchall()
+        meta = {
+            key: value[: schema.MAX_SHORT] for key, value in pairs if isinstance(key, str) and isinstance(value, str)
+        }
+        return SnapshotInfo(meta, pool.articles.records, pool.figures.records)
+
+    async def _run(self, function: Callable[[Q], T], query: Q) -> T:
+        """In this thread if the file is small: a search then takes less than changing threads may."""
+        pool = self._pool
+        if pool is not None and pool.is_own and max(pool.articles.records, pool.figures.records) <= SMALL:
+            return function(query)
+        return await concurrency.run_in_thread(function, query)
+
+    @contextmanager
+    def _connect(self) -> Iterator[tuple[sqlite3.Connection, ConnectionPool]]:
+        """A connection that nobody else uses, and its pool.
+
+        Raises:
+            ConfigError: the file cannot be opened.
+            ToolError: SQLite cannot read what it needs.
+        """
+        pool = self._pool
+        if pool is None or not pool.is_own:
+            if pool is not None:
+                pool.abandon()
+            pool = self._pool = ConnectionPool(self.path)
+        connection = pool.take()
+        try:
+            limit_steps(connection)
+            yield connection, pool
+        except sqlite3.Error as error:
+            raise ToolError(f"the search failed: the snapshot is damaged ({error})") from None
+        finally:
+            pool.give_back(connection)
+
+
+def _clamp(limit: int) -> int:
+    return max(0, min(limit, MAX_LIMIT))
+
+
+def _fetch(connection: sqlite3.Connection, statement: str, key: object) -> tuple[Any, ...] | None:
+    """One row; None if there is none, or it cannot be read."""
+    try:
+        row: tuple[Any, ...] | None = connection.execute(statement, (key,)).fetchone()
+    except (sqlite3.Error, OverflowError, UnicodeEncodeError):
+        return None
+    return row
+
+
+def _read_good(
+    connection: sqlite3.Connection,
+    statement: str,
+    keys: Sequence[int | str],
+    read: Callable[[Sequence[Any]], R],
+    limit: int,
+) -> list[R]:
+    """The records of the first `limit` good rows."""
+    found: list[R] = []
+    for key in keys:
+        if len(found) >= limit:
+            break
+        row = _fetch(connection, statement, key)
+        if row is not None:
+            with suppress(BadRecord):
+                found.append(read(row))
+    return found
