@@ -72,6 +72,7 @@ SPECIALIST_PLUGINS = {
     "function": "viewbox.envs.tools.specialist.function",
     "grounding": "viewbox.specialists.detection",
     "http": "viewbox.envs.tools.specialist.http",
+    "literature": "viewbox.envs.tools.search.tools",
     "mcp": "viewbox.envs.tools.specialist.mcp",
     "prompted_segmentation": "viewbox.specialists.prompted",
     "segmentation": "viewbox.specialists.segmentation",

@@ -1,10 +1,11 @@
-"""Models that are shipped with viewbox; a config names one as `package:NAME`."""
+"""Models and a snapshot of literature that are shipped with viewbox; a config names one as `package:NAME`."""
 
 from pathlib import Path
 
-from viewbox.errors import ModelError, describe_unknown
+from viewbox.errors import ConfigError, ModelError, describe_unknown
 
 PACKAGE = "package:"
+SNAPSHOT = "snapshot.sqlite"
 
 
 def resolve_model_path(name: str) -> str:
@@ -24,3 +25,22 @@ def resolve_model_path(name: str) -> str:
         names = [path.parent.name for path in shipped.glob("*/config.json")]
         raise ModelError(f"model.name: {describe_unknown('shipped model', folder.name, names)}", key="model.name")
     return str(folder)
+
+
+def resolve_snapshot_path(name: str) -> str:
+    """The file of a shipped snapshot, `package:NAME`; other names are returned unchanged.
+
+    Raises:
+        ConfigError: no shipped snapshot has this name.
+
+    >>> resolve_snapshot_path("recorded/thorax.sqlite")
+    'recorded/thorax.sqlite'
+    """
+    if not name.startswith(PACKAGE):
+        return name
+    shipped = Path(__file__).parent
+    file = shipped / name.removeprefix(PACKAGE) / SNAPSHOT
+    if not file.is_file():
+        names = [path.parent.name for path in shipped.glob(f"*/{SNAPSHOT}")]
+        raise ConfigError(describe_unknown("shipped snapshot", file.parent.name, names), key="snapshot", given=name)
+    return str(file)

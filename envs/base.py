@@ -403,7 +403,7 @@ class BaseMultiTurnEnv(PlayableEnv):
             check_may_leave(
                 self,
                 specialist.address,
-                action=f"specialists.{name} sends pictures to",
+                action=f"specialists.{name} sends {specialist.sends} to",
                 allowed="an address on localhost",
                 key=f"specialists.{name}",
             )

@@ -59,14 +59,14 @@ def _get_place(source: Source, images: "TaskImages") -> dict[Part, Any]:
     return {"image": number} if volume is None else {"image": number, "plane": volume.plane, "slice": volume.index}
 
 
-def find_slice(answer: Mapping[Any, Any], fields: Mapping[Part, str], images: Sequence[Source]) -> Source:
+def find_slice(answer: Mapping[Any, Any], fields: Mapping[Part, str], images: "TaskImages") -> Source:
     """The picture that an answer's place names; parts it does not name are those of the task's first picture.
 
     Raises:
         ToolError: there is no such picture; the message is written for the model.
     """
     given = {part: answer.get(field) for part, field in fields.items()}
-    image = _check_number(fields.get("image", "image"), given.get("image"), len(images))
+    image = _check_number(fields.get("image", "image"), given.get("image"), images.count_own())
     try:
         source = images[image or 0]
     except ImageError as error:  # its message names the file, which the model must not learn

@@ -78,7 +78,7 @@ class ProceduralTasks(Sequence[Task]):
 
 
 class TaskImages(Sequence[Source]):
-    """The images of one task as sources, each opened when it is first used.
+    """The images of one task as sources, each opened when it is first used, and after them those that tools found.
 
     `first` is already open; `get_all` returns all images (as `BaseMultiTurnEnv.images` does).
 
@@ -87,10 +87,13 @@ class TaskImages(Sequence[Source]):
     >>> images = TaskImages(Source.of(gray[0]), len(gray), lambda: gray)
     >>> len(images), int(images[1].pixels[0, 0])
     (2, 9)
+    >>> images.add([Source.of(gray[1])]), len(images), images.count_own()
+    (2, 3, 2)
     """
 
     def __init__(self, first: Source, count: int, get_all: Callable[[], Sequence[TaskImage]]) -> None:
         self._open: dict[int, Source] = {0: first}
+        self._found: list[Source] = []
         self._count, self._get_all = count, get_all
 
     @cached_property
@@ -98,7 +101,17 @@ class TaskImages(Sequence[Source]):
         return self._get_all()
 
     def __len__(self) -> int:
+        return self._count + len(self._found)
+
+    def count_own(self) -> int:
+        """The number of the task's own images, which come first."""
         return self._count
+
+    def add(self, found: Iterable[Source]) -> int:
+        """Add images that a tool found; returns the number of the first of them."""
+        first = len(self)
+        self._found += found
+        return first
 
     @overload
     def __getitem__(self, index: int) -> Source: ...
@@ -108,12 +121,14 @@ class TaskImages(Sequence[Source]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         place = range(len(self))[index]
+        if place >= self._count:
+            return self._found[place - self._count]
         if place not in self._open:
             self._open[place] = open_source(self._all[place])
         return self._open[place]
 
     def find(self, source: Source) -> int | None:
-        """The number of the image that a source is, or a slice of; only images that were opened are looked at."""
+        """The number of the task's own image that a source is, or a slice of; only opened images are looked at."""
         for number, image in self._open.items():
             if image is source or is_same_stack(image, source):
                 return number

@@ -20,13 +20,20 @@ from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.records import ToolResult
 
+MAX_FOUND = 64  # images that tools found, in an episode; later ones are shown but cannot be opened
+
 
 async def run_calls(env: PlayableEnv, state: EpisodeState, calls: Sequence[ParsedCall]) -> list[ToolResult]:
-    """One result for each call, in order. Views whose pictures are shown are added to `state.views`."""
+    """One result for each call, in order. Views whose pictures are shown are added to `state.views`, and pictures that
+    tools put in their hidden argument `found` to the episode's images."""
     errors = [_admit(env, state, parsed, place) for place, parsed in enumerate(calls)]
     admitted = [place for place, error in enumerate(errors) if error is None]
     # Outside the task group, where an author's bug is raised as it is.
-    hidden = {place: _get_hidden_arguments(env, state, calls[place].call.name) for place in admitted}
+    found: dict[int, list[Source]] = {place: [] for place in admitted}
+    hidden = {
+        place: {"found": found[place], **_get_hidden_arguments(env, state, calls[place].call.name)}
+        for place in admitted
+    }
     views_before = tuple(state.views)  # the views a call can name: those shown when the reply was written
     stateful: list[int] = []
     results: dict[int, ToolResult] = {}
@@ -45,13 +52,12 @@ async def run_calls(env: PlayableEnv, state: EpisodeState, calls: Sequence[Parse
             results[place] = await _run_stateful(env, state, calls[place], hidden[place])
             if state.view is not None and "shows" in results[place].facts:
                 views[place] = state.view
-    return [
-        replace(
-            _add_view_number(env, state, clip_result(results[place], env.max_tool_chars), views.get(place)),
-            call_id=parsed.call.id,
-        )
-        for place, parsed in enumerate(calls)
-    ]
+    finished = []
+    for place, parsed in enumerate(calls):
+        result = _add_found_images(state, results[place], found.get(place, ()))
+        result = _add_view_number(env, state, clip_result(result, env.max_tool_chars), views.get(place))
+        finished.append(replace(result, call_id=parsed.call.id))
+    return finished
 
 
 def _admit(env: PlayableEnv, state: EpisodeState, parsed: ParsedCall, place: int) -> str | None:
@@ -174,6 +180,25 @@ def _add_view_number(env: PlayableEnv, state: EpisodeState, result: ToolResult, 
     if result.formatted_results is not None:  # the model reads this text instead of the facts
         return replace(result, formatted_results=f"{result.formatted_results}\nview: {number}")
     return replace(result, facts={**result.facts, "view": number})
+
+
+def _add_found_images(state: EpisodeState, result: ToolResult, found: Sequence[Source]) -> ToolResult:
+    """Make pictures that a tool found images of the episode, so that `open_image` shows them; the result says how.
+
+    They are numbered here, in the order of the calls: calls of one reply run at the same time.
+    """
+    if not found or not result.success or not state.images or "open_image" not in state.tools:
+        return result
+    first = len(state.images)
+    added = found[: max(0, MAX_FOUND + state.images.count_own() - first)]
+    if not added:
+        return result
+    state.images.add(added)
+    numbers = f"{first} to {first + len(added) - 1}, in this order" if len(added) > 1 else str(first)
+    note = f"To zoom in, call open_image first: index {numbers}. Index 0 is the image of the task."
+    if result.formatted_results is not None:
+        return replace(result, formatted_results=f"{result.formatted_results}\n{note}")
+    return replace(result, description=f"{result.description}. {note}")
 
 
 def clip_result(result: ToolResult, limit: int) -> ToolResult:

@@ -187,11 +187,13 @@ class _StatelessCall:
         views: list[ViewInArea] = list(output.beside) if shown is not None else []
         if isinstance(output.image, View) and shown is not None:
             views = [(output.image, None)]
+        text = _describe_output(output)
         return ToolResult(
             name,
-            _describe_output(output),
+            text if output.tells_facts else "",
             image=shown,
             facts=facts,
+            formatted_results=None if output.tells_facts else text,
             arguments=used,
             views=_record_views(views, self.hidden),
         )

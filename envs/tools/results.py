@@ -45,6 +45,7 @@ class ToolOutput:
     image: a picture to show, never a path. It does not change the view.
     of_view: whether `image` shows what the view shows, pixel for pixel, such as the view with an outline on it.
     beside: if `image` shows several views side by side: each with its box of the image, in fractions.
+    tells_facts: whether the model reads the facts behind the text; if not, they are for rewards only.
     view: the new view; only a stateful tool returns one, and it is then shown in place of `image`.
     """
 
@@ -54,6 +55,7 @@ class ToolOutput:
     view: View | None = None
     of_view: bool = True
     beside: Sequence[tuple[View, Sequence[float]]] = ()
+    tells_facts: bool = True
 
 
 def read_output(tool: "Tool", returned: Any) -> ToolOutput:

@@ -24,7 +24,7 @@ from viewbox.errors import ConfigError
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "specialists.md").read_text()
 BLOCKS = [yaml.safe_load(code)["specialists"] for code in re.findall(r"```yaml\n(.*?)```", PAGE, re.S)]
 OFFERED = [(name, spec) for block in BLOCKS for name, spec in block.items()]
-ELSEWHERE = ("http", "mcp")  # need a server: their own tests run their YAML
+ELSEWHERE = ("http", "literature", "mcp")  # need a server, or look at no picture: their own tests run their YAML
 OWN = """
 from viewbox import Picture
 

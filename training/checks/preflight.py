@@ -155,6 +155,10 @@ def _check_may_train(env: BaseMultiTurnEnv) -> None:
     parts = getattr(env, "parts", None)
     for part in parts.values() if isinstance(parts, Mapping) else ():
         _check_may_train(part)
+    for name, specialist in env.specialists.items():
+        if specialist.why_not_in_training is not None:
+            key = f"env.specialists.{name}"
+            raise ConfigError(f"{key}: {specialist.why_not_in_training}", key=key)
     reason = getattr(env, "evaluation_only", None)
     if reason:
         raise ConfigError(

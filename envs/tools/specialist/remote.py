@@ -137,8 +137,20 @@ def read_picture(value: Any, place: str, formats: Sequence[bytes] = (PNG,)) -> S
         content = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise ToolError(f"{place} is not Base64") from None
+    return decode_picture(content, place, formats)
+
+
+def decode_picture(content: bytes, place: str, formats: Sequence[bytes] = (PNG, JPEG)) -> Source:
+    """The file of a picture, decoded in another process; raises `ToolError`.
+
+    Args:
+        content: the file.
+        place: where it comes from, for messages.
+        formats: the first bytes of the files that are allowed.
+    """
     if not content.startswith(tuple(formats)):
-        raise ToolError(f"{place} is a picture of another format; expected: PNG")
+        expected = "PNG or JPEG" if JPEG in formats else "PNG"
+        raise ToolError(f"{place} is a picture of another format; expected: {expected}")
     if content.startswith(PNG) and len(content) >= 24 and math.prod(struct.unpack(">II", content[16:24])) > MAX_PICTURE:
         raise ToolError(f"{place} has more than {MAX_PICTURE} pixels")
     try:

@@ -32,6 +32,7 @@ class Specialist(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: ClassVar[str] = ""
+    sends: ClassVar[str] = "pictures"  # what goes to `address`
     description: Annotated[
         str | None,
         Field(min_length=1, description="what the model reads about the tool; default: the kind's own words"),
@@ -42,7 +43,12 @@ class Specialist(BaseModel):
 
     @property
     def address(self) -> str | None:
-        """The URL that pictures are sent to; None if they stay in this process or on this machine."""
+        """The URL that calls are sent to; None if they stay in this process or on this machine."""
+        return None
+
+    @property
+    def why_not_in_training(self) -> str | None:
+        """Why no policy may be trained with it, and what is allowed instead; None if it may."""
         return None
 
     def build_tools(self, name: str) -> Sequence[Tool]:
