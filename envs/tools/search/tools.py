@@ -49,7 +49,7 @@ class LiteratureSpecialist(Specialist):
 
     snapshot: Annotated[
         str | None,
-        Field(min_length=1, description="a file of `viewbox snapshot`, or package:literature; without it, live"),
+        Field(min_length=1, description="a recorded snapshot (one file), or package:literature; without it, live"),
     ] = None
     live_in_training: Annotated[
         bool, Field(description="a policy may be trained with live search, whose answers change from day to day")
