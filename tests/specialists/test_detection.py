@@ -10,7 +10,7 @@ from transformers import (
 )
 
 from tests.support.specialist_env import Clinic, call, get_results
-from tests.support.tiny_specialists import LABELS, save_owlvit, save_yolos
+from tests.support.tiny_specialists import LABELS, save_grounding_dino, save_owlvit, save_yolos
 from viewbox.envs.tools.specialist.served import forget_servers
 
 
@@ -81,8 +81,9 @@ def test_a_call_may_ask_for_another_lowest_score_and_few_boxes_are_shown(tmp_pat
     assert none.text == "nothing found"
 
 
-def test_a_phrase_is_grounded_as_the_model_does(tmp_path):
-    env = make("grounding", save_owlvit(tmp_path), threshold=0.0, max_boxes=100)
+@pytest.mark.parametrize("save", [save_owlvit, save_grounding_dino])
+def test_a_phrase_is_grounded_as_the_model_does(tmp_path, save):
+    env = make("grounding", save(tmp_path), threshold=0.0, max_boxes=100)
     processor = AutoProcessor.from_pretrained(tmp_path)
     model = AutoModelForZeroShotObjectDetection.from_pretrained(tmp_path).eval()
     results = get_results(env, call("look", phrase="opacity left"), call("look", phrase="clear"))

@@ -5,6 +5,7 @@ import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from tests.support.specialist_env import Clinic, call, get_results
+from tests.support.tiny_specialists import save_gemma3
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,14 @@ def test_a_question_is_answered_as_the_model_does(folder):
     env = make(folder)
     (result,) = get_results(env, call("look", question="which digit is it"))
     assert result.text == write(folder, env, "which digit is it")
+    assert len(result.text) > 5
+
+
+def test_a_model_built_as_medgemma_answers(tmp_path):
+    folder = save_gemma3(tmp_path)
+    env = make(folder)
+    (result,) = get_results(env, call("look", question="is it left"))
+    assert result.text == write(folder, env, "is it left")
     assert len(result.text) > 5
 
 

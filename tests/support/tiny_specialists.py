@@ -7,6 +7,15 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import (
+    BertConfig,
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+    Gemma3ImageProcessor,
+    Gemma3Processor,
+    GroundingDinoConfig,
+    GroundingDinoForObjectDetection,
+    GroundingDinoImageProcessor,
+    GroundingDinoProcessor,
     Mask2FormerConfig,
     Mask2FormerForUniversalSegmentation,
     Mask2FormerImageProcessor,
@@ -102,6 +111,77 @@ def save_owlvit(folder, seed=0):
     )
     images = OwlViTImageProcessor(size={"height": 48, "width": 48}, crop_size={"height": 48, "width": 48})
     return save(folder, widen(OwlViTForObjectDetection(config), seed), OwlViTProcessor(images, tokenizer))
+
+
+def save_grounding_dino(folder, words=("opacity", "clear", "left", "right"), seed=0):
+    """A grounder of 9 boxes, as Grounding DINO is built."""
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "?", *words]
+    core = Tokenizer(WordLevel({token: i for i, token in enumerate(tokens)}, unk_token="[UNK]"))
+    core.pre_tokenizer = Whitespace()
+    core.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    names = {name: f"[{name.removesuffix('_token').upper()}]" for name in ("unk_token", "pad_token", "cls_token")}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, sep_token="[SEP]", mask_token="[MASK]", **names)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    stages = [f"stage{number}" for number in range(2, 5)]
+    config = GroundingDinoConfig(
+        backbone_config=SwinConfig(
+            image_size=64, embed_dim=8, depths=[1] * 4, num_heads=[1] * 4, window_size=2, out_features=stages
+        ),
+        text_config=BertConfig(vocab_size=len(tokens), max_position_embeddings=32, **sizes),
+        d_model=32,
+        encoder_layers=1,
+        decoder_layers=2,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        num_queries=9,
+        max_text_len=32,
+        disable_custom_kernels=True,
+    )
+    images = GroundingDinoImageProcessor(size={"shortest_edge": 64, "longest_edge": 96})
+    return save(folder, widen(GroundingDinoForObjectDetection(config), seed), GroundingDinoProcessor(images, tokenizer))
+
+
+GEMMA = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_image>", "<end_of_image>", "<image_soft_token>"]
+GEMMA_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}{{ message['role'] }} {% for item in message['content'] %}"
+    "{% if item['type'] == 'image' %}<start_of_image>{% else %} {{ item['text'] }} {% endif %}{% endfor %}{% endfor %}"
+    "{% if add_generation_prompt %}model {% endif %}"
+)
+
+
+def save_gemma3(folder, words=("user", "model", "opacity", "is", "it", "left", "right", "the", "image"), seed=0):
+    """A vision-language model, as MedGemma is built: 4 tokens for a picture."""
+    tokens = {token: i for i, token in enumerate([*GEMMA, *words])}
+    core = Tokenizer(WordLevel(tokens, unk_token="<unk>"))
+    core.pre_tokenizer = Whitespace()
+    core.add_special_tokens(GEMMA)
+    marks = {"boi_token": GEMMA[4], "eoi_token": GEMMA[5], "image_token": GEMMA[6]}
+    named = {"pad_token": "<pad>", "eos_token": "<eos>", "bos_token": "<bos>", "unk_token": "<unk>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, extra_special_tokens=marks, **named)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = Gemma3Config(
+        text_config={
+            "vocab_size": len(tokens),
+            "num_key_value_heads": 1,
+            "head_dim": 16,
+            "max_position_embeddings": 256,
+            "sliding_window": 64,
+            "pad_token_id": 0,
+            "eos_token_id": 1,
+            "bos_token_id": 2,
+            **sizes,
+        },
+        vision_config={"image_size": 32, "patch_size": 8, **sizes},
+        mm_tokens_per_image=4,
+        boi_token_index=4,
+        eoi_token_index=5,
+        image_token_index=6,
+    )
+    images = Gemma3ImageProcessor(size={"height": 32, "width": 32})
+    processor = Gemma3Processor(images, tokenizer, chat_template=GEMMA_TEMPLATE, image_seq_length=4)
+    return save(folder, widen(Gemma3ForConditionalGeneration(config), seed), processor)
 
 
 def save_segformer(folder, labels=("background", "lung", "heart"), seed=0):
