@@ -16,13 +16,17 @@ from urllib.parse import quote
 
 from viewbox.envs.tools.search.snapshot.schema import APPLICATION_ID, FORMAT_VERSION, MAX_ROW, SCHEMA, SHADOWS
 from viewbox.errors import ConfigError
+from viewbox.terminal import describe_error
 
-MAX_STEPS: Final = 400_000_000  # of SQLite's virtual machine, for a statement: seconds
-_STEPS_AT_ONCE: Final = 1_000_000
+MAX_STEPS: Final = 400_000_000  # of SQLite's virtual machine, for a search: seconds
+_STEPS_TO_OPEN: Final = 5_000_000  # reading the schema is one of the things that take steps
+_STEPS_AT_ONCE: Final = 100_000
+# What reading a damaged file raises; Python decodes SQLite's messages strictly, and they may quote the file.
+READ_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
 _HEADER: Final = 100  # bytes of the file's header
 _MAGIC: Final = b"SQLite format 3\x00"
 _TABLES: Final = frozenset({*SCHEMA, *SHADOWS})
-_FUNCTIONS: Final = frozenset({"bm25", "match", "round", "count", "length"})
+_FUNCTIONS: Final = frozenset({"bm25", "match", "round"})
 _LIMITS: Final = {
     sqlite3.SQLITE_LIMIT_LENGTH: MAX_ROW,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
@@ -46,7 +50,7 @@ def open_snapshot(path: Path) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
-        raise refuse(path, f"it cannot be opened ({error})") from None
+        raise refuse(path, f"it cannot be opened ({describe_error(error, 200)})") from None
     try:
         _guard(connection)
         _check_schema(connection, path)
@@ -54,11 +58,11 @@ def open_snapshot(path: Path) -> sqlite3.Connection:
         connection.execute("SELECT rowid FROM article_index LIMIT 1").fetchall()
         connection.execute("SELECT rowid FROM figure_index LIMIT 1").fetchall()
         connection.set_authorizer(_authorize)
-    except sqlite3.Error as error:
+    except READ_ERRORS as error:
         connection.close()
         if "no such module" in str(error):
             raise refuse(path, "the SQLite of this Python has no FTS5, with which a snapshot is searched") from None
-        raise refuse(path, f"it is damaged ({error})") from None
+        raise refuse(path, f"it is damaged ({describe_error(error, 200)})") from None
     except BaseException:
         connection.close()
         raise
@@ -98,6 +102,7 @@ def _read_number(header: bytes, place: int) -> int:
 
 
 def _guard(connection: sqlite3.Connection) -> None:
+    limit_steps(connection, _STEPS_TO_OPEN)
     for name, limit in _LIMITS.items():
         connection.setlimit(name, limit)
     for pragma in _PRAGMAS:

@@ -14,7 +14,7 @@ from viewbox.envs.tools.search.records import Article, FoundImage
 from viewbox.envs.tools.search.snapshot.schema import MAX_LIST, MAX_NAME, MAX_SHORT, MAX_TEXT
 from viewbox.errors import ViewboxError, describe_value
 
-_IDENTIFIER = re.compile(r"[!-~]{1,200}")  # printable ASCII without a space
+_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")  # no mark of a chat template or boundary
 _ADDRESS = re.compile(r"(?:https?://[^\s\x00-\x20<>\"\x7f]+)?")
 PICTURE_FORMATS = {"PNG": b"\x89PNG\r\n\x1a\n", "JPEG": b"\xff\xd8\xff"}
 
@@ -34,9 +34,13 @@ def write_article(article: Article) -> tuple[Any, ...]:
     """
     row = (
         *(article.pmid, article.title, article.journal, article.year, article.abstract, article.doi, article.url),
-        *(json.dumps(list(article.types)), json.dumps(list(article.mesh)), int(article.retracted)),
+        *(_write_list(article.types), _write_list(article.mesh), int(article.retracted)),
     )
-    return _flatten_article(read_article(row))
+    read = read_article(row)
+    return (
+        *(read.pmid, read.title, read.journal, read.year, read.abstract, read.doi, read.url),
+        *(_write_list(read.types), _write_list(read.mesh), int(read.retracted)),
+    )
 
 
 def write_figure(found: FoundImage) -> tuple[Any, ...]:
@@ -112,16 +116,13 @@ def check_picture(content: Any, limit: int) -> bytes:
     return content
 
 
-def _flatten_article(article: Article) -> tuple[Any, ...]:
-    return (
-        *(article.pmid, article.title, article.journal, article.year, article.abstract, article.doi, article.url),
-        *(json.dumps(article.types), json.dumps(article.mesh), int(article.retracted)),
-    )
+def _write_list(items: Sequence[str]) -> str:
+    return json.dumps([item[:MAX_NAME] for item in items])
 
 
 def _read_identifier(column: str, value: Any) -> str:
     if not isinstance(value, str) or not _IDENTIFIER.fullmatch(value):
-        raise BadRecord(column, value, "1 to 200 printable characters without a space")
+        raise BadRecord(column, value, "1 to 200 letters, digits and . _ : -")
     return value
 
 

@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 from viewbox.envs import concurrency
 from viewbox.envs.tools.search.records import SEARCH_TYPES, Article, ArticleQuery, FoundImage, ImageQuery
 from viewbox.envs.tools.search.snapshot import schema
-from viewbox.envs.tools.search.snapshot.connection import limit_steps
+from viewbox.envs.tools.search.snapshot.connection import READ_ERRORS, limit_steps
 from viewbox.envs.tools.search.snapshot.kinds import write_kind_token
 from viewbox.envs.tools.search.snapshot.pool import ConnectionPool
 from viewbox.envs.tools.search.snapshot.ranking import join_any
 from viewbox.envs.tools.search.snapshot.rows import BadRecord, check_picture, read_article, read_figure
 from viewbox.envs.tools.search.snapshot.words import read_query
 from viewbox.errors import ToolError
+from viewbox.terminal import describe_error
 
 Q = TypeVar("Q")
 R = TypeVar("R", Article, FoundImage)
@@ -157,8 +158,8 @@ class SnapshotSource:
         try:
             limit_steps(connection)
             yield connection, pool
-        except sqlite3.Error as error:
-            raise ToolError(f"the search failed: the snapshot is damaged ({error})") from None
+        except READ_ERRORS as error:
+            raise ToolError(f"the search failed: the snapshot is damaged ({describe_error(error, 200)})") from None
         finally:
             pool.give_back(connection)
 
@@ -171,7 +172,7 @@ def _fetch(connection: sqlite3.Connection, statement: str, key: object) -> tuple
     """One row; None if there is none, or it cannot be read."""
     try:
         row: tuple[Any, ...] | None = connection.execute(statement, (key,)).fetchone()
-    except (sqlite3.Error, OverflowError, UnicodeEncodeError):
+    except (*READ_ERRORS, OverflowError, UnicodeEncodeError):
         return None
     return row
 

@@ -7,8 +7,8 @@ heart attack = myocardial infarction
 from importlib.resources import files
 from pathlib import Path
 
-from viewbox.envs.tools.search.snapshot.schema import MAX_NAME, MAX_SYNONYMS
-from viewbox.envs.tools.search.snapshot.words import split_words
+from viewbox.envs.tools.search.snapshot.schema import MAX_SYNONYMS
+from viewbox.envs.tools.search.snapshot.words import MAX_PHRASE, MAX_SAME, split_words
 from viewbox.errors import ConfigError
 from viewbox.files import read_regular
 
@@ -44,15 +44,16 @@ def parse_synonyms(text: str, name: str) -> list[list[str]]:
     [['heart attack', 'myocardial infarction']]
     >>> parse_synonyms("heart attack", "mine.txt")
     Traceback (most recent call last):
-    viewbox.errors.ConfigError: mine.txt: line 1: 'heart attack'; allowed: phrases with " = " between them
+    viewbox.errors.ConfigError: mine.txt: line 1: 'heart attack'; allowed: 2 to 32 phrases of at most 8 words, \
+with " = " between them
     """
     classes: list[list[str]] = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         phrases = [phrase.strip() for phrase in line.split(" = ")]
-        if len(phrases) < 2 or not all(split_words(phrase) and len(phrase) <= MAX_NAME for phrase in phrases):
-            allowed = 'phrases with " = " between them'
+        if not 2 <= len(phrases) <= MAX_SAME or not all(0 < len(split_words(one)) <= MAX_PHRASE for one in phrases):
+            allowed = f'2 to {MAX_SAME} phrases of at most {MAX_PHRASE} words, with " = " between them'
             raise ConfigError(f"{name}: line {number}: {line.strip()!r:.80}; allowed: {allowed}", key="synonyms")
         classes.append(phrases)
     if sum(map(len, classes)) > MAX_SYNONYMS:

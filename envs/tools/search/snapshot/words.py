@@ -15,7 +15,9 @@ from functools import lru_cache
 from viewbox.envs.tools.search.snapshot.schema import TOKENIZER
 
 MAX_QUERY = 2_000  # characters of a query that are read
-MAX_WORDS = 24  # of a query; further ones are left out
+MAX_WORDS = 24  # groups of a query; further ones are left out
+MAX_SAME = 32  # phrases that mean the same as one; further ones are left out
+MAX_PHRASE = 8  # words of such a phrase; a longer one is left out
 _WORD = re.compile(r"[^\W_]{1,100}")
 
 # Words that do not say what an article is about; a query of nothing else is searched for them.
@@ -57,10 +59,13 @@ class Synonyms:
         """Of lists of phrases; a phrase may stand in several."""
         found: dict[tuple[str, ...], tuple[tuple[str, ...], ...]] = {}
         for phrases in classes:
-            split = [words for words in map(tuple, map(split_words, phrases)) if words]
+            split = [
+                words for words in map(tuple, map(split_words, phrases[:MAX_SAME])) if 0 < len(words) <= MAX_PHRASE
+            ]
             for words in split:
-                stems = stem_all(words)
-                found[stems] = tuple(dict.fromkeys((*found.get(stems, ()), *split)))
+                known = found.get(stem_all(words), ())
+                if len(known) < MAX_SAME:
+                    found[stem_all(words)] = tuple(dict.fromkeys((*known, *split)))[:MAX_SAME]
         return cls(found, max(map(len, found), default=1))
 
     def group(self, words: Sequence[str]) -> list[Group]:

@@ -1,0 +1,403 @@
+"""A snapshot that a stranger made: a file that is none is named, and a bad row costs itself."""
+
+import os
+import random
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.hostile_snapshot import WORD, edit, write_hostile_snapshot
+from tests.support.snapshots import ARTICLES, write_snapshot
+from viewbox.envs.tools.search.records import Article, ArticleQuery, FoundImage, ImageQuery
+from viewbox.envs.tools.search.snapshot import SnapshotSource
+from viewbox.envs.tools.search.snapshot import connection as opening
+from viewbox.errors import ConfigError, ToolError, ViewboxError
+
+EVERYTHING = "pneumonia nodules aspirin chest"
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    return write_snapshot(tmp_path_factory.mktemp("good") / "good.sqlite")
+
+
+@pytest.fixture
+def path(good, tmp_path):
+    """A copy of a good snapshot."""
+    return Path(shutil.copy(good, tmp_path / "copy.sqlite"))
+
+
+def find(path, words=EVERYTHING):
+    return sorted(article.pmid for article in SnapshotSource(path).find_articles(ArticleQuery(words, limit=50)))
+
+
+# ---------------------------------------------------------------------- files that are no snapshot
+
+
+def write_other_sqlite(path):
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE articles(pmid)")
+    connection.commit()
+
+
+def write_at(place, content):
+    def change(path):
+        with path.open("r+b") as file:
+            file.seek(place)
+            file.write(content)
+
+    return change
+
+
+FILES = {
+    "missing": (Path.unlink, "there is no such file"),
+    "a folder": (lambda path: (path.unlink(), path.mkdir()), "not a regular file"),
+    "a pipe": (lambda path: (path.unlink(), os.mkfifo(path)), "not a regular file"),
+    "empty": (lambda path: path.write_bytes(b""), "is not a snapshot"),
+    "text": (lambda path: path.write_text("hello " * 100), "is not a snapshot"),
+    "a header alone": (lambda path: path.write_bytes(b"SQLite format 3\x00"), "is not a snapshot"),
+    "another database": (lambda path: (path.unlink(), write_other_sqlite(path)), "is not a snapshot"),
+    "a later version": (write_at(60, (7).to_bytes(4, "big")), "is of format 7; this viewbox reads format 1"),
+    "cut off": (lambda path: os.truncate(path, path.stat().st_size // 2), "is damaged: .* bytes, its header says"),
+    "with a tail": (lambda path: path.write_bytes(path.read_bytes() + b"x"), "is damaged"),
+    "in WAL mode": (write_at(18, b"\x02\x02"), "is damaged"),
+    "page size 0": (write_at(16, b"\x00\x00"), "is damaged"),
+    "zeros after its header": (lambda path: write_at(100, bytes(path.stat().st_size - 100))(path), "is damaged"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_no_snapshot_is_named_with_the_reason(name, path):
+    change, reason = FILES[name]
+    change(path)
+    with pytest.raises(ConfigError, match=reason) as error:
+        SnapshotSource(path).prepare()
+    assert str(path) in str(error.value)
+    assert error.value.key == "snapshot"
+
+
+def test_without_fts5_the_error_says_so(path, monkeypatch):
+    def refuse(connection, path):
+        raise sqlite3.OperationalError("no such module: fts5")
+
+    monkeypatch.setattr(opening, "_check_schema", refuse)
+    with pytest.raises(ConfigError, match="the SQLite of this Python has no FTS5"):
+        SnapshotSource(path).prepare()
+
+
+SCHEMAS = {
+    "a trigger": ["CREATE TRIGGER t AFTER INSERT ON meta BEGIN DELETE FROM articles; END"],
+    "a view": ["CREATE VIEW v AS SELECT load_extension('/tmp/evil.so')"],
+    "a view instead of a table": ["DROP TABLE synonyms", "CREATE VIEW synonyms AS SELECT 1 AS class, 'x' AS phrase"],
+    "a circle of views": [
+        "DROP TABLE synonyms",
+        "CREATE VIEW synonyms AS SELECT * FROM v",
+        "CREATE VIEW v AS SELECT * FROM synonyms",
+    ],
+    "one more table": ["CREATE TABLE more(x)"],
+    "one more index": ["CREATE INDEX more ON articles(upper(title))"],
+    "a missing table": ["DROP TABLE figure_terms"],
+    "a generated column": ["ALTER TABLE articles ADD COLUMN evil TEXT GENERATED ALWAYS AS (upper(title)) VIRTUAL"],
+    "an index of another tokenizer": [
+        "DROP TABLE figure_index",
+        "CREATE VIRTUAL TABLE figure_index USING fts5(caption, source, modality, body_part, content='')",
+    ],
+    "an index of another table's text": [
+        "DROP TABLE figure_index",
+        "CREATE VIRTUAL TABLE figure_index USING fts5(caption, source, modality, body_part, content='meta')",
+    ],
+    "2,000 tables": [f"CREATE TABLE t{number}(x)" for number in range(2_000)],
+}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_schema_with_anything_else_in_it_is_refused(name, path):
+    edit(path, "PRAGMA journal_mode=OFF", "PRAGMA synchronous=OFF", "BEGIN", *SCHEMAS[name], "COMMIT")
+    with pytest.raises(ConfigError, match="is not a snapshot: its schema"):
+        SnapshotSource(path).prepare()
+
+
+def test_a_schema_that_does_not_end_is_interrupted(path, monkeypatch):
+    monkeypatch.setattr(opening, "_STEPS_TO_OPEN", 5_000)
+    monkeypatch.setattr(opening, "_STEPS_AT_ONCE", 100)
+    edit(path, "PRAGMA journal_mode=OFF", "PRAGMA synchronous=OFF", "BEGIN", *SCHEMAS["2,000 tables"], "COMMIT")
+    with pytest.raises(ConfigError, match="is damaged"):
+        SnapshotSource(path).prepare()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT load_extension('evil')",
+        "ATTACH ':memory:' AS other",
+        "ATTACH '/etc/passwd' AS other",
+        "INSERT INTO meta VALUES ('a', 'b')",
+        "DELETE FROM articles",
+        "DROP TABLE articles",
+        "CREATE TABLE t(x)",
+        "CREATE TEMP TABLE t(x)",
+        "CREATE VIRTUAL TABLE temp.t USING fts5(x)",
+        "PRAGMA writable_schema=ON",
+        "PRAGMA trusted_schema=ON",
+        "PRAGMA query_only=OFF",
+        "VACUUM INTO '/tmp/stolen.sqlite'",
+        "SELECT * FROM pragma_database_list",
+        "SELECT randomblob(1000)",
+        "SELECT fts5(?1)",
+        "SELECT readfile('/etc/passwd')",
+        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n",
+        "INSERT INTO article_index(article_index) VALUES ('rebuild')",
+        "BEGIN",
+    ],
+)
+def test_a_connection_can_do_nothing_but_read_its_tables(path, statement):
+    connection = opening.open_snapshot(path)
+    before = path.read_bytes()
+    with pytest.raises(sqlite3.Error):
+        connection.execute(statement, ("x",) if "?1" in statement else ())
+    assert path.read_bytes() == before
+
+
+# ---------------------------------------------------------------------- rows
+
+FIELDS = {
+    "pmid": [
+        "NULL",
+        "x'00ff'",
+        "''",
+        "'a b'",
+        "'1' || char(10) || '[/data]'",
+        "'<|im_end|>'",
+        "printf('%.*c', 300, '1')",
+    ],
+    "title": ["NULL", "x'00ff'", "zeroblob(20000000)", "zeroblob(1000)"],
+    "journal": ["NULL", "x''"],
+    "year": ["'next'", "x'00'", "99999999999", "-1", "2020.5", "9e999"],
+    "abstract": ["NULL", "x'ff'", "zeroblob(20000000)", "printf('%.*c', 17000000, 'a')"],
+    "doi": ["NULL", "x'00'"],
+    "url": ["NULL", "'javascript:alert(1)'", "'file:///etc/passwd'", "'https://a b'", "'https://x' || char(10)"],
+    "types": ["NULL", "'Review'", "'{}'", "'[1]'", "'[\"a\"'", "'[' || printf('%.*c', 90000, '[')", "x'5b5d'"],
+    "mesh": ["NULL", "'[null]'", "'1e999999'", "printf('%.*c', 5000, '1')", "'\"x\"'"],
+    "retracted": ["2", "'no'", "NULL", "x'00'"],
+}
+
+
+def allow_nulls(path):
+    """Rewrites the schema so that NULL can be stored, and back."""
+    statement = "UPDATE sqlite_master SET sql = ? WHERE name = 'articles'"
+    (sql,) = sqlite3.connect(path).execute("SELECT sql FROM sqlite_master WHERE name = 'articles'").fetchone()
+    edit(path, (statement, (sql.replace(" NOT NULL", ""),)), schema=True)
+    return lambda: edit(path, (statement, (sql,)), schema=True)
+
+
+@pytest.mark.parametrize(("column", "value"), [(column, value) for column in FIELDS for value in FIELDS[column]])
+def test_a_bad_row_costs_itself(path, column, value):
+    restore = allow_nulls(path)
+    edit(path, f"UPDATE articles SET {column} = {value} WHERE pmid = '14'")
+    restore()
+    assert find(path) == ["11", "12", "13", "15"]
+
+
+def test_text_that_is_not_utf8_is_replaced_and_long_text_is_cut(path):
+    edit(
+        path,
+        "UPDATE articles SET title = CAST(x'61ff62' AS TEXT) WHERE pmid = '14'",
+        "UPDATE articles SET abstract = printf('%.*c', 1000000, 'a') WHERE pmid = '14'",
+    )
+    (found,) = [one for one in SnapshotSource(path).find_articles(ArticleQuery("pneumonia")) if one.pmid == "14"]
+    assert found.title == "a\ufffdb"
+    assert found.abstract == "a" * 100_000
+
+
+def test_rows_that_the_index_names_and_the_table_lacks_are_left_out(path):
+    edit(path, "DELETE FROM articles WHERE pmid IN ('11', '12')")
+    assert find(path) == ["13", "14", "15"]
+
+
+def test_many_bad_rows_do_not_shorten_the_answer(tmp_path):
+    articles = [Article(str(100 + number), "Equal words", year=2020) for number in range(30)]
+    path = write_snapshot(tmp_path / "s", articles)
+    edit(path, "UPDATE articles SET year = 'x' WHERE id > 10")  # the 20 best
+    assert len(SnapshotSource(path).find_articles(ArticleQuery("words", limit=5))) == 5
+
+
+@pytest.mark.parametrize("value", ["NULL", "'text'", "zeroblob(100)", "zeroblob(20000000)", "12", "x'89504e47'"])
+def test_a_picture_that_is_none_is_a_tool_error(path, value):
+    edit(path, "DROP TABLE pictures", "CREATE TABLE pictures(id INTEGER PRIMARY KEY, content BLOB)")
+    edit(path, f"INSERT INTO pictures SELECT id, {value} FROM figures")
+    statement = "UPDATE sqlite_master SET sql = replace(sql, 'BLOB)', 'BLOB NOT NULL)') WHERE name = 'pictures'"
+    edit(path, statement, schema=True)
+    source = SnapshotSource(path)
+    with pytest.raises(ToolError, match="the snapshot holds no picture of it"):
+        source.read_picture(source.find_images(ImageQuery("nodule"))[0].uid)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO synonyms SELECT 1, 'pneumonia' FROM generate",
+        "INSERT INTO synonyms SELECT value, 'pneumonia ' || value FROM generate",
+        "INSERT INTO synonyms SELECT 1, printf('%.*c', 100000, 'a') || value FROM generate LIMIT 50",
+        "INSERT INTO synonyms SELECT 1, 'pneumonia OR \" NEAR( * ^ ' || value FROM generate",
+        "UPDATE synonyms SET class = 'x', phrase = x'ff'",
+    ],
+)
+def test_hostile_synonyms_cost_no_more_than_themselves(path, statement):
+    numbers = "WITH RECURSIVE generate(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM generate LIMIT 30000) "
+    edit(path, "PRAGMA synchronous=OFF", "BEGIN", (numbers if "generate" in statement else "") + statement, "COMMIT")
+    assert set(find(path, "pneumonia")) >= {"13", "14", "15"}
+
+
+def test_lies_about_the_frequency_of_words_change_no_answer_of_a_small_snapshot(path):
+    expected = find(path)
+    values = ", ".join(
+        f"('{word}', {value})" for word, value in (("pneumonia", -5), ("nodul", "x'ff'"), ("chest", 1e300))
+    )
+    edit(path, f"INSERT INTO article_terms VALUES {values}")
+    assert find(path) == expected
+
+
+def test_a_search_that_takes_too_long_is_interrupted(path, monkeypatch):
+    source = SnapshotSource(path)
+    source.prepare()
+    monkeypatch.setattr("viewbox.envs.tools.search.snapshot.source.limit_steps", _stop_at_once)
+    with pytest.raises(ToolError, match="the search failed"):
+        source.find_articles(ArticleQuery(EVERYTHING))
+
+
+def _stop_at_once(connection):
+    connection.set_progress_handler(lambda: True, 1)
+
+
+# ---------------------------------------------------------------------- damage
+
+_SEARCH = """
+import sys
+from viewbox.envs.tools.search.records import ArticleQuery, ImageQuery
+from viewbox.envs.tools.search.snapshot import SnapshotSource
+from viewbox.errors import ConfigError, ToolError
+for path in sys.argv[1:]:
+    source = SnapshotSource(path)
+    for search, query in ((source.find_articles, ArticleQuery("pneumonia nodules", limit=50)),
+                          (source.find_articles, ArticleQuery("", "recent")),
+                          (source.find_images, ImageQuery("nodule", modality="CT")),
+                          (source.read_picture, "f1")):
+        try:
+            search(query)
+        except (ConfigError, ToolError):
+            pass
+print("done")
+"""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_pages_end_in_results_or_named_errors_and_never_in_a_crash(good, tmp_path, seed):
+    random_ = random.Random(seed)
+    whole, paths = good.read_bytes(), []
+    for number in range(60):
+        content = bytearray(whole)
+        for _ in range(random_.choice((1, 3, 30))):
+            place = random_.randrange(100, len(content))
+            length = random_.choice((1, 4, 64))
+            content[place : place + length] = random_.randbytes(min(length, len(content) - place))
+        paths.append(tmp_path / f"{number}.sqlite")
+        paths[-1].write_bytes(content)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    found = subprocess.run(
+        [sys.executable, "-c", _SEARCH, *map(str, paths)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=300,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32)),
+    )
+    assert (found.returncode, found.stdout) == (0, "done\n"), found.stderr
+
+
+def test_a_file_that_is_replaced_while_it_is_used_is_not_mixed_with_the_old_one(path, tmp_path):
+    source = SnapshotSource(path)
+    expected = source.find_articles(ArticleQuery(EVERYTHING))
+    os.replace(write_snapshot(tmp_path / "other", ARTICLES[:1]), path)
+    assert source.find_articles(ArticleQuery(EVERYTHING)) == expected  # the connection that was opened before
+    with source._connect(), pytest.raises(ToolError, match="was replaced while it was in use"):
+        source.find_articles(ArticleQuery(EVERYTHING))
+
+
+# ---------------------------------------------------------------------- words
+
+QUERIES = [
+    'pneumonia"',
+    '"pneumonia" OR *',
+    "pneumonia NEAR(nodule, 3)",
+    "pneumonia AND NOT chest",
+    "title:pneumonia",
+    "-pneumonia",
+    "{title abstract} : pneumonia",
+    "^pneumonia",
+    "pneumonia*",
+    "pneumonia + nodule",
+    "pneumonia') --",
+    "'; DROP TABLE articles; --",
+    "pneumonia\x00nodule",
+    "\ud800pneumonia\udfff",
+    "pneumonia \u202e\u200b\u2066",
+    "\uff02pneumonia\uff02",
+    "(((((pneumonia",
+    ")))) pneumonia",
+    "AND OR NOT NEAR pneumonia",
+    "pneumonia " * 100_000,
+    "pneumonia " + "x" * 1_000_000,
+    "pneumonia " + " ".join(map(str, range(100_000))),
+    "pneumonia " + '"' * 1_000_000,
+    "pneumonia " + "e" + "\u0301" * 100_000,
+    "kinds : pneumonia",
+    "pneumonia kindreview \ue000review",
+    "rank pneumonia bm25(10)",
+    "pneumonia article_index MATCH 1",
+]
+
+
+@pytest.mark.parametrize("words", QUERIES, ids=lambda words: repr(words[:30]))
+def test_nothing_that_a_model_writes_is_an_operator(good, words):
+    source = SnapshotSource(good)
+    assert {"13", "14", "15"} <= {one.pmid for one in source.find_articles(ArticleQuery(words, limit=50))} or (
+        "pneumonia" not in words
+    )
+    source.find_images(ImageQuery(words, modality=words, body_part=words))
+
+
+def test_an_operator_does_not_exclude_filter_or_extend(good):
+    assert find(good, "pneumonia NOT chest") == find(good, "pneumonia chest")
+    assert find(good, "pneumo*") == []
+    assert find(good, "abstract:aspirin") == find(good, "abstract aspirin") == ["12"]
+
+
+def test_no_word_reaches_the_column_of_search_types(good):
+    for word in ("review", "recent", "\ue000recent", "kinds:recent"):
+        assert find(good, word) == []
+
+
+# ---------------------------------------------------------------------- texts
+
+
+def test_hostile_texts_come_back_as_data_cut_and_without_nul(tmp_path):
+    source = SnapshotSource(write_hostile_snapshot(tmp_path / "hostile"))
+    articles = source.find_articles(ArticleQuery(WORD, limit=100))
+    figures = source.find_images(ImageQuery(WORD, limit=100))
+    assert len(articles) == 2 * len(figures) == 38
+    assert max(len(one.abstract) for one in articles) == 100_000
+    assert not any("\x00" in one.abstract + one.title for one in articles)
+    assert all(source.read_picture(one.uid) for one in figures)
+
+
+def test_every_error_of_a_snapshot_is_one_of_viewbox(tmp_path):
+    for name in ("\x00", "a" * 5000, ""):
+        with pytest.raises(ViewboxError):
+            SnapshotSource(tmp_path / name).prepare()
+        with pytest.raises(ViewboxError):
+            SnapshotSource(tmp_path / name).read_picture(FoundImage("f1").uid)
