@@ -34,8 +34,9 @@ def figures():
     return play(False), play(True)
 
 
-def test_the_weights_are_at_most_4_megabytes_with_a_card():
-    folder = Path(assets.resolve_model_path("package:tiny_viewer"))
+@pytest.mark.parametrize("name", ["tiny_viewer", "tiny_chest"])
+def test_the_weights_are_at_most_4_megabytes_with_a_card(name):
+    folder = Path(assets.resolve_model_path(f"package:{name}"))
     assert (folder / "model.safetensors").stat().st_size <= 4_000_000
     assert "## Rebuild" in (folder / "README.md").read_text()
 
