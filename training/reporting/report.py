@@ -1,6 +1,6 @@
 """What a run reports: curve.png and a table of the held-out figures at its end, and how figures are printed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from rich.table import Table
 from viewbox.rollouts.scoring.bootstrap import Interval
 from viewbox.rollouts.store.run_folder import describe_view
 
+_MAX_TOOLS = 6  # that a plot shows one by one
 _RATES = ("end/answered", "end/max_turns", "end/max_tokens", "frac_reward_zero_std")
 _COLUMNS = {"before": "before", "after": "after", "oracle": "oracle (before)", "oracle_after": "oracle (after)"}
 _ROWS = {"tools/rate": "tool rate", "episodes/turns": "turns", "replies/well_formed": "well-formed"}
@@ -69,8 +70,12 @@ def _draw_grpo(steps: list[dict[str, Any]], held_out: Mapping[str, Any], evaluat
     right.plot(x, [line["tools/rate"] for line in steps], label="episodes with a tool call", color="black", linewidth=2)
     for name in _RATES:
         right.plot(x, [line.get(name, float("nan")) for line in steps], label=name, alpha=0.7)
-    for axis, title in ((left, "reward"), (right, "rates")):
-        axis.set(title=title, xlabel="step", ylim=(-0.02, 1.02))
+    called = _find_called_tools(steps)
+    for key, name in called.items() if len(called) <= _MAX_TOOLS else ():
+        calls = [line.get(key, float("nan")) for line in steps]
+        right.plot(x, calls, label=f"calls of {name} an episode", linestyle="--", alpha=0.9)
+    for axis, title, top in ((left, "reward", 1), (right, "rates", max(1, right.get_ylim()[1]))):
+        axis.set(title=title, xlabel="step", ylim=(-0.02 * top, 1.02 * top))
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3, frameon=False)
     return figure
@@ -90,17 +95,29 @@ def print_table(summary: Mapping[str, Any], folder: Path) -> None:
     own = {
         key: key.removeprefix("metrics/") for name in columns for key in held_out[name] if key.startswith("metrics/")
     }
-    for key, title in ({"reward": "reward"} | components | own | _ROWS).items():
+    calls = {key: f"calls of {name}" for key, name in _find_called_tools([held_out[name] for name in columns]).items()}
+    for key, title in ({"reward": "reward"} | components | own | _ROWS | calls).items():
         table.add_row(title, *(format_figure(held_out[name], key) for name in columns))
     console = Console(width=120)
     console.print(table)
-    if {"before", "after", "oracle"} <= set(held_out):
+    if {"before", "after"} <= set(held_out):
         gain = held_out["after"]["reward"] - held_out["before"]["reward"]
-        gap = held_out["oracle"]["reward"] - held_out["before"]["reward"]
+        gap = held_out["oracle"]["reward"] - held_out["before"]["reward"] if "oracle" in held_out else 0
         share = f", {100 * gain / gap:.0f} % of the gap to the oracle" if gap > 0 else ""
         console.print(f"reward {gain:+.3f}{share}; training took {summary['seconds']['training']:.0f} s")
     console.print(f"figures: {folder}/summary.json, {folder}/metrics.jsonl; plot: {folder}/curve.png")
     console.print(describe_view(folder), soft_wrap=True, markup=False)
+
+
+def _find_called_tools(figures: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The tools that were called at least once: the key of the calls per episode, and the name of the tool.
+
+    >>> _find_called_tools([{"tools/zoom/calls": 0.0, "tools/ask/calls": 0.5}, {"tools/calls": 0.5}])
+    {'tools/ask/calls': 'ask'}
+    """
+    called = {key for one in figures for key, value in one.items() if key.startswith("tools/") and value}
+    parts = {key: key.split("/") for key in sorted(called)}
+    return {key: named[1] for key, named in parts.items() if len(named) == 3 and named[2] == "calls"}
 
 
 def format_figure(figures: Mapping[str, Any], key: str) -> str:

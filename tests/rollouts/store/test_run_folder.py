@@ -118,3 +118,20 @@ def test_the_legends_stand_below_the_curves_and_hide_none_of_them(tmp_path, monk
     (figure,) = figures
     for axis in figure.axes:
         assert axis.get_legend().get_window_extent().y1 < axis.get_window_extent().y0
+
+
+def test_the_curve_and_the_table_show_the_calls_of_each_tool_that_was_called(tmp_path, monkeypatch, capsys):
+    figures = []
+    monkeypatch.setattr("matplotlib.pyplot.close", figures.append)
+    calls = {"tools/ask/calls": 2.5, "tools/calls": 2.5, "tools/zoom/calls": 0.0, "tools/ask/success": 1.0}
+    report.draw_curve(tmp_path, [{"step": 1, **STEP, **calls}, {"step": 2, **STEP, **calls}], {})
+    axis = figures[0].axes[1]
+    labels = [line.get_label() for line in axis.get_lines()]
+    assert [label for label in labels if label.startswith("calls")] == ["calls of ask an episode"]
+    assert axis.get_ylim()[1] > 2.5
+    held_out = {"before": {"reward": 0.25, "tools/ask/calls": 0.0}, "after": {"reward": 0.5, **calls}}
+    report.print_table({"name": "run", "held_out": held_out, "seconds": {"training": 7.0}}, tmp_path)
+    printed = capsys.readouterr().out
+    assert re.search(r"calls of ask\W+0\.000\W+2\.500", printed)
+    assert "zoom" not in printed
+    assert "reward +0.250; training took 7 s" in printed
