@@ -10,6 +10,7 @@ import pytest
 
 from viewbox import make
 from viewbox.envs.chest_xray.radiographs import LABELS
+from viewbox.rewards.iou import compute_iou
 from viewbox.rollouts.scripted import ScriptedPolicy
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "train_specialists.py"
@@ -93,3 +94,16 @@ def test_the_shipped_classifier_and_segmenter_are_as_good_as_their_cards_say():
         right.append((best if said.facts[best] > 0.5 else "no finding") == gold)
         assert {"left lung", "right lung", "heart"} <= {one["label"] for one in marked.facts["regions"]}
     assert sum(right) >= 9  # 0.9 of 60 when it was measured
+
+
+def test_the_shipped_grounder_boxes_what_it_is_asked_for_as_its_card_says():
+    specialists = {"ground": {"kind": "grounding", "model": "package:chest_grounder"}}
+    env = make("chest_xray", questions=["place"], split="test", specialists=specialists)
+    overlaps = []
+    for task in env.tasks[:16]:
+        label = next(label for label in LABELS if label in task.prompt["question"] or label == "cardiomegaly")
+        asked = call("ground", image="image_1", phrase=label)
+        (found,) = env.play(task, ScriptedPolicy([asked, "{}"])).turns[2].tool_results
+        boxes = [one["box"] for one in found.facts["boxes"]]
+        overlaps.append(compute_iou(boxes[0], task.reference["bbox"]) if boxes else 0.0)
+    assert np.mean(overlaps) > 0.5  # 0.63 of 60 when it was measured
