@@ -44,10 +44,11 @@ def relocate(data: Mapping[str, Any], path: str) -> list[str]:
         files = [source]
     if not files or (images is None and not isinstance(source, Mapping)):
         return [f"env.data.source={json.dumps(path)}"]
-    common = os.path.commonpath([*(os.path.dirname(file) for file in files), *([images] if images else [])])
+    folders = [*(os.path.dirname(file) for file in files), *([images] if images else [])]
+    common = os.path.commonpath([os.path.abspath(folder) for folder in folders])  # one may be absolute, others not
 
     def move(file: str) -> str:
-        return os.path.normpath(os.path.join(path, os.path.relpath(file, common)))
+        return os.path.normpath(os.path.join(path, os.path.relpath(os.path.abspath(file), common)))
 
     moved = {split: move(file) for split, file in source.items()} if isinstance(source, Mapping) else move(files[0])
     return [

@@ -1,6 +1,7 @@
 """`viewbox data check`: a dataset's columns against what a config expects of them."""
 
 import json
+import os
 
 import pytest
 import yaml
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 
 from tests.support.data_kit import COLUMNS, make_rows, write_images, write_jsonl
 from viewbox.cli.app import app
+from viewbox.cli.data_check import relocate
 
 CLASS = "tests.support.data_kit:Questions"
 FEATURES = {"id": "text", "image": "image", "question": "text", "answer": ["no", "yes"], "level": "number"}
@@ -110,3 +112,9 @@ def test_an_environment_without_a_dataset_is_refused():
     assert result.exit_code != 0
     assert "digits" in str(result.exception)
     assert "reads no dataset" in str(result.exception)
+
+
+def test_path_moves_a_dataset_of_which_one_place_is_absolute_and_the_other_is_not(tmp_path):
+    absolute = tmp_path / "data" / "t.json"
+    moved = relocate({"source": str(absolute), "images": os.path.relpath(tmp_path / "data" / "films")}, "here")
+    assert moved == ['env.data.source="here/t.json"', 'env.data.images="here/films"']

@@ -51,7 +51,7 @@ def test_what_the_policy_reads_does_not_tell_the_decoy_from_the_classifier():
     config = schema.load("chest_xray_tiny")
     env = viewbox.make(config.env.name, **config.env.settings)
     task = env.tasks[0]
-    prompt = "\n".join(str(message["content"]) for message in env.reset(task, seed=0).messages)
+    prompt = "\n".join(str(message.content) for message in env.reset(task, seed=0).messages)
     assert "guess" not in prompt
     assert "decoy" not in prompt
     first, second = (env.get_tool(name) for name in env.tools_of(task))
