@@ -18,6 +18,7 @@ ENVIRONMENTS = {
     "consultation": "viewbox.envs.consultation:Consultation",
     "digits": "viewbox.envs.digits:Digits",
     "grounding": "viewbox.envs.grounding:Grounding",
+    "literature_vqa": "viewbox.envs.literature_vqa:LiteratureVQA",
     "mixture": "viewbox.envs.mixture:Mixture",
     "phantom": "viewbox.envs.phantom:Phantom",
     "report": "viewbox.envs.report:Report",

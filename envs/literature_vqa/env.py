@@ -1,0 +1,182 @@
+"""`literature_vqa`: questions about a picture whose answer stands in an invented literature.
+
+The picture is a drawn film or slice; what it means, and what to do, is known to the articles alone that the search
+tools find. Some of them are outdated, some retracted, and some questions have no answer.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.chest_xray import radiographs
+from viewbox.envs.literature_vqa import cases
+from viewbox.envs.literature_vqa.looks import write_looks
+from viewbox.envs.literature_vqa.rewards import EvidenceReward, LiteratureAnswerReward
+from viewbox.envs.literature_vqa.world import QUESTIONS, Question, Split
+from viewbox.envs.phantom import anatomy
+from viewbox.envs.phantom.env import DISPLAY
+from viewbox.envs.tasks import ProceduralTasks
+from viewbox.envs.vqa.questions import list_spellings, write_choices
+from viewbox.errors import ConfigError, describe_unknown
+from viewbox.frozen import FrozenDict
+from viewbox.images.source import Source
+from viewbox.records import Task
+from viewbox.rewards import CombinedReward, Component
+from viewbox.rewards.metrics import AccuracyBy, Metric
+
+TEST_SEEDS = 2**31  # seeds of the split test begin here
+MAX_CITED = 20
+ANSWER_SHARE = 0.35  # of the reward for a right answer that cites nothing
+FILM_NOTE = "The patient's left is on the right of the picture."
+SLICE_NOTE = "A solid lesion is a round spot, a little darker than its organ all over. A ring is no lesion."
+FORMS = {
+    "closed": 'Answer with "yes" or "no".',
+    "choice": "Answer with one of these choices.",
+    "number": "Answer with a number.",
+    "text": "Answer with a name.",
+}
+
+
+class LiteratureVQA(BaseMultiTurnEnv):
+    """Questions about a drawn film or slice that only an invented literature can answer, with citations.
+
+    >>> env = LiteratureVQA(questions=["dose"], unanswerable=0)
+    >>> task = env.tasks[0]
+    >>> sorted(env.perfect_answer(task)), env.reward.score(env.perfect_answer(task), task.reference)[0]
+    (['answer', 'evidence'], 1.0)
+    """
+
+    name: ClassVar[str] = "literature_vqa"
+    answer: ClassVar[Any] = FrozenDict(
+        type="object",
+        properties={
+            "answer": {"type": ["string", "number"], "description": f'the answer, or "{cases.UNKNOWN}"'},
+            "evidence": {
+                "type": "array",
+                "items": {"type": ["string", "integer"]},
+                "maxItems": MAX_CITED,
+                "description": "PMIDs of the articles that support it",
+            },
+        },
+        required=["answer", "evidence"],
+    )
+    metrics: ClassVar[Mapping[str, Metric]] = {"accuracy": AccuracyBy(LiteratureAnswerReward(), "category")}
+
+    max_turns = 8
+    tools = ("zoom", "window_level", "open_image", "reset")
+    max_pixels = 224 * 224
+    specialists = FrozenDict(search=FrozenDict(kind="literature", snapshot="package:literature"))
+
+    split: Annotated[Split, Field(description="the two splits share no topic of the literature")] = "train"
+    num_tasks: Annotated[int, Field(ge=1, description="number of tasks")] = 100_000
+    first_seed: Annotated[int, Field(ge=0, lt=TEST_SEEDS, description="seed of the first task; the next adds 1")] = 0
+    questions: Annotated[
+        tuple[Question, ...], Field(description="kinds of questions, in turn. Empty: all there are")
+    ] = ()
+    unanswerable: Annotated[
+        float, Field(ge=0, le=1, description="share of the tasks whose answer no article supports")
+    ] = 0.2
+    difficulty: Annotated[float, Field(ge=0, le=1, description="of the pictures. 0: clear findings; 1: faint ones")] = (
+        0.2
+    )
+
+    # ------------------------------------------------------------------ tasks
+    @cached_property
+    def kinds(self) -> tuple[Question, ...]:
+        """The kinds of questions that are asked."""
+        return self.questions or QUESTIONS
+
+    @property
+    def tasks(self) -> ProceduralTasks:
+        first = self.first_seed + (TEST_SEEDS if self.split == "test" else 0)
+        return ProceduralTasks(self.num_tasks, self._make_task, first)
+
+    def plan(self, task: Task) -> cases.Case:
+        """The case of a task."""
+        return self._plan(task.metadata["seed"], task.metadata["question"])
+
+    def _plan(self, seed: int, question: Question) -> cases.Case:
+        return cases.plan_case(seed, question, self.split, self.unanswerable, self.difficulty)
+
+    def _make_task(self, seed: int) -> Task:
+        question = self.kinds[seed % len(self.kinds)]
+        case = self._plan(seed, question)
+        answerable = case.answer != cases.UNKNOWN
+        answer: Any = case.answer
+        if case.choices and answerable:
+            answer = list_spellings([case.choices.index(str(case.answer))], case.choices)
+        reference = {
+            "answer": answer,
+            "kind": cases.KINDS[question],
+            "evidence": case.evidence,
+            "about": case.fact.topic.key,
+            "category": question if answerable else "unanswerable",
+        }
+        if question in cases.UNITS:
+            reference["unit"] = cases.UNITS[question]
+        prompt: dict[str, Any] = {"question": case.question}
+        if case.choices:
+            prompt["choices"] = case.choices
+        metadata = {"seed": seed, "split": self.split, "question": question, "status": case.fact.status}
+        return Task(f"literature_vqa-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
+
+    def images(self, task: Task) -> Sequence[Source]:
+        """The patient's film, or a slice in Hounsfield units."""
+        seed = task.metadata["seed"]
+        if task.metadata["question"] == "class":
+            drawn = cases.draw_case_slice(seed, self.difficulty)
+            return [Source.of(drawn.pixels, unit="HU", spacing=(anatomy.SPACING,) * 2, display=DISPLAY)]
+        film = cases.draw_case_film(self.plan(task), seed, self.difficulty)
+        return [Source.of(film.pixels, spacing=(radiographs.SPACING,) * 2, display=radiographs.DISPLAY)]
+
+    # ------------------------------------------------------------------ what the model reads
+    def system_prompt(self, task: Task) -> str:
+        seen = SLICE_NOTE if task.metadata.get("question") == "class" else FILM_NOTE
+        return (
+            "You answer a question about a patient's picture with the help of the literature. Its diseases, drugs and "
+            "devices are known to nobody else: search for them. A newer article replaces an older one, and a retracted "
+            'one counts for nothing. Cite in "evidence" the PMIDs of the articles that support your answer. If no '
+            f'article supports one, answer "{cases.UNKNOWN}" and cite nothing. {seen}'
+        )
+
+    def user_message(self, task: Task) -> str:
+        lines, choices = [str(task.prompt["question"])], task.prompt.get("choices")
+        if choices:
+            lines.append(write_choices(choices))
+        return "\n".join([*lines, FORMS[str(task.reference["kind"])]])
+
+    # ------------------------------------------------------------------ scores
+    def default_reward(self) -> CombinedReward:
+        """A right answer earns its share; the rest is for what it cites, and needs a right answer."""
+        evidence = Component(EvidenceReward(), 1 - ANSWER_SHARE, needs={"answer": 1.0})
+        return CombinedReward({"answer": (LiteratureAnswerReward(), ANSWER_SHARE), "evidence": evidence})
+
+    def perfect_answer(self, task: Task) -> dict[str, Any]:
+        """The right answer and the articles that support it."""
+        return {"answer": self.plan(task).answer, "evidence": list(task.reference["evidence"])}
+
+    def oracle(self, task: Task) -> tuple[str, ...]:
+        """A search for the topic, and then a look at the place that the answer depends on."""
+        return write_looks(self, task, self.plan(task)) if self.max_turns > 2 else ()
+
+    def demonstration(
+        self, task: Task, seed: int, *, guess: float = 0.0, abstain: float = 0.0, **unknown: float
+    ) -> list[str]:
+        """The oracle's looks and the right answer; of a share `guess` no look and the right answer of another task, of
+        a share `abstain` the looks and then "unknown"."""
+        for name in unknown:
+            raise ConfigError(f"{self.name}: {describe_unknown('habit', name, ('guess', 'abstain'))}", key=name)
+        rng = np.random.default_rng([seed, 2])
+        draw = rng.random()
+        if draw < guess:
+            other = self._make_task(task.metadata["seed"] + len(self.kinds) * int(rng.integers(1, 1000)))
+            return [self.write_answer(other)]
+        if draw < guess + abstain:
+            nothing = json.dumps({"answer": cases.UNKNOWN, "evidence": [], "continue": False})
+            return [*self.oracle(task), nothing]
+        return [*self.oracle(task), self.write_answer(task)]

@@ -1,0 +1,180 @@
+"""The invented world: topics, and for each the facts that its literature tells, hides or takes back.
+
+The world is one, whatever the seed of a task; the shipped snapshot holds its articles (`articles.py`). No topic is in
+both splits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, get_args
+
+from viewbox.envs.chest_xray.findings import Label
+from viewbox.envs.chest_xray.grid import SIDES
+from viewbox.envs.literature_vqa.names import Draws, Names
+from viewbox.envs.phantom.anatomy import ORGANS
+
+Question = Literal["shows", "therapy", "dose", "effect", "cause", "class", "limit"]
+QUESTIONS: tuple[Question, ...] = get_args(Question)
+Status = Literal["known", "confirmed", "revised", "disputed", "retracted", "unreported", "absent"]
+ANSWERABLE: tuple[Status, ...] = ("known", "confirmed", "revised", "disputed")
+Split = Literal["train", "test"]
+TopicKind = Literal["disease", "exposure", "classification", "device"]
+
+SEED = 20
+FOCAL: tuple[Label, ...] = ("effusion", "pneumothorax", "consolidation", "nodule")
+CLASSES = ("class I", "class II", "class III", "class IV")
+ASKED_OF: Mapping[TopicKind, tuple[Question, ...]] = {
+    "disease": ("shows", "therapy", "dose", "effect"),
+    "exposure": ("cause",),
+    "classification": ("class",),
+    "device": ("limit",),
+}
+COUNTS: Mapping[TopicKind, tuple[int, int]] = {  # topics with articles, and those without any
+    "disease": (30, 3),
+    "exposure": (12, 3),
+    "classification": (12, 3),
+    "device": (12, 3),
+}
+NOUNS: Mapping[TopicKind, tuple[str, ...]] = {
+    "disease": ("syndrome", "disease", "fever", "anomaly"),
+    "exposure": ("dust", "vapor", "resin"),
+    "classification": ("classification", "grading"),
+    "device": ("valve", "pump", "port"),
+}
+CYCLE: tuple[Status, ...] = (
+    *("revised", "disputed", "known", "confirmed", "revised", "disputed", "known", "retracted", "revised"),
+    "unreported",
+)
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What articles are about."""
+
+    kind: TopicKind
+    number: int
+    name: str
+    split: Split
+
+    @property
+    def key(self) -> str:
+        """The invented word of its name."""
+        return self.name.split()[0]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What the literature says about one question of a topic.
+
+    Args:
+        topic: of the fact.
+        question: that it answers.
+        status: known: one article says it; confirmed: two; revised: a newer article corrects an older one; disputed: a
+            retracted article says another thing; retracted: only a retracted article says anything; unreported: nobody
+            says it; absent: no article is about the topic. The last three have no answer.
+        right, wrong: what standing articles say, and what older or retracted ones say. A (finding, side) for shows, a
+            name for therapy, a number for effect and limit, (with, without) for dose, a mapping for cause and class.
+        drug: that dose and effect are about; empty for others.
+        sign: the finding on which the dose depends.
+    """
+
+    topic: Topic
+    question: Question
+    status: Status
+    right: Any
+    wrong: Any
+    drug: str = ""
+    sign: Label = "effusion"
+
+    @property
+    def is_answerable(self) -> bool:
+        return self.status in ANSWERABLE
+
+
+@lru_cache(maxsize=1)
+def build_facts() -> tuple[Fact, ...]:
+    """All facts of the world, topic by topic."""
+    names = Names(Draws(SEED, 1))
+    return tuple(
+        fact
+        for kind, (present, absent) in COUNTS.items()
+        for number in range(present + absent)
+        for fact in _invent_topic(kind, number, names, is_absent=number >= present)
+    )
+
+
+@lru_cache(maxsize=64)
+def find_facts(question: Question, split: Split, answerable: bool) -> tuple[Fact, ...]:
+    """The facts of one question in a split that have an answer, or that have none."""
+    return tuple(
+        fact
+        for fact in build_facts()
+        if (fact.question, fact.topic.split, fact.is_answerable) == (question, split, answerable)
+    )
+
+
+def _invent_topic(kind: TopicKind, number: int, names: Names, *, is_absent: bool) -> list[Fact]:
+    draws = Draws(SEED, 2, list(COUNTS).index(kind), number)
+    word = names.invent("material" if kind == "exposure" else "person")
+    split: Split = "test" if number % 3 == 2 else "train"
+    topic = Topic(kind, number, f"{word} {draws.pick(NOUNS[kind])}", split)
+    place = number // 3 if split == "test" else number - number // 3 - (number % 3 == 2)  # among those of its split
+    facts = []
+    for turn, question in enumerate(ASKED_OF[kind]):
+        status: Status = "absent" if is_absent else CYCLE[(place + 3 * turn) % len(CYCLE)]
+        facts.append(_INVENT[question](topic, question, status, draws, names))
+    return facts
+
+
+def _invent_sign(topic: Topic, question: Question, status: Status, draws: Draws, names: Names) -> Fact:
+    labels, side = draws.mix(FOCAL), draws.pick(SIDES)
+    other = SIDES[1 - SIDES.index(side)]
+    wrong = (labels[0], other) if draws.chance(0.5) else (labels[1], side)
+    return Fact(topic, question, status, (labels[0], side), wrong)
+
+
+def _invent_therapy(topic: Topic, question: Question, status: Status, draws: Draws, names: Names) -> Fact:
+    return Fact(topic, question, status, names.invent("drug"), names.invent("drug"))
+
+
+def _invent_dose(topic: Topic, question: Question, status: Status, draws: Draws, names: Names) -> Fact:
+    doses = draws.mix(range(15, 400, 5))
+    right, wrong = (doses[0], doses[1]), (doses[2], doses[3])
+    return Fact(topic, question, status, right, wrong, names.invent("drug"), draws.pick(FOCAL))
+
+
+def _invent_effect(topic: Topic, question: Question, status: Status, draws: Draws, names: Names) -> Fact:
+    shares = draws.mix(range(6, 78))
+    return Fact(topic, question, status, shares[0], shares[1], names.invent("drug"))
+
+
+def _invent_cause(topic: Topic, question: Question, status: Status, draws: Draws, names: Names) -> Fact:
+    diseases = [f"{names.invent('person')} {draws.pick(NOUNS['disease'])}" for _ in FOCAL]
+    return Fact(topic, question, status, *_map_two_ways(FOCAL, diseases, draws))
+
+
+def _invent_class(topic: Topic, question: Question, status: Status, draws: Draws, names: Names) -> Fact:
+    return Fact(topic, question, status, *_map_two_ways(ORGANS, draws.mix(CLASSES), draws))
+
+
+def _invent_limit(topic: Topic, question: Question, status: Status, draws: Draws, names: Names) -> Fact:
+    minutes = draws.mix(range(4, 95))
+    return Fact(topic, question, status, minutes[0], minutes[1])
+
+
+def _map_two_ways(keys: Any, values: list[str], draws: Draws) -> tuple[dict[Any, str], dict[Any, str]]:
+    """Two mappings of the same keys that agree nowhere."""
+    turn = 1 + draws.below(len(values) - 1)
+    return dict(zip(keys, values, strict=True)), dict(zip(keys, values[turn:] + values[:turn], strict=True))
+
+
+_INVENT: Mapping[Question, Any] = {
+    "shows": _invent_sign,
+    "therapy": _invent_therapy,
+    "dose": _invent_dose,
+    "effect": _invent_effect,
+    "cause": _invent_cause,
+    "class": _invent_class,
+    "limit": _invent_limit,
+}

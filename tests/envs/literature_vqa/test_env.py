@@ -1,0 +1,168 @@
+"""`literature_vqa`: exact answers, gold evidence, questions without an answer, and what the model reads and sees."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from viewbox import check_rewards, make
+from viewbox.envs.literature_vqa.cases import UNKNOWN, draw_case_film, draw_case_slice
+from viewbox.envs.literature_vqa.world import QUESTIONS
+from viewbox.errors import ConfigError
+from viewbox.rollouts.scripted import ScriptedPolicy
+
+ENV = make("literature_vqa")
+
+
+def call(name, **arguments):
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+def play(env, task, *replies):
+    return env.play(task, ScriptedPolicy(replies))
+
+
+def list_results(episode):
+    return [result for turn in episode.turns for result in turn.tool_results]
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_the_gold_policy_scores_one_on_every_kind_of_question(split):
+    env = make("literature_vqa", split=split)
+    assert check_rewards(env, 28) == []
+    seen = Counter()
+    for task in env.tasks[:35]:
+        episode = play(env, task, *env.oracle(task), env.write_answer(task))
+        assert episode.end_reason == "answered"
+        assert episode.scores.total == pytest.approx(1.0)
+        assert env.score(episode) == episode.scores  # from the record alone
+        assert all(result.success for result in list_results(episode))
+        seen[task.reference["category"]] += 1
+    assert set(seen) == {*QUESTIONS, "unanswerable"}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_the_answer_follows_from_the_fact_and_the_picture(question):
+    env = make("literature_vqa", questions=[question], unanswerable=0)
+    for task in env.tasks[:8]:
+        case, seed = env.plan(task), task.metadata["seed"]
+        fact, said = case.fact, case.answer
+        if question == "class":
+            assert said == fact.right[draw_case_slice(seed, env.difficulty).lesion.organ]
+            continue
+        film = draw_case_film(case, seed, env.difficulty)
+        shown = [(one.label, one.side) for one in film.findings]
+        if question == "shows":
+            assert said == ("yes" if fact.right in shown else "no")
+        elif question == "dose":
+            assert said == fact.right[0 if fact.sign in [label for label, _ in shown] else 1]
+        elif question == "cause":
+            assert said == fact.right[shown[0][0]]
+        else:
+            assert said == fact.right
+        assert (question == "limit") <= (film.device is not None)
+
+
+def test_a_share_of_the_tasks_has_no_answer_and_nothing_of_the_task_shows_it():
+    tasks = ENV.tasks[:350]
+    unknown = [task for task in tasks if task.reference["answer"] == UNKNOWN]
+    assert 0.15 < len(unknown) / len(tasks) < 0.25
+    assert all(task.reference["evidence"] == () for task in unknown)
+    assert {task.metadata["status"] for task in unknown} == {"absent", "retracted", "unreported"}
+    for question in QUESTIONS:
+        asked = [task for task in tasks if task.metadata["question"] == question]
+        facts = [ENV.plan(task).fact for task in asked]
+        questions = [task.prompt["question"] for task in asked]
+        names = [(fact.topic.name, fact.drug or "nothing") for fact in facts]
+        templates = {
+            text.replace(one, "X").replace(two, "Y") for text, (one, two) in zip(questions, names, strict=True)
+        }
+        assert len(templates) == len({len(task.prompt.get("choices", ())) for task in asked}) == 1
+    assert all(task.reference["answer"] != UNKNOWN for task in make("literature_vqa", unanswerable=0).tasks[:60])
+
+
+def test_the_reference_is_not_in_the_prompt():
+    for task in ENV.tasks[:28]:
+        said = "".join(message.text for message in ENV.reset(task, seed=0).messages)
+        assert not any(pmid in said for pmid in task.reference["evidence"])
+        if task.reference["kind"] == "text" and task.reference["answer"] != UNKNOWN:
+            assert str(task.reference["answer"]) not in said
+
+
+def test_yes_and_no_and_every_choice_are_right_equally_often():
+    env = make("literature_vqa", questions=["shows"], unanswerable=0)
+    answers = Counter(task.reference["answer"] for task in env.tasks[:400])
+    assert abs(answers["yes"] - answers["no"]) < 60
+    env = make("literature_vqa", questions=["cause", "class"], unanswerable=0)
+    places = Counter(task.prompt["choices"].index(task.reference["answer"][0]) for task in env.tasks[:400])
+    assert max(places.values()) < 140
+
+
+def test_the_splits_share_no_topic_and_a_task_is_the_same_every_time():
+    train, test = ENV, make("literature_vqa", split="test")
+    topics = [{env.plan(task).fact.topic.name for task in env.tasks[:200]} for env in (train, test)]
+    assert topics[0].isdisjoint(topics[1])
+    assert train.tasks[3] == make("literature_vqa").tasks[3]
+    one, again = (make("literature_vqa").images(train.tasks[3])[0].pixels for _ in range(2))
+    assert (one == again).all()
+
+
+# ---------------------------------------------------------------------- tools
+def test_a_figure_is_found_opened_and_zoomed_and_the_patients_film_again():
+    env = make("literature_vqa", questions=["shows"], unanswerable=0)
+    task = env.tasks[0]
+    topic = env.plan(task).fact.topic.name
+    episode = play(
+        env,
+        task,
+        call("search_images", query=topic, max_results=2),
+        call("open_image", index=1) + call("zoom", factor=2),
+        call("open_image", index=0),
+        env.write_answer(task),
+    )
+    found, opened, zoomed, back = list_results(episode)
+    assert f"Frontal chest film of a patient with {topic}." in found.text
+    assert found.facts["figures"]
+    assert opened.facts["images"] == 3
+    assert zoomed.success
+    assert back.image.hash == episode.turns[0].images[0].hash
+    supported = set(task.reference["evidence"]) & set(found.facts["pmids"])
+    assert (episode.scores.total > 0.9) == (supported == set(task.reference["evidence"]))
+
+
+def test_without_the_search_the_right_answer_is_capped():
+    env = make("literature_vqa", specialists={}, unanswerable=0)
+    assert not any("search" in name for name in env.tools)
+    for task in env.tasks[:7]:
+        assert play(env, task, *env.oracle(task), env.write_answer(task)).scores.total == pytest.approx(0.35)
+
+
+def test_a_missing_snapshot_ends_a_run_at_its_start():
+    env = make("literature_vqa", specialists={"search": {"kind": "literature", "snapshot": "nowhere.sqlite"}})
+    with pytest.raises(ConfigError, match=r"specialists.search.snapshot: .*nowhere.sqlite: there is no such file"):
+        env.prepare()
+
+
+def test_demonstrations_may_guess_or_give_up():
+    task = ENV.tasks[1]
+    assert ENV.demonstration(task, 0) == [*ENV.oracle(task), ENV.write_answer(task)]
+    assert [len(ENV.demonstration(task, seed, guess=1.0)) for seed in range(3)] == [1] * 3
+    gave_up = ENV.demonstration(task, 0, abstain=1.0)
+    assert json.loads(gave_up[-1])["answer"] == UNKNOWN
+    assert len(gave_up) == 1 + len(ENV.oracle(task))
+    with pytest.raises(ConfigError, match="did you mean 'guess'"):
+        ENV.demonstration(task, 0, gues=0.5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"questions": ["dosis"]}, "dosis"),
+        ({"split": "dev"}, "split = 'dev'"),
+        ({"unanswerable": 2}, "unanswerable = 2"),
+        ({"specialists": {"search": {"kind": "literature", "item_chars": 3}}}, "item_chars = 3"),
+    ],
+)
+def test_a_wrong_setting_is_named(settings, problem):
+    with pytest.raises(ConfigError, match=problem):
+        make("literature_vqa", **settings)
