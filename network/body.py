@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from viewbox.network.errors import RequestError
-from viewbox.network.http import parse_finite
+from viewbox.network.http import find_compression, parse_finite
 
 MAX_WHOLE = 256 * 1024  # bytes of a body that is kept as it is
 MAX_STRING = 512 * 1024  # bytes of a string that are kept: 64 KB of text even if every letter is written as \u0041
@@ -29,11 +29,11 @@ async def read_body(response: httpx.Response, limit: int, *, whole: bool = False
     Raises:
         RequestError: a reply is larger than allowed, or compressed although that was not asked for.
     """
-    encoding = response.headers.get("content-encoding", "").strip().lower()
-    if encoding not in ("", "identity"):
+    compression = find_compression(response.headers.get("content-encoding"))
+    if compression:
         if response.is_success:
             raise RequestError(
-                f"the body of the reply is compressed ({encoding[:40]}); allowed: identity", status=response.status_code
+                f"the body of the reply is compressed ({compression}); allowed: identity", status=response.status_code
             )
         return b""
     body, received = BodyBuffer(whole=whole), 0

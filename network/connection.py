@@ -11,7 +11,6 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, ClassVar, TypeVar
 
 import httpx
@@ -20,6 +19,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 from viewbox.errors import ViewboxError
 from viewbox.network import hosts, secrets
 from viewbox.network.body import read_body
+from viewbox.network.client_settings import build_client_settings
 from viewbox.network.data_policy import check_sending
 from viewbox.network.errors import AddressError, RequestError, UnusableReplyError
 from viewbox.network.http import check_api_key, extract_error_message, parse_retry_after
@@ -105,19 +105,14 @@ class Connection:
         self._has_replied = self._has_connected = is_known
         self._unreachable = True  # never connected, or not since all attempts for a reply failed
         self._key = secrets.remember(check_api_key(api_key))
-        if secrets.remember_settings(dict(extra or {})) or self._key:
+        if secrets.remember_settings(dict(extra or {})):
             hosts.check_key_travels_safely(url)
-        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}  # no decompression bombs
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        is_local = hosts.is_loopback(url)
+        settings = build_client_settings(url, self._key)
+        settings["headers"]["Content-Type"] = "application/json"
         self._client = httpx.AsyncClient(
-            headers=headers,
             timeout=httpx.Timeout(CONNECT_TIMEOUT, read=READ_TIMEOUT, pool=None),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # none: they would tie episodes together
-            trust_env=not is_local,  # requests to this machine use no proxy
-            verify=not is_local or hosts.parse_url(url).scheme == "https",  # certificates take 40 ms to load
+            **settings,
         )
 
     async def close(self) -> None:

@@ -7,6 +7,9 @@ import time
 from email.utils import parsedate_to_datetime
 
 from viewbox.errors import ConfigError
+from viewbox.terminal import make_line
+
+MAX_CODING = 40  # characters of the name of a compression that a message repeats
 
 
 def parse_retry_after(header: str | None) -> float | None:
@@ -42,6 +45,16 @@ def extract_error_message(body: bytes) -> str:
         if isinstance(value, dict) and value.get(key):
             value = value[key]
     return value if isinstance(value, str) else text
+
+
+def find_compression(header: str | None) -> str | None:
+    """How a `Content-Encoding` header says that a body is compressed; None if it is not.
+
+    >>> find_compression("gzip, br"), find_compression(" Identity"), find_compression(None)
+    ('gzip, br', None, None)
+    """
+    coding = (header or "").strip().lower()
+    return None if coding in ("", "identity") else make_line(coding, MAX_CODING)
 
 
 def parse_finite(text: str) -> float:

@@ -13,7 +13,7 @@ from viewbox.network.fetching.errors import FetchError
 from viewbox.network.fetching.network import CONNECT_TIMEOUT, Network
 from viewbox.network.fetching.targets import Target, check_allowed_hosts, judge_redirect, judge_url
 from viewbox.network.hosts import show_url
-from viewbox.network.http import parse_retry_after
+from viewbox.network.http import find_compression, parse_retry_after
 from viewbox.network.secrets import mask_message
 from viewbox.terminal import make_line
 
@@ -139,9 +139,9 @@ class _Fetch:
                 temporary=response.status in (408, 429) or response.status >= 500,
             )
         for name, value in headers:
-            if name == b"content-encoding" and value.lower() not in (b"", b"identity"):
-                coding = make_line(value.decode("latin-1"), 40)
-                raise FetchError(f"{shown}: the content is compressed ({coding}); allowed: identity")
+            compression = find_compression(value.decode("latin-1")) if name == b"content-encoding" else None
+            if compression:
+                raise FetchError(f"{shown}: the content is compressed ({compression}); allowed: identity")
             if name == b"content-length" and value.isdigit() and int(value[:20]) > self.max_bytes:
                 raise FetchError(f"{shown}: the content is larger than {self.max_bytes} bytes")
         content = bytearray()

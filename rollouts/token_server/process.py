@@ -22,6 +22,7 @@ from threading import Lock
 
 import httpx
 
+from viewbox.network.client_settings import build_client_settings
 from viewbox.network.secrets import mask_message
 from viewbox.rollouts.generator import GeneratorError
 from viewbox.rollouts.token_server import watchdog
@@ -157,7 +158,7 @@ class ServerProcess:
 
     def _probe(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/health", timeout=5.0, trust_env=False).is_success
+            return httpx.get(f"{self.url}/health", timeout=5.0, **build_client_settings(self.url)).is_success
         except httpx.HTTPError:
             return False
 

@@ -26,7 +26,7 @@ from viewbox.images.ref import ImageRef
 from viewbox.network.body import parse_body
 from viewbox.network.connection import MAX_ATTEMPTS
 from viewbox.network.errors import UnusableReplyError
-from viewbox.network.hosts import ALLOWED_URL, parse_url
+from viewbox.network.hosts import ALLOWED_URL, parse_url, show_url
 from viewbox.records import RunConfig
 from viewbox.rollouts.endpoint.connection import Connection, EndpointError
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
@@ -228,7 +228,7 @@ def clean_url(url: str) -> str:
         parse_url(url)
         return str(httpx.URL(url)).rstrip("/").removesuffix("/v1").rstrip("/")
     except (ConfigError, httpx.InvalidURL, UnicodeError) as error:
-        raise ConfigError(f"rollout.url = {url!r}: {error}; {ALLOWED_URL}", key="rollout.url", given=url) from None
+        raise ConfigError(f"rollout.url = {show_url(url)}: {error}; {ALLOWED_URL}", key="rollout.url") from None
 
 
 def build_probe(tokens: ChatTokens) -> TokenRequest:

@@ -23,8 +23,8 @@ from accelerate.utils import broadcast_object_list
 
 from viewbox.configs.schema import Config
 from viewbox.errors import ConfigError, ViewboxError
-from viewbox.network import hosts
 from viewbox.network.body import parse_body
+from viewbox.network.client_settings import build_client_settings
 from viewbox.network.connection import UNUSABLE_STATUS
 from viewbox.network.data_policy import check_sending
 from viewbox.network.http import extract_error_message
@@ -127,11 +127,7 @@ class WeightSender:
         self._served: Served | None = None
         self._key: Hashable = None
         self._transfers: dict[str, Transfer] = {}
-        self._client = httpx.Client(
-            timeout=TIMEOUT,
-            trust_env=not hosts.is_loopback(self.url),
-            headers={"Accept-Encoding": "identity"},
-        )
+        self._client = httpx.Client(timeout=TIMEOUT, **build_client_settings(self.url))
 
     def send(self, model: Any, key: Hashable = None) -> Served:
         """Sends the weights, and returns what the server then serves; all processes call it together.

@@ -1,10 +1,10 @@
 """The client of an MCP server at an address: bounded replies, no redirects, no compression, no cookies."""
 
 from collections.abc import AsyncIterator
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING
 
-from viewbox.network.hosts import is_loopback
+from viewbox.network.client_settings import build_client_settings
+from viewbox.network.http import find_compression
 
 if TYPE_CHECKING:  # comes with the package mcp
     import httpx2
@@ -37,18 +37,12 @@ def build_http_client(url: str, key: str | None, *, max_message: int, timeout: f
             await self.inner.aclose()
 
     async def bound(response: httpx2.Response) -> None:
-        encoding = response.headers.get("content-encoding", "identity").strip().lower()
-        if encoding != "identity":
-            raise httpx2.RemoteProtocolError(f"the reply is compressed ({encoding[:40]}); allowed: identity")
+        compression = find_compression(response.headers.get("content-encoding"))
+        if compression:
+            raise httpx2.RemoteProtocolError(f"the reply is compressed ({compression}); allowed: identity")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = BoundedStream(response.stream)
 
-    headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
     return httpx2.AsyncClient(
-        headers=headers,
-        timeout=httpx2.Timeout(timeout),
-        follow_redirects=False,
-        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
-        event_hooks={"response": [bound]},
-        trust_env=not is_loopback(url),  # requests to this machine use no proxy
+        timeout=httpx2.Timeout(timeout), event_hooks={"response": [bound]}, **build_client_settings(url, key)
     )
