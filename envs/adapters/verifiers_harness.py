@@ -67,7 +67,9 @@ class ViewboxSession(HarnessSession):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None))
+        self.http = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=None), cookie_jar=aiohttp.DummyCookieJar()
+        )
         system, _ = self.harness.resolve_prompt(self.data)
         self.messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
 
@@ -89,9 +91,11 @@ class ViewboxSession(HarnessSession):
             if attempt:
                 await asyncio.sleep(config.wait * 2 ** (attempt - 1))
             headers = {"Authorization": f"Bearer {self.secret}", RETRY_HEADER: str(attempt)}
-            async with self.http.post(f"{self.endpoint}/chat/completions", json=body, headers=headers) as response:
+            async with self.http.post(
+                f"{self.endpoint}/chat/completions", json=body, headers=headers, allow_redirects=False
+            ) as response:
                 text = await response.text()
-                if response.status < 400:
+                if response.status < 300:
                     return (await response.json())["choices"][0]["message"], ""
                 if response.status not in RETRIED_STATUSES:
                     break

@@ -10,10 +10,12 @@ import signal
 import subprocess
 import sys
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support import verifiers_server as scripted
+from tests.support.servers import make_completion, make_response, make_script, serve
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.messages import to_openai_messages
 from viewbox.errors import ConfigError
@@ -336,3 +338,23 @@ def test_what_vf_eval_wrote_is_imported_with_its_pixels_and_scores(run, tmp_path
         images = [[image.hash for image in turn.images] for turn in theirs.turns]
         assert images == [[image.hash for image in turn.images] for turn in ours.turns]
         assert theirs.scores == ours.scores
+
+
+def test_data_do_not_follow_a_redirect_of_the_endpoint():
+    import aiohttp
+
+    from viewbox.envs.adapters.verifiers_harness import ViewboxHarness, ViewboxHarnessConfig, ViewboxSession
+
+    async def ask(endpoint):
+        harness = ViewboxHarness(ViewboxHarnessConfig())
+        ctx, trace = SimpleNamespace(model="m"), SimpleNamespace(state=SimpleNamespace(tools=[]))
+        session = ViewboxSession.__new__(ViewboxSession)
+        vars(session).update(harness=harness, ctx=ctx, trace=trace, endpoint=endpoint, secret="s", messages=[])
+        async with aiohttp.ClientSession() as session.http:
+            return await session._ask(harness.config)
+
+    with serve(make_script(make_completion("ok"))) as other:
+        moved = make_response(307, {}, Location=f"{other.url}/chat/completions")
+        with serve(make_script(moved)) as server:
+            assert asyncio.run(ask(server.url)) == (None, "HTTP 307: {}")
+    assert (len(server.requests), other.requests) == (1, [])
