@@ -98,8 +98,8 @@ def split_url(url: object) -> Address:
     if host["v6"]:
         try:
             IPv6Address(name)
-        except ValueError as error:
-            raise UrlError(str(error)) from None
+        except ValueError:
+            raise UrlError("this is not an IPv6 address") from None
     elif any(not label or len(label) > 63 for label in name.removesuffix(".").split(".")):
         raise UrlError("this is not the name of a host: it has a label that is empty or too long")
     if port is not None and not 0 < port < 2**16:

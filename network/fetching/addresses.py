@@ -63,10 +63,10 @@ def find_problem(address: str) -> str | None:
     >>> find_problem("130.14.29.110"), find_problem("2607:f220:41e:4290::110")
     (None, None)
     >>> find_problem("10.1.2.3"), find_problem("::ffff:8.8.8.8"), find_problem("fe80::1%eth0")
-    ('private', 'IPv4 in IPv6 (mapped)', 'with a zone')
+    ('private', 'IPv4 in IPv6 (mapped)', 'of one link only (it has a zone)')
     """
     if "%" in address:
-        return "with a zone"
+        return "of one link only (it has a zone)"
     try:
         read = ip_address(address)
     except ValueError:

@@ -116,8 +116,8 @@ def _walk_jpeg(content: bytes) -> Iterator[bytes]:
 
 
 def _find_text_type(content: bytes) -> str:
-    for head, name in _OTHERS.items():
-        if content.startswith(head):
+    for mark, name in _OTHERS.items():
+        if content.startswith(mark):
             raise ContentError(f"it is {name}")
     try:
         text = content.decode("utf-8-sig").lstrip()

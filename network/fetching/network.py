@@ -52,25 +52,21 @@ class Network:
         Raises:
             FetchError: it has none, or one of them is not public.
         """
+        start = f"{host} is not fetched from: its name"
         try:
             addresses = await self.resolve(host)
         except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
-            raise FetchError(
-                f"{host} is not fetched from: its name has no address ({reason})", temporary=True
-            ) from None
+            raise FetchError(f"{start} has no address ({reason})", temporary=True) from None
         if not addresses:
-            raise FetchError(f"{host} is not fetched from: its name has no address", temporary=True)
+            raise FetchError(f"{start} has no address", temporary=True)
         if len(addresses) > MAX_LISTED:
-            raise FetchError(
-                f"{host} is not fetched from: its name has {len(addresses)} addresses; allowed: {MAX_LISTED}"
-            )
+            raise FetchError(f"{start} has {len(addresses)} addresses; allowed: {MAX_LISTED}")
         for address in addresses:
             problem = find_problem(address)
             if problem is not None:
                 raise FetchError(
-                    f"{host} is not fetched from: its name leads to {address[:60]!r}, which is {problem}; "
-                    "allowed: names whose addresses are all public"
+                    f"{start} leads to {address[:60]!r}, which is {problem}; allowed: names with public addresses only"
                 )
         return addresses
 

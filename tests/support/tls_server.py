@@ -23,7 +23,7 @@ class Authority:
         builder = self._start(self.name, self.key.public_key())
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         self.certificate = builder.sign(self.key, hashes.SHA256())
-        self.believed = ssl.create_default_context(cadata=_to_pem(self.certificate).decode())
+        self.believed = ssl.create_default_context(cadata=self.to_pem().decode())
 
     def _start(self, subject, key):
         now = datetime.datetime.now(datetime.UTC)
@@ -36,6 +36,9 @@ class Authority:
             .not_valid_before(now - datetime.timedelta(days=1))
             .not_valid_after(now + datetime.timedelta(days=1))
         )
+
+    def to_pem(self):
+        return _to_pem(self.certificate)
 
     def write_certificate(self, path, *names):
         """What a server of these names needs; the file holds its key, too."""

@@ -1,9 +1,11 @@
 """URLs that look like this machine, and keys that are asked for by another: which key goes where."""
 
 import asyncio
+import re
 import socket
 import threading
 from contextlib import suppress
+from pathlib import Path
 
 import httpx
 import pytest
@@ -19,6 +21,7 @@ from viewbox.rollouts.endpoint.http import build_completions_url
 from viewbox.rollouts.play import play_many
 
 ENV = Digits()
+PACKAGE = Path(__file__).parents[3]
 RIGHT = viewer.write_answer(ENV, ENV.tasks[0])
 KEY = "sk-proj-Zx91Yw82Vu73Ts64Rq55Po46"
 
@@ -174,6 +177,28 @@ def test_a_password_in_a_url_is_not_repeated():
         with pytest.raises(ConfigError) as caught:
             build_completions_url(url)
         assert "hunter2" not in str(caught.value)
+
+
+# ---------------------------------------------------------------------- one place decides
+def test_every_http_client_of_the_package_is_set_up_in_one_place():
+    written_by = {name: [] for name in ("trust_env=", '"trust_env"', "follow_redirects=", "CookieJar(", "urlsplit(")}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        place = path.relative_to(PACKAGE).as_posix()
+        if place.split("/")[0] in ("tests", "benchmarks", "build", "dist", ".venv"):
+            continue
+        text = path.read_text()
+        for client in re.findall(r"httpx2?\.(?:AsyncClient|Client|get|post|request|stream)\([^#]*?\n", text):
+            assert "build_client_settings" in text, (place, client)
+        for word, places in written_by.items():
+            if word in text:
+                places.append(place)
+    assert written_by == {
+        "trust_env=": ["network/fetching/network.py"],  # of certificates
+        '"trust_env"': ["network/client_settings.py"],
+        "follow_redirects=": [],
+        "CookieJar(": ["envs/adapters/verifiers_harness.py", "network/client_settings.py"],  # that one is of aiohttp
+        "urlsplit(": ["training/reporting/tracking.py"],  # of W&B's own variable, to see whether it can log in
+    }
 
 
 # ---------------------------------------------------------------------- which key goes where
