@@ -1,4 +1,4 @@
-"""Writes the models of specialists into a published package: those that are folders on this machine.
+"""Writes what specialists need into a published package: models that are folders on this machine, and snapshots.
 
 A shipped model (`package:NAME`) and a folder travel as `models/NAME` beside the code: the weights as safetensors, the
 configs, the tokenizer, the card and the license. Of a hub model only the name travels. A specialist that names another
@@ -13,14 +13,17 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from viewbox.assets import resolve_snapshot_path
 from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.tools.search.snapshot import SnapshotSource
+from viewbox.envs.tools.search.tools import LiteratureSpecialist
 from viewbox.envs.tools.specialist.spec import Specialist
 from viewbox.errors import ConfigError
 from viewbox.publish.author_files import check_file
 from viewbox.specialists.model import ModelSpecialist, find_model
 
-FOLDER = "models"
-MAX_BYTES = 2**28  # of all models of a package
+FOLDER, SNAPSHOTS = "models", "snapshots"
+MAX_BYTES = 2**28  # of all models and snapshots of a package
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 VOCABULARY = (
     "tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.json", "vocab.txt",
@@ -36,18 +39,20 @@ PATHS = ("_name_or_path", "name_or_path", "tokenizer_file", "vocab_file", "merge
 
 @dataclass(frozen=True)
 class CarriedModels:
-    """The models that travel.
+    """The models and snapshots that travel.
 
     Args:
         specs: the setting `specialists` of the package.
         names: the specialists whose model travels.
-        lines: each model with its files and size, for people.
+        snapshots: the specialists whose snapshot travels.
+        lines: each with its files and size, for people.
         taken: the files, relative to the package.
         left_out: files of the folders that do not travel.
     """
 
     specs: Mapping[str, Any]
     names: tuple[str, ...] = ()
+    snapshots: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     taken: tuple[Path, ...] = ()
     left_out: tuple[Path, ...] = ()
@@ -55,7 +60,7 @@ class CarriedModels:
 
 @dataclass
 class _Copies:
-    """The folders that were copied so far, by where they were."""
+    """The folders and files that were copied so far, by where they were."""
 
     package: Path
     places: dict[Path, str] = field(default_factory=dict)
@@ -84,7 +89,7 @@ def runs_models(env: BaseMultiTurnEnv) -> bool:
 
 
 def write_models(env: BaseMultiTurnEnv, package: Path) -> CarriedModels:
-    """Write the models of the specialists of `env` into a package.
+    """Write the models and snapshots of the specialists of `env` into a package.
 
     Args:
         env: the environment.
@@ -97,7 +102,7 @@ def write_models(env: BaseMultiTurnEnv, package: Path) -> CarriedModels:
         ConfigError: a model cannot be copied, is too large, or a specialist needs another file of this machine.
     """
     mixed = isinstance(getattr(env, "parts", None), Mapping)
-    specs, names, copies = {}, [], _Copies(package)
+    specs, names, snapshots, copies = {}, [], [], _Copies(package)
     for name, spec in list_specialists(env):
         values: dict[str, Any] = {"kind": spec.kind, **spec.model_dump(mode="json", exclude_unset=True)}
         if isinstance(spec, ModelSpecialist) and (folder := Path(find_model(spec.model))).is_dir():
@@ -108,9 +113,19 @@ def write_models(env: BaseMultiTurnEnv, package: Path) -> CarriedModels:
                 )
             values["model"] = _copy_model(name, spec.model, folder.resolve(), copies)
             names.append(name)
+        elif isinstance(spec, LiteratureSpecialist) and spec.snapshot is not None:
+            if mixed:
+                problem = "it is on this machine, and the environment is a part of a mixture"
+                raise ConfigError(
+                    f"specialists.{name}.snapshot = {spec.snapshot!r}: {problem}; allowed: publish each by itself"
+                )
+            values["snapshot"] = _copy_snapshot(name, spec.snapshot, copies)
+            snapshots.append(name)
         _check_no_file(name, values)
         specs[name] = values
-    return CarriedModels(specs, tuple(names), tuple(copies.lines), tuple(copies.taken), tuple(copies.left_out))
+    return CarriedModels(
+        specs, tuple(names), tuple(snapshots), tuple(copies.lines), tuple(copies.taken), tuple(copies.left_out)
+    )
 
 
 def _copy_model(name: str, model: str, folder: Path, copies: _Copies) -> str:
@@ -141,6 +156,33 @@ def _copy_model(name: str, model: str, folder: Path, copies: _Copies) -> str:
     copies.lines.append(f"{place} ({model}) travels: {len(taken)} files, {size / 1000:,.0f} kB")
     copies.taken += [Path(place, path.name) for path in taken]
     copies.left_out += [Path(place, path.name) for path in sorted(folder.iterdir()) if path not in taken]
+    return place
+
+
+def _copy_snapshot(name: str, snapshot: str, copies: _Copies) -> str:
+    """Copy a snapshot of the literature, one file: its place relative to the package."""
+    key, path = f"specialists.{name}.snapshot", Path(resolve_snapshot_path(snapshot)).resolve()
+    if path in copies.places:
+        return copies.places[path]
+    try:
+        SnapshotSource(path).prepare()
+    except ConfigError as error:
+        raise ConfigError(f"{key} = {snapshot!r}: {error}", key=key, given=snapshot) from error
+    size = path.stat().st_size
+    copies.size += size
+    if copies.size > MAX_BYTES:
+        raise ConfigError(
+            f"{key} = {snapshot!r}: takes {size / 2**20:.0f} MiB; allowed in a package with its models: "
+            f"{MAX_BYTES / 2**20:.0f} MiB",
+            key=key,
+            given=snapshot,
+        )
+    place = f"{SNAPSHOTS}/{name}.sqlite"
+    (copies.package / SNAPSHOTS).mkdir(exist_ok=True)
+    shutil.copyfile(path, copies.package / place)
+    copies.places[path] = place
+    copies.lines.append(f"{place} ({snapshot}) travels: 1 file, {size / 1000:,.0f} kB")
+    copies.taken.append(Path(place))
     return place
 
 

@@ -100,7 +100,7 @@ def publish(
         if on_files is not None:
             on_files((*own, *carried.taken), (*source.chosen.left_out, *carried.left_out))
         findings += carried.lines
-        findings.append(preflight.check_package(staged, module, name, carried.names))
+        findings.append(preflight.check_package(staged, module, name, carried.names, carried.snapshots))
         for cache in staged.rglob("__pycache__"):
             shutil.rmtree(cache)
         about = {"id": name, "version": version, "environment": environment, "viewbox": __version__}
@@ -173,7 +173,7 @@ def _write_package(
     if task_data.is_local(env):
         settings = {**settings, "data": task_data.write_tasks(env, root / module)}
     carried = models.write_models(env, root / module)
-    if carried.names:
+    if carried.names or carried.snapshots:
         settings = {**settings, "specialists": dict(carried.specs)}
     fields = {
         "id": name,

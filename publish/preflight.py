@@ -25,7 +25,7 @@ import importlib, sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
-root, module, name, *models = sys.argv[1:]
+root, module, name, *specialists = sys.argv[1:]
 sys.path.insert(0, root)
 copies = [path for path in Path(root, module, "_vendor").iterdir() if (path / "__init__.py").is_file()]
 for copy in sorted(copies, key=lambda path: path.name != "viewbox"):
@@ -44,8 +44,9 @@ data.env().reset(data.task(), seed=0)
 
 from viewbox.envs.tools.specialist.spec import find_hook
 
-for model in models:
-    find_hook(data.env().get_tool(model), "prepare")()
+for name in specialists:
+    for tool in data.env().specialists[name].build_tools(name):
+        find_hook(tool, "prepare")()
 """
 
 
@@ -87,7 +88,7 @@ def check_playable(env: BaseMultiTurnEnv) -> str:
     return f"{opened}; the right answer scores {right:.2f}, a missing answer {missing:.2f}"
 
 
-def check_package(root: Path, module: str, name: str, models: Sequence[str] = ()) -> str:
+def check_package(root: Path, module: str, name: str, models: Sequence[str] = (), snapshots: Sequence[str] = ()) -> str:
     """Imports the written package in a new process, as verifiers does, and opens a task.
 
     Args:
@@ -95,6 +96,7 @@ def check_package(root: Path, module: str, name: str, models: Sequence[str] = ()
         module: its module.
         name: its name.
         models: the specialists whose model travels; each is loaded.
+        snapshots: the specialists whose snapshot travels; each is opened.
 
     Returns:
         The result in one line.
@@ -105,11 +107,12 @@ def check_package(root: Path, module: str, name: str, models: Sequence[str] = ()
     if find_spec("verifiers") is None:
         return "not checked with verifiers, which is not installed here"
     loaded = list(models) if find_spec("torch") is not None else []
-    command = [sys.executable, "-c", USE_PACKAGE, str(root), module, name, *loaded]
+    command = [sys.executable, "-c", USE_PACKAGE, str(root), module, name, *loaded, *snapshots]
     done = subprocess.run(command, capture_output=True, text=True, cwd=root, check=False)
     if done.returncode:
         raise ConfigError(f"the written package does not work:\n{done.stderr.strip()[-2000:]}")
     opened = "verifiers finds the package and opens its first task with the package's own copy of viewbox"
+    opened += "; its snapshots open" if snapshots else ""
     if not models:
         return opened
     return f"{opened}; its models {'load' if loaded else 'were not tried: torch is not installed here'}"

@@ -103,7 +103,7 @@ class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
 
     environment: ClassVar[str] = ""
     settings: ClassVar[Mapping[str, Any]] = {}
-    folder: ClassVar[str] = ""  # of the package: the source of its tasks and its models are relative to it
+    folder: ClassVar[str] = ""  # of the package: its tasks, models and snapshots are relative to it
 
     def load(self) -> Iterator[ViewboxTask]:
         settings = {**self.settings, **self.config.settings}
@@ -122,7 +122,7 @@ class ViewboxTaskset(vf.Taskset[ViewboxTask, ViewboxTasksetConfig]):
 
 
 def _find_own_files(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Settings whose tasks and models lie in the folder of their package, by full path."""
+    """Settings whose tasks, models and snapshots lie in the folder of their package, by full path."""
 
     def complete(block: Any, key: str) -> Any:
         if not isinstance(block, Mapping) or not isinstance(block.get(key), str):
@@ -134,7 +134,9 @@ def _find_own_files(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]
     if "data" in found:
         found["data"] = complete(found["data"], "source")
     if isinstance(found.get("specialists"), Mapping):
-        found["specialists"] = {name: complete(spec, "model") for name, spec in found["specialists"].items()}
+        found["specialists"] = {
+            name: complete(complete(spec, "model"), "snapshot") for name, spec in found["specialists"].items()
+        }
     return found
 
 
