@@ -31,6 +31,7 @@ COMMANDS = (
     "tools",
     "picture",
     "data",
+    "snapshot",
     "preview",
     "publish",
     "envs",

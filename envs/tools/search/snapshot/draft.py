@@ -31,7 +31,7 @@ class Draft:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.closed = path, False
         try:
             self.connection = sqlite3.connect(path, isolation_level=None, timeout=0.1, check_same_thread=False)
             try:
@@ -78,9 +78,11 @@ class Draft:
         self._uncommitted = 0
 
     def close(self) -> None:
-        """Keep the draft for another time."""
-        self.connection.execute("COMMIT")
-        self.connection.close()
+        """Keep the draft for another time; closing twice does nothing."""
+        if not self.closed:
+            self.closed = True
+            self.connection.execute("COMMIT")
+            self.connection.close()
 
     def _prepare(self) -> None:
         self.connection.execute("PRAGMA locking_mode=EXCLUSIVE")

@@ -42,10 +42,10 @@ class Index:
         if not groups:
             return self._find_newest(connection, condition, limit) if condition else []
         if self.records <= MAX_RANKED:
-            return self._find_best(connection, join_any(groups), condition, limit)
+            return [number for number, _ in self._find_best(connection, join_any(groups), condition, limit)]
         counted = [(self._count(connection, group), group) for group in groups]
         if sum(count for count, _ in counted) <= MAX_RANKED:
-            return self._find_best(connection, join_any(groups), condition, limit)
+            return [number for number, _ in self._find_best(connection, join_any(groups), condition, limit)]
         counted = [pair for pair in counted if pair[0] <= FREQUENT] or [min(counted, key=lambda pair: pair[0])]
         counted.sort(key=lambda pair: pair[0])  # stable: equal counts stay in the order of the query
         return self._search_levels(connection, counted, condition, limit)
@@ -59,33 +59,34 @@ class Index:
             total += counted[rare][0]
             rare += 1
         groups = [group for _, group in counted]
-        found: dict[int, None] = {}
+        frequent = groups[rare:]
+        best: dict[int, float] = {}
         if rare:
-            some, others = join_any(groups[:rare]), join_any(groups[rare:])
-            if others:
-                found |= dict.fromkeys(self._find_best(connection, f"({some}) AND ({others})", condition, limit))
-            if len(found) < limit:
-                found |= dict.fromkeys(self._find_best(connection, some, condition, limit))
-        required = [group for group in groups if group.required] or groups
+            some, others = join_any(groups[:rare]), join_any(frequent)
+            for expression in (some, f"({some}) AND ({others})") if others else (some,):
+                best |= dict(self._find_best(connection, expression, condition, limit + len(best)))
+        found = sorted(best, key=lambda number: (best[number], -number))
+        required = [group for group in frequent if group.required] or frequent
         for last in range(len(required), 0, -1):
             if len(found) >= limit:
                 break
             expression = " AND ".join(f"({join_any([group])})" for group in required[:last])
             newest = self._find_cut(connection, combine(expression, condition))
-            found |= dict.fromkeys(self._find_best(connection, expression, condition, limit, newest))
-        return list(found)[:limit]
+            more = self._find_best(connection, expression, condition, limit, newest)
+            found += [number for number, _ in more if number not in found]
+        return found[:limit]
 
     def _find_best(
         self, connection: sqlite3.Connection, expression: str, condition: str, limit: int, first: int = 0
-    ) -> list[int]:
-        """The best records that match, of those whose id is at least `first`."""
+    ) -> list[tuple[int, float]]:
+        """(id, score) of the best records that match, of those whose id is at least `first`; a low score is good."""
         weights = ", ".join(map(str, self.weights.values()))
         rows = connection.execute(
-            f"SELECT rowid FROM {self.name} WHERE {self.name} MATCH ? AND rowid >= ?"
-            f" ORDER BY round(bm25({self.name}, {weights}), {DIGITS}), rowid DESC LIMIT ?",
+            f"SELECT rowid, round(bm25({self.name}, {weights}), {DIGITS}) AS score FROM {self.name}"
+            f" WHERE {self.name} MATCH ? AND rowid >= ? ORDER BY score, rowid DESC LIMIT ?",
             (combine(expression, condition), first, limit),
         )
-        return [number for (number,) in rows]
+        return [(number, score if isinstance(score, float) else 0.0) for number, score in rows]  # damage: no score
 
     def _find_cut(self, connection: sqlite3.Connection, match: str) -> int:
         """The id from which on at most `MAX_RANKED` records match."""

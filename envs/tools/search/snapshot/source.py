@@ -31,11 +31,12 @@ SMALL = 50_000  # records; a snapshot with more is searched in threads, because 
 
 @dataclass(frozen=True)
 class SnapshotInfo:
-    """What a snapshot says about itself: `meta`, and how many records it holds."""
+    """What a snapshot says about itself: `meta`, how many records it holds, and the first and last year of articles."""
 
     meta: dict[str, str]
     articles: int
     figures: int
+    years: tuple[int, int] | None
 
 
 class SnapshotSource:
@@ -129,10 +130,12 @@ class SnapshotSource:
         """What the snapshot says about itself."""
         with self._connect() as (connection, pool):
             pairs = connection.execute("SELECT key, value FROM meta ORDER BY key LIMIT 100").fetchall()
-        meta = {
-            key: value[: schema.MAX_SHORT] for key, value in pairs if isinstance(key, str) and isinstance(value, str)
-        }
-        return SnapshotInfo(meta, pool.articles.records, pool.figures.records)
+            statement = "SELECT year FROM articles WHERE year IS NOT NULL ORDER BY id"
+            ends = [connection.execute(f"{statement}{order} LIMIT 1").fetchone() for order in ("", " DESC")]
+        meta = {key: value for key, value in pairs if isinstance(key, str) and isinstance(value, str)}
+        years = [row[0] for row in ends if row and isinstance(row[0], int)]
+        both = (years[0], years[1]) if len(years) == 2 else None
+        return SnapshotInfo(meta, pool.articles.records, pool.figures.records, both)
 
     async def _run(self, function: Callable[[Q], T], query: Q) -> T:
         """In this thread if the file is small: a search then takes less than changing threads may."""

@@ -89,6 +89,26 @@ class SnapshotWriter:
         """
         self.draft.add_image(found, content)
 
+    def has_image(self, uid: str) -> bool:
+        """Whether the figure was added before."""
+        return self.draft.has_image(uid)
+
+    def is_recorded(self, key: str) -> bool:
+        """Whether `mark_recorded` was called for the key, by this writer or by a stopped one before it."""
+        return self.draft.is_done(key)
+
+    def mark_recorded(self, key: str) -> None:
+        """Remember the key, and keep what was added so far, also if this process is killed."""
+        self.draft.mark_done(key)
+
+    def count(self) -> tuple[int, int]:
+        """The articles and figures that were added."""
+        return self.draft.count()
+
+    def close(self) -> None:
+        """Keep the draft, if `finish` has not removed it, for another writer."""
+        self.draft.close()
+
     def finish(self) -> None:
         """Write the snapshot and remove the draft."""
         self.draft.commit()
@@ -113,7 +133,7 @@ class SnapshotWriter:
         if kind is None:
             self.finish()
         else:
-            self.draft.close()
+            self.close()
 
     def _write(self, path: Path) -> None:
         connection = sqlite3.connect(path, isolation_level=None)

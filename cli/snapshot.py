@@ -1,0 +1,228 @@
+"""`viewbox snapshot`: records the literature into one file, and shows and checks such a file."""
+
+import asyncio
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from viewbox.terminal import make_line, make_printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from viewbox.envs.tools.search.records import SearchSource, SearchType
+    from viewbox.envs.tools.search.snapshot import SnapshotSource
+    from viewbox.envs.tools.search.snapshot.checking import Part
+    from viewbox.envs.tools.search.snapshot.recording import Recorded
+
+app = typer.Typer(name="snapshot", add_completion=False, rich_markup_mode="markdown", no_args_is_help=True)
+_MAX_QUERIES = 2**24  # bytes of a file of queries
+_EVERY = 5.0  # seconds between lines without a terminal
+_SHOWN = 20  # records of each kind that are told as left out
+
+
+@app.callback()
+def describe() -> None:
+    """Record answers of PubMed and Open-i in one file, with which a policy searches without a network.
+
+    Example: `viewbox snapshot build "pleural effusion" --out chest.snapshot`
+    """
+
+
+@app.command("build")
+def build(
+    out: Annotated[str, typer.Option("--out", help="The file; an older one is replaced when the new one is whole.")],
+    queries: Annotated[list[str] | None, typer.Argument(help="What to search for, each in quotes.")] = None,
+    file: Annotated[
+        str | None, typer.Option("--queries", help="A text file with a query in each line; # begins a comment.")
+    ] = None,
+    articles: Annotated[int, typer.Option(min=0, max=100, help="Articles of a query and search type at most.")] = 20,
+    images: Annotated[int, typer.Option(min=0, max=50, help="Figures of a query at most.")] = 4,
+    search_type: Annotated[
+        list[str] | None, typer.Option(help="Which articles: all, review, trial, …; may be repeated. Default: all.")
+    ] = None,
+    note: Annotated[
+        str, typer.Option(help="What the file says about its records.")
+    ] = "recorded from PubMed and Open-i",
+    license: Annotated[
+        str, typer.Option(help="Under which terms its texts and pictures may be used.")
+    ] = "abstracts and figures belong to their publishers; see each article",
+    synonyms: Annotated[
+        str | None, typer.Option(help="A file of phrases that mean the same: 'heart attack = myocardial infarction'.")
+    ] = None,
+    partial: Annotated[bool, typer.Option("--partial", help="Write the file even if queries failed.")] = False,
+) -> None:
+    """Ask the live services and record what they answer. A stopped recording continues when it is started again.
+
+    What was recorded so far is in FILE.part. If a query fails, no file is written and the status is 1: start the same
+    command again, or add `--partial`. NCBI_API_KEY and NCBI_EMAIL are used if they are set.
+
+    Example: `viewbox snapshot build --queries queries.txt --images 10 --out chest.snapshot`
+    """
+    from viewbox.envs.tools.search.snapshot import SnapshotWriter
+    from viewbox.envs.tools.search.snapshot.recording import record_answers
+    from viewbox.envs.tools.search.snapshot.synonyms import read_synonyms
+    from viewbox.errors import ConfigError
+
+    asked = [*(queries or ()), *(_read_queries(file) if file else ())]
+    types = _check_types(search_type or ["all"])
+    if not asked:
+        raise ConfigError("no query; allowed: words in quotes, or --queries FILE with a query in each line")
+    classes = read_synonyms(synonyms) if synonyms else None
+    source = open_live_source()
+    source.prepare()
+    status, total = _Status(), len(dict.fromkeys(asked))
+    writer = SnapshotWriter(out, note=note, license=license, made_by="viewbox snapshot build", synonyms=classes)
+    try:
+        found = asyncio.run(
+            record_answers(
+                asked,
+                source,
+                writer,
+                articles=articles,
+                images=images,
+                search_types=types,
+                report=lambda found: status.show(_describe_progress(found, total, writer.count())),
+            )
+        )
+        counts = writer.count()
+        status.end()
+        _tell_problems(found)
+        if (found.failed and not partial) or counts == (0, 0):
+            reason = f"{len(found.failed)} queries failed" if found.failed else "nothing was found"
+            typer.echo(f"not written: {reason}; {make_line(writer.draft.path)} keeps what was recorded", err=True)
+            raise typer.Exit(1)
+        writer.finish()
+    finally:
+        writer.close()
+    typer.echo(f"{make_line(out)}: {counts[0]:,} articles, {counts[1]:,} figures")
+
+
+@app.command("show")
+def show(
+    file: Annotated[str, typer.Argument(help="A snapshot, or package:literature, which is shipped.")],
+    words: Annotated[list[str] | None, typer.Argument(help="Words to search for.")] = None,
+    search_type: Annotated[str, typer.Option(help="Which articles: all, review, trial or another type.")] = "all",
+    limit: Annotated[int, typer.Option(min=1, max=100, help="Articles and figures at most.")] = 5,
+) -> None:
+    """Print what a snapshot holds; with words, what a model reads when it searches for them.
+
+    Example: `viewbox snapshot show package:literature pleural effusion`
+    """
+    from viewbox.envs.tools.search.records import ArticleQuery, ImageQuery
+    from viewbox.envs.tools.search.snapshot.schema import META_KEYS
+    from viewbox.envs.tools.search.wording import write_articles, write_images
+
+    source = _open(file)
+    if not words:
+        about = source.describe()
+        for key in filter(about.meta.get, (*META_KEYS, *sorted(about.meta.keys() - set(META_KEYS)))):
+            typer.echo(f"{make_line(key, 30):<10} {make_line(about.meta[key], 300)}")
+        typer.echo(f"{'years':<10} {'unknown' if about.years is None else '{}-{}'.format(*about.years)}")
+        typer.echo(f"{'size':<10} {source.path.stat().st_size:,} bytes")
+        return
+    (kind,) = _check_types([search_type])
+    asked = ArticleQuery(" ".join(words), kind, limit)
+    typer.echo(make_printable(write_articles(asked, source.find_articles(asked))[0]))
+    wanted = ImageQuery(asked.words, limit=limit)
+    figures = source.find_images(wanted)
+    typer.echo("\n" + make_printable(write_images(wanted, figures, [None] * len(figures))[0]))
+
+
+@app.command("check")
+def check(file: Annotated[str, typer.Argument(help="A snapshot, or package:literature, which is shipped.")]) -> None:
+    """Read every row of a snapshot and decode every picture; its file is not trusted.
+
+    It ends with status 1 if anything is wrong: a search leaves bad rows out.
+
+    Example: `viewbox snapshot check chest.snapshot`
+    """
+    from viewbox.envs.tools.search.snapshot.checking import check_snapshot
+
+    status = _Status()
+    parts = check_snapshot(_open(file).path, lambda rows: status.show(f"{rows:,} rows"))
+    status.end()
+    _print_table(parts)
+    if any(part.bad for part in parts):
+        raise typer.Exit(1)
+
+
+def open_live_source() -> "SearchSource":
+    """The services themselves."""
+    from viewbox.envs.tools.search.live import LiveSource
+
+    return LiveSource()
+
+
+def _open(file: str) -> "SnapshotSource":
+    from viewbox.assets import resolve_snapshot_path
+    from viewbox.envs.tools.search.snapshot import SnapshotSource
+
+    source = SnapshotSource(resolve_snapshot_path(file))
+    source.prepare()
+    return source
+
+
+def _read_queries(path: str) -> list[str]:
+    """The lines of a file that are queries."""
+    from viewbox.errors import ConfigError
+    from viewbox.files import read_regular
+
+    try:
+        text = read_regular(path, limit=_MAX_QUERIES).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise ConfigError(f"--queries {path}: {reason}", key="--queries", given=path) from None
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _check_types(names: "Sequence[str]") -> "list[SearchType]":
+    from viewbox.envs.tools.search.records import SEARCH_TYPES
+    from viewbox.errors import ConfigError, describe_unknown
+
+    for name in names:
+        if name not in SEARCH_TYPES:
+            raise ConfigError(describe_unknown("search type", name, SEARCH_TYPES), key="--search-type", given=name)
+    return [kind for kind in SEARCH_TYPES if kind in names]
+
+
+class _Status:
+    """Says how far something is: on a terminal in one line, else every few seconds."""
+
+    def __init__(self) -> None:
+        self.last, self.live = time.monotonic(), sys.stderr.isatty()
+
+    def show(self, text: str) -> None:
+        if self.live or time.monotonic() - self.last > _EVERY:
+            self.last = time.monotonic()
+            typer.echo(f"\r\x1b[K{text}" if self.live else text, nl=not self.live, err=True)
+
+    def end(self) -> None:
+        """Remove the line from the terminal."""
+        if self.live:
+            typer.echo("\r\x1b[K", nl=False, err=True)
+
+
+def _describe_progress(found: "Recorded", total: int, counts: tuple[int, int]) -> str:
+    failed = f", {len(found.failed)} failed" if found.failed else ""
+    return f"{found.done}/{total} queries{failed}, {counts[0]:,} articles, {counts[1]:,} figures"
+
+
+def _tell_problems(found: "Recorded") -> None:
+    for kind, problems in (("failed", found.failed), ("left out", found.left_out)):
+        for name, reason in list(problems.items())[:_SHOWN]:
+            typer.echo(f"{kind}: {make_line(name, 80)}: {reason}", err=True)
+        if len(problems) > _SHOWN:
+            typer.echo(f"{kind}: {len(problems) - _SHOWN:,} more", err=True)
+
+
+def _print_table(parts: "Sequence[Part]") -> None:
+    lines = [("part", "rows", "bad"), *((part.name, f"{part.rows:,}", f"{part.bad:,}") for part in parts)]
+    for name, rows, bad in lines:
+        typer.echo(f"{name:<14}{rows:>12}{bad:>8}")
+    for part in parts:
+        for problem in part.problems:
+            typer.echo(f"{part.name}: {problem}")

@@ -1,0 +1,253 @@
+"""`viewbox snapshot`: recording that can be stopped, and what show and check say."""
+
+import asyncio
+import io
+import re
+
+import pytest
+from PIL import Image
+
+from tests.support.hostile_snapshot import WORD, edit, write_hostile_snapshot
+from tests.support.snapshots import ARTICLES, FIGURES, draw_png, write_snapshot
+from viewbox.cli import snapshot as command
+from viewbox.envs.tools.search.records import Article, ArticleQuery, FoundImage
+from viewbox.envs.tools.search.snapshot import SnapshotSource, SnapshotWriter
+from viewbox.errors import ToolError
+
+
+class Shelf:
+    """A source that knows a few records, counts what it is asked, and fails when it is told to."""
+
+    def __init__(self):
+        self.asked, self.loaded, self.failing = [], [], set()
+        self.articles, self.pictures = list(ARTICLES), {found.uid: draw_png(n) for n, found in enumerate(FIGURES)}
+
+    def prepare(self):
+        pass
+
+    async def search_articles(self, query):
+        self.asked.append((query.words, query.search_type))
+        if query.words in self.failing:
+            raise ToolError("the service did not answer")
+        return [one for one in self.articles if query.words in f"{one.title} {one.abstract}".lower()]
+
+    async def search_images(self, query):
+        return [one for one in FIGURES if query.words in one.caption.lower()]
+
+    async def load_image(self, found):
+        await asyncio.sleep(0)
+        self.loaded.append(found.uid)
+        return self.pictures[found.uid]
+
+
+@pytest.fixture
+def shelf(monkeypatch):
+    found = Shelf()
+    monkeypatch.setattr(command, "open_live_source", lambda: found)
+    return found
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "recorded.snapshot"
+
+
+def test_answers_and_pictures_are_recorded_and_found_again(viewbox, shelf, out):
+    status, printed, _ = viewbox("snapshot", "build", "pneumonia", "nodule", "--out", str(out))
+    assert (status, printed) == (0, f"{out}: 4 articles, 2 figures\n")
+    source = SnapshotSource(out)
+    assert {one.pmid for one in source.find_articles(ArticleQuery("pneumonia", limit=9))} == {"13", "14", "15"}
+    assert source.read_picture("f3") == draw_png(2)
+    about = source.describe().meta
+    assert about["made_by"] == "viewbox snapshot build"
+    assert about["note"]
+    assert about["license"]
+    assert not out.with_name(f"{out.name}.part").exists()
+
+
+def test_queries_may_stand_in_a_file_and_repeated_ones_are_asked_once(viewbox, shelf, out, tmp_path):
+    (tmp_path / "queries.txt").write_text("\ufeff# about lungs\npneumonia\n\n  nodule  \npneumonia\n")
+    assert viewbox("snapshot", "build", "--queries", str(tmp_path / "queries.txt"), "--out", str(out))[0] == 0
+    assert shelf.asked == [("pneumonia", "all"), ("nodule", "all")]
+
+
+def test_each_search_type_is_asked(viewbox, shelf, out):
+    types = ("--search-type", "review", "--search-type", "all")
+    assert viewbox("snapshot", "build", "aspirin", *types, "--out", str(out))[0] == 0
+    assert shelf.asked == [("aspirin", "all"), ("aspirin", "review")]
+
+
+def test_after_a_failure_only_what_is_missing_is_asked_again(viewbox, shelf, out):
+    arguments = ("snapshot", "build", "pneumonia", "aspirin", "nodule", "--out", str(out))
+    shelf.failing = {"aspirin"}
+    status, printed, told = viewbox(*arguments)
+    assert (status, printed) == (1, "")
+    assert "failed: aspirin: the service did not answer" in told
+    assert "not written: 1 queries failed" in told
+    assert not out.exists()
+    shelf.failing, shelf.asked = set(), []
+    assert viewbox(*arguments)[0] == 0
+    assert shelf.asked == [("aspirin", "all")]
+    assert len(SnapshotSource(out).find_articles(ArticleQuery("pneumonia nodules aspirin", limit=9))) == 5
+
+
+def test_a_stopped_recording_continues_and_gives_the_same_file(viewbox, shelf, out, tmp_path):
+    whole = tmp_path / "whole"
+    arguments = ("snapshot", "build", "pneumonia", "nodule", "--out")
+    assert viewbox(*arguments, str(whole))[0] == 0
+
+    async def stop(query):
+        raise KeyboardInterrupt
+
+    search, shelf.search_images = shelf.search_images, stop
+    assert viewbox(*arguments, str(out))[0] == 130
+    assert not out.exists()
+    shelf.search_images = search
+    assert viewbox(*arguments, str(out))[0] == 0
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_with_partial_the_file_is_written_without_the_queries_that_failed(viewbox, shelf, out):
+    shelf.failing = {"aspirin"}
+    status, printed, told = viewbox("snapshot", "build", "aspirin", "nodule", "--out", str(out), "--partial")
+    assert (status, printed) == (0, f"{out}: 1 articles, 2 figures\n")
+    assert "failed: aspirin" in told
+
+
+def test_a_record_or_picture_that_cannot_be_used_costs_itself_and_is_told(viewbox, shelf, out):
+    shelf.articles.append(Article("[/data]", "More pneumonia and nodules"))
+    shelf.pictures["f1"] = draw_png()[:40]
+    shelf.pictures["f3"] = b"GIF89a"
+    status, printed, told = viewbox("snapshot", "build", "nodule", "pneumonia", "--out", str(out))
+    assert (status, printed) == (0, f"{out}: 4 articles, 0 figures\n")
+    assert "left out: article [/data]: pmid is '[/data]'" in told
+    assert "left out: figure f1: the picture cannot be decoded" in told
+    assert "left out: figure f3: the picture is a picture of another format" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "no query; allowed: words in quotes, or --queries FILE"),
+        (("--queries", "/missing.txt"), "--queries /missing.txt: No such file"),
+        (("a", "--search-type", "reviews"), "unknown search type 'reviews'; allowed: all, .* (did you mean 'review'?)"),
+        (("a", "--synonyms", "/missing.txt"), "synonyms /missing.txt: No such file"),
+    ],
+)
+def test_wrong_arguments_end_with_status_2(viewbox, shelf, out, arguments, message):
+    status, _, told = viewbox("snapshot", "build", *arguments, "--out", str(out))
+    assert status == 2
+    assert re.search(message.replace("(", r"\(").replace("?)", r"\?\)"), told)
+    assert not list(out.parent.iterdir())
+
+
+def test_nothing_found_writes_nothing(viewbox, shelf, out):
+    status, _, told = viewbox("snapshot", "build", "xylophone", "--out", str(out))
+    assert status == 1
+    assert "not written: nothing was found" in told
+
+
+def test_synonyms_of_the_user_are_used_in_the_place_of_the_shipped_ones(viewbox, shelf, out, tmp_path):
+    (tmp_path / "mine.txt").write_text("acetylsalicylate = aspirin\n")
+    assert viewbox("snapshot", "build", "aspirin", "--synonyms", str(tmp_path / "mine.txt"), "--out", str(out))[0] == 0
+    source = SnapshotSource(out)
+    assert source.find_articles(ArticleQuery("acetylsalicylates"))
+    assert not source.find_articles(ArticleQuery("heart attacks"))
+
+
+def test_two_recordings_of_one_file_at_a_time_are_refused(viewbox, shelf, out):
+    writer = SnapshotWriter(out, note="n", license="l")
+    status, _, told = viewbox("snapshot", "build", "nodule", "--out", str(out))
+    writer.close()
+    assert status == 2
+    assert "another process is making this snapshot" in told
+
+
+def test_a_draft_that_is_another_file_is_left_as_it_is(viewbox, shelf, out):
+    draft = out.with_name(f"{out.name}.part")
+    write_snapshot(draft)
+    before = draft.read_bytes()
+    status, _, told = viewbox("snapshot", "build", "nodule", "--out", str(out))
+    assert status == 2
+    assert "is not a draft of a snapshot" in told
+    assert draft.read_bytes() == before
+
+
+# ---------------------------------------------------------------------- show and check
+
+
+def test_show_says_what_a_snapshot_holds(viewbox, tmp_path):
+    status, printed, _ = viewbox("snapshot", "show", str(write_snapshot(tmp_path / "s")))
+    assert status == 0
+    for line in ("note       written for tests", "articles   5", "figures    3", "years      1999-2023"):
+        assert line in printed.splitlines()
+
+
+def test_show_prints_what_a_model_reads(viewbox, tmp_path):
+    status, printed, _ = viewbox("snapshot", "show", str(write_snapshot(tmp_path / "s")), "lung", "nodules")
+    assert status == 0
+    assert "[1] PMID 11, 2023" in printed
+    assert "A nodule in the right upper lobe" in printed
+
+
+def test_hostile_texts_do_not_reach_the_terminal(viewbox, tmp_path):
+    path = write_hostile_snapshot(tmp_path / "hostile")
+    for arguments in (("show", str(path), WORD, "--limit", "100"), ("check", str(path))):
+        printed = "".join(viewbox("snapshot", *arguments)[1:])
+        assert not {"\x1b", "\x07", "\u202e", "\u200b"} & set(printed)
+
+
+def test_a_good_snapshot_passes_the_check(viewbox, tmp_path):
+    status, printed, _ = viewbox("snapshot", "check", str(write_snapshot(tmp_path / "s")))
+    assert status == 0
+    rows = {line.split()[0]: line.split()[1:] for line in printed.splitlines()}
+    assert rows["articles"] == rows["article_index"] == ["5", "0"]
+    assert rows["pictures"] == ["3", "0"]
+
+
+def make_bomb():
+    """A PNG of 12,000 x 12,000 pixels in a few kilobytes."""
+    file = io.BytesIO()
+    Image.new("1", (12_000, 12_000)).save(file, "PNG")
+    return file.getvalue()
+
+
+FAULTS = {
+    "a year": (["UPDATE articles SET year = 'x' WHERE pmid = '12'"], "articles: id .*: BadRecord: year is 'x'"),
+    "a figure": (["UPDATE figures SET uid = 'a b' WHERE uid = 'f1'"], "figures: id .*: BadRecord: uid is 'a b'"),
+    "a picture that is missing": (["DELETE FROM pictures WHERE id = 1"], "pictures: id 1: BadRecord: content is null"),
+    "half a picture": ([("UPDATE pictures SET content = ?", (draw_png()[:50],))], "pictures: .*cannot be decoded"),
+    "a bomb": ([("UPDATE pictures SET content = ?", (make_bomb(),))], "pictures: .*more than .* pixels"),
+    "no license": (["DELETE FROM meta WHERE key = 'license'"], "about: license: missing"),
+    "a note of spaces": (["UPDATE meta SET value = '  ' WHERE key = 'note'"], "about: note: missing"),
+    "a wrong count": (["UPDATE meta SET value = '7' WHERE key = 'articles'"], "about: articles: '7'; the file holds 5"),
+    "a date": (["UPDATE meta SET value = 'May' WHERE key = 'recorded'"], "about: recorded: 'May'"),
+    "an index without a row": (
+        ["DELETE FROM article_index_docsize WHERE id = 2"],
+        "article_index: it holds id 3 where",
+    ),
+    "bytes for text": (["UPDATE articles SET title = x'00'"], "articles: id 1: BadRecord: title is 1 bytes"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_check_names_what_is_wrong_and_ends_with_status_1(viewbox, tmp_path, name):
+    statements, message = FAULTS[name]
+    path = edit(write_snapshot(tmp_path / "s"), *statements)
+    status, printed, _ = viewbox("snapshot", "check", str(path))
+    assert status == 1
+    assert re.search(message, printed)
+
+
+def test_check_of_what_is_no_snapshot_ends_with_status_2(viewbox, tmp_path):
+    (tmp_path / "text").write_text("hello")
+    status, _, told = viewbox("snapshot", "check", str(tmp_path / "text"))
+    assert status == 2
+    assert "is not a snapshot" in told
+
+
+def test_a_figure_may_be_added_again(tmp_path):
+    twice = [*FIGURES, FoundImage("f1", "A later caption", pmid="11")]
+    source = SnapshotSource(write_snapshot(tmp_path / "s", figures=twice))
+    assert source.describe().figures == 3
+    assert source.read_picture("f1") == draw_png(3)
