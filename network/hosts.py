@@ -136,7 +136,7 @@ def show_url(url: object) -> str:
     "'https://***@example.org/a?***'"
     """
     if not isinstance(url, str):
-        return f"{url!r:.80}"
+        return f"a {type(url).__name__}"
     before, at, rest = url.rpartition("@")
     if at:
         scheme, colon, _ = before.partition("://")
