@@ -1,6 +1,7 @@
 """`viewbox data`: looks at the tasks of a config."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(name="data", add_completion=False, rich_markup_mode="markdown", no_args_is_help=True)
 _WIDTH = 200  # characters of a field that are printed
+_MAX_PROBLEMS = 100  # of a catalogue that are printed
 
 
 @app.callback()
@@ -24,7 +26,10 @@ def describe() -> None:
 
 @app.command("check")
 def check(
-    config: Annotated[str, typer.Argument(help="A dataset's preset (docs/datasets), or a run's YAML.")],
+    config: Annotated[
+        str,
+        typer.Argument(help="A dataset's preset (docs/datasets), a run's YAML, or a catalogue of software (a file)."),
+    ],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change.", metavar="[KEY=VALUE]...")] = None,
     path: Annotated[
         str | None, typer.Option("--path", help="The dataset on this machine; default: as the config says.")
@@ -34,10 +39,16 @@ def check(
 ) -> None:
     """Compare a dataset with what a config expects of it, and show three tasks.
 
-    It ends with status 1 if a column is missing, or holds values of another type or labels that are not expected.
+    It ends with status 1 if a column is missing, or holds values of another type or labels that are not expected. Of
+    a catalogue of software (.jsonl, .sqlite) every problem is printed with its place.
 
     Example: `viewbox data check vqa_rad --path data/vqa-rad`
     """
+    from viewbox.envs.software_adviser.catalogue import SUFFIXES
+
+    if Path(config).suffix.lower() in SUFFIXES:
+        _check_catalogue(config)
+        return
     from viewbox.cli.data_check import describe_report, open_data_env
     from viewbox.cli.task_sheet import draw_sheet, list_shown
     from viewbox.cli.tool_trial import save_picture
@@ -79,6 +90,22 @@ def show(
     _print_tasks(shown)
     save_picture(draw_sheet(shown), out)
     typer.echo(f"\n{out}")
+
+
+def _check_catalogue(path: str) -> None:
+    """Print what is wrong in a catalogue of software; ends with status 1 if anything is."""
+    from viewbox.envs.software_adviser import check_catalogue, read_catalogue
+
+    problems = check_catalogue(path)
+    for problem in problems[:_MAX_PROBLEMS]:
+        typer.echo(make_line(problem, 500))
+    if len(problems) > _MAX_PROBLEMS:
+        typer.echo(f"and {len(problems) - _MAX_PROBLEMS:,} more problems")
+    typer.echo(
+        f"{make_line(Path(path).name, _WIDTH)}: {len(read_catalogue(path).tools):,} tools, {len(problems):,} problems"
+    )
+    if problems:
+        raise typer.Exit(1)
 
 
 def _print_tasks(shown: "Sequence[ShownTask]") -> None:

@@ -1,0 +1,175 @@
+"""Reads a catalogue of imaging software: the shipped one, or a user's own as JSONL or SQLite.
+
+A catalogue is written by strangers. A row that cannot be used costs itself, and is named with its file, place and key.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from viewbox.envs.data.rows import JsonLines
+from viewbox.envs.software_adviser.software import SoftwareTool
+from viewbox.envs.software_adviser.sqlite_rows import MAX_FILE, iterate_sqlite
+from viewbox.errors import BadRow, ConfigError
+from viewbox.files import open_regular
+from viewbox.network.hosts import parse_url
+
+SHIPPED: Final = Path(__file__).with_name("catalogue.jsonl")
+JSON_SUFFIXES: Final = (".jsonl", ".ndjson")
+SQLITE_SUFFIXES: Final = (".sqlite", ".sqlite3", ".db")
+SUFFIXES: Final = JSON_SUFFIXES + SQLITE_SUFFIXES
+MAX_ROWS: Final = 100_000
+MAX_KEY = 100  # characters of a key that a message repeats
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The tools of a file, in its order, and why other rows were left out.
+
+    name: of the file.
+    tools: at least one; names and repositories are unique.
+    problems: one for each key that cannot be used, and for each duplicate.
+    """
+
+    name: str
+    tools: tuple[SoftwareTool, ...]
+    problems: tuple[BadRow, ...]
+
+
+def read_catalogue(path: str | Path = SHIPPED) -> Catalogue:
+    """Read a catalogue: a tool a line of a JSONL file, or a row of the table `tools` of a SQLite file.
+
+    The keys of a line, and the columns of a table, are the fields of `SoftwareTool`. A column that is a list holds it
+    as JSON.
+
+    Raises:
+        ConfigError: the file cannot be read, or no row of it can be used.
+
+    >>> catalogue = read_catalogue()
+    >>> len(catalogue.tools) >= 150, catalogue.problems
+    (True, ())
+    """
+    tools, problems = [], []
+    for _, entry in _iterate_tools(Path(path)):
+        if isinstance(entry, SoftwareTool):
+            tools.append(entry)
+        else:
+            problems.append(entry)
+    if not tools:
+        first = f"; the first problem: {problems[0]}" if problems else ""
+        raise ConfigError(f"{Path(path).name}: holds no tool that can be used{first}", key="catalogue", given=path)
+    return Catalogue(Path(path).name, tuple(tools), tuple(problems))
+
+
+def check_catalogue(path: str | Path = SHIPPED) -> tuple[BadRow, ...]:
+    """What is wrong in a catalogue, and where: rows that cannot be used, duplicates, and facts without a source.
+
+    Raises:
+        ConfigError: the file cannot be read at all.
+
+    >>> check_catalogue()
+    ()
+    """
+    problems = []
+    for place, entry in _iterate_tools(Path(path)):
+        if isinstance(entry, BadRow):
+            problems.append(entry)
+        elif unsourced := entry.list_unsourced():
+            given, expected = ", ".join(unsourced), f"a source for every fact of {entry.name!r}"
+            problems.append(BadRow(Path(path).name, place, "sources", f"lacking for {given}", expected))
+    return tuple(problems)
+
+
+def _iterate_tools(path: Path) -> Iterator[tuple[int | str, SoftwareTool | BadRow]]:
+    """(place, tool or problem) of the rows in order; a row may have several problems."""
+    seen: dict[tuple[str, str], int | str] = {}
+    for place, row in _iterate_rows(path):
+        if isinstance(row, BadRow):
+            yield place, row
+            continue
+        try:
+            tool = SoftwareTool.model_validate(dict(row))
+        except ValidationError as error:
+            yield from ((place, problem) for problem in _list_problems(path.name, place, error))
+            continue
+        keys = {("name", fold_name(tool.name)): tool.name, ("repository", fold_url(tool.repository)): tool.repository}
+        twice = [(key, given) for key, given in keys.items() if key in seen]
+        for key, given in twice:
+            yield place, BadRow(path.name, place, key[0], given, f"a new one: {_describe_place(seen[key])} has it")
+        if not twice:
+            seen.update(dict.fromkeys(keys, place))
+            yield place, tool
+
+
+def _iterate_rows(path: Path) -> Iterator[tuple[int | str, Mapping[str, Any] | BadRow]]:
+    kind = path.suffix.lower()
+    if kind not in SUFFIXES:
+        raise ConfigError(
+            f"catalogue = {str(path)!r:.200}: a file of kind {kind[:20]!r}; allowed: {', '.join(SUFFIXES)}",
+            key="catalogue",
+            given=str(path),
+            allowed=SUFFIXES,
+        )
+    try:
+        open_regular(path, limit=MAX_FILE).close()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"catalogue = {str(path)!r:.200}: {reason}", key="catalogue", given=str(path)) from error
+    rows = _iterate_json(path) if kind in JSON_SUFFIXES else iterate_sqlite(path, MAX_ROWS)
+    for number, (place, row) in enumerate(rows):
+        if number == MAX_ROWS:
+            allowed = f"at most {MAX_ROWS:,} rows"
+            raise ConfigError(f"{path.name}: {_describe_place(place)}: allowed: {allowed}", key="catalogue")
+        yield place, row
+
+
+def _iterate_json(path: Path) -> Iterator[tuple[str, Mapping[str, Any] | BadRow]]:
+    lines = JsonLines(path)
+    for number, row in enumerate(lines.scan(())):
+        yield lines.locate(number), row
+
+
+def _list_problems(name: str, place: int | str, error: ValidationError) -> Iterator[BadRow]:
+    for detail in error.errors():
+        key = ".".join(str(part) for part in detail["loc"])[:MAX_KEY] or "(the row)"
+        given = "not given" if detail["type"] == "missing" else detail["input"]
+        if key == "(the row)" or isinstance(given, Mapping):
+            given = "an object"
+        yield BadRow(name, place, key, given, _describe_expected(detail))
+
+
+def _describe_expected(detail: Mapping[str, Any]) -> str:
+    if detail["type"] == "missing":
+        return "a value"
+    if detail["type"] == "extra_forbidden":
+        return f"a key of: {', '.join(SoftwareTool.model_fields)}"
+    cause = detail.get("ctx", {}).get("error")
+    return str(cause or re.sub(r"^.{0,20} should (be|have) ", "", detail["msg"]))
+
+
+def _describe_place(place: int | str) -> str:
+    return f"row {place}" if isinstance(place, int) else place
+
+
+def fold_name(name: str) -> str:
+    """A name as duplicates are compared: width, case and spaces do not count.
+
+    >>> fold_name("３D  Slicer") == fold_name("3d slicer")
+    True
+    """
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+
+
+def fold_url(url: str) -> str:
+    """The URL of a repository as duplicates are compared: case, `.git` and a last slash do not count.
+
+    >>> fold_url("https://GitHub.com/Owner/Name.git/")
+    'github.com/owner/name'
+    """
+    address = parse_url(url.partition("?")[0].partition("#")[0])
+    return f"{address.host}{address.path}".lower().rstrip("/").removesuffix(".git")
