@@ -33,6 +33,7 @@ KEY_HOSTS = {
     "GOOGLE_API_KEY": ("generativelanguage.googleapis.com",),
     "GROQ_API_KEY": ("api.groq.com",),
     "MISTRAL_API_KEY": ("api.mistral.ai",),
+    "NCBI_API_KEY": ("eutils.ncbi.nlm.nih.gov",),
     DEFAULT_KEY: ("api.openai.com",),
     "OPENROUTER_API_KEY": ("openrouter.ai",),
     "TOGETHER_API_KEY": ("api.together.xyz", "api.together.ai"),

@@ -52,6 +52,7 @@ async def fetch_url(
     types: Collection[str] = PICTURES,
     max_bytes: int = MAX_BYTES,
     timeout: float = TIMEOUT,
+    max_redirects: int = MAX_REDIRECTS,
     _network: Network | None = None,
 ) -> Fetched:
     """Get what a URL names: over https, from an allowed host, at a public address.
@@ -65,6 +66,7 @@ async def fetch_url(
         types: media types of `PICTURES` and `TEXTS` that are taken.
         max_bytes: of the content.
         timeout: seconds for everything.
+        max_redirects: that are followed; each is one more request.
         _network: of tests.
 
     Raises:
@@ -79,7 +81,7 @@ an IP address (169.254.169.254) and not a name; allowed: https://example.org
     """
     hosts = check_allowed_hosts(allowed_hosts)
     target = judge_url(url, hosts)
-    fetch = _Fetch(hosts, frozenset(types), max_bytes, _network or Network())
+    fetch = _Fetch(hosts, frozenset(types), max_bytes, max_redirects, _network or Network())
     try:
         async with asyncio.timeout(timeout):
             return await fetch.follow(target)
@@ -90,18 +92,22 @@ an IP address (169.254.169.254) and not a name; allowed: https://example.org
 class _Fetch:
     """One fetch with its redirects."""
 
-    def __init__(self, hosts: frozenset[str], types: frozenset[str], max_bytes: int, network: Network) -> None:
+    def __init__(
+        self, hosts: frozenset[str], types: frozenset[str], max_bytes: int, max_redirects: int, network: Network
+    ) -> None:
         self.hosts, self.types, self.max_bytes, self.network = hosts, types, max_bytes, network
+        self.max_redirects = max_redirects
         self.addresses: dict[str, Collection[str]] = {}  # of the names so far; each is resolved once
 
     async def follow(self, target: Target) -> Fetched:
         start = target
-        for _ in range(MAX_REDIRECTS + 1):
+        for _ in range(self.max_redirects + 1):
             found = await self.send(target)
             if isinstance(found, bytes):
                 return Fetched(target.url, found, await asyncio.to_thread(self.check_type, target, found))
             target = found
-        raise FetchError(f"{show_url(start.url)} redirects more than {MAX_REDIRECTS} times")
+        allowed = "; allowed: no redirect" if not self.max_redirects else f" more than {self.max_redirects} times"
+        raise FetchError(f"{show_url(start.url)} redirects{allowed}")
 
     async def send(self, target: Target) -> bytes | Target:
         """The content, or where a redirect leads."""

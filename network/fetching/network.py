@@ -5,6 +5,7 @@ are handed to the connection, which never asks again; the server's name in TLS a
 """
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ import httpx
 from viewbox.network.fetching.addresses import find_problem
 from viewbox.network.fetching.errors import FetchError
 from viewbox.network.fetching.targets import PORT
+from viewbox.network.secrets import mask_text
 
 MAX_TRIED = 4  # addresses of a name that are connected to, one after the other
 CONNECT_TIMEOUT = 10.0  # seconds for each
@@ -110,6 +112,16 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
     async def sleep(self, seconds: float) -> None:
         """As every backend has it."""
         await asyncio.sleep(seconds)
+
+
+def _mask_record(record: logging.LogRecord) -> bool:
+    record.msg, record.args = mask_text(record.getMessage()), None
+    return True
+
+
+# At level DEBUG httpcore writes the headers of responses, and a redirect repeats a query with its key.
+for _name in ("httpcore.connection", "httpcore.http11"):
+    logging.getLogger(_name).addFilter(_mask_record)
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,115 @@
+"""Answers that are kept: in memory, and in a folder if one is named, up to an age and a size.
+
+The file is SQLite's, so that processes can share it. A file that cannot be used costs the answers in it and nothing
+else: a search goes on without it. (`diskcache` stores pickles, which run as code when they are read.)
+"""
+
+import logging
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from threading import Lock
+from typing import TypeVar
+
+from cachetools import TLRUCache
+
+log = logging.getLogger("viewbox.envs")
+
+T = TypeVar("T")
+
+FILE = "viewbox-search.sqlite"
+MAX_BYTES = 512 * 2**20  # of the answers in the file
+MAX_MEMORY = 64 * 2**20  # bytes
+LARGEST = 10 * 2**20  # bytes of an answer; larger ones are not kept
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, at REAL NOT NULL, size INTEGER NOT NULL, value BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS by_age ON answers (at, size);
+"""
+
+
+class AnswerCache:
+    """Bytes by key. Calls block for a moment; threads may share it.
+
+    Args:
+        folder: of the file; None: in memory only.
+        days: after which an answer is not used any more.
+        max_bytes: of the answers in the file.
+        max_memory: bytes in memory.
+        clock: of tests: seconds since 1970.
+
+    >>> cache = AnswerCache(None, days=1)
+    >>> cache.put("a", b"1")
+    >>> cache.get("a"), cache.get("b")
+    (b'1', None)
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        days: float,
+        *,
+        max_bytes: int = MAX_BYTES,
+        max_memory: int = MAX_MEMORY,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.path = None if folder is None else folder / FILE
+        self.seconds, self.max_bytes, self.clock = days * 86400, max_bytes, clock
+        self._memory: TLRUCache[str, tuple[float, bytes]] = TLRUCache(
+            max_memory, lambda key, kept, now: kept[0] + self.seconds, timer=clock, getsizeof=lambda kept: len(kept[1])
+        )
+        self._lock = Lock()
+
+    def get(self, key: str) -> bytes | None:
+        """The answer; None if there is none that is young enough."""
+        with self._lock:
+            kept: tuple[float, bytes] | None = self._memory.get(key)
+        if kept is None and self.path is not None:
+            kept = self._run(lambda file: self._read(file, key))
+            if kept is not None:
+                self._remember(key, kept)
+        return None if kept is None else kept[1]
+
+    def put(self, key: str, value: bytes) -> None:
+        """Keep an answer; the oldest go if there are too many."""
+        if len(value) > LARGEST:
+            return
+        self._remember(key, (self.clock(), value))
+        if self.path is not None:
+            self._run(lambda file: self._write(file, key, value))
+
+    def _remember(self, key: str, kept: tuple[float, bytes]) -> None:
+        with self._lock, suppress(ValueError):  # larger than the whole memory
+            self._memory[key] = kept
+
+    def _read(self, file: sqlite3.Connection, key: str) -> tuple[float, bytes] | None:
+        now = self.clock()
+        found = file.execute(
+            "SELECT at, value FROM answers WHERE key = ? AND at > ? AND at <= ?", (key, now - self.seconds, now + 60)
+        ).fetchone()
+        return None if found is None or not isinstance(found[1], bytes) else (float(found[0]), found[1])
+
+    def _write(self, file: sqlite3.Connection, key: str, value: bytes) -> None:
+        now = self.clock()
+        with file:
+            file.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", (key, now, len(value), value))
+            file.execute("DELETE FROM answers WHERE at <= ? OR at > ?", (now - self.seconds, now + 60))
+            (total,) = file.execute("SELECT TOTAL(size) FROM answers").fetchone()
+            while total > self.max_bytes:
+                oldest = file.execute("SELECT rowid, size FROM answers ORDER BY at LIMIT 1").fetchone()
+                file.execute("DELETE FROM answers WHERE rowid = ?", oldest[:1])
+                total -= oldest[1]
+
+    def _run(self, use: Callable[[sqlite3.Connection], T]) -> T | None:
+        """What `use` makes of the file, opened for this once: a connection is no good in another thread or a fork."""
+        assert self.path is not None
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(sqlite3.connect(self.path, timeout=5.0)) as file:
+                file.executescript(_SCHEMA)
+                return use(file)
+        except (sqlite3.Error, OSError, ValueError, TypeError) as error:
+            log.warning("%s is not used to keep answers of searches: %s", self.path, error)
+            self.path = None
+            return None

@@ -1,0 +1,289 @@
+"""`LiveSource` at a real server with TLS that speaks E-utilities and Open-i: what is asked, found, merged and kept."""
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.support.literature_server import (
+    make_book,
+    make_ids,
+    make_record,
+    make_set,
+    make_source,
+    make_summaries,
+    make_summary,
+    serve_literature,
+)
+from tests.support.small_literature import make_png
+from viewbox.envs.tools.search.records import SEARCH_TYPES, ArticleQuery, FoundImage, ImageQuery
+from viewbox.errors import ConfigError, ToolError
+from viewbox.network import secrets
+from viewbox.network.data_policy import guard_sending
+
+KEY = "0123456789abcdef0123456789abcdef0123"
+
+
+@pytest.fixture(autouse=True)
+def _no_keys(monkeypatch):
+    monkeypatch.delenv("NCBI_API_KEY", raising=False)
+    monkeypatch.delenv("NCBI_EMAIL", raising=False)
+
+
+@pytest.fixture
+def served(tmp_path):
+    with serve_literature(tmp_path) as (literature, setup):
+        yield literature, setup
+
+
+def find(source, words="sign", search_type="all", limit=5):
+    return asyncio.run(source.search_articles(ArticleQuery(words, search_type, limit)))
+
+
+def test_a_search_asks_for_ids_then_for_summaries_and_records(served):
+    literature, setup = served
+    found = find(make_source(setup), limit=2)
+    assert [one.pmid for one in found] == ["31000001", "31000002"]
+    assert found[0].abstract == "We saw it."
+    assert literature.count() == {"esearch": 1, "esummary": 1, "efetch": 1}
+    (asked,) = literature.find_queries("esearch")
+    assert asked == {
+        "db": "pubmed",
+        "tool": "viewbox",
+        "term": "sign",
+        "retmax": "2",
+        "sort": "relevance",
+        "retmode": "json",
+    }
+    (asked,) = literature.find_queries("efetch")
+    assert asked == {"db": "pubmed", "tool": "viewbox", "id": "31000001,31000002", "retmode": "xml"}
+
+
+def test_every_search_type_asks_for_something_of_its_own(served):
+    literature, setup = served
+    source = make_source(setup)
+    for search_type in SEARCH_TYPES:
+        find(source, "two words", search_type)
+    terms = dict(zip(SEARCH_TYPES, (query["term"] for query in literature.find_queries("esearch")), strict=True))
+    assert terms["all"] == "two words"
+    assert terms["review"] == "(two words) AND review[pt]"
+    assert terms["recent"] == f"(two words) AND {datetime.now(UTC).year - 4}:3000[dp]"
+    assert len(set(terms.values())) == 7
+
+
+def test_key_email_and_tool_are_sent_and_never_written(served, monkeypatch, caplog, capsys):
+    monkeypatch.setenv("NCBI_API_KEY", KEY)
+    monkeypatch.setenv("NCBI_EMAIL", "someone@hospital.example")
+    caplog.set_level(logging.DEBUG)
+    literature, setup = served
+    literature.efetch = lambda handler: handler.send_error(400, f"API key {KEY} invalid for someone@hospital.example")
+    with pytest.raises(ToolError) as error:
+        find(make_source(setup))
+    for _, _, query in literature.arrivals:
+        assert (query["api_key"], query["email"], query["tool"]) == (KEY, "someone@hospital.example", "viewbox")
+    written = caplog.text + str(error.value) + "".join(capsys.readouterr()) + repr(make_source(setup))
+    assert "is the key in NCBI_API_KEY valid?" in written
+    assert KEY not in written
+    assert "hospital.example" not in written
+    assert "***" in secrets.mask_text(f"key {KEY}")
+    assert not any(KEY.encode() in path.read_bytes() for path in setup.limiters.glob("viewbox-requests*"))
+
+
+def test_a_key_makes_the_rate_ten_and_counts_alone(monkeypatch, tmp_path):
+    from viewbox.envs.tools.search.live import Setup, _build_services
+
+    without, _ = _build_services(Setup(limiters=tmp_path), None)
+    with_key, figures = _build_services(Setup(limiters=tmp_path), KEY)
+    assert (without.limiter.requests, with_key.limiter.requests, figures.limiter.requests) == (3, 10, 3)
+    assert {one.limiter.window for one in (without, with_key, figures)} == {1.0}
+    assert len({one.limiter.path for one in (without, with_key, figures)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("NCBI_EMAIL", "no address"), ("NCBI_EMAIL", "a@b\nc"), ("NCBI_API_KEY", "ä b")]
+)
+def test_a_variable_that_holds_something_else_is_refused_without_showing_it(name, value, monkeypatch):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError) as error:
+        make_source(None)
+    assert value not in str(error.value)
+
+
+def test_the_key_of_another_service_is_not_sent(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1234567890abcdefghijkl")
+    monkeypatch.setenv("GITHUB_TOKEN", "x" * 20)
+    for name in ("OPENAI_API_KEY", "GITHUB_TOKEN"):
+        with pytest.raises(ConfigError):
+            make_source(None, api_key_env=name)
+
+
+def test_identical_searches_in_progress_go_out_once_and_later_ones_not_at_all(served):
+    literature, setup = served
+    literature.delay = 0.1
+    source = make_source(setup)
+
+    async def search_all():
+        return await asyncio.gather(
+            *(source.search_articles(ArticleQuery(words)) for words in ["sign", " sign\n"] * 50)
+        )
+
+    found = asyncio.run(search_all())
+    assert all(one == found[0] for one in found)
+    assert find(source) == found[0]
+    assert literature.count() == {"esearch": 1, "esummary": 1, "efetch": 1}
+
+
+def test_one_of_several_who_share_a_search_may_leave(served):
+    literature, setup = served
+    literature.delay = 0.1
+    source = make_source(setup)
+
+    async def search_all():
+        tasks = [asyncio.create_task(source.search_articles(ArticleQuery("sign"))) for _ in range(3)]
+        await asyncio.sleep(0.15)
+        tasks[0].cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    first, second, third = asyncio.run(search_all())
+    assert isinstance(first, asyncio.CancelledError)
+    assert second == third != []
+
+
+def test_a_search_that_nobody_waits_for_asks_no_more(served):
+    literature, setup = served
+    literature.delay = 0.3
+    source = make_source(setup)
+
+    async def search():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(source.search_articles(ArticleQuery("sign")), 0.15)
+        await asyncio.sleep(0.6)
+
+    asyncio.run(search())
+    assert literature.count() == {"esearch": 1}
+
+
+def test_errors_are_not_kept(served):
+    literature, setup = served
+    literature.esearch = [lambda handler: handler.send_error(400)]
+    source = make_source(setup)
+    with pytest.raises(ToolError):
+        find(source)
+    assert len(find(source)) == 2
+
+
+def test_answers_are_kept_in_the_folder_for_the_next_process(served, tmp_path):
+    literature, setup = served
+    found = find(make_source(setup, cache_dir=tmp_path / "kept"))
+    again = find(make_source(setup, cache_dir=tmp_path / "kept"))
+    assert again == found
+    assert literature.count()["esearch"] == 1
+    find(make_source(setup, cache_dir=tmp_path / "kept", cache_days=1e-9))
+    assert literature.count()["esearch"] == 2
+
+
+def test_no_results_are_an_empty_list(served):
+    literature, setup = served
+    literature.esearch = make_ids()
+    assert find(make_source(setup)) == []
+    assert find(make_source(setup), "   ") == []
+    assert find(make_source(setup), "()") == []
+    assert literature.count() == {"esearch": 1}
+
+
+def test_records_come_in_the_order_of_the_search_and_others_are_dropped(served):
+    literature, setup = served
+    literature.efetch = make_set(make_record("99"), make_book("31000002"), make_record("31000001"))
+    assert [one.pmid for one in find(make_source(setup))] == ["31000001", "31000002"]
+
+
+def test_a_summary_fills_what_a_record_lacks_and_stands_in_for_a_record_that_is_missing(served):
+    literature, setup = served
+    literature.efetch = make_set(make_record("31000001", "", location="", date=""))
+    literature.esummary = make_summaries(make_summary("31000001", title="From the summary"), make_summary("31000002"))
+    first, second = find(make_source(setup))
+    assert (first.title, first.abstract) == ("From the summary", "We saw it.")
+    assert (second.title, second.abstract) == ("A sign of the chest.", "")
+
+
+def test_a_record_that_nothing_tells_of_costs_itself(served):
+    literature, setup = served
+    literature.efetch = make_set(make_record("31000001"))
+    literature.esummary = make_summaries({"uid": "31000002", "error": "cannot get document summary"})
+    assert [one.pmid for one in find(make_source(setup))] == ["31000001"]
+
+
+def test_failed_summaries_cost_only_what_they_would_have_filled(served):
+    literature, setup = served
+    literature.esummary = lambda handler: handler.send_error(400)
+    assert len(find(make_source(setup))) == 2
+
+
+def test_more_records_than_a_request_may_name_are_asked_for_in_batches(tmp_path):
+    ids = [str(31000000 + number) for number in range(120)]
+    with serve_literature(tmp_path, *ids) as (literature, setup):
+        found = find(make_source(setup), limit=120)
+    assert [one.pmid for one in found] == ids
+    assert literature.count() == {"esearch": 1, "esummary": 3, "efetch": 3}
+
+
+def test_figures_are_found_and_their_pictures_loaded_once(served):
+    literature, setup = served
+    source = make_source(setup)
+
+    async def search():
+        found = await source.search_images(ImageQuery("nodule", "X-ray", "chest", 2))
+        return found, await asyncio.gather(*(source.load_image(found[0]) for _ in range(3)))
+
+    found, contents = asyncio.run(search())
+    assert [one.uid for one in found] == ["PMC1_F1", "PMC2_F1"]
+    assert set(contents) == {make_png(30, 20)}
+    assert literature.find_queries("openi") == [{"query": "nodule chest", "m": "1", "n": "2", "it": "x"}]
+    assert literature.count() == {"openi": 1, "picture": 1}
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "https://evil.example/a.png", "http://openi.nlm.nih.gov/a.png", "https://127.0.0.1/a.png", "file:///etc/passwd",
+     "https://openi.nlm.nih.gov@evil.example/a.png", "https://openi.nlm.nih.gov:8443/a.png", "//evil.example/a.png"],
+)  # fmt: skip
+def test_pictures_come_from_open_i_only(url, served):
+    literature, setup = served
+    with pytest.raises(ToolError):
+        asyncio.run(make_source(setup).load_image(FoundImage("f", image_url=url)))
+    assert not literature.arrivals
+
+
+def test_what_is_no_picture_is_refused(served):
+    literature, setup = served
+    literature.picture = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
+    with pytest.raises(ToolError, match="SVG"):
+        asyncio.run(make_source(setup).load_image(FoundImage("f", image_url="https://openi.nlm.nih.gov/imgs/a.png")))
+
+
+def test_restricted_data_send_no_search_even_if_its_answer_is_kept(served):
+    literature, setup = served
+    source = make_source(setup)
+    find(source)
+
+    def refuse(to):
+        raise ConfigError(f"not to {to}")
+
+    with guard_sending(refuse):
+        for search in (source.search_articles(ArticleQuery("sign")), source.search_images(ImageQuery("sign"))):
+            with pytest.raises(ConfigError):
+                asyncio.run(search)
+        with pytest.raises(ConfigError):
+            source.prepare()
+    assert literature.count()["esearch"] == 1
+
+
+def test_preparing_sends_nothing_and_says_if_requests_cannot_be_counted(served, tmp_path):
+    from dataclasses import replace
+
+    literature, setup = served
+    make_source(setup).prepare()
+    with pytest.raises(ConfigError, match="all processes share"):
+        make_source(replace(setup, limiters=tmp_path / "missing")).prepare()
+    assert not literature.arrivals

@@ -1,0 +1,133 @@
+"""What ESearch, ESummary and Open-i answer in JSON, and what else comes instead."""
+
+import json
+
+import pytest
+
+from tests.support.literature_server import make_figure, make_figures, make_ids, make_summaries, make_summary
+from viewbox.envs.tools.search.parse_eutils import read_ids, read_summaries
+from viewbox.envs.tools.search.parse_openi import read_figures
+from viewbox.envs.tools.search.records import FoundImage
+from viewbox.network.errors import UnusableReplyError
+
+BASE = "https://openi.nlm.nih.gov"
+NOT_OBJECTS = [
+    b"",
+    b"[]",
+    b'"x"',
+    b"null",
+    b"7",
+    b"{",
+    b"<html></html>",
+    b"[" * 100_000,
+    b'{"a": NaN}',
+    b"\xff\xfe\x00",
+]
+
+
+def read(*figures, limit=9, modality=""):
+    return read_figures(make_figures(*figures), BASE, limit, modality)
+
+
+def test_ids_are_read_in_their_order_without_doubles_and_up_to_the_limit():
+    assert read_ids(make_ids("3", "1", "3", "2", "4"), 3) == ["3", "1", "2"]
+    assert read_ids(make_ids(), 3) == []
+
+
+def test_what_is_no_pmid_is_left_out():
+    odd = ["7", 8, None, "9x", "-1", "0", "1" * 11, {"id": "5"}, ["6"], "1&api_key=x", True, 1.5]
+    assert read_ids(json.dumps({"esearchresult": {"idlist": odd}}).encode(), 99) == ["7", "8"]
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        ({"ERROR": "Search Backend failed: timeout"}, "ESearch failed: Search Backend failed"),
+        ({"count": "3"}, "no idlist"),
+        ({"idlist": {"7": "8"}}, "no idlist"),
+        ([], "no esearchresult"),
+    ],
+)
+def test_an_error_of_a_search_is_never_no_results(found, reason):
+    with pytest.raises(UnusableReplyError, match=reason):
+        read_ids(json.dumps({"esearchresult": found}).encode(), 5)
+
+
+@pytest.mark.parametrize("content", NOT_OBJECTS)
+def test_json_of_another_shape_is_refused(content):
+    for parse in (
+        lambda: read_ids(content, 5),
+        lambda: read_summaries(content),
+        lambda: read_figures(content, BASE, 5),
+    ):
+        with pytest.raises(UnusableReplyError):
+            parse()
+
+
+def test_an_error_document_of_the_gateway_is_named():
+    with pytest.raises(UnusableReplyError, match="API key invalid"):
+        read_ids(b'{"error": "API key invalid", "api-key": "x"}', 5)
+
+
+def test_a_summary_without_a_record_costs_itself():
+    found = read_summaries(make_summaries(make_summary("7"), {"uid": "8", "error": "cannot get document summary"}))
+    assert list(found) == ["7"]
+    assert (found["7"].journal, found["7"].year, found["7"].abstract) == ("Journal of drawn chests", 2021, "")
+
+
+def test_fields_of_other_types_are_empty():
+    odd = make_summary("7", title=None, fulljournalname=3, source=[], pubdate={}, sortpubdate=None, epubdate="",
+                       pubtype="Review", articleids={"doi": 1})  # fmt: skip
+    (found,) = read_summaries(make_summaries(odd)).values()
+    assert (found.title, found.journal, found.year, found.types, found.doi) == ("", "", None, (), "")
+
+
+def test_a_summary_of_a_retracted_article_says_so():
+    one = make_summary("7", pubtype=["Journal Article", "Retracted Publication"])
+    assert read_summaries(make_summaries(one))["7"].retracted
+
+
+def test_every_field_of_a_figure_is_read():
+    assert read(make_figure(5), modality="ct") == [
+        FoundImage(
+            "PMC5_F1",
+            caption="Film 5 of a chest & heart.",
+            source="A sign of the chest. Journal of drawn chests, 2016",
+            url="https://pmc.ncbi.nlm.nih.gov/articles/PMC5/",
+            image_url="https://openi.nlm.nih.gov/imgs/512/1/5/PMC5_1.png",
+            pmid="5",
+            modality="ct",
+        )
+    ]
+
+
+def test_a_figure_without_most_fields_is_kept_and_one_without_a_picture_is_not():
+    found = read(
+        {"uid": "CXR1", "imgThumb": "/imgs/a.png"}, {"uid": "CXR2"}, {"imgLarge": "/imgs/b.png"}, {}, None, "x"
+    )
+    assert found == [FoundImage("CXR1", image_url=f"{BASE}/imgs/a.png")]
+
+
+def test_figures_of_other_types_cost_themselves():
+    odd = [make_figure(1, image="x", journal_date=[], pmid={}, title=7), make_figure(2, uid={}), make_figure(3, uid=33)]
+    assert [one.uid for one in read(*odd)] == ["PMC1", "33_F1"]
+
+
+def test_the_same_figure_twice_is_one_and_the_limit_holds():
+    assert [one.uid for one in read(*map(make_figure, (1, 1, 2, 3)), limit=2)] == ["PMC1_F1", "PMC2_F1"]
+
+
+def test_html_of_a_caption_becomes_text():
+    caption = "<p>One<script>alert(1)</script><br>two &lt;b&gt; &#x1F600; <a href='x'>three</a" + "<b>" * 5000
+    (found,) = read(make_figure(1, image={"id": "F1", "caption": caption}))
+    assert "<p>" not in found.caption
+    assert found.caption.startswith("One")
+    assert "two <b> 😀" in found.caption
+
+
+def test_no_figures_are_an_empty_list_and_a_refused_query_is_an_error():
+    assert read_figures(b'{"total": 0}', BASE, 5) == []
+    assert read_figures(b'{"total": "0", "list": []}', BASE, 5) == []
+    for wrong in (b'{"total": 5}', b'{"total": 5, "list": {}}', b'{"Query-Error": "Invalid request type."}'):
+        with pytest.raises(UnusableReplyError):
+            read_figures(wrong, BASE, 5)
