@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from viewbox.records import Episode, ToolResult
@@ -19,6 +20,7 @@ _NUMBER = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)\s*([a-z%][a-z/ ]*)?", re.ASCII)
 _PMID = re.compile(r"\s*(?:pmid\s*:?\s*)?([1-9][0-9]{0,9})\s*", re.IGNORECASE | re.ASCII)
 
 
+@dataclass(frozen=True)
 class LiteratureAnswerReward:
     """1 if the answer is right, else 0.
 
@@ -30,10 +32,12 @@ class LiteratureAnswerReward:
     [1.0, 1.0, 0.0, 0.0, 0.0]
     """
 
-    name = "answer"
+    field: str = "answer"
+    name: str = "answer"
 
-    def __init__(self, field: str = "answer") -> None:
-        self.field, self._exact = field, ExactMatchReward(field)
+    @cached_property
+    def _exact(self) -> ExactMatchReward:
+        return ExactMatchReward(self.field)
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
         if self._exact(answer, reference) == 1.0:

@@ -24,6 +24,7 @@ CONSTANT = {
     "gemex_thinkvg": {"answer": "No", "location": "bilateral lungs", "boxes": [[0, 0, 1000, 1000]]},
     "nova": {"report": "normal", "diagnosis": ["normal"], "boxes": []},
     "pubmedqa": {"answer": "yes"},
+    "pubmedqa_search": {"answer": "yes"},
     "agentclinic_nejm": {"answer": "Exogenous ochronosis"},
     "vstar": {"answer": "A"},
     "chartqa": {"answer": "Yes"},
@@ -48,6 +49,8 @@ def open_preset(tmp_path_factory):
         path = str(copies[name])
         if name == "gemex_thinkvg":
             overrides = (*overrides, f"env.data.images={path}/images")
+        if name == "pubmedqa_search":  # no test asks the network
+            overrides = ("env.specialists.search={kind: literature, snapshot: 'package:literature'}", *overrides)
         return open_data_env(name, overrides, path, held_out=held_out)
 
     return run
@@ -167,3 +170,29 @@ def test_a_patient_and_examinations_answer_in_agentclinic(open_preset):
     assert "darkened for a year" in results
     assert "banana-shaped bodies" in results
     assert episode.scores.total == 1.0
+
+
+def test_pubmedqa_with_a_search_hides_the_abstract_and_answers_from_a_snapshot(open_preset):
+    shown, env = open_preset("pubmedqa"), open_preset("pubmedqa_search")
+    task = env.tasks[0]
+    assert "imaged in vivo" in shown.user_message(shown.tasks[0])
+    assert "imaged in vivo" not in env.user_message(task)
+    assert "Do mitochondria play a role" in env.user_message(task)
+    calls = [write_call(name, query="Kliltolm syndrome") for name in ("search_web", "search_images")]
+    replies = iter([*calls, env.write_answer(task)])
+    episode = env.play(task, lambda messages: next(replies))
+    web, images = (result for turn in episode.turns for result in turn.tool_results)
+    assert "Kliltolm" in web.text
+    assert images.image is not None
+    assert "open_image" not in images.text  # a task without an image has no viewer
+    assert episode.scores.total == 1.0
+
+
+def test_training_on_pubmedqa_with_live_search_is_refused(open_preset):
+    live = ("env.specialists.search={kind: literature}",)
+    with pytest.raises(ConfigError, match=r"env\.specialists\.search: live search"):
+        preflight._check_may_train(open_preset("pubmedqa_search", *live))
+    preflight._check_may_train(open_preset("pubmedqa_search"))
+    assert schema.load("pubmedqa_search").env.settings["specialists"] == {
+        "search": {"kind": "literature", "max_calls": 4}
+    }

@@ -13,6 +13,7 @@ NAMES = (
     "gemex_thinkvg",
     "nova",
     "pubmedqa",
+    "pubmedqa_search",
     "agentclinic_nejm",
     "vstar",
     "chartqa",
