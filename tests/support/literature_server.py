@@ -218,7 +218,7 @@ def serve_literature(folder, *ids):
     """Runs a server for both hosts; gives it with the settings under which a `LiveSource` reaches it."""
     literature = LiteratureServer(*ids)
     with serve_tls(folder, literature.answer, eutils.HOST, openi.HOST) as server:
-        literature.port = server.server_port
+        literature.server, literature.port = server, server.server_port
         network = make_network({eutils.HOST: server, openi.HOST: server})
         yield literature, Setup(network, (1000, 0.1), (1000, 0.1), first_pause=0.02, limiters=folder)
 

@@ -1,0 +1,178 @@
+"""What a service may answer instead of an answer: every search ends, in results or in an error that says why."""
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+
+from tests.support.literature_server import DOCTYPE, make_record, make_set, make_source, serve_literature
+from tests.support.servers import cut_body, drip_body, flood_body, hang_up, make_response, send_bytes
+from viewbox.envs.tools.search import service
+from viewbox.envs.tools.search.records import ArticleQuery, ImageQuery
+from viewbox.errors import ToolError
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    monkeypatch.delenv("NCBI_API_KEY", raising=False)
+    with serve_literature(tmp_path) as (literature, setup):
+        yield literature, replace(setup, retry_timeout=3.0)
+
+
+def find(setup, words="sign"):
+    return asyncio.run(make_source(setup).search_articles(ArticleQuery(words)))
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 599])
+def test_a_temporary_status_is_tried_again(status, served):
+    literature, setup = served
+    literature.esearch = [make_response(status, "busy")] * 2
+    assert len(find(setup)) == 2
+    assert literature.count()["esearch"] == 3
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 410, 414, 418, 301, 302, 307, 204])
+def test_every_other_status_is_final(status, served):
+    literature, setup = served
+    literature.esearch = make_response(
+        status, "no", Location="https://eutils.ncbi.nlm.nih.gov/entrez/eutils/other.fcgi"
+    )
+    with pytest.raises(ToolError, match="PubMed gave no answer"):
+        find(setup)
+    assert literature.count() == {"esearch": 1}
+
+
+@pytest.mark.parametrize("answer", [hang_up, cut_body])
+def test_a_lost_connection_is_tried_again(answer, served):
+    literature, setup = served
+    literature.efetch = [answer]
+    assert len(find(setup)) == 2
+
+
+def test_the_pause_that_the_server_asks_for_is_kept_by_every_search(served):
+    literature, setup = served
+    literature.esearch = [make_response(429, "slow down", Retry_After=1)]
+
+    async def search():
+        source = make_source(setup)
+        first = asyncio.create_task(source.search_articles(ArticleQuery("first")))
+        await asyncio.sleep(0.3)
+        return await asyncio.gather(first, source.search_articles(ArticleQuery("second")))
+
+    first, second = asyncio.run(search())
+    assert len(first) == len(second) == 2
+    refused, *later = [arrived for arrived, _, _ in literature.arrivals]
+    assert min(later) >= refused + 0.99
+
+
+def test_a_longer_pause_than_there_is_time_is_said_at_once_and_sends_nothing_more(served):
+    literature, setup = served
+    literature.esearch = make_response(503, "maintenance", Retry_After=120)
+    start = time.monotonic()
+    with pytest.raises(ToolError, match="HTTP 503"):
+        find(setup)
+    with pytest.raises(ToolError, match=r"asked for a pause, which lasts for another 1[12][0-9] s"):
+        find(setup, "other words")
+    assert time.monotonic() - start < 60
+    assert literature.count() == {"esearch": 1}
+
+
+def test_a_search_that_failed_at_the_server_is_tried_again_three_times(served):
+    literature, setup = served
+    failed = b'{"esearchresult": {"ERROR": "Search Backend failed: no connection"}}'
+    literature.esearch = [failed] * 2
+    assert len(find(setup)) == 2
+    literature.esearch = failed
+    with pytest.raises(ToolError, match=r"3 attempts.*Search Backend failed"):
+        find(setup, "other")
+
+
+DAMAGED = {
+    "html": b"<!DOCTYPE html><html><body>Down for maintenance</body></html>",
+    "text": b"Down for maintenance",
+    "empty": b"",
+    "half": make_set(make_record("31000001"))[:-30],
+    "error": b"<eFetchResult><ERROR>Unable to obtain query #1</ERROR></eFetchResult>",
+    "bomb": DOCTYPE.replace('pubmed_250101.dtd">', 'pubmed_250101.dtd" [<!ENTITY a "aaa">]>').encode()
+    + b"<PubmedArticleSet>&a;</PubmedArticleSet>",
+    "json": b'{"result": []}',
+    "binary": bytes(range(256)),
+    "utf-16": "<PubmedArticleSet/>".encode("utf-16"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_records_of_another_form_end_in_a_named_error(name, served):
+    literature, setup = served
+    literature.efetch = DAMAGED[name]
+    with pytest.raises(ToolError, match="PubMed gave no answer") as error:
+        find(setup)
+    assert len(str(error.value)) < 600
+
+
+@pytest.mark.parametrize(
+    "body", [b"[]", b"null", b"{}", b'{"esearchresult": 7}', b"[" * 50_000, DAMAGED["html"], b'{"list": 3}']
+)
+def test_json_of_another_form_ends_in_a_named_error(body, served):
+    literature, setup = served
+    literature.esearch = literature.openi = body
+    with pytest.raises(ToolError, match="PubMed gave no answer"):
+        find(setup)
+    with pytest.raises(ToolError, match="Open-i gave no answer"):
+        asyncio.run(make_source(setup).search_images(ImageQuery("sign")))
+
+
+def test_a_hundred_megabytes_end_at_the_limit(served):
+    literature, setup = served
+    literature.efetch = lambda handler: flood_body(handler, 100 * 2**20)
+    with pytest.raises(ToolError, match="larger than 10485760 bytes"):
+        find(setup)
+    assert literature.server.flooded < 20 * 2**20
+
+
+def test_a_hundred_megabytes_that_are_not_announced_end_there_too(served):
+    def flood(handler):
+        handler.send_response(200)
+        handler.end_headers()
+        for _ in range(1600):
+            handler.wfile.write(b" " * 65536)
+        handler.close_connection = True
+
+    literature, setup = served
+    literature.efetch = flood
+    with pytest.raises(ToolError, match="larger than 10485760 bytes"):
+        find(setup)
+
+
+def test_compressed_answers_are_refused(served):
+    literature, setup = served
+    literature.efetch = send_bytes(200, b"\x1f\x8b" * 100, Content_Encoding="gzip")
+    with pytest.raises(ToolError, match="compressed"):
+        find(setup)
+
+
+def test_a_server_that_drips_costs_the_time_of_its_attempts(served, monkeypatch):
+    monkeypatch.setattr(service, "TIMEOUT", 0.3)
+    literature, setup = served
+    literature.efetch = drip_body
+    start = time.monotonic()
+    with pytest.raises(ToolError, match=r"nothing whole came within 0\.3 s"):
+        find(replace(setup, retry_timeout=1.0))
+    assert time.monotonic() - start < 60
+
+
+def test_words_of_every_kind_reach_the_server_as_they_are(served):
+    literature, setup = served
+    words = "Größe & 'x' \"a b\" 東京 🫁 #1 ?id=7 ; api_key=y + %41 [ti]"
+    find(setup, words)
+    (asked,) = literature.find_queries("esearch")
+    assert asked["term"] == words
+    assert "api_key" not in asked
+
+
+def test_words_cannot_leave_the_filter(served):
+    literature, setup = served
+    asyncio.run(make_source(setup).search_articles(ArticleQuery('a) OR (b "c', "review")))
+    (asked,) = literature.find_queries("esearch")
+    assert asked["term"] == "(a OR b c) AND review[pt]"
