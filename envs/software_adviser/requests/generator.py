@@ -1,0 +1,236 @@
+"""Requests without end, made from the facts of a catalogue and a seed.
+
+Every request begins with the facts of one software of its split, so that it makes sense. A request whose answer is
+known leaves at least one suitable software; an ambiguous one hides a fact without which no software is safe to
+recommend; one that cannot be answered misses by one thing, and that is its reason.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from viewbox.envs.software_adviser.requests import words
+from viewbox.envs.software_adviser.requests.relevance import SUITABLE, Facts, fits_modality, grade
+from viewbox.envs.software_adviser.requests.request import REASONS, STATUSES, UNKNOWN, Reason, Request, Status
+from viewbox.envs.software_adviser.requests.wording import write_hidden_fact, write_words
+from viewbox.envs.software_adviser.requests.words import HiddenKind, Level, Split
+from viewbox.errors import ConfigError
+from viewbox.frozen import FrozenDict
+
+TEST_SHARE = 0.4  # of the catalogue
+ATTEMPTS = 400  # draws for a request of a kind
+MAX_EXCLUDED = 3
+DIMENSIONS = ("2D", "3D", "2D+t", "3D+t")
+MICROSCOPY = ("fluorescence", "bright field", "phase contrast", "electron", "histology")
+
+
+def split_of(name: str) -> Split:
+    """The split in which a software may be the right answer, by a hash of its name.
+
+    >>> split_of("Fiji") == split_of("FIJI")
+    True
+    """
+    digest = blake2b(name.casefold().encode(), digest_size=4).digest()
+    return "test" if int.from_bytes(digest) / 2**32 < TEST_SHARE else "train"
+
+
+@dataclass(frozen=True)
+class RequestGenerator:
+    """Makes the request of a seed.
+
+    Args:
+        catalogue: the software with its facts.
+        split: whose software may be right; suitable software of the other split is withheld.
+        shares: how many requests are of each status.
+        levels: laymen's words, experts' words, or both.
+        hides: which facts ambiguous requests hide.
+        reasons: why those without an answer have none.
+
+    Raises:
+        ConfigError: no such request can be made of the catalogue.
+    """
+
+    catalogue: Sequence[Facts]
+    split: Split = "train"
+    shares: Mapping[Status, float] = FrozenDict(answerable=0.5, ambiguous=0.25, unanswerable=0.25)
+    levels: tuple[Level, ...] = ("layman", "expert")
+    hides: tuple[HiddenKind, ...] = words.HIDDEN_KINDS
+    reasons: tuple[Reason, ...] = REASONS
+
+    def make(self, seed: int) -> Request:
+        """The request of a seed; the same for the same catalogue and settings."""
+        rng = np.random.default_rng([seed, 41, self.split == "test"])
+        shares = np.array([self.shares.get(status, 0.0) for status in STATUSES], float)
+        status = STATUSES[int(rng.choice(len(STATUSES), p=shares / shares.sum()))]
+        reason = self.reasons[int(rng.integers(len(self.reasons)))] if status == "unanswerable" else None
+        for _ in range(ATTEMPTS):
+            plain = self._draw_facts(rng, seed)
+            found = self._make_unanswerable(plain, reason, rng) if reason else self._make_answerable(plain, status, rng)
+            if found is not None:
+                return replace(found, words=write_words(found, rng))
+        wanted = " ".join(filter(None, (status, reason)))
+        raise ConfigError(
+            f"the catalogue ({len(self.catalogue)} entries) allows no {wanted} request for split {self.split}; "
+            "allowed: more entries, or shares and reasons without it",
+            key="catalogue",
+        )
+
+    def rate(self, request: Request) -> dict[str, int]:
+        """The grade of every software of the catalogue that is above 0 and not withheld, by name."""
+        grades = {one.name: grade(one, request) for one in self.catalogue if one.name not in request.withheld}
+        return {name: points for name, points in grades.items() if points}
+
+    # ------------------------------------------------------------------ facts
+    @cached_property
+    def _by_task(self) -> dict[str, list[Facts]]:
+        """The software of the split by task, tasks in order."""
+        mine = [one for one in self.catalogue if split_of(one.name) == self.split]
+        tasks = sorted({task for one in mine for task in one.tasks if task in words.TASKS})
+        if not tasks:
+            raise ConfigError(f"the catalogue has no software of split {self.split}", key="catalogue")
+        return {task: [one for one in mine if task in one.tasks] for task in tasks}
+
+    def _draw_facts(self, rng: np.random.Generator, seed: int) -> Request:
+        """A request with the facts of one software; common tasks come less often than in the catalogue."""
+        tasks = list(self._by_task)
+        counts = np.sqrt([len(self._by_task[task]) for task in tasks])
+        task = tasks[int(rng.choice(len(tasks), p=counts / counts.sum()))]
+        gold = _pick(rng, self._by_task[task])
+        known = [one for one in gold.modalities if one in words.MODALITIES] or list(words.MODALITIES)
+        dimensions = _pick(rng, [one for one in gold.dimensions if one in words.DIMENSIONS] or DIMENSIONS)
+        return Request(
+            "",
+            _pick(rng, self.levels),
+            task,
+            _pick(rng, known),
+            dimensions,
+            _pick(rng, gold.formats) if gold.formats else "",
+            seed=seed,
+            split=self.split,
+        )
+
+    def _find_suitable(self, request: Request) -> list[str]:
+        """The names of the suitable software of both splits."""
+        return [one.name for one in self.catalogue if grade(one, request) >= SUITABLE]
+
+    # ------------------------------------------------------------------ with an answer
+    def _make_answerable(self, plain: Request, status: Status, rng: np.random.Generator) -> Request | None:
+        request = replace(plain, constraints=_draw_constraints(rng), metadata=_describe_file(plain, rng))
+        suitable = self._find_suitable(request)
+        mine = [name for name in suitable if split_of(name) == self.split]
+        if len(mine) > 1 and rng.random() < 0.25:
+            count = int(rng.integers(1, min(MAX_EXCLUDED, len(mine) - 1) + 1))
+            gone = tuple(mine[i] for i in sorted(rng.permutation(len(mine))[:count]))
+            request, mine = replace(request, exclude=gone), [name for name in mine if name not in gone]
+        if not request.format or not mine:
+            return None
+        withheld = tuple(name for name in suitable if split_of(name) != self.split)
+        request = replace(request, withheld=withheld)
+        return request if status == "answerable" else self._hide(request, suitable, rng)
+
+    def _hide(self, request: Request, suitable: Sequence[str], rng: np.random.Generator) -> Request | None:
+        """The request without one fact; None if a software would be right whatever the fact is."""
+        kind = _pick(rng, self.hides)
+        safe, others = set(suitable), 0
+        for value in self._list_values(kind):
+            if value == getattr(request, kind):
+                continue
+            names = self._find_suitable(replace(request, **{kind: value}))
+            if names:
+                safe &= set(names)
+                others += 1
+        if safe or not others:
+            return None
+        told = ("size", "voxel size") if kind == "dimensions" else ()  # they tell the dimensions, too
+        metadata = {key: value for key, value in request.metadata.items() if key not in told}
+        metadata |= {kind: UNKNOWN} if kind in metadata else {}
+        hidden = FrozenDict({kind: write_hidden_fact(request, kind)})
+        return replace(request, status="ambiguous", hidden=hidden, metadata=FrozenDict(metadata))
+
+    def _list_values(self, kind: HiddenKind) -> list[str]:
+        if kind == "task":
+            return list(self._by_task)
+        if kind == "dimensions":
+            return list(DIMENSIONS)
+        return sorted({name for one in self.catalogue for name in one.formats})
+
+    # ------------------------------------------------------------------ without an answer
+    def _make_unanswerable(self, plain: Request, reason: Reason, rng: np.random.Generator) -> Request | None:
+        """The request changed so that it misses for that reason; None if the facts do not allow it."""
+        changed = getattr(self, f"_miss_{_MISSES[reason]}")(plain, rng)
+        if changed is None:
+            return None
+        metadata = changed.metadata or _describe_file(changed, rng)
+        request = replace(changed, status="unanswerable", reason=reason, metadata=metadata)
+        return None if self._find_suitable(request) else request
+
+    def _miss_task(self, plain: Request, rng: np.random.Generator) -> Request | None:
+        foreign = words.FOREIGN_TASKS[self.split]
+        return replace(plain, task=_pick(rng, foreign)[1])
+
+    def _miss_modality(self, plain: Request, rng: np.random.Generator) -> Request | None:
+        """A kind of picture that no catalogue knows, or one for which no software does the task."""
+        able = [one for one in self.catalogue if plain.task in one.tasks]
+        foreign = [name for _, name in words.FOREIGN_MODALITIES[self.split]]
+        among = foreign if rng.random() < 0.4 else list(words.MODALITIES)
+        without = [name for name in among if not any(fits_modality(one, name) for one in able)]
+        return replace(plain, modality=_pick(rng, without)) if without else None
+
+    def _miss_dimensions(self, plain: Request, rng: np.random.Generator) -> Request | None:
+        able = [one for one in self.catalogue if plain.task in one.tasks and fits_modality(one, plain.modality)]
+        without = [name for name in DIMENSIONS if not any(name in one.dimensions for one in able)]
+        return replace(plain, dimensions=_pick(rng, without)) if able and without else None
+
+    def _miss_constraints(self, plain: Request, rng: np.random.Generator) -> Request | None:
+        """Constraints that no software fulfills, or all that is suitable is not wanted."""
+        suitable = self._find_suitable(plain)
+        if not suitable:
+            return None
+        if len(suitable) <= MAX_EXCLUDED and rng.random() < 0.5:
+            return replace(plain, exclude=tuple(suitable))
+        count = int(rng.integers(1, len(words.CONSTRAINTS) + 1))
+        chosen = sorted(rng.permutation(len(words.CONSTRAINTS))[:count])
+        return replace(plain, constraints=tuple(words.CONSTRAINTS[i] for i in chosen))
+
+    def _miss_file(self, plain: Request, rng: np.random.Generator) -> Request | None:
+        broken = _pick(rng, words.BROKEN_FILES[self.split])
+        metadata = FrozenDict({"format": broken, "dimensions": UNKNOWN})
+        return replace(plain, format="", metadata=metadata) if self._find_suitable(plain) else None
+
+
+_MISSES: Mapping[Reason, str] = {
+    "no_task_match": "task",
+    "no_modality_match": "modality",
+    "no_dimension_match": "dimensions",
+    "no_suitable_tool": "constraints",
+    "invalid_files": "file",
+}
+
+
+def _pick(rng: np.random.Generator, values: Sequence[Any]) -> Any:
+    return values[int(rng.integers(len(values)))]
+
+
+def _draw_constraints(rng: np.random.Generator) -> tuple[words.Constraint, ...]:
+    return tuple(one for one in words.CONSTRAINTS if rng.random() < 0.15)
+
+
+def _describe_file(request: Request, rng: np.random.Generator) -> Mapping[str, str]:
+    """What is known of a file: format, dimensions, size in pixels, and the voxel size of volumes."""
+    side = int(rng.choice((256, 320, 384, 512, 768, 1024)))
+    size = [side, side]
+    if request.dimensions.startswith("3D"):
+        size.append(int(rng.integers(16, 240)))
+    shape = f"{' x '.join(map(str, size))} pixels"
+    if request.dimensions.endswith("+t"):
+        shape += f", {int(rng.integers(8, 400))} frames"
+    known = {"format": request.format, "dimensions": request.dimensions, "size": shape}
+    if request.dimensions.startswith("3D"):
+        plane, depth = float(rng.uniform(0.3, 1.2)), float(rng.uniform(0.5, 4))
+        unit = "um" if request.modality in MICROSCOPY else "mm"
+        known["voxel size"] = f"{plane:.2g} x {plane:.2g} x {depth:.2g} {unit}"
+    return FrozenDict(known)

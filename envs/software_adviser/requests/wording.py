@@ -1,0 +1,72 @@
+"""Writes a request down: a frame of its level and split, filled with phrases; and the sentences of hidden facts."""
+
+from typing import Any
+
+import numpy as np
+
+from viewbox.envs.software_adviser.requests import words
+from viewbox.envs.software_adviser.requests.frames import ASKED, VAGUE
+from viewbox.envs.software_adviser.requests.request import Request
+from viewbox.envs.software_adviser.requests.words import HiddenKind
+
+
+def write_words(request: Request, rng: np.random.Generator) -> str:
+    """The user's words: the task, unless it is hidden, the modality, the constraints, and what is not wanted."""
+    level, split = request.level, request.split
+    frames = VAGUE if "task" in request.hidden else ASKED
+    extra = [_pick(rng, words.CONSTRAINT_WORDS[one][level][split]) for one in request.constraints]
+    if request.exclude:
+        extra.append(_pick(rng, words.EXCLUSION_WORDS[level][split]).format(names=join_names(request.exclude)))
+    filled = _pick(rng, frames[level][split]).format(
+        task=request.task,
+        do=_say_task(request, rng),
+        modality=request.modality,
+        picture=_say_modality(request, rng),
+        extra="".join(f" {sentence}" for sentence in extra),
+    )
+    text: str = filled[0].upper() + filled[1:]
+    return text
+
+
+def write_hidden_fact(request: Request, kind: HiddenKind) -> str:
+    """The sentence with which the user tells a hidden fact; its first words are those of a question for it."""
+    if kind == "task":
+        task = request.task
+        if request.level == "layman":
+            task = f"{words.TASKS[task][request.split][0]} ({task})"
+        return f"My task, goal and aim, what I want to do: {task}."
+    if kind == "dimensions":
+        return f"The dimensions (stack, volume, slices, film, frames, time series): {request.dimensions}."
+    return f"The format (type of file, ending, extension): {request.format}."
+
+
+def join_names(names: tuple[str, ...]) -> str:
+    """Names as a list in words.
+
+    >>> join_names(("A", "B", "C"))
+    'A, B or C'
+    """
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _say_task(request: Request, rng: np.random.Generator) -> str:
+    phrases = words.TASKS.get(request.task)
+    if phrases is not None:
+        return str(_pick(rng, phrases[request.split]))
+    return _find_foreign(words.FOREIGN_TASKS[request.split], request.task)
+
+
+def _say_modality(request: Request, rng: np.random.Generator) -> str:
+    phrases = words.MODALITIES.get(request.modality)
+    if phrases is not None:
+        return str(_pick(rng, phrases[request.split]))
+    return _find_foreign(words.FOREIGN_MODALITIES[request.split], request.modality)
+
+
+def _find_foreign(pairs: tuple[tuple[str, str], ...], term: str) -> str:
+    """The layman's phrase of a foreign term."""
+    return next(phrase for phrase, name in pairs if name == term)
+
+
+def _pick(rng: np.random.Generator, values: Any) -> Any:
+    return values[int(rng.integers(len(values)))]

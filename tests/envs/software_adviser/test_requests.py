@@ -1,0 +1,274 @@
+"""Requests: every one makes sense by the catalogue's facts, the splits share nothing, and a user tells when asked."""
+
+import itertools
+import re
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from viewbox.envs.software_adviser.catalogue import read_catalogue
+from viewbox.envs.software_adviser.requests import (
+    SUITABLE,
+    Request,
+    RequestGenerator,
+    answer_question,
+    draw_preview,
+    grade,
+    split_of,
+)
+from viewbox.envs.software_adviser.requests import words as said
+from viewbox.envs.software_adviser.requests.drawings import SIZE
+from viewbox.envs.software_adviser.requests.frames import ASKED, VAGUE
+from viewbox.envs.software_adviser.requests.previews import DRAWINGS
+from viewbox.envs.software_adviser.requests.request import REASONS, UNKNOWN
+from viewbox.envs.software_adviser.vocabulary import ANY, DIMENSIONS, FORMATS, MODALITIES, TASKS
+from viewbox.errors import ConfigError
+
+CATALOGUE = read_catalogue().tools
+SPLITS = ("train", "test")
+FOREIGN = (said.FOREIGN_TASKS, said.FOREIGN_MODALITIES)
+GENERATORS = {split: RequestGenerator(CATALOGUE, split) for split in SPLITS}
+REQUESTS = {split: [GENERATORS[split].make(seed) for seed in range(300)] for split in SPLITS}
+EVERY = [(split, request) for split in SPLITS for request in REQUESTS[split]]
+ASKED_FOR = {
+    "task": "What do you want to do with the images?",
+    "dimensions": "Is it a single slice, a stack or a time series?",
+    "format": "In which file format is the data?",
+}
+
+
+def find_suitable(request, split):
+    return {name for name, points in GENERATORS[split].rate(request).items() if points >= SUITABLE}
+
+
+# ---- what has an answer, and what has none
+
+
+def test_a_request_with_an_answer_has_a_suitable_software_of_its_split_and_one_without_has_none():
+    for split, request in EVERY:
+        suitable = find_suitable(request, split)
+        assert bool(suitable) == (request.status != "unanswerable"), request
+        assert all(split_of(name) == split for name in suitable)
+        assert (request.reason is not None) == (request.status == "unanswerable")
+
+
+def test_the_splits_share_no_software_that_is_right():
+    right = {split: set().union(*(find_suitable(request, split) for request in REQUESTS[split])) for split in SPLITS}
+    assert len(right["train"]) > 50
+    assert len(right["test"]) > 30
+    assert not right["train"] & right["test"]
+
+
+def test_every_status_reason_level_constraint_and_hidden_kind_comes():
+    for split in SPLITS:
+        requests = REQUESTS[split]
+        assert Counter(request.status for request in requests).most_common(1)[0][0] == "answerable"
+        assert {request.reason for request in requests} == {None, *REASONS}
+        assert {request.level for request in requests} == {"layman", "expert"}
+        assert {kind for request in requests for kind in request.hidden} == set(said.HIDDEN_KINDS)
+        assert {one for request in requests for one in request.constraints} == set(said.CONSTRAINTS)
+        assert any(request.exclude and request.status == "answerable" for request in requests)
+
+
+def test_each_reason_is_the_first_thing_that_no_software_has():
+    for split, request in EVERY:
+        if request.reason in (None, "invalid_files"):
+            continue
+        able = [one for one in CATALOGUE if request.task in one.tasks]
+        seeing = [one for one in able if request.modality in one.modalities or ANY in one.modalities]
+        fitting = [one for one in seeing if request.dimensions in one.dimensions]
+        expected = {"no_task_match": able, "no_modality_match": seeing, "no_dimension_match": fitting}
+        first = next((reason for reason, left in expected.items() if not left), "no_suitable_tool")
+        assert request.reason == first, (split, request)
+
+
+def test_a_file_that_is_no_image_would_otherwise_have_an_answer():
+    broken = [request for _, request in EVERY if request.reason == "invalid_files"]
+    assert broken
+    for request in broken:
+        assert request.format == ""
+        assert request.metadata["format"] in (*said.BROKEN_FILES["train"], *said.BROKEN_FILES["test"])
+        able = [grade(one, replace(request, format=name)) for one in CATALOGUE for name in one.formats]
+        assert max(able) >= SUITABLE
+
+
+# ---- ambiguous requests
+
+
+def test_no_software_is_right_whatever_the_hidden_fact_is_and_the_fact_makes_it_clear():
+    for split, request in EVERY:
+        if request.status != "ambiguous":
+            continue
+        [kind] = request.hidden
+        values = {"task": TASKS, "dimensions": DIMENSIONS, "format": FORMATS}[kind]
+        suitable = [find_suitable(replace(request, **{kind: value}, withheld=()), split) for value in values]
+        assert not set.intersection(*filter(None, suitable))
+        assert find_suitable(request, split)
+
+
+def test_what_is_hidden_stands_neither_in_the_words_nor_in_the_metadata():
+    for _, request in EVERY:
+        for kind in request.hidden:
+            known = f"{request.words} {' '.join(request.metadata.values())}"
+            assert not re.search(rf"(?<!\w){re.escape(getattr(request, kind))}(?!\w)", known), request
+            assert request.metadata.get(kind, UNKNOWN) == UNKNOWN
+            if kind == "task":
+                phrases = said.TASKS[request.task]
+                assert not any(one in request.words for split in SPLITS for one in phrases[split])
+
+
+def test_a_user_tells_the_hidden_fact_to_the_right_question_only():
+    for _, request in EVERY:
+        facts = request.write_facts()
+        for kind, question in ASKED_FOR.items():
+            answer = answer_question(facts, question)
+            assert request.hidden.get(kind, "") in answer
+            if kind not in request.hidden and "task" not in request.hidden:  # a task may speak of files, too
+                assert not any(hidden in answer for hidden in request.hidden.values())
+        assert not any(hidden in answer_question(facts, "Tell me everything.") for hidden in request.hidden.values())
+
+
+# ---- grades
+
+
+def make_request(**changes):
+    facts = {"task": "segmentation", "modality": "fluorescence", "dimensions": "2D", "format": "TIFF"}
+    return Request("", "expert", **{**facts, **changes})
+
+
+CELLPOSE = next(one for one in CATALOGUE if one.name == "Cellpose")
+
+
+@pytest.mark.parametrize(
+    ("changes", "points"),
+    [
+        ({}, 100),
+        ({"format": "CZI"}, 85),
+        ({"format": "DICOM"}, 70),
+        ({"format": ""}, 70),
+        ({"task": "stitching"}, 60),
+        ({"modality": "CT"}, 74),
+        ({"dimensions": "3D+t"}, 74),
+        ({"constraints": ("no GPU",)}, 100),
+        ({"constraints": ("permissive license", "demo")}, 100),
+        ({"exclude": ("cellpose",)}, 0),
+        ({"task": "x", "modality": "x", "dimensions": "x", "format": "x"}, 0),
+    ],
+)
+def test_a_grade_is_task_40_format_30_features_30(changes, points):
+    assert grade(CELLPOSE, make_request(**changes)) == points
+
+
+def test_a_constraint_that_is_missed_or_unknown_makes_a_software_unsuitable():
+    changes = {"no GPU": {"gpu": "yes"}, "demo": {"demo": None}, "permissive license": {"license": "GPL-3.0"}}
+    unknown = {"no GPU": {"gpu": "unknown"}, "permissive license": {"license": None}}
+    for table in (changes, unknown):
+        for constraint, facts in table.items():
+            assert grade(CELLPOSE.model_copy(update=facts), make_request(constraints=(constraint,))) < SUITABLE
+
+
+def test_no_grade_without_task_modality_dimensions_or_constraints_reaches_suitable():
+    for wrong in itertools.combinations(("task", "modality", "dimensions"), 1):
+        assert grade(CELLPOSE, make_request(**dict.fromkeys(wrong, "x"))) < SUITABLE
+
+
+# ---- words
+
+
+def test_every_word_of_the_vocabulary_has_phrases_and_a_drawing():
+    assert set(said.TASKS) == set(TASKS)
+    assert set(said.MODALITIES) == set(DRAWINGS) == set(MODALITIES) - {ANY}
+
+
+def list_phrases(split):
+    tables = (said.TASKS, said.MODALITIES)
+    phrases = [phrase for table in tables for row in table.values() for phrase in row[split]]
+    phrases += [phrase for table in FOREIGN for pair in table[split] for phrase in pair]
+    phrases += [one for frames in (ASKED, VAGUE) for level in frames.values() for one in level[split]]
+    phrases += [one for levels in said.CONSTRAINT_WORDS.values() for level in levels.values() for one in level[split]]
+    phrases += [one for level in said.EXCLUSION_WORDS.values() for one in level[split]]
+    return [*phrases, *said.BROKEN_FILES[split]]
+
+
+def test_the_splits_share_no_frame_and_no_phrase():
+    train, test = list_phrases("train"), list_phrases("test")
+    assert len(set(train)) == len(train)
+    assert not set(train) & set(test)
+
+
+def test_no_foreign_term_is_a_word_of_the_vocabulary():
+    foreign = [term for split in SPLITS for table in FOREIGN for _, term in table[split]]
+    assert not {*foreign} & {*TASKS, *MODALITIES}
+
+
+def test_words_say_the_facts_the_constraints_and_the_exclusions():
+    for split, request in EVERY:
+        assert "{" not in request.words
+        if request.level == "expert" and "task" not in request.hidden:
+            assert request.task in request.words
+        if request.level == "expert":
+            assert request.modality in request.words
+        assert all(name in request.words for name in request.exclude)
+        sentences = [said.CONSTRAINT_WORDS[one][request.level][split] for one in request.constraints]
+        assert all(any(one in request.words for one in some) for some in sentences)
+
+
+# ---- previews
+
+
+def test_every_kind_of_picture_is_drawn_small_and_the_same_every_time():
+    for modality in (*DRAWINGS, "weather radar"):
+        request = make_request(modality=modality, seed=5)
+        preview = draw_preview(request)
+        assert preview.pixels.shape[:2] == (SIZE, SIZE)
+        assert preview.pixels.dtype == np.uint8
+        assert preview.pixels.std() > 10
+        assert (draw_preview(replace(request, words="?")).pixels == preview.pixels).all()
+        assert (draw_preview(replace(request, seed=6)).pixels != preview.pixels).any()
+
+
+def test_a_time_series_is_a_contact_sheet_unless_its_dimensions_are_hidden():
+    series = make_request(dimensions="2D+t")
+    sheet = draw_preview(series).pixels
+    height, width = sheet.shape[0] // 2, sheet.shape[1] // 3
+    frames = [sheet[y * height : (y + 1) * height, x * width : (x + 1) * width] for y in range(2) for x in range(3)]
+    assert all((one != other).any() for one, other in itertools.combinations(frames, 2))
+    hidden = draw_preview(replace(series, hidden={"dimensions": "…"})).pixels
+    assert (hidden == draw_preview(make_request()).pixels).all()
+
+
+def test_a_file_that_cannot_be_read_has_a_crossed_box_of_no_modality():
+    one, other = (make_request(modality=name, reason="invalid_files") for name in ("CT", "histology"))
+    assert (draw_preview(one).pixels == draw_preview(other).pixels).all()
+
+
+# ---- settings
+
+
+def test_a_request_is_the_same_every_time_and_depends_on_the_split():
+    again = RequestGenerator(read_catalogue().tools, "train")
+    assert [again.make(seed) for seed in range(20)] == REQUESTS["train"][:20]
+    assert REQUESTS["train"][:20] != REQUESTS["test"][:20]
+
+
+def test_shares_levels_hidden_kinds_and_reasons_can_be_chosen():
+    only = RequestGenerator(CATALOGUE, "train", {"ambiguous": 1.0}, ("expert",), ("format",))
+    for request in map(only.make, range(20)):
+        assert (request.status, request.level, tuple(request.hidden)) == ("ambiguous", "expert", ("format",))
+    without = RequestGenerator(CATALOGUE, "test", {"unanswerable": 1.0}, reasons=("invalid_files",))
+    assert {without.make(seed).reason for seed in range(10)} == {"invalid_files"}
+
+
+@pytest.mark.parametrize(
+    ("catalogue", "settings", "problem"),
+    [
+        ((), {}, "no software of split train"),
+        (tuple(one for one in CATALOGUE if split_of(one.name) == "test"), {}, "no software of split train"),
+        ((CELLPOSE,), {"shares": {"ambiguous": 1.0}, "split": split_of("Cellpose")}, "allows no ambiguous request"),
+    ],
+)
+def test_a_catalogue_that_allows_no_such_request_is_refused_in_words(catalogue, settings, problem):
+    with pytest.raises(ConfigError, match=problem):
+        RequestGenerator(catalogue, **{"split": "train", **settings}).make(0)
