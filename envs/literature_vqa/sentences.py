@@ -80,7 +80,8 @@ MISSING: Mapping[Question, str] = {
 
 def state(fact: Fact, value: Any, count: int) -> str:
     """The sentence that states a value of a fact."""
-    return _STATE[fact.question](fact, value, count)
+    said: str = _STATE[fact.question](fact, value, count)
+    return said
 
 
 def ask(fact: Fact) -> str:
