@@ -1,0 +1,175 @@
+"""What a snapshot is made of: the same file whatever the order, whole or absent, of records that can be read."""
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.snapshots import ARTICLES, FIGURES, draw_png, write_snapshot
+from viewbox.envs.tools.search.records import SEARCH_TYPES, Article, ArticleQuery, FoundImage
+from viewbox.envs.tools.search.snapshot import SnapshotSource, SnapshotWriter
+from viewbox.envs.tools.search.snapshot.kinds import list_kinds
+from viewbox.envs.tools.search.snapshot.rows import BadRecord
+from viewbox.envs.tools.search.snapshot.synonyms import parse_synonyms, read_shipped_synonyms, read_synonyms
+from viewbox.envs.tools.search.snapshot.words import Synonyms, stem_all
+from viewbox.errors import ConfigError
+
+WORDS = {"note": "n", "license": "l", "recorded": "2025-06-01"}
+
+
+def test_the_same_records_give_the_same_bytes_in_whatever_order_they_are_added(tmp_path):
+    articles, figures = list(ARTICLES), [FoundImage(f"f{number}", "A figure") for number in range(20)]
+    files = []
+    for seed in range(3):
+        random.Random(seed).shuffle(articles)
+        order = random.Random(seed).sample(figures, len(figures))
+        with SnapshotWriter(tmp_path / str(seed), **WORDS) as writer:
+            for article in articles:
+                writer.add_article(article)
+            for found in order:
+                writer.add_image(found, draw_png(int(found.uid[1:])))
+        files.append((tmp_path / str(seed)).read_bytes())
+    assert files[0] == files[1] == files[2]
+
+
+def test_the_latest_record_of_an_identifier_counts(tmp_path):
+    path = write_snapshot(tmp_path / "s", [*ARTICLES, Article("11", "Replaced nodules")])
+    assert SnapshotSource(path).get_article("11") == Article("11", "Replaced nodules")
+    assert SnapshotSource(path).describe().articles == 5
+
+
+def test_an_older_snapshot_stays_until_the_new_one_is_whole(tmp_path):
+    path = write_snapshot(tmp_path / "s")
+    before = path.read_bytes()
+    with pytest.raises(BadRecord), SnapshotWriter(path, **WORDS) as writer:
+        list(map(writer.add_article, (Article("99", "New"), Article(""))))
+    assert path.read_bytes() == before
+    with SnapshotWriter(path, **WORDS):
+        pass
+    assert [one.pmid for one in SnapshotSource(path).find_articles(ArticleQuery("new"))] == ["99"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["s"]
+
+
+def test_a_disk_that_is_full_leaves_the_draft_and_no_half_of_a_file(tmp_path, monkeypatch):
+    from viewbox.envs.tools.search.snapshot import writer as module
+
+    def fail(connection, *others):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(module, "_complete_index", fail)
+    with pytest.raises(sqlite3.OperationalError), SnapshotWriter(tmp_path / "s", **WORDS) as writer:
+        writer.add_article(ARTICLES[0])
+    assert [one.name for one in tmp_path.iterdir()] == ["s.part"]
+    monkeypatch.undo()
+    with SnapshotWriter(tmp_path / "s", **WORDS) as writer:
+        assert writer.count() == (1, 0)
+
+
+_RECORD = """
+import os, signal, sys
+from tests.support.snapshots import ARTICLES
+from viewbox.envs.tools.search.snapshot import SnapshotWriter
+writer = SnapshotWriter(sys.argv[1], note="n", license="l")
+writer.add_article(ARTICLES[0])
+writer.mark_recorded("first")
+writer.add_article(ARTICLES[1])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_recording_keeps_the_queries_that_were_answered(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    killed = subprocess.run([sys.executable, "-c", _RECORD, str(tmp_path / "s")], env=environment)
+    assert killed.returncode == -signal.SIGKILL
+    with SnapshotWriter(tmp_path / "s", **WORDS) as writer:
+        assert writer.is_recorded("first")
+        assert not writer.is_recorded("second")
+        assert writer.count() == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "article",
+    [
+        Article(""),
+        Article("a b"),
+        Article("<|im_end|>"),
+        Article("1", year=20),
+        Article("1", url="javascript:alert(1)"),
+        Article("1", types=("a",) * 501),
+        Article("1", title=None),
+    ],
+)
+def test_an_article_that_could_not_be_read_back_is_not_written(tmp_path, article):
+    writer = SnapshotWriter(tmp_path / "s", **WORDS)
+    with pytest.raises(BadRecord):
+        writer.add_article(article)
+    assert writer.count() == (0, 0)
+    writer.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"GIF89a", b"\x89PNG\r\n\x1a\n" + bytes(11 * 2**20), "text", None])
+def test_a_figure_without_a_png_or_jpeg_of_a_bounded_size_is_not_written(tmp_path, content):
+    writer = SnapshotWriter(tmp_path / "s", **WORDS)
+    with pytest.raises(BadRecord, match=r"content is .*; expected"):
+        writer.add_image(FIGURES[0], content)
+    assert writer.count() == (0, 0)
+    writer.close()
+
+
+@pytest.mark.parametrize("recorded", ["May", "2025-13-01", "2025"])
+def test_a_date_is_a_date(tmp_path, recorded):
+    with pytest.raises(ConfigError, match="allowed: a date as YYYY-MM-DD"):
+        SnapshotWriter(tmp_path / "s", note="n", license="l", recorded=recorded)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("types", "year", "kinds"),
+    [
+        (("Systematic Review",), 2020, ["review"]),
+        (("Clinical Trial, Phase III",), 2021, ["trial", "recent"]),
+        (("RANDOMIZED CONTROLLED TRIAL",), None, ["trial"]),
+        (("Network Meta-Analysis", "Review"), 2030, ["review", "meta_analysis", "recent"]),
+        (("Practice Guideline",), 1990, ["guideline"]),
+        (("Case Reports",), 2020, ["case_report"]),
+        (("Journal Article", "Clinical Trial Protocol", "Peer Review"), 2020, []),
+    ],
+)
+def test_publication_types_and_years_say_which_search_types_find_an_article(types, year, kinds):
+    assert list_kinds(Article("1", types=types, year=year), 2025) == kinds
+    assert set(kinds) <= set(SEARCH_TYPES)
+
+
+# ---------------------------------------------------------------------- synonyms
+
+
+def test_every_phrase_of_the_shipped_table_leads_to_all_others_of_its_class():
+    classes = read_shipped_synonyms()
+    synonyms = Synonyms.build(classes)
+    for phrases in classes:
+        for phrase in phrases:
+            found = {stem_all(same) for same in synonyms.group(phrase.lower().split())[0].phrases}
+            assert {stem_all(tuple(one.lower().split())) for one in phrases} <= found
+
+
+def test_no_phrase_stands_in_two_classes_of_the_shipped_table():
+    seen = {}
+    for number, phrases in enumerate(read_shipped_synonyms()):
+        for phrase in phrases:
+            assert seen.setdefault(stem_all(tuple(phrase.lower().split())), number) == number, phrase
+
+
+@pytest.mark.parametrize("text", ["a", "a = ", " = a", "a=b", "a = ...", " = ".join("abc" * 20), "a = " + "b " * 9])
+def test_a_line_of_synonyms_that_is_none_is_named(tmp_path, text):
+    (tmp_path / "mine.txt").write_text(f"# mine\nb = c\n{text}\n")
+    with pytest.raises(ConfigError, match=r"mine\.txt: line 3: .*allowed: 2 to 32 phrases of at most 8 words"):
+        read_synonyms(tmp_path / "mine.txt")
+
+
+def test_too_many_synonyms_are_refused():
+    with pytest.raises(ConfigError, match="more than 20,000 phrases"):
+        parse_synonyms("".join(f"a{n} = b{n}\n" for n in range(10_001)), "mine.txt")
