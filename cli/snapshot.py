@@ -39,9 +39,12 @@ def build(
         str | None, typer.Option("--queries", help="A text file with a query in each line; # begins a comment.")
     ] = None,
     articles: Annotated[int, typer.Option(min=0, max=100, help="Articles of a query and search type at most.")] = 20,
-    images: Annotated[int, typer.Option(min=0, max=50, help="Figures of a query at most.")] = 4,
+    images: Annotated[int, typer.Option(min=0, max=30, help="Figures of a query and modality at most.")] = 4,
     search_type: Annotated[
         list[str] | None, typer.Option(help="Which articles: all, review, trial, …; may be repeated. Default: all.")
+    ] = None,
+    modality: Annotated[
+        list[str] | None, typer.Option(help="Also ask for figures of this modality: ct, mri, …; may be repeated.")
     ] = None,
     note: Annotated[
         str, typer.Option(help="What the file says about its records.")
@@ -84,6 +87,7 @@ def build(
                 articles=articles,
                 images=images,
                 search_types=types,
+                modalities=modality or (),
                 report=lambda found: status.show(_describe_progress(found, total, writer.count())),
             )
         )

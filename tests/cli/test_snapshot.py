@@ -1,6 +1,7 @@
 """`viewbox snapshot`: recording that can be stopped, and what show and check say."""
 
 import asyncio
+import dataclasses
 import io
 import re
 
@@ -8,9 +9,10 @@ import pytest
 from PIL import Image
 
 from tests.support.hostile_snapshot import WORD, edit, write_hostile_snapshot
+from tests.support.literature_server import make_source, serve_literature
 from tests.support.snapshots import ARTICLES, FIGURES, draw_png, write_snapshot
 from viewbox.cli import snapshot as command
-from viewbox.envs.tools.search.records import Article, ArticleQuery, FoundImage
+from viewbox.envs.tools.search.records import Article, ArticleQuery, FoundImage, ImageQuery
 from viewbox.envs.tools.search.snapshot import SnapshotSource, SnapshotWriter
 from viewbox.errors import ToolError
 
@@ -171,6 +173,36 @@ def test_a_draft_that_is_another_file_is_left_as_it_is(viewbox, shelf, out):
     assert status == 2
     assert "is not a draft of a snapshot" in told
     assert draft.read_bytes() == before
+
+
+def test_what_the_live_services_answer_is_recorded(viewbox, out, tmp_path, monkeypatch):
+    """With the real client at a server on this machine that speaks E-utilities and Open-i."""
+    with serve_literature(tmp_path) as (literature, setup):
+        live = make_source(setup)
+        monkeypatch.setattr(command, "open_live_source", lambda: live)
+        status, printed, told = viewbox("snapshot", "build", "sign", "--images", "3", "--out", str(out))
+        assert (status, printed, told) == (0, f"{out}: 2 articles, 3 figures\n", "")
+        asked = literature.count()
+        articles = asyncio.run(live.search_articles(ArticleQuery("sign", limit=20)))
+        figures = asyncio.run(live.search_images(ImageQuery("sign", limit=3)))
+        pictures = [asyncio.run(live.load_image(found)) for found in figures]
+        assert literature.count() == asked  # they are kept
+    source = SnapshotSource(out)
+    assert set(source.find_articles(ArticleQuery("sign"))) == set(articles)
+    recorded = {found.uid: found for found in source.find_images(ImageQuery(figures[0].caption, limit=9))}
+    assert recorded == {found.uid: dataclasses.replace(found, image_url="") for found in figures}
+    assert [source.read_picture(found.uid) for found in figures] == pictures
+
+
+def test_figures_of_a_modality_are_asked_for_first_and_keep_it(viewbox, out, tmp_path, monkeypatch):
+    with serve_literature(tmp_path) as (literature, setup):
+        monkeypatch.setattr(command, "open_live_source", lambda: make_source(setup))
+        arguments = ("--images", "2", "--modality", "ct", "--modality", "mri", "--out", str(out))
+        assert viewbox("snapshot", "build", "sign", *arguments)[0] == 0
+        assert [query.get("it") for query in literature.find_queries("openi")] == ["c", "m", None]
+    source = SnapshotSource(out)
+    assert len(source.find_images(ImageQuery("", "computed tomography"))) == 2
+    assert source.find_images(ImageQuery("", "ultrasound")) == []
 
 
 # ---------------------------------------------------------------------- show and check

@@ -36,6 +36,7 @@ async def record_answers(
     articles: int,
     images: int,
     search_types: Sequence[SearchType] = ("all",),
+    modalities: Sequence[str] = (),
     report: Callable[[Recorded], None] = lambda found: None,
 ) -> Recorded:
     """Ask a source and add what it finds. Queries that an earlier, stopped call has recorded are not asked again.
@@ -47,17 +48,19 @@ async def record_answers(
         articles: of a query and search type at most.
         images: of a query at most; each must be decodable.
         search_types: each is asked for each query.
+        modalities: figures of each are asked for besides those of any. The modality of a figure that Open-i finds is
+            known only if it was asked for.
         report: called after each query.
     """
     found = Recorded()
     for words in dict.fromkeys(queries):
-        key = f"{words}\n{articles} {images} {' '.join(search_types)}"
+        key = f"{words}\n{articles} {images} {' '.join((*search_types, *modalities))}"
         if not writer.is_recorded(key):
             try:
                 for kind in search_types if articles else ():
                     await _record_articles(ArticleQuery(words, kind, articles), source, writer, found)
-                if images:
-                    await _record_images(ImageQuery(words, limit=images), source, writer, found)
+                for modality in (*modalities, "") if images else ():
+                    await _record_images(ImageQuery(words, modality, limit=images), source, writer, found)
                 writer.mark_recorded(key)
             except ToolError as error:
                 found.failed[words] = make_line(error, 300)

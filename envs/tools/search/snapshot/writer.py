@@ -190,8 +190,13 @@ def _index_articles(connection: sqlite3.Connection, recorded_year: int) -> None:
 
 
 def _index_figures(connection: sqlite3.Connection) -> None:
-    columns = ", ".join(schema.FIGURE_WEIGHTS)
-    connection.execute(f"INSERT INTO figure_index(rowid, {columns}) SELECT id, {columns} FROM main.figures ORDER BY id")
+    """Where modality or body part is not known, as with most figures of Open-i, caption and source may name it."""
+    words = "caption || char(10) || source"
+    values = [f"CASE {name} WHEN '' THEN {words} ELSE {name} END" for name in ("modality", "body_part")]
+    connection.execute(
+        "INSERT INTO figure_index(rowid, caption, source, modality, body_part)"
+        f" SELECT id, caption, source, {', '.join(values)} FROM main.figures ORDER BY id"
+    )
     _complete_index(connection, "figure_index", "figure_terms")
 
 

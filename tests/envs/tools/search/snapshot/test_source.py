@@ -111,6 +111,18 @@ def test_figures_are_found_by_caption_modality_and_body_part(source, query, foun
     assert {one.uid for one in source.find_images(query)} == found
 
 
+def test_where_modality_and_body_part_are_not_known_caption_and_source_may_name_them(tmp_path):
+    figures = [
+        FoundImage("a", "Axial CT of the chest"),
+        FoundImage("b", "A nodule", "Chest radiographs, 2020"),
+        FoundImage("c", "Beside a CT of the chest", modality="MRI", body_part="neck"),
+    ]
+    source = SnapshotSource(write_snapshot(tmp_path / "s", figures=figures))
+    assert {one.uid for one in source.find_images(ImageQuery("", body_part="chest"))} == {"a", "b"}
+    assert {one.uid for one in source.find_images(ImageQuery("", "computed tomography"))} == {"a"}
+    assert {one.uid for one in source.find_images(ImageQuery("nodule", "x-ray", "chest"))} == {"b"}
+
+
 def test_equal_scores_are_ordered_by_year_then_by_pmid_the_newest_first(tmp_path):
     pairs = (("9", 2001), ("10", 2001), ("8", 2010), ("7", None))
     articles = [Article(pmid, "Equal words", year=year) for pmid, year in pairs]
