@@ -18,6 +18,7 @@ from tests.support.literature_server import (
 )
 from tests.support.small_literature import make_png
 from viewbox.envs.tools.search.records import SEARCH_TYPES, ArticleQuery, FoundImage, ImageQuery
+from viewbox.envs.tools.search.tools import LiteratureSpecialist, LiteratureTools
 from viewbox.errors import ConfigError, ToolError
 from viewbox.network import secrets
 from viewbox.network.data_policy import guard_sending
@@ -287,3 +288,17 @@ def test_preparing_sends_nothing_and_says_if_requests_cannot_be_counted(served, 
     with pytest.raises(ConfigError, match="all processes share"):
         make_source(replace(setup, limiters=tmp_path / "missing")).prepare()
     assert not literature.arrivals
+
+
+def test_the_tools_answer_from_the_live_services(served):
+    literature, setup = served
+    retracted = make_record("31000002", types="<PublicationType>Retracted Publication</PublicationType>")
+    literature.efetch = make_set(make_record("31000001"), retracted)
+    tools = LiteratureTools("search", LiteratureSpecialist(), make_source(setup))
+    articles = asyncio.run(tools.search_web("sign"))
+    assert articles.facts == {"pmids": ["31000001", "31000002"], "retracted": ["31000002"]}
+    assert "[2] PMID 31000002, 2021, Journal of drawn chests, RETRACTED" in articles.text
+    figures = asyncio.run(tools.search_images("sign", max_results=2))
+    assert figures.facts["figures"] == ["PMC1_F1", "PMC2_F1"]
+    assert "not shown" not in figures.text
+    assert figures.image is not None
