@@ -41,7 +41,7 @@ from viewbox.images.source import Source
 from viewbox.rewards.iou import compute_iou
 
 FIRST_SEED = 2**30  # between the two splits of the environment
-SIZE, GROUND_SIZE, PATCH = 128, 96, 12
+SIZE, CLASSIFY_SIZE, GROUND_SIZE, PATCH = 128, 64, 96, 12
 REGIONS = ("background", "right lung", "left lung", "heart", "effusion", "pneumothorax", "consolidation", "nodule")
 PHRASES = (*LABELS, "heart", "left lung", "right lung",
            *(f"{side} {label}" for side in SIDES for label in LABELS if label != "cardiomegaly"))  # fmt: skip
@@ -149,15 +149,16 @@ def train_classifier(train, test, seconds, folder):
     several = {"problem_type": "multi_label_classification", **name_labels(LABELS)}
     config = ResNetConfig(num_channels=1, **sizes, **several)
     model = ResNetForImageClassification(config).train()
-    pixels, labels = to_pixels(train[0]), torch.from_numpy(train[1])
+    pixels, labels = to_pixels(train[0], CLASSIFY_SIZE), torch.from_numpy(train[1])
 
     def compute_loss(part):
         return binary_cross_entropy_with_logits(model(vary(pixels[part])).logits, labels[part])
 
     steps = fit(model, compute_loss, len(pixels), seconds, 3e-3)
     with torch.no_grad():
-        scores = model(to_pixels(test[0])).logits.sigmoid().numpy()
-    processor = ViTImageProcessor(size={"height": SIZE, "width": SIZE}, image_mean=[0.5], image_std=[0.5])
+        scores = model(to_pixels(test[0], CLASSIFY_SIZE)).logits.sigmoid().numpy()
+    square = {"height": CLASSIFY_SIZE, "width": CLASSIFY_SIZE}
+    processor = ViTImageProcessor(size=square, image_mean=[0.5], image_std=[0.5])
     figures = {"steps": steps, "bytes": save(folder, model, processor)}
     for place, label in enumerate(LABELS):
         right, said = test[1][:, place] > 0.5, scores[:, place]

@@ -93,7 +93,7 @@ def test_the_shipped_classifier_and_segmenter_are_as_good_as_their_cards_say():
         best = max(said.facts, key=said.facts.get)
         right.append((best if said.facts[best] > 0.5 else "no finding") == gold)
         assert {"left lung", "right lung", "heart"} <= {one["label"] for one in marked.facts["regions"]}
-    assert sum(right) >= 9  # 0.9 of 60 when it was measured
+    assert sum(right) >= 9  # 57 of 60 when it was measured
 
 
 def test_the_shipped_grounder_boxes_what_it_is_asked_for_as_its_card_says():
