@@ -123,7 +123,11 @@ def _read(element: Element | None) -> str:
     """The text of an element with all inside it, in one line; formulas without the spaces between their parts."""
     if element is None:
         return ""
+    inner: set[int] = set()  # formulas in formulas
     for math in list(element.iter(_MATH)):
+        if id(math) in inner:
+            continue
+        inner.update(map(id, math.iter(_MATH)))
         text, tail = "".join("".join(math.itertext()).split()), math.tail
         math.clear()
         math.text, math.tail = text, tail
