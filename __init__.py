@@ -79,6 +79,12 @@ SPECIALIST_PLUGINS = {
     "text": "viewbox.specialists.text",
 }
 
+# Models of a search that read text: the kind -> the module that registers it, imported when a config names a model.
+TEXT_MODEL_PLUGINS = {
+    "cross_encoder": "viewbox.specialists.cross_encoder",
+    "embedding": "viewbox.specialists.embedding",
+}
+
 if TYPE_CHECKING:
     from viewbox.envs import make as make
     from viewbox.envs.base import BaseMultiTurnEnv as BaseMultiTurnEnv

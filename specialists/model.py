@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import cv2
 import numpy as np
-from pydantic import ByteSize, Field
+from pydantic import BaseModel, ByteSize, ConfigDict, Field
 
 from viewbox.assets import resolve_model_path
 from viewbox.envs.tools.specialist.calls import OutOfMemory, Request
@@ -28,9 +28,12 @@ MODEL_PACKAGES = "pip install 'viewbox[train]'"
 NOT_FINITE = "gave numbers that are not finite"
 
 
-class ModelSpecialist(Specialist):
-    """The keys of every kind that runs a model. Two specialists with the same model, device and dtype share it."""
+class ModelSettings(BaseModel):
+    """The keys of everything that runs a model. Two with the same model, device and dtype share it."""
 
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: ClassVar[str] = ""
     model: Annotated[str, Field(min_length=1, description="a model's folder, a hub name, or `package:NAME`")]
     revision: Annotated[str | None, Field(description="branch, tag or commit of a hub model")] = None
     device: Annotated[
@@ -64,6 +67,10 @@ class ModelSpecialist(Specialist):
         return get_server(key, lambda: type(self).runner(self, **settings), serving)
 
 
+class ModelSpecialist(ModelSettings, Specialist):
+    """A specialist that runs a model."""
+
+
 class ModelRunner:
     """A loaded model with its processor.
 
@@ -78,9 +85,10 @@ class ModelRunner:
 
     auto_classes: ClassVar[tuple[str, ...]]  # classes of transformers; the first that knows the model's type loads it
     processor_class: ClassVar[str] = "AutoImageProcessor"
+    unused: ClassVar[tuple[str, ...]] = ()  # beginnings of names of weights that a checkpoint may lack
     same_size: ClassVar[bool] = False  # whether the pictures of a batch must have one size
 
-    def __init__(self, spec: ModelSpecialist) -> None:
+    def __init__(self, spec: ModelSettings) -> None:
         try:
             import torch
             import transformers
@@ -132,7 +140,8 @@ class ModelRunner:
         return next((one for one in fitting if lists(one)), fitting[0])
 
     def _check_weights(self, info: Mapping[str, Any]) -> None:
-        missing, given = sorted(info["missing_keys"]), f"model = {self.spec.model!r}"
+        missing = sorted(name for name in info["missing_keys"] if not name.startswith(self.unused))
+        given = f"model = {self.spec.model!r}"
         if missing:
             listed = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
             raise ConfigError(
@@ -226,7 +235,7 @@ def to_mode(picture: ImageRef, mode: str) -> "Image.Image":
     return picture.open().convert(mode)
 
 
-def find_device(spec: ModelSpecialist) -> "torch.device":
+def find_device(spec: ModelSettings) -> "torch.device":
     """The device that a specialist names. Raises `ConfigError` if there is none."""
     import torch
 
@@ -258,7 +267,7 @@ def find_model(name: str) -> str:
     return name
 
 
-def check_attention(config: Any, spec: ModelSpecialist) -> None:
+def check_attention(config: Any, spec: ModelSettings) -> None:
     """Raises `ConfigError` if a config names attention code of a hub repository, which transformers would run."""
     parts = [config, *(getattr(config, name, None) for name in getattr(config, "sub_configs", ()))]
     for part in parts:
@@ -273,7 +282,7 @@ def check_attention(config: Any, spec: ModelSpecialist) -> None:
             )
 
 
-def get_options(spec: ModelSpecialist) -> dict[str, Any]:
+def get_options(spec: ModelSettings) -> dict[str, Any]:
     """Arguments of every `from_pretrained`: no code of the model's folder is run."""
     return {"revision": spec.revision, "local_files_only": spec.local_files_only, "trust_remote_code": False}
 

@@ -57,6 +57,8 @@ def build_parameter(annotation: Any) -> dict[str, Any]:
 
     A plain string among the annotations is the description.
 
+    >>> build_parameter(list[str])
+    {'type': 'array', 'items': {'type': 'string'}}
     >>> build_parameter(Annotated[int, Range(1, 5), "how often"])
     {'type': 'integer', 'minimum': 1, 'maximum': 5, 'description': 'how often'}
     """
@@ -74,11 +76,18 @@ def build_parameter(annotation: Any) -> dict[str, Any]:
     if get_origin(annotation) is Literal:
         choices = get_args(annotation)
         return {"type": _TYPES[type(choices[0])], "enum": list(choices)}
+    if get_origin(annotation) is list:
+        (item,) = get_args(annotation)
+        if not isinstance(item, type) or item not in _TYPES:
+            raise TypeError(
+                f"{annotation!r} cannot be the type of an argument; allowed: a list of float, int, bool or str"
+            )
+        return {"type": "array", "items": {"type": _TYPES[item]}}
     inner = [item for item in get_args(annotation) if item is not type(None)]
     if inner and len(inner) < len(get_args(annotation)):  # X | None
         return build_parameter(inner[0])
     if annotation not in _TYPES:
-        allowed = "float, int, bool, str, Literal, Point, Box, Picture (each may be `| None`), or Hidden"
+        allowed = "float, int, bool, str, Literal, list, Point, Box, Picture (each may be `| None`), or Hidden"
         raise TypeError(f"{annotation!r} cannot be the type of an argument; allowed: {allowed}")
     return {"type": _TYPES[annotation]}
 

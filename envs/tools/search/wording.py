@@ -54,7 +54,7 @@ def write_articles(
         kind = "" if query.search_type == "all" else f" with search_type = {query.search_type}"
         return f"No article found for {make_line(query.words, 80)!r}{kind}. Try fewer or other words.", []
     items = [write_article(article, number, query.words, limits.item) for number, article in enumerate(found, 1)]
-    text, count = _join_items("article", items, limits.total)
+    text, count = join_items("article", items, limits.total)
     return text, list(found[:count])
 
 
@@ -132,7 +132,7 @@ def write_images(
         write_image(one, number, problem, limits.item)
         for number, (one, problem) in enumerate(zip(found, problems, strict=True), 1)
     ]
-    text, count = _join_items("figure", items, limits.total)
+    text, count = join_items("figure", items, limits.total)
     return text, list(found[:count])
 
 
@@ -148,8 +148,8 @@ def write_image(found: FoundImage, number: int, problem: str | None, limit: int)
     return f"{start}{caption}{ends}"[:limit]
 
 
-def _join_items(what: str, items: Sequence[str], total: int) -> tuple[str, int]:
-    """The items that fit into `total` characters, each whole, and their number."""
+def join_items(what: str, items: Sequence[str], total: int) -> tuple[str, int]:
+    """The items that fit into `total` characters, each whole, below a line with their number; and how many fit."""
     head = f"{len(items)} {what}{'' if len(items) == 1 else 's'} found."
     left = "\n[{} more left out]"
     count, text = 0, head

@@ -31,10 +31,21 @@ class Request:
         return self.picture.hash, self.arguments
 
 
+@dataclass(frozen=True)
+class TextRequest:
+    """What a model of texts is asked: one text, or a query and a text."""
+
+    texts: tuple[str, ...]
+
+    @property
+    def key(self) -> Hashable:
+        return self.texts
+
+
 class Call:
     """A request in a queue; `futures` are those of all calls that wait for it."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request | TextRequest) -> None:
         self.request = request
         self.futures: list[Future[Any]] = []
 

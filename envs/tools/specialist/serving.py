@@ -32,6 +32,7 @@ from viewbox.envs.tools.specialist.calls import (
     HungError,
     OutOfMemory,
     Request,
+    TextRequest,
     describe_failure,
     set_outcome,
 )
@@ -46,8 +47,10 @@ MAX_HUNG = 4  # threads of one model that have not come back, with which it stil
 class Runner(Protocol):
     """A loaded model."""
 
-    def run(self, requests: Sequence[Request]) -> Sequence[Any]:
-        """One result for each request, or a `ToolError` in its place. Episodes share results: nobody changes one.
+    def run(self, requests: Sequence[Any]) -> Sequence[Any]:
+        """One result for each `Request` or `TextRequest`, or a `ToolError` in its place.
+
+        Episodes share results: nobody changes one.
 
         Raises:
             OutOfMemory: the batch is too large for the device.
@@ -152,7 +155,7 @@ class ModelServer:
             runner.wake()
             self._rests = False
 
-    async def ask(self, request: Request) -> Any:
+    async def ask(self, request: Request | TextRequest) -> Any:
         """The result of a request.
 
         Raises:
@@ -168,7 +171,7 @@ class ModelServer:
                 raise ToolError(f"is not available. {ADVICE}") from error
         return await asyncio.wrap_future(self.submit(request))
 
-    def submit(self, request: Request) -> Future[Any]:
+    def submit(self, request: Request | TextRequest) -> Future[Any]:
         """Queue a request; equal requests that wait at the same time are run once. The model is loaded."""
         future: Future[Any] = Future()
         with self._lock:
@@ -256,7 +259,7 @@ class ModelServer:
                 self._cache.put(call.request.key, outcome)
         call.finish(outcome)
 
-    def _run(self, requests: Sequence[Request]) -> Sequence[Any]:
+    def _run(self, requests: Sequence[Request | TextRequest]) -> Sequence[Any]:
         runner = self.runner
         assert runner is not None
         self.batches = [*self.batches[-999:], len(requests)]

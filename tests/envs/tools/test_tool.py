@@ -110,6 +110,28 @@ def test_a_hint_that_no_schema_can_say_is_the_authors_error():
             """Picks."""
 
 
+def test_an_argument_may_be_a_list():
+    @tool
+    def add(view: View, numbers: Annotated[list[int], "to add"], names: list[str] | None = None) -> ToolOutput:
+        """Adds."""
+        return ToolOutput(f"{sum(numbers)} {names}")
+
+    assert properties("add")["numbers"] == {"type": "array", "items": {"type": "integer"}, "description": "to add"}
+    assert call_stateful("add", VIEW, {"numbers": [1, 2]})[1].text == "3 None"
+    assert call_stateful("add", VIEW, {"numbers": (), "names": ["a"]})[1].text == "0 ['a']"
+    assert call_stateful("add", VIEW, {"numbers": ["x"]})[1].error.startswith('add: numbers = ["x"]: ')
+    assert "is not of type 'array'" in call_stateful("add", VIEW, {"numbers": 3})[1].error
+
+
+@pytest.mark.parametrize("hint", [list[Box], list[complex], list[list[int]]])
+def test_a_list_of_what_no_schema_can_say_is_the_authors_error(hint):
+    def pick(view: View, many: hint) -> ToolOutput:
+        """Picks."""
+
+    with pytest.raises(TypeError, match="allowed: a list of float, int, bool or str"):
+        tool(pick)
+
+
 @pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
 @pytest.mark.parametrize("name", sorted(TOOLS))
 def test_every_tool_has_a_valid_schema_in_every_convention(name, coordinates):

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 
 from viewbox.envs.tools.search.snapshot.schema import TOKENIZER
 
@@ -71,12 +72,13 @@ class Synonyms:
     def group(self, words: Sequence[str]) -> list[Group]:
         """The groups of a query: a group for each longest phrase with synonyms, and one for each word."""
         groups: list[Group] = []
+        stems = [stem_word(word) for word in words]
         place = 0
         while place < len(words):
             for length in range(min(self.longest, len(words) - place), 0, -1):
-                phrase = tuple(words[place : place + length])
-                same = self.classes.get(stem_all(phrase), ())
+                same = self.classes.get(tuple(chain.from_iterable(stems[place : place + length])), ())
                 if same or length == 1:
+                    phrase = tuple(words[place : place + length])
                     groups.append(Group(_drop_repeated((phrase, *same))))
                     groups += [Group(((word,),), required=False) for word in phrase if length > 1 and is_telling(word)]
                     place += length
@@ -84,7 +86,8 @@ class Synonyms:
         return groups
 
 
-def _drop_repeated(phrases: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+@lru_cache(maxsize=2**14)
+def _drop_repeated(phrases: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
     """The phrases without those whose stems stood before."""
     first: dict[tuple[str, ...], tuple[str, ...]] = {}
     for phrase in phrases:
@@ -113,10 +116,15 @@ def read_query(text: str, synonyms: Synonyms) -> list[Group]:
     telling = [group for group in groups if any(is_telling(word) for phrase in group.phrases for word in phrase)]
     unique: dict[tuple[tuple[str, ...], ...], Group] = {}
     for group in telling or groups:
-        stems = tuple(sorted(map(stem_all, group.phrases)))
+        stems = _sort_stems(group.phrases)
         if any(stems) and not (stems in unique and unique[stems].required):
             unique[stems] = group
     return list(unique.values())[:MAX_WORDS]
+
+
+@lru_cache(maxsize=2**14)
+def _sort_stems(phrases: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+    return tuple(sorted(map(stem_all, phrases)))
 
 
 def stem_all(words: Sequence[str]) -> tuple[str, ...]:

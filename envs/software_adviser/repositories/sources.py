@@ -1,0 +1,132 @@
+"""Where summaries of repositories come from: asked in order, until one of them knows the repository."""
+
+import datetime
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Final, Protocol
+
+from cachetools import LRUCache
+from pydantic import ValidationError
+
+from viewbox.envs.software_adviser.repositories.facts import RepositoryFacts
+from viewbox.envs.tools.search.wording import make_line
+from viewbox.errors import ToolError
+from viewbox.network.fetching import FetchError, fetch_url
+from viewbox.network.fetching.network import Network
+
+API_HOST: Final = "api.github.com"
+LIVE_TIMEOUT: Final = 10.0  # seconds for one repository
+MAX_RESPONSE: Final = 2**20  # bytes
+MAX_KEPT: Final = 4096  # live summaries of a process: a public service is asked once for each repository
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A line about a repository, and where it is from."""
+
+    text: str
+    origin: str
+
+
+class SummarySource(Protocol):
+    """Knows something of repositories."""
+
+    async def summarize(self, repository: str) -> Summary | None:
+        """What it knows of "owner/name" (lower case); None if it knows nothing. Raises `ToolError` if it fails."""
+        ...
+
+
+@dataclass(frozen=True)
+class RecordedSource:
+    """Facts of a snapshot, by repository."""
+
+    facts: Mapping[str, RepositoryFacts]
+
+    async def summarize(self, repository: str) -> Summary | None:
+        known = self.facts.get(repository)
+        text = known.summarize() if known else ""
+        return Summary(text, f"recorded {known.recorded}") if known and text else None
+
+
+@dataclass(frozen=True)
+class CatalogueSource:
+    """What the catalogue says of the software of a repository: sentences by repository."""
+
+    sentences: Mapping[str, str]
+
+    async def summarize(self, repository: str) -> Summary | None:
+        text = make_line(self.sentences.get(repository, ""), 600)
+        return Summary(text, "catalogue") if text else None
+
+
+class LiveSource:
+    """GitHub's public API, without a key: 60 requests an hour for an address. What it said is kept in this process."""
+
+    def __init__(self, *, _network: Network | None = None) -> None:
+        self._network = _network
+        self._kept: LRUCache[str, Summary | None] = LRUCache(MAX_KEPT)
+        self._lock = Lock()
+
+    async def summarize(self, repository: str) -> Summary | None:
+        with self._lock:  # several event loops may ask
+            if repository in self._kept:
+                return self._kept[repository]
+        summary = await self._ask(repository)
+        with self._lock:
+            self._kept[repository] = summary
+        return summary
+
+    async def _ask(self, repository: str) -> Summary | None:
+        try:
+            fetched = await fetch_url(
+                f"https://{API_HOST}/repos/{repository}",
+                allowed_hosts=[API_HOST],
+                types=["application/json"],
+                max_bytes=MAX_RESPONSE,
+                timeout=LIVE_TIMEOUT,
+                _network=self._network,
+            )
+        except FetchError as error:
+            if error.status == 404:
+                return None
+            reason = f"HTTP {error.status}" if error.status else "it could not be reached"
+            raise ToolError(reason) from error
+        text = read_api(repository, fetched.content).summarize()
+        return Summary(text, "GitHub") if text else None
+
+
+def read_api(repository: str, content: bytes) -> RepositoryFacts:
+    """The facts in a response of GitHub's API; fields of another type than documented are left out.
+
+    Raises:
+        ToolError: it is no JSON object.
+
+    >>> content = b'{"full_name": "a/b", "license": {"spdx_id": "MIT"}, "stargazers_count": "many"}'
+    >>> read_api("a/b", content).summarize()
+    'license MIT'
+    """
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ToolError("its answer could not be read")
+    terms = found.get("license")
+    license_id = terms.get("spdx_id") if isinstance(terms, dict) else None
+    given: dict[str, Any] = {
+        "license": "" if license_id == "NOASSERTION" else license_id,
+        "languages": [found.get("language")],
+        "last_commit": str(found.get("pushed_at"))[:10],
+        "topics": found.get("topics"),
+        "stars": found.get("stargazers_count"),
+        "archived": found.get("archived"),
+    }
+    facts = RepositoryFacts(repository=repository, recorded=datetime.date.today())
+    for name, value in given.items():
+        try:
+            facts = RepositoryFacts.model_validate({**facts.model_dump(), name: value})
+        except ValidationError:
+            continue
+    return facts

@@ -1,0 +1,124 @@
+"""The adviser's tools: a search, three more in other words, and what is known of repositories.
+
+The model writes words and addresses only. What its user excluded, the formats and paths of the user's files, how many
+tools a search returns, and what is searched at all are `Hidden` arguments: the environment fills them in
+(`hidden_arguments`), and no model sees or sets them. The quotas are `max_calls` of each tool, and `max_total_calls` of
+the environment; the loop counts them in the episode's state.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from viewbox.envs.software_adviser.file_formats import list_formats
+from viewbox.envs.software_adviser.repositories.batch import MAX_ADDRESSES, ask_all
+from viewbox.envs.software_adviser.repositories.sources import SummarySource
+from viewbox.envs.software_adviser.retrieval import Retriever
+from viewbox.envs.software_adviser.software import SoftwareTool
+from viewbox.envs.tools import Hidden, Tool
+from viewbox.envs.tools.results import ToolOutput
+from viewbox.envs.tools.search.wording import join_items, make_line
+from viewbox.errors import ToolError
+
+MAX_QUERY: Final = 500  # characters
+MAX_TOTAL_CALLS: Final = 20  # of an episode, of all tools together
+MAX_ITEM: Final = 620  # characters of the text about one tool
+
+
+@dataclass(frozen=True)
+class SearchContext:
+    """What the environment adds to a search.
+
+    retriever: of the catalogue.
+    top_k: tools that a search returns.
+    exclude: names of tools that the user does not want.
+    formats: of the user's files, words of the vocabulary.
+    paths: of the user's files; their endings tell formats as well.
+    max_chars: of the text; tools that do not fit are not found.
+    """
+
+    retriever: Retriever
+    top_k: int = 12
+    exclude: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    max_chars: int = 8000
+
+    def search(self, query: str) -> ToolOutput:
+        """The text of a search, and the names found as a fact for rewards. Raises `ToolError` for an empty query."""
+        words = " ".join(query[: 4 * MAX_QUERY].split())[:MAX_QUERY]
+        if not words:
+            raise ToolError("query is empty; give words to search for")
+        formats = tuple(dict.fromkeys((*self.formats, *list_formats(self.paths))))
+        hits = self.retriever.search(words, top_k=self.top_k, exclude=self.exclude, formats=formats)
+        text, count = write_found(words, [self.retriever.by_name[hit.name] for hit in hits], self.max_chars)
+        return ToolOutput(text, {"names": [hit.name for hit in hits[:count]]}, tells_facts=False)
+
+
+def search_tools(
+    query: Annotated[str, "the task, the kind of image, its dimensions and what else matters, in a few words"],
+    context: Hidden[SearchContext],
+) -> ToolOutput:
+    """Search the catalogue of imaging software, by words and by meaning: numbered tools, the best first, with their
+    facts. The formats of the user's files and the tools that the user excluded are taken into account."""
+    return context.search(query)
+
+
+def search_alternative(
+    query: Annotated[str, "the task in other words, or a part of it"],
+    context: Hidden[SearchContext],
+) -> ToolOutput:
+    """Search the catalogue again in other words, if the first search did not find what the user needs."""
+    return context.search(query)
+
+
+async def repo_info_batch(
+    urls: Annotated[list[str], "addresses of GitHub repositories, all that are needed in one call"],
+    sources: Hidden[Sequence[SummarySource]],
+) -> ToolOutput:
+    """Look up what is known of GitHub repositories: license, languages, last commit and what they need. Each is looked
+    up once; an address elsewhere is skipped, and one that fails does not harm the others."""
+    if not 0 < len(urls) <= MAX_ADDRESSES:
+        raise ToolError(f"urls has {len(urls)} addresses; allowed: 1 to {MAX_ADDRESSES}")
+    answers = await ask_all(urls, sources)
+    facts = {
+        "answered": [answer.name for answer in answers if answer.text],
+        "skipped": {answer.name: answer.problem for answer in answers if answer.skipped},
+        "failed": {answer.name: answer.problem for answer in answers if answer.problem and not answer.skipped},
+    }
+    text = "\n".join(f"[{number}] {answer.write()}" for number, answer in enumerate(answers, 1))
+    return ToolOutput(text, facts, tells_facts=False)
+
+
+SEARCH_TOOLS: Final = Tool.from_function(search_tools, max_calls=1)
+SEARCH_ALTERNATIVE: Final = Tool.from_function(search_alternative, max_calls=3)
+REPO_INFO_BATCH: Final = Tool.from_function(repo_info_batch, max_calls=4)
+ADVISER_TOOLS: Final = (SEARCH_TOOLS, SEARCH_ALTERNATIVE, REPO_INFO_BATCH)
+
+
+def write_found(words: str, found: Sequence[SoftwareTool], max_chars: int) -> tuple[str, int]:
+    """The text of a search, and how many of the tools are in it.
+
+    >>> write_found("fly", [], 100)
+    ("No tool found for 'fly'. Try other words.", 0)
+    """
+    if not found:
+        return f"No tool found for {make_line(words, 80)!r}. Try other words.", 0
+    return join_items("tool", [f"[{number}] {write_tool(tool)}" for number, tool in enumerate(found, 1)], max_chars)
+
+
+def write_tool(tool: SoftwareTool) -> str:
+    """The facts of a tool in a line. A user's catalogue is a stranger's text: it is made safe."""
+    facts = [
+        f"tasks: {', '.join(tool.tasks)}",
+        f"modalities: {', '.join(tool.modalities)}",
+        f"dimensions: {', '.join(tool.dimensions)}",
+        f"formats: {', '.join(tool.formats) or 'unknown'}",
+        f"license: {tool.license or 'unknown'}",
+        f"GPU: {tool.gpu}",
+        f"interfaces: {', '.join(tool.interfaces) or 'unknown'}",
+        tool.repository,
+        f"demo: {tool.demo or 'none'}",
+    ]
+    features = make_line(tool.features, 200)
+    return make_line(f"{tool.name}: {features} {'; '.join(facts)}", MAX_ITEM)

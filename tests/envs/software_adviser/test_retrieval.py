@@ -1,0 +1,259 @@
+"""The search of a catalogue: what it finds, in which order, and that nothing but catalogue and query counts."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.software import TOOLS, make_tool
+from viewbox.envs.software_adviser.catalogue import read_catalogue
+from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever
+from viewbox.envs.software_adviser.retrieval.bm25 import Bm25Index
+from viewbox.envs.software_adviser.retrieval.fusion import find_best, fuse
+from viewbox.envs.software_adviser.retrieval.wishes import Wish, get_wish_reader, has_fact, read_table
+from viewbox.envs.software_adviser.vocabulary import DIMENSIONS, FORMATS, INTERFACES, MODALITIES, TASKS
+from viewbox.envs.tools.search.snapshot.words import Synonyms
+
+VOCABULARY = {
+    "tasks": TASKS,
+    "modalities": MODALITIES,
+    "dimensions": DIMENSIONS,
+    "formats": FORMATS,
+    "interfaces": INTERFACES,
+}
+WAYS = [{}, {"reranker": "none"}, {"embedding": "none"}, {"embedding": "none", "reranker": "none"}]
+
+
+@pytest.fixture(scope="module")
+def retriever():
+    return Retriever(TOOLS)
+
+
+def list_names(hits):
+    return [hit.name for hit in hits]
+
+
+# ---------------------------------------------------------------------- what is found
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("segment nuclei in fluorescence microscopy", "Glow"),
+        ("I want to outline the nuclei in pictures of glowing cells", "Glow"),
+        ("follow cells in a time lapse", "Tracer"),
+        ("remove the patient's name", "Nameless"),
+        ("nameless", "Nameless"),
+        ("noisy MRI, my computer has no graphics card", "Calm"),
+        ("noise in magnetic resonance imaging, I want to try it online", "Calm"),
+    ],
+)
+def test_experts_and_laymen_find_the_tool(retriever, words, first):
+    assert list_names(retriever.search(words, top_k=3))[0] == first
+
+
+def test_meaning_finds_what_shares_no_word_with_the_query():
+    tools = [
+        make_tool("A", ("tracking",), features="Nuclei and cells of embryos."),
+        make_tool("B", ("tracking",), features="Cells of embryos."),
+        make_tool("C", ("simulation",), features="Bones."),
+    ]
+    words = RetrievalSettings(embedding="none", reranker="none")
+    assert list_names(Retriever(tools, words).search("nuclei", top_k=3)) == ["A"]
+    fused = Retriever(tools, RetrievalSettings(reranker="none", dimensions=2)).search("nuclei", top_k=3)
+    assert list_names(fused)[:2] == ["A", "B"]
+
+
+def test_the_reranker_puts_met_wishes_before_words():
+    tools = [
+        make_tool("Wordy", modalities=("MR",), features="CT CT CT segmentation of CT, says this sentence of CT."),
+        make_tool("Fitting", modalities=("CT",), features="Outlines organs."),
+    ]
+    plain = Retriever(tools, RetrievalSettings(reranker="none", embedding="none"))
+    assert list_names(plain.search("segmentation CT", top_k=2)) == ["Wordy", "Fitting"]
+    assert list_names(Retriever(tools).search("segmentation CT", top_k=2)) == ["Fitting", "Wordy"]
+
+
+def test_formats_of_the_files_change_the_order(retriever):
+    twins = [make_tool("A", formats=("NIfTI",)), make_tool("B", formats=("DICOM",))]
+    for formats, first in ([["NIfTI"], "A"], [["DICOM"], "B"], [[], "A"]):
+        assert list_names(Retriever(twins).search("segmentation of CT", top_k=2, formats=formats))[0] == first
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_excluded_tools_are_never_found_and_cost_no_place(way):
+    retriever = Retriever(TOOLS, RetrievalSettings(**way))
+    for words in ("outline organs", "Cutter", "cutter cutter"):
+        for exclude in (["Cutter"], ["CUTTER", "unknown"], ("cutter", "cutter")):
+            assert "Cutter" not in list_names(retriever.search(words, top_k=7, exclude=exclude))
+    assert list_names(retriever.search("outline organs", top_k=1, exclude=["Cutter"])) == ["Twin"]
+    assert retriever.search("outline organs", top_k=7, exclude=[tool.name for tool in TOOLS]) == []
+
+
+def test_a_catalogue_of_one_tool_and_of_equal_tools():
+    assert list_names(Retriever(TOOLS[:1]).search("organs", top_k=5)) == ["Cutter"]
+    same = [make_tool(name) for name in ("b", "a", "c")]
+    assert list_names(Retriever(same).search("segmentation", top_k=3)) == ["b", "a", "c"]
+
+
+# ---------------------------------------------------------------------- hostile queries
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "   ",
+        "the of and",
+        '"',
+        "'; DROP TABLE records; --",
+        "NEAR(a b)",
+        "name:x OR *",
+        "-",
+        "\x00",
+        "\ud800",
+        "😀" * 99,
+        "a" * 100_000,
+        "ct " * 5_000,
+        "MR " * 3,
+        "qqqqzzzz",
+    ],
+)
+def test_any_words_are_searched_for_and_none_is_an_expression(way, words):
+    hits = Retriever(TOOLS, RetrievalSettings(**way)).search(words, top_k=3)
+    assert len(hits) <= 3
+    assert all(np.isfinite(hit.score) for hit in hits)
+
+
+@settings(max_examples=60, deadline=None)
+@given(words=st.text(max_size=80), top_k=st.integers(1, 9), exclude=st.lists(st.sampled_from([t.name for t in TOOLS])))
+def test_hits_are_distinct_allowed_and_sorted(words, top_k, exclude):
+    hits = SHARED.search(words, top_k=top_k, exclude=exclude)
+    names = list_names(hits)
+    assert len(names) <= top_k
+    assert len(set(names)) == len(names)
+    assert not set(names) & set(exclude)
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+SHARED = Retriever(TOOLS)
+
+
+# ---------------------------------------------------------------------- the same everywhere
+QUERIES = [
+    "outline nuclei in 2D TIFF",
+    "denoise brain MRI",
+    "align CT scans",
+    "tracking",
+    "read files without programming",
+]
+CODE = """
+import json
+from viewbox.envs.software_adviser.catalogue import read_catalogue
+from viewbox.envs.software_adviser.retrieval import Retriever
+retriever = Retriever(read_catalogue().tools)
+found = [[[hit.name, hit.score] for hit in retriever.search(words, top_k=12)] for words in %r]
+print(json.dumps(found))
+"""
+
+
+def test_every_process_and_thread_finds_the_same():
+    retriever = Retriever(read_catalogue().tools)
+    expected = [[[hit.name, hit.score] for hit in retriever.search(words, top_k=12)] for words in QUERIES]
+    assert all(len(found) == 12 for found in expected)
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run([sys.executable, "-c", CODE % QUERIES], capture_output=True, text=True, env=environment)
+        assert json.loads(done.stdout) == expected, done.stderr
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda words: retriever.search(words, top_k=12), QUERIES * 20))
+    assert [[[hit.name, hit.score] for hit in hits] for hits in found] == expected * 20
+
+
+def test_a_pickled_and_a_forked_retriever_prepare_themselves(retriever):
+    expected = retriever.search("outline nuclei", top_k=3)
+    assert pickle.loads(pickle.dumps(retriever)).search("outline nuclei", top_k=3) == expected
+    with retriever._lock:  # a thread of the parent is searching
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if retriever.search("outline nuclei", top_k=3) == expected else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+# ---------------------------------------------------------------------- parts
+def test_sums_of_phrases_are_the_bm25_of_the_whole_query():
+    records = [
+        {"name": f"n{n}", "text": text} for n, text in enumerate(["ct lung", "ct ct mr", "bone lung lung", "skin"])
+    ]
+    index = Bm25Index(records, {"name": 2.0, "text": 1.0}, Synonyms())
+    statement = 'SELECT rowid, -bm25(records, 2.0, 1.0) FROM records WHERE records MATCH \'"ct" OR "lung" OR "n3"\''
+    expected = dict(index._connection.execute(statement).fetchall())
+    for _ in range(2):  # then from what is kept
+        found = index.score("lung CT n3")
+        assert {row: pytest.approx(score) for row, score in enumerate(found) if score} == expected
+
+
+def test_scores_that_differ_in_the_last_bits_keep_the_order_of_the_catalogue():
+    scores = np.array([0.3, 0.1 + 0.2, 0.30000000000000004, 0.1])
+    assert find_best(scores, 2).tolist() == [0, 1]
+    assert find_best(scores[::-1], 2).tolist() == [1, 2]
+    places, fused = fuse([np.array([3, 1]), np.array([1, 3])])
+    assert places.tolist() == [1, 3]
+    assert fused[0] == fused[1]
+    assert fuse([np.array([], int), np.array([], int)])[0].tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "formats", "expected"),
+    [
+        ("segment the liver in CT", (), {("tasks", "segmentation"), ("modalities", "CT")}),
+        ("brain.nii.gz", (), {("formats", "NIfTI")}),
+        (
+            "a light-sheet time lapse",
+            (),
+            {("modalities", "fluorescence"), ("dimensions", "2D+t"), ("dimensions", "3D+t")},
+        ),
+        ("TIFF and tif", ("TIFF",), {("formats", "TIFF")}),
+        ("no GPU please", (), {("gpu", "no")}),
+        ("I have a GPU", (), set()),
+        ("", (), set()),
+    ],
+)
+def test_wishes_are_read_from_words(words, formats, expected):
+    wishes = get_wish_reader().read(words, formats)
+    assert {(wish.kind, word) for wish in wishes for word in wish.words} == expected
+    assert len(set(wishes)) == len(wishes)
+
+
+def test_the_table_of_words_knows_the_whole_vocabulary_and_nothing_else():
+    known = {}
+    for (kind, word), phrases in read_table():
+        assert phrases
+        assert all(phrases)
+        known.setdefault(kind, []).append(word)
+    assert {kind: sorted(words) for kind, words in known.items() if kind in VOCABULARY} == {
+        kind: sorted(set(words) - {"any"}) for kind, words in VOCABULARY.items()
+    }
+    assert known.keys() - VOCABULARY.keys() == {"gpu", "demo", "license"}
+
+
+def test_a_tool_for_any_modality_fits_each_and_an_unknown_need_of_a_gpu_fits_none():
+    assert has_fact(TOOLS[-1], "modalities", "OCT")
+    assert [has_fact(make_tool("x", gpu=gpu), "gpu", "no") for gpu in ("no", "optional", "yes", "unknown")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    licenses = ["MIT", "Apache-2.0 OR GPL-3.0", "GPL-3.0", None]
+    assert [has_fact(make_tool("x", license=one), "license", "permissive") for one in licenses] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert Wish("tasks", ("a",)) == Wish("tasks", ("a",))

@@ -1,0 +1,229 @@
+"""Embedding models and cross-encoders of a search, by the names of folders with tiny random models."""
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaModel,
+    T5Config,
+    T5Model,
+)
+
+from tests.support.software import TOOLS
+from tests.support.tiny_specialists import widen
+from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever
+from viewbox.envs.software_adviser.retrieval.retriever import write_record, write_text
+from viewbox.errors import ConfigError, ToolError
+from viewbox.specialists.embedding import EmbeddingModel
+
+pytestmark = pytest.mark.slow
+WORDS = sorted(
+    {word for tool in TOOLS for word in write_text(write_record(tool)).replace(".", " ").replace(",", " ").split()}
+)
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+
+
+def make_tokenizer():
+    vocabulary = {
+        word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "query", "outline", *WORDS])
+    }
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    marks = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **marks)
+
+
+def save(folder, model):
+    model.save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+def make_config(**more):
+    return BertConfig(vocab_size=len(WORDS) + 6, max_position_embeddings=64, **SIZES, **more)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("encoder"), widen(BertModel(make_config())))
+
+
+@pytest.fixture(scope="module")
+def crossing(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("crossing"), widen(BertForSequenceClassification(make_config(num_labels=1))))
+
+
+def add_modules(folder, pooling, *types):
+    names = ["sentence_transformers.models." + one for one in types]
+    (folder / "modules.json").write_text(json.dumps([{"idx": n, "type": one} for n, one in enumerate(names)]))
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+
+
+def encode_alone(folder, text, pooling="mean"):
+    model, tokenizer = BertModel.from_pretrained(folder).eval(), make_tokenizer()
+    with torch.no_grad():
+        hidden = model(**tokenizer(text, return_tensors="pt", truncation=True, max_length=64)).last_hidden_state[0]
+    vector = (hidden[0] if pooling == "cls" else hidden.mean(0)).numpy()
+    return vector / np.linalg.norm(vector)
+
+
+# ---------------------------------------------------------------------- embeddings
+def test_vectors_are_those_of_the_model_whatever_stands_beside_them(encoder):
+    texts = [write_text(write_record(tool)) for tool in TOOLS]
+    vectors = EmbeddingModel(model=encoder, device="cpu").build().encode([*texts, "organs", texts[0]])
+    assert vectors.shape == (len(TOOLS) + 2, 32)
+    for text, vector in zip([*texts, "organs"], vectors, strict=False):
+        np.testing.assert_allclose(vector, encode_alone(encoder, text), atol=1e-5)
+    np.testing.assert_array_equal(vectors[0], vectors[-1])
+
+
+@pytest.mark.parametrize(
+    ("pooling", "expected"),
+    [
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, "mean"),
+        ({"pooling_mode": "cls"}, "cls"),
+        ({"pooling_mode": "mean"}, "mean"),
+    ],
+)
+def test_the_checkpoint_says_how_its_vectors_are_pooled(tmp_path, pooling, expected):
+    folder = save(tmp_path, widen(BertModel(make_config())))
+    add_modules(tmp_path, pooling, "Transformer", "Pooling", "Normalize")
+    vector = EmbeddingModel(model=folder, device="cpu").build().encode_query("organs Outlines")
+    np.testing.assert_allclose(vector, encode_alone(folder, "organs Outlines", expected), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "types", "words"),
+    [
+        ({"pooling_mode_max_tokens": True}, ("Transformer", "Pooling"), "its pooling is pooling_mode_max_tokens"),
+        ({}, ("Transformer", "Pooling", "Dense"), "its modules.json has a module 'Dense'"),
+    ],
+)
+def test_a_checkpoint_with_other_modules_is_refused(tmp_path, pooling, types, words):
+    folder = save(tmp_path, BertModel(make_config()))
+    add_modules(tmp_path, pooling, *types)
+    with pytest.raises(ConfigError, match=words) as caught:
+        Retriever(TOOLS, RetrievalSettings(embedding=folder)).prepare()
+    assert caught.value.key == "retrieval.embedding.model"
+
+
+@pytest.mark.parametrize("content", ["{", "[" * 100_000, "\x00"])
+def test_a_broken_modules_file_is_refused(tmp_path, content):
+    folder = save(tmp_path, BertModel(make_config()))
+    (tmp_path / "modules.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"modules\.json cannot be read"):
+        Retriever(TOOLS, RetrievalSettings(embedding=folder)).prepare()
+
+
+def test_prefixes_stand_before_queries_and_texts(encoder):
+    model = EmbeddingModel(model=encoder, device="cpu", query_prefix="query ", text_prefix="organs ").build()
+    np.testing.assert_allclose(model.encode_query("cells"), encode_alone(encoder, "query cells"), atol=1e-5)
+    np.testing.assert_allclose(model.encode(["cells"])[0], encode_alone(encoder, "organs cells"), atol=1e-5)
+
+
+def test_a_checkpoint_without_a_pooler_and_another_family_are_taken(tmp_path):
+    (tmp_path / "bert").mkdir()
+    bert = save(tmp_path / "bert", BertModel(make_config(), add_pooling_layer=False))
+    config = RobertaConfig(vocab_size=len(WORDS) + 6, max_position_embeddings=66, pad_token_id=0, **SIZES)
+    roberta = save(tmp_path / "roberta", RobertaModel(config))
+    for folder in (bert, roberta):
+        vectors = EmbeddingModel(model=folder, device="cpu").build().encode(["organs " * 500, ""])
+        assert np.isfinite(vectors).all()
+
+
+def test_a_model_with_a_decoder_is_refused(tmp_path):
+    config = T5Config(vocab_size=99, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    with pytest.raises(ConfigError, match="t5 has a decoder; allowed: an encoder"):
+        EmbeddingModel(model=save(tmp_path, T5Model(config)), device="cpu").build()
+
+
+def test_vectors_that_are_not_finite_are_an_error_in_words(tmp_path):
+    model = BertModel(make_config())
+    torch.nn.init.constant_(model.embeddings.LayerNorm.weight, float("nan"))
+    with pytest.raises(ToolError, match="the search failed"):
+        EmbeddingModel(model=save(tmp_path, model), device="cpu").build().encode(["organs"])
+
+
+# ---------------------------------------------------------------------- in a search
+def test_a_search_with_models_is_deterministic_in_threads_and_keeps_exclusions(encoder, crossing):
+    settings = RetrievalSettings(
+        embedding={"model": encoder, "device": "cpu", "wait": 0.0}, reranker={"model": crossing, "device": "cpu"}
+    )
+    retriever = Retriever(TOOLS, settings)
+    expected = retriever.search("outline organs", top_k=5, exclude=["twin"], formats=["DICOM"])
+    assert len(expected) == 5
+    assert "Twin" not in [hit.name for hit in expected]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(
+            pool.map(
+                lambda _: retriever.search("outline organs", top_k=5, exclude=["twin"], formats=["DICOM"]), range(8)
+            )
+        )
+    assert found == [expected] * 8
+    retriever.rest()
+    assert retriever.search("outline organs", top_k=5, exclude=["twin"], formats=["DICOM"]) == expected
+
+
+def test_a_cross_encoder_decides_the_order_and_reads_the_formats(crossing):
+    model, tokenizer = BertForSequenceClassification.from_pretrained(crossing).eval(), make_tokenizer()
+    retriever = Retriever(TOOLS, RetrievalSettings(embedding="none", reranker={"model": crossing, "device": "cpu"}))
+    hits = retriever.search("outline organs", top_k=7, formats=["NIfTI"])
+    assert len(hits) > 1
+    for hit in hits:
+        text = write_text(write_record(retriever.by_name[hit.name]))
+        pair = tokenizer("outline organs (NIfTI)", text, return_tensors="pt", truncation=True, max_length=64)
+        with torch.no_grad():
+            assert hit.score == pytest.approx(model(**pair).logits.item(), abs=1e-4)
+
+
+def test_a_classifier_with_several_outputs_is_refused(tmp_path):
+    folder = save(tmp_path, BertForSequenceClassification(make_config(num_labels=3)))
+    with pytest.raises(ConfigError, match="it has 3 outputs; allowed: 1") as caught:
+        Retriever(TOOLS, RetrievalSettings(reranker=folder)).prepare()
+    assert caught.value.key == "retrieval.reranker.model"
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "words"),
+    [
+        ({"embedding": "./none"}, "retrieval.embedding.model", "no such folder"),
+        ({"embedding": {"model": "a", "devise": "cpu"}}, "retrieval.embedding.devise", "device"),
+        ({"embedding": {}}, "retrieval.embedding.model", "missing"),
+        ({"reranker": {"model": "./none"}}, "retrieval.reranker.model", "no such folder"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_named(settings, key, words):
+    with pytest.raises(ConfigError, match=words) as caught:
+        Retriever(TOOLS, RetrievalSettings(**settings)).prepare()
+    assert caught.value.key == key
+
+
+def test_torch_is_loaded_only_if_a_model_is_named():
+    code = """
+import sys
+from tests.support.software import TOOLS
+from viewbox.envs.software_adviser.retrieval import Retriever
+Retriever(TOOLS).search("organs", top_k=3)
+print([name for name in ("torch", "transformers") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
