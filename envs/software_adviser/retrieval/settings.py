@@ -33,4 +33,4 @@ class RetrievalSettings(BaseModel):
     ] = FACTS
     candidates: Annotated[
         int, Field(ge=1, le=1000, description="of BM25 and of the vectors each, which are reranked")
-    ] = 50
+    ] = 100
