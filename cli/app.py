@@ -23,6 +23,7 @@ COMMANDS = (
     "score",
     "view",
     "compare",
+    "leaderboard",
     "filter",
     "export",
     "import",

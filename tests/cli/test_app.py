@@ -41,7 +41,11 @@ def test_the_help_is_fast_it_loads_neither_numpy_nor_torch():
     assert subprocess.run(line, capture_output=True, text=True, check=True).stdout.splitlines()[-1] == "set()"
 
 
-GROUPS = {"reward": ["reward try", "reward sheet"], "tools": ["tools", "tools try"]}
+GROUPS = {
+    "reward": ["reward try", "reward sheet"],
+    "tools": ["tools", "tools try"],
+    "leaderboard": ["leaderboard add", "leaderboard render"],
+}
 
 
 @pytest.mark.parametrize("command", [one for name in COMMANDS[1:] for one in GROUPS.get(name, [name])])
