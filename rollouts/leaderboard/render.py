@@ -1,7 +1,7 @@
 """A leaderboard as Markdown and as one HTML page. All names in it are text of others and are shown as text."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jinja2 import DictLoader, Environment, StrictUndefined
@@ -191,5 +191,6 @@ def _format(figure: Figure | None, sign: str = "", digits: int | None = None) ->
 
 
 def _write_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    write: Callable[[Sequence[str]], str] = lambda cells: f"| {' | '.join(map(escape_markdown, cells))} |"  # noqa: E731
-    return "\n".join([write(headings), "|" + "---|" * len(headings), *map(write, rows)])
+    lines = [headings, ["---"] * len(headings), *rows]
+    cells = (line if n == 1 else map(escape_markdown, line) for n, line in enumerate(lines))
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
