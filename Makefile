@@ -4,6 +4,7 @@
 # make test-verl   tests with verl in .venv-verl, an environment of its own: minutes to install, three to run
 # make test-vllm   tests with a real vLLM server in .venv-vllm: minutes to install, ten to run; no GPU needed
 # make fuzz MINUTES=60 JOBS=2 SEED=0 AREA=all   throws damaged input at viewbox (tests/fuzz); findings in build/fuzz
+# make docs         the pages of docs/ as a site in build/site, every link checked; its tools are in .venv-docs
 # The first install takes minutes: torch alone is gigabytes where pip chooses its CUDA build. Later calls reuse .venv.
 PYTHON ?= python3
 VENV ?= .venv
@@ -13,7 +14,7 @@ MINUTES ?= 5
 AREA ?= all
 JOBS ?= 1
 
-.PHONY: quickstart check test test-verl test-vllm fuzz setup lint types fast all clean
+.PHONY: quickstart check test test-verl test-vllm fuzz docs setup lint types fast all clean
 
 setup: $(VENV)/.installed
 
@@ -85,6 +86,24 @@ test-vllm: $(VLLM)/.installed
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --jobs $(JOBS) --seed $(SEED) --area $(AREA)
+
+# README.md, CONTRIBUTING.md and CHANGELOG.md lie beside docs/ in the site as they do here, so that links between them
+# hold. The page of the Python interface is written anew from the docstrings.
+DOCS ?= .venv-docs
+PAGES := build/pages
+
+$(DOCS)/.installed: pyproject.toml
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
+docs: $(DOCS)/.installed
+	rm -rf $(PAGES) build/site
+	mkdir -p $(PAGES)
+	cp -r README.md CONTRIBUTING.md CHANGELOG.md docs $(PAGES)
+	$(DOCS)/bin/python -m viewbox.cli.docs.api_page > $(PAGES)/docs/api.md
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --quiet
+	@echo "written: build/site/index.html"
 
 clean:
 	rm -rf build .venv *.egg-info
