@@ -3,6 +3,7 @@
 # make test         sets everything up, then lint, types and all tests: about 15 minutes on two cores
 # make test-verl   tests with verl in .venv-verl, an environment of its own: minutes to install, three to run
 # make test-vllm   tests with a real vLLM server in .venv-vllm: minutes to install, ten to run; no GPU needed
+# make test-adapters   tests with OpenEnv, and inspect-ai with openai, in .venv-adapters: minutes to install, one to run
 # make fuzz MINUTES=60 JOBS=2 SEED=0 AREA=all   throws damaged input at viewbox (tests/fuzz); findings in build/fuzz
 # make docs         the pages of docs/ as a site in build/site, every link checked; its tools are in .venv-docs
 # The first install takes minutes: torch alone is gigabytes where pip chooses its CUDA build. Later calls reuse .venv.
@@ -14,7 +15,7 @@ MINUTES ?= 5
 AREA ?= all
 JOBS ?= 1
 
-.PHONY: quickstart check test test-verl test-vllm fuzz docs setup lint types fast all clean
+.PHONY: quickstart check test test-verl test-vllm test-adapters fuzz docs setup lint types fast all clean
 
 setup: $(VENV)/.installed
 
@@ -83,6 +84,18 @@ $(VLLM)/.installed: pyproject.toml tests/vllm/requirements.txt
 
 test-vllm: $(VLLM)/.installed
 	$(VLLM)/bin/python -m pytest tests/vllm
+
+# OpenEnv pins an older pillow and brings a web interface with it; inspect-ai's OpenAI provider and verifiers need
+# different versions of openai. So the adapters for them have an environment of their own, without torch.
+ADAPTERS ?= .venv-adapters
+
+$(ADAPTERS)/.installed: pyproject.toml
+	test -x $(ADAPTERS)/bin/python || $(PYTHON) -m venv $(ADAPTERS)
+	$(ADAPTERS)/bin/python -m pip install --quiet --editable '.[gym,openenv,inspect]' 'openai>=3.4' aiohttp pytest pytest-timeout hypothesis
+	touch $@
+
+test-adapters: $(ADAPTERS)/.installed
+	$(ADAPTERS)/bin/python -m pytest $(addprefix tests/envs/adapters/test_,gymnasium.py inspect_ai.py one_environment_everywhere.py openenv.py)
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --jobs $(JOBS) --seed $(SEED) --area $(AREA)

@@ -35,6 +35,7 @@ COMMANDS = (
     "snapshot",
     "preview",
     "publish",
+    "openenv",
     "envs",
     "config",
     "memory",

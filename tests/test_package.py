@@ -33,6 +33,7 @@ def module_name(package, path):
 MODULES = {module_name(package, path): path for package in PACKAGES for path in sorted(folder(package).glob("*.py"))}
 LIGHT = [name for name in MODULES if name.split(".")[1:2] in (["envs"], ["rewards"], ["errors"])]
 VERIFIERS = "viewbox.envs.adapters.verifiers"
+FRAMEWORKS = tuple(f"viewbox.envs.adapters.{name}" for name in ("verifiers", "gymnasium", "inspect_ai", "openenv"))
 WITH_EXAMPLES = [name for name, path in MODULES.items() if ">>> " in path.read_text()]
 ROOMS = {name.split(".")[1] for name in MODULES if "." in name}
 DOTTED_NAME = re.compile(r"\Aviewbox(?:\.\w+)+(?::[\w.]+)?\Z")
@@ -110,7 +111,7 @@ print(sorted({{name.split('.')[0] for name in sys.modules}}))
 
 
 def test_environments_and_rewards_load_nothing_heavy_and_no_bare_module():
-    loaded = list_loaded([name for name in LIGHT if not name.startswith(VERIFIERS)])
+    loaded = list_loaded([name for name in LIGHT if not name.startswith(FRAMEWORKS)])
     assert not loaded & (HEAVY | {"sklearn", "verifiers"})
     assert not loaded & ROOMS
 
@@ -119,6 +120,15 @@ def test_environments_and_rewards_load_nothing_heavy_and_no_bare_module():
 def test_the_adapter_of_verifiers_loads_nothing_heavy_and_no_bare_module():
     loaded = list_loaded([name for name in LIGHT if name.startswith(VERIFIERS)])
     assert "verifiers" in loaded
+    assert not loaded & (HEAVY | {"sklearn"})
+    assert not loaded & ROOMS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["gymnasium", "inspect_ai"])
+def test_the_adapter_of_a_framework_loads_nothing_heavy_and_no_bare_module(framework):
+    loaded = list_loaded([f"viewbox.envs.adapters.{framework}"])
+    assert framework in loaded
     assert not loaded & (HEAVY | {"sklearn"})
     assert not loaded & ROOMS
 

@@ -13,10 +13,11 @@ from typing import Any
 
 from pydantic import Field
 
+from viewbox.envs.kept_reply import shorten_reply
 from viewbox.envs.messages import read_tool_calls, to_openai_messages
 from viewbox.errors import ConfigError
 from viewbox.network.data_policy import check_sending
-from viewbox.records import Message
+from viewbox.records import Reply
 
 __all__ = ["OfferedTools", "ViewboxHarness", "message_to_wire", "vf"]
 
@@ -107,13 +108,15 @@ class ViewboxSession(HarnessSession):
 
 
 def repeat_message(reply: Mapping[str, Any]) -> dict[str, Any]:
-    """The model's message as the next request repeats it, including its reasoning.
+    """The model's message as the next request repeats it, including its reasoning; a very long text is cut.
 
     >>> repeat_message({"role": "assistant", "content": None, "refusal": None, "reasoning": "Hm."})
     {'role': 'assistant', 'content': '', 'reasoning': 'Hm.'}
     """
-    message = Message("assistant", (reply.get("content") or "",), tool_calls=read_tool_calls(reply))
-    return to_openai_messages([message])[0] | {name: reply[name] for name in REASONING_FIELDS if reply.get(name)}
+    kept = shorten_reply(Reply(reply.get("content") or "", read_tool_calls(reply)))
+    return to_openai_messages([kept.to_message()])[0] | {
+        name: reply[name] for name in REASONING_FIELDS if reply.get(name)
+    }
 
 
 class ViewboxHarness(vf.Harness[ViewboxHarnessConfig]):

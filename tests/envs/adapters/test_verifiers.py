@@ -5,8 +5,6 @@ import importlib.metadata
 import importlib.util
 import inspect
 import json
-import os
-import signal
 import subprocess
 import sys
 from itertools import count
@@ -16,6 +14,7 @@ import pytest
 
 from tests.support import verifiers_server as scripted
 from tests.support.servers import make_completion, make_response, make_script, serve
+from tests.support.verifiers_command import run_command
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.messages import to_openai_messages
 from viewbox.errors import ConfigError
@@ -113,31 +112,11 @@ def play(env, tool_images="tool"):
         return asyncio.run(all_of_them()), server.requests
 
 
-def command(name, *arguments, path, cwd):
-    """Runs one of verifiers' installed commands in this process, with `path` on the import path."""
-    (installed,) = importlib.metadata.entry_points(group="console_scripts", name=name)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    with pytest.MonkeyPatch.context() as patch:
-        for key in [key for key in os.environ if key.startswith("PRIME_")]:
-            patch.delenv(key)
-        patch.setenv("HOME", str(cwd))
-        patch.setenv("VF_RUN_ID", "")  # each command makes its own
-        patch.delenv("VF_RUN_ID")
-        patch.setattr(sys, "argv", [name, *map(str, arguments)])
-        patch.syspath_prepend(path)
-        patch.chdir(cwd)
-        try:
-            installed.load()()
-        finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-
-
 def evaluate(package, server, out, *arguments):
     """One `vf-eval`; the traces by task number."""
     limits = ["--no-push", "--no-rich", "-n", len(SCRIPTS), "-o", out]
     given = ["viewbox-digits", "--model", "scripted", "--client.base-url", server.url, *limits, *arguments]
-    command("vf-eval", *given, path=package, cwd=out.parent)
+    run_command("vf-eval", *given, path=package, cwd=out.parent)
     return traces(out)
 
 
@@ -237,7 +216,7 @@ def test_every_rollout_has_its_own_recorded_seed(run):
 
 def test_replay_recomputes_the_scores_from_the_trace(run, package, tmp_path):
     (config,) = run[4].rglob("traces.jsonl")
-    command("vf-replay", config.parent, "--no-rich", "-o", tmp_path / "again", path=package, cwd=tmp_path)
+    run_command("vf-replay", config.parent, "--no-rich", "-o", tmp_path / "again", path=package, cwd=tmp_path)
     again = traces(tmp_path / "again")
     assert len(again) == len(SCRIPTS)
     for number, trace in run[0].items():

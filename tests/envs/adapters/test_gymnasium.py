@@ -1,0 +1,214 @@
+"""The Gymnasium adapter: Gymnasium's own checker, spaces, seeds, vectors, and what must not end a run."""
+
+import asyncio
+import warnings
+
+import numpy as np
+import pytest
+from PIL import Image
+
+gymnasium = pytest.importorskip("gymnasium")
+
+from gymnasium.utils.env_checker import check_env  # noqa: E402
+from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit  # noqa: E402
+
+from viewbox.envs import ENVIRONMENTS  # noqa: E402
+from viewbox.envs.adapters.gymnasium import MAX_TEXT, AnyText, ViewboxGymEnv  # noqa: E402
+from viewbox.envs.digits import Digits  # noqa: E402
+from viewbox.errors import ConfigError  # noqa: E402
+from viewbox.images.ref import ImageRef  # noqa: E402
+from viewbox.records import Episode  # noqa: E402
+
+ENV = Digits(num_tasks=9)
+RIGHT = [ENV.write_answer(task) for task in ENV.tasks]
+LOOKS = [ENV.oracle(task)[0] for task in ENV.tasks]
+
+
+class Shapes(Digits):
+    """Shows a wide picture first, and breaks on the answer `zero`."""
+
+    name = "shapes"
+
+    def images(self, task):
+        return [Image.new("RGB", (400, 100), (10, 20, 30))]
+
+    def on_answer(self, state, answer):
+        if answer["label"] == "zero":
+            raise ValueError("the author's bug")
+
+
+def ask_nobody(answer, reference):
+    raise ValueError("nobody answers")
+
+
+class Unscored(Digits):
+    name = "unscored"
+
+    def default_reward(self):
+        return ask_nobody
+
+
+def make_env(**settings):
+    return gymnasium.make("viewbox/digits-v0", **{"num_tasks": 9} | settings)
+
+
+def make_own(cls, **settings):
+    return ViewboxGymEnv(f"{__file__}:{cls.__name__}", **{"num_tasks": 3} | settings)
+
+
+@pytest.mark.parametrize("render_mode", [None, "rgb_array"])
+def test_gymnasiums_own_checker_passes_without_a_warning(render_mode):
+    env = make_env(render_mode=render_mode)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(env.unwrapped)
+
+
+def test_every_environment_has_an_id():
+    ids = {f"viewbox/{name}-v0" for name in ENVIRONMENTS}
+    assert ids <= set(gymnasium.registry)
+
+
+def test_a_seed_fixes_the_task_and_the_observation_and_another_seed_another_task():
+    env = make_env()
+    first, again = (env.reset(seed=5) for _ in range(2))
+    assert first[1]["task"] == again[1]["task"]
+    assert (first[0]["image"] == again[0]["image"]).all()
+    assert len({env.reset(seed=seed)[1]["task"] for seed in range(20)}) > 4
+    assert len({env.reset()[1]["task"] for _ in range(20)}) > 4  # without a seed, the sequence goes on
+
+
+def test_an_episode_ends_with_the_score_of_the_environment_and_its_record():
+    env = make_env()
+    observation, info = env.reset(options={"task": 2}, seed=0)
+    assert observation in env.observation_space
+    assert info["task"] == ENV.tasks[2].id
+    assert info["tools"][0]["function"]["name"] == "zoom"
+    observation, reward, terminated, truncated, info = env.step(LOOKS[2])
+    assert (reward, terminated, truncated) == (0.0, False, False)
+    assert [message["role"] for message in info["messages"]] == ["assistant", "user"]
+    assert "zoomed" in observation["text"]
+    *_, reward, terminated, truncated, info = env.step(RIGHT[2])
+    assert (terminated, truncated, info["end_reason"]) == (True, False, "answered")
+    assert isinstance(info["record"], Episode)
+    assert reward == info["record"].scores.total > 0.9
+
+
+def test_the_observation_shows_the_newest_picture():
+    env = make_env(render_mode="rgb_array")
+    overview = env.reset(options={"task": 2})[0]["image"]
+    closer = env.step(LOOKS[2])[0]["image"]
+    assert (overview != closer).any()
+    assert (env.render() == closer).all()
+    assert not env.step("no JSON")[0]["image"].any()  # nothing new is shown
+    assert (env.render() == closer).all()
+
+
+def test_a_picture_of_another_shape_is_fitted_and_whole_in_the_messages():
+    env = make_own(Shapes, image_size=(50, 60))
+    observation, info = env.reset(seed=0)
+    assert observation["image"].shape == (50, 60, 3)
+    assert observation["image"][:15].any()
+    assert not observation["image"][16:].any()
+    (image,) = [image for message in env.session.state.messages for image in message.images]
+    assert isinstance(image, ImageRef)
+    assert info["messages"][1]["content"][0]["image_url"]["url"] == image.to_data_url()
+
+
+def test_a_bug_of_the_environment_costs_its_episode():
+    env = make_own(Shapes)
+    env.reset(seed=0)
+    *_, reward, terminated, truncated, info = env.step('{"label": "zero", "bbox": [0, 0, 9, 9]}')
+    assert (reward, terminated, truncated, info["end_reason"]) == (0.0, False, True, "error")
+    assert "the author's bug" in info["no_score"]
+    env.reset(seed=0)
+    assert env.step('{"label": "one", "bbox": [0, 0, 9, 9]}')[2]
+
+
+def test_an_episode_without_a_score_says_so():
+    env = make_own(Unscored)
+    env.reset(seed=0)
+    *_, reward, _, _, info = env.step(RIGHT[0])
+    assert reward == 0.0
+    assert "nobody answers" in info["no_score"]
+
+
+@pytest.mark.parametrize("text", ["", "\ud800", "\x00" * 10, "<|im_end|>", "é✓漢", "[" * 100_000, "x" * (MAX_TEXT + 1)])
+def test_no_reply_raises(text):
+    env = make_env()
+    env.reset(seed=0)
+    observation, *_ = env.step(text)
+    assert observation in env.observation_space
+
+
+@pytest.mark.parametrize("action", [None, 3, b"text", ["text"], {"text": "a"}])
+def test_an_action_that_is_no_text_is_refused(action):
+    env = make_env(disable_env_checker=True)
+    env.reset(seed=0)
+    with pytest.raises(TypeError, match="an action is the model's reply as text; given"):
+        env.step(action)
+
+
+@pytest.mark.parametrize("number", [-1, 9, "1", 1.5, None])
+def test_a_task_that_does_not_exist_is_refused(number):
+    with pytest.raises(ConfigError, match=r"options.task: .*; allowed: 0 to 8"):
+        make_env().reset(options={"task": number})
+
+
+def test_settings_are_checked_and_an_environment_without_tasks_is_refused():
+    with pytest.raises(ConfigError, match="max_turn"):
+        make_env(max_turn=3)
+    with pytest.raises(ConfigError, match="render_mode: 'human'"):
+        ViewboxGymEnv("digits", render_mode="human")
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_vectors_give_what_single_environments_give(mode):
+    own_memory = {"shared_memory": False} if mode == "async" else {}  # texts of any length fit no shared memory
+    envs = gymnasium.make_vec(
+        "viewbox/digits-v0", num_envs=3, vectorization_mode=mode, vector_kwargs=own_memory, num_tasks=9
+    )
+    try:
+        observation, info = envs.reset(seed=[4, 5, 6])
+        single = [make_env().reset(seed=seed) for seed in (4, 5, 6)]
+        assert list(info["task"]) == [one[1]["task"] for one in single]
+        assert (observation["image"] == np.stack([one[0]["image"] for one in single])).all()
+        assert observation["text"] == tuple(one[0]["text"] for one in single)
+        numbers = [next(n for n, task in enumerate(ENV.tasks) if task.id == name) for name in info["task"]]
+        _, rewards, terminated, truncated, info = envs.step([RIGHT[number] for number in numbers])
+        assert (rewards > 0.9).all()
+        assert terminated.all()
+        assert not truncated.any()
+        assert list(info["end_reason"]) == ["answered"] * 3
+    finally:
+        envs.close()
+
+
+def test_it_works_inside_a_running_event_loop_and_with_gymnasiums_wrappers():
+    async def play():
+        env = RecordEpisodeStatistics(TimeLimit(make_env(), 2))
+        env.reset(options={"task": 1})
+        env.step(LOOKS[1])
+        return env.step(RIGHT[1])
+
+    *_, reward, terminated, _, info = asyncio.run(play())
+    assert terminated
+    assert info["episode"]["r"] == reward == info["record"].scores.total
+
+
+def test_texts_of_the_space_are_those_it_contains():
+    space = AnyText(8)
+    space.seed(3)
+    assert all(space.contains(space.sample()) for _ in range(50))
+    assert space == AnyText(8) != AnyText(9)
+
+
+def test_a_mixture_hands_its_tasks_on():
+    env = ViewboxGymEnv(
+        "mixture", environments={"digits": {"num_tasks": 2}, "hard": {"name": "digits", "num_tasks": 2}}
+    )
+    env.reset(seed=0, options={"task": 1})
+    *_, reward, terminated, _, info = env.step(env.session.played.write_answer(env.session.state.task))
+    assert terminated
+    assert info["record"].task.id.startswith("hard/")
+    assert reward > 0.9
