@@ -183,4 +183,5 @@ def draw_contact_sheet(draw: Draw, seed: int) -> np.ndarray:
 
 def _finish(image: np.ndarray, rng: np.random.Generator, noise: float) -> np.ndarray:
     grain = noise * rng.standard_normal(image.shape).astype(np.float32)
-    return np.clip(np.round(image + grain), 0, 255).astype(np.uint8)
+    finished: np.ndarray = np.clip(np.round(image + grain), 0, 255).astype(np.uint8)
+    return finished

@@ -139,7 +139,8 @@ class RequestGenerator:
         for value in self._list_values(kind):
             if value == getattr(request, kind):
                 continue
-            names = self._find_suitable(replace(request, **{kind: value}))
+            changed: Any = {kind: value}
+            names = self._find_suitable(replace(request, **changed))
             if names:
                 safe &= set(names)
                 others += 1
