@@ -22,6 +22,7 @@ ENVIRONMENTS = {
     "mixture": "viewbox.envs.mixture:Mixture",
     "phantom": "viewbox.envs.phantom:Phantom",
     "report": "viewbox.envs.report:Report",
+    "software_adviser": "viewbox.envs.software_adviser.env:SoftwareAdviser",
     "vqa": "viewbox.envs.vqa:VQA",
 }
 

@@ -155,6 +155,9 @@ def _check_may_train(env: BaseMultiTurnEnv) -> None:
     parts = getattr(env, "parts", None)
     for part in parts.values() if isinstance(parts, Mapping) else ():
         _check_may_train(part)
+    own_reason = getattr(env, "why_not_in_training", None)
+    if own_reason is not None:
+        raise ConfigError(f"env: {env.name}: {own_reason}", key="env")
     for name, specialist in env.specialists.items():
         if specialist.why_not_in_training is not None:
             key = f"env.specialists.{name}"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import cv2
 import numpy as np
+from scipy.spatial import cKDTree
 
 SIZE = 256  # pixels of a side
 FRAMES = 6  # of a contact sheet
@@ -53,9 +54,7 @@ def draw_histology(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
 
 def draw_electron(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
     """An electron micrograph: gray cytoplasm, dark membranes and vesicles, (SIZE, SIZE) uint8."""
-    points = rng.uniform(0, SIZE, (24, 2))
-    pixels = np.stack([(_X + 1) / 2 * SIZE, (_Y + 1) / 2 * SIZE], -1)
-    distances = np.sort(np.linalg.norm(pixels[:, :, None] - points, axis=-1), axis=-1)
+    distances, _ = _find_nearest(rng, 24)
     image = 165 - 110 * np.exp(-(((distances[..., 1] - distances[..., 0]) / 3) ** 2))
     for _ in range(30):
         x, y = (int(value) for value in rng.integers(0, SIZE, 2))
@@ -148,11 +147,9 @@ def draw_scope(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
 
 def draw_patches(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
     """Anything else: patches of a few flat colors, (SIZE, SIZE, 3) uint8."""
-    points = rng.uniform(0, SIZE, (60, 2))
-    pixels = np.stack([(_X + 1) / 2 * SIZE, (_Y + 1) / 2 * SIZE], -1)
-    nearest = np.linalg.norm(pixels[:, :, None] - points, axis=-1).argmin(-1)
+    _, nearest = _find_nearest(rng, 60)
     colors = rng.integers(0, 2, (60, 3)) * 190 + 20
-    return _finish(cv2.GaussianBlur(colors[nearest].astype(np.float32), (0, 0), 1.5), rng, 8)
+    return _finish(cv2.GaussianBlur(colors[nearest[..., 0]].astype(np.float32), (0, 0), 1.5), rng, 8)
 
 
 def draw_broken(rng: np.random.Generator, frame: int = 0) -> np.ndarray:
@@ -179,6 +176,14 @@ def draw_contact_sheet(draw: Draw, seed: int) -> np.ndarray:
     framed = [cv2.copyMakeBorder(one, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=(255, 255, 255)) for one in frames]
     rows = [np.concatenate(framed[start : start + 3], axis=1) for start in range(0, FRAMES, 3)]
     return np.concatenate(rows, axis=0)
+
+
+def _find_nearest(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """For each pixel the distances to the two nearest of `count` random points, and which they are, (SIZE, SIZE, 2)."""
+    points = rng.uniform(-1, 1, (count, 2))
+    distances, places = cKDTree(points).query(np.stack([_X, _Y], -1).reshape(-1, 2), k=2)
+    shape = (SIZE, SIZE, 2)
+    return np.asarray(distances).reshape(shape) * SIZE / 2, np.asarray(places).reshape(shape)
 
 
 def _finish(image: np.ndarray, rng: np.random.Generator, noise: float) -> np.ndarray:

@@ -1,0 +1,148 @@
+"""The answer of the adviser: its schema, and how an answer is made regular before it is scored.
+
+What counts is what the answer holds, not which status it claims: choices make it `complete`, a question without choices
+makes it `needs_clarification`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from viewbox.envs.software_adviser.requests.request import REASONS
+from viewbox.frozen import FrozenDict
+from viewbox.rewards.fields import normalize_label, to_text
+
+COMPLETE: Final = "complete"
+NEEDS_CLARIFICATION: Final = "needs_clarification"
+MAX_TEXT: Final = 2000  # characters of a text
+MAX_OPTIONS: Final = 10
+MAX_LISTED: Final = 50  # choices that are read at all
+
+
+def _text(description: str, limit: int = MAX_TEXT) -> Mapping[str, Any]:
+    return {"type": ["string", "null"], "maxLength": limit, "description": description}
+
+
+_CHOICE: Final = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 200, "description": "as a search returned it"},
+        "rank": {"type": ["integer", "null"], "minimum": 1, "description": "1 is the best"},
+        "accuracy": {
+            "type": "number",
+            "minimum": 0,
+            "maximum": 100,
+            "description": "how well it fits: task 40, format 30, features 30",
+        },
+        "why": _text("in a sentence"),
+        "demo_link": _text("as a search returned it, or null"),
+    },
+    "required": ["name", "accuracy"],
+}
+_CONVERSATION: Final = {
+    "type": ["object", "null"],
+    "description": "to ask the user one question, instead of choices",
+    "properties": {
+        "status": {"type": ["string", "null"], "enum": [COMPLETE, NEEDS_CLARIFICATION, None]},
+        "question": _text("", 500),
+        "context": _text("why you ask", 500),
+        "options": {
+            "type": ["array", "null"],
+            "items": {"type": "string", "maxLength": 200},
+            "maxItems": MAX_OPTIONS,
+            "description": "answers to choose from",
+        },
+    },
+}
+ANSWER: Final[Mapping[str, Any]] = FrozenDict(
+    type="object",
+    properties={
+        "conversation": _CONVERSATION,
+        "choices": {"type": ["array", "null"], "items": _CHOICE, "maxItems": MAX_LISTED, "description": "recommended"},
+        "explanation": _text("in a few sentences"),
+        "reason": {
+            "type": ["string", "null"],
+            "enum": [*REASONS, None],
+            "description": "why nothing can be recommended",
+        },
+    },
+)
+OVER_QUOTA: Final = "The tool calls of this task were used up before an answer was given."
+
+
+def normalize_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer that fits the schema, with all its fields, its choices in the order of their ranks.
+
+    >>> said = {"choices": [{"name": "B", "accuracy": 70, "rank": 2}, {"name": "A", "accuracy": 90, "rank": 1}]}
+    >>> answer = normalize_answer(said)
+    >>> answer["conversation"]["status"], [choice["name"] for choice in answer["choices"]]
+    ('complete', ['A', 'B'])
+    >>> asked = normalize_answer({"conversation": {"question": "Which format?", "status": "complete"}})
+    >>> asked["conversation"]["status"]
+    'needs_clarification'
+    """
+    said = answer.get("conversation") or {}
+    given = answer.get("choices") or ()
+    ranked = sorted(enumerate(given, 1), key=lambda item: (item[1].get("rank") or item[0], item[0]))
+    choices = [_normalize_choice(choice, place) for place, (_, choice) in enumerate(ranked, 1)]
+    question = to_text(said.get("question")).strip()
+    if choices:
+        question = ""
+    conversation = {
+        "status": NEEDS_CLARIFICATION if question else COMPLETE,
+        "question": question or None,
+        "context": said.get("context") if question else None,
+        "options": list(said.get("options") or ()) if question else [],
+    }
+    settled = bool(choices or question)
+    return {
+        "conversation": conversation,
+        "choices": choices,
+        "explanation": answer.get("explanation"),
+        "reason": None if settled else answer.get("reason"),
+    }
+
+
+def find_problem(answer: Mapping[str, Any], num_choices: int) -> str | None:
+    """What is wrong with an answer that fits the schema, as a sentence for the model; None if nothing is.
+
+    Args:
+        answer: as the model gave it.
+        num_choices: the most that this task allows.
+
+    >>> find_problem({"choices": [{"name": "A", "accuracy": 9, "rank": 1}, {"name": "B", "accuracy": 9, "rank": 1}]}, 3)
+    'choices: the ranks are 1, 1; allowed: 1 to 2, each once'
+    """
+    choices = answer.get("choices") or ()
+    if len(choices) > num_choices:
+        return f"choices: {len(choices)} are given; allowed: at most {num_choices}"
+    names = [normalize_label(choice["name"]) for choice in choices]
+    if "" in names:
+        return "choices: a name is empty"
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        return f"choices: {twice[:80]!r} is named twice; allowed: each software once"
+    ranks = [choice["rank"] for choice in choices if choice.get("rank") is not None]
+    if ranks and sorted(ranks) != list(range(1, len(choices) + 1)):
+        return f"choices: the ranks are {_list(ranks)}; allowed: 1 to {len(choices)}, each once"
+    said = answer.get("conversation") or {}
+    if not (choices or to_text(said.get("question")).strip() or answer.get("reason") or answer.get("explanation")):
+        return "there is no choice, no question, no reason and no explanation; give one of them"
+    return None
+
+
+def build_over_quota_answer() -> dict[str, Any]:
+    """The answer of an episode whose tool calls were used up: no choices, and an explanation."""
+    return normalize_answer({"explanation": OVER_QUOTA})
+
+
+def _normalize_choice(choice: Mapping[str, Any], rank: int) -> dict[str, Any]:
+    return {
+        "name": choice["name"].strip(),
+        "rank": rank,
+        "accuracy": float(choice["accuracy"]),
+        "why": choice.get("why"),
+        "demo_link": to_text(choice.get("demo_link")).strip() or None,
+    }
+
+
+def _list(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks[:MAX_OPTIONS]))

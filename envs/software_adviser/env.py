@@ -1,0 +1,295 @@
+"""`software_adviser`: which software fits a user's task and image? Search a catalogue, ask back once, recommend.
+
+The user's words, the preview and what is known of the file come from a seed and the catalogue's facts (`requests/`).
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.settings import ToolName
+from viewbox.envs.software_adviser import looks
+from viewbox.envs.software_adviser.answer import ANSWER, build_over_quota_answer, find_problem, normalize_answer
+from viewbox.envs.software_adviser.catalogue import SHIPPED, read_catalogue
+from viewbox.envs.software_adviser.repositories.settings import RepositorySettings
+from viewbox.envs.software_adviser.repositories.sources import SummarySource
+from viewbox.envs.software_adviser.requests import SUITABLE, Request, RequestGenerator, answer_question, draw_preview
+from viewbox.envs.software_adviser.requests.request import REASONS, Reason
+from viewbox.envs.software_adviser.requests.words import HIDDEN_KINDS, HiddenKind, Level, Split
+from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever
+from viewbox.envs.software_adviser.rewards import SAYS, build_reward
+from viewbox.envs.software_adviser.short_results import ShortContext, Shown
+from viewbox.envs.software_adviser.software import SoftwareTool
+from viewbox.envs.software_adviser.tools import ADVISER_TOOLS, MAX_TOTAL_CALLS, SearchContext
+from viewbox.envs.state import EpisodeState, StepResult
+from viewbox.envs.tasks import ProceduralTasks
+from viewbox.errors import ConfigError, describe_unknown
+from viewbox.frozen import FrozenDict
+from viewbox.images.source import Source
+from viewbox.records import Reply, Task
+from viewbox.rewards import CombinedReward
+from viewbox.rewards.metrics import Metric
+
+TEST_SEEDS = 2**31  # seeds of the split test begin here
+HABITS = ("guess", "ask", "terse", "stray")  # of demonstrations
+RETRIES = 3  # of an answer that cannot be used
+LEAST_GRADE = 40  # lower grades are no part of a reference: they count as 0
+FULL, WORST = 100, 70  # grades with the gains 1 and 0
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1, le=20)]
+
+
+class SoftwareAdviser(BaseMultiTurnEnv):
+    """Recommend imaging software from a catalogue for a task in a user's words and a preview of the image.
+
+    >>> env = SoftwareAdviser()
+    >>> task = env.tasks[0]
+    >>> episode = env.play(task, lambda messages, replies=iter(env.demonstration(task, 0)): next(replies))
+    >>> episode.scores.total
+    1.0
+    """
+
+    name: ClassVar[str] = "software_adviser"
+    answer: ClassVar[Any] = ANSWER
+    metrics: ClassVar[Mapping[str, Metric]] = {}
+
+    max_turns = 10
+    tools = ADVISER_TOOLS  # type: ignore[assignment]
+    max_total_calls = MAX_TOTAL_CALLS
+    max_malformed = RETRIES + 1
+    max_pixels = 256 * 256
+
+    split: Annotated[Split, Field(description="the two share no software that is right, and no phrase of a user")] = (
+        "train"
+    )
+    num_tasks: Annotated[int, Field(ge=1, description="number of tasks")] = 100_000
+    first_seed: Annotated[int, Field(ge=0, lt=TEST_SEEDS, description="seed of the first task; the next adds 1")] = 0
+    catalogue: Annotated[
+        str | None, Field(description="file of your own catalogue (.jsonl, .sqlite); default: the shipped one")
+    ] = None
+    retrieval: Annotated[RetrievalSettings, Field(description="how the catalogue is searched")] = RetrievalSettings()
+    repositories: Annotated[RepositorySettings, Field(description="what repo_info_batch knows")] = RepositorySettings()
+    ambiguous: Annotated[Share, Field(description="share of requests that take a question back")] = 0.25
+    unanswerable: Annotated[Share, Field(description="share of requests that nothing suits")] = 0.25
+    levels: Annotated[tuple[Level, ...], Field(min_length=1, description="in whose words users ask")] = (
+        "layman",
+        "expert",
+    )
+    hides: Annotated[
+        tuple[HiddenKind, ...], Field(min_length=1, description="facts of which an ambiguous request hides one")
+    ] = HIDDEN_KINDS
+    reasons: Annotated[
+        tuple[Reason, ...], Field(min_length=1, description="why nothing suits an unanswerable request")
+    ] = REASONS
+    num_choices: Annotated[
+        tuple[Count, ...], Field(min_length=1, description="the most software to recommend: a number a task, in turn")
+    ] = (3,)
+    top_k: Annotated[
+        tuple[Count, ...], Field(min_length=1, description="software that a search returns: a number a task, in turn")
+    ] = (12,)
+    without: Annotated[
+        tuple[tuple[ToolName, ...], ...],
+        Field(min_length=1, description="tools that are switched off: a list a task, in turn"),
+    ] = ((),)
+    shown: Annotated[
+        tuple[Shown, ...] | None,
+        Field(description="facts that a search shows beside the name, for small models; default: all, with a sentence"),
+    ] = None
+    max_questions: Annotated[int, Field(ge=0, description="questions that the user answers; a further one ends it")] = 1
+
+    # ------------------------------------------------------------------ the catalogue
+    @cached_property
+    def software(self) -> Mapping[str, SoftwareTool]:
+        """The software of the catalogue by name."""
+        found = read_catalogue(self.catalogue or SHIPPED).tools
+        return FrozenDict({one.name: one for one in found})
+
+    @cached_property
+    def retriever(self) -> Retriever:
+        """Searches the catalogue."""
+        return Retriever(tuple(self.software.values()), self.retrieval)
+
+    @cached_property
+    def _generator(self) -> RequestGenerator:
+        clear = 1.0 - self.ambiguous - self.unanswerable
+        if clear < -1e-9:
+            total = self.ambiguous + self.unanswerable
+            raise ConfigError(
+                f"{self.name}: ambiguous + unanswerable = {total:g}; allowed: at most 1", key="unanswerable"
+            )
+        shares = {"answerable": max(0.0, clear), "ambiguous": self.ambiguous, "unanswerable": self.unanswerable}
+        software = tuple(self.software.values())
+        return RequestGenerator(software, self.split, FrozenDict(shares), self.levels, self.hides, self.reasons)
+
+    @cached_property
+    def _sources(self) -> tuple[SummarySource, ...]:
+        return self.repositories.build_sources(self.software.values())
+
+    @property
+    def why_not_in_training(self) -> str | None:
+        """Why no policy may be trained with these settings, and what is allowed instead; None if it may."""
+        return self.repositories.why_not_in_training
+
+    @property
+    def needs_preparing(self) -> bool:
+        return True
+
+    def prepare(self) -> None:
+        """Build the index of the catalogue, and load the snapshot and the models that a config names."""
+        super().prepare()
+        self.retriever.prepare()
+        _ = self._sources
+
+    # ------------------------------------------------------------------ tasks
+    @cached_property
+    def tasks(self) -> ProceduralTasks:  # type: ignore[override]
+        """Requests without end, each from its seed."""
+        for names in self.without:
+            for name in names:
+                if name not in self.tools:
+                    raise ConfigError(f"{self.name}: {describe_unknown('tool', name, self.tools)}", key="without")
+        first = self.first_seed + (TEST_SEEDS if self.split == "test" else 0)
+        return ProceduralTasks(self.num_tasks, self._make_task, first)
+
+    def get_request(self, task: Task) -> Request:
+        """The request of a task, with the facts that the model does not see."""
+        return self.make_request(task.metadata["seed"])
+
+    @cached_property
+    def make_request(self) -> Callable[[int], Request]:
+        """The request of a seed."""
+        return lru_cache(maxsize=1024)(self._generator.make)
+
+    def _make_task(self, seed: int) -> Task:
+        request = self.make_request(seed)
+        rated = self._generator.rate(request)
+        grades = {name: points for name, points in rated.items() if points >= LEAST_GRADE}
+        places = _take(self.num_choices, seed)
+        reference: dict[str, Any] = {
+            "category": request.reason or request.status,
+            "facts": request.write_facts(),
+            "hidden": list(request.hidden.values()),
+            "excluded": list(request.exclude),
+        }
+        if request.reason:
+            reference["reason"] = request.reason
+        else:
+            gains = {name: (points - WORST) / (FULL - WORST) for name, points in grades.items() if points >= SUITABLE}
+            demos = {name: demo for name in grades if (demo := self.software[name].demo)}
+            reference |= {"suitable": gains, "grades": grades, "demos": demos, "places": places}
+        prompt = {"words": request.words, "file": dict(request.metadata), "choices": places}
+        metadata = {
+            "seed": seed,
+            "split": self.split,
+            "top_k": _take(self.top_k, seed),
+            "without": list(_take(self.without, seed)),
+        }
+        return Task(f"software_adviser-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
+
+    def images(self, task: Task) -> Sequence[Source]:
+        """The preview."""
+        return [draw_preview(self.get_request(task))]
+
+    # ------------------------------------------------------------------ tools
+    def tools_of(self, task: Task) -> tuple[str, ...]:
+        """The tools but those that are switched off for this task."""
+        off = task.metadata.get("without", ())
+        return tuple(name for name in self.tools if name not in off)
+
+    def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, Any]:
+        """What the model never sees: the exclusions, the format of the file, how much a search returns."""
+        return {"sources": self._sources} if tool == "repo_info_batch" else {"context": self._build_context(task)}
+
+    def _build_context(self, task: Task) -> SearchContext:
+        request = self.get_request(task)
+        known: dict[str, Any] = {
+            "retriever": self.retriever,
+            "top_k": task.metadata["top_k"],
+            "exclude": (*request.exclude, *request.withheld),
+            "formats": request.known_formats,
+            "max_chars": self.max_tool_chars,
+        }
+        return SearchContext(**known) if self.shown is None else ShortContext(**known, shown=self.shown)
+
+    # ------------------------------------------------------------------ what the model reads
+    def system_prompt(self, task: Task) -> str:
+        asks = " If a fact is missing without which you cannot choose, ask one question." if self.max_questions else ""
+        return (
+            "You recommend imaging software from a catalogue. Search it, and recommend only what a search returned."
+            f"{asks} If nothing fits, give the reason."
+        )
+
+    def user_message(self, task: Task) -> str:
+        known = "; ".join(f"{name}: {value}" for name, value in task.prompt["file"].items())
+        count = task.prompt["choices"]
+        return f"{task.prompt['words']}\nFile: {known}\nRecommend at most {count}."
+
+    # ------------------------------------------------------------------ answers
+    def validate_answer(self, answer: Any, task: Task) -> str | None:
+        """Refuses what contradicts itself, and makes the rest regular: see `answer.py`."""
+        problem = find_problem(answer, task.prompt["choices"]) if "choices" in task.prompt else None
+        if problem is None:
+            regular = normalize_answer(answer)
+            answer.clear()
+            answer.update(regular)
+        return problem
+
+    def on_answer(self, state: EpisodeState, answer: Mapping[str, Any]) -> str | None:
+        """What the user says to a question: the facts that it asks for."""
+        question = answer["conversation"]["question"]
+        asked = sum(turn.role == "user" and turn.content.startswith(SAYS) for turn in state.turns[1:])
+        if not question or asked >= self.max_questions:
+            return None
+        return SAYS + answer_question(str(state.task.reference["facts"]), question)
+
+    async def step(self, state: EpisodeState, reply: Reply | str) -> StepResult:
+        """As any environment; an episode without an answer that asked for more calls than it had gets one in words."""
+        result = await super().step(state, reply)
+        if state.end_reason is not None and state.answer is None and self._is_over_quota(state):
+            state.answer = FrozenDict(build_over_quota_answer())
+            state.flags.add("over_quota")
+        return result
+
+    def _is_over_quota(self, state: EpisodeState) -> bool:
+        """Whether more calls were asked for than a tool, or all tools together, may have."""
+        asked = Counter(call.name for turn in state.turns for call in turn.tool_calls)
+        limits = {name: self.get_max_calls(name) for name in state.tools}
+        over = any(limit is not None and asked[name] > limit for name, limit in limits.items())
+        return over or (self.max_total_calls is not None and asked.total() > self.max_total_calls)
+
+    # ------------------------------------------------------------------ scores
+    def default_reward(self) -> CombinedReward:
+        return build_reward()
+
+    def perfect_answer(self, task: Task) -> dict[str, Any]:
+        """The best answer by the facts of the catalogue."""
+        return normalize_answer(json.loads(self.write_answer(task)))
+
+    def write_answer(self, task: Task) -> str:
+        """The best answer as a model would write it."""
+        return looks.write_advice(self, task, looks.rank_suitable(self, task))
+
+    def oracle(self, task: Task) -> tuple[str, ...]:
+        """A question if a fact is hidden; then searches that return what the best answer names."""
+        return looks.write_looks(self, task)
+
+    def demonstration(self, task: Task, seed: int, **habits: float) -> list[str]:
+        """The oracle's looks and the best answer, with habits that imitate an adviser without practice.
+
+        `guess`: share of the ambiguous requests that are answered without a question. `ask`: share of all others with a
+        needless one. `terse`: share of the answers without what may be left out, after one search. `stray`: share in
+        which the search is for the facts of another request, and its first hit is recommended.
+        """
+        for name in habits:
+            if name not in HABITS:
+                raise ConfigError(f"{self.name}: {describe_unknown('habit', name, HABITS)}", key=name)
+        return looks.write_demonstration(self, task, seed, {**dict.fromkeys(HABITS, 0.0), **habits})
+
+
+def _take(values: Sequence[Any], seed: int) -> Any:
+    return values[seed % len(values)]

@@ -1,0 +1,337 @@
+"""`software_adviser`: exact golds, a user who is asked, tools with quotas, and what is scored."""
+
+import json
+
+import pytest
+
+from viewbox import check_rewards, make
+from viewbox.envs.software_adviser.answer import OVER_QUOTA
+from viewbox.envs.software_adviser.looks import write_call, write_question
+from viewbox.envs.software_adviser.requests.request import REASONS
+from viewbox.envs.software_adviser.rewards import ABSTAIN, RECOMMEND, SAYS
+from viewbox.errors import ConfigError
+from viewbox.rollouts.scripted import ScriptedPolicy
+
+ENV = make("software_adviser")
+END = json.dumps({"explanation": "I stop here."})
+
+
+def play(env, task, *replies, seed=0):
+    return env.play(task, ScriptedPolicy(replies), seed=seed)
+
+
+def play_gold(env, task):
+    return play(env, task, *env.oracle(task), env.write_answer(task))
+
+
+def find_task(env, category, number=0):
+    found = [task for task in env.tasks[:300] if task.reference["category"] == category]
+    return found[number]
+
+
+def search_of(env, task):
+    return next(reply for reply in env.oracle(task) if "search_tools" in reply)
+
+
+def list_results(episode):
+    return [result for turn in episode.turns for result in turn.tool_results]
+
+
+# ---- the right answers
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_the_gold_policy_scores_one_on_every_kind_of_request(split):
+    env = make("software_adviser", split=split)
+    assert check_rewards(env, 60) == []
+    categories = set()
+    for task in env.tasks[:120]:
+        episode = play_gold(env, task)
+        assert episode.scores.total == pytest.approx(1.0), (task.id, episode.scores)
+        assert env.score(episode) == episode.scores
+        categories.add(task.reference["category"])
+    assert categories == {"answerable", "ambiguous", *REASONS}
+
+
+def test_a_task_is_the_same_every_time_and_the_splits_share_none():
+    train, test = make("software_adviser"), make("software_adviser", split="test")
+    assert train.tasks[3] == ENV.tasks[3]
+    assert (train.images(train.tasks[3])[0].pixels == ENV.images(ENV.tasks[3])[0].pixels).all()
+    right = [{name for task in env.tasks[:100] for name in task.reference.get("suitable", ())} for env in (train, test)]
+    assert right[0]
+    assert right[1]
+    assert not right[0] & right[1]
+
+
+def test_the_weights_of_both_kinds_of_answers_sum_to_one():
+    assert sum(RECOMMEND.values()) == pytest.approx(1.0)
+    assert sum(ABSTAIN.values()) == pytest.approx(1.0)
+
+
+def test_nothing_that_is_hidden_reaches_the_model():
+    for task in ENV.tasks[:80]:
+        request = ENV.get_request(task)
+        said = "".join(message.text for message in ENV.reset(task, seed=0).messages)
+        assert not any(fact in said for fact in request.hidden.values())
+        assert not any(name in said for name in request.withheld)
+        assert "suitable" not in said.replace("no_suitable_tool", "")
+
+
+# ---- the user
+
+
+def test_the_user_tells_the_hidden_fact_to_one_question():
+    task = find_task(ENV, "ambiguous")
+    [kind], [fact] = ENV.get_request(task).hidden, ENV.get_request(task).hidden.values()
+    episode = play(ENV, task, write_question(kind), search_of(ENV, task), ENV.write_answer(task))
+    assert episode.turns[2].content.startswith(SAYS)
+    assert fact in episode.turns[2].content
+    assert episode.scores.components["recommend.question"] == 1.0
+    assert episode.scores.components["asked_if_ambiguous"] == 1.0
+
+
+def test_without_the_question_that_was_needed_its_share_is_lost():
+    task = find_task(ENV, "ambiguous")
+    episode = play(ENV, task, *ENV.oracle(task)[1:], ENV.write_answer(task))
+    assert episode.scores.total == pytest.approx(1 - RECOMMEND["question"])
+    assert episode.scores.components["asked_if_ambiguous"] == 0.0
+
+
+def test_a_question_about_anything_else_does_not_count():
+    task = find_task(ENV, "ambiguous")
+    asked = json.dumps({"conversation": {"question": "How old are you?"}})
+    episode = play(ENV, task, asked, *ENV.oracle(task)[1:], ENV.write_answer(task))
+    assert episode.turns[2].content == SAYS + "I do not know."
+    assert episode.scores.total == pytest.approx(1 - RECOMMEND["question"])
+
+
+@pytest.mark.parametrize("category", ["answerable", "no_task_match", "invalid_files"])
+def test_a_question_that_was_not_needed_costs_its_share(category):
+    task = find_task(ENV, category)
+    episode = play(ENV, task, write_question("task"), *ENV.oracle(task), ENV.write_answer(task))
+    shares = RECOMMEND if category == "answerable" else ABSTAIN
+    assert episode.scores.total == pytest.approx(1 - shares["question"])
+    assert episode.scores.components["asked_if_clear"] == 1.0
+
+
+def test_a_clarification_asked_twice_ends_the_episode_without_a_recommendation():
+    task = find_task(ENV, "ambiguous")
+    [kind] = ENV.get_request(task).hidden
+    episode = play(ENV, task, write_question(kind), write_question(kind))
+    assert episode.end_reason == "answered"
+    assert episode.answer["conversation"]["status"] == "needs_clarification"
+    assert episode.scores.total == 0.0
+    patient = make("software_adviser", max_questions=2)
+    asked = play(
+        patient, task, write_question(kind), write_question(kind), *ENV.oracle(task)[1:], ENV.write_answer(task)
+    )
+    assert asked.scores.total == pytest.approx(1 - RECOMMEND["question"])
+
+
+# ---- tools, quotas, injected arguments
+
+
+def test_the_model_sees_words_only_and_the_environment_fills_in_the_rest():
+    schemas = {schema["function"]["name"]: schema["function"]["parameters"] for schema in ENV.tool_schemas}
+    assert list(schemas) == ["search_tools", "search_alternative", "repo_info_batch"]
+    assert {name: list(one["properties"]) for name, one in schemas.items()} == {
+        "search_tools": ["query"], "search_alternative": ["query"], "repo_info_batch": ["urls"],
+    }  # fmt: skip
+    called = play(ENV, ENV.tasks[0], write_call("search_tools", {"query": "x", "context": {"top_k": 99}}), END)
+    assert "unknown argument of search_tools 'context'" in list_results(called)[0].error
+
+
+def test_what_the_user_excludes_is_never_found_and_earns_nothing():
+    task = next(task for task in ENV.tasks[:300] if task.reference["excluded"] and "suitable" in task.reference)
+    unwanted = task.reference["excluded"][0]
+    episode = play(ENV, task, write_call("search_tools", {"query": unwanted}), *ENV.oracle(task)[1:],
+                   ENV.write_answer(task))  # fmt: skip
+    assert unwanted not in list_results(episode)[0].facts["names"]
+    choice = {"name": unwanted, "accuracy": 0}
+    gold = json.loads(ENV.write_answer(task))["choices"][:2]
+    for choices in ([choice], [{**one, "rank": None} for one in gold] + [choice]):
+        spoiled = play(ENV, task, *ENV.oracle(task), json.dumps({"choices": choices}))
+        assert spoiled.scores.total == 0.0
+
+
+def test_a_hallucinated_name_earns_nothing_more_than_its_first_place():
+    task = find_task(ENV, "answerable")
+    gold = json.loads(ENV.write_answer(task))
+    invented = {"choices": [{"name": "ImageMaster 3000", "accuracy": 100}]}
+    assert play(ENV, task, *ENV.oracle(task), json.dumps(invented)).scores.total == 0.0
+    beside = {"choices": [{**gold["choices"][0], "rank": None}, *invented["choices"]]}
+    assert play(ENV, task, *ENV.oracle(task), json.dumps(beside)).scores.total <= RECOMMEND["first"] + 1e-9
+    from_memory = play(ENV, task, ENV.write_answer(task))
+    assert from_memory.scores.total == pytest.approx(RECOMMEND["first"])
+
+
+def test_over_quota_there_is_an_answer_without_choices_and_with_an_explanation():
+    task = find_task(ENV, "answerable")
+    call = search_of(ENV, task)
+    episode = play(ENV, task, *[call * 5] * 10)
+    assert sum(result.success for result in list_results(episode)) == 1
+    assert "used up" in list_results(episode)[-1].error
+    assert (episode.answer["choices"], episode.answer["explanation"]) == ((), OVER_QUOTA)
+    assert "over_quota" in episode.flags
+    assert episode.scores.total == 0.0
+
+
+def test_twenty_calls_in_all_and_an_answer_after_the_last_one_counts():
+    env = make("software_adviser", max_calls={"search_alternative": 100})
+    task = find_task(env, "answerable")
+    again = write_call("search_alternative", {"query": "viewer"})
+    episode = play(
+        env, task, search_of(env, task), again * 12, again * 12, *env.oracle(task)[1:], env.write_answer(task)
+    )
+    assert sum(result.success for result in list_results(episode)) <= 20
+    assert any("Tool budget used up (20 calls)" in (result.error or "") for result in list_results(episode))
+    assert episode.end_reason == "answered"
+
+
+def test_invalid_urls_duplicates_and_a_failing_repository_do_not_fail_the_batch(monkeypatch):
+    task = find_task(ENV, "answerable")
+    urls = ["https://github.com/MouseLand/cellpose", "https://github.com/mouseland/cellpose/", "https://gitlab.com/a/b",
+            "not a url", "https://github.com/nobody/nothing-of-this-name"]  # fmt: skip
+    episode = play(ENV, task, *ENV.oracle(task), write_call("repo_info_batch", {"urls": urls}), ENV.write_answer(task))
+    [result] = [one for one in list_results(episode) if one.tool_name == "repo_info_batch"]
+    assert result.success
+    assert result.text.count("cellpose") == 1
+    assert "NON_GITHUB_URL" in result.text
+    assert "nothing-of-this-name" in str(result.facts["failed"])
+    assert episode.scores.total == pytest.approx(1.0)
+
+
+def test_tools_top_k_and_the_number_of_choices_are_set_for_each_task():
+    env = make("software_adviser", without=[[], ["repo_info_batch", "search_alternative"]], top_k=[5, 7],
+               num_choices=[1, 2, 3], unanswerable=0)  # fmt: skip
+    for seed, task in enumerate(env.tasks[:6]):
+        assert ("repo_info_batch" in env.get_offered_tools(task)) == (seed % 2 == 0)
+        assert f"Recommend at most {1 + seed % 3}." in env.user_message(task)
+        episode = play(env, task, search_of(env, task), env.write_answer(task))
+        assert len(list_results(episode)[0].facts["names"]) == (5, 7)[seed % 2]
+        too_many = json.dumps({"choices": [{"name": str(n), "accuracy": 1} for n in range(2 + seed % 3)]})
+        assert "allowed: at most" in play(env, task, too_many, END).turns[2].content
+
+
+def test_the_format_of_the_file_is_used_in_a_search_unless_it_is_hidden():
+    env = make("software_adviser", ambiguous=1, unanswerable=0, hides=["format"])
+    request = env.get_request(env.tasks[0])
+    assert env.hidden_arguments(env.tasks[0], "search_tools")["context"].formats == ()
+    clear = find_task(ENV, "answerable")
+    assert ENV.hidden_arguments(clear, "search_tools")["context"].formats == (ENV.get_request(clear).format,)
+    assert request.format not in env.user_message(env.tasks[0])
+
+
+# ---- scores
+
+
+def test_accuracies_are_compared_with_the_grades():
+    task = find_task(ENV, "answerable")
+    gold = json.loads(ENV.write_answer(task))
+    scores = []
+    for points in (0, 50, 75, 100):
+        said = {"choices": [{**choice, "accuracy": points} for choice in gold["choices"]]}
+        scores.append(play(ENV, task, *ENV.oracle(task), json.dumps(said)).scores.components["recommend.accuracy"])
+    assert scores == sorted(scores)
+    assert scores[0] == 0.0
+
+
+def test_all_accuracies_100_cost_where_the_choices_do_not_fit():
+    task = next(
+        t for t in ENV.tasks[:300] if t.reference["category"] == "answerable" and len(t.reference["suitable"]) == 1
+    )
+    gold = json.loads(ENV.write_answer(task))["choices"][0]
+    first = list_results(play(ENV, task, search_of(ENV, task), END))[0].facts["names"]
+    others = [name for name in first if name != gold["name"]][:2]
+    padded = [gold, *({"name": name, "rank": rank, "accuracy": 100} for rank, name in enumerate(others, 2))]
+    episode = play(ENV, task, *ENV.oracle(task), json.dumps({"choices": padded}))
+    assert episode.scores.components["recommend.accuracy"] < 0.9
+    assert episode.scores.total < 1.0
+
+
+def test_an_invented_or_missing_demo_link_does_not_count():
+    task = next(task for task in ENV.tasks[:300] if any(name in task.reference.get("demos", ())
+                for name in (choice["name"] for choice in json.loads(ENV.write_answer(task))["choices"])))  # fmt: skip
+    gold = json.loads(ENV.write_answer(task))["choices"]
+    for link in ("https://demo.example/try", None):
+        said = {"choices": [{**choice, "demo_link": link} for choice in gold]}
+        assert play(ENV, task, *ENV.oracle(task), json.dumps(said)).scores.components["recommend.demo"] < 1.0
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_an_unanswerable_request_takes_its_reason(reason):
+    task = find_task(ENV, reason)
+    assert play_gold(ENV, task).scores.total == pytest.approx(1.0)
+    for other in (None, *REASONS):
+        if other != reason:
+            said = json.dumps({"choices": [], "reason": other, "explanation": "Nothing fits."})
+            assert play(ENV, task, *ENV.oracle(task), said).scores.total == 0.0
+
+
+def test_a_reason_without_a_search_is_not_grounded():
+    task = find_task(ENV, "no_task_match")
+    assert play(ENV, task, ENV.write_answer(task)).scores.total == pytest.approx(1 - ABSTAIN["looked"])
+    broken = find_task(ENV, "invalid_files")
+    assert play(ENV, broken, ENV.write_answer(broken)).scores.total == pytest.approx(1.0)
+
+
+# ---- demonstrations
+
+
+def test_demonstrations_have_habits():
+    env = make("software_adviser", ambiguous=0.5, unanswerable=0)
+    for task in env.tasks[:20]:
+        hidden = bool(env.get_request(task).hidden)
+        plain = [env.demonstration(task, seed) for seed in range(3)]
+        assert all(one == [*env.oracle(task), env.write_answer(task)] for one in plain)
+        asks = ["question" in env.demonstration(task, 0, guess=1.0, ask=1.0)[0]]
+        assert asks == [not hidden]
+        terse = json.loads(env.demonstration(task, 0, terse=1.0)[-1])
+        assert all(set(choice) == {"name", "rank", "accuracy"} for choice in terse["choices"])
+    with pytest.raises(ConfigError, match="did you mean 'guess'"):
+        env.demonstration(task, 0, gues=0.5)
+
+
+# ---- settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"ambiguous": 0.7, "unanswerable": 0.7}, "ambiguous \\+ unanswerable = 1.4; allowed: at most 1"),
+        ({"ambiguous": 1.5}, "ambiguous = 1.5"),
+        ({"without": [["serch_tools"]]}, "did you mean 'search_tools'"),
+        ({"num_choices": [0]}, "num_choices"),
+        ({"top_k": []}, "top_k"),
+        ({"hides": ["modality"]}, "modality"),
+        ({"reasons": ["too_expensive"]}, "too_expensive"),
+        ({"levels": ["child"]}, "child"),
+        ({"catalogue": "nowhere.jsonl"}, "nowhere.jsonl"),
+        ({"catalogue": "notes.txt"}, "notes.txt"),
+        ({"retrieval": {"reranke": "none"}}, "reranke"),
+        ({"shown": ["price"]}, "price"),
+    ],
+)
+def test_a_wrong_setting_is_named(settings, problem):
+    with pytest.raises(ConfigError, match=problem):
+        _ = make("software_adviser", **settings).tasks[0]
+
+
+def test_a_catalogue_of_ones_own_is_searched_and_asked_about(tmp_path):
+    tools = [one.model_copy(update={"sources": ()}) for one in ENV.software.values() if "MR" in one.modalities]
+    own = tmp_path / "mine.jsonl"
+    own.write_text("".join(f"{one.model_dump_json()}\n" for one in tools))
+    env = make("software_adviser", catalogue=str(own), top_k=[20], unanswerable=0, ambiguous=0)
+    assert set(env.software) == {one.name for one in tools}
+    for task in env.tasks[:10]:
+        assert set(task.reference["suitable"]) <= set(env.software)
+        assert play_gold(env, task).scores.total == pytest.approx(1.0)
+
+
+def test_short_results_name_the_software_and_the_facts_that_are_picked():
+    env = make("software_adviser", shown=["formats"], top_k=[3], boundary=False)
+    task = find_task(env, "answerable")
+    [result] = list_results(play(env, task, search_of(env, task), END))
+    lines = [json.loads(line) for line in result.text.splitlines()]
+    assert [line["name"] for line in lines] == list(result.facts["names"])
+    assert all(set(line) == {"name", "formats"} for line in lines)
