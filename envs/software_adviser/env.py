@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import Field
 
@@ -59,7 +59,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     metrics: ClassVar[Mapping[str, Metric]] = {}
 
     max_turns = 10
-    tools = ADVISER_TOOLS  # type: ignore[assignment]
+    tools = cast(tuple[str, ...], ADVISER_TOOLS)  # an environment holds their names
     max_total_calls = MAX_TOTAL_CALLS
     max_malformed = RETRIES + 1
     max_pixels = 256 * 256
@@ -147,7 +147,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
 
     # ------------------------------------------------------------------ tasks
     @cached_property
-    def tasks(self) -> ProceduralTasks:  # type: ignore[override]
+    def tasks(self) -> ProceduralTasks:
         """Requests without end, each from its seed."""
         for names in self.without:
             for name in names:
