@@ -45,6 +45,14 @@ def test_the_arguments_of_a_row_are_accepted(row):
         assert result.error is None
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_every_installed_adapter_is_timed_on_episodes_that_are_answered_right(capsys):
+    pytest.importorskip("verifiers")
+    rows = load("adapters").measure(3, 1)
+    assert {"driver", "gymnasium", "trl", "verifiers", "inspect_ai"} <= set(rows)
+    assert all(row["median_ms"] > 0 for name, row in rows.items() if name != "inspect_ai")
+
+
 def test_rows_have_names_of_their_own():
     assert len({row.name for row in TIMED.ROWS}) == len(TIMED.ROWS)
 
