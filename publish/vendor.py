@@ -17,7 +17,7 @@ from viewbox.errors import ConfigError
 
 ROOT = Path(viewbox.__file__).parent
 ROOMS = ("images", "rewards", "envs", "specialists")
-SUFFIXES = (".py", ".j2")
+SUFFIXES = (".py", ".j2", ".jsonl", ".txt")  # code, templates, and the data that they read
 ADAPTERS = Path("envs/adapters")  # each needs a library of its own; only the one for verifiers is copied
 FOR_TABLES = frozenset({"datasets", "pyarrow", "fsspec"})  # read tables and the hub; a package reads its own JSONL
 FOR_MCP = frozenset({"mcp", "mcp-types", "httpx2", "anyio"})  # come with the extra `mcp`

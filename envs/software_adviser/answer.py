@@ -129,6 +129,18 @@ def find_problem(answer: Mapping[str, Any], num_choices: int) -> str | None:
     return None
 
 
+def name_numbers(answer: Mapping[str, Any], found: Sequence[str]) -> dict[str, Any]:
+    """A regular answer with each name that is a number replaced by that name of a search.
+
+    >>> answer = name_numbers(normalize_answer({"choices": [{"name": "2", "accuracy": 90}]}), ["Fiji", "napari"])
+    >>> answer["choices"][0]["name"]
+    'napari'
+    """
+    numbered = {str(number): name for number, name in enumerate(found, 1)}
+    choices = [{**choice, "name": numbered.get(choice["name"], choice["name"])} for choice in answer["choices"]]
+    return {**answer, "choices": choices}
+
+
 def build_over_quota_answer() -> dict[str, Any]:
     """The answer of an episode whose tool calls were used up: no choices, and an explanation."""
     return normalize_answer({"explanation": OVER_QUOTA})

@@ -14,7 +14,13 @@ from pydantic import Field
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.settings import ToolName
 from viewbox.envs.software_adviser import looks
-from viewbox.envs.software_adviser.answer import ANSWER, build_over_quota_answer, find_problem, normalize_answer
+from viewbox.envs.software_adviser.answer import (
+    ANSWER,
+    build_over_quota_answer,
+    find_problem,
+    name_numbers,
+    normalize_answer,
+)
 from viewbox.envs.software_adviser.catalogue import SHIPPED, read_catalogue
 from viewbox.envs.software_adviser.repositories.settings import RepositorySettings
 from viewbox.envs.software_adviser.repositories.sources import SummarySource
@@ -22,7 +28,7 @@ from viewbox.envs.software_adviser.requests import SUITABLE, Request, RequestGen
 from viewbox.envs.software_adviser.requests.request import REASONS, Reason
 from viewbox.envs.software_adviser.requests.words import HIDDEN_KINDS, HiddenKind, Level, Split
 from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever
-from viewbox.envs.software_adviser.rewards import SAYS, build_reward
+from viewbox.envs.software_adviser.rewards import SAYS, build_reward, list_last_found
 from viewbox.envs.software_adviser.short_results import ShortContext, Shown
 from viewbox.envs.software_adviser.software import SoftwareTool
 from viewbox.envs.software_adviser.tools import ADVISER_TOOLS, MAX_TOTAL_CALLS, SearchContext
@@ -100,6 +106,9 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         tuple[Shown, ...] | None,
         Field(description="facts that a search shows beside the name, for small models; default: all, with a sentence"),
     ] = None
+    by_number: Annotated[
+        bool, Field(description="an answer may name software by its number in the last search, for small models")
+    ] = False
     max_questions: Annotated[int, Field(ge=0, description="questions that the user answers; a further one ends it")] = 1
 
     # ------------------------------------------------------------------ the catalogue
@@ -134,6 +143,13 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     def why_not_in_training(self) -> str | None:
         """Why no policy may be trained with these settings, and what is allowed instead; None if it may."""
         return self.repositories.why_not_in_training
+
+    @property
+    def why_not_published(self) -> str | None:
+        """Why no package can be made of these settings, and what is allowed instead; None if one can."""
+        own = {"catalogue": self.catalogue, "repositories.snapshot": self.repositories.snapshot}
+        named = ", ".join(key for key, path in own.items() if path is not None)
+        return f"{named}: a file of this machine, which no package carries; allowed: what is shipped" if named else None
 
     @property
     def needs_preparing(self) -> bool:
@@ -214,7 +230,11 @@ class SoftwareAdviser(BaseMultiTurnEnv):
             "formats": request.known_formats,
             "max_chars": self.max_tool_chars,
         }
-        return SearchContext(**known) if self.shown is None else ShortContext(**known, shown=self.shown)
+        return (
+            SearchContext(**known)
+            if self.shown is None
+            else ShortContext(**known, shown=self.shown, numbered=self.by_number)
+        )
 
     # ------------------------------------------------------------------ what the model reads
     def system_prompt(self, task: Task) -> str:
@@ -250,6 +270,8 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     async def step(self, state: EpisodeState, reply: Reply | str) -> StepResult:
         """As any environment; an episode without an answer that asked for more calls than it had gets one in words."""
         result = await super().step(state, reply)
+        if self.by_number and state.answer is not None:
+            state.answer = FrozenDict(name_numbers(state.answer, list_last_found(state.turns)))
         if state.end_reason is not None and state.answer is None and self._is_over_quota(state):
             state.answer = FrozenDict(build_over_quota_answer())
             state.flags.add("over_quota")

@@ -11,6 +11,7 @@ from viewbox.envs.software_adviser.requests.request import Request
 from viewbox.envs.software_adviser.requests.words import HiddenKind
 from viewbox.envs.software_adviser.retrieval import Retriever
 from viewbox.envs.software_adviser.software import SoftwareTool
+from viewbox.frozen import FrozenDict
 from viewbox.records import Task
 
 MAX_ALTERNATIVES = 3  # calls of search_alternative
@@ -26,6 +27,7 @@ class Adviser(Protocol):
 
     max_turns: int
     max_questions: int
+    by_number: bool
 
     @property
     def software(self) -> Mapping[str, SoftwareTool]: ...
@@ -76,10 +78,11 @@ def write_demonstration(env: Adviser, task: Task, seed: int, habits: Mapping[str
     asks += [write_question(kind)] if habitual and not request.hidden else []
     query = write_query(env.make_request(request.seed + shift) if stray else request, told=told)
     found = search(env, task, query)
+    looks = [] if request.reason == "invalid_files" else [write_call("search_tools", {"query": query})]
     wanted = [name for name in rank_suitable(env, task) if name in found] if told and not stray else []
     names = wanted or found[: task.prompt["choices"]]
-    looks = [] if request.reason == "invalid_files" else [write_call("search_tools", {"query": query})]
-    return [*asks, *looks, write_advice(env, task, names, terse=terse, sure=not wanted)]
+    numbers = {name: str(number) for number, name in enumerate(found, 1)} if env.by_number and looks else {}
+    return [*asks, *looks, write_advice(env, task, names, numbers, terse=terse, sure=not wanted)]
 
 
 def rank_suitable(env: Adviser, task: Task) -> list[str]:
@@ -106,10 +109,24 @@ def write_query(request: Request, *, told: bool = True) -> str:
     return " ".join(value for kind, value in facts.items() if value and (told or kind not in request.hidden))
 
 
-def write_advice(env: Adviser, task: Task, names: Sequence[str], *, terse: bool = False, sure: bool = False) -> str:
+def write_advice(
+    env: Adviser,
+    task: Task,
+    names: Sequence[str],
+    numbers: Mapping[str, str] = FrozenDict(),
+    *,
+    terse: bool = False,
+    sure: bool = False,
+) -> str:
     """An answer that recommends these names with their grades, or gives the reason if nothing is suitable.
 
-    `terse` leaves out what may be left out. `sure` states an accuracy of 100, whatever the grades are.
+    Args:
+        env: the environment.
+        task: of the answer.
+        names: the best first.
+        numbers: what stands for a name in the answer, if not the name.
+        terse: whether to leave out what may be left out.
+        sure: whether to state an accuracy of 100, whatever the grades are.
     """
     ends: dict[str, Any] = {"continue": False} if env.max_turns > 1 else {}
     if "reason" in task.reference:
@@ -117,7 +134,7 @@ def write_advice(env: Adviser, task: Task, names: Sequence[str], *, terse: bool 
     grades = task.reference["grades"]
     choices = [
         {
-            "name": name,
+            "name": numbers.get(name, name),
             "rank": rank,
             "accuracy": 100 if sure else grades.get(name, 0),
             **({} if terse else {"why": _write_why(env.software[name]), "demo_link": env.software[name].demo}),

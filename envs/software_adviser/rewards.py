@@ -5,12 +5,12 @@ nothing can be). Everything a recommendation earns needs a first hit and names t
 everything an answer without choices earns needs the right reason.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from viewbox.envs.software_adviser.answer import COMPLETE
-from viewbox.records import Episode
+from viewbox.records import Episode, Turn
 from viewbox.rewards import CombinedReward, Component, FormatReward
 from viewbox.rewards.fields import get_field, normalize_label, to_finite_float, to_text
 from viewbox.rewards.ranking import RankingReward
@@ -239,7 +239,16 @@ def _rate_accuracy(stated: Any, points: float) -> float:
 
 def _list_found(episode: Episode) -> Iterator[Sequence[str]]:
     """The names that each successful search of the episode returned."""
-    for turn in episode.turns:
+    yield from _iterate_found(episode.turns)
+
+
+def list_last_found(turns: Iterable[Turn]) -> Sequence[str]:
+    """The names that the last successful search returned."""
+    return next(iter(reversed(list(_iterate_found(turns)))), ())
+
+
+def _iterate_found(turns: Iterable[Turn]) -> Iterator[Sequence[str]]:
+    for turn in turns:
         for result in turn.tool_results:
             names = result.facts.get("names")
             if result.success and result.tool_name in SEARCHES and isinstance(names, list | tuple):

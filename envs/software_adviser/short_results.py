@@ -18,11 +18,15 @@ class ShortContext(SearchContext):
     """A search whose text names the software and the facts `shown`; what it finds is the same."""
 
     shown: tuple[Shown, ...] = ()
+    numbered: bool = False
 
     def search(self, query: str) -> ToolOutput:
         output = super().search(query)
         found = [self.retriever.by_name[name] for name in output.facts["names"]]
-        return replace(output, text="\n".join(write_short(one, self.shown) for one in found)) if found else output
+        lines = [write_short(one, self.shown) for one in found]
+        if self.numbered:
+            lines = [f"{number}. {line}" for number, line in enumerate(lines, 1)]
+        return replace(output, text="\n".join(lines)) if found else output
 
 
 def write_short(software: SoftwareTool, shown: tuple[Shown, ...]) -> str:

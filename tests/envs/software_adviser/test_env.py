@@ -335,3 +335,23 @@ def test_short_results_name_the_software_and_the_facts_that_are_picked():
     lines = [json.loads(line) for line in result.text.splitlines()]
     assert [line["name"] for line in lines] == list(result.facts["names"])
     assert all(set(line) == {"name", "formats"} for line in lines)
+
+
+def test_a_number_of_the_last_search_names_software_if_a_config_says_so():
+    env = make("software_adviser", by_number=True, shown=[], boundary=False)
+    task = find_task(env, "answerable")
+    gold = {**json.loads(env.write_answer(task))["choices"][0]}
+    for number in range(1, 13):
+        episode = play(env, task, search_of(env, task), json.dumps({"choices": [{**gold, "name": str(number)}]}))
+        names = list_results(episode)[0].facts["names"]
+        assert list_results(episode)[0].text.splitlines()[number - 1].startswith(f"{number}. ")
+        assert episode.answer["choices"][0]["name"] == names[number - 1]
+        assert (episode.scores.total > 0) == (names[number - 1] in task.reference["suitable"])
+    named = play(env, task, *env.oracle(task), env.write_answer(task))
+    assert named.scores.total == pytest.approx(1.0)
+    unknown = play(env, task, search_of(env, task), json.dumps({"choices": [{**gold, "name": "13"}]}))
+    assert unknown.scores.total == 0.0
+    plain = play(ENV, task, search_of(ENV, task), json.dumps({"choices": [{**gold, "name": "1"}]}))
+    assert plain.scores.total == 0.0
+    demonstrated = [json.loads(env.demonstration(task, seed, terse=1.0)[-1]) for seed in range(3)]
+    assert all(choice["name"].isdigit() for answer in demonstrated for choice in answer["choices"])
