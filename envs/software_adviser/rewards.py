@@ -26,6 +26,7 @@ RECOMMEND: Final = {
 ABSTAIN: Final = {"reason": 0.5, "looked": 0.2, "question": 0.15, "status": 0.05, "format": 0.1}
 
 
+@dataclass(frozen=True)
 class SuitableReward:
     """The quality of the ranked choices: MRR or nDCG of the suitable software, with gains computed from facts.
 
@@ -38,8 +39,11 @@ class SuitableReward:
     [1.0, 0.86, 0.76, 0.0, 0.0]
     """
 
-    def __init__(self, metric: Literal["mrr", "ndcg"]) -> None:
-        self.metric = self.name = metric
+    metric: Literal["mrr", "ndcg"]
+
+    @property
+    def name(self) -> str:
+        return self.metric
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
         gains = reference.get("suitable")
@@ -58,6 +62,7 @@ class SuitableReward:
         return reward.explain(answer, reference)
 
 
+@dataclass(frozen=True)
 class AccuracyReward:
     """How close each choice's `accuracy` is to its grade: the mean of 1 - (error / 50)², at least 0.
 
@@ -69,7 +74,7 @@ class AccuracyReward:
     0.82
     """
 
-    name = "accuracy"
+    name: str = "accuracy"
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
         if not reference.get("suitable"):
@@ -80,10 +85,11 @@ class AccuracyReward:
         return sum(scores) / len(scores) if scores else 0.0
 
 
+@dataclass(frozen=True)
 class DemoReward:
     """The share of choices whose `demo_link` is the catalogue's, or null if it has none."""
 
-    name = "demo"
+    name: str = "demo"
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
         if not reference.get("suitable"):
@@ -94,10 +100,11 @@ class DemoReward:
         return sum(right) / len(right) if right else 0.0
 
 
+@dataclass(frozen=True)
 class ReasonReward:
     """1 if the answer says why nothing can be recommended, and recommends nothing; None if something is suitable."""
 
-    name = "reason"
+    name: str = "reason"
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
         if reference.get("suitable"):
@@ -110,23 +117,25 @@ class ReasonReward:
         return f"reason: {to_text(get_field(answer, 'reason')) or 'none'}; right: {reference.get('reason')}"
 
 
+@dataclass(frozen=True)
 class StatusReward:
     """1 if the answer is complete and has choices exactly if something is suitable."""
 
-    name = "status"
+    name: str = "status"
 
     def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float:
         return float(_get_status(answer) == COMPLETE and bool(_list_choices(answer)) == bool(reference.get("suitable")))
 
 
 # ---------------------------------------------------------------------- what happened in the episode
+@dataclass(frozen=True)
 class GroundedReward:
     """1 if every choice was returned by a search of this episode; without choices, if there was a search at all.
 
     A file that is no image needs no search.
     """
 
-    name = "grounded"
+    name: str = "grounded"
 
     def of_episode(self, episode: Episode) -> float:
         choices = _list_choices(episode.answer)
@@ -145,13 +154,14 @@ class GroundedReward:
         return f"searches returned {len(found)} names; not among them: {', '.join(strange) or 'none'}"
 
 
+@dataclass(frozen=True)
 class QuestionReward:
     """1 if the user was asked exactly what was needed.
 
     An ambiguous request takes one question, and it must bring the hidden fact to light; any other takes none.
     """
 
-    name = "question"
+    name: str = "question"
 
     def of_episode(self, episode: Episode) -> float:
         asked = count_questions(episode)
