@@ -10,8 +10,9 @@ import pytest
 from PIL import Image
 from transformers import AutoProcessor, AutoTokenizer
 
-from tests.envs.adapters.test_verifiers import command, traces
+from tests.envs.adapters.test_verifiers import traces
 from tests.support.servers import serve
+from tests.support.verifiers_command import run_command
 from viewbox import assets
 from viewbox.configs.sections import ModelSection
 from viewbox.envs.digits import Digits, viewer
@@ -106,7 +107,7 @@ def trained(model, tokens, tmp_path_factory):
         given = ["viewbox-digits", "--model", "policy", "--no-push", "--no-rich", "-n", TASKS, "-o", folder / "out"]
         client = ["--client.type", "train", "--client.base-url", server.url]
         renderer = ["--client.renderer.name", "qwen3-vl", "--client.renderer-model-name", model]
-        command("vf-eval", *given, *client, *renderer, path=folder / "package", cwd=folder)
+        run_command("vf-eval", *given, *client, *renderer, path=folder / "package", cwd=folder)
     sys.modules.pop("viewbox_digits", None)
 
     def script(conversation):
