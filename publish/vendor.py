@@ -17,7 +17,8 @@ from viewbox.errors import ConfigError
 
 ROOT = Path(viewbox.__file__).parent
 ROOMS = ("images", "rewards", "envs", "specialists")
-SUFFIXES = (".py", ".j2", ".jsonl", ".txt")  # code, templates, and the data that they read
+SUFFIXES = (".py", ".j2")  # code and templates
+DATA_SUFFIXES = (".jsonl", ".txt")  # only files that the code beside them names
 ADAPTERS = Path("envs/adapters")  # each needs a library of its own; only the one for verifiers is copied
 FOR_TABLES = frozenset({"datasets", "pyarrow", "fsspec"})  # read tables and the hub; a package reads its own JSONL
 FOR_MCP = frozenset({"mcp", "mcp-types", "httpx2", "anyio"})  # come with the extra `mcp`
@@ -108,8 +109,16 @@ def _list_room_files(room: Path) -> Iterator[Path]:
     for path in room.rglob("*"):
         adapter = path.relative_to(ROOT).parent == ADAPTERS
         is_copied = not adapter or path.stem == "__init__" or path.stem.startswith("verifiers")
-        if is_copied and path.suffix in SUFFIXES and path.is_file() and not path.is_symlink():
+        is_copied = is_copied and (path.suffix in SUFFIXES or _is_named_by_code(path))
+        if is_copied and path.is_file() and not path.is_symlink():
             yield path
+
+
+def _is_named_by_code(path: Path) -> bool:
+    """Whether a data file's name stands in quotes in the Python code of its folder, so that notes left there stay."""
+    return path.suffix in DATA_SUFFIXES and any(
+        f'"{path.name}"' in code.read_text(encoding="utf-8") for code in path.parent.rglob("*.py")
+    )
 
 
 def _find_module_files(name: str) -> Iterator[Path]:

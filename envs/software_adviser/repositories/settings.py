@@ -1,6 +1,6 @@
 """The settings of `repo_info_batch`: keys of `repositories` in YAML.
 
-repositories: {snapshot: my_repositories.jsonl}   # examples/record_repositories.py makes one
+repositories: {snapshot: my_repositories.jsonl}   # the module `record` beside this makes one
 repositories: {live: true}
 """
 

@@ -184,8 +184,8 @@ def test_every_http_client_of_the_package_is_set_up_in_one_place():
     written_by = {name: [] for name in ("trust_env=", '"trust_env"', "follow_redirects=", "CookieJar(", "urlsplit(")}
     for path in sorted(PACKAGE.rglob("*.py")):
         place = path.relative_to(PACKAGE).as_posix()
-        if place.split("/")[0] in ("tests", "benchmarks", "build", "dist", ".venv"):
-            continue
+        if place.startswith(".") or place.split("/")[0] in ("tests", "benchmarks", "build", "dist"):
+            continue  # environments of other tests are folders like .venv-verl
         text = path.read_text()
         for client in re.findall(r"httpx2?\.(?:AsyncClient|Client|get|post|request|stream)\([^#]*?\n", text):
             assert "build_client_settings" in text, (place, client)

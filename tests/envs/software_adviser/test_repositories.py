@@ -1,12 +1,10 @@
-"""Addresses, the recorded snapshot, GitHub's API by a real server in its place, and the recorder of the example."""
+"""Addresses, the recorded snapshot, GitHub's API by a real server in its place, and the recorder."""
 
 import asyncio
-import importlib.util
 import json
 import logging
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +14,7 @@ from tests.support.servers import make_response, send_bytes
 from tests.support.tls_server import make_network, serve_tls
 from viewbox.envs.software_adviser.catalogue import read_catalogue
 from viewbox.envs.software_adviser.file_formats import ENDINGS, find_format
+from viewbox.envs.software_adviser.repositories import record
 from viewbox.envs.software_adviser.repositories.addresses import AddressError, read_repository
 from viewbox.envs.software_adviser.repositories.batch import ask_all
 from viewbox.envs.software_adviser.repositories.facts import RepositoryFacts, read_facts
@@ -23,8 +22,6 @@ from viewbox.envs.software_adviser.repositories.settings import RepositorySettin
 from viewbox.envs.software_adviser.repositories.sources import API_HOST, CatalogueSource, LiveSource, RecordedSource
 from viewbox.envs.software_adviser.vocabulary import FORMATS
 from viewbox.errors import ConfigError, ToolError
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 # ---------------------------------------------------------------------- addresses
@@ -250,13 +247,6 @@ def test_live_facts_are_refused_in_training_unless_allowed():
 
 
 # ---------------------------------------------------------------------- the recorder
-def load_recorder():
-    spec = importlib.util.spec_from_file_location("record_repositories", ROOT / "examples" / "record_repositories.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_recorder_writes_what_the_snapshot_reads(tmp_path):
     clone, out = tmp_path / "clone", tmp_path / "out.jsonl"
     (clone / "src").mkdir(parents=True)
@@ -269,9 +259,8 @@ def test_the_recorder_writes_what_the_snapshot_reads(tmp_path):
     identity = ["-c", "user.name=t", "-c", "user.email=t@t.example"]
     for arguments in (["init", "-q"], ["add", "."], [*identity, "commit", "-q", "-m", "first"]):
         subprocess.run(["git", "-C", str(clone), *arguments], check=True)
-    script = ROOT / "examples" / "record_repositories.py"
     done = subprocess.run(
-        [sys.executable, script, out, f"Owner/Name={clone}", f"no/clone={tmp_path}/none"],
+        [sys.executable, "-m", record.__name__, out, f"Owner/Name={clone}", f"no/clone={tmp_path}/none"],
         capture_output=True,
         text=True,
     )
@@ -302,4 +291,4 @@ def test_the_recorder_writes_what_the_snapshot_reads(tmp_path):
     ],
 )
 def test_only_plain_licenses_are_recorded(text, expected):
-    assert load_recorder().name_licenses(text) == expected
+    assert record.name_licenses(text) == expected

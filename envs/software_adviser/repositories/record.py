@@ -1,6 +1,6 @@
 """Records facts of repositories for the adviser's tool `repo_info_batch`, from clones on this machine.
 
-    python examples/record_repositories.py repositories.jsonl MouseLand/cellpose=clones/cellpose ants=clones/ANTs.git
+    python -m viewbox.envs.software_adviser.repositories.record out.jsonl MouseLand/cellpose=clones/cellpose
 
 Of each clone, bare or not, the newest commit is read: its day, the languages of its files by size, the license that its
 file says, the Python it asks for and the packages it needs. Only facts are written, no sentence of a README.
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 LANGUAGES = {
@@ -39,12 +40,13 @@ RESTRICTED = re.compile(r"non-?commercial|academic use|research (?:use|purposes)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-def run_git(clone, *arguments):
+def run_git(clone: Path, *arguments: str) -> str:
+    """What a git command prints."""
     done = subprocess.run(["git", "-C", str(clone), *arguments], capture_output=True, check=True)
     return done.stdout.decode("utf-8", "replace")
 
 
-def read_file(clone, name):
+def read_file(clone: Path, name: str) -> str:
     """The text of a file of the newest commit; empty if there is none."""
     try:
         return run_git(clone, "show", f"HEAD:{name}")
@@ -52,9 +54,9 @@ def read_file(clone, name):
         return ""
 
 
-def list_languages(files):
+def list_languages(files: Iterable[tuple[int, str]]) -> list[str]:
     """The languages of the files, (size, path) each, the largest first."""
-    sizes = Counter()
+    sizes: Counter[str] = Counter()
     for size, path in files:
         language = BY_ENDING.get(path.rpartition(".")[2].lower())
         if language and not VENDORED.search(path):
@@ -63,16 +65,16 @@ def list_languages(files):
     return [name for name, size in sizes.most_common() if size >= LEAST_SHARE * total]
 
 
-def find_license(clone, names):
+def find_license(clone: Path, names: Collection[str]) -> str:
     """The SPDX id of the license file in the root; empty unless the file is exactly one license that is known."""
-    found = set()
+    found: set[str] = set()
     for name in names:
         if re.fullmatch(r"(?i)(?:licen[cs]e|copying)(?:[.-][a-z0-9.-]*)?", name):
             found |= name_licenses(" ".join(read_file(clone, name).split()).casefold())
     return found.pop() if len(found) == 1 else ""
 
 
-def name_licenses(text):
+def name_licenses(text: str) -> set[str]:
     """The SPDX ids that a text holds, in lower case and with single spaces; "" stands for terms that are not known.
 
     >>> name_licenses("... the above copyright notice and this permission notice (including the next paragraph) ...")
@@ -88,7 +90,7 @@ def name_licenses(text):
     return found if found and short and not RESTRICTED.search(text) else {""}
 
 
-def read_python(clone, names):
+def read_python(clone: Path, names: Collection[str]) -> tuple[str, list[str]]:
     """(Python it asks for, packages it needs) as pyproject.toml or requirements.txt say."""
     python, needs = "", []
     if "pyproject.toml" in names:
@@ -103,13 +105,13 @@ def read_python(clone, names):
     return python, list(dict.fromkeys(found))
 
 
-def record(repository, clone):
+def record(repository: str, clone: Path) -> dict[str, object]:
     """The facts of a clone, as a line of the snapshot holds them."""
     tree = [line.split(None, 4) for line in run_git(clone, "ls-tree", "-r", "-l", "HEAD").splitlines()]
     files = [(int(size), path) for _, kind, _, size, path in tree if kind == "blob" and size.isdigit()]
     names = {path for _, path in files if "/" not in path}
     python, needs = read_python(clone, names)
-    facts = {
+    facts: dict[str, object] = {
         "repository": repository,
         "recorded": datetime.date.today().isoformat(),
         "license": find_license(clone, names),
@@ -121,16 +123,17 @@ def record(repository, clone):
     return {key: value for key, value in facts.items() if value}
 
 
-def main():
+def main() -> None:
+    """Reads the command line and writes the snapshot."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="the snapshot, a JSONL file")
     parser.add_argument("clones", nargs="+", help="owner/name=FOLDER")
     options = parser.parse_args()
-    lines = []
+    lines: list[str] = []
     for item in options.clones:
         repository, _, clone = item.partition("=")
         try:
-            lines.append(json.dumps(record(repository, clone)))
+            lines.append(json.dumps(record(repository, Path(clone))))
         except (subprocess.CalledProcessError, ValueError) as error:
             print(f"{item}: left out: {error}", file=sys.stderr)
     options.out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
