@@ -121,6 +121,13 @@ class BaseMultiTurnEnv(PlayableEnv):
             raise ConfigError(f"{self.name}: this environment has no demonstrations: {error}") from error
 
     # ------------------------------------------------------------------ called by a driver
+    def check_may_train(self) -> None:
+        """Raise `ConfigError` if no policy may be trained here; its key is that of the setting that forbids it."""
+        for name, specialist in self.specialists.items():
+            if specialist.why_not_in_training is not None:
+                key = f"specialists.{name}"
+                raise ConfigError(f"{key}: {specialist.why_not_in_training}", key=key)
+
     @property
     def needs_preparing(self) -> bool:
         """Whether `prepare` has something to do: a tool that loads a model or connects to a server."""

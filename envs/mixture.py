@@ -135,6 +135,14 @@ class Mixture(BaseMultiTurnEnv):
         part = self.parts.get(environment)
         return {} if part is None else part.metrics
 
+    def check_may_train(self) -> None:
+        for key, part in self.parts.items():
+            try:
+                part.check_may_train()
+            except ConfigError as error:
+                path = f"environments.{key}"
+                raise ConfigError(f"{path}.{error}", key=f"{path}.{error.key}", given=error.given) from error
+
     @property
     def needs_preparing(self) -> bool:
         return any(part.needs_preparing for part in self.parts.values())

@@ -89,10 +89,11 @@ def publish(
     check_may_leave(
         source.env, "others", action="publishing gives its package to", allowed="no published package of it"
     )
-    reason = getattr(source.env, "why_not_published", None)
-    if reason is not None:
-        raise ConfigError(f"{source.env.name}: {reason}")
     parts = getattr(source.env, "parts", {})
+    for env in (source.env, *parts.values()):
+        reason = getattr(env, "why_not_published", None)
+        if reason is not None:
+            raise ConfigError(f"{env.name}: {reason}")
     if any(task_data.is_local(part) for part in parts.values()):
         raise ConfigError(f"{source.env.name}: mixes data on this machine; allowed: publish each environment by itself")
     own = source.chosen.taken or tuple(Path(path.name) for path in source.files)

@@ -75,6 +75,14 @@ class DataEnv(BaseMultiTurnEnv):
         """Why the data may not be trained on; None if it may."""
         return self.data.evaluation_only
 
+    def check_may_train(self) -> None:
+        super().check_may_train()
+        reason = self.evaluation_only
+        if reason:
+            key, allowed = "data.evaluation_only", "allowed: `viewbox evaluate` and `viewbox rollout`"
+            words = f"{key}: {self.name}: its data may not be trained on: {reason}; {allowed}"
+            raise ConfigError(words, key=key, given=reason)
+
     @cached_property
     def tasks(self) -> DataTasks:
         """The tasks, opened when they are first asked for. Raises `ConfigError` if the data block cannot be used."""

@@ -139,10 +139,11 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     def _sources(self) -> tuple[SummarySource, ...]:
         return self.repositories.build_sources(self.software.values())
 
-    @property
-    def why_not_in_training(self) -> str | None:
-        """Why no policy may be trained with these settings, and what is allowed instead; None if it may."""
-        return self.repositories.why_not_in_training
+    def check_may_train(self) -> None:
+        super().check_may_train()
+        reason = self.repositories.why_not_in_training
+        if reason is not None:
+            raise ConfigError(f"repositories.live: {reason}", key="repositories.live")
 
     @property
     def why_not_published(self) -> str | None:

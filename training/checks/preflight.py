@@ -1,7 +1,6 @@
 """Checks before any weights are loaded whether the settings, the tasks and the model of a run fit together."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,7 +89,9 @@ def _check(config: Config) -> dict[str, Any]:
         prepare_env(held_out, "env.eval" if "specialists" in config.env.eval else "env")
     check_server(config, env, held_out)
     task = open_first_task(env, "env")
-    build_curriculum(config, env, model.view_settings if model else {})
+    curriculum = build_curriculum(config, env, model.view_settings if model else {})
+    for number, level in enumerate(curriculum.levels if curriculum else ()):
+        _check_may_train(level, f"train.curriculum.levels.{number}.env")
     _check_held_out(config, held_out)
     _check_warm_start(config.train, env, task)
     outline = outline_run(config, env, held_out, arguments)
@@ -150,26 +151,12 @@ def _check_sections(config: Config) -> None:
             )
 
 
-def _check_may_train(env: BaseMultiTurnEnv) -> None:
-    """Raises `ConfigError` if the data of an environment, or of one in a mixture, is for evaluation only."""
-    parts = getattr(env, "parts", None)
-    for part in parts.values() if isinstance(parts, Mapping) else ():
-        _check_may_train(part)
-    own_reason = getattr(env, "why_not_in_training", None)
-    if own_reason is not None:
-        raise ConfigError(f"env: {env.name}: {own_reason}", key="env")
-    for name, specialist in env.specialists.items():
-        if specialist.why_not_in_training is not None:
-            key = f"env.specialists.{name}"
-            raise ConfigError(f"{key}: {specialist.why_not_in_training}", key=key)
-    reason = getattr(env, "evaluation_only", None)
-    if reason:
-        raise ConfigError(
-            f"env: {env.name}: its data may not be trained on: {reason}; allowed: `viewbox evaluate` and `viewbox "
-            "rollout`",
-            key="env.data.evaluation_only",
-            given=reason,
-        )
+def _check_may_train(env: BaseMultiTurnEnv, section: str = "env") -> None:
+    """Raises `ConfigError` if an environment, or one of a mixture, allows no training."""
+    try:
+        env.check_may_train()
+    except ConfigError as error:
+        raise ConfigError(f"{section}.{error}", key=f"{section}.{error.key}", given=error.given) from error
 
 
 def open_first_task(env: BaseMultiTurnEnv, section: str) -> Task:

@@ -1,0 +1,89 @@
+"""What may not be trained on is refused before a run starts, wherever a config names it; it may still be played."""
+
+import json
+
+import pytest
+import yaml
+
+from tests.support.servers import make_completion, serve
+from viewbox import make
+from viewbox.configs import schema
+from viewbox.errors import ConfigError
+from viewbox.rollouts.store.reader import load
+from viewbox.training.checks import preflight
+
+LIVE = {"repositories": {"live": True}}
+SMALL = {"name": "software_adviser", "num_tasks": 2, "split": "test", "ambiguous": 0.0, "unanswerable": 0.0}
+
+
+def write_config(folder, env, **train):
+    raw = {
+        "model": {"name": "package:tiny_viewer"},
+        "env": env,
+        "train": {"per_device_train_batch_size": 2, "num_generations": 2, "max_steps": 1, **train},
+        "log": {"eval_tasks": 1},
+    }
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    return path
+
+
+def test_an_environment_without_anything_live_may_be_trained_in():
+    make("software_adviser").check_may_train()
+    make("software_adviser", repositories={"live": True, "live_in_training": True}).check_may_train()
+
+
+@pytest.mark.parametrize(
+    ("env", "train", "key"),
+    [
+        ({**SMALL, **LIVE}, {}, "env.repositories.live"),
+        (
+            {"name": "mixture", "environments": {"digits": {}, "adviser": {**SMALL, **LIVE}}},
+            {},
+            "env.environments.adviser.repositories.live",
+        ),
+        (
+            SMALL,
+            {"curriculum": {"levels": [{"env": {"top_k": [3]}}, {"env": LIVE}]}},
+            "train.curriculum.levels.1.env.repositories.live",
+        ),
+    ],
+    ids=["alone", "mixture", "curriculum"],
+)
+def test_live_facts_of_repositories_are_refused_in_training(tmp_path, env, train, key):
+    config = schema.load(str(write_config(tmp_path, env, **train)))
+    with pytest.raises(ConfigError, match=r"live facts of repositories .* allowed in training") as caught:
+        preflight.check(config)
+    assert caught.value.key == key
+    assert "line " in str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["grpo", "sft", "rejection_sampling"])
+def test_the_training_command_refuses_live_facts_with_the_line_that_asks_for_them(viewbox, tmp_path, method):
+    more = {"demonstrations": {"count": 2}} if method == "sft" else {}
+    path = write_config(tmp_path, {**SMALL, **LIVE}, method=method, **more)
+    lines = path.read_text().splitlines()
+    number = next(number for number, line in enumerate(lines, 1) if "live: true" in line)
+    if method == "sft":
+        path.write_text(path.read_text().replace("  num_generations: 2\n", ""))
+        number -= sum("num_generations" in line for line in lines[:number])
+    code, out, err = viewbox("train", path, "--dry-run")
+    assert code != 0
+    assert f"line {number}" in err
+    assert "env.repositories.live: live facts" in err
+
+
+def test_live_facts_are_played_by_rollout(viewbox, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = write_config(tmp_path, {**SMALL, **LIVE})
+
+    def search_and_answer(body, number):
+        if not any(message["role"] == "tool" for message in body["messages"]):
+            return make_completion("", ("a", "search_tools", json.dumps({"query": "segmentation of cells"})))
+        return make_completion(json.dumps({"choices": [{"name": "Fiji", "accuracy": 50}], "continue": False}))
+
+    with serve(search_and_answer) as server:
+        given = ("--tasks", 2, "--endpoint", server.url, "--model", "m", "--out", "run")
+        code, out, err = viewbox("rollout", "--config", path, *given)
+    assert code == 0, out + err
+    assert [episode.end_reason for episode in load(tmp_path / "run")] == ["answered"] * 2
