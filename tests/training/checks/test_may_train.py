@@ -67,7 +67,7 @@ def test_the_training_command_refuses_live_facts_with_the_line_that_asks_for_the
     if method == "sft":
         path.write_text(path.read_text().replace("  num_generations: 2\n", ""))
         number -= sum("num_generations" in line for line in lines[:number])
-    code, out, err = viewbox("train", path, "--dry-run")
+    code, _, err = viewbox("train", path, "--dry-run")
     assert code != 0
     assert f"line {number}" in err
     assert "env.repositories.live: live facts" in err
