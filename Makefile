@@ -6,6 +6,8 @@
 # make test-adapters   tests with OpenEnv, and inspect-ai with openai, in .venv-adapters: minutes to install, one to run
 # make fuzz MINUTES=60 JOBS=2 SEED=0 AREA=all   throws damaged input at viewbox (tests/fuzz); findings in build/fuzz
 # make docs         the pages of docs/ as a site in build/site, every link checked; its tools are in .venv-docs
+# make release-check   builds sdist and wheel, checks both, and runs the sdist's tests on the installed wheel: as long as
+#                  `make test`; TESTS='-m "not slow"' runs the fast ones
 # The first install takes minutes: torch alone is gigabytes where pip chooses its CUDA build. Later calls reuse .venv.
 PYTHON ?= python3
 VENV ?= .venv
@@ -15,7 +17,7 @@ MINUTES ?= 5
 AREA ?= all
 JOBS ?= 1
 
-.PHONY: quickstart check test test-verl test-vllm test-adapters fuzz docs setup lint types fast all clean
+.PHONY: quickstart check test test-verl test-vllm test-adapters fuzz docs release-check setup lint types fast all clean
 
 setup: $(VENV)/.installed
 
@@ -117,6 +119,26 @@ docs: $(DOCS)/.installed
 	$(DOCS)/bin/python -m viewbox.cli.docs.api_page > $(PAGES)/docs/api.md
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build   # --quiet would hide broken links from strict mode
 	@echo "written: build/site/index.html"
+
+# What was committed is built, in folders of their own, and tested in an environment that has seen no checkout.
+RELEASE := build/release
+TESTS ?=
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
+
+release-check:
+	@grep -q '^## $(VERSION) (20' CHANGELOG.md || { echo 'CHANGELOG.md: no section "## $(VERSION) (DATE)"'; exit 1; }
+	rm -rf $(RELEASE)
+	mkdir -p $(RELEASE)/source
+	git archive HEAD | tar -x -C $(RELEASE)/source
+	$(PYTHON) -m venv $(RELEASE)/venv
+	$(RELEASE)/venv/bin/python -m pip install --quiet 'build>=1.3' 'twine>=6'
+	$(RELEASE)/venv/bin/python -m build --outdir $(RELEASE)/dist $(RELEASE)/source
+	$(RELEASE)/venv/bin/python -m twine check --strict $(RELEASE)/dist/*
+	rm -rf $(RELEASE)/source
+	tar -x -C $(RELEASE) -f $(RELEASE)/dist/viewbox-$(VERSION).tar.gz
+	$(RELEASE)/venv/bin/python -m pip install --quiet "$(RELEASE)/dist/viewbox-$(VERSION)-py3-none-any.whl[all]"
+	cd $(RELEASE)/viewbox-$(VERSION) && ../venv/bin/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS)
+	@echo "$(RELEASE)/dist: viewbox $(VERSION), built and tested"
 
 clean:
 	rm -rf build .venv *.egg-info

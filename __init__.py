@@ -11,7 +11,7 @@ A name is imported when it is first used: `import viewbox` loads neither torch n
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {  # public name → the module that defines it; type checkers read the same table below
     "make": "viewbox.envs",
