@@ -11,14 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import viewbox
 from viewbox.envs.tools.search import eutils
 from viewbox.envs.tools.search.live import LiveSource, Setup
 from viewbox.envs.tools.search.records import ArticleQuery
 from viewbox.network.fetching.network import Network
 
 ADDRESS = "130.14.29.110"
-ROOT = Path(viewbox.__file__).parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 async def _resolve(host):

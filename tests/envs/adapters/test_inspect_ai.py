@@ -19,7 +19,6 @@ from inspect_ai.log import read_eval_log  # noqa: E402
 from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402
 from inspect_ai.tool import ToolCall  # noqa: E402
 
-import viewbox  # noqa: E402
 from tests.support.everywhere import SCRIPTS, Case, play_driver  # noqa: E402
 from viewbox.envs.adapters import inspect_ai as adapter  # noqa: E402
 from viewbox.envs.adapters.inspect_ai import STORE, build_task, check_provider  # noqa: E402
@@ -219,7 +218,9 @@ def skip_without_provider():
 
 
 def test_the_package_names_its_tasks_for_inspect():
-    declared = tomllib.loads((Path(viewbox.__file__).parent / "pyproject.toml").read_text())["project"]["entry-points"]
+    declared = tomllib.loads((Path(__file__).resolve().parents[3] / "pyproject.toml").read_text())["project"][
+        "entry-points"
+    ]
     (module,) = declared["inspect_ai"].values()
     assert callable(importlib.import_module(module).play)
 

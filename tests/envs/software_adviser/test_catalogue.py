@@ -6,6 +6,7 @@ import re
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -19,6 +20,7 @@ from viewbox.envs.software_adviser.software import FROM_MEMORY, LISTS
 from viewbox.envs.software_adviser.vocabulary import DIMENSIONS, FORMATS, GPU, INTERFACES, MODALITIES, TASKS
 from viewbox.errors import ConfigError
 
+ROOT = Path(__file__).resolve().parents[3]
 ROWS = [json.loads(line) for line in SHIPPED.read_text().splitlines()]
 FACTS = ["name", "repository", "tasks.segmentation", "modalities.CT", "dimensions.3D", "formats.DICOM", "license"]
 FACTS += ["demo", "gpu", "interfaces.CLI", "features"]
@@ -123,13 +125,12 @@ def test_a_fact_looked_up_in_a_repository_links_to_one_commit():
 def test_the_wheel_carries_the_catalogue():
     import tomllib
 
-    root = SHIPPED.parents[2]
-    data = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     assert data["viewbox.envs.software_adviser"] == ["*.jsonl"]
 
 
 def test_the_tool_of_the_page_is_read_and_its_unsourced_facts_are_known():
-    page = (SHIPPED.parents[2] / "docs" / "data.md").read_text()
+    page = (ROOT / "docs" / "data.md").read_text()
     (row,) = re.findall(r"```jsonl\n(.*?)```", page, re.DOTALL)
     assert "name" in SoftwareTool.model_validate(json.loads(row)).list_unsourced()
     assert f"`envs/software_adviser/catalogue.jsonl`, {len(ROWS)} tools" in page
