@@ -16,8 +16,9 @@ from viewbox.envs.data.settings import merge_data
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.network.data_policy import check_may_leave
 from viewbox.network.secrets import mask_settings
-from viewbox.publish import author_code, models, preflight, task_data, templates, vendor
+from viewbox.publish import author_code, models, task_data, templates, vendor
 from viewbox.publish.author_code import EnvironmentSource
+from viewbox.publish.checks import Row, check_package
 from viewbox.publish.models import CarriedModels
 from viewbox.publish.output import replace_folder
 
@@ -57,8 +58,7 @@ def publish(
 
     Of the author's package, its Python files and the declared data are published (`author_files.py`).
 
-    Three things are checked before: its tasks can be opened, its reward gives the right answer a high score, and a new
-    process can use the package without an installed viewbox.
+    It is checked before, in a folder elsewhere, as `viewbox check` does it (`checks/`).
 
     Args:
         environment: a name, `package.module:Class`, `file.py:Class`, or a config, of which `env` is published. Tasks
@@ -97,22 +97,31 @@ def publish(
     if any(task_data.is_local(part) for part in parts.values()):
         raise ConfigError(f"{source.env.name}: mixes data on this machine; allowed: publish each environment by itself")
     own = source.chosen.taken or tuple(Path(path.name) for path in source.files)
-    findings = [preflight.check_playable(source.env)]
     with tempfile.TemporaryDirectory(prefix="viewbox-publish-") as temporary:
         staged = Path(temporary)
         carried = _write_package(staged, source, name, module, version, license, values)
         if on_files is not None:
             on_files((*own, *carried.taken), (*source.chosen.left_out, *carried.left_out))
-        findings += carried.lines
-        findings.append(preflight.check_package(staged, module, name, carried.names, carried.snapshots))
-        for cache in staged.rglob("__pycache__"):
-            shutil.rmtree(cache)
+        findings = (*carried.lines, *(f"{row.name}: {row.finding}" for row in check_staged(staged)))
         about = {"id": name, "version": version, "environment": environment, "viewbox": __version__}
         files = [path for path in staged.rglob("*") if path.is_file()]
         size = sum(path.stat().st_size for path in files)
         if not dry_run:
             replace_folder(staged, Path(out), about, force=force)
-    return PublishedPackage(name, version, Path(out), len(files), size, tuple(findings))
+    return PublishedPackage(name, version, Path(out), len(files), size, findings)
+
+
+def check_staged(folder: Path) -> list[Row]:
+    """The rows of a package that was written, if all passed.
+
+    Raises:
+        ConfigError: a row failed; the message has every row that did, with how to mend it.
+    """
+    rows = check_package(folder)
+    failed = [f"{row.name}: {row.finding}\n  to mend it: {row.mend}" for row in rows if row.tried and not row.passed]
+    if not all(row.passed for row in rows):
+        raise ConfigError("the package was checked, and is not published:\n" + "\n".join(failed))
+    return rows
 
 
 def _read_config(environment: str) -> tuple[str, dict[str, Any]]:
@@ -204,6 +213,7 @@ def _write_package(
         ),
         "module": module,
     }
+    project["taskset"] = f"{module}:{fields['taskset']}"
     toml = {key: json.dumps(value, ensure_ascii=False) for key, value in project.items()}
     _write_text(root / "pyproject.toml", templates.PYPROJECT.format(**toml))
     _write_text(root / "README.md", templates.README.format(**fields | _describe_environment(env, settings)))

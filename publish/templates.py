@@ -16,6 +16,10 @@ keywords = {tags}
 tags = {tags}
 dependencies = {dependencies}
 
+# What `viewbox check` opens.
+[project.entry-points."viewbox.environments"]
+{id} = {taskset}
+
 # The whole folder is the package, even inside a repository that ignores it.
 [tool.hatch.build]
 ignore-vcs = true

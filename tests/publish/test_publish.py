@@ -55,7 +55,7 @@ def dots(imports="", level="self.level", gold="str(self.level)"):
 
 def leave_out_trial(patch):
     """The trial in a process of its own takes seconds."""
-    patch.setattr("viewbox.publish.preflight.check_package", lambda *given: "not tried")
+    patch.setattr("viewbox.publish.package.check_staged", lambda folder: [])
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ def test_what_may_not_or_cannot_travel_is_refused(films, tmp_path, change, why):
 
 
 def test_a_row_that_holds_a_key_is_refused(films, tmp_path, monkeypatch):
-    monkeypatch.setattr("viewbox.publish.preflight.check_package", lambda *given: "not tried")
+    monkeypatch.setattr("viewbox.publish.package.check_staged", lambda folder: [])
     rows = tmp_path / "set" / "rows.jsonl"
     rows.write_text(rows.read_text().replace("What is it?", "hf_" + 34 * "a"))
     with pytest.raises(ConfigError, match="task 's2' holds a token of Hugging Face"):

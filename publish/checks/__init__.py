@@ -1,0 +1,80 @@
+"""Checks a package before it is published: `check_package` gives a table of rows.
+
+Each row is a function with `@check` in one of the themes below. The author's code runs in processes of its own, in a
+fresh environment, with limits on time and memory; code that hangs, exits or takes too much costs its row. It is run,
+not contained: docs/security.md.
+"""
+
+import os
+import tempfile
+from collections.abc import Collection
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from viewbox.publish.checks import determinism, hub, installation, metadata, playing, readme, schemas
+from viewbox.publish.checks.process import Limits
+from viewbox.publish.checks.project import copy_project, read_project
+from viewbox.publish.checks.rows import CHECKS, Check, Failed, NotTried, Row
+from viewbox.publish.checks.trial import Trial
+
+__all__ = ["Limits", "Row", "check_package"]
+
+THEMES = (metadata, installation, playing, schemas, determinism, hub, readme)  # the order of the table
+ORDER = {one.name: one for theme in THEMES for one in CHECKS.values() if one.run.__module__ == theme.__name__}
+PROCESSES = 4  # at most at once
+
+
+def check_package(path: str | Path, *, limits: Limits | None = None, rows: Collection[str] | None = None) -> list[Row]:
+    """Check the package in a folder: an author's project, or what `viewbox publish` wrote.
+
+    It is copied elsewhere first, and nothing in `path` is changed. No network is used, but by the author's own code.
+
+    Args:
+        path: a folder with a pyproject.toml, in which `[project.entry-points."viewbox.environments"]` has one entry.
+        limits: of each process that runs the author's code.
+        rows: the names of the rows to try, with those that they need; default: all.
+
+    Returns:
+        The rows, in the order of the table. All is well if each has `passed`.
+
+    Raises:
+        ConfigError: there is no readable pyproject.toml.
+    """
+    project = read_project(Path(path))
+    wanted = set(ORDER) if rows is None else _add_needed(rows)
+    with tempfile.TemporaryDirectory(prefix="viewbox-check-", ignore_cleanup_errors=True) as temporary:
+        folder = Path(temporary).resolve()
+        trial = Trial(copy_project(project, folder / "project"), folder, limits or Limits())
+        done: dict[str, Future[Row]] = {}
+        with ThreadPoolExecutor(min(PROCESSES, os.cpu_count() or 1)) as pool:
+            for name, check in ORDER.items():
+                if name in wanted and (check.applies is None or check.applies(trial)):
+                    done[name] = pool.submit(_run_check, check, trial, dict(done))
+        return [future.result() for future in done.values()]
+
+
+def _add_needed(rows: Collection[str]) -> set[str]:
+    wanted = set(rows)
+    for name in reversed(ORDER):
+        wanted |= set(ORDER[name].needs) if name in wanted else set()
+    return wanted
+
+
+def _run_check(check: Check, trial: Trial, done: dict[str, "Future[Row]"]) -> Row:
+    """The row of a check. It waits for the rows that it needs, which began before it."""
+    missing = [name for name in check.needs if not done[name].result().passed]
+    if missing:
+        return Row(check.name, False, f"not tried: needs {', '.join(missing)}", tried=False)
+    try:
+        if check.inside:
+            module = check.run.__module__.rpartition(".")[2]
+            finding = trial.run_inside(module, check.run.__name__, name=check.name).get()
+        else:
+            finding = check.run(trial)
+    except Failed as error:
+        return Row(check.name, False, error.finding, check.mend if error.mend is None else error.mend)
+    except NotTried as error:
+        return Row(check.name, False, f"not tried: {error}", tried=False)
+    except Exception as error:  # files of an author's may hold anything
+        return Row(check.name, False, f"{type(error).__name__}: {error!s:.500}", check.mend)
+    return Row(check.name, True, str(finding))

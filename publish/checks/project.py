@@ -1,0 +1,97 @@
+"""The project that is checked: what its pyproject.toml says, a copy of it elsewhere, and its wheel."""
+
+import shutil
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from viewbox.errors import ConfigError
+
+ENTRY_POINTS = "viewbox.environments"  # the group whose one entry names the environment of a package
+LEFT = ("__pycache__", "build", "dist", "node_modules")  # folders that are made, not written
+KEPT = (".gitignore", ".github")  # the hidden ones that are copied
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder with a pyproject.toml.
+
+    Args:
+        folder: where it is.
+        table: its section `project`.
+        build: its section `build-system`.
+    """
+
+    folder: Path
+    table: Mapping[str, Any]
+    build: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return str(self.table.get("name", ""))
+
+    @property
+    def environment(self) -> str:
+        """`module:Class`, or "" if the project names no environment."""
+        entries = self.table.get("entry-points", {}).get(ENTRY_POINTS, {})
+        return str(next(iter(entries.values()))) if len(entries) == 1 else ""
+
+    @property
+    def module(self) -> str:
+        """The top-level module that holds the environment."""
+        return self.environment.partition(":")[0].split(".")[0]
+
+    @property
+    def is_published(self) -> bool:
+        """Whether `viewbox publish` wrote it, for verifiers."""
+        return (self.folder / self.module / "_vendor").is_dir() if self.module else False
+
+    def list_files(self) -> list[Path]:
+        """The files of the module, relative to the folder, without hidden ones and what Python writes."""
+        home = self.folder / "src" if (self.folder / "src" / self.module).exists() else self.folder
+        single = home / f"{self.module}.py"
+        found = [single] if single.is_file() else sorted((home / self.module).rglob("*"))
+        paths = [path.relative_to(self.folder) for path in found if path.is_file() and path.suffix != ".pyc"]
+        return [path for path in paths if not any(part.startswith(".") or part in LEFT for part in path.parts)]
+
+
+def is_project(path: str | Path) -> bool:
+    """Whether a path is a folder with a pyproject.toml."""
+    return (Path(path) / "pyproject.toml").is_file()
+
+
+def read_project(folder: Path) -> Project:
+    """Read the pyproject.toml of a folder.
+
+    Raises:
+        ConfigError: there is none, or it is not TOML with a section `project`.
+    """
+    file = folder / "pyproject.toml"
+    if not file.is_file():
+        raise ConfigError(f"{folder}: has no pyproject.toml; allowed: the folder of a package (`viewbox new NAME`)")
+    try:
+        read = tomllib.loads(file.read_text(encoding="utf-8"))
+        table, build = read["project"], read.get("build-system", {})
+        if not isinstance(table, dict) or not isinstance(build, dict):
+            raise TypeError("`project` and `build-system` are not tables")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{file}: cannot be read as a project ({type(error).__name__}: {error})") from error
+    return Project(folder, table, build)
+
+
+def copy_project(project: Project, to: Path) -> Project:
+    """A copy of a project elsewhere: what works there does not lean on the folder it was written in."""
+
+    def leave_out(folder: str, names: list[str]) -> list[str]:
+        hidden = [name for name in names if name.startswith(".") and name not in KEPT]
+        made = [
+            name
+            for name in names
+            if name in LEFT or name.endswith(".egg-info") or (Path(folder) / name / "pyvenv.cfg").is_file()
+        ]
+        return [*hidden, *made]
+
+    shutil.copytree(project.folder, to, symlinks=True, ignore=leave_out)
+    return Project(to, project.table, project.build)

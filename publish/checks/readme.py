@@ -1,0 +1,83 @@
+"""The row about the README: the commands that it shows run, in a copy of the folder and the fresh environment."""
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from . import fresh
+from .rows import Failed, check, shorten
+from .trial import Trial
+
+FENCE = re.compile(r"^```(?:bash|sh|shell|console)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# Programs that install, fetch or send, which a check does not do; the fresh environment stands for an installation.
+LEFT_OUT = ("pip", "uv", "conda", "git", "source", "hf", "prime", "docker", "make")
+OWN = ("new", "check", "publish", "train", "rollout")  # commands of viewbox that check, publish, or need a model
+PLACEHOLDER = re.compile(r"(?<![\w$./-])[A-Z][A-Z_]{2,}(?![\w=])|<[a-z][\w -]*>|\.\.\.")
+
+
+@check(
+    "README",
+    needs=("gold answer",),
+    mend="correct the command, or the package; what nobody should run is shown in a block without `bash`",
+)
+def check_readme(trial: Trial) -> str:
+    """Every command in a block of shell commands ends with status 0."""
+    text = (trial.project.folder / str(trial.project.table["readme"])).read_text(encoding="utf-8", errors="replace")
+    commands = list(list_commands(text))
+    run = [command for command in commands if explain_left_out(command) is None]
+    bin_folder = _make_environment(trial)
+    folder = trial.folder / "readme-copy"
+    shutil.copytree(trial.project.folder, folder, symlinks=True)
+    whole = replace(trial.limits, seconds=trial.limits.seconds / max(1, len(run)))
+    for command in run:
+        outcome = replace(trial, limits=whole).run("README", ["bash", "-c", command], folder=folder, path=[bin_folder])
+        if outcome.status != 0:
+            raise Failed(f"`{command}` {outcome.explain()}")
+    others = [f"`{command}` ({reason})" for command in commands if (reason := explain_left_out(command)) is not None]
+    return f"{len(run)} commands run" + (f"; not run: {shorten(others, 10)}" if others else "")
+
+
+def list_commands(text: str) -> Iterator[str]:
+    r"""The commands in the shell blocks of a page; a line that ends with `\` goes on.
+
+    >>> list(list_commands("```bash\npytest   # the tests\n$ ls \\\n  -l\n```\n```\nnot this\n```"))
+    ['pytest', 'ls -l']
+    """
+    for block in FENCE.findall(text):
+        for line in re.sub(r"\s*\\\n\s*", " ", block).splitlines():
+            command = re.sub(r"(^|\s)#.*", "", line).strip().removeprefix("$ ").strip()
+            if command:
+                yield command
+
+
+def explain_left_out(command: str) -> str | None:
+    """Why a command is not run, or None if it is.
+
+    >>> explain_left_out("python -m demo") is None
+    True
+    >>> explain_left_out("vf-eval demo --model MODEL")
+    'MODEL stands for something'
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    program = Path(words[0]).name if words else ""
+    if program in LEFT_OUT or words[:3] in (["python", "-m", "pip"], ["python", "-m", "venv"]):
+        return "installs, fetches or sends"
+    if program == "viewbox" and words[1:2] and words[1] in OWN:
+        return "checks, publishes, or needs a model"
+    found = PLACEHOLDER.search(command)
+    return f"{found.group().strip()} stands for something" if found else None
+
+
+def _make_environment(trial: Trial) -> Path:
+    """An environment with the extras of the package, as far as they are installed here: the folder of its programs."""
+    assert trial.wheel is not None
+    table = trial.project.table
+    optional = [line for lines in table.get("optional-dependencies", {}).values() for line in lines]
+    found = [*fresh.find_requirements(table.get("dependencies", ())), *fresh.find_installed(optional)]
+    return fresh.make_environment(trial.folder / "with-extras", trial.wheel, found).parent

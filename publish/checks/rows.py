@@ -1,0 +1,92 @@
+"""What a check is: a function that gives one row of the table. `@check` registers it; a new row touches one file.
+
+The modules of this folder that register rows are also loaded in processes without viewbox's own source (`child.py`).
+They therefore import each other by relative names, and viewbox inside functions only.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table that `viewbox check` prints.
+
+    Args:
+        name: what is checked.
+        passed: whether it holds; False if it was not tried.
+        finding: what was found, in one line or a few.
+        mend: how to repair it; empty if it passed.
+        tried: False if another row failed that this one needs.
+    """
+
+    name: str
+    passed: bool
+    finding: str
+    mend: str = ""
+    tried: bool = True
+
+
+class Failed(Exception):
+    """Raised by a check: what was found, and how to mend it, if not as the check says in general."""
+
+    def __init__(self, finding: str, mend: str | None = None) -> None:
+        super().__init__(finding)
+        self.finding, self.mend = finding, mend
+
+
+class NotTried(Exception):
+    """Raised by a check that another row's failure kept from a result."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A registered check.
+
+    Args:
+        name: of its row.
+        run: gives the finding, or raises `Failed` or `NotTried`. It takes the `Trial`; if `inside`, it takes the
+            opened environment and the project (a mapping) in a process of its own.
+        needs: rows that must have passed.
+        mend: how to repair what it finds.
+        inside: whether it runs in a process of the fresh environment.
+        applies: whether a trial has this row; default: each has.
+    """
+
+    name: str
+    run: Callable[..., str]
+    needs: Sequence[str]
+    mend: str
+    inside: bool
+    applies: Callable[[Any], bool] | None = None
+
+
+CHECKS: dict[str, Check] = {}  # in the order of the table; a check needs only those before it
+
+
+def check(
+    name: str,
+    *,
+    mend: str,
+    needs: Sequence[str] = (),
+    inside: bool = False,
+    applies: Callable[[Any], bool] | None = None,
+) -> Callable[[Callable[..., str]], Callable[..., str]]:
+    """Register a function as the check of a row; the arguments are those of `Check`."""
+
+    def register(run: Callable[..., str]) -> Callable[..., str]:
+        CHECKS[name] = Check(name, run, tuple(needs), mend, inside, applies)
+        return run
+
+    return register
+
+
+def shorten(texts: Sequence[object], count: int = 3) -> str:
+    """The first of many findings on one line, and how many follow.
+
+    >>> shorten(["a", "b", "c", "d"])
+    'a; b; c (and 1 more)'
+    """
+    more = f" (and {len(texts) - count} more)" if len(texts) > count else ""
+    return "; ".join(map(str, texts[:count])) + more
