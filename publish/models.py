@@ -151,7 +151,7 @@ def _copy_model(name: str, model: str, folder: Path, copies: _Copies) -> str:
     place = f"{FOLDER}/{name}"
     (copies.package / place).mkdir(parents=True)
     for path in taken:
-        _copy_file(path, copies.package / place / path.name)
+        copy_model_file(path, copies.package / place / path.name)
     copies.places[folder] = place
     copies.lines.append(f"{place} ({model}) travels: {len(taken)} files, {size / 1000:,.0f} kB")
     copies.taken += [Path(place, path.name) for path in taken]
@@ -186,7 +186,7 @@ def _copy_snapshot(name: str, snapshot: str, copies: _Copies) -> str:
     return place
 
 
-def _copy_file(path: Path, to: Path) -> None:
+def copy_model_file(path: Path, to: Path) -> None:
     """Copy a file. Configs lose the paths of this machine; what people wrote is searched for keys."""
     if not _matches(path, WEIGHTS + VOCABULARY):
         check_file(path)
@@ -197,15 +197,15 @@ def _copy_file(path: Path, to: Path) -> None:
             config = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ConfigError(f"{path}: is not JSON ({error!s:.200})") from error
-        to.write_text(json.dumps(_drop_paths(config), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        to.write_text(json.dumps(drop_paths(config), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     else:
         shutil.copyfile(path, to)
 
 
-def _drop_paths(value: Any) -> Any:
+def drop_paths(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _drop_paths(one) for key, one in value.items() if key not in PATHS}
-    return [_drop_paths(one) for one in value] if isinstance(value, list) else value
+        return {key: drop_paths(one) for key, one in value.items() if key not in PATHS}
+    return [drop_paths(one) for one in value] if isinstance(value, list) else value
 
 
 def _check_no_file(name: str, values: Mapping[str, Any]) -> None:

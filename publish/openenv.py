@@ -13,6 +13,7 @@ from viewbox import __version__
 from viewbox.envs import ENVIRONMENTS, make
 from viewbox.envs.adapters.session import check_served
 from viewbox.errors import ConfigError
+from viewbox.publish.portable import check_portable
 
 PORT = 8000
 
@@ -125,7 +126,7 @@ def write_openenv(environment: str, out: str | Path, settings: Mapping[str, Any]
     settings = dict(settings or {})
     env = make(environment, **settings)
     check_served(env)
-    _check_portable(settings, "settings")
+    check_portable(settings, "settings")
     folder = Path(out)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder}: it exists and is not an empty folder", key="out", given=str(out))
@@ -150,18 +151,3 @@ def write_openenv(environment: str, out: str | Path, settings: Mapping[str, Any]
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text.format(**values), encoding="utf-8")
     return sorted(folder / path for path in files)
-
-
-def _check_portable(value: Any, key: str) -> None:
-    """Raises `ConfigError` for a value that JSON does not have, or an absolute path, which no other machine has."""
-    if isinstance(value, Mapping):
-        for name, item in value.items():
-            _check_portable(item, f"{key}.{name}")
-    elif isinstance(value, list | tuple):
-        for number, item in enumerate(value):
-            _check_portable(item, f"{key}[{number}]")
-    elif isinstance(value, str):
-        if Path(value).is_absolute() or value.startswith("~"):
-            raise ConfigError(f"{key}: {value!r} is a path of this machine; allowed: what holds anywhere", key=key)
-    elif value is not None and not isinstance(value, bool | int | float):
-        raise ConfigError(f"{key}: {type(value).__name__} is not a JSON value", key=key, given=value)

@@ -107,6 +107,11 @@ vf-eval {id} --model MODEL --client.base-url URL --no-push --no-rich -n 3
 - The reward of a trace is the total score of the episode; its components are metrics. `trace.info["viewbox"]` holds
   the end reason, the parsed answer and every tool result. `vf-replay` computes the scores again from them.
 
-The package contains a copy of viewbox {viewbox} (`{module}/_vendor`, license: Apache-2.0), which is used only if
-viewbox is not installed.
+{provided}
 """
+
+# The last paragraph of the README: where viewbox comes from
+COPIED = """\
+The package contains a copy of viewbox {viewbox} (`{module}/_vendor`, license: Apache-2.0), which is used only if
+viewbox is not installed."""
+REQUIRED = "It is played by viewbox {viewbox} or a later patch of it, which pip installs with the package."

@@ -11,11 +11,18 @@ from collections.abc import Collection, Iterable, Iterator
 from importlib.metadata import packages_distributions, requires, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
-import viewbox
+import viewbox as library
+from viewbox import __version__
 from viewbox.errors import ConfigError
 
-ROOT = Path(viewbox.__file__).parent
+# How a package gets viewbox. The maintainers of viewbox set DEFAULT to "dependency" in the release that an index holds.
+Provision = Literal["copy", "dependency"]
+PROVISIONS: tuple[Provision, ...] = ("copy", "dependency")
+DEFAULT: Provision = "copy"
+
+ROOT = Path(library.__file__).parent
 ROOMS = ("images", "rewards", "envs", "specialists")
 SUFFIXES = (".py", ".j2")  # code and templates
 DATA_SUFFIXES = (".jsonl", ".txt")  # only files that the code beside them names
@@ -55,6 +62,7 @@ def list_dependencies(
     mcp: bool = False,
     models: bool = False,
     modules: Collection[str] = (),
+    viewbox: Provision = DEFAULT,
 ) -> list[str]:
     """The requirements of the published package.
 
@@ -67,13 +75,17 @@ def list_dependencies(
         mcp: whether tools of an MCP server are offered.
         models: whether a tool runs a model.
         modules: the top-level modules that the settings name.
+        viewbox: whether it travels as a copy, whose requirements are then the package's own, or is one of them.
 
     Raises:
         ConfigError: the author's files import, or the settings name, a module that belongs to no installed package.
     """
     stated = _get_requirements()
-    used = list_third_party(ROOT / path for path in list_library_files() if path.suffix == ".py")
-    needed = {stated[name] for name in map(get_distribution, used) if name in stated}
+    if viewbox == "copy":
+        used = list_third_party(ROOT / path for path in list_library_files() if path.suffix == ".py")
+        needed = {stated[name] for name in map(get_distribution, used) if name in stated}
+    else:
+        needed = {require_viewbox(__version__)}
     needed |= {*[DATASETS] * hub, *[MCP] * mcp, *MODELS[: len(MODELS) * models]}
     author = list(author)
     own = {path.stem for path in author} | {path.parent.name for path in author}
@@ -92,6 +104,16 @@ def list_dependencies(
                 "allowed: both in one package, published as package.module:Class"
             )
     return [VERIFIERS, *sorted(needed - {VERIFIERS})]
+
+
+def require_viewbox(version: str) -> str:
+    """The requirement of a package that depends on viewbox: this version or a later patch, which scores the same.
+
+    >>> require_viewbox("0.3.1")
+    'viewbox>=0.3.1,<0.4'
+    """
+    major, minor = version.split(".")[:2]
+    return f"viewbox>={version},<{major}.{int(minor) + 1}"
 
 
 def list_third_party(files: Iterable[Path]) -> set[str]:

@@ -6,6 +6,7 @@ the card leaves it out and says so.
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import yaml
 
 from viewbox.configs.schema import Config
 from viewbox.configs.sections import ModelSection
+from viewbox.envs.data.sources import is_hub_name
 from viewbox.network.secrets import mask_settings
 from viewbox.rollouts.store.run_folder import get_versions
 
@@ -23,7 +25,13 @@ _CARD = """---
 
 # {title}
 
-A policy for the viewbox environment `{env}`, trained with `method: {method}` from {base}.
+{what} for the viewbox environment `{env}`, trained with `method: {method}` from {base}.
+
+| | |
+|---|---|
+| base model | {base}, license: {base_license} |
+| environment | `{env}` |
+| data | {data} |
 
 ## Held-out figures
 
@@ -59,34 +67,97 @@ _DIGITS = """
 The digits come from the UCI Optical Recognition of Handwritten Digits set (Alpaydin & Kaynak, CC BY 4.0)."""
 
 
+@dataclass(frozen=True)
+class Base:
+    """The model that a policy was trained from.
+
+    Args:
+        name: on the hub, or of a shipped model; None: random weights.
+        license: the license entries of its card; empty if they are not known.
+    """
+
+    name: str | None
+    license: Mapping[str, str]
+
+    @property
+    def is_on_hub(self) -> bool:
+        return (
+            self.name is not None and not self.name.startswith("package:") and not Path(self.name).expanduser().exists()
+        )
+
+
 def write_card(folder: Path, config: Config, summary: Mapping[str, Any]) -> None:
     """Writes README.md into a folder of weights."""
-    license_ = find_license(config.model)
+    base = Base(config.model.name, find_license(config.model))
+    (folder / "README.md").write_text(build_card(folder.name, config, summary, base), encoding="utf-8")
+
+
+def build_card(
+    title: str,
+    config: Config,
+    summary: Mapping[str, Any],
+    base: Base,
+    *,
+    license: Mapping[str, str] | None = None,
+    is_adapter: bool = False,
+    shown: Mapping[str, Any] | None = None,
+) -> str:
+    """The text of a model card, with the header that hubs read.
+
+    Args:
+        title: its first line.
+        config: of the run.
+        summary: of the run; `held_out` has the figures.
+        base: the base model.
+        license: the license entries of the weights; default: those of the base model.
+        is_adapter: whether the weights are those of an adapter alone.
+        shown: the values of the config as the card shows them; default: without secrets.
+    """
+    license = base.license if license is None else license
     front_matter = {
-        **license_,
-        "library_name": "transformers",
+        **license,
+        "library_name": "peft" if is_adapter else "transformers",
         "pipeline_tag": "image-text-to-text",
         "tags": ["viewbox", "reinforcement-learning", "vision-language-model"],
     }
-    name = config.model.name
-    if name is not None and not name.startswith("package:") and not Path(name).expanduser().exists():
-        front_matter["base_model"] = name
-    missing = _NEW_MODEL if name is None else _NO_LICENSE.format(name=name)
-    notices = "" if license_ else missing
-    notices += _QUANTIZED if config.lora is not None and config.lora.quantize else ""
+    if base.is_on_hub:
+        front_matter |= {"base_model": base.name, "base_model_relation": "adapter" if is_adapter else "finetune"}
+    data, datasets = _describe_data(config)
+    front_matter |= {"datasets": datasets} if datasets else {}
+    missing = _NEW_MODEL if base.name is None else _NO_LICENSE.format(name=base.name)
+    notices = "" if license else missing
+    quantized = config.lora is not None and config.lora.quantize
+    notices += _QUANTIZED if quantized and not is_adapter else ""
     notices += _DIGITS if config.env.name == "digits" else ""
-    text = _CARD.format(
+    if shown is None:
+        shown = mask_settings(config.model_dump(mode="json", exclude_none=True))
+    return _CARD.format(
         front_matter=yaml.safe_dump(front_matter, sort_keys=False),
-        title=folder.name,
+        title=title,
+        what="LoRA adapters" if is_adapter else "A policy",
         env=config.env.name,
         method=config.train.method,
-        base=f"`{name}`" if name else "random weights",
-        figures=_format_figures(summary["held_out"]) or "not measured",
-        config=yaml.safe_dump(mask_settings(config.model_dump(mode="json", exclude_none=True)), sort_keys=False),
+        base=f"`{base.name}`" if base.name else "random weights",
+        base_license=base.license.get("license_name") or base.license.get("license") or "not known",
+        data=data,
+        figures=_format_figures(summary.get("held_out", {})) or "not measured",
+        config=yaml.safe_dump(shown, sort_keys=False),
         versions=", ".join(f"{package} {number}" for package, number in get_versions().items()),
         notices=notices,
     )
-    (folder / "README.md").write_text(text)
+
+
+def _describe_data(config: Config) -> tuple[str, list[str]]:
+    """The data of a run in words, and the names of its hub datasets."""
+    parts = config.env.settings.get("environments")
+    blocks = [config.env.settings, *(parts.values() if isinstance(parts, Mapping) else ())]
+    data = [block["data"] for block in blocks if isinstance(block, Mapping) and isinstance(block.get("data"), Mapping)]
+    sources = [source for one in data if isinstance(source := one.get("source"), str)]
+    on_hub = [source for source in sources if is_hub_name(source)]
+    words = [
+        f"`{source}`" if source in on_hub else f"`{Path(source).name}`, a file of its trainer" for source in sources
+    ]
+    return ", ".join(words) or "the environment's own tasks", on_hub
 
 
 def find_license(model: ModelSection) -> dict[str, str]:
@@ -100,7 +171,7 @@ def find_license(model: ModelSection) -> dict[str, str]:
     if model.name is None:
         return {}
     card = _find_card(model.name, model.revision)
-    entries = _read_front_matter(card) if card is not None else {}
+    entries = read_front_matter(card) if card is not None else {}
     if not isinstance(entries.get("license"), str) and card is not None:
         entries = _read_json(card.with_name("config.json"))
     return {key: entries[key] for key in _LICENSE_KEYS if isinstance(entries.get(key), str) and "license" in entries}
@@ -122,7 +193,7 @@ def _find_card(name: str, revision: str | None) -> Path | None:
         return None
 
 
-def _read_front_matter(card: Path) -> dict[str, Any]:
+def read_front_matter(card: Path) -> dict[str, Any]:
     """The YAML between the first two lines of dashes; empty if there is none or it is not a mapping."""
     try:
         before, _, rest = card.read_text(encoding="utf-8").partition("---\n")
@@ -146,7 +217,9 @@ def _format_figures(held_out: Mapping[str, Mapping[str, Any]]) -> str:
     lines = []
     for when, figures in held_out.items():
         chosen = {
-            key: value for key, value in figures.items() if key in _FIGURES or key.startswith(("rewards/", "metrics/"))
+            key: value
+            for key, value in figures.items()
+            if isinstance(value, int | float) and (key in _FIGURES or key.startswith(("rewards/", "metrics/")))
         }
         lines.append(f"- {when}: " + ", ".join(f"{key} {value:.3f}" for key, value in chosen.items()))
     return "\n".join(lines)

@@ -1,0 +1,107 @@
+"""Sends a release: a person sees every file and agrees, the hub takes it, and what the hub gives back is tried."""
+
+import os
+import subprocess
+import tempfile
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+from viewbox.errors import ConfigError
+from viewbox.publish.hubs import Hub
+from viewbox.publish.hubs.hf import OF_THE_HUB
+from viewbox.publish.release import Release, compare_files, describe_release
+
+# Imports the package as verifiers does, in the environment that it was installed into
+OPEN = """
+import importlib, sys
+
+module, name = sys.argv[1:]
+import verifiers.v1 as vf
+
+env_class, package = vf.environment_class(name), importlib.import_module(module)
+assert env_class is package.ViewboxEnv, f"verifiers resolves {name!r} to {env_class}"
+from viewbox.envs.adapters.verifiers import ViewboxTasksetConfig
+
+taskset = getattr(package, package.__all__[0])(ViewboxTasksetConfig(id=name))
+data = next(iter(taskset)).data
+data.env().reset(data.task(), seed=0)
+"""
+MAX_LISTED = 5  # files that a message names
+# Called with the lines that describe a release; False: nothing is sent.
+Confirm = Callable[[list[str]], bool]
+
+
+def deliver(hub: Hub, release: Release, *, confirm: Confirm | None, verify: bool) -> list[str]:
+    """Send a release to a hub.
+
+    Args:
+        hub: the place.
+        release: what is sent.
+        confirm: asked before anything leaves this machine; without it, nothing is sent to a hub.
+        verify: whether it is downloaded, compared and installed afterwards.
+
+    Returns:
+        What was done, in lines.
+
+    Raises:
+        ConfigError: nobody agreed, the hub refused, or what it gives back is not what was sent.
+    """
+    hub.check(release)
+    if hub.asks and (confirm is None or not confirm(describe_release(release, hub.describe()))):
+        raise ConfigError("nothing was sent", key="yes")
+    address = hub.push(release)
+    findings = [f"sent to {address}"] if hub.asks else []
+    return [*findings, *verify_release(hub, release)] if verify else findings
+
+
+def verify_release(hub: Hub, release: Release) -> list[str]:
+    """Download a release, compare each file with what was sent, and install a package into a fresh environment.
+
+    Raises:
+        ConfigError: a file differs, or the installed package does not open its first task.
+    """
+    with tempfile.TemporaryDirectory(prefix="viewbox-verify-", ignore_cleanup_errors=True) as temporary:
+        folder = Path(temporary).resolve() / "downloaded"
+        folder.mkdir()
+        hub.fetch(release, folder)
+        _refuse_changes(compare_files(release.hashes, folder, (*OF_THE_HUB, ".cache")), hub, "gives back")
+        findings = [f"downloaded again: all {len(release.files)} files are those that were sent"]
+        if release.kind == "environment":
+            findings.append(install_and_open(hub, release, folder))
+    return findings
+
+
+def install_and_open(hub: Hub, release: Release, folder: Path) -> str:
+    """Install a package from its hub into a fresh virtual environment, and open its first task there.
+
+    Args:
+        hub: where it was sent.
+        release: what was sent.
+        folder: what was downloaded.
+    """
+    place = folder.parent / "environment"
+    venv.EnvBuilder(with_pip=True, symlinks=os.name != "nt").create(place)
+    bin = place / ("Scripts" if os.name == "nt" else "bin")
+    hub.install(release, folder, bin)
+    python = str(bin / "python")
+    query = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+    libraries = Path(subprocess.run([python, "-c", query], capture_output=True, text=True, check=True).stdout.strip())
+    inside = f"{release.module}/"
+    own = {name.removeprefix(inside): value for name, value in release.hashes.items() if name.startswith(inside)}
+    _refuse_changes(compare_files(own, libraries / release.module), hub, "installs")
+    command = [python, "-I", "-c", OPEN, release.module, release.name]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder.parent, check=False)
+    if done.returncode:
+        raise ConfigError(f"what was published does not work where it is installed:\n{done.stderr.strip()[-2000:]}")
+    return "installed from there into a fresh environment: verifiers finds it and opens its first task"
+
+
+def _refuse_changes(changes: list[str], hub: Hub, verb: str) -> None:
+    if changes:
+        more = f" and {len(changes) - MAX_LISTED} more" if len(changes) > MAX_LISTED else ""
+        raise ConfigError(
+            f"{hub.describe()} {verb} something else than was sent: {'; '.join(changes[:MAX_LISTED])}{more}. "
+            "Do not use it; delete it there, and ask the hub",
+            key="to",
+        )

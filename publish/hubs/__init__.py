@@ -1,0 +1,50 @@
+"""The places that `viewbox publish` knows, by the name of `--to`: a class in a file of its own, and a line here."""
+
+from pathlib import Path
+
+from viewbox.errors import ConfigError, describe_unknown
+from viewbox.publish.hubs.base import Hub, Place, split_repository
+from viewbox.publish.hubs.directory import Directory
+from viewbox.publish.hubs.hf import HuggingFace
+from viewbox.publish.hubs.prime import Prime
+from viewbox.publish.release import Kind
+
+__all__ = ["HUBS", "Hub", "Place", "open_hub"]
+
+HUBS: dict[str, type[Hub]] = {"dir": Directory, "prime": Prime, "hf": HuggingFace}
+
+
+def open_hub(
+    to: str, kind: Kind, id: str | None, out: str | Path | None, *, public: bool = False, force: bool = False
+) -> Hub:
+    """The place that `--to` names.
+
+    Args:
+        to: a name of `HUBS`.
+        kind: what is published.
+        id: `owner/name` on a hub.
+        out: the folder of `--to dir`.
+        public: whether everybody may read it on the hub.
+        force: whether a folder of ours is replaced.
+
+    Raises:
+        ConfigError: it is unknown, does not hold this kind, or one of id and folder is missing or not its own.
+    """
+    if to not in HUBS:
+        raise ConfigError(f"--to: {describe_unknown('target', to, HUBS)}", key="to", given=to, allowed=HUBS)
+    hub = HUBS[to]
+    if kind not in hub.kinds:
+        allowed = [name for name, one in HUBS.items() if kind in one.kinds]
+        raise ConfigError(
+            f"--to {to}: holds no {kind}s; allowed: {', '.join(allowed)}", key="to", given=to, allowed=allowed
+        )
+    if not hub.asks:
+        if out is None:
+            raise ConfigError(f"--to {to} needs the folder to write; allowed: viewbox publish WHAT FOLDER", key="out")
+        return hub(Place(kind, folder=Path(out), force=force))
+    if out is not None:
+        raise ConfigError(
+            f"--to {to}: {str(out)!r} is a folder, and a hub needs none; allowed: --id owner/name", key="out"
+        )
+    owner, name = split_repository(id, to)
+    return hub(Place(kind, owner, name, public))

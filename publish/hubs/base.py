@@ -1,0 +1,101 @@
+"""What `viewbox publish` asks of a place that it publishes to. A new hub is one file with a class like this."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from viewbox.errors import ConfigError
+from viewbox.publish.release import Kind, Release
+
+_OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", re.ASCII)
+MAX_SHOWN = 600  # characters of a hub's answer that a message repeats
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a release goes.
+
+    Args:
+        kind: what is published.
+        owner, name: of the repository on a hub.
+        public: whether everybody may read it there.
+        folder: the folder to write, of `--to dir`.
+        force: whether an older package in the folder is replaced.
+    """
+
+    kind: Kind
+    owner: str = ""
+    name: str = ""
+    public: bool = False
+    folder: Path | None = None
+    force: bool = False
+
+    @property
+    def repository(self) -> str:
+        return f"{self.owner}/{self.name}"
+
+    @property
+    def visibility(self) -> str:
+        return "public" if self.public else "private"
+
+
+class Hub(Protocol):
+    """A place that releases are sent to, and come back from.
+
+    All methods raise `ConfigError` with the reason if the hub or its client refuses, or cannot be reached. A message
+    holds no key.
+    """
+
+    kinds: Collection[Kind]  # what it holds
+    asks: bool  # whether files leave this machine, so that a person is asked before
+    keeps_versions: bool  # whether a version can be published once only
+    reads_front_matter: bool  # whether it shows the YAML at the head of README.md as tags
+
+    def __init__(self, place: Place) -> None: ...
+
+    def describe(self) -> str:
+        """The address, and who may read it."""
+        ...
+
+    def list_versions(self) -> list[str]:
+        """The versions that it holds; empty if there is nothing yet."""
+        ...
+
+    def check(self, release: Release) -> None:
+        """Raise `ConfigError` if its client is missing, or would not send the files as they are."""
+        ...
+
+    def push(self, release: Release) -> str:
+        """Send a release; returns its address."""
+        ...
+
+    def fetch(self, release: Release, folder: Path) -> None:
+        """Download what `push` sent into an empty folder."""
+        ...
+
+    def install(self, release: Release, folder: Path, bin: Path) -> None:
+        """Install the package from the hub, as its users do, into the virtual environment with this `bin`.
+
+        Args:
+            release: what was sent.
+            folder: what `fetch` downloaded.
+            bin: the folder with its `python` and `pip`.
+        """
+        ...
+
+
+def split_repository(id: str | None, to: str) -> tuple[str, str]:
+    """Owner and name of `--id owner/name`.
+
+    >>> split_repository("me/dots", "hf")
+    ('me', 'dots')
+    """
+    owner, slash, name = (id or "").partition("/")
+    if not slash or not _OWNER.fullmatch(owner) or not _OWNER.fullmatch(name) or ".." in name:
+        given = f"--id {id!r:.100}" if id else f"--to {to} without --id"
+        raise ConfigError(
+            f"{given}; allowed: --id owner/name, your name on the hub and that of the repository", key="id"
+        )
+    return owner, name

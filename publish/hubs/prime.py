@@ -1,0 +1,164 @@
+"""`--to prime`: the Environments Hub of Prime Intellect, by its own command: `prime env push`.
+
+`prime` is the user's own command (`uv tool install prime`): its dependencies do not fit beside those of viewbox. It
+finds the key (`prime login`, PRIME_API_KEY), builds the wheel, and sends wheel and source. viewbox reads the key only
+to mask it in messages.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from viewbox.errors import ConfigError
+from viewbox.network.secrets import mask_message, remember
+from viewbox.publish.hubs.base import MAX_SHOWN, Place
+from viewbox.publish.release import Kind, Release
+from viewbox.terminal import make_line
+
+ATTEMPTS = 3  # of a command that a busy hub or a cut connection ended
+WAIT = 1.0  # seconds before the second attempt, then twice as many
+TIMEOUT = 900.0  # seconds of a command; an upload alone may take 300
+COMMAND = "prime"
+HOME = "https://app.primeintellect.ai/dashboard/environments"
+# What `prime env push` leaves out of the source that it sends, without a word
+LEFT_OUT = frozenset({"build", "dist", "outputs", "__pycache__"})
+# Sentences of the command after which the same may succeed. A push can be repeated: the hub knows wheels by their hash
+_BUSY = re.compile(
+    r"HTTP (?:408|429|5\d\d)|'(?:408|429|5\d\d) |Request (?:failed|timed out)|Failed to (?:upload|download)"
+    r"|Download failed|disconnected|onnection|timed out"
+)
+_MISSING = re.compile(r"HTTP 404")
+
+
+class Prime:
+    """An environment of one owner."""
+
+    kinds: tuple[Kind, ...] = ("environment",)
+    asks = True
+    keeps_versions = True
+    reads_front_matter = False
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        _remember_keys()
+
+    def describe(self) -> str:
+        return f"{HOME}/{self.place.repository} ({self.place.visibility})"
+
+    def list_versions(self) -> list[str]:
+        status = self._read_status()
+        if status is None:
+            return []
+        visibility = str(status.get("visibility", "")).upper()
+        if visibility in ("PUBLIC", "PRIVATE") and visibility != self.place.visibility.upper():
+            raise ConfigError(
+                f"--to prime: {self.place.repository} is {visibility.lower()}, not {self.place.visibility}; allowed: "
+                f"{'--public' if visibility == 'PUBLIC' else 'leave out --public'}, or change it on the hub",
+                key="public",
+            )
+        said = self._run("version", "list", self.place.repository).splitlines()
+        return [words[0] for line in said if (words := line.split()) and words[0][:1].isdigit()]
+
+    def _read_status(self) -> dict[str, Any] | None:
+        """What the hub says of the environment; None if it has none of this name."""
+        try:
+            said = self._run("status", self.place.repository, "--output", "json")
+            status = json.loads(said[said.index("{") :])
+        except _Missing:
+            return None
+        except ValueError as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError("--to prime: `prime env status` gave no JSON; update the command", key="to") from error
+        return status if isinstance(status, dict) else {}
+
+    def check(self, release: Release) -> None:
+        for name in release.hashes:
+            parts = name.split("/")
+            if any(part.startswith(".") for part in parts) or LEFT_OUT & set(parts[:-1]):
+                raise ConfigError(
+                    f"--to prime: {name}: `prime env push` leaves out hidden files, and folders named "
+                    f"{', '.join(sorted(LEFT_OUT))}; rename it",
+                    key="to",
+                )
+
+    def push(self, release: Release) -> str:
+        with tempfile.TemporaryDirectory(prefix="viewbox-prime-") as temporary:
+            folder = Path(temporary) / release.module  # the command builds in it
+            shutil.copytree(release.folder, folder)
+            visibility = self.place.visibility.upper()
+            self._run("push", "--path", str(folder), "--owner", self.place.owner, "--visibility", visibility)
+        return f"{HOME}/{self.place.repository}"
+
+    def fetch(self, release: Release, folder: Path) -> None:
+        self._run("pull", f"{self.place.repository}@{release.version}", "--target", str(folder))
+        shutil.rmtree(folder / ".prime", ignore_errors=True)  # a note of the command itself
+
+    def install(self, release: Release, folder: Path, bin: Path) -> None:
+        path = f"{bin}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        said = self._run("install", f"{self.place.repository}@{release.version}", "--with", "pip", PATH=path)
+        if "Successfully installed" not in said:  # the status is 0 also if pip failed
+            raise ConfigError(f"--to prime: `prime env install` failed: {make_line(said[-MAX_SHOWN:])}", key="to")
+
+    def _run(self, *words: str, **variables: str) -> str:
+        """What `prime env …` prints; a busy hub is asked again."""
+        command = find_command()
+        quiet = {"PRIME_DISABLE_VERSION_CHECK": "1", "NO_COLOR": "1", "TERM": "dumb"}
+        for attempt in range(ATTEMPTS):
+            time.sleep(WAIT * 2 ** (attempt - 1) if attempt else 0)
+            try:
+                done = subprocess.run(
+                    [command, "env", *words, "--plain"],
+                    capture_output=True,
+                    text=True,
+                    errors="replace",
+                    stdin=subprocess.DEVNULL,
+                    timeout=TIMEOUT,
+                    env={**os.environ, **quiet, **variables},
+                    check=False,
+                )
+            except subprocess.TimeoutExpired as error:
+                raise ConfigError(
+                    f"--to prime: `prime env {words[0]}` took more than {TIMEOUT:.0f} s", key="to"
+                ) from error
+            said = mask_message(done.stdout + done.stderr)
+            if done.returncode == 0:
+                return said
+            if not _BUSY.search(said):
+                break
+        text = make_line(said.strip()[-MAX_SHOWN:])
+        kind = _Missing if _MISSING.search(said) else ConfigError
+        again = "; run the command again: a push can be repeated" if words[0] == "push" else ""
+        raise kind(f"--to prime: `prime env {words[0]}` ended with {done.returncode}: {text}{again}", key="to")
+
+
+class _Missing(ConfigError):
+    """The hub has no such environment, or does not show it."""
+
+
+def find_command() -> str:
+    """The path of the command `prime`; raises `ConfigError` if there is none."""
+    found = shutil.which(COMMAND)
+    if found is None:
+        raise ConfigError(
+            "--to prime needs the command `prime`: uv tool install prime (or pipx install prime), then prime login",
+            key="to",
+        )
+    return found
+
+
+def _remember_keys() -> None:
+    """Let messages mask the key that the command uses: a hub may repeat it in an error."""
+    remember(os.environ.get("PRIME_API_KEY"))
+    folder = Path.home() / ".prime"
+    for path in (folder / "config.json", *folder.glob("environments/*.json")):
+        try:
+            remember(str(json.loads(path.read_text(encoding="utf-8")).get("api_key") or ""))
+        except (OSError, ValueError, AttributeError):
+            continue

@@ -1,0 +1,176 @@
+"""Publishes the weights of a run, whole or as adapters, with a card that says what they are.
+
+The card names the base model with its license, the data, the environment, the figures and the config; of paths of this
+machine only the last part. What is neither weights, config nor vocabulary stays here: no trainer state, no episodes.
+"""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from viewbox import __version__
+from viewbox.configs.schema import Config, load
+from viewbox.configs.sections import ModelSection
+from viewbox.envs import ENVIRONMENTS
+from viewbox.errors import ConfigError
+from viewbox.network.secrets import mask_settings
+from viewbox.publish.deliver import Confirm, deliver
+from viewbox.publish.hubs import open_hub
+from viewbox.publish.models import CONFIGS, VOCABULARY, WEIGHTS, copy_model_file
+from viewbox.publish.package import PublishedPackage
+from viewbox.publish.portable import check_portable, hide_paths
+from viewbox.publish.release import Release, describe_release, list_files
+from viewbox.publish.versions import choose_version
+from viewbox.rollouts.runs.pack import find_restriction
+from viewbox.rollouts.store.run_folder import read_json
+from viewbox.training.reporting.model_card import Base, build_card, find_license, read_front_matter
+
+ADAPTER = "adapter_config.json"
+MAX_SUMMARY = 2**24  # bytes
+
+
+def is_model(what: str) -> bool:
+    """Whether a text names a folder, and so a model; an environment goes by a name, a class or a config.
+
+    >>> is_model("digits"), is_model("package.module:Class")
+    (False, False)
+    """
+    return what not in ENVIRONMENTS and Path(what).is_dir()
+
+
+def publish_model(
+    what: str | Path,
+    out: str | Path | None = None,
+    *,
+    to: str = "hf",
+    id: str | None = None,
+    version: str | None = None,
+    bump: str | None = None,
+    license: str | None = None,
+    base_model: str | None = None,
+    public: bool = False,
+    force: bool = False,
+    dry_run: bool = False,
+    verify: bool | None = None,
+    confirm: Confirm | None = None,
+) -> PublishedPackage:
+    """Publishes the weights of a run with a card.
+
+    Args:
+        what: a run, of which `model` is published, or one of its folders of weights: `model`, `adapter`, a checkpoint.
+        out: the folder to write, for "dir".
+        to: "hf" or "dir".
+        id: `owner/name` on the hub; for a folder the title of the card.
+        version, bump: as of `publish`; a version is a git tag on the hub.
+        license: of the weights; default: that of the base model.
+        base_model: the hub name of the base model, if it was a folder of this machine.
+        public, force, dry_run, verify, confirm: as of `publish`.
+
+    Raises:
+        ConfigError: there are no weights or no config, the data may not leave this machine, or base model or license
+            are not known.
+    """
+    hub = open_hub(to, "model", id, out, public=public, force=force)
+    weights, run = find_weights(Path(what))
+    reason = find_restriction(run, run / "episodes")
+    if reason is not None:
+        raise ConfigError(f"{what}: {reason}; what was learned from it must not leave this machine")
+    config = load(str(run / "config.yaml"))
+    is_adapter = (weights / ADAPTER).is_file()
+    base = find_base(config, base_model, is_adapter=is_adapter)
+    license_ = {"license": license.lower()} if license else dict(base.license)
+    if not license_:
+        name = base.name or "random weights"
+        raise ConfigError(
+            f"{what}: the license of its base ({name}) is not known; allowed: --license SPDX", key="license"
+        )
+    version = choose_version(version, bump, hub.list_versions() if bump or hub.keeps_versions else (), hub.describe())
+    name = id.rpartition("/")[2] if id else run.resolve().name
+    summary = read_json(run / "summary.json", MAX_SUMMARY) if (run / "summary.json").is_file() else {}
+    shown = hide_paths(mask_settings(config.model_dump(mode="json", exclude_none=True)))
+    card = build_card(name, config, summary, base, license=license_, is_adapter=is_adapter, shown=shown)
+    with tempfile.TemporaryDirectory(prefix="viewbox-publish-") as temporary:
+        staged = Path(temporary)
+        left_out = copy_weights(weights, staged, base)
+        (staged / "README.md").write_text(card, encoding="utf-8")
+        about = {"id": name, "version": version, "environment": config.env.name, "viewbox": __version__}
+        release = Release("model", name, version, staged, list_files(staged), about)
+        findings = [f"leaves out {', '.join(left_out)}"] if left_out else []
+        if not dry_run:
+            findings += deliver(hub, release, confirm=confirm, verify=hub.asks if verify is None else verify)
+        elif hub.asks:
+            findings += describe_release(release, hub.describe())
+    return PublishedPackage(name, version, hub.describe(), len(release.files), release.size, tuple(findings))
+
+
+def find_weights(what: Path) -> tuple[Path, Path]:
+    """The folder of weights and that of its run, for a path that names either; `ConfigError` if one is missing."""
+    weights = what / "model" if (what / "model").is_dir() else what
+    if not any(weights.glob("*.safetensors")) or not any(
+        (weights / name).is_file() for name in (ADAPTER, "config.json")
+    ):
+        raise ConfigError(
+            f"{what}: holds no weights; allowed: a run with a folder `model`, or a folder that save_pretrained wrote",
+            given=str(what),
+        )
+    places = (weights, *list(weights.resolve().parents)[:2])
+    run = next((place for place in places if (place / "config.yaml").is_file()), None)
+    if run is None:
+        raise ConfigError(
+            f"{what}: neither it nor the two folders above have the config.yaml of a run, which the card needs",
+            given=str(what),
+        )
+    return weights, run
+
+
+def find_base(config: Config, given: str | None, *, is_adapter: bool) -> Base:
+    """The base model as others find it, with its license.
+
+    Raises:
+        ConfigError: it is a folder of this machine, and nothing says where it came from; or an adapter has none.
+    """
+    name = given or config.model.name
+    if name is None:
+        if is_adapter:
+            raise ConfigError("the adapter needs its base model, which had random weights; allowed: the folder `model`")
+        return Base(None, {})
+    section = ModelSection(name=name, revision=None if given else config.model.revision)
+    base = Base(name, find_license(section))
+    if base.is_on_hub or name.startswith("package:"):
+        return base
+    known = read_front_matter(Path(name).expanduser() / "README.md").get("base_model")
+    if not is_adapter and isinstance(known, str) and not Path(known).exists():
+        return Base(known, base.license)
+    raise ConfigError(
+        f"the base model {Path(name).name!r} is a folder of this machine, and others need its name on the hub; "
+        "allowed: --base-model OWNER/NAME",
+        key="base_model",
+        given=name,
+    )
+
+
+def copy_weights(weights: Path, to: Path, base: Base) -> list[str]:
+    """Copy a model without what only this machine needs; returns the names that stay here."""
+    left_out = []
+    for path in sorted(weights.iterdir()):
+        if path.name == ADAPTER:
+            _write_json(to / ADAPTER, {**_read_config(path), "base_model_name_or_path": base.name})
+        elif any(path.match(pattern) for pattern in (*WEIGHTS, *VOCABULARY, *CONFIGS, "LICENSE*", "NOTICE*")):
+            copy_model_file(path, to / path.name)
+            if path.suffix == ".json" and path.name in CONFIGS:
+                _read_config(to / path.name)
+        elif path.name != "README.md":  # the card is written anew
+            left_out.append(path.name)
+    return left_out
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """The values of a config; raises `ConfigError` if they name a path of this machine, beside that of the base."""
+    values = read_json(path, MAX_SUMMARY)
+    check_portable({key: value for key, value in values.items() if key != "base_model_name_or_path"}, path.name)
+    return values
+
+
+def _write_json(path: Path, values: dict[str, Any]) -> None:
+    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

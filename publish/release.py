@@ -1,0 +1,163 @@
+"""What leaves this machine: every file with its hash and what it is, so that it can be listed and found again."""
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pydicom
+from pydicom.errors import InvalidDicomError
+
+from viewbox.errors import ConfigError
+from viewbox.terminal import make_line
+
+Kind = Literal["environment", "model"]
+# What people read or Python runs, and the weights of models; everything else is data.
+TEXT = (".py", ".pyi", ".j2", ".toml", ".md")
+TEXT_NAMES = ("py.typed", "LICENSE", "NOTICE")
+WEIGHTS = ".safetensors"
+COPY = "_vendor/viewbox/"  # files of viewbox itself, no data of the author
+IDENTIFYING = (
+    "PatientName", "PatientID", "PatientBirthDate", "PatientAddress", "OtherPatientIDs", "AccessionNumber",
+    "InstitutionName", "ReferringPhysicianName", "StudyDate",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SentFile:
+    """A file of a release; `note` names what a reader should look at: "data", "DICOM with PatientName"."""
+
+    path: str
+    size: int
+    sha256: str
+    note: str = ""
+
+    @property
+    def is_dicom(self) -> bool:
+        return self.note.startswith("DICOM")
+
+
+@dataclass(frozen=True)
+class Release:
+    """A package or a model that is ready to leave.
+
+    Args:
+        kind: what it is.
+        name: of the package or model.
+        version: of the release.
+        folder: its files on this machine.
+        files: all of them.
+        about: entries of the manifest: `environment`, `viewbox` and so on.
+        module: the module of a package.
+    """
+
+    kind: Kind
+    name: str
+    version: str
+    folder: Path
+    files: tuple[SentFile, ...]
+    about: Mapping[str, Any] = field(default_factory=dict)
+    module: str = ""
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        return {file.path: file.sha256 for file in self.files}
+
+
+def list_files(folder: Path) -> tuple[SentFile, ...]:
+    """Every file of a folder, sorted.
+
+    Raises:
+        ConfigError: one of them is a link or no regular file.
+    """
+    found = []
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise ConfigError(f"{path}: is a link, or no regular file; allowed: files and folders")
+        if path.is_file():
+            name = path.relative_to(folder).as_posix()
+            found.append(SentFile(name, path.stat().st_size, compute_hash(path), describe_file(path, name)))
+    return tuple(found)
+
+
+def describe_file(path: Path, name: str) -> str:
+    """What kind of file it is, for the list that a person reads; empty for code and text."""
+    if (tags := read_dicom(path)) is not None:
+        return "DICOM with " + ", ".join(tags) if tags else "DICOM"
+    if path.suffix in TEXT or path.name in TEXT_NAMES or COPY in name:
+        return ""
+    return "weights" if path.suffix == WEIGHTS else "data"
+
+
+def read_dicom(path: Path) -> list[str] | None:
+    """The tags of a DICOM file that may name a person and have a value; None if it is none.
+
+    >>> read_dicom(Path(pydicom.__file__))
+    """
+    with path.open("rb") as file:
+        if file.read(132)[128:] != b"DICM" and path.suffix.lower() not in (".dcm", ".dicom", ".ima"):
+            return None
+    try:
+        header = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=list(IDENTIFYING), force=True)
+        return [tag for tag in IDENTIFYING if str(header.get(tag, "") or "").strip()]
+    except (InvalidDicomError, OSError, ValueError, LookupError, TypeError, AttributeError, NotImplementedError):
+        return ["a header that cannot be read"]
+
+
+def compute_hash(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def describe_release(release: Release, place: str) -> list[str]:
+    """The lines that a person reads before the files leave: each file, and then what to look at twice.
+
+    Args:
+        release: what is sent.
+        place: where it goes.
+    """
+    lines = [
+        f"{file.size:>12,}  {make_line(file.path)}" + (f"  ({file.note})" if file.note else "")
+        for file in release.files
+    ]
+    data = [file for file in release.files if file.note == "data"]
+    scans = [file for file in release.files if file.is_dicom]
+    about = f"{release.name} {release.version}, {len(release.files)} files, {release.size / 1000:,.0f} kB"
+    lines.append(f"{about}; to {place}")
+    if data:
+        lines.append(f"data files ({len(data)}): {_list_some([file.path for file in data])}")
+    if scans:
+        lines.append(f"DICOM files ({len(scans)}): {_list_some([f'{file.path} ({file.note})' for file in scans])}")
+        lines.append("their headers travel as they are: make sure that they name no patient")
+    return lines
+
+
+def _list_some(names: list[str], most: int = 20) -> str:
+    rest = f" and {len(names) - most} more, listed above" if len(names) > most else ""
+    return ", ".join(map(make_line, names[:most])) + rest
+
+
+def compare_files(sent: Mapping[str, str], folder: Path, ignored: Collection[str] = ()) -> list[str]:
+    """How the files of a folder differ from those that were sent; empty if they are the same.
+
+    Args:
+        sent: the SHA-256 of each file, by path.
+        folder: what came back.
+        ignored: names at its top that are not looked at; `__pycache__` is ignored everywhere.
+    """
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if name.parts[0] in ignored or "__pycache__" in name.parts or (path.is_dir() and not path.is_symlink()):
+            continue
+        found[name.as_posix()] = "a link" if path.is_symlink() else compute_hash(path)
+    lines = [f"{make_line(name, 200)} is missing" for name in sent if name not in found]
+    lines += [f"{make_line(name, 200)} was never sent" for name in found if name not in sent]
+    lines += [f"{make_line(name, 200)} has other content" for name in sent if found.get(name, sent[name]) != sent[name]]
+    return lines

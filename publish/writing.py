@@ -1,0 +1,149 @@
+"""Writes the files of a published package: its project file, README and module, and the code and data it needs."""
+
+import json
+import shutil
+from collections.abc import Sized
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from viewbox import __version__
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.publish import models, task_data, templates, vendor
+from viewbox.publish.author_code import EnvironmentSource
+from viewbox.publish.models import CarriedModels
+from viewbox.publish.portable import check_portable
+
+TAGS = ("viewbox", "vision", "multimodal", "multi-turn", "tool-use", "rl", "train", "eval")
+HUB_TAGS = ("rl-environment", "verifiers")  # by which the Hugging Face hub finds environments
+
+
+@dataclass(frozen=True)
+class PackagePlan:
+    """What a package is called and says of itself.
+
+    Args:
+        id, module: its name, and the name it is imported by.
+        version, license: as the project file states them.
+        settings: of the environment, its defaults in the package.
+        viewbox: whether it holds a copy of viewbox.
+        front_matter: whether the README begins with YAML for a hub.
+    """
+
+    id: str
+    module: str
+    version: str
+    license: str
+    settings: dict[str, Any]
+    viewbox: vendor.Provision = vendor.DEFAULT
+    front_matter: bool = False
+
+
+def write_package(root: Path, source: EnvironmentSource, plan: PackagePlan) -> CarriedModels:
+    """Write a package into an empty folder; returns the models and snapshots that travel with it.
+
+    Raises:
+        ConfigError: a file or a setting cannot travel.
+    """
+    env, settings, module = source.env, plan.settings, plan.module
+    copies = root / module / "_vendor"
+    for path in vendor.list_library_files() if plan.viewbox == "copy" else ():
+        _copy_file(vendor.ROOT / path, copies / "viewbox" / path)
+    provides = [f'provide("viewbox", "{__version__}")']
+    if source.package:
+        for path in source.chosen.taken:
+            _copy_file(source.package / path, copies / source.package.name / path)
+        provides.append(f'provide("{source.package.name}")')
+    if source.module:
+        _copy_file(source.module, root / module / source.module.name)
+    if task_data.is_local(env):
+        settings = {**settings, "data": task_data.write_tasks(env, root / module)}
+    carried = models.write_models(env, root / module)
+    if carried.names or carried.snapshots:
+        settings = {**settings, "specialists": dict(carried.specs)}
+    check_portable(settings, "env")
+    _write_project(root, source, plan)
+    summary = _get_summary(env)
+    fields = {
+        "id": plan.id,
+        "module": module,
+        "viewbox": __version__,
+        "taskset": _build_class_name(plan.id),
+        "environment": source.get_published_name(module),
+        "settings": settings,
+        "license": plan.license,
+        "summary": summary,
+    }
+    provided = (templates.COPIED if plan.viewbox == "copy" else templates.REQUIRED).format(**fields)
+    shown = {**fields, **_describe_environment(env), "settings": json.dumps(settings), "provided": provided}
+    header = _build_header(plan) if plan.front_matter else ""
+    _write_text(root / "README.md", header + templates.README.format(**shown))
+    description = summary.splitlines()[0].replace("\\", "").replace('"', "'")  # in a docstring
+    init = templates.INIT.format(**fields, description=description, provides="\n".join(provides))
+    _write_text(root / module / "__init__.py", init)
+    _write_text(copies / "__init__.py", templates.VENDOR)
+    return carried
+
+
+def _write_project(root: Path, source: EnvironmentSource, plan: PackagePlan) -> None:
+    project = {
+        "id": plan.id,
+        "version": plan.version,
+        "description": _get_summary(source.env).splitlines()[0],
+        "license": plan.license,
+        "tags": list(TAGS),
+        "dependencies": vendor.list_dependencies(
+            source.files,
+            hub=task_data.is_on_hub(source.env),
+            mcp=_asks_mcp(source.env),
+            models=models.runs_models(source.env),
+            modules=models.list_modules(source.env),
+            viewbox=plan.viewbox,
+        ),
+        "module": plan.module,
+        "taskset": f"{plan.module}:{_build_class_name(plan.id)}",
+    }
+    toml = {key: json.dumps(value, ensure_ascii=False) for key, value in project.items()}
+    _write_text(root / "pyproject.toml", templates.PYPROJECT.format(**toml))
+
+
+def _build_class_name(id: str) -> str:
+    return "".join(part.capitalize() for part in id.removeprefix("viewbox-").split("-")) + "Taskset"
+
+
+def _build_header(plan: PackagePlan) -> str:
+    """The YAML at the head of README.md: license and tags for the hub's filters; no table of the files is shown."""
+    values = {"license": plan.license.lower(), "pretty_name": plan.id, "tags": [*HUB_TAGS, *TAGS], "viewer": False}
+    return f"---\n{yaml.safe_dump(values, sort_keys=False)}---\n\n"
+
+
+def _asks_mcp(env: BaseMultiTurnEnv) -> bool:
+    return any(specialist.kind == "mcp" for _, specialist in models.list_specialists(env))
+
+
+def _get_summary(env: BaseMultiTurnEnv) -> str:
+    """The first paragraph of the environment's docstring."""
+    return (type(env).__doc__ or f"The {env.name} environment.").strip().split("\n\n")[0].split("\n    >>>")[0]
+
+
+def _describe_environment(env: BaseMultiTurnEnv) -> dict[str, str]:
+    parts = [f"{part.weight:g} x {name} ({part.reward.name})" for name, part in env.reward.components.items()]
+    return {
+        "tasks": f"{len(env.tasks):,}" if isinstance(env.tasks, Sized) else "unknown number",
+        "tools": ", ".join(env.tools) or "none",
+        "max_turns": str(env.max_turns),
+        "answer": env.answer_format,
+        "reward": " + ".join(parts),
+    }
+
+
+def _copy_file(path: Path, to: Path) -> None:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(path, to)
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")

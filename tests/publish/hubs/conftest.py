@@ -1,0 +1,75 @@
+"""A loopback hub that the real client talks to, in the place of the real one."""
+
+import pytest
+
+from tests.support.hf_hub import HfHub
+from tests.support.hub_server import serve_hub
+from viewbox.publish import vendor
+
+KEY = "hf_" + "Secret0" * 5
+
+
+@pytest.fixture
+def hf(monkeypatch, tmp_path):
+    """The client reads its address when it is imported; where it is kept is told to each call."""
+    pytest.importorskip("huggingface_hub")
+    from huggingface_hub import constants
+
+    with serve_hub(HfHub()) as hub:
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        pattern = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", pattern)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr("viewbox.publish.hubs.hf.WAIT", 0.01)
+        monkeypatch.setenv("HF_TOKEN", KEY)
+        yield hub
+
+
+DOTS = '''
+"""A dot on a plain field."""
+from PIL import Image
+from viewbox import BaseMultiTurnEnv, Task
+from viewbox.rewards import ExactMatchReward
+
+class Dots(BaseMultiTurnEnv):
+    """How bright is the field?"""
+
+    name = "dots"
+    answer = {"type": "object", "properties": {"label": {"type": "string"}}, "required": ["label"]}
+    level: int = 7
+
+    @property
+    def tasks(self):
+        return [Task(f"dot-{i}", reference={"label": str(self.level)}) for i in range(2)]
+
+    def images(self, task):
+        return [Image.new("L", (32, 32), self.level)]
+
+    def default_reward(self):
+        return ExactMatchReward(field="label")
+
+    def gold_answer(self, task):
+        return {"label": str(self.level)}
+'''
+
+
+@pytest.fixture
+def dots(tmp_path):
+    """An environment in a file."""
+    (tmp_path / "spots.py").write_text(DOTS)
+    return f"{tmp_path}/spots.py:Dots"
+
+
+@pytest.fixture
+def quick(monkeypatch, whole):
+    """A package with a few files of viewbox instead of hundreds."""
+    few = [path for path in vendor.list_library_files() if len(path.parts) == 1]
+    monkeypatch.setattr(vendor, "list_library_files", lambda: few)
+
+
+@pytest.fixture
+def whole(monkeypatch):
+    """Neither the trial before, which takes seconds, nor the fresh environment afterwards, which takes a minute."""
+    monkeypatch.setattr("viewbox.publish.package.check_staged", lambda folder: [])
+    monkeypatch.setattr("viewbox.publish.deliver.install_and_open", lambda *given: "not installed")
