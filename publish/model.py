@@ -31,12 +31,13 @@ MAX_SUMMARY = 2**24  # bytes
 
 
 def is_model(what: str) -> bool:
-    """Whether a text names a folder, and so a model; an environment goes by a name, a class or a config.
+    """Whether a text names a folder that is no package, and so a model.
 
     >>> is_model("digits"), is_model("package.module:Class")
     (False, False)
     """
-    return what not in ENVIRONMENTS and Path(what).is_dir()
+    folder = Path(what)
+    return what not in ENVIRONMENTS and folder.is_dir() and not (folder / "pyproject.toml").is_file()
 
 
 def publish_model(

@@ -132,7 +132,7 @@ def build_card(
     if shown is None:
         shown = mask_settings(config.model_dump(mode="json", exclude_none=True))
     return _CARD.format(
-        front_matter=yaml.safe_dump(front_matter, sort_keys=False),
+        front_matter=yaml.safe_dump(front_matter, sort_keys=False, allow_unicode=True),
         title=title,
         what="LoRA adapters" if is_adapter else "A policy",
         env=config.env.name,
@@ -141,7 +141,7 @@ def build_card(
         base_license=base.license.get("license_name") or base.license.get("license") or "not known",
         data=data,
         figures=_format_figures(summary.get("held_out", {})) or "not measured",
-        config=yaml.safe_dump(shown, sort_keys=False),
+        config=yaml.safe_dump(shown, sort_keys=False, allow_unicode=True),
         versions=", ".join(f"{package} {number}" for package, number in get_versions().items()),
         notices=notices,
     )

@@ -239,3 +239,10 @@ def test_without_a_key_nothing_is_tried(hf, dots, quick, monkeypatch):
 def test_what_is_no_name_of_a_repository_is_refused(dots, id):
     with pytest.raises(ConfigError, match="owner/name"):
         send(dots, id=id)
+
+
+def test_what_was_published_is_installed_from_the_hub_with_all_it_needs(hf, monkeypatch):
+    """With the packages of an index, in a fresh environment: a minute or more."""
+    monkeypatch.setattr("viewbox.publish.package.check_staged", lambda folder: [])
+    package, _ = send("digits", settings={"split": "test", "num_tasks": 3})
+    assert package.findings[-1].endswith("verifiers finds it and opens its first task")
