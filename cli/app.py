@@ -34,6 +34,8 @@ COMMANDS = (
     "data",
     "snapshot",
     "preview",
+    "new",
+    "check",
     "publish",
     "openenv",
     "envs",

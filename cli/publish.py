@@ -20,8 +20,8 @@ def publish(
     what: Annotated[
         str,
         typer.Argument(
-            help="An environment: a registered name, package.module:Class, path/to/file.py:Class, or a config (.yaml). "
-            "Or a model: a run, its folder `model` or `adapter`."
+            help="An environment: a registered name, package.module:Class, path/to/file.py:Class, the folder of a "
+            "package (`viewbox new`), or a config (.yaml). Or a model: a run, its folder `model` or `adapter`."
         ),
     ],
     out: Annotated[str | None, typer.Argument(help="Folder to write, for --to dir.")] = None,
@@ -38,13 +38,15 @@ def publish(
     id: Annotated[
         str | None, typer.Option(help="Name of the package, by default viewbox-NAME; on a hub OWNER/NAME.")
     ] = None,
-    version: Annotated[str | None, typer.Option(help="Version. Default: 0.1.0.")] = None,
+    version: Annotated[str | None, typer.Option(help="Version. Default: that of the folder, or 0.1.0.")] = None,
     bump: Annotated[
         str | None, typer.Option(help="Raise this part of the latest version there: patch, minor or major.")
     ] = None,
     license: Annotated[
         str | None,
-        typer.Option(help="License (SPDX). Default: Apache-2.0 for a package, that of the base model for a model."),
+        typer.Option(
+            help="License (SPDX). Default: that of the folder, or Apache-2.0; that of the base model for a model."
+        ),
     ] = None,
     base_model: Annotated[
         str | None, typer.Option(help="Hub name of a model's base, if it was trained from a folder.")
@@ -83,6 +85,8 @@ def publish(
 ) -> None:
     """Publish an environment as a self-contained package for verifiers 0.4, or a trained model with a card.
 
+    It is checked before, as `viewbox check` does it; nothing is written or sent if a row fails.
+
     Example: `viewbox publish digits my-digits --set split=test`
 
     Example: `viewbox publish digits --to prime --id me/my-digits`
@@ -93,7 +97,6 @@ def publish(
     from viewbox.errors import ConfigError
     from viewbox.publish import publish as write_package
     from viewbox.publish.model import is_model, publish_model
-    from viewbox.publish.package import LICENSE
     from viewbox.publish.vendor import DEFAULT, PROVISIONS
 
     def confirm(lines: "Sequence[str]") -> bool:
@@ -132,7 +135,7 @@ def publish(
         id=id,
         version=version,
         bump=bump,
-        license=license or LICENSE,
+        license=license,
         public=public,
         viewbox=viewbox or DEFAULT,
         force=force,

@@ -12,11 +12,13 @@ from viewbox import __version__
 from viewbox.configs.schema import load
 from viewbox.envs.data.settings import merge_data
 from viewbox.errors import ConfigError
+from viewbox.importing import add_to_search_path
 from viewbox.network.data_policy import check_may_leave
 from viewbox.network.secrets import mask_settings
 from viewbox.publish import author_code, task_data, vendor
 from viewbox.publish.author_code import EnvironmentSource
 from viewbox.publish.checks import Row, check_package
+from viewbox.publish.checks.project import ENTRY_POINTS, is_project, read_project
 from viewbox.publish.deliver import Confirm, deliver
 from viewbox.publish.hubs import Hub, open_hub
 from viewbox.publish.release import Release, describe_release, list_files
@@ -51,7 +53,7 @@ def publish(
     id: str | None = None,
     version: str | None = None,
     bump: str | None = None,
-    license: str = LICENSE,
+    license: str | None = None,
     public: bool = False,
     viewbox: vendor.Provision = vendor.DEFAULT,
     force: bool = False,
@@ -60,6 +62,7 @@ def publish(
     verify: bool | None = None,
     confirm: Confirm | None = None,
     on_files: Callable[[Sequence[Path], Sequence[Path]], None] | None = None,
+    check: Callable[[Path], Sequence[Row]] | None = None,
 ) -> PublishedPackage:
     """Writes an environment as a package, into a folder or onto a hub.
 
@@ -69,15 +72,17 @@ def publish(
     `confirm` agreed; what the hub gives back is compared and installed afterwards.
 
     Args:
-        environment: a name, `package.module:Class`, `file.py:Class`, or a config, of which `env` is published. Tasks
-            from files on this machine travel with the package (`task_data.py`).
+        environment: a name, `package.module:Class`, `file.py:Class`, the folder of a package whose pyproject.toml
+            names its environment (`viewbox new`), or a config, of which `env` is published. Tasks from files on this
+            machine travel with the package (`task_data.py`).
         out: the folder to write, for "dir".
         to: the place: "dir", or a hub of `publish/hubs/`.
         settings: settings of the environment, which become the defaults of the package.
         id: the name of the package, by default `viewbox-<name>`; on a hub `owner/name`.
-        version: the version of the package (PEP 440), by default 0.1.0.
+        version: the version of the package (PEP 440), by default that of the folder `environment`, or 0.1.0.
         bump: "patch", "minor" or "major": the part of the latest version there that is raised.
-        license: the license of the package (an SPDX identifier), which its author chooses.
+        license: the license of the package (an SPDX identifier), which its author chooses; default: that of the folder
+            `environment`, or Apache-2.0.
         public: whether everybody may read it on the hub.
         viewbox: whether the package holds a "copy" of viewbox or has it as a "dependency".
         force: whether a package that was written to `out` before is replaced.
@@ -86,12 +91,15 @@ def publish(
         verify: whether what was published is fetched and installed afterwards; default: from a hub.
         confirm: gets the lines that list every file before it leaves, and agrees or not.
         on_files: called before anything is written, with the author's files that are published and those that are not.
+        check: gives the rows of the written package, or raises; default: all of `checks/` must pass.
 
     Raises:
         ConfigError: an argument is invalid or a check fails; `out` is unchanged.
     """
     hub = open_hub(to, "environment", id, out, public=public, force=force)
-    environment, own_settings = _read_config(environment)
+    environment, own_settings, stated = _read_source(environment)
+    license = license or stated.get("license", LICENSE)
+    version = version if version or bump else stated.get("version")
     values = _to_json_values(_change_settings(own_settings, settings or {}))
     source = author_code.find_environment(environment, values, data)
     name = _choose_name(id, hub, source)
@@ -116,7 +124,7 @@ def publish(
         carried = write_package(staged, source, plan)
         if on_files is not None:
             on_files((*own, *carried.taken), (*source.chosen.left_out, *carried.left_out))
-        findings = [*carried.lines, *(f"{row.name}: {row.finding}" for row in check_staged(staged))]
+        findings = [*carried.lines, *(f"{row.name}: {row.finding}" for row in (check or check_staged)(staged))]
         about = {"id": name, "version": version, "environment": source.name, "viewbox": __version__}
         release = Release("environment", name, version, staged, list_files(staged), about, module)
         if not dry_run:
@@ -146,10 +154,21 @@ def _choose_name(id: str | None, hub: Hub, source: EnvironmentSource) -> str:
     return f"viewbox-{re.sub(r'[^a-z0-9]+', '-', source.env.name.lower()).strip('-')}"
 
 
-def _read_config(environment: str) -> tuple[str, dict[str, Any]]:
-    """The name and the settings of the environment in a config; any other name stays as it is."""
+def _read_source(environment: str) -> tuple[str, dict[str, Any], dict[str, str]]:
+    """What a config or the folder of a package says: name and settings of the environment, version and license.
+
+    Any other name stays as it is.
+    """
+    if is_project(environment):
+        project = read_project(Path(environment))
+        if not project.environment:
+            group = f'[project.entry-points."{ENTRY_POINTS}"]'
+            raise ConfigError(f'{environment}/pyproject.toml: {group}: allowed: one entry, NAME = "module:Class"')
+        add_to_search_path(project.home.resolve())
+        stated = {key: value for key in ("version", "license") if isinstance(value := project.table.get(key), str)}
+        return project.environment, {}, stated
     if not environment.endswith((".yaml", ".yml")):
-        return environment, {}
+        return environment, {}, {}
     config = load(environment)
     if config.reward is not None:
         raise ConfigError(
@@ -157,7 +176,7 @@ def _read_config(environment: str) -> tuple[str, dict[str, Any]]:
             "section, or a class that sets the reward",
             key="reward",
         )
-    return config.env.name, config.env.settings
+    return config.env.name, config.env.settings, {}
 
 
 def _change_settings(own: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,8 +66,9 @@ def find_requirements(names: Sequence[str]) -> list[Distribution]:
         except PackageNotFoundError:
             problems.append(f"{text} is not installed here") if is_direct else None
             continue
-        if is_direct and not requirement.specifier.contains(found[key].version, prereleases=True):
-            problems.append(f"{text}: version {found[key].version} is installed here")
+        version = viewbox.__version__ if key == "viewbox" else found[key].version  # of the source that runs
+        if is_direct and not requirement.specifier.contains(version, prereleases=True):
+            problems.append(f"{text}: version {version} is installed here")
         waiting += [(line, wanted, False) for line in found[key].requires or ()]
     if problems:
         raise Failed(shorten(problems))

@@ -48,11 +48,16 @@ class Project:
         """Whether `viewbox publish` wrote it, for verifiers."""
         return (self.folder / self.module / "_vendor").is_dir() if self.module else False
 
+    @property
+    def home(self) -> Path:
+        """The folder that holds the module: `src`, or the folder itself."""
+        source = self.folder / "src"
+        return source if (source / self.module).exists() or (source / f"{self.module}.py").exists() else self.folder
+
     def list_files(self) -> list[Path]:
         """The files of the module, relative to the folder, without hidden ones and what Python writes."""
-        home = self.folder / "src" if (self.folder / "src" / self.module).exists() else self.folder
-        single = home / f"{self.module}.py"
-        found = [single] if single.is_file() else sorted((home / self.module).rglob("*"))
+        single = self.home / f"{self.module}.py"
+        found = [single] if single.is_file() else sorted((self.home / self.module).rglob("*"))
         paths = [path.relative_to(self.folder) for path in found if path.is_file() and path.suffix != ".pyc"]
         return [path for path in paths if not any(part.startswith(".") or part in LEFT for part in path.parts)]
 

@@ -1,0 +1,61 @@
+"""Checks an environment that has no package yet: the package that `viewbox publish` would write is written and checked.
+
+Writing it imports the author's code, so that a process with limits does it, too.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from viewbox.publish.checks import Limits, Row, check_package
+from viewbox.publish.checks.process import run_limited
+from viewbox.publish.checks.project import is_project
+
+WRITE = """
+import json, sys
+from pathlib import Path
+from viewbox.errors import ViewboxError
+from viewbox.publish import publish
+
+given = json.loads(sys.argv[1])
+try:
+    publish(given["environment"], given["out"], settings=given["settings"], check=lambda folder: [])
+except ViewboxError as error:
+    Path(given["problem"]).write_text(str(error), encoding="utf-8")
+    sys.exit(2)
+"""
+MEND = "give a name that `viewbox publish` takes, or the folder of a package (`viewbox new NAME` writes one)"
+
+
+def check_any(
+    target: str, settings: Mapping[str, Any], *, limits: Limits | None = None, rows: Collection[str] | None = None
+) -> list[Row]:
+    """The rows of a folder with a package, or of the package that `viewbox publish` would write of an environment.
+
+    Args:
+        target: the folder; or a name, `package.module:Class`, `file.py:Class` or a config.
+        settings: of a named environment.
+        limits: of each process.
+        rows: the names of the rows to try; default: all.
+    """
+    if is_project(target) or Path(target).is_dir():
+        return check_package(target, limits=limits, rows=rows)
+    limits = limits or Limits()
+    with tempfile.TemporaryDirectory(prefix="viewbox-check-", ignore_cleanup_errors=True) as temporary:
+        out, problem = Path(temporary, "package"), Path(temporary, "problem.txt")
+        given = {"environment": target, "settings": dict(settings), "out": str(out), "problem": str(problem)}
+        outcome = run_limited(
+            [sys.executable, "-P", "-c", WRITE, json.dumps(given)],
+            folder=Path.cwd(),
+            home=Path(temporary, "home"),
+            limits=limits,
+            variables={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HOME": os.path.expanduser("~")},
+        )
+        if not out.is_dir():
+            said = problem.read_text(encoding="utf-8") if problem.is_file() else outcome.explain()
+            return [Row("package", False, said, MEND)]
+        return check_package(out, limits=limits, rows=rows)
