@@ -11,7 +11,8 @@ from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from viewbox.publish.checks import determinism, hub, installation, metadata, playing, readme, schemas
+from viewbox.errors import ConfigError, describe_unknown
+from viewbox.publish.checks import determinism, hub, installation, metadata, opening, playing, readme, schemas
 from viewbox.publish.checks.process import Limits
 from viewbox.publish.checks.project import copy_project, read_project
 from viewbox.publish.checks.rows import CHECKS, Check, Failed, NotTried, Row
@@ -19,7 +20,7 @@ from viewbox.publish.checks.trial import Trial
 
 __all__ = ["Limits", "Row", "check_package"]
 
-THEMES = (metadata, installation, playing, schemas, determinism, hub, readme)  # the order of the table
+THEMES = (metadata, installation, opening, schemas, playing, determinism, hub, readme)  # the order of the table
 ORDER = {one.name: one for theme in THEMES for one in CHECKS.values() if one.run.__module__ == theme.__name__}
 PROCESSES = 4  # at most at once
 
@@ -38,7 +39,7 @@ def check_package(path: str | Path, *, limits: Limits | None = None, rows: Colle
         The rows, in the order of the table. All is well if each has `passed`.
 
     Raises:
-        ConfigError: there is no readable pyproject.toml.
+        ConfigError: there is no readable pyproject.toml, or no row has a name of `rows`.
     """
     project = read_project(Path(path))
     wanted = set(ORDER) if rows is None else _add_needed(rows)
@@ -54,6 +55,9 @@ def check_package(path: str | Path, *, limits: Limits | None = None, rows: Colle
 
 
 def _add_needed(rows: Collection[str]) -> set[str]:
+    for name in rows:
+        if name not in ORDER:
+            raise ConfigError(describe_unknown("row", name, ORDER), key="row", given=name, allowed=ORDER)
     wanted = set(rows)
     for name in reversed(ORDER):
         wanted |= set(ORDER[name].needs) if name in wanted else set()

@@ -5,8 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .opening import list_tasks
-from .playing import JUNK
+from .opening import list_tasks, script_policy
 from .rows import Failed, check
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ MEND = (
 
 @check("same by seed", needs=("gold answer",), inside=True, mend=MEND)
 def check_seed(env: Any, project: Mapping[str, Any]) -> str:
-    """Two plays of the same tasks in one process are equal, with a second environment of the same settings."""
+    """Two plays of the same tasks in one process are equal, and their images, which are made twice."""
     first, second = describe_plays(env, project), describe_plays(env, project)
     _compare(first, second, "the second time")
     return f"{len(first)} tasks, played twice: equal messages, pixels and scores"
@@ -41,12 +40,14 @@ def check_processes(trial: "Trial") -> str:
 
 def describe_plays(env: Any, project: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """What playing the first tasks gives, as hashes: the task, its images and messages, and the end and scores."""
+    from viewbox.envs.tasks import open_source
+
     found = {}
     for number, task in enumerate(list_tasks(env)):
-        replies = iter([*env.oracle(task), env.write_answer(task)])
-        played = env.play(task, lambda messages, replies=replies: next(replies, JUNK), seed=number)
+        policy = script_policy([*env.oracle(task), env.write_answer(task)])
+        played = env.play(task, policy, seed=number)
         state = env.reset(task, seed=number)
-        pictures = [image.to_data_url() for message in state.messages for image in message.images]
+        pictures = [hashlib.sha256(open_source(image).pixels.tobytes()).hexdigest() for image in env.images(task)]
         found[f"{number}"] = {
             "task": _hash([task.id, dict(task.prompt), task.reference]),
             "first messages": _hash([message.text for message in state.messages]),

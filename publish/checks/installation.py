@@ -63,9 +63,7 @@ def check_dependencies(trial: Trial) -> str:
     table = trial.project.table
     found = fresh.find_requirements(table.get("dependencies", ()))
     trial.python = fresh.make_environment(trial.folder / "fresh", trial.wheel, found)
-    trial.run(
-        "compile", [trial.python, "-m", "compileall", "-q", trial.folder / "fresh" / "lib"]
-    )  # once, not each time
+    trial.run("compile", [trial.python, "-m", "compileall", "-q", trial.folder / "fresh"])  # once, not in each process
     optional = [line for lines in table.get("optional-dependencies", {}).values() for line in lines]
     declared = [*found, *fresh.find_installed(optional)]
     known = {module for one in declared for module in fresh.list_modules(one)} | sys.stdlib_module_names
@@ -135,7 +133,7 @@ def check_import(trial: Trial) -> str:
 )
 def check_network(trial: Trial) -> str:
     """Importing connects to nothing and looks no name up."""
-    inside = trial.run_inside("opening", "import_package", name="network", opens=False)
+    inside = trial.run_inside("opening", "import_package", name="import", opens=False)
     refused = inside.list_refused("network")
     if refused:
         raise Failed(f"importing it calls out: {shorten(refused)}")
@@ -146,7 +144,7 @@ def check_network(trial: Trial) -> str:
 @check("no torch at import", needs=("import",), mend="import torch inside the function that uses it")
 def check_torch(trial: Trial) -> str:
     """Importing does not load torch, which takes seconds and gigabytes in every worker."""
-    if trial.run_inside("opening", "import_package", name="torch", opens=False).get()["torch"]:
+    if trial.run_inside("opening", "import_package", name="import", opens=False).get()["torch"]:
         raise Failed("importing it loads torch")
     return "torch is not loaded"
 
@@ -158,7 +156,7 @@ def check_torch(trial: Trial) -> str:
 )
 def check_writes(trial: Trial) -> str:
     """Importing and playing write into the home and temporary folder only."""
-    inside = trial.run_inside("playing", "play_first", name="writes")
+    inside = _play_first(trial)
     refused = inside.list_refused("write")
     if refused:
         raise Failed(f"it writes {shorten(refused)}")
@@ -173,15 +171,19 @@ def check_writes(trial: Trial) -> str:
 )
 def check_secrets(trial: Trial) -> str:
     """Importing and playing print no value of a variable in which keys are kept."""
-    inside = trial.run_inside(
-        "playing", "play_first", name="secrets", offline=True, variables=dict.fromkeys(KEYS, CANARY)
-    )
+    inside = _play_first(trial)
     if CANARY in inside.outcome.output:
         line = next(line for line in inside.outcome.output.splitlines() if CANARY in line)
         named = [key for key in KEYS if key in line]
         raise Failed(f"it prints the value of {shorten(named) or 'a variable that holds a key'}")
     _require_end(inside)
     return f"{len(KEYS)} variables that hold keys: none is printed"
+
+
+def _play_first(trial: Trial) -> Inside:
+    """Import the package and play an episode, with keys in the variables and without a network."""
+    variables = dict.fromkeys(KEYS, CANARY)
+    return trial.run_inside("opening", "play_first", name="play first", offline=True, variables=variables)
 
 
 def _require_end(inside: Inside) -> None:

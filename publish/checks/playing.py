@@ -1,38 +1,16 @@
-"""Rows about playing: tasks open, an episode ends in its limits, and the reward tells right from wrong."""
+"""Rows about playing: an episode ends in its limits, and the reward tells right from wrong."""
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from .opening import NUM_TASKS, list_tasks
+from .opening import NUM_TASKS, list_tasks, script_policy, write_gold
 from .rows import Failed, NotTried, check, shorten
 
 # The lowest score of the right answer in a component. An IoU may be lower: rounding a small box to whole pixels or to
 # thousandths changes it much.
 MIN_GOLD, MIN_GOLD_IOU = 0.999, 0.5
-IMPORTED = ("import", "no network at import", "writes nothing outside", "prints no secrets")
-JUNK = "I cannot see it."
-
-
-@check(
-    "environment",
-    needs=IMPORTED,
-    inside=True,
-    mend="`tasks` returns a sequence of viewbox.Task, `images(task)` their images: docs/authoring.md",
-)
-def check_environment(env: Any, project: Mapping[str, Any]) -> str:
-    """The environment is made with its own settings, and its first tasks open."""
-    tasks = list_tasks(env)
-    if not tasks:
-        raise Failed("there are no tasks")
-    for task in tasks:
-        try:
-            env.reset(task, seed=0)
-        except Exception as error:
-            raise Failed(f"task {task.id} cannot be opened: {type(error).__name__}: {error}") from error
-    count = f"{len(env.tasks)} tasks" if hasattr(env.tasks, "__len__") else "tasks without end"
-    return f"{env.name}: {count}; the first {len(tasks)} open"
 
 
 @check(
@@ -47,9 +25,9 @@ def check_episode(env: Any, project: Mapping[str, Any]) -> str:
 
     task, limit = list_tasks(env)[0], project["episode_seconds"]
     ends, slowest = [], 0.0
-    for replies in ([*env.oracle(task), _write_gold(env, task)], []):
+    for replies in ([*env.oracle(task), write_gold(env, task)], []):
         started = time.monotonic()
-        ends.append(env.play(task, _script(replies)).end_reason)
+        ends.append(env.play(task, script_policy(replies)).end_reason)
         slowest = max(slowest, time.monotonic() - started)
     if slowest > limit:
         raise Failed(f"an episode takes {slowest:.1f} s; allowed: {limit:g} s")
@@ -57,15 +35,9 @@ def check_episode(env: Any, project: Mapping[str, Any]) -> str:
     return f"at most {slowest:.2f} s and {peak / 2**20:.0f} MiB; ends: {', '.join(ends)}"
 
 
-def play_first(env: Any, project: Mapping[str, Any]) -> None:
-    """Play one episode with the right answer."""
-    for task in list_tasks(env)[:1]:
-        env.play(task, _script([*env.oracle(task), _write_gold(env, task)]))
-
-
 @check(
     "gold answer",
-    needs=("episode",),
+    needs=("episode", "schemas"),
     inside=True,
     mend="check what `gold_answer(task)` returns, and the coordinates of answer and reference",
 )
@@ -80,7 +52,7 @@ def check_gold(env: Any, project: Mapping[str, Any]) -> str:
             answer = env.write_answer(task)
         except ConfigError as error:
             raise Failed(str(error)) from error
-        episode = env.play(task, _script([*env.oracle(task), answer]))
+        episode = env.play(task, script_policy([*env.oracle(task), answer]))
         if episode.scores.total is None:
             raise Failed(f"task {task.id}: no score: {episode.explain_missing_score()}")
         totals.append(episode.scores.total)
@@ -146,22 +118,6 @@ def check_reward(env: Any, project: Mapping[str, Any]) -> str:
 
 def _get_total(scored: tuple[float | None, Any]) -> float | None:
     return scored[0]
-
-
-def _write_gold(env: Any, task: Any) -> str:
-    """The right answer; an answer of no use if none can be written, which is the finding of another row."""
-    from viewbox.errors import ConfigError
-
-    try:
-        return str(env.write_answer(task))
-    except ConfigError:
-        return JUNK
-
-
-def _script(replies: Sequence[str]) -> Any:
-    """A policy that gives these replies, and then nothing of use."""
-    waiting: Iterator[str] = iter(replies)
-    return lambda messages: next(waiting, JUNK)
 
 
 def _change(value: Any) -> Any:

@@ -20,7 +20,7 @@ PLACEHOLDER = re.compile(r"(?<![\w$./-])[A-Z][A-Z_]{2,}(?![\w=])|<[a-z][\w -]*>|
 
 @check(
     "README",
-    needs=("gold answer",),
+    needs=("gold answer", "no network at import", "writes nothing outside", "prints no secrets"),  # it is not guarded
     mend="correct the command, or the package; what nobody should run is shown in a block without `bash`",
 )
 def check_readme(trial: Trial) -> str:

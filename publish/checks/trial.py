@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from .process import Limits, Outcome, run_limited
@@ -30,6 +32,8 @@ class Trial:
     limits: Limits = field(default_factory=Limits)
     wheel: Path | None = None
     python: Path | None = None
+    _lock: Any = field(default_factory=Lock)
+    _runs: dict[str, "Future[Inside]"] = field(default_factory=dict)
 
     def run(self, name: str, command: Sequence[str | Path], folder: Path | None = None, **given: Any) -> Outcome:
         """Run a command in the limits; `name` is that of its home folder."""
@@ -52,11 +56,24 @@ class Trial:
         Args:
             module: its module.
             function: its name.
-            name: of the process; two that run at once have different ones.
+            name: of the process; rows that give the same one look at one process.
             opens: whether it takes the opened environment and the project, or the project alone.
             offline: whether calls are refused throughout, and not only while the package is imported.
             variables: environment variables.
         """
+        with self._lock:
+            is_first = name not in self._runs
+            run = self._runs.setdefault(name, Future())
+        if is_first:
+            try:
+                run.set_result(self._run_inside(module, function, name, opens, offline, variables))
+            except BaseException as error:
+                run.set_exception(error)
+        return run.result()
+
+    def _run_inside(
+        self, module: str, function: str, name: str, opens: bool, offline: bool, variables: Mapping[str, str] | None
+    ) -> "Inside":
         home = self.folder / "homes" / name.replace(" ", "-")
         home.mkdir(parents=True, exist_ok=True)
         project = {

@@ -1,0 +1,274 @@
+"""`viewbox check`: a new package passes unedited, and each broken one fails in the row that names what is broken."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from viewbox.errors import ConfigError
+from viewbox.publish.checks import Limits, check_package
+from viewbox.publish.checks.rows import CHECKS
+from viewbox.publish.new import write_project
+
+LIMITS = Limits(seconds=30, memory=2**30, episode=1.5)
+LOG = str(Path(tempfile.gettempdir(), "log-of-a-broken-package"))
+ENV, PROJECT, README = "demo/env.py", "pyproject.toml", "README.md"
+
+
+@pytest.fixture
+def demo(tmp_path):
+    return write_project("demo", tmp_path)
+
+
+def edit(folder, path, *changes):
+    """Replace words in a file; a change to words that are not there is an error of the test."""
+    text = (folder / path).read_text()
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new, 1)
+    (folder / path).write_text(text)
+
+
+def list_failed(rows):
+    return {row.name: row for row in rows if row.tried and not row.passed}
+
+
+def test_a_new_package_passes_unedited_and_is_left_as_it_is(viewbox, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert viewbox("new", "demo")[0] == 0
+    before = {path: path.read_bytes() for path in Path("demo").rglob("*") if path.is_file()}
+    status, out, err = viewbox("check", "demo")
+    assert (status, err) == (0, ""), out
+    assert "0 failed, 0 not tried" in out
+    assert "2 commands run" in out
+    assert {path: path.read_bytes() for path in Path("demo").rglob("*") if path.is_file()} == before
+
+
+def at_import(code):
+    """Code at the top of the environment's module."""
+    return [(ENV, "SIZE, CELL", f"{code}\n\nSIZE, CELL")]
+
+
+def in_class(code):
+    """Code in the class of the environment."""
+    return [(ENV, "    num_tasks: int", f"    {code}\n\n    num_tasks: int")]
+
+
+def with_reward(score):
+    """A reward of the author's own, which gives `score`."""
+    code = f"def count_right(answer, reference):\n    found = (answer or {{}}).get('discs')\n    return {score}\n\n\n"
+    return [
+        (ENV, "class Demo", f"{code}class Demo"),
+        (ENV, 'viewbox.ExactMatchReward("discs")', "count_right"),
+    ]
+
+
+SETUPTOOLS = [
+    (PROJECT, 'requires = ["hatchling>=1.27"]', 'requires = ["setuptools>=77"]'),
+    (PROJECT, "hatchling.build", "setuptools.build_meta"),
+    (PROJECT, '[tool.hatch.build.targets.wheel]\npackages = ["demo"]', '[tool.setuptools]\npackages = ["demo"]'),
+]
+UNNAMED = "found = __import__('importlib').import_module('hypothesis')"
+CALL = "import contextlib, socket\nwith contextlib.suppress(OSError):\n    socket.create_connection(('127.0.0.1', 9))"
+WRITE = "import contextlib\nwith contextlib.suppress(OSError):\n    open({!r}, 'w').close()"
+HANG = "def validate_answer(self, answer, task):\n        import time\n        time.sleep({})"
+BY_HASH = "0 * seed + abs(hash('discs')) % 2**32"
+
+# name: (changes as (file, old, new), the one row that fails, words of its finding)
+BROKEN = {
+    "no entry point": ([(PROJECT, 'demo = "demo.env:Demo"', "")], "metadata", "does not hold one entry"),
+    "no README": ([(PROJECT, 'readme = "README.md"', 'readme = "READ.md"')], "metadata", "is not a file"),
+    "no license": ([(PROJECT, 'license = "MIT"\n', "")], "license and tags", "license = None"),
+    "no tags": ([(PROJECT, "keywords", "# keywords")], "license and tags", "keywords = None"),
+    "a key in the code": (at_import("KEY = 'sk-proj-" + "a1B2" * 12 + "'"), "files", "env.py, line"),
+    "a build that fails": (
+        [(PROJECT, '"demo"]\n', '"no_such_folder"]\n')],
+        "wheel",
+        "the wheel lacks demo/__init__.py; demo/env.py",
+    ),
+    "a data file is missing in the wheel": (SETUPTOOLS, "wheel", "the wheel lacks demo/words.txt"),
+    "an undeclared import in a function": (
+        in_class("def on_answer(self, state, answer):\n        import hypothesis"),
+        "dependencies",
+        "demo/env.py imports 'hypothesis'",
+    ),
+    "a declared package that is not here": (
+        [(PROJECT, '"numpy>=1.26"', '"numpy>=1.26", "no-such-package-of-anyone>=3"')],
+        "dependencies",
+        "no-such-package-of-anyone>=3 is not installed here",
+    ),
+    "an undeclared import by name": (at_import(UNNAMED), "import", "No module named 'hypothesis'"),
+    "it raises at import": (at_import("print(1 / 0)"), "import", "ZeroDivisionError: division by zero"),
+    "it hangs at import": (at_import("while True: pass"), "import", "did not end within"),
+    "it leaves at import": (at_import("__import__('os')._exit(0)"), "import", "ended the process with status 0"),
+    "it exits at import": (at_import("raise SystemExit(0)"), "import", "ends the process: SystemExit"),
+    "it eats memory at import": (at_import("block = bytearray(2**32)"), "import", "MemoryError"),
+    "it calls out at import": (at_import(CALL), "no network at import", "socket.getaddrinfo '127.0.0.1'"),
+    "it writes beside the folder at import": (at_import(WRITE.format(LOG)), "writes nothing outside", LOG),
+    "it prints the environment": (
+        at_import("import os\nprint(dict(os.environ))"),
+        "prints no secrets",
+        "prints the value of OPENAI_API_KEY",
+    ),
+    "no tasks": ([(ENV, "num_tasks: int = 1000", "num_tasks: int = 0")], "environment", "there are no tasks"),
+    "a picture that cannot be drawn": (
+        [(ENV, "return [picture]", "return [picture.no_such_method()]")],
+        "environment",
+        "task demo-0 cannot be opened",
+    ),
+    "an episode that takes long": (in_class(HANG.format(2)), "episode", "an episode takes"),
+    "a prompt that exits": (
+        [(ENV, 'return "You count', '__import__("os")._exit(3)\n        return "You count')],
+        "environment",
+        "ended the process with status 3",
+    ),
+    "an answer that its own check refuses": (
+        in_class("def validate_answer(self, answer, task):\n        return 'no'"),
+        "schemas",
+        "is not accepted: no",
+    ),
+    "a wrong gold answer": (
+        in_class("def gold_answer(self, task):\n        return {'discs': task.reference['discs'] + 1}"),
+        "gold answer",
+        "scores too little: task demo-0: exact_match 0.00",
+    ),
+    "a reward for any number": (with_reward("float(isinstance(found, int))"), "wrong answers", "scores 1.00"),
+    "a reward for silence": (
+        with_reward("1.0 if found == reference['discs'] else 0.2 * (found is None)"),
+        "check_rewards",
+        "the answer None scores 0.2; expected 0",
+    ),
+    "a tool without words": (
+        [
+            (ENV, 'tools = ("zoom", "reset")', 'tools = ("zoom", "reset", darken)'),
+            (
+                ENV,
+                "class Demo",
+                'def darken(view, by: int):\n    "Makes it darker."\n    return "dark"\n\n\nclass Demo',
+            ),
+        ],
+        "tool docs",
+        "darken(by)",
+    ),
+    "pictures that nobody can repeat": (
+        [(ENV, "np.random.default_rng([task.prompt['seed'], 1])".replace("'", '"'), "np.random.default_rng()")],
+        "same by seed",
+        "pixels",
+    ),
+    "tasks that depend on the process": (
+        [(ENV, "default_rng(seed)", f"default_rng({BY_HASH})")],
+        "same in another process",
+        "task",
+    ),
+    "a command that fails": ([(README, "pytest    ", "pytest --no-such-option    ")], "README", "no-such-option"),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_package_fails_in_the_row_that_names_it(demo, broken):
+    changes, row, words = BROKEN[broken]
+    (demo / "demo" / "words.txt").write_text("one\n")
+    if row != "README":  # the tests of the package would find much of it, too
+        edit(demo, README, ("pytest    ", "python -c ''"))
+    for path, old, new in changes:
+        edit(demo, path, (old, new))
+    rows = check_package(demo, limits=replace(LIMITS, seconds=8) if "hangs" in broken else LIMITS)
+    failed = list_failed(rows)
+    assert set(failed) == {row}, {name: one.finding for name, one in failed.items()}
+    assert words in failed[row].finding
+    assert failed[row].mend
+    assert not Path(LOG).exists()
+
+
+@pytest.mark.parametrize("given", ["mine", "Apache 2", "GPL"])
+def test_a_license_has_a_name_of_the_spdx_list(demo, given):
+    edit(demo, PROJECT, ('"MIT"', f'"{given}"'))
+    (row,) = check_package(demo, rows=["license and tags"])
+    assert not row.passed
+    assert f"license = '{given}'" in row.finding
+
+
+def test_torch_at_import_is_found(demo):
+    edit(demo, PROJECT, ('"numpy>=1.26"', '"numpy>=1.26", "torch"'))
+    edit(demo, ENV, ("import numpy", "import torch\nimport numpy"))
+    rows = check_package(demo, limits=Limits(), rows=["no torch at import"])
+    assert set(list_failed(rows)) == {"no torch at import"}
+    assert {row.name for row in rows} == {"metadata", "wheel", "dependencies", "import", "no torch at import"}
+
+
+def test_the_command_prints_how_to_mend_a_row_and_ends_with_1(viewbox, demo):
+    edit(demo, PROJECT, ('license = "MIT"\n', ""))
+    status, out, _ = viewbox("check", demo, "--row", "license and tags")
+    assert status == 1
+    assert "FAIL  license and tags  license = None; allowed: an SPDX name" in out
+    assert 'mend: in [project]: license = "Apache-2.0"' in out
+    assert "0 passed, 1 failed, 0 not tried" in out
+    status, out, _ = viewbox("check", demo, "--row", "license and tags", "--json")
+    assert (status, json.loads(out)[0]["name"]) == (1, "license and tags")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["check", "."], "has no pyproject.toml"),
+        (["check", "demo", "--row", "taste"], "unknown row 'taste'"),
+        (["new", "Demo"], "name 'Demo'; allowed: lower-case"),
+        (["new", "json"], "the module json is taken"),
+        (["new", "demo"], "exists; allowed: a name"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(viewbox, demo, monkeypatch, arguments, words):
+    monkeypatch.chdir(demo.parent)
+    status, _, err = viewbox(*arguments)
+    assert status == 2
+    assert err.startswith("error: ")
+    assert words in err
+
+
+@pytest.mark.parametrize("text", ["[project]", "[project]\nname = 3\ndependencies = 5\nlicense = {}\nkeywords = 7"])
+def test_a_project_file_of_any_values_costs_rows(demo, text):
+    (demo / PROJECT).write_text(text)
+    assert list_failed(check_package(demo, limits=LIMITS))
+
+
+@pytest.mark.parametrize("text", ["project = 3", "\x00", "", "[project"])
+def test_a_project_file_that_is_none_is_said(demo, text):
+    (demo / PROJECT).write_text(text)
+    with pytest.raises(ConfigError, match=r"pyproject\.toml: cannot be read"):
+        check_package(demo, limits=LIMITS)
+
+
+def test_a_name_is_checked_as_the_package_that_publish_would_write(viewbox, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, out, _ = viewbox("check", "digits", "--set", "num_tasks=3", "--row", "verifiers")
+    assert status == 0, out
+    assert "viewbox_digits/_vendor/viewbox/__init__.py" in out
+    status, out, _ = viewbox("check", "digit")
+    assert status == 1
+    assert "unknown environment 'digit'" in out
+
+
+def test_every_row_needs_rows_before_it_and_says_how_to_mend_it():
+    seen = set()
+    from viewbox.publish.checks import ORDER
+
+    assert set(ORDER) == set(CHECKS)
+    for name, check in ORDER.items():
+        assert set(check.needs) <= seen, name
+        assert check.mend
+        seen.add(name)
+
+
+def test_the_project_of_an_author_is_published(demo, tmp_path):
+    code = (
+        "from viewbox.publish import publish; "
+        "done = publish('demo', 'out', check=lambda folder: []); print(done.id, done.version)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert said.stdout == "viewbox-demo 0.1.0\n"
+    assert (tmp_path / "out" / "viewbox_demo" / "_vendor" / "demo" / "env.py").is_file()
+    assert 'license = "MIT"' in (tmp_path / "out" / PROJECT).read_text()
