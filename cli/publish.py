@@ -44,9 +44,7 @@ def publish(
     ] = None,
     license: Annotated[
         str | None,
-        typer.Option(
-            help="License (SPDX). Default: that of the folder, or Apache-2.0; that of the base model for a model."
-        ),
+        typer.Option(help="License (SPDX). Default: that of the folder, or Apache-2.0; for a model, its base model's."),
     ] = None,
     base_model: Annotated[
         str | None, typer.Option(help="Hub name of a model's base, if it was trained from a folder.")

@@ -7,7 +7,7 @@ not contained: docs/security.md.
 
 import os
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -46,11 +46,16 @@ def check_package(path: str | Path, *, limits: Limits | None = None, rows: Colle
     with tempfile.TemporaryDirectory(prefix="viewbox-check-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary).resolve()
         trial = Trial(copy_project(project, folder / "project"), folder, limits or Limits())
+        chosen = {
+            name: check
+            for name, check in ORDER.items()
+            if name in wanted and (check.applies is None or check.applies(trial))
+        }
+        inside = [check for check in chosen.values() if check.inside]
         done: dict[str, Future[Row]] = {}
         with ThreadPoolExecutor(min(PROCESSES, os.cpu_count() or 1)) as pool:
-            for name, check in ORDER.items():
-                if name in wanted and (check.applies is None or check.applies(trial)):
-                    done[name] = pool.submit(_run_check, check, trial, dict(done))
+            for name, check in chosen.items():
+                done[name] = pool.submit(_run_check, check, trial, inside, dict(done))
         return [future.result() for future in done.values()]
 
 
@@ -64,17 +69,13 @@ def _add_needed(rows: Collection[str]) -> set[str]:
     return wanted
 
 
-def _run_check(check: Check, trial: Trial, done: dict[str, "Future[Row]"]) -> Row:
+def _run_check(check: Check, trial: Trial, inside: Sequence[Check], done: dict[str, "Future[Row]"]) -> Row:
     """The row of a check. It waits for the rows that it needs, which began before it."""
     missing = [name for name in check.needs if not done[name].result().passed]
     if missing:
         return Row(check.name, False, f"not tried: needs {', '.join(missing)}", tried=False)
     try:
-        if check.inside:
-            module = check.run.__module__.rpartition(".")[2]
-            finding = trial.run_inside(module, check.run.__name__, name=check.name).get()
-        else:
-            finding = check.run(trial)
+        finding = trial.run_batch(inside, check.name).get() if check.inside else check.run(trial)
     except Failed as error:
         return Row(check.name, False, error.finding, check.mend if error.mend is None else error.mend)
     except NotTried as error:

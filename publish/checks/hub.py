@@ -23,14 +23,9 @@ def has_carried(trial: "Trial") -> bool:
     )
 
 
-@check("verifiers", needs=("import",), mend=MEND, applies=is_published)
-def check_verifiers(trial: "Trial") -> str:
+@check("verifiers", needs=("environment",), mend=MEND, inside=True, applies=is_published)
+def check_verifiers(env: Any, project: Mapping[str, Any]) -> str:
     """verifiers finds the environment under the name of the package and opens its first task."""
-    return str(trial.run_inside("hub", "open_with_verifiers", name="verifiers").get())
-
-
-def open_with_verifiers(env: Any, project: Mapping[str, Any]) -> str:
-    """Resolve the package as verifiers does; runs inside."""
     from importlib import import_module
 
     import verifiers.v1 as vf
@@ -47,17 +42,13 @@ def open_with_verifiers(env: Any, project: Mapping[str, Any]) -> str:
 
 @check(
     "carried files",
-    needs=("import",),
+    needs=("environment",),
     mend="publish the environment again from the machine that has the models",
+    inside=True,
     applies=has_carried,
 )
-def check_carried(trial: "Trial") -> str:
+def check_carried(env: Any, project: Mapping[str, Any]) -> str:
     """The models and snapshots that a published package carries load."""
-    return str(trial.run_inside("hub", "load_carried", name="carried").get())
-
-
-def load_carried(env: Any, project: Mapping[str, Any]) -> str:
-    """Prepare each specialist whose model or snapshot lies in the package; runs inside."""
     from pathlib import Path
 
     from viewbox.envs.tools.specialist.spec import find_hook

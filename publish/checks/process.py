@@ -101,7 +101,7 @@ def run_limited(
             status = None
         finally:
             _end_all(process)
-    return Outcome(status, _read_end(log), time.monotonic() - started)
+    return Outcome(status, read_end(log), time.monotonic() - started)
 
 
 def _end_all(process: "subprocess.Popen[bytes]") -> None:
@@ -111,7 +111,8 @@ def _end_all(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def _read_end(path: Path) -> str:
+def read_end(path: Path) -> str:
+    """The end of what a process printed."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - MAX_OUTPUT))
         return file.read().decode("utf-8", "replace")

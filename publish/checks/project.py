@@ -10,6 +10,7 @@ from typing import Any
 from viewbox.errors import ConfigError
 
 ENTRY_POINTS = "viewbox.environments"  # the group whose one entry names the environment of a package
+MARK = b"Written by `viewbox publish`"
 LEFT = ("__pycache__", "build", "dist", "node_modules")  # folders that are made, not written
 KEPT = (".gitignore", ".github")  # the hidden ones that are copied
 
@@ -46,7 +47,8 @@ class Project:
     @property
     def is_published(self) -> bool:
         """Whether `viewbox publish` wrote it, for verifiers."""
-        return (self.folder / self.module / "_vendor").is_dir() if self.module else False
+        init = self.folder / self.module / "__init__.py"
+        return bool(self.module) and init.is_file() and MARK in init.read_bytes()
 
     @property
     def home(self) -> Path:

@@ -28,7 +28,7 @@ def check_readme(trial: Trial) -> str:
     text = (trial.project.folder / str(trial.project.table["readme"])).read_text(encoding="utf-8", errors="replace")
     commands = list(list_commands(text))
     run = [command for command in commands if explain_left_out(command) is None]
-    bin_folder = _make_environment(trial)
+    bin_folder = _make_environment(trial) if run else trial.folder
     folder = trial.folder / "readme-copy"
     shutil.copytree(trial.project.folder, folder, symlinks=True)
     whole = replace(trial.limits, seconds=trial.limits.seconds / max(1, len(run)))

@@ -1,16 +1,16 @@
 """What the checks of one package share: the project, a folder for it elsewhere, its wheel, the fresh environment."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from .process import Limits, Outcome, run_limited
+from .process import Limits, Outcome, read_end, run_limited
 from .project import Project
-from .rows import Failed, NotTried
+from .rows import Check, Failed, NotTried
 
 CHILD = Path(__file__).with_name("child.py")
 
@@ -61,18 +61,52 @@ class Trial:
             offline: whether calls are refused throughout, and not only while the package is imported.
             variables: environment variables.
         """
+        job = {"name": name, "module": module, "function": function}
+        return self._do_once(name, lambda: self._start(name, [job], opens, offline, variables))
+
+    def run_batch(self, checks: Sequence[Check], name: str) -> "Inside":
+        """The result of one of the checks that run inside; one process imports the package for all of them."""
+        jobs = [self._describe_job(check) for check in checks]
+        batch = self._do_once("batch", lambda: self._start("batch", jobs, True, False, None))
+        ended = (batch.result or {}).get("value")
+        if len(jobs) == 1 or not isinstance(ended, dict):
+            return batch
+        job, end = next(job for job in jobs if job["name"] == name), ended[name]
+        output = read_end(Path(job["output"])) if Path(job["output"]).is_file() else ""
+        outcome = Outcome(end.get("status"), output, end.get("seconds", 0.0))
+        return Inside(outcome, _read_json(Path(job["result"])), _read_events(Path(job["events"])))
+
+    def _describe_job(self, check: Check) -> dict[str, Any]:
+        home = self.folder / "homes" / "batch"
+        place = str(home / check.name.replace(" ", "-"))
+        return {
+            "name": check.name,
+            "module": check.run.__module__.rpartition(".")[2],
+            "function": check.run.__name__,
+            "needs": list(check.needs),
+            "result": f"{place}-result.json",
+            "events": f"{place}-events.jsonl",
+            "output": f"{place}-output.txt",
+        }
+
+    def _do_once(self, name: str, start: "Callable[[], Inside]") -> "Inside":
         with self._lock:
             is_first = name not in self._runs
             run = self._runs.setdefault(name, Future())
         if is_first:
             try:
-                run.set_result(self._run_inside(module, function, name, opens, offline, variables))
+                run.set_result(start())
             except BaseException as error:
                 run.set_exception(error)
         return run.result()
 
-    def _run_inside(
-        self, module: str, function: str, name: str, opens: bool, offline: bool, variables: Mapping[str, str] | None
+    def _start(
+        self,
+        name: str,
+        jobs: Sequence[Mapping[str, Any]],
+        opens: bool,
+        offline: bool,
+        variables: Mapping[str, str] | None,
     ) -> "Inside":
         home = self.folder / "homes" / name.replace(" ", "-")
         home.mkdir(parents=True, exist_ok=True)
@@ -83,10 +117,10 @@ class Trial:
             "episode_seconds": self.limits.episode,
         }
         context = {
-            "module": module,
-            "function": function,
+            "jobs": jobs,
             "opens": opens,
             "offline": offline,
+            "seconds": self.limits.seconds,
             "project": project,
             "root": str(self.folder),
             "result": str(home / "result.json"),
@@ -94,7 +128,8 @@ class Trial:
         }
         (home / "context.json").write_text(json.dumps(context), encoding="utf-8")
         command: list[str | Path] = [self.python or "", "-s", "-P", "-B", CHILD, home / "context.json"]
-        outcome = self.run(name, command, variables=variables)
+        whole = replace(self.limits, seconds=self.limits.seconds * len(jobs))
+        outcome = run_limited(command, folder=home, home=home, limits=whole, variables=variables)
         return Inside(outcome, _read_json(home / "result.json"), _read_events(home / "events.jsonl"))
 
 
