@@ -13,6 +13,7 @@ from viewbox.rollouts.store.reader import load
 from viewbox.training.checks import preflight
 
 LIVE = {"repositories": {"live": True}}
+GRPO = {"method": "grpo", "num_generations": 2}
 SMALL = {"name": "software_adviser", "num_tasks": 2, "split": "test", "ambiguous": 0.0, "unanswerable": 0.0}
 
 
@@ -20,7 +21,7 @@ def write_config(folder, env, **train):
     raw = {
         "model": {"name": "package:tiny_viewer"},
         "env": env,
-        "train": {"per_device_train_batch_size": 2, "num_generations": 2, "max_steps": 1, **train},
+        "train": {"per_device_train_batch_size": 2, "max_steps": 1, **train},
         "log": {"eval_tasks": 1},
     }
     path = folder / "run.yaml"
@@ -36,15 +37,15 @@ def test_an_environment_without_anything_live_may_be_trained_in():
 @pytest.mark.parametrize(
     ("env", "train", "key"),
     [
-        ({**SMALL, **LIVE}, {}, "env.repositories.live"),
+        ({**SMALL, **LIVE}, GRPO, "env.repositories.live"),
         (
             {"name": "mixture", "environments": {"digits": {}, "adviser": {**SMALL, **LIVE}}},
-            {},
+            GRPO,
             "env.environments.adviser.repositories.live",
         ),
         (
             SMALL,
-            {"curriculum": {"levels": [{"env": {"top_k": [3]}}, {"env": LIVE}]}},
+            {**GRPO, "curriculum": {"levels": [{"env": {"top_k": [3]}}, {"env": LIVE}]}},
             "train.curriculum.levels.1.env.repositories.live",
         ),
     ],
@@ -58,15 +59,18 @@ def test_live_facts_of_repositories_are_refused_in_training(tmp_path, env, train
     assert "line " in str(caught.value)
 
 
-@pytest.mark.parametrize("method", ["grpo", "sft", "rejection_sampling"])
-def test_the_training_command_refuses_live_facts_with_the_line_that_asks_for_them(viewbox, tmp_path, method):
-    more = {"demonstrations": {"count": 2}} if method == "sft" else {}
-    path = write_config(tmp_path, {**SMALL, **LIVE}, method=method, **more)
-    lines = path.read_text().splitlines()
-    number = next(number for number, line in enumerate(lines, 1) if "live: true" in line)
-    if method == "sft":
-        path.write_text(path.read_text().replace("  num_generations: 2\n", ""))
-        number -= sum("num_generations" in line for line in lines[:number])
+@pytest.mark.parametrize(
+    "train",
+    [
+        GRPO,
+        {"method": "sft", "demonstrations": {"count": 2}},
+        {"method": "rejection_sampling", "best_of_group": True},
+    ],
+    ids=lambda train: train["method"],
+)
+def test_the_training_command_refuses_live_facts_with_the_line_that_asks_for_them(viewbox, tmp_path, train):
+    path = write_config(tmp_path, {**SMALL, **LIVE}, **train)
+    number = next(number for number, line in enumerate(path.read_text().splitlines(), 1) if "live: true" in line)
     code, _, err = viewbox("train", path, "--dry-run")
     assert code != 0
     assert f"line {number}" in err
@@ -75,7 +79,7 @@ def test_the_training_command_refuses_live_facts_with_the_line_that_asks_for_the
 
 def test_live_facts_are_played_by_rollout(viewbox, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    path = write_config(tmp_path, {**SMALL, **LIVE})
+    path = write_config(tmp_path, {**SMALL, **LIVE}, **GRPO)
 
     def search_and_answer(body, number):
         if not any(message["role"] == "tool" for message in body["messages"]):
