@@ -4,6 +4,7 @@
 # make test-verl   tests with verl in .venv-verl, an environment of its own: minutes to install, three to run
 # make test-vllm   tests with a real vLLM server in .venv-vllm: minutes to install, ten to run; no GPU needed
 # make test-adapters   tests with OpenEnv, and inspect-ai with openai, in .venv-adapters: minutes to install, one to run
+# make test-prime   tests with the command prime, in .venv-prime: a minute to install, three to run
 # make fuzz MINUTES=60 JOBS=2 SEED=0 AREA=all   throws damaged input at viewbox (tests/fuzz); findings in build/fuzz
 # make docs         the pages of docs/ as a site in build/site, every link checked; its tools are in .venv-docs
 # make release-check   builds sdist and wheel, checks both, and runs the sdist's tests on the installed wheel: as long as
@@ -17,7 +18,7 @@ MINUTES ?= 5
 AREA ?= all
 JOBS ?= 1
 
-.PHONY: quickstart check test test-verl test-vllm test-adapters fuzz docs release-check setup lint types fast all clean
+.PHONY: quickstart check test test-verl test-vllm test-adapters test-prime fuzz docs release-check setup lint types fast all clean
 
 setup: $(VENV)/.installed
 
@@ -98,6 +99,17 @@ $(ADAPTERS)/.installed: pyproject.toml
 
 test-adapters: $(ADAPTERS)/.installed
 	$(ADAPTERS)/bin/python -m pytest $(addprefix tests/envs/adapters/test_,gymnasium.py inspect_ai.py one_environment_everywhere.py openenv.py)
+
+# prime needs an older typer than viewbox has here, so the command has an environment of its own, as users install it.
+PRIME ?= .venv-prime
+
+$(PRIME)/.installed:
+	test -x $(PRIME)/bin/python || $(PYTHON) -m venv $(PRIME)
+	$(PRIME)/bin/python -m pip install --quiet 'prime>=0.18,<0.19'
+	touch $@
+
+test-prime: setup $(PRIME)/.installed
+	PATH="$$PATH:$(abspath $(PRIME))/bin" $(BIN)/python -m pytest tests/publish/hubs/test_prime.py
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --jobs $(JOBS) --seed $(SEED) --area $(AREA)

@@ -1,7 +1,6 @@
 """What `viewbox publish` asks of a place that it publishes to. A new hub is one file with a class like this."""
 
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -48,7 +47,7 @@ class Hub(Protocol):
     holds no key.
     """
 
-    kinds: Collection[Kind]  # what it holds
+    kinds: tuple[Kind, ...]  # what it holds
     asks: bool  # whether files leave this machine, so that a person is asked before
     keeps_versions: bool  # whether a version can be published once only
     reads_front_matter: bool  # whether it shows the YAML at the head of README.md as tags

@@ -114,7 +114,7 @@ def build_card(
         shown: the values of the config as the card shows them; default: without secrets.
     """
     license = base.license if license is None else license
-    front_matter = {
+    front_matter: dict[str, Any] = {
         **license,
         "library_name": "peft" if is_adapter else "transformers",
         "pipeline_tag": "image-text-to-text",

@@ -190,8 +190,11 @@ def test_another_wheel_than_was_sent_is_found(prime, dots, monkeypatch):
             new.writestr("bright_dots-0.1.0.dist-info/RECORD", "")
         return out.getvalue()
 
+    def install(*given):
+        monkeypatch.setenv("PIP_NO_DEPS", "1")  # after the wheel was built
+        return INSTALL(*given)
+
     prime.change = swap
-    monkeypatch.setattr("viewbox.publish.deliver.install_and_open", INSTALL)
-    monkeypatch.setenv("PIP_NO_DEPS", "1")
+    monkeypatch.setattr("viewbox.publish.deliver.install_and_open", install)
     with pytest.raises(ConfigError, match=r"installs something else than was sent: spots\.py has other content"):
         send(dots, public=True)
