@@ -139,6 +139,15 @@ def test_nothing_leaves_if_nobody_agrees(hf, dots):
 
 
 @pytest.mark.usefixtures("quick")
+def test_restricted_data_is_refused_before_the_hub_is_asked(hf, dots, tmp_path):
+    source = (tmp_path / "spots.py").read_text().replace("    level:", "    restricted = True\n    level:")
+    (tmp_path / "kept.py").write_text(source)
+    with pytest.raises(ConfigError, match="restricted to this machine"):
+        send(f"{tmp_path}/kept.py:Dots")
+    assert not hf.requests
+
+
+@pytest.mark.usefixtures("quick")
 def test_a_dry_run_lists_and_sends_nothing(hf, dots):
     package, _ = send(dots, dry_run=True)
     assert any(line.endswith("bright_dots/__init__.py") for line in package.findings)

@@ -1,0 +1,179 @@
+"""What a person reads before files leave, how versions are chosen, and which settings hold a path of this machine."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pydicom
+import pytest
+from pydicom.dataset import FileMetaDataset
+from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
+
+from viewbox import __version__
+from viewbox.errors import ConfigError
+from viewbox.publish import publish, vendor
+from viewbox.publish.portable import check_portable, hide_paths, names_local_path
+from viewbox.publish.release import Release, compare_files, describe_release, list_files
+from viewbox.publish.versions import choose_version
+
+
+def write_scan(path, **tags):
+    scan = pydicom.Dataset()
+    scan.file_meta = FileMetaDataset()
+    scan.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    scan.file_meta.MediaStorageSOPClassUID = scan.SOPClassUID = CTImageStorage
+    scan.file_meta.MediaStorageSOPInstanceUID = scan.SOPInstanceUID = generate_uid()
+    scan.Rows = scan.Columns = 2
+    scan.BitsAllocated = scan.BitsStored = 8
+    scan.HighBit, scan.PixelRepresentation, scan.SamplesPerPixel = 7, 0, 1
+    scan.PhotometricInterpretation = "MONOCHROME2"
+    scan.PixelData = np.zeros((2, 2), np.uint8).tobytes()
+    for name, value in tags.items():
+        setattr(scan, name, value)
+    scan.save_as(path, enforce_file_format=True)
+
+
+def describe(folder):
+    return describe_release(Release("environment", "dots", "0.1.0", folder, list_files(folder)), "the hub (private)")
+
+
+def test_every_file_is_listed_and_data_and_scans_are_named_again(tmp_path):
+    (tmp_path / "dots" / "data").mkdir(parents=True)
+    (tmp_path / "dots" / "__init__.py").write_text("x = 1\n")
+    (tmp_path / "dots" / "data" / "rows.jsonl").write_text("{}\n")
+    write_scan(tmp_path / "dots" / "data" / "a1", PatientName="Doe^Jane", PatientID="7")  # no ending
+    write_scan(tmp_path / "dots" / "data" / "b2.dcm", PatientName="")
+    lines = describe(tmp_path)
+    assert [line.split()[1] for line in lines[:4]] == [
+        "dots/__init__.py", "dots/data/a1", "dots/data/b2.dcm", "dots/data/rows.jsonl",
+    ]  # fmt: skip
+    assert lines[1].endswith("dots/data/a1  (DICOM with PatientName, PatientID)")
+    assert lines[2].endswith("dots/data/b2.dcm  (DICOM)")
+    assert "Doe" not in "".join(lines)
+    assert lines[4].startswith("dots 0.1.0, 4 files, ")
+    assert lines[4].endswith("to the hub (private)")
+    assert lines[5] == "data files (1): dots/data/rows.jsonl"
+    assert lines[6].startswith("DICOM files (2): dots/data/a1 (DICOM with PatientName, PatientID), ")
+    assert "name no patient" in lines[7]
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 128 + b"DICM", b"\0" * 128 + b"DICM" + b"\xff" * 200, b"junk" * 99])
+def test_a_broken_scan_is_named_and_ends_nothing(tmp_path, content):
+    (tmp_path / "x.dcm").write_bytes(content)
+    (one,) = list_files(tmp_path)
+    assert one.is_dicom
+
+
+def test_a_name_that_acts_on_the_terminal_is_written_out(tmp_path):
+    (tmp_path / "a\x1b[2Jb\nc.txt").write_text("1")
+    assert "\x1b" not in "".join(lines := describe(tmp_path))
+    assert "\\x1b[2Jb c.txt" in lines[0]
+
+
+def test_a_link_is_refused(tmp_path):
+    (tmp_path / "link").symlink_to("/etc/hostname")
+    with pytest.raises(ConfigError, match="is a link"):
+        list_files(tmp_path)
+
+
+def test_what_came_back_is_compared_by_name_and_content(tmp_path):
+    for name in ("same", "changed", "gone"):
+        (tmp_path / name).write_text(name)
+    sent = {file.path: file.sha256 for file in list_files(tmp_path)}
+    assert compare_files(sent, tmp_path) == []
+    (tmp_path / "changed").write_text("other")
+    (tmp_path / "gone").unlink()
+    (tmp_path / "new").write_text("1")
+    (tmp_path / "same").unlink()
+    (tmp_path / "same").symlink_to("/etc/hostname")
+    assert compare_files(sent, tmp_path) == [
+        "gone is missing", "new was never sent", "changed has other content", "same has other content",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        ((None, None, []), "0.1.0"),
+        (("2.0", None, ["0.1.0"]), "2.0"),
+        ((None, "patch", []), "0.1.0"),
+        ((None, "patch", ["0.9.0", "0.10.1", "0.2.0"]), "0.10.2"),
+        ((None, "minor", ["1.2.3"]), "1.3.0"),
+        ((None, "major", ["1.2.3", "latest", "<script>"]), "2.0.0"),
+        ((None, "patch", ["1.0.0rc1"]), "1.0.1"),
+    ],
+)
+def test_the_next_version(given, chosen):
+    assert choose_version(*given, "there") == chosen
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("0.1", None, ["0.1.0"]), r"there has it already; allowed: --version 0\.1\.1"),
+        ((None, None, ["0.1.0", "0.4.0"]), r"allowed: --version 0\.4\.1, or --bump"),
+        (("1.0", "patch", []), "one of them"),
+        ((None, "huge", []), "allowed: patch, minor, major"),
+    ],
+)
+def test_a_version_that_cannot_be(given, words):
+    with pytest.raises(ConfigError, match=words):
+        choose_version(*given, "there")
+
+
+LOCAL = ["/data/a.csv", "~/a", "~me/a", "C:\\a", "d:/a", "\\\\server\\a", "file:///a", " /data/a", "/etc"]
+ANYWHERE = [
+    "",
+    "a",
+    "a/b.csv",
+    "/no_think",
+    "https://x.org/a/b",
+    "1/2",
+    "owner/name",
+    "half / whole",
+    "~",
+    "a: b",
+    "/think now",
+]
+
+
+@pytest.mark.parametrize("text", LOCAL)
+def test_a_path_of_this_machine_is_refused_wherever_it_stands(text):
+    assert names_local_path(text)
+    for value in (text, [1, text], {"a": {"b": text}}, {text: 1}):
+        with pytest.raises(ConfigError, match="is a path of this machine"):
+            check_portable(value, "env")
+
+
+@pytest.mark.parametrize("text", ANYWHERE)
+def test_other_text_is_no_path(text):
+    assert not names_local_path(text)
+    assert hide_paths({"a": [text]}) == {"a": [text]}
+
+
+def test_the_home_folder_is_found_inside_a_text():
+    assert names_local_path(f"python {Path.home()}/server.py")
+    assert not names_local_path(f"https://x.org{Path.home()}/server.py")
+
+
+def test_a_package_with_a_path_in_its_settings_is_not_written(tmp_path):
+    with pytest.raises(ConfigError, match=r"env\.templates\.notes: '/data/a\.txt' is a path of this machine"):
+        publish("digits", tmp_path / "out", settings={"templates": {"notes": "/data/a.txt"}})
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_package_that_depends_on_viewbox_carries_no_copy_and_plays(tmp_path):
+    package = publish("digits", tmp_path / "out", settings={"split": "test", "num_tasks": 3}, viewbox="dependency")
+    assert not list(tmp_path.glob("out/*/_vendor/viewbox"))
+    needed = tomllib.loads((tmp_path / "out" / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert set(needed) == {vendor.VERIFIERS, vendor.require_viewbox(__version__)}
+    assert "pip installs with the package" in (tmp_path / "out" / "README.md").read_text()
+    assert any(line.startswith("verifiers: ") for line in package.findings)
+
+
+def test_importing_it_takes_neither_torch_nor_a_client():
+    code = "import sys, viewbox.publish.model; print({'torch', 'transformers', 'huggingface_hub'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
