@@ -73,6 +73,16 @@ def test_a_few_steps_of_the_shipped_policy_log_when_it_asks_and_are_the_same_aga
 
 
 @pytest.mark.slow
+def test_thirty_steps_teach_the_shipped_policy_to_ask_if_a_fact_is_missing_and_only_then(tmp_path):
+    folder = run(tmp_path, "software_adviser_tiny", "train.max_steps=30", "log.eval_tasks=100")
+    held_out = json.loads((folder / "summary.json").read_text())["held_out"]
+    before, after = held_out["before"], held_out["after"]
+    assert after["rewards/asked_if_ambiguous/mean"] > before["rewards/asked_if_ambiguous/mean"] + 0.1
+    assert after["rewards/asked_if_clear/mean"] < before["rewards/asked_if_clear/mean"] - 0.1
+    assert after["reward"] > before["reward"] + 0.05
+
+
+@pytest.mark.slow
 def test_the_warm_start_trains_two_steps_and_saves_its_model(tmp_path):
     model = tmp_path / "model"
     small = ("train.max_steps=2", "train.demonstrations.count=16", "train.per_device_train_batch_size=4")
