@@ -55,7 +55,7 @@ def publish(
     viewbox: Annotated[
         str | None,
         typer.Option(
-            help="copy: the package holds the part of viewbox that plays it. dependency: pip installs viewbox with it, "
+            help="How the package gets viewbox. copy: it holds the part that plays it; dependency: pip installs it, "
             "from an index that has this version. Default: copy."
         ),
     ] = None,

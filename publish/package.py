@@ -141,9 +141,11 @@ def check_staged(folder: Path) -> list[Row]:
         ConfigError: a row failed; the message has every row that did, with how to mend it.
     """
     rows = check_package(folder)
-    failed = [f"{row.name}: {row.finding}\n  to mend it: {row.mend}" for row in rows if row.tried and not row.passed]
-    if not all(row.passed for row in rows):
-        raise ConfigError("the package was checked, and is not published:\n" + "\n".join(failed))
+    bad = [row for row in rows if not row.passed]
+    if bad:
+        told = [row for row in bad if row.tried] or bad
+        lines = [f"{row.name}: {row.finding}" + (f"\n  to mend it: {row.mend}" if row.mend else "") for row in told]
+        raise ConfigError("the package was checked, and is not published:\n" + "\n".join(lines))
     return rows
 
 

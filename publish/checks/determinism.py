@@ -28,14 +28,14 @@ def check_seed(env: Any, project: Mapping[str, Any]) -> str:
 @check("same in another process", needs=("same by seed",), mend=MEND)
 def check_processes(trial: "Trial") -> str:
     """Two processes, which order sets and hash words differently, play the same."""
-    plays = [
+    first, second = (
         trial.run_inside(
             "determinism", "describe_plays", name=f"process {seed}", variables={"PYTHONHASHSEED": str(seed)}
         ).get()
         for seed in (1, 2)
-    ]
-    _compare(*plays, "in another process")
-    return f"{len(plays[0])} tasks, played in two processes: equal messages, pixels and scores"
+    )
+    _compare(first, second, "in another process")
+    return f"{len(first)} tasks, played in two processes: equal messages, pixels and scores"
 
 
 def describe_plays(env: Any, project: Mapping[str, Any]) -> dict[str, dict[str, str]]:

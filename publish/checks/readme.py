@@ -37,6 +37,8 @@ def check_readme(trial: Trial) -> str:
         if outcome.status != 0:
             raise Failed(f"`{command}` {outcome.explain()}")
     others = [f"`{command}` ({reason})" for command in commands if (reason := explain_left_out(command)) is not None]
+    if not commands:
+        return "shows no commands in a `bash` block"
     return f"{len(run)} commands run" + (f"; not run: {shorten(others, 10)}" if others else "")
 
 

@@ -32,8 +32,8 @@ def check_schemas(env: Any, project: Mapping[str, Any]) -> str:
         if env.read_answer(answer, task) is None:
             _, problem = env.check_answer(json.loads(answer), task) if env.answer_schema is not None else ({}, "")
             raise Failed(f"task {task.id}: the right answer {answer:.200} is not accepted: {problem}")
-    form = "plain text" if env.answer_schema is None else env.answer_format
-    return f"the answer is {form:.200}; {len(schemas)} tools"
+    form = "plain text" if env.answer_schema is None else env.answer_format.splitlines()[0]
+    return f"the answer is {form:.100}; {len(schemas)} tools"
 
 
 @check(
