@@ -126,8 +126,8 @@ packages = ["@module@"]
 README = """\
 # @name@
 
-How many bright discs are in the picture? A [viewbox](https://pypi.org/project/viewbox/) environment: the model sees a
-picture, may zoom, and answers `{"discs": 3}`. The reward is 1 if the number is right. Pictures are drawn from a seed.
+How many bright discs are in the picture? A viewbox environment: the model sees a picture, may zoom, and answers
+`{"discs": 3}`. The reward is 1 if the number is right. Pictures are drawn from a seed.
 
 ```bash
 pip install -e '.[test]'
@@ -136,6 +136,8 @@ pytest                          # the tests
 viewbox check .                 # everything a hub asks for, with how to mend each
 viewbox publish . --to dir ../@name@-package
 ```
+
+If pip does not find viewbox on your index, install it from its checkout first.
 
 With a model behind an OpenAI-compatible server:
 
@@ -176,7 +178,7 @@ jobs:
       - uses: actions/setup-python@v5
         with:
           python-version: "3.12"
-      - run: pip install -e '.[test]'
+      - run: pip install -e '.[test]'   # needs an index that has viewbox
       - run: pytest
       - run: viewbox check .
 """
