@@ -26,6 +26,7 @@ WAIT = 1.0  # seconds before the second attempt, then twice as many
 TIMEOUT = 900.0  # seconds of a command; an upload alone may take 300
 COMMAND = "prime"
 HOME = "https://app.primeintellect.ai/dashboard/environments"
+SERVER = "https://api.primeintellect.ai"
 # What `prime env push` leaves out of the source that it sends, without a word
 LEFT_OUT = frozenset({"build", "dist", "outputs", "__pycache__"})
 # Sentences of the command after which the same may succeed. A push can be repeated: the hub knows wheels by their hash
@@ -46,10 +47,13 @@ class Prime:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        _remember_keys()
+        _remember_key()
 
     def describe(self) -> str:
-        return f"{HOME}/{self.place.repository} ({self.place.visibility})"
+        server = _read_config().get("base_url")
+        server = os.environ.get("PRIME_API_BASE_URL") or os.environ.get("PRIME_BASE_URL") or server or SERVER
+        other = "" if server.rstrip("/") == SERVER else f", by the server {make_line(server, 200)}"
+        return f"{HOME}/{self.place.repository} ({self.place.visibility}{other})"
 
     def list_versions(self) -> list[str]:
         status = self._read_status()
@@ -153,12 +157,18 @@ def find_command() -> str:
     return found
 
 
-def _remember_keys() -> None:
+def _remember_key() -> None:
     """Let messages mask the key that the command uses: a hub may repeat it in an error."""
     remember(os.environ.get("PRIME_API_KEY"))
-    folder = Path.home() / ".prime"
-    for path in (folder / "config.json", *folder.glob("environments/*.json")):
-        try:
-            remember(str(json.loads(path.read_text(encoding="utf-8")).get("api_key") or ""))
-        except (OSError, ValueError, AttributeError):
-            continue
+    remember(_read_config().get("api_key"))
+
+
+def _read_config() -> dict[str, str]:
+    """The settings of the command, as it reads them; empty if there are none."""
+    folder, context = Path.home() / ".prime", os.environ.get("PRIME_CONTEXT")
+    path = folder / "environments" / f"{context}.json" if context else folder / "config.json"
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return {key: value for key, value in values.items() if isinstance(value, str)}
+    except (OSError, ValueError, AttributeError):
+        return {}

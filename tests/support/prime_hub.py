@@ -83,11 +83,12 @@ class PrimeHub(HubServer):
         if sha is None:
             return Status(404, {"detail": "Not found"})
         env = next(number for number, one in self.ids.items() if one == f"{owner}/{name}")
+        public = found["visibility"] == "PUBLIC"  # others are built where they are installed
         wheel = next(one for one in found["wheels"].values() if one["semantic_version"] == version)
         return self.wrap({
             "id": env, "visibility": found["visibility"], "semantic_version": version,
             "package_url": f"{self.url}/source/{env}/{sha}",
-            "wheel_url": f"{self.url}/wheel/{env}/{wheel['sha256']}/{wheel['filename']}",
+            "wheel_url": f"{self.url}/wheel/{env}/{wheel['sha256']}/{wheel['filename']}" if public else None,
         })  # fmt: skip
 
     @route("GET", "/source/(?P<env>[^/]+)/(?P<sha>[0-9a-f]+)")

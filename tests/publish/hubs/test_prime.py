@@ -51,6 +51,9 @@ def read_wheel(hub):
 @pytest.mark.usefixtures("whole")
 def test_source_and_wheel_arrive_as_listed_with_hashes_metadata_and_floors(prime, dots, tmp_path):
     package, listed = send(dots, license="MIT")
+    assert listed.endswith(
+        f"to https://app.primeintellect.ai/dashboard/environments/{NAME} (private, by the server {prime.url})"
+    )
     found, source, wheel = prime.environments[NAME], read_source(prime), read_wheel(prime)
     assert found["visibility"] == "PRIVATE"
     assert set(source) == {line.split()[1] for line in listed.splitlines()[:-1]}
