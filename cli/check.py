@@ -57,23 +57,28 @@ def check(
     from viewbox.publish.staging import check_any
 
     limits = Limits(seconds=timeout, memory=int(memory * 2**30), episode=episode)
-    rows = check_any(package, parse_key_values(settings or [], "--set"), limits=limits, rows=row)
-    typer.echo(json.dumps([asdict(one) for one in rows], indent=1) if as_json else render_table(rows))
+    show = None if as_json else print_row
+    rows = check_any(package, parse_key_values(settings or [], "--set"), limits=limits, rows=row, on_row=show)
+    typer.echo(json.dumps([asdict(one) for one in rows], indent=1) if as_json else count_rows(rows))
     raise typer.Exit(0 if all(one.passed for one in rows) else 1)
 
 
-def render_table(rows: "list[Row]") -> str:
-    """The table: a line for each row, below it how to mend it, and a summary."""
-    width = max(len(row.name) for row in rows)
-    lines = []
-    for row in rows:
-        mark = "ok  " if row.passed else "FAIL" if row.tried else "-   "
-        finding = make_printable(row.finding) if row.tried and not row.passed else make_line(row.finding, 2 * WIDTH)
-        lines += _indent(f"{mark}  {row.name:{width}}  ", finding)
-        lines += _indent(" " * (width + 8) + "mend: ", row.mend) if row.mend else []
+def print_row(row: "Row") -> None:
+    """Print a row, and below it how to mend it."""
+    from viewbox.publish.checks import ORDER
+
+    width = max(map(len, ORDER))
+    mark = "ok  " if row.passed else "FAIL" if row.tried else "-   "
+    finding = make_printable(row.finding) if row.tried and not row.passed else make_line(row.finding, 2 * WIDTH)
+    lines = _indent(f"{mark}  {row.name:{width}}  ", finding)
+    lines += _indent(" " * (width + 8) + "mend: ", row.mend) if row.mend else []
+    typer.echo("\n".join(lines))
+
+
+def count_rows(rows: "list[Row]") -> str:
+    """The summary of a table."""
     failed, left = [row for row in rows if row.tried and not row.passed], [row for row in rows if not row.tried]
-    lines.append(f"{len(rows) - len(failed) - len(left)} passed, {len(failed)} failed, {len(left)} not tried")
-    return "\n".join(lines)
+    return f"{len(rows) - len(failed) - len(left)} passed, {len(failed)} failed, {len(left)} not tried"
 
 
 def _indent(start: str, text: str) -> list[str]:

@@ -10,6 +10,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from viewbox.publish.checks import Row
     from viewbox.publish.package import PublishedPackage
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -142,6 +143,7 @@ def publish(
         verify=verify,
         confirm=confirm,
         on_files=print_files,
+        check=check_aloud if sys.stderr.isatty() else None,
     )
     typer.echo(render_report(package, to, dry_run=dry_run))
 
@@ -156,6 +158,13 @@ def ask(lines: "Sequence[str]", yes: bool) -> bool:
         typer.echo("nobody can be asked here: add --yes to send it", err=True)
         return False
     return typer.confirm("Send these files?", default=False)
+
+
+def check_aloud(folder: Path) -> "Sequence[Row]":
+    """Check a package that was written, and name each row on the terminal when it is known."""
+    from viewbox.publish.package import check_staged
+
+    return check_staged(folder, lambda row: typer.echo(f"checked: {row.name}", err=True))
 
 
 def print_files(taken: "Sequence[Path]", left_out: "Sequence[Path]") -> None:

@@ -134,13 +134,13 @@ def publish(
     return PublishedPackage(name, version, hub.describe(), len(release.files), release.size, tuple(findings))
 
 
-def check_staged(folder: Path) -> list[Row]:
-    """The rows of a package that was written, if all passed.
+def check_staged(folder: Path, on_row: Callable[[Row], None] | None = None) -> list[Row]:
+    """The rows of a package that was written, if all passed; `on_row` gets each when it is known.
 
     Raises:
         ConfigError: a row failed; the message has every row that did, with how to mend it.
     """
-    rows = check_package(folder)
+    rows = check_package(folder, on_row=on_row)
     bad = [row for row in rows if not row.passed]
     if bad:
         told = [row for row in bad if row.tried] or bad

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,12 @@ MEND = "give a name that `viewbox publish` takes, or the folder of a package (`v
 
 
 def check_any(
-    target: str, settings: Mapping[str, Any], *, limits: Limits | None = None, rows: Collection[str] | None = None
+    target: str,
+    settings: Mapping[str, Any],
+    *,
+    limits: Limits | None = None,
+    rows: Collection[str] | None = None,
+    on_row: Callable[[Row], None] | None = None,
 ) -> list[Row]:
     """The rows of a folder with a package, or of the package that `viewbox publish` would write of an environment.
 
@@ -41,9 +46,10 @@ def check_any(
         settings: of a named environment.
         limits: of each process.
         rows: the names of the rows to try; default: all.
+        on_row: called with each row, as by `check_package`.
     """
     if is_project(target) or Path(target).is_dir():
-        return check_package(target, limits=limits, rows=rows)
+        return check_package(target, limits=limits, rows=rows, on_row=on_row)
     limits = limits or Limits()
     with tempfile.TemporaryDirectory(prefix="viewbox-check-", ignore_cleanup_errors=True) as temporary:
         out, problem = Path(temporary, "package"), Path(temporary, "problem.txt")
@@ -57,5 +63,8 @@ def check_any(
         )
         if not out.is_dir():
             said = problem.read_text(encoding="utf-8") if problem.is_file() else outcome.explain()
-            return [Row("package", False, said, MEND)]
-        return check_package(out, limits=limits, rows=rows)
+            row = Row("package", False, said, MEND)
+            if on_row is not None:
+                on_row(row)
+            return [row]
+        return check_package(out, limits=limits, rows=rows, on_row=on_row)

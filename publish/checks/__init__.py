@@ -7,13 +7,13 @@ not contained: docs/security.md.
 
 import os
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.publish.checks import determinism, hub, installation, metadata, opening, playing, readme, schemas
-from viewbox.publish.checks.process import Limits
+from viewbox.publish.checks.process import Limits, end_running
 from viewbox.publish.checks.project import copy_project, read_project
 from viewbox.publish.checks.rows import CHECKS, Check, Failed, NotTried, Row
 from viewbox.publish.checks.trial import Trial
@@ -25,7 +25,13 @@ ORDER = {one.name: one for theme in THEMES for one in CHECKS.values() if one.run
 PROCESSES = 4  # at most at once
 
 
-def check_package(path: str | Path, *, limits: Limits | None = None, rows: Collection[str] | None = None) -> list[Row]:
+def check_package(
+    path: str | Path,
+    *,
+    limits: Limits | None = None,
+    rows: Collection[str] | None = None,
+    on_row: Callable[[Row], None] | None = None,
+) -> list[Row]:
     """Check the package in a folder: an author's project, or what `viewbox publish` wrote.
 
     It is copied elsewhere first, and nothing in `path` is changed. No network is used, but by the author's own code.
@@ -34,6 +40,7 @@ def check_package(path: str | Path, *, limits: Limits | None = None, rows: Colle
         path: a folder with a pyproject.toml, in which `[project.entry-points."viewbox.environments"]` has one entry.
         limits: of each process that runs the author's code.
         rows: the names of the rows to try, with those that they need; default: all.
+        on_row: called with each row, in the order of the table, as soon as it and those before it are known.
 
     Returns:
         The rows, in the order of the table. All is well if each has `passed`.
@@ -56,6 +63,15 @@ def check_package(path: str | Path, *, limits: Limits | None = None, rows: Colle
         with ThreadPoolExecutor(min(PROCESSES, os.cpu_count() or 1)) as pool:
             for name, check in chosen.items():
                 done[name] = pool.submit(_run_check, check, trial, inside, dict(done))
+            try:
+                for future in done.values():
+                    row = future.result()
+                    if on_row is not None:
+                        on_row(row)
+            except BaseException:  # such as Ctrl-C: nothing that was started goes on
+                pool.shutdown(wait=False, cancel_futures=True)
+                end_running()
+                raise
         return [future.result() for future in done.values()]
 
 

@@ -15,6 +15,9 @@ MAX_OUTPUT = 2**16  # bytes of output that are read: the last ones
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # each thread's buffers count as memory
 
 
+_running: "set[subprocess.Popen[bytes]]" = set()
+
+
 @dataclass(frozen=True)
 class Limits:
     """What one process of a check may take.
@@ -95,13 +98,22 @@ def run_limited(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        _running.add(process)
         try:
             status: int | None = process.wait(limits.seconds)
         except subprocess.TimeoutExpired:
             status = None
         finally:
             _end_all(process)
+            _running.discard(process)
     return Outcome(status, read_end(log), time.monotonic() - started)
+
+
+def end_running() -> None:
+    """End all that `run_limited` runs in other threads; their outcomes are those of a signal."""
+    for process in tuple(_running):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _end_all(process: "subprocess.Popen[bytes]") -> None:

@@ -1,6 +1,7 @@
 """`viewbox check`: a new package passes unedited, and each broken one fails in the row that names what is broken."""
 
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -204,7 +205,7 @@ def test_the_command_prints_how_to_mend_a_row_and_ends_with_1(viewbox, demo):
     edit(demo, PROJECT, ('license = "MIT"\n', ""))
     status, out, _ = viewbox("check", demo, "--row", "license and tags")
     assert status == 1
-    assert "FAIL  license and tags  license = None; allowed: an SPDX name" in out
+    assert "FAIL license and tags license = None; allowed: an SPDX name" in " ".join(out.split())
     assert 'mend: in [project]: license = "Apache-2.0"' in out
     assert "0 passed, 1 failed, 0 not tried" in out
     status, out, _ = viewbox("check", demo, "--row", "license and tags", "--json")
@@ -227,6 +228,19 @@ def test_what_is_wrong_is_said_in_one_line(viewbox, demo, monkeypatch, arguments
     assert status == 2
     assert err.startswith("error: ")
     assert words in err
+
+
+def test_rows_come_as_they_are_known_and_an_interrupted_check_ends_at_once_with_all_that_it_started(demo):
+    edit(demo, README, ("python -m demo.env", "sleep 600.25"))
+    command = [sys.executable, "-u", "-m", "viewbox.cli", "check", demo]
+    check = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    lines = iter(check.stdout.readline, "")
+    assert next(line for line in lines if "metadata" in line)
+    assert check.poll() is None
+    assert next(line for line in lines if "same in another process" in line)
+    check.send_signal(signal.SIGINT)
+    check.wait(60)  # and not the 120 s of the command in the README
+    assert subprocess.run(["pgrep", "-fx", "sleep 600.25"], check=False).returncode == 1, "it still runs"
 
 
 @pytest.mark.parametrize("text", ["[project]", "[project]\nname = 3\ndependencies = 5\nlicense = {}\nkeywords = 7"])

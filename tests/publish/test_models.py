@@ -1,18 +1,13 @@
 """Specialists of a published package: their models travel, or are refused with what is allowed."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-import sysconfig
 import tomllib
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 from tests.support import verifiers_server as scripted
+from tests.support.clean_python import run_clean, unpack_wheel
 from tests.support.tiny_specialists import save_vit
 from viewbox import make
 from viewbox.assets import resolve_model_path
@@ -55,34 +50,13 @@ def segmenter(tmp_path):
     return folder
 
 
-def run_clean(arguments, path, cwd):
-    """Python without viewbox: the interpreter below this one's environment, its libraries and `path`."""
-    libraries = sysconfig.get_paths()["purelib"]
-    env = {"PATH": os.environ["PATH"], "HOME": str(cwd), "PYTHONPATH": f"{path}{os.pathsep}{libraries}"}
-    python = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
-    done = subprocess.run([python, *arguments], capture_output=True, text=True, cwd=cwd, env=env, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
-
-
-def install(package, folder):
-    """Build the wheel of a package and unpack it into a folder where nothing else is."""
-    pip = [sys.executable, "-m", "pip", "--quiet"]
-    offline = ["--no-build-isolation"] if find_spec("hatchling") else []
-    subprocess.run([*pip, "wheel", "--no-deps", *offline, "--wheel-dir", folder / "dist", package], check=True)
-    [wheel] = (folder / "dist").iterdir()
-    target = folder / "unpacked"
-    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", target, wheel], check=True)
-    return target
-
-
 def test_an_installed_package_asks_a_shipped_model_and_one_of_a_folder(tmp_path, segmenter):
     mark = {"kind": "segmentation", "model": str(segmenter), "device": "cpu", "labels": ["heart"]}
     settings = {**SETTINGS, "specialists": {"classify": CLASSIFY, "mark": mark}}
     package = tmp_path / "out"
     done = publish("chest_xray", package, settings=settings)
     assert any(finding.startswith("carried files: load: ") for finding in done.findings)
-    installed = install(package, tmp_path)
+    _, installed = unpack_wheel(package, tmp_path)
     env, expected, scripts = make("chest_xray", **settings), {}, {}
     for task in env.tasks:
         calls = [(str(number), name, json.dumps(given)) for number, (name, given) in enumerate(ASKED)]

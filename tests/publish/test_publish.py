@@ -4,15 +4,14 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 import tomllib
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import viewbox
 from tests.support import verifiers_server as scripted
+from tests.support.clean_python import run_clean, unpack_wheel
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.messages import to_openai_messages
 from viewbox.errors import ConfigError
@@ -63,16 +62,6 @@ def unchecked(monkeypatch):
     leave_out_trial(monkeypatch)
 
 
-def run_clean(arguments, path, cwd):
-    """Python without viewbox: the interpreter below this one's environment, its libraries and `path`."""
-    libraries = sysconfig.get_paths()["purelib"]  # as a plain folder: the editable install's hook does not run
-    env = {"PATH": os.environ["PATH"], "HOME": str(cwd), "PYTHONPATH": f"{path}{os.pathsep}{libraries}"}
-    python = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
-    done = subprocess.run([python, *arguments], capture_output=True, text=True, cwd=cwd, env=env, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """The wheel of a published `digits`, unpacked into a folder where nothing else is."""
@@ -80,15 +69,9 @@ def wheel(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         leave_out_trial(patch)
         publish("digits", folder / "out", settings=SETTINGS, version="1.2")
-    offline = ["--no-build-isolation"] if find_spec("hatchling") else []  # else pip fetches the build tool
-    pip = [sys.executable, "-m", "pip", "--quiet"]
-    built = ["wheel", "--no-deps", *offline, "--wheel-dir", folder / "dist", folder / "out"]
-    subprocess.run([*pip, *built], check=True, cwd=folder, capture_output=True)
-    (file,) = (folder / "dist").iterdir()
+    file, unpacked = unpack_wheel(folder / "out", folder)
     assert file.name == "viewbox_digits-1.2-py3-none-any.whl"
-    unpacked = ["install", "--no-deps", "--no-index", "--target", folder / "unpacked", file]
-    subprocess.run([*pip, *unpacked], check=True, cwd=folder, capture_output=True)
-    return folder / "unpacked"
+    return unpacked
 
 
 def test_the_wheel_is_played_and_replayed_where_viewbox_is_not_installed(wheel, tmp_path):

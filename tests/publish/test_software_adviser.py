@@ -1,14 +1,11 @@
 """A published `software_adviser` brings its catalogue: the right answers earn 1.0 where viewbox is not installed."""
 
 import json
-import os
-import subprocess
-import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
 
+from tests.support.clean_python import run_clean
 from viewbox.errors import ConfigError
 from viewbox.publish import publish
 
@@ -39,20 +36,10 @@ def unchecked(monkeypatch):
     monkeypatch.setattr("viewbox.publish.package.check_staged", lambda folder: [])
 
 
-def run_clean(code, package, cwd):
-    """Python without viewbox: the interpreter below this one's environment, its libraries and the package."""
-    libraries = sysconfig.get_paths()["purelib"]  # as a plain folder: the editable install's hook does not run
-    env = {"PATH": os.environ["PATH"], "HOME": str(cwd), "PYTHONPATH": f"{package}{os.pathsep}{libraries}"}
-    python = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, cwd=cwd, env=env, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def test_the_right_answers_earn_everything_in_a_process_without_viewbox(tmp_path, unchecked):
     package = tmp_path / "out"
     publish("software_adviser", package, settings=SETTINGS)
-    found = run_clean(PLAY, package, tmp_path)
+    found = json.loads(run_clean(["-c", PLAY], package, tmp_path).splitlines()[-1])
     assert Path(found["file"]).is_relative_to(package / "viewbox_software_adviser" / "_vendor")
     assert found["scores"] == {name: pytest.approx(1.0) for name in found["scores"]}
     assert len(found["scores"]) == SETTINGS["num_tasks"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import viewbox
 
+ROOT = Path(__file__).resolve().parents[2]
 FAKE = Path(__file__).with_name("fake_vllm") / "vllm"
 
 
@@ -21,7 +22,7 @@ class FakeVLLM:
     def __init__(self, folder):
         self.folder = folder
         shutil.copytree(FAKE, folder / "vllm")
-        paths = [str(folder), str(Path(viewbox.__file__).parent), str(Path(viewbox.__file__).parent.parent)]
+        paths = [str(folder), str(ROOT), str(Path(viewbox.__file__).parent.parent)]
         self.variables = {"FAKE_VLLM": str(folder), "PYTHONPATH": os.pathsep.join(paths)}
 
     def set(self, name, number):
