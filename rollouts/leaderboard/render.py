@@ -28,7 +28,7 @@ NOTE = (
     "were given for the same tasks; rows with the same settings also had the same environment and reward."
 )
 CAUTION = "A command runs what the run's own config names: read that before, if somebody else made it."
-_MARKS = re.compile(r"([\\`*_{}\[\]()#+!|~$:@.>-])")
+_MARKS = re.compile(r"([\\`*_{}\[\]!|~$:@>]|^[#+-]|(?<=www)\.)", re.IGNORECASE)  # also what makes an address a link
 
 _MARKDOWN = """\
 # Leaderboard
@@ -130,7 +130,7 @@ def escape_markdown(text: object) -> str:
     r"""The text on one line, with nothing in it that Markdown or HTML acts on.
 
     >>> escape_markdown("<b>|[x](y)\nz")
-    '&lt;b\\>\\|\\[x\\]\\(y\\) z'
+    '&lt;b\\>\\|\\[x\\](y) z'
     """
     return _MARKS.sub(r"\\\1", make_line(text).replace("&", "&amp;").replace("<", "&lt;"))
 
