@@ -1,6 +1,5 @@
 """Replaces the folder of a published package, and never touches a file that viewbox did not write."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from viewbox.errors import ConfigError
+from viewbox.publish.release import compute_hash
 
 MANIFEST = ".viewbox-published.json"  # the files that viewbox wrote, with hashes; all others are the user's
 
@@ -42,7 +42,7 @@ def replace_folder(staged: Path, out: Path, about: dict[str, Any], *, force: boo
     for path in new:
         (out / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(staged / path, out / path)
-    files = {path.as_posix(): _compute_hash(out / path) for path in new}
+    files = {path.as_posix(): compute_hash(out / path) for path in new}
     (out / MANIFEST).write_text(json.dumps({**about, "files": files}, indent=1) + "\n", encoding="utf-8")
     return new
 
@@ -63,10 +63,6 @@ def _list_own_files(out: Path, force: bool) -> list[Path]:
     for path, digest in files.items():
         if path.is_absolute() or ".." in path.parts:
             raise ConfigError(f"{out / MANIFEST}: {path} is outside the folder")
-        if (out / path).exists() and _compute_hash(out / path) != digest:
+        if (out / path).exists() and compute_hash(out / path) != digest:
             raise ConfigError(f"{out / path} was changed since it was published; move it away first")
     return list(files)
-
-
-def _compute_hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

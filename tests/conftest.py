@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests.support.publishing import leave_out_check
 from viewbox.cli import app as cli
 from viewbox.envs.digits import Digits, viewer
 from viewbox.frozen import thaw
@@ -121,3 +122,9 @@ def tiny_folder(tmp_path_factory):
     tiny_model.build_model(tok, hidden=48, layers=2, vision_hidden=32, vision_layers=2).save_pretrained(folder)
     tiny_model.build_processor(tok).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """`publish` without its check in a fresh environment, which takes seconds."""
+    leave_out_check(monkeypatch)

@@ -63,16 +63,17 @@ def check_package(
         with ThreadPoolExecutor(min(PROCESSES, os.cpu_count() or 1)) as pool:
             for name, check in chosen.items():
                 done[name] = pool.submit(_run_check, check, trial, inside, dict(done))
+            table: list[Row] = []
             try:
                 for future in done.values():
-                    row = future.result()
+                    table.append(future.result())
                     if on_row is not None:
-                        on_row(row)
+                        on_row(table[-1])
             except BaseException:  # such as Ctrl-C: nothing that was started goes on
                 pool.shutdown(wait=False, cancel_futures=True)
                 end_running()
                 raise
-        return [future.result() for future in done.values()]
+        return table
 
 
 def _add_needed(rows: Collection[str]) -> set[str]:

@@ -30,12 +30,6 @@ def no_servers():
 
 
 @pytest.fixture
-def unchecked(monkeypatch):
-    """Without the trial in a process of its own, which takes seconds."""
-    monkeypatch.setattr("viewbox.publish.package.check_staged", lambda folder: [])
-
-
-@pytest.fixture
 def segmenter(tmp_path):
     """The shipped segmenter as a folder somewhere on this machine, with what training leaves beside a model."""
     folder = tmp_path / "secret place" / "my_segmenter"

@@ -12,6 +12,7 @@ import pytest
 import viewbox
 from tests.support import verifiers_server as scripted
 from tests.support.clean_python import run_clean, unpack_wheel
+from tests.support.publishing import leave_out_check
 from viewbox.envs.digits import Digits, viewer
 from viewbox.envs.messages import to_openai_messages
 from viewbox.errors import ConfigError
@@ -52,22 +53,12 @@ def dots(imports="", level="self.level", gold="str(self.level)"):
     return DOTS.format(imports=imports, level=level, gold=gold)
 
 
-def leave_out_trial(patch):
-    """The trial in a process of its own takes seconds."""
-    patch.setattr("viewbox.publish.package.check_staged", lambda folder: [])
-
-
-@pytest.fixture
-def unchecked(monkeypatch):
-    leave_out_trial(monkeypatch)
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """The wheel of a published `digits`, unpacked into a folder where nothing else is."""
     folder = tmp_path_factory.mktemp("wheel")
     with pytest.MonkeyPatch.context() as patch:
-        leave_out_trial(patch)
+        leave_out_check(patch)
         publish("digits", folder / "out", settings=SETTINGS, version="1.2")
     file, unpacked = unpack_wheel(folder / "out", folder)
     assert file.name == "viewbox_digits-1.2-py3-none-any.whl"
@@ -183,7 +174,7 @@ def test_a_module_of_the_authors_own_moves_into_the_package(tmp_path, monkeypatc
     done = publish(f"{tmp_path}/dots.py:Dots", tmp_path / "out", settings={"level": 3})
     assert any("verifiers finds the package" in finding for finding in done.findings)
     assert (tmp_path / "out" / "viewbox_dots" / "dots.py").read_text() == dots()
-    leave_out_trial(monkeypatch)
+    leave_out_check(monkeypatch)
     publish("dots:Dots", tmp_path / "by-name", settings={"level": 3})
     assert files_in(tmp_path / "by-name") == files_in(tmp_path / "out")
     code = "import viewbox_dots as p; print(p.DotsTaskset.environment, p.DotsTaskset.settings)"

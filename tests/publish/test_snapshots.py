@@ -16,12 +16,6 @@ from viewbox.publish import models, publish
 SETTINGS = {"split": "test", "num_tasks": 3, "questions": ["therapy", "limit"], "coordinates": "per_mille"}
 
 
-@pytest.fixture
-def unchecked(monkeypatch):
-    """Without the trial in a process of its own, which takes seconds."""
-    monkeypatch.setattr("viewbox.publish.package.check_staged", lambda folder: [])
-
-
 @pytest.mark.slow
 def test_the_published_package_is_played_by_verifiers_with_its_own_snapshot(tmp_path):
     package = tmp_path / "out"

@@ -30,12 +30,6 @@ print(json.dumps({"file": viewbox.__file__, "scores": scores, "software": len(en
 """
 
 
-@pytest.fixture
-def unchecked(monkeypatch):
-    """Without the trial in a process of its own, which takes seconds."""
-    monkeypatch.setattr("viewbox.publish.package.check_staged", lambda folder: [])
-
-
 def test_the_right_answers_earn_everything_in_a_process_without_viewbox(tmp_path, unchecked):
     package = tmp_path / "out"
     publish("software_adviser", package, settings=SETTINGS)

@@ -9,6 +9,7 @@ import yaml
 from PIL import Image
 
 from tests.support import ct_folder
+from tests.support.publishing import leave_out_check
 from viewbox import make
 from viewbox.errors import ConfigError
 from viewbox.publish import publish
@@ -102,7 +103,7 @@ def test_what_may_not_or_cannot_travel_is_refused(films, tmp_path, change, why):
 
 
 def test_a_row_that_holds_a_key_is_refused(films, tmp_path, monkeypatch):
-    monkeypatch.setattr("viewbox.publish.package.check_staged", lambda folder: [])
+    leave_out_check(monkeypatch)
     rows = tmp_path / "set" / "rows.jsonl"
     rows.write_text(rows.read_text().replace("What is it?", "hf_" + 34 * "a"))
     with pytest.raises(ConfigError, match="task 's2' holds a token of Hugging Face"):

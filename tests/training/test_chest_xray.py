@@ -32,14 +32,6 @@ def test_a_few_steps_teach_the_shipped_policy_to_ask_the_classifier_and_not_the_
     assert steps, "calls of each tool are logged while it trains"
 
 
-@pytest.mark.slow
-def test_the_warm_start_trains_two_steps_and_saves_its_model(tmp_path):
-    model = tmp_path / "model"
-    small = ("train.max_steps=2", "train.demonstrations.count=16", "train.per_device_train_batch_size=4")
-    run(tmp_path / "runs", "chest_xray_warmstart", *small, f"log.export={model}", "log.eval_tasks=4")
-    assert (model / "model.safetensors").is_file()
-
-
 def test_both_configs_play_the_same_environment_and_only_the_warm_start_names_the_tool_that_bears():
     first, second = schema.load("chest_xray_warmstart"), schema.load("chest_xray_tiny")
     assert {**first.env.settings, "bearing": None} == {**second.env.settings, "bearing": None}

@@ -80,11 +80,3 @@ def test_thirty_steps_teach_the_shipped_policy_to_ask_if_a_fact_is_missing_and_o
     assert after["rewards/asked_if_ambiguous/mean"] > before["rewards/asked_if_ambiguous/mean"] + 0.1
     assert after["rewards/asked_if_clear/mean"] < before["rewards/asked_if_clear/mean"] - 0.1
     assert after["reward"] > before["reward"] + 0.05
-
-
-@pytest.mark.slow
-def test_the_warm_start_trains_two_steps_and_saves_its_model(tmp_path):
-    model = tmp_path / "model"
-    small = ("train.max_steps=2", "train.demonstrations.count=16", "train.per_device_train_batch_size=4")
-    run(tmp_path / "runs", "software_adviser_warmstart", *small, f"log.export={model}", "log.eval_tasks=4")
-    assert (model / "model.safetensors").is_file()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.publishing import leave_out_check
 from viewbox.errors import ConfigError
 from viewbox.publish import publish, vendor
 from viewbox.publish.author_files import CODE, list_author_files
@@ -46,7 +47,7 @@ SECRET = "s3cr3t-of-the-lab"
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """The folder of a package `lab` with an environment; the trial in a process of its own is left out."""
-    monkeypatch.setattr("viewbox.publish.package.check_staged", lambda folder: [])
+    leave_out_check(monkeypatch)
     home = tmp_path / "home" / "lab"
     home.mkdir(parents=True)
     (home / "__init__.py").write_text("")
@@ -257,7 +258,7 @@ def test_a_key_in_utf_16_is_found(home):
 
 
 def test_a_single_module_is_read_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("viewbox.publish.package.check_staged", lambda folder: [])
+    leave_out_check(monkeypatch)
     (tmp_path / "single_dots.py").write_text(f"{ENV}\n# hf_{'aBcD' * 8}\n")
     with pytest.raises(ConfigError, match="a token of Hugging Face"):
         publish(f"{tmp_path}/single_dots.py:Dots", tmp_path / "out")

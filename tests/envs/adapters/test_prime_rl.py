@@ -11,6 +11,7 @@ from PIL import Image
 from transformers import AutoProcessor, AutoTokenizer
 
 from tests.envs.adapters.test_verifiers import traces
+from tests.support.publishing import leave_out_check
 from tests.support.servers import serve
 from tests.support.verifiers_command import run_command
 from viewbox import assets
@@ -100,7 +101,7 @@ def trained(model, tokens, tmp_path_factory):
     folder = tmp_path_factory.mktemp("prime")
     env = Digits(**SETTINGS, coordinates="per_mille", reply_format="hermes")
     with pytest.MonkeyPatch.context() as patch:  # the trial in a process of its own takes seconds
-        patch.setattr("viewbox.publish.package.check_staged", lambda folder: [])
+        leave_out_check(patch)
         publish("digits", folder / "package", settings=SETTINGS)
     served = TrainServer(env, tokens)
     with serve(served.generate, by_path={"/v1/models": served.list_models}) as server:

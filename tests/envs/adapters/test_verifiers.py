@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support import verifiers_server as scripted
+from tests.support.publishing import leave_out_check
 from tests.support.servers import make_completion, make_response, make_script, serve
 from tests.support.verifiers_command import run_command
 from viewbox.envs.digits import Digits, viewer
@@ -130,7 +131,7 @@ def traces(out):
 def package(tmp_path_factory):
     folder = tmp_path_factory.mktemp("published") / "out"
     with pytest.MonkeyPatch.context() as patch:  # the trial in a process of its own takes seconds
-        patch.setattr("viewbox.publish.package.check_staged", lambda folder: [])
+        leave_out_check(patch)
         publish("digits", folder, settings=SETTINGS)
     yield folder
     sys.modules.pop("viewbox_digits", None)

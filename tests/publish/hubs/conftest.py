@@ -4,6 +4,7 @@ import pytest
 
 from tests.support.hf_hub import HfHub
 from tests.support.hub_server import serve_hub
+from tests.support.publishing import leave_out_check
 from viewbox.publish import vendor
 
 KEY = "hf_" + "Secret0" * 5
@@ -71,5 +72,5 @@ def quick(monkeypatch, whole):
 @pytest.fixture
 def whole(monkeypatch):
     """Neither the trial before, which takes seconds, nor the fresh environment afterwards, which takes a minute."""
-    monkeypatch.setattr("viewbox.publish.package.check_staged", lambda folder: [])
+    leave_out_check(monkeypatch)
     monkeypatch.setattr("viewbox.publish.deliver.install_and_open", lambda *given: "not installed")

@@ -9,6 +9,7 @@ from PIL import Image
 
 from tests.publish.hubs.conftest import KEY
 from tests.support.hub_server import HubServer, Status, cut, say, serve_hub
+from tests.support.publishing import leave_out_check
 from viewbox.errors import ConfigError
 from viewbox.network.secrets import find_key_form
 from viewbox.publish import publish
@@ -252,6 +253,6 @@ def test_what_is_no_name_of_a_repository_is_refused(dots, id):
 
 def test_what_was_published_is_installed_from_the_hub_with_all_it_needs(hf, monkeypatch):
     """With the packages of an index, in a fresh environment: a minute or more."""
-    monkeypatch.setattr("viewbox.publish.package.check_staged", lambda folder: [])
+    leave_out_check(monkeypatch)
     package, _ = send("digits", settings={"split": "test", "num_tasks": 3})
     assert package.findings[-1].endswith("verifiers finds it and opens its first task")
