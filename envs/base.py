@@ -367,7 +367,7 @@ class BaseMultiTurnEnv(PlayableEnv):
             unit=describe_unit(self.coordinates) if offered or self.boxes or self.boxes_3d else None,
             answer_format=None if self.answer is None else self.answer_format,
             view_field=self.view_field,
-            place=dict(self.place),
+            place={part: self.place.get(part) for part in places.PARTS} if self.place else {},
             boxes_3d=list(self.boxes_3d),
             max_total_calls=self.max_total_calls,
             max_turns=self.max_turns,

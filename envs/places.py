@@ -40,7 +40,8 @@ def settle_place(
     if images is None:
         return None
     known = {} if view is None else _get_place(view.source, images)
-    first = _get_place(images[0], images)
+    shown_image = known.get("image")
+    first = _get_place(images[shown_image or 0 if "image" in fields else 0], images)
     for part, shown in known.items():
         field = fields.get(part)
         given = first.get(part) if field is None else answer.get(field)
@@ -70,7 +71,7 @@ def find_slice(answer: Mapping[Any, Any], fields: Mapping[Part, str], images: "T
     try:
         source = images[image or 0]
     except ImageError as error:  # its message names the file, which the model must not learn
-        raise ToolError(f"{fields['image']}: image {image} cannot be opened") from error
+        raise ToolError(f"{fields.get('image', 'image')}: image {image or 0} cannot be opened") from error
     volume, plane, index = source.volume, given.get("plane"), given.get("slice")
     if volume is None:
         for part in ("plane", "slice"):

@@ -18,6 +18,7 @@ from viewbox.images.pixels import CODES, DEPTHS, to_native_pixels
 Plane = Literal["axial", "coronal", "sagittal"]
 # The axis that a plane cuts, for an array of axes (z, y, x): z toward the head, y toward the back, x toward the left.
 AXES: dict[Plane, int] = {"axial": 0, "coronal": 1, "sagittal": 2}
+SIDES: dict[Plane, str] = {"axial": "RLAP", "coronal": "RLHF", "sagittal": "APHF"}  # left, right, top, bottom
 MAX_ASPECT = 100.0  # times as long as wide that a pixel may be drawn
 SQUARE = 1e-3  # difference of its sides, as a share, up to which a pixel counts as square
 
@@ -148,6 +149,7 @@ class Volume:
         times: the stack at all its time points, (t, z, y, x), if there are several; `voxels` is one of them.
         time: which of them.
         unread_times: how many more time points the file has (`limits.MAX_TIMES`).
+        oriented: whether it is known how the axes lie in the patient; only then do pictures name the patient's sides.
 
     >>> volume = Volume(np.zeros((10, 30, 20), np.uint8), (0, 255), spacing=(5, 1, 2))
     >>> [(plane, volume.count_slices(plane), volume.get_slice(0, plane).size) for plane in AXES]
@@ -166,6 +168,15 @@ class Volume:
     times: np.ndarray | None = None
     time: int = 0
     unread_times: int = 0
+    oriented: bool = False
+
+    @property
+    def sides(self) -> str | None:
+        """The patient's sides at the left, right, top and bottom of the slice; None if they are not known.
+
+        They are R, L, A (front), P (back), H and F (feet), as in DICOM PS3.3 C.7.6.1.1.1.
+        """
+        return SIDES[self.plane] if self.oriented and self.planes else None
 
     @property
     def all_voxels(self) -> np.ndarray:

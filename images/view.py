@@ -15,6 +15,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
+from viewbox.images.letters import draw_sides
 from viewbox.images.ref import ImageRef
 from viewbox.images.resample import CLOSE, fit_size, resample
 from viewbox.images.source import Source
@@ -263,11 +264,25 @@ class View:
         """The grid as it is shown: uint8, (height, width) or (height, width, 3)."""
         return self.source.to_uint8(self.get_values())
 
+    @property
+    def sides(self) -> str | None:
+        """The patient's sides at the left, right, top and bottom of this view; None if they are not known."""
+        sides = None if self.source.volume is None else self.source.volume.sides
+        if sides is None:
+            return None
+        left_right, top_bottom = (sides[2:], sides[:2]) if self.turned else (sides[:2], sides[2:])
+        return left_right[:: -1 if self.mirrored[0] else 1] + top_bottom[:: -1 if self.mirrored[1] else 1]
+
+    def to_picture(self) -> np.ndarray:
+        """`to_uint8` as a person or a model sees it: a slice with the letters of the patient's sides at its border."""
+        pixels, sides = self.to_uint8(), self.sides
+        return pixels if sides is None else draw_sides(pixels, sides)
+
     def to_ref(self) -> ImageRef:
-        """The grid as it is shown, by reference. Equal pictures share their pixels, and their views share them too."""
-        ref = ImageRef.of(self.to_uint8())
+        """`to_picture` by reference. Equal pictures share their pixels, and their views share them too."""
+        ref = ImageRef.of(self.to_picture())
         grid = self._kept.get("grid")
-        if grid is not None and grid.dtype == np.uint8 and isinstance(ref.pixels, np.ndarray):
+        if grid is not None and self.sides is None and grid.dtype == np.uint8 and isinstance(ref.pixels, np.ndarray):
             self._kept["grid"] = ref.pixels
         return ref
 
@@ -284,8 +299,8 @@ class View:
         return kept
 
     def render(self) -> Image.Image:
-        """The grid as it is shown, as a Pillow image of mode L or RGB."""
-        return Image.fromarray(self.to_uint8())
+        """`to_picture` as a Pillow image of mode L or RGB."""
+        return Image.fromarray(self.to_picture())
 
 
 def _order_corners(box: Sequence[float]) -> Box:

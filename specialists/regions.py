@@ -101,7 +101,7 @@ def describe_regions(view: View, found: Segmented, label: str | None, most: int)
         regions.append(facts)
     more = f"; the {most} largest" if len(masks) > most else ""
     text = f"{len(masks)} {'region' if len(masks) == 1 else 'regions'}{more}"
-    picture = draw_overlay(view.to_uint8(), [mask for _, mask in masks[:most]])
+    picture = draw_overlay(view.to_picture(), [mask for _, mask in masks[:most]])
     return ToolOutput(text, {"regions": regions}, picture, beside=((view, WHOLE),))
 
 

@@ -27,7 +27,7 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
         "unit": "fractions of the image",  # None: no tool and no answer takes coordinates
         "answer_format": '{"label": "…", "continue": false}',  # None: plain text answers
         "view_field": "view",  # or None
-        "place": {"image": "image", "plane": "plane", "slice": "slice"},  # the answer's fields; may lack any
+        "place": {"image": "image", "plane": "plane", "slice": "slice"},  # the answer's fields; each may be None
         "boxes_3d": ["volume_box"],  # the answer's fields with a box of a volume
         "max_total_calls": 6,  # or None: no limit
         "max_turns": 10,

@@ -115,7 +115,7 @@ def _decode_stacks(folder: Path | int, stacks: list[list[SeriesSlice]], reserve:
     voxels, steps, plane = reorient(joined.reshape(times, count, *joined.shape[1:]), axes, steps)
     known = spacing is not None and distance > 0
     volume = Volume(voxels[0], display, steps if known else None, unit, times=voxels if times > 1 else None)
-    return replace(volume, unread_times=len(stacks) - times).get_middle_slice(plane)
+    return replace(volume, unread_times=len(stacks) - times, oriented=True).get_middle_slice(plane)
 
 
 def _split_times(slices: list[SeriesSlice], normal: np.ndarray) -> list[list[SeriesSlice]]:

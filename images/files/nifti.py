@@ -83,7 +83,8 @@ def _build_volume(header: Any, stored: np.ndarray) -> Volume:
     x, y, z = (round(float(size) * scale, 6) for size in sizes)
     voxels, steps, _ = reorient(values, axes, (z, y, x))
     times = voxels if len(voxels) > 1 else None
-    return Volume(voxels[0], _choose_display(header, values), steps, times=times)
+    oriented = max(int(header["sform_code"]), int(header["qform_code"])) > 0  # else the affine is nibabel's default
+    return Volume(voxels[0], _choose_display(header, values), steps, times=times, oriented=oriented)
 
 
 def _choose_display(header: Any, values: np.ndarray) -> tuple[float, float]:

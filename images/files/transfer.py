@@ -29,6 +29,7 @@ def pack_source(source: Source) -> tuple[Message, memoryview]:
         message |= {"order": order, "flipped": flipped}
     if volume is not None:
         message["volume"] = {"planes": volume.planes, "plane": volume.plane, "index": volume.index}
+        message["volume"]["oriented"] = volume.oriented
         if volume.times is not None:
             message["volume"] |= {"time": volume.time, "unread_times": volume.unread_times}
     return message, array.reshape(-1).view(np.uint8).data
@@ -48,7 +49,7 @@ def unpack_source(message: Message, array: np.ndarray) -> Source:
     place = message.get("volume")
     if place is None:
         return Source(array, display, spacing, unit)
-    volume = Volume(array, display, spacing, unit, bool(place["planes"]))
+    volume = Volume(array, display, spacing, unit, bool(place["planes"]), oriented=bool(place["oriented"]))
     if "time" in place:
         time, unread = int(place["time"]), int(place["unread_times"])
         volume = replace(volume, voxels=array[time], times=array, time=time, unread_times=unread)

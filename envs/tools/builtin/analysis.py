@@ -105,7 +105,7 @@ def annotate_region(view: View, box: Box, color: Color = "red", label: str = "")
     width, height = view.size
     left, top = min(int(x1 * width), width - 1), min(int(y1 * height), height - 1)
     right, bottom = max(left + 1, math.ceil(x2 * width - 1e-6)), max(top + 1, math.ceil(y2 * height - 1e-6))
-    picture = draw_outline(view.to_uint8(), (left, top, right, bottom), color, label)
+    picture = draw_outline(view.to_picture(), (left, top, right, bottom), color, label)
     return ToolOutput("outlined", {"box": ViewFractions(box), "color": color, "label": label}, picture)
 
 
@@ -113,5 +113,5 @@ def annotate_region(view: View, box: Box, color: Color = "red", label: str = "")
 def show_grid(view: View, divisions: Annotated[int, Range(2, 8)] = 4) -> ToolOutput:
     """Show the current view with a grid of labeled cells: letters from left to right, numbers from top to bottom."""
     labels = [f"{chr(ord('A') + column)}{row + 1}" for row in range(divisions) for column in range(divisions)]
-    picture = draw_grid(view.to_uint8(), divisions, labels)
+    picture = draw_grid(view.to_picture(), divisions, labels)
     return ToolOutput("grid shown", {"divisions": divisions, "cell_labels": labels}, picture)

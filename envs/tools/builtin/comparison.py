@@ -52,7 +52,7 @@ def show_beside(
     alike = (source.unit, source.pixels.dtype) == (view.source.unit, view.source.pixels.dtype)
     other = replace(view, source=source, operations=view.operations if alike else (), parent=None)
     left, right = _fit_beside(view, other)
-    pictures = [left.to_uint8(), right.to_uint8()]
+    pictures = [left.to_picture(), right.to_picture()]
     if any(picture.ndim == 3 for picture in pictures):
         pictures = [p if p.ndim == 3 else cv2.cvtColor(p, cv2.COLOR_GRAY2RGB) for p in pictures]
     joined = np.concatenate(pictures, axis=1)
@@ -118,7 +118,7 @@ def overlay_mask(
     index: number of the image that is the mask, counted from 0. Default: the mask of this task, if it has one
     """
     inside = _sample_mask(view, _find_mask(view.source, _open_mask(index, images, mask)))
-    picture = draw_mask(view.to_uint8(), inside, color, opacity)
+    picture = draw_mask(view.to_picture(), inside, color, opacity)
     facts: dict[str, Any] = {"color": color, "share_of_view": float(inside.mean())}
     box = find_mask_box(inside)
     if box is None:

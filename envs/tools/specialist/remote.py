@@ -75,7 +75,7 @@ def encode_arguments(
     plain: dict[str, Any] = {}
     for name, value in arguments.items():
         if isinstance(value, View):
-            picture = value.to_ref()
+            picture = ImageRef.of(value.to_uint8())  # without letters, which a model would take for anatomy
             pictures[name] = picture.to_data_url()
             if form == "base64":
                 pictures[name] = pictures[name].partition(",")[2]
@@ -111,7 +111,7 @@ def read_reply(reply: Mapping[str, Any], returns: Returns, unit: Unit, view: Vie
             box = find_mask_box(inside)
             facts[str(returns.mask)] = {"share": float(inside.mean()), "box": box and ViewFractions(box)}
             if image is None:
-                image, beside = draw_mask(view.to_uint8(), inside, "red"), ((view, (0.0, 0.0, 1.0, 1.0)),)
+                image, beside = draw_mask(view.to_picture(), inside, "red"), ((view, (0.0, 0.0, 1.0, 1.0)),)
     except ToolError as error:
         raise ToolError(f"{name} gave a reply that cannot be used: {error}. {ADVICE}") from None
     return ToolOutput(clean_text(text or ""), mask_values(facts), image, beside=beside)
