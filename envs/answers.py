@@ -52,9 +52,9 @@ def convert_answer(
         frame = view or (views[0] if source is None and views else _show_whole(env, source))
         convert = partial(convert_box, env, frame=frame, is_whole=view is None or view is views[0])
         answer = convert_at(answer, path, convert)
-    for name in [name for name in env.boxes_3d if answer.get(name) is not None]:
+    for path in [path for path in env.boxes_3d if has_box(answer, path)]:
         size = get_axial_size(env, source)
-        answer[name] = places.read_box_3d(answer[name], source, env.coordinates, size, name)
+        answer = convert_at(answer, path, partial(_read_box_3d, env, source=source, size=size))
     return answer
 
 
@@ -71,6 +71,10 @@ def convert_box(env: PlayableEnv, value: Any, name: str, *, frame: View | None, 
     if frame is None or is_whole:
         return [x1, y1, x2, y2]
     return [min(1.0, max(0.0, side)) for side in frame.box_to_original((x1, y1, x2, y2))]
+
+
+def _read_box_3d(env: PlayableEnv, value: Any, name: str, *, source: Source | None, size: tuple[int, int]) -> Any:
+    return places.read_box_3d(value, source, env.coordinates, size, name)
 
 
 def _show_whole(env: PlayableEnv, source: Source | None) -> View | None:

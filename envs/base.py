@@ -48,7 +48,7 @@ class BaseMultiTurnEnv(PlayableEnv):
     restricted: ClassVar[bool] = False  # images must stay on this machine: no endpoint elsewhere, no tracker
     boxes: ClassVar[tuple[str, ...]] = ()  # where the answer has boxes (`bbox`, `boxes[]`, `items[].box`), in the
     # frame of the first original image
-    boxes_3d: ClassVar[tuple[str, ...]] = ()  # answer fields that hold a box of a volume: see `places.py`
+    boxes_3d: ClassVar[tuple[str, ...]] = ()  # where the answer has boxes of a volume: see `places.py`
     place: ClassVar[Mapping[Part, str]] = {}  # answer fields with image, plane, slice of the boxes: {"slice": "slice"}
     view_field: ClassVar[str | None] = None  # the answer field that names, by number, the view its boxes refer to
     metrics: ClassVar[Mapping[str, Metric]] = {}  # metrics over many episodes, by name: what a paper would report

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from viewbox.envs.data.columns import ColumnMap, ExpressionError
 from viewbox.envs.data.settings import BoxForm
@@ -13,9 +13,9 @@ from viewbox.errors import BadRow
 MAX_TEXT = 50_000  # characters of a text that the model or a reward reads
 TOLERANCE = 0.005  # of the image: boxes that stick out by less are cut off at its edge
 
-Kind = Literal["text", "number", "list", "box", "boxes", "any"]
-Box = tuple[float, float, float, float]
-Size = Callable[[], tuple[int, int]]
+Kind = Literal["text", "number", "index", "list", "box", "boxes", "any"]
+Box = tuple[float, ...]
+Measure = Callable[["MappedRow", str], tuple[int, ...] | None]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class TaskField:
 
     Args:
         place: the part of the task that holds it.
-        kind: text (also a number, as text), number, list, box, boxes (a list of boxes), or any value.
+        kind: text (also a number, as text), number, index (a whole number from 0, or the first and last of several),
+            list, box, boxes (a list of boxes), or any value.
         required: a mapping must give it, and every row must have it.
         allowed: the texts that it may be; empty: any.
         description: for the documentation.
@@ -47,7 +48,9 @@ class MappedRow:
         row: the columns as they are stored.
         columns: the mapping.
         boxes: how the dataset writes boxes.
-        measure_image: returns (width, height) of the original image in pixels.
+        measure_image: takes the row and the field of a box, and returns the sides, in pixels, of the picture that the
+            box lies on: (width, height), or (x, y, z) of a volume; None if they are not known and not needed. Raises
+            `BadRow` if the row does not say which picture that is.
     """
 
     dataset: str
@@ -55,7 +58,7 @@ class MappedRow:
     row: Mapping[str, Any]
     columns: ColumnMap
     boxes: BoxForm
-    measure_image: Size
+    measure_image: Measure
 
     def get(self, field: str) -> Any:
         """The value of a field as it is stored; None if the mapping or the row has none."""
@@ -79,6 +82,8 @@ class MappedRow:
             value = self._read_text(name, value)
         elif field.kind == "number":
             value = self._read_number(name, value)
+        elif field.kind == "index":
+            value = self.read_index(name, value)
         elif field.kind == "list":
             value = self._read_list(name, value)
         elif field.kind == "box":
@@ -94,26 +99,32 @@ class MappedRow:
         return value
 
     def read_box(self, name: str, box: Any) -> Box:
-        """A box of the dataset as fractions of the image."""
+        """A box of the dataset as fractions of its image or slice, or of its volume."""
+        form, unit = self.boxes.format, self.boxes.unit
+        half = 3 if form == "xyzxyz" else 2
         numbers = [_to_float(value) for value in box] if isinstance(box, list | tuple) else []
-        if len(numbers) != 4 or None in numbers:
-            raise self.refuse(name, box, "a box of four numbers")
-        x1, y1, x2, y2 = (float(number or 0) for number in numbers)
-        if self.boxes.format == "xywh":
-            x2, y2 = x1 + x2, y1 + y2
-        across, down = 1.0, 1.0
-        if self.boxes.unit == "per_mille":
-            across, down = 1000.0, 1000.0
-        elif self.boxes.unit == "pixel":
-            across, down = map(float, self.measure_image())
-        fractions = x1 / across, y1 / down, x2 / across, y2 / down
-        if not (x1 < x2 and y1 < y2):
-            raise self.refuse(name, box, f"a box with a positive width and height, as {self.boxes.format}")
+        if len(numbers) != 2 * half or None in numbers:
+            raise self.refuse(name, box, f"a box of {'six' if half == 3 else 'four'} numbers, as {form}")
+        values = [float(number or 0) for number in numbers]
+        if form == "xywh":
+            values[2:] = values[0] + values[2], values[1] + values[3]
+        if any(start >= end for start, end in zip(values[:half], values[half:], strict=True)):
+            raise self.refuse(name, box, f"a box with positive sides, as {form}")
+        sides: tuple[float, ...] = (1000.0 if unit == "per_mille" else 1.0,) * half
+        measured = self.measure_image(self, name)
+        if unit == "pixel":
+            assert measured is not None  # it raises if it may not look
+            sides = measured
+        fractions = [value / side for value, side in zip(values, (*sides, *sides), strict=True)]
         if min(fractions) < -TOLERANCE or max(fractions) > 1 + TOLERANCE:
-            where = f"the image of {across:g}x{down:g} pixels" if self.boxes.unit == "pixel" else f"0 to {across:g}"
-            raise self.refuse(name, box, f"a box inside {where}, as {self.boxes.format}")
-        left, top, right, bottom = (min(max(value, 0.0), 1.0) for value in fractions)
-        return left, top, right, bottom
+            what = "x".join(f"{side:g}" for side in sides)
+            where = (
+                f"the {'volume' if half == 3 else 'image'} of {what} pixels"
+                if unit == "pixel"
+                else f"0 to {sides[0]:g}"
+            )
+            raise self.refuse(name, box, f"a box inside {where}, as {form}")
+        return tuple(min(max(value, 0.0), 1.0) for value in fractions)
 
     def _read_text(self, name: str, value: Any) -> str:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -130,6 +141,16 @@ class MappedRow:
         if number is None:
             raise self.refuse(name, value, "a number")
         return number
+
+    def read_index(self, name: str, value: Any) -> int | list[int]:
+        if isinstance(value, list | tuple) and len(value) == 2:
+            ends = [self.read_index(name, end) for end in value]
+            if isinstance(ends[0], int) and isinstance(ends[1], int) and ends[0] <= ends[1]:
+                return [ends[0], ends[1]]
+        number = _to_float(value)
+        if number is None or number < 0 or number != int(number):
+            raise self.refuse(name, value, "a whole number from 0, or the first and the last of several")
+        return int(number)
 
     def _read_list(self, name: str, value: Any) -> list[Any]:
         if isinstance(value, str) and value.lstrip().startswith("["):
@@ -154,6 +175,7 @@ class MappedRow:
 _KINDS: Mapping[Kind, str] = {
     "text": "text",
     "number": "a number",
+    "index": "a whole number from 0",
     "list": "a list",
     "box": "a box of four numbers",
     "boxes": "a list of boxes",
@@ -172,9 +194,10 @@ def _to_float(value: Any) -> float | None:
     return number if isfinite(number) else None
 
 
-def fail_to_measure() -> NoReturn:
+def fail_to_measure(row: MappedRow, name: str) -> None:
     """The `measure_image` of a row whose images must not be opened yet."""
-    raise ImageNeeded
+    if row.boxes.unit == "pixel":
+        raise ImageNeeded
 
 
 class ImageNeeded(Exception):

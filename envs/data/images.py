@@ -11,6 +11,8 @@ from viewbox.images.files import open_image
 from viewbox.images.files.paths import split_series
 from viewbox.images.source import Source
 
+FLAT = (".png", ".jpg", ".jpeg", ".bmp", ".webp")  # pictures that are never a stack of slices
+FLAT_CONTENT = (b"\x89PNG", b"\xff\xd8\xff", b"BM", b"RIFF")
 Refuse = Callable[[object, str], BadRow]  # (given, expected) -> the error that names the row
 
 
@@ -38,6 +40,25 @@ class RowImages(Sequence[Source]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def may_hold_volumes(self) -> bool:
+        """Whether any image may be a stack of slices, by its name or its first bytes; nothing is opened."""
+        for where in map(get_location, self._values):
+            if isinstance(where, bytes):
+                is_flat = where.startswith(FLAT_CONTENT)
+            else:
+                is_flat = where is None or where.lower().endswith(FLAT) or where.startswith("data:image/")
+            if not is_flat:
+                return True
+        return False
+
+    def is_volume(self, index: int) -> bool:
+        """Whether the name of an image says that it is a volume: a NIfTI file, or a folder."""
+        where = get_location(self._values[index]) if index < len(self) else None
+        if not isinstance(where, str) or self._folder is None or _is_data_url(where):
+            return False
+        path = self._folder / str(split_series(where)[0])
+        return path.name.lower().endswith((".nii", ".nii.gz")) or path.is_dir()
 
     @overload
     def __getitem__(self, index: int) -> Source: ...

@@ -30,12 +30,15 @@ class HoldOut(Block):
 
 
 class BoxForm(Block):
-    """How the dataset writes its boxes. Tasks hold them as fractions (x1, y1, x2, y2) of the original image."""
+    """How the dataset writes its boxes. Tasks hold them as fractions of the original image, or slice, or volume."""
 
-    format: Literal["xyxy", "xywh"] = Field(
-        default="xyxy", description="two corners, or the top left corner with width and height"
+    format: Literal["xyxy", "xywh", "xyzxyz"] = Field(
+        default="xyxy",
+        description="two corners, or the top left corner with width and height; xyzxyz: two corners in a volume",
     )
-    unit: Coordinates = Field(default="pixel", description="pixels of the original image, 0 to 1, or 0 to 1000")
+    unit: Coordinates = Field(
+        default="pixel", description="pixels of the original image or slice (voxels), 0 to 1, or 0 to 1000"
+    )
 
 
 class Sample(Block):

@@ -7,8 +7,11 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from viewbox.envs.data import DataEnv, MappedRow, TaskField
-from viewbox.envs.data.answer_schema import MAX_BOXES, TEXT, build_boxes, build_object
+from viewbox.envs.data.answer_schema import BOX, BOX_3D, INDEX, MAX_BOXES, TEXT, build_boxes, build_object
+from viewbox.envs.places import Part
 from viewbox.envs.vqa.questions import read_answers, read_kind
+from viewbox.errors import ConfigError
+from viewbox.images.source import AXES
 from viewbox.records import Task
 from viewbox.rewards import CombinedReward, IoUReward
 from viewbox.rewards.fields import normalize_label
@@ -16,6 +19,8 @@ from viewbox.rewards.metrics import AccuracyBy, MeanAveragePrecision, MeanScore,
 from viewbox.rewards.short_answer import ShortAnswerReward
 
 TEXTS = ("answer", "location")
+PLACE: Mapping[Part, str] = {"image": "image_number", "plane": "plane", "slice": "slice"}  # fields by part
+PLANE = {"type": ["string", "null"], "enum": [*AXES, None]}
 WEIGHTS = {"answer": 0.4, "location": 0.3, "boxes": 0.3}
 
 
@@ -42,6 +47,22 @@ class Grounding(DataEnv):
             "question": TaskField("prompt", "text", required=asks, description="what is asked"),
             "label": TaskField("prompt", "text", required=False, description="the name of what is to be found"),
             "boxes": TaskField("reference", "boxes", description="one box or a list; empty: there is nothing"),
+            "image_number": TaskField(
+                "reference", "index", required=False, description="of several images, the one with the boxes, from 0"
+            ),
+            "plane": TaskField(
+                "reference",
+                "text",
+                required=False,
+                allowed=tuple(AXES),
+                description="of the slice with the boxes; default: that of the picture shown first",
+            ),
+            "slice": TaskField(
+                "reference",
+                "index",
+                required=False,
+                description="number of the slice with the boxes, from 0, or the first and last that count",
+            ),
             "labels": TaskField("reference", "list", required=False, description="one label for each box"),
             "answer": TaskField("reference", required=False, description="an answer in words, or a list of accepted"),
             "location": TaskField("reference", "text", required=False, description="where it is, in words"),
@@ -52,11 +73,40 @@ class Grounding(DataEnv):
     def answer(self) -> Mapping[str, Any]:  # type: ignore[override]
         """The answer: texts if they are mapped, and the boxes."""
         texts = {name: TEXT for name in TEXTS if name in self.data.columns}
-        return build_object({**texts, "boxes": build_boxes(labeled=self.is_labeled, classes=self.classes)})
+        kinds: Mapping[Part, Any] = {"image": INDEX, "plane": PLANE, "slice": INDEX}
+        where = {name: kinds[part] for part, name in self.place.items()}
+        box = BOX_3D if self.is_3d else BOX
+        boxes = build_boxes(labeled=self.is_labeled, classes=self.classes, box=box)
+        return build_object({**texts, **where, "boxes": boxes})
+
+    @property
+    def is_3d(self) -> bool:
+        """Whether boxes are of volumes, not of slices."""
+        return self.data.boxes.format == "xyzxyz"
+
+    @property
+    def _paths(self) -> tuple[str, ...]:
+        return ("boxes[].box" if self.is_labeled else "boxes[]",)
 
     @property
     def boxes(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("boxes[].box" if self.is_labeled else "boxes[]",)
+        return () if self.is_3d else self._paths
+
+    @property
+    def boxes_3d(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self._paths if self.is_3d else ()
+
+    @property
+    def place(self) -> Mapping[Part, str]:  # type: ignore[override]
+        """Where boxes lie, as far as it is mapped; all boxes of a task lie on one picture."""
+        return {part: name for part, name in PLACE.items() if name in self.data.columns}
+
+    def _check_fields(self) -> None:
+        super()._check_fields()
+        extra = [name for name in ("plane", "slice") if name in self.data.columns]
+        if self.is_3d and extra:
+            key = f"data.columns.{extra[0]}"
+            raise ConfigError(f"{key}: boxes of format xyzxyz lie on no single slice; leave it out", key=key)
 
     # ------------------------------------------------------------------ tasks
     def read_row(self, row: MappedRow) -> Task:
@@ -97,7 +147,8 @@ class Grounding(DataEnv):
     # ------------------------------------------------------------------ scores
     @cached_property
     def _iou(self) -> IoUReward:
-        return IoUReward("boxes", **self._keys)
+        form: Any = "xyzxyz" if self.is_3d else "xyxy"
+        return IoUReward("boxes", format=form, places=tuple(self.place.values()), **self._keys)
 
     @property
     def _keys(self) -> dict[str, Any]:
@@ -111,11 +162,10 @@ class Grounding(DataEnv):
 
     @cached_property
     def metrics(self) -> Mapping[str, Metric]:  # type: ignore[override]
-        """mAP at 0.3, 0.5 and 0.5:0.95, mean IoU, and accuracy and token F1 of the texts that are mapped."""
-        metrics: dict[str, Metric] = {
-            "box": MeanAveragePrecision("boxes", **self._keys),
-            "iou": MeanScore(self._iou, "iou"),
-        }
+        """mAP at 0.3, 0.5 and 0.5:0.95 of boxes on single pictures, mean IoU, and accuracy and token F1 of the texts that are mapped."""
+        metrics: dict[str, Metric] = {"iou": MeanScore(self._iou, "iou")}
+        if not self.is_3d and not self.place:  # average precision knows no place
+            metrics = {"box": MeanAveragePrecision("boxes", **self._keys), **metrics}
         if "answer" in self.data.columns:
             metrics["accuracy"] = AccuracyBy(ShortAnswerReward("answer", exact=True), "kind")
         if "location" in self.data.columns:
@@ -126,4 +176,5 @@ class Grounding(DataEnv):
         """The right answer, boxes as fractions; a text that the row lacks is empty."""
         texts = {name: task.reference.get(name, "") for name in TEXTS if name in self.data.columns}
         first = {name: gold[0] if isinstance(gold, list | tuple) else gold for name, gold in texts.items()}
-        return {**{name: str(gold) for name, gold in first.items()}, "boxes": list(task.reference["boxes"])}
+        where = {name: task.reference.get(name) for name in self.place.values()}
+        return {**{name: str(gold) for name, gold in first.items()}, **where, "boxes": list(task.reference["boxes"])}

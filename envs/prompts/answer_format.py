@@ -23,7 +23,7 @@ def describe_answer_format(
 ) -> str:
     """The answer format of a JSON Schema, with the schema's examples, or else placeholders.
 
-    `boxes` are the paths of boxes (`box_paths.py`), `boxes_3d` the fields with a box of a volume. `turns` adds the key
+    `boxes` are the paths of boxes (`box_paths.py`), `boxes_3d` those of boxes of a volume. `turns` adds the key
     `continue`, for episodes of several turns.
 
     >>> fields = {"label": {"enum": ["cat", "dog"]}, "where": {"type": "array"}}
@@ -43,7 +43,8 @@ def describe_answer_format(
     filled = filled if isinstance(filled, dict) else {}
     for path in boxes:
         filled |= fill_path(path, filled, "<box>")
-    filled |= dict.fromkeys(boxes_3d, "<box 3d>")
+    for path in boxes_3d:
+        filled |= fill_path(path, filled, "<box 3d>")
     if turns:
         filled["continue"] = False
     line = json.dumps(filled, ensure_ascii=False).replace('"<box>"', BOX).replace('"<box 3d>"', BOX_3D)

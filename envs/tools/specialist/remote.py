@@ -23,6 +23,7 @@ from viewbox.envs.tools.specialist.schemas import Parameters
 from viewbox.errors import ConfigError, ImageError, ToolError
 from viewbox.images.coordinates import to_unit
 from viewbox.images.files import open_image
+from viewbox.images.ref import ImageRef
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.network.secrets import mask_text, mask_values
