@@ -13,25 +13,36 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
 from viewbox.errors import ConfigError, ViewboxError
 from viewbox.frozen import thaw
-from viewbox.images.ref import ImageRef
+from viewbox.images.shown import ShownView
+from viewbox.images.source import Plane, Source, Volume
+from viewbox.images.view import View
 from viewbox.records import Task
 from viewbox.rollouts.from_config import build_envs
-from viewbox.rollouts.view.marks import find_boxes
+from viewbox.rollouts.view.marks import Mark, Views, find_marks, place_on
 from viewbox.terminal import make_line
 
 SIDE, MARGIN, LINE = 256, 16, 15  # pixels: largest side of a picture, space around it, height of a line of text
 ACROSS, TEXT_LINES, LETTERS = 4, 7, 40  # panels in a row; lines under one, and their characters
-MAX_BOXES = 500  # of a task that are drawn
+MAX_PICTURES = 4  # of a task that are drawn
+
+
+@dataclass(frozen=True)
+class ShownPicture:
+    """A picture of a task: an image, or a slice of it, with the corners of the boxes on it as fractions."""
+
+    name: str
+    image: Image.Image
+    boxes: tuple[tuple[tuple[float, float], ...], ...]
 
 
 @dataclass(frozen=True)
 class ShownTask:
-    """A task as it is shown; `image` is its overview, None if it has none or `problem` says why it cannot be opened."""
+    """A task as it is shown. It has no picture if it has no image, or if `problem` says why none can be opened."""
 
     id: str
     fields: tuple[tuple[str, str], ...]
     reference: Mapping[str, Any]
-    image: ImageRef | None
+    pictures: tuple[ShownPicture, ...]
     problem: str | None
 
 
@@ -52,21 +63,58 @@ def list_shown(env: BaseMultiTurnEnv, first: int, count: int) -> tuple[int, list
 
 def _open(env: BaseMultiTurnEnv, task: Task) -> ShownTask:
     fields = [(name, value) for part in (task.prompt, task.reference, task.metadata) for name, value in part.items()]
-    image, problem = None, None
+    pictures: tuple[ShownPicture, ...] = ()
+    problem = None
     try:
         state = env.reset(task, seed=0)
     except ViewboxError as error:
         problem = str(error)
         fields.append(("problem", problem))
     else:
-        image = next((image for message in state.messages for image in message.images), None)
         if "question" not in task.prompt:
             fields.insert(0, ("question", env.for_task(task).user_message(task)))
         for source in list(state.images)[:1]:
             kind = f", {source.volume.voxels.shape} voxels" if source.volume is not None else ""
             text = f"{len(state.images)}; the first has {source.width}x{source.height} pixels{kind}"
             fields.insert(0, ("images", text))
-    return ShownTask(task.id, tuple((name, _to_text(value)) for name, value in fields), task.reference, image, problem)
+        try:
+            pictures = tuple(_list_pictures(env.for_task(task), task, list(state.images)[:MAX_PICTURES]))
+        except ViewboxError as error:
+            problem = str(error)
+            fields.append(("problem", problem))
+    shown = tuple((name, _to_text(value)) for name, value in fields)
+    return ShownTask(task.id, shown, task.reference, pictures, problem)
+
+
+def _list_pictures(env: BaseMultiTurnEnv, task: Task, images: Sequence[Source]) -> Iterator[ShownPicture]:
+    """The images of a task; of a volume those slices that have boxes, or the one that is shown first."""
+    views = Views()
+    for number, source in enumerate(images):
+        views.add([ShownView.of(View.of(source), number)])
+    marks = find_marks(task.reference, "gold", {str(part): name for part, name in env.place.items()}, views)
+    for number, source in enumerate(images):
+        here = [mark for mark in marks if mark.place.image == number]
+        if source.volume is not None and here:
+            places = dict.fromkeys(_find_slice(mark, source.volume) for mark in here)
+            found = [source.volume.get_slice(index, plane) for plane, index in islice(places, MAX_PICTURES)]
+        else:
+            found = [source]
+        for one in found:
+            view = View.of(one, max_pixels=env.max_pixels)
+            shown = ShownView.of(view, number)
+            drawn = (place_on(mark, shown) for mark in here)
+            boxes = tuple(mark.corners for mark in drawn if mark is not None)
+            where = "" if one.volume is None else f", {one.volume.plane} {one.volume.index}"
+            name = (f", image {number}" if len(images) > 1 else "") + where
+            yield ShownPicture(name, view.render(), boxes)
+
+
+def _find_slice(mark: Mark, volume: Volume) -> tuple[Plane, int]:
+    """The plane and the number of the slice, or of the middle one of several, on which a box lies."""
+    if mark.depth is not None:
+        return "axial", min(volume.count_slices() - 1, int((mark.depth[2] + mark.depth[5]) / 2 * volume.count_slices()))
+    plane: Any = mark.place.plane or "axial"
+    return plane, sum(mark.place.slices or (volume.index, volume.index)) // 2
 
 
 def _to_text(value: Any) -> str:
@@ -83,30 +131,37 @@ def _round(value: Any) -> Any:
 
 def draw_sheet(tasks: Sequence[ShownTask]) -> Image.Image:
     """The pictures of the tasks, each with its question and reference below it and its boxes in green."""
-    across = min(ACROSS, len(tasks))
+    panels = [(task, one) for task in tasks for one in task.pictures or (None,)]
+    across = min(ACROSS, len(panels))
     high = SIDE + (TEXT_LINES + 2) * LINE + MARGIN
-    rows = -(-len(tasks) // across)
+    rows = -(-len(panels) // across)
     sheet = Image.new("RGB", (across * (SIDE + MARGIN) + MARGIN, rows * high + MARGIN), "white")
     pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(12)
-    for number, task in enumerate(tasks):
+    for number, (task, picture) in enumerate(panels):
         left, top = MARGIN + number % across * (SIDE + MARGIN), MARGIN + number // across * high
-        pen.text((left, top), make_line(task.id, LETTERS), "black", font)
-        if task.image is not None:
-            _draw_image(sheet, pen, task, left, top + LINE)
+        name = "" if picture is None else picture.name
+        pen.text((left, top), make_line(task.id, LETTERS - len(name)) + name, "black", font)
+        if picture is not None:
+            _draw_picture(sheet, pen, picture, left, top + LINE)
         for row, (line, color) in enumerate(islice(_write_lines(task), TEXT_LINES)):
             pen.text((left, top + LINE * (1 + row) + SIDE + 4), line, color, font)
     return sheet
 
 
-def _draw_image(sheet: Image.Image, pen: ImageDraw.ImageDraw, task: ShownTask, left: int, top: int) -> None:
-    assert task.image is not None
-    picture = task.image.open().convert("RGB")
+def _draw_picture(sheet: Image.Image, pen: ImageDraw.ImageDraw, shown: ShownPicture, left: int, top: int) -> None:
+    picture = shown.image.convert("RGB")
     scale = SIDE / max(picture.size)
     size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
     sheet.paste(picture.resize(size, Image.Resampling.NEAREST), (left, top))
-    for box in islice(find_boxes(task.reference), MAX_BOXES):
-        sides = (start + value * length for start, value, length in zip((left, top) * 2, box, size * 2, strict=True))
-        pen.rectangle(tuple(sides), outline="lime", width=2)
+    for corners in shown.boxes:
+        sides = (*corners[0], *corners[2])
+        pen.rectangle(
+            tuple(
+                start + value * length for start, value, length in zip((left, top) * 2, sides, size * 2, strict=True)
+            ),
+            outline="lime",
+            width=2,
+        )
 
 
 def _write_lines(task: ShownTask) -> Iterator[tuple[str, str]]:

@@ -170,6 +170,9 @@ class BaseMultiTurnEnv(PlayableEnv):
             view=0 if view is not None and self.is_numbering_views(offered) else None,
             switchable="open_image" in offered and self.max_turns > 1,
         )
+        volume = None if view is None else view.source.volume
+        if volume is not None:
+            question = f"{self.prompts.render('volume', oriented=volume.sides is not None)}\n{question}"
         question, system = self._share_text(question), self._share_text(self.build_system_prompt(task))
         first = Message("user", (picture, question) if picture else (question,))
         views = () if view is None else (ShownView.of(view, 0),)

@@ -187,8 +187,13 @@ def _add_last_turn_notice(
     if not state.last_turn:
         return tuple(content)
     changed = state.view is not None and state.overview is not None and state.view != state.overview
-    fields = [] if env.view_field is not None or env.place else [BoxPath.parse(path).field for path in env.boxes]
-    notice = env.prompts.render("last_turn", keys=env.answer_keys, changed=changed, fields=fields)
+    whole, is_placed = "the original image", bool(env.place)
+    if state.view is not None and state.view.source.volume is not None:
+        whole = "the whole slice" if is_placed else "the slice that was shown first"
+        changed = changed and (not is_placed or state.view != state.view.reset())  # another slice may be named
+        is_placed = False
+    fields = [] if env.view_field is not None or is_placed else [BoxPath.parse(path).field for path in env.boxes]
+    notice = env.prompts.render("last_turn", keys=env.answer_keys, changed=changed, whole=whole, fields=fields)
     content = [f"{content[0]}\n{notice}", *content[1:]]
     original = next((image for message in state.messages for image in message.images), None)
     if original is not None and env.history != "full":

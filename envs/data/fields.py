@@ -117,12 +117,8 @@ class MappedRow:
             sides = measured
         fractions = [value / side for value, side in zip(values, (*sides, *sides), strict=True)]
         if min(fractions) < -TOLERANCE or max(fractions) > 1 + TOLERANCE:
-            what = "x".join(f"{side:g}" for side in sides)
-            where = (
-                f"the {'volume' if half == 3 else 'image'} of {what} pixels"
-                if unit == "pixel"
-                else f"0 to {sides[0]:g}"
-            )
+            where = f"the {'volume' if half == 3 else 'image'} of {'x'.join(f'{side:g}' for side in sides)} pixels"
+            where = where if unit == "pixel" else f"0 to {sides[0]:g}"
             raise self.refuse(name, box, f"a box inside {where}, as {form}")
         return tuple(min(max(value, 0.0), 1.0) for value in fractions)
 

@@ -162,7 +162,7 @@ class Grounding(DataEnv):
 
     @cached_property
     def metrics(self) -> Mapping[str, Metric]:  # type: ignore[override]
-        """mAP at 0.3, 0.5 and 0.5:0.95 of boxes on single pictures, mean IoU, and accuracy and token F1 of the texts that are mapped."""
+        """mAP at 0.3, 0.5 and 0.5:0.95 (not of volumes), mean IoU, and accuracy and token F1 of the mapped texts."""
         metrics: dict[str, Metric] = {"iou": MeanScore(self._iou, "iou")}
         if not self.is_3d and not self.place:  # average precision knows no place
             metrics = {"box": MeanAveragePrecision("boxes", **self._keys), **metrics}

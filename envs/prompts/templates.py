@@ -42,12 +42,14 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
         "view": 0,  # the number of the first picture, or None: pictures have no numbers
         "switchable": True,  # open_image is offered
     },
+    volume={"oriented": True},  # said before the question if an image is a volume; False: its header does not tell
     malformed={"reason": "the reply is empty", "answer_format": '{"label": "…", "continue": false}', "tools": True},
     finalize={"answer_format": '{"label": "…", "continue": false}'},
     notes={"turn": 2, "max_turns": 10},
     last_turn={
         "keys": ["label", "continue"],  # empty: plain text answers
         "changed": True,  # the open view is not the original
+        "whole": "the original image",  # what coordinates refer to: on a volume, a slice
         "fields": ["box"],  # the fields that hold a box of the original
     },
     original={},  # the caption of the original image when it is shown again
