@@ -5,7 +5,7 @@ from typing import Any
 
 from viewbox.envs.data.fields import MappedRow
 from viewbox.envs.data.images import RowImages
-from viewbox.envs.places import Part, find_slice
+from viewbox.envs.places import PARTS, Part, find_slice
 from viewbox.envs.tasks import TaskImages
 from viewbox.errors import ToolError
 
@@ -53,10 +53,6 @@ def _read_place(row: MappedRow, place: Mapping[Part, str]) -> dict[str, Any]:
 
 
 def _ask_for_place(place: Mapping[Part, str]) -> str:
-    if "slice" in place:
-        plane = f"data.columns.{place['plane']} and " if "plane" in place else ""
-        return f"a box whose slice of the volume is named; map {plane}data.columns.{place['slice']}"
-    return (
-        "an environment whose `place` has the slice, for a box on a volume (in grounding: map data.columns.plane and "
-        "data.columns.slice), or boxes of format xyzxyz"
-    )
+    plane, index = (f"data.columns.{place.get(part, part)}" for part in PARTS[1:])
+    declare = "" if "slice" in place else " (an environment of your own declares them in `place`)"
+    return f"a box whose slice of the volume is named: map {plane} and {index}{declare}"

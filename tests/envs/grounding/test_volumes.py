@@ -1,0 +1,264 @@
+"""`grounding` on volumes: boxes that NumPy finds in a marked volume, on every plane, however the file keeps it."""
+
+import json
+
+import nibabel as nib
+import numpy as np
+import pydicom
+import pytest
+from PIL import Image
+from pydicom.data import get_testdata_file
+
+import viewbox
+from tests.support.data_kit import write_jsonl
+from viewbox.envs.data import DataEnv, TaskField
+from viewbox.errors import BadRow, ConfigError
+from viewbox.rewards import IoUReward
+
+SHAPE, STEPS = (60, 50, 40), (3.0, 2.0, 1.0)  # z to the head, y to the back, x to the left; millimeters
+MARK = (slice(41, 52), slice(30, 45), slice(6, 12))
+PLANES = ("axial", "coronal", "sagittal")
+COLUMNS = {"id": "id", "image": "image", "question": "q", "boxes": "boxes", "plane": "plane", "slice": "slice"}
+
+
+def draw():
+    voxels = np.full(SHAPE, 20, np.int16)
+    voxels[MARK] = 200
+    return voxels
+
+
+def cut(voxels, plane, number):
+    """A slice as radiologists see it: the head up, the face to the left, the patient's right on the left."""
+    if plane == "axial":
+        return voxels[number]
+    return np.flipud(voxels[:, number] if plane == "coronal" else voxels[:, :, number])
+
+
+def find_box(plane, number):
+    rows, columns = np.nonzero(cut(draw(), plane, number) == 200)
+    return [int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1]
+
+
+NUMBERS = {"axial": 45, "coronal": 33, "sagittal": 9}
+FRACTIONS = {  # of the slice, by hand from `SHAPE` and `MARK`
+    "axial": (6 / 40, 30 / 50, 12 / 40, 45 / 50),
+    "coronal": (6 / 40, 8 / 60, 12 / 40, 19 / 60),
+    "sagittal": (30 / 50, 8 / 60, 45 / 50, 19 / 60),
+}
+
+
+def write_nifti(path, codes="xyz", tilt=0.0, **header):
+    """The volume with its axes in this order; a capital: that axis runs the other way."""
+    z, y, x = STEPS
+    affine = np.diag([-x, -y, z, 1.0])
+    turn = np.eye(4)
+    turn[:2, :2] = [[np.cos(tilt), -np.sin(tilt)], [np.sin(tilt), np.cos(tilt)]]
+    order = np.array([[codes.lower().index(axis), -1 if axis.upper() in codes else 1] for axis in "xyz"], float)
+    stored = nib.orientations.apply_orientation(draw().transpose(2, 1, 0), order)
+    affine = turn @ affine @ nib.orientations.inv_ornt_aff(order, SHAPE[::-1])
+    image = nib.Nifti1Image(stored, affine)
+    for name, code in header.items():
+        getattr(image, f"set_{name}")(affine, code)
+    nib.save(image, path)
+
+
+def write_dicom(folder, plane, reverse=False):
+    """A series of slices in a plane, the files in any order."""
+    folder.mkdir()
+    z, y, x = STEPS
+    turn = {"axial": [1, 0, 0, 0, 1, 0], "coronal": [1, 0, 0, 0, 0, -1], "sagittal": [0, 1, 0, 0, 0, -1]}[plane]
+    sides = {"axial": [y, x], "coronal": [z, x], "sagittal": [z, y]}[plane]
+    count = SHAPE[PLANES.index(plane)]
+    for number in range(count):
+        dataset = pydicom.dcmread(get_testdata_file("CT_small.dcm", download=False))
+        pixels = cut(draw(), plane, number)
+        dataset.Rows, dataset.Columns, dataset.PixelSpacing = *pixels.shape, sides
+        dataset.PixelData = np.ascontiguousarray(pixels).tobytes()
+        dataset.ImageOrientationPatient = turn
+        dataset.ImagePositionPatient = {
+            "axial": [0, 0, z * number],
+            "coronal": [0, y * number, z * SHAPE[0]],
+            "sagittal": [x * number, 0, z * SHAPE[0]],
+        }[plane]
+        dataset.InstanceNumber = count - number if reverse else number + 1
+        dataset.save_as(folder / f"{count - number if reverse else number:03d}.dcm")
+
+
+def make_rows(image="v.nii.gz"):
+    return [
+        {"id": plane, "image": image, "q": "Where?", "plane": plane, "slice": at, "boxes": find_box(plane, at)}
+        for plane, at in NUMBERS.items()
+    ]
+
+
+def make(tmp_path, rows, columns=COLUMNS, boxes=None, cls=None, **settings):
+    data = {"source": str(write_jsonl(tmp_path / "rows.jsonl", rows)), "columns": columns, "bad_rows": "stop"}
+    data |= {"boxes": boxes} if boxes else {}
+    given = {"tools": ["select_slice", "open_image", "zoom"], **settings}
+    return viewbox.make("grounding", data=data, **given) if cls is None else cls(data=data, **given)
+
+
+def score(env, task, answer):
+    return env.play(task, lambda messages: json.dumps(answer | {"continue": False})).scores.total
+
+
+def check_gold(env):
+    for task in env.tasks:
+        plane, box = task.reference["plane"], list(FRACTIONS[task.reference["plane"]])
+        assert task.reference["boxes"] == (pytest.approx(box),)
+        source = env.images(task)[task.reference.get("image_number", 0)]
+        shown = source.volume.get_slice(task.reference["slice"], plane).pixels
+        rows, columns = np.nonzero(shown > shown.min())
+        ends = columns.min() / shown.shape[1], rows.min() / shown.shape[0]
+        assert ends == pytest.approx(box[:2])
+        right = {name: task.reference[name] for name in env.place.values()} | {"boxes": [box]}
+        assert score(env, task, right) == pytest.approx(1)
+        other = PLANES[PLANES.index(plane) - 1]
+        for wrong in ({"slice": task.reference["slice"] + 1}, {"plane": other}, {"slice": None}, {"plane": None}):
+            assert score(env, task, right | wrong) == 0
+        assert env.play(task, lambda messages, task=task: env.write_answer(task)).scores.total > 0.98
+
+
+@pytest.mark.parametrize("codes", ["xyz", "Xyz", "xYZ", "XYZ", "zxy", "yZX"])
+def test_boxes_in_pixels_are_those_of_their_own_slice_of_a_nifti_volume(tmp_path, codes):
+    write_nifti(tmp_path / "v.nii.gz", codes)
+    check_gold(make(tmp_path, make_rows()))
+
+
+@pytest.mark.parametrize("header", [{"qform": 1, "sform": 0}, {"tilt": 0.2}])
+def test_so_they_are_with_a_qform_alone_and_with_a_tilted_one(tmp_path, header):
+    write_nifti(tmp_path / "v.nii.gz", **header)
+    check_gold(make(tmp_path, make_rows()))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("plane", PLANES)
+def test_boxes_in_pixels_are_those_of_their_own_slice_of_a_dicom_series(tmp_path, plane, reverse):
+    write_dicom(tmp_path / "series", plane, reverse)
+    check_gold(make(tmp_path, make_rows("series")))
+
+
+@pytest.mark.parametrize("coordinates", ["pixel", "per_mille"])
+def test_the_right_answer_is_right_in_all_coordinates(tmp_path, coordinates):
+    write_nifti(tmp_path / "v.nii.gz")
+    env = make(tmp_path, make_rows(), coordinates=coordinates)
+    for task in env.tasks:
+        answer = env.read_answer(env.write_answer(task), task)
+        assert answer["boxes"] == [pytest.approx(FRACTIONS[task.id], abs=1e-2)]
+
+
+def test_a_box_may_lie_on_the_second_image(tmp_path):
+    write_nifti(tmp_path / "v.nii.gz")
+    Image.new("L", (30, 20)).save(tmp_path / "flat.png")
+    rows = [row | {"image": ["flat.png", "v.nii.gz"], "at": 1} for row in make_rows()]
+    env = make(tmp_path, rows, COLUMNS | {"image_number": "at"})
+    check_gold(env)
+    gold = json.loads(env.write_answer(env.tasks[0]))
+    assert score(env, env.tasks[0], gold | {"image_number": 0, "plane": None, "slice": None}) == 0
+
+
+def test_a_single_picture_has_no_slice_and_may_be_the_second(tmp_path):
+    for name, size in (("a.png", (30, 20)), ("b.png", (100, 40))):
+        Image.new("L", size).save(tmp_path / name)
+    rows = [{"id": "t", "image": ["a.png", "b.png"], "q": "?", "boxes": [50, 10, 100, 30], "at": 1}]
+    columns = {"id": "id", "image": "image", "question": "q", "boxes": "boxes", "image_number": "at"}
+    env = make(tmp_path, rows, columns)
+    assert env.tasks[0].reference["boxes"] == ((0.5, 0.25, 1, 0.75),)
+    assert score(env, env.tasks[0], {"image_number": 1, "boxes": [[0.5, 0.25, 1, 0.75]]}) == 1
+    assert score(env, env.tasks[0], {"image_number": 0, "boxes": [[0.5, 0.25, 1, 0.75]]}) == 0
+
+
+def test_several_slices_may_count(tmp_path):
+    write_nifti(tmp_path / "v.nii.gz")
+    rows = [make_rows()[0] | {"slice": [43, 47]}]
+    env = make(tmp_path, rows)
+    gold = json.loads(env.write_answer(env.tasks[0]))
+    assert [score(env, env.tasks[0], gold | {"slice": at}) for at in (42, 43, 47, 48)] == [0, 1, 1, 0]
+    assert isinstance(gold["slice"], int)
+
+
+@pytest.mark.parametrize("unit", ["pixel", "unit", "per_mille"])
+@pytest.mark.parametrize("kind", ["nifti", "dicom"])
+def test_a_box_on_a_volume_without_a_slice_is_refused_with_the_columns_to_map(tmp_path, kind, unit):
+    image = "v.nii.gz" if kind == "nifti" else "series"
+    write_nifti(tmp_path / image) if kind == "nifti" else write_dicom(tmp_path / image, "axial")
+    box = {"pixel": [6, 30, 12, 45], "unit": [0.1, 0.2, 0.3, 0.4], "per_mille": [100, 200, 300, 400]}[unit]
+    columns = {name: column for name, column in COLUMNS.items() if name not in ("plane", "slice")}
+    rows = [make_rows(image)[0] | {"boxes": box}]
+    with pytest.raises(BadRow, match=r"map data\.columns\.plane and data\.columns\.slice"):
+        _ = make(tmp_path, rows, columns, {"unit": unit}).tasks
+    with pytest.raises(BadRow, match=r"map data\.columns\.plane and data\.columns\.slice"):
+        _ = make(tmp_path, [rows[0] | {"slice": None}], COLUMNS, {"unit": unit}).tasks
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"plane": "corronal"}, "one of: axial, coronal, sagittal"),
+        ({"slice": 60}, "slice = 60; allowed: 0 to 59"),
+        ({"slice": -1}, "a whole number from 0"),
+        ({"slice": 4.5}, "a whole number from 0"),
+        ({"boxes": [6, 30, 12, 51]}, "a box inside the image of 40x50 pixels"),
+    ],
+)
+def test_a_place_that_does_not_exist_is_a_bad_row(tmp_path, wrong, said):
+    write_nifti(tmp_path / "v.nii.gz")
+    with pytest.raises(BadRow, match=said):
+        _ = make(tmp_path, [make_rows()[0] | wrong]).tasks[0]
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_boxes_of_volumes_are_read_shown_and_scored(tmp_path, labels):
+    write_nifti(tmp_path / "v.nii.gz")
+    box = [6, 30, 41, 12, 45, 52]  # corners in voxels (x, y, z): NumPy's slices of `MARK`, the other way round
+    rows = [{"id": "t", "image": "v.nii.gz", "q": "Where?", "boxes": [box], "labels": ["a"]}]
+    columns = {"id": "id", "image": "image", "question": "q", "boxes": "boxes"}
+    columns |= {"labels": "labels"} if labels else {}
+    env = make(tmp_path, rows, columns, {"format": "xyzxyz"})
+    task = env.tasks[0]
+    gold = task.reference["boxes"][0]["box"] if labels else task.reference["boxes"][0]
+    assert gold == pytest.approx((6 / 40, 30 / 50, 41 / 60, 12 / 40, 45 / 50, 52 / 60))
+
+    def answer(numbers):
+        return {"boxes": [{"label": "a", "box": numbers} if labels else numbers]}
+
+    right = [6 / 40, 30 / 50, 41, 12 / 40, 45 / 50, 51]  # the model names the first and the last slice
+    assert json.loads(env.write_answer(task))["boxes"] == answer(right)["boxes"]
+    assert score(env, task, answer(right)) == pytest.approx(1)
+    assert score(env, task, answer([*right[:5], 46])) == pytest.approx(6 / 11)
+    assert "[x1, y1, z1, x2, y2, z2]" in env.build_system_prompt(task)
+    assert "boxes[0]" in env.check_answer(answer([0, 0, 9, 1, 1, 60]), task)[1]
+
+
+def test_a_box_of_a_volume_has_no_slice(tmp_path):
+    write_nifti(tmp_path / "v.nii.gz")
+    with pytest.raises(ConfigError, match=r"data\.columns\.plane: boxes of format xyzxyz lie on no single slice"):
+        _ = make(tmp_path, make_rows(), boxes={"format": "xyzxyz"}).tasks
+
+
+class Own(DataEnv):
+    """An author's family, with names of its own."""
+
+    name = "own"
+    answer = {  # noqa: RUF012
+        "type": "object",
+        "properties": {"bbox": {"type": "array"}, "cut": {"type": "string"}, "level": {"type": "integer"}},
+    }
+    boxes = ("bbox",)
+    place = {"plane": "cut", "slice": "level"}  # noqa: RUF012
+    fields = {  # noqa: RUF012
+        "question": TaskField("prompt", "text"),
+        "bbox": TaskField("reference", "box"),
+        "cut": TaskField("reference", "text"),
+        "level": TaskField("reference", "number"),
+    }
+    reward = IoUReward("bbox", places=["cut", "level"])
+
+
+def test_an_own_family_that_declares_a_place_reads_boxes_there(tmp_path):
+    write_nifti(tmp_path / "v.nii.gz")
+    columns = {"id": "id", "image": "image", "question": "q", "bbox": "boxes", "cut": "plane", "level": "slice"}
+    env = make(tmp_path, make_rows(), columns, cls=Own)
+    for task in env.tasks:
+        assert task.reference["bbox"] == pytest.approx(FRACTIONS[task.id])
+        assert score(env, task, {"bbox": FRACTIONS[task.id], "cut": task.id, "level": NUMBERS[task.id]}) == 1
