@@ -136,7 +136,7 @@ class MappedRow:
         number = _to_float(value)
         if number is None:
             raise self.refuse(name, value, "a number")
-        return number
+        return value if isinstance(value, int) else number
 
     def read_index(self, name: str, value: Any) -> int | list[int]:
         if isinstance(value, list | tuple) and len(value) == 2:

@@ -1,13 +1,16 @@
 """`viewbox data show` and `viewbox preview`: what a user sees of the tasks before training on them."""
 
+import nibabel as nib
 import numpy as np
 import pytest
 import yaml
 from PIL import Image
 from typer.testing import CliRunner
 
+import viewbox
 from tests.support.data_kit import COLUMNS, make_rows, write_images, write_jsonl
 from viewbox.cli.app import app
+from viewbox.cli.task_sheet import list_shown
 
 CLASS = "tests.support.data_kit:Questions"
 
@@ -43,6 +46,28 @@ def test_show_prints_the_fields_and_draws_the_images_with_their_boxes(config, tm
     ys, xs = np.nonzero(green[:200, :280])
     assert xs.max() - xs.min() == pytest.approx(0.4 * 256, abs=3)
     assert ys.max() - ys.min() == pytest.approx(0.6 * 128, abs=3)
+
+
+def test_show_draws_the_box_on_its_own_image_and_slice(tmp_path):
+    voxels = np.zeros((40, 50, 60), np.int16)
+    voxels[10:20, 10:20, 30:50] = 1000  # not in the middle slice
+    nib.save(nib.Nifti1Image(voxels, np.diag([-1.0, -1.0, 1.0, 1.0])), tmp_path / "v.nii.gz")
+    Image.new("L", (30, 20)).save(tmp_path / "a.png")
+    row = {"image": ["a.png", "v.nii.gz"], "q": "?", "at": 1, "plane": "coronal", "slice": 12, "box": [10, 10, 20, 30]}
+    columns = {"image": "image", "question": "q", "image_number": "at", "boxes": "box"}
+    columns |= {"plane": "plane", "slice": "slice"}
+    data = {"source": str(write_jsonl(tmp_path / "rows.jsonl", [row])), "columns": columns}
+    env = viewbox.make("grounding", data=data)
+    first, second = list_shown(env, 0, 1)[1][0].pictures
+    assert (first.name, first.boxes) == (", image 0", ())
+    assert second.name == ", image 1, coronal 12"
+    (left, top), _, (right, bottom), _ = second.boxes[0]
+    pixels = np.asarray(second.image)
+    height, width = pixels.shape
+    inside = pixels[round(top * height) : round(bottom * height), round(left * width) : round(right * width)]
+    assert inside.shape == (20, 10)
+    assert (inside == 255).all()
+    assert (pixels == 255).sum() - inside.size < 100  # the letters
 
 
 def test_show_says_why_a_task_cannot_be_opened(config, tmp_path):

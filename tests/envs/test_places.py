@@ -1,6 +1,8 @@
 """Answers that name the image, the plane and the slice of their boxes, and boxes in a volume."""
 
+import itertools
 import json
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -207,7 +209,53 @@ def test_a_whole_play_is_scored_by_its_place():
     assert UNIT.build_episode(wrong.state).scores.total == 0
 
 
+def test_a_view_of_the_second_image_in_its_own_plane_is_that_image():
+    class ImageOnly(Series):
+        place: ClassVar = {"image": "image"}
+
+        def images(self, task):
+            return [PICTURE, VOLUME.get_middle_slice()]
+
+    env = ImageOnly()
+    seen = Play(env, TASK)
+    seen.say('<tool_call>\n{"name": "open_image", "arguments": {"index": 1}}\n</tool_call>')
+    answer, problem = env.check_answer({"bbox": GOLD["bbox"], "view": 1}, TASK, seen.state.views, seen.state.images)
+    assert (problem, answer["image"]) == (None, 1)
+
+
 # ---- what the model reads
+
+PARTS = ("image", "plane", "slice")
+SUBSETS = [names for count in range(4) for names in itertools.combinations(PARTS, count)]
+SENTENCES = {
+    "image": '"image" is the number of the image, from 0.',
+    "plane": '"plane" is axial, coronal or sagittal.',
+    "slice": '"slice" is the number of the slice',
+}
+
+
+@pytest.mark.parametrize("names", SUBSETS, ids=str)
+@pytest.mark.parametrize("coordinates", ["unit", "per_mille", "pixel"])
+@pytest.mark.parametrize(("tools", "max_turns"), [((), 1), ((), 3), (("zoom", "select_slice"), 1), (("zoom",), 4)])
+@pytest.mark.parametrize(("view", "extent"), [(None, ()), ("view", ("extent",))])
+def test_any_part_of_a_place_works_in_every_text(names, coordinates, tools, max_turns, view, extent):
+    class Some(Series):
+        name = "some"
+        place: ClassVar = {name: name for name in names}
+        view_field = view
+        boxes_3d = extent
+
+    env = Some(coordinates=coordinates, tools=tools, max_turns=max_turns)
+    prompt = env.build_system_prompt(TASK)
+    assert {name for name, sentence in SENTENCES.items() if sentence in prompt} == set(names)
+    assert ("Say where your box lies" in prompt) == bool(names)
+    assert ("in the plane of the first picture, from 0" in prompt) == ("slice" in names and "plane" not in names)
+    played = Play(env, TASK)
+    while played.state.end_reason is None:
+        played.say('{"continue": true}' if played.state.turn == 0 and max_turns > 1 else "nonsense")
+    task = Task("t", reference={key: value for key, value in GOLD.items() if key == "bbox" or key in names})
+    answer = env.read_answer(env.write_answer(task), task)
+    assert {name: answer[name] for name in names if name in GOLD} == {name: GOLD[name] for name in names}
 
 
 def test_the_prompt_asks_for_the_place():
@@ -227,3 +275,55 @@ def test_a_place_needs_a_field_of_the_answer():
 
     with pytest.raises(ConfigError, match="place: slice = 'layer'; allowed"):
         Wrong()
+
+
+# ---- the frame of a volume
+
+FRAME = "Slices are numbered from 0: axial ones from the feet up"
+UNKNOWN = "It is not known how this volume lies in the patient"
+
+
+class First(Series):
+    def images(self, task):
+        return [task.metadata["first"]]
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (replace(VOLUME, oriented=True).get_slice(3, "coronal"), FRAME),
+        (VOLUME.get_middle_slice(), UNKNOWN),
+        (Volume(VOXELS, (0, 255), planes=False, oriented=True).get_slice(0), UNKNOWN),
+        (PICTURE, None),
+    ],
+    ids=["oriented", "not oriented", "frames", "a picture"],
+)
+def test_the_first_message_tells_the_frame_of_a_volume_and_of_nothing_else(first, said):
+    text = First().reset(Task("t", metadata={"first": first}), seed=0).messages[1].text
+    assert [one for one in (FRAME, UNKNOWN) if one in text] == ([said] if said else [])
+    assert "\n\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "calls", "said"),
+    [
+        (PARTS, [("select_slice", {"index": 2})], None),
+        (PARTS, [("select_slice", {"index": 2}), ("zoom", {})], "Give bbox in coordinates of the whole slice."),
+        ((), [("select_slice", {"index": 2})], "Give bbox in coordinates of the slice that was shown first."),
+        ((), [], None),
+    ],
+)
+def test_the_last_turn_says_which_slice_coordinates_are_of(fields, calls, said):
+    class Some(Series):
+        view_field = None
+        place: ClassVar = {name: name for name in fields}
+
+    seen = Play(Some(max_turns=1 + max(1, len(calls))), TASK)
+    for name, arguments in calls:
+        seen.say(f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>")
+    if not calls:
+        seen.say("nonsense")
+    text = seen.state.messages[-1].text
+    assert "This is your last reply" in text
+    assert "original image" not in text
+    assert said in text if said else "in coordinates of" not in text

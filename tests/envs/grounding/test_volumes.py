@@ -194,7 +194,7 @@ def test_a_box_on_a_volume_without_a_slice_is_refused_with_the_columns_to_map(tm
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"plane": "corronal"}, "one of: axial, coronal, sagittal"),
+        ({"plane": "corronal"}, "unknown plane 'corronal'; allowed: axial, coronal, sagittal"),
         ({"slice": 60}, "slice = 60; allowed: 0 to 59"),
         ({"slice": -1}, "a whole number from 0"),
         ({"slice": 4.5}, "a whole number from 0"),

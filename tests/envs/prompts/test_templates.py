@@ -91,7 +91,7 @@ def test_the_question_says_how_many_images_there_are_only_where_another_can_be_o
 
 
 def test_the_last_turn_names_the_keys_and_warns_where_the_open_view_is_changed():
-    say = lambda **values: DEFAULT.render("last_turn", **values)  # noqa: E731
+    say = lambda **values: DEFAULT.render("last_turn", whole="the original image", **values)  # noqa: E731
     assert say(keys=["a", "b"], changed=False, fields=["b"]).endswith("one JSON object that has the keys a, b.")
     assert "Give b in coordinates of the original image" in say(keys=["a", "b"], changed=True, fields=["b"])
     assert "intensities in a changed view may differ" in say(keys=[], changed=True, fields=[])
