@@ -56,15 +56,6 @@ def to_corners(box: Sequence[float]) -> tuple[Point, ...]:
     return (x1, y1), (x2, y1), (x2, y2), (x1, y2)
 
 
-def find_boxes(value: Any) -> Iterator[Box]:
-    """Every box in a reference or an answer, at any depth: four fractions of the image, x1 < x2 and y1 < y2.
-
-    >>> list(find_boxes({"findings": [{"name": "cyst", "at": [0, 0, 0.5, 0.5]}], "count": 1}))
-    [(0.0, 0.0, 0.5, 0.5)]
-    """
-    return (box for box, _, _ in _walk(value, "", (), 0) if len(box) == 4)
-
-
 # ---------------------------------------------------------------------- of a reference or an answer
 def find_marks(value: Any, kind: Kind, fields: Mapping[str, str], views: "Views") -> list[Mark]:
     """The boxes in a reference or an answer, each on the picture that the objects around it name.

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -18,7 +19,8 @@ from viewbox.rollouts.from_config import build_envs
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text()
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.S)
-YAMLS = [code for language, code in BLOCKS if language == "yaml"]
+YAMLS = [code for language, code in BLOCKS if language == "yaml" and "name: grounding" not in code]
+[VOLUMES] = [code for language, code in BLOCKS if language == "yaml" and "name: grounding" in code]
 [FAMILY] = [code for language, code in BLOCKS if language == "python"]
 [LINE] = [code for language, code in BLOCKS if language == "json"]
 
@@ -60,6 +62,17 @@ def test_every_block_opens_its_tasks(study, text, count):
     assert env.play(env.tasks[0], lambda messages: "yes").scores.total == 1.0
     if held_out.data.split == "test":
         assert len(held_out.tasks) == (4 if isinstance(env.data.source, dict) else 20 - count)
+
+
+def test_the_block_of_volumes_reads_boxes_on_their_slices(study):
+    (Path("study") / "ct").mkdir()
+    image = nib.Nifti1Image(np.zeros((40, 50, 60), np.int16), np.diag([-1.0, -1.0, 1.0, 1.0]))
+    nib.save(image, "study/ct/a.nii.gz")
+    row = {"id": "a", "scan": "a.nii.gz", "finding": "cyst", "box": [4, 6, 20, 30], "plane": "coronal", "slice": 7}
+    write_jsonl(Path("study/boxes.jsonl"), [row])
+    env, _ = build_envs(parse({"model": {"name": "m"}, **yaml.safe_load(VOLUMES)}), {})
+    assert env.tasks[0].reference == {"boxes": ((0.1, 0.1, 0.5, 0.5),), "plane": "coronal", "slice": 7}
+    assert env.play(env.tasks[0], lambda messages: env.write_answer(env.tasks[0])).scores.total == 1.0
 
 
 def test_the_block_of_columns_gives_what_it_says(study):

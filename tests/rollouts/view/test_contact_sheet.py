@@ -18,7 +18,6 @@ from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.rollouts.view import contact_sheet
 from viewbox.rollouts.view.contact_sheet import ACROSS, KINDS, LINE, MARGIN, MAX_PANELS, SIDE, draw_episode, list_panels
 from viewbox.rollouts.view.episode_page import build_episode_page
-from viewbox.rollouts.view.marks import find_boxes
 
 ENV = Digits()
 RED, GREEN, BLUE = (KINDS[kind][0] for kind in ("answer", "gold", "tool"))
@@ -181,11 +180,6 @@ def test_both_boxes_are_seen_where_they_are_equal():
 
 
 def test_boxes_are_found_in_any_field_of_any_environment():
-    assert list(find_boxes({"lesion": [0, 0, 0.5, 1], "size": [3, 4], "ages": [1, 20, 30, 40]})) == [(0, 0, 0.5, 1)]
-    assert list(find_boxes({"findings": ({"at": (0.1, 0.1, 0.2, 0.2)}, {"at": (0.5, 0.5, 0.6, 0.6)})})) == [
-        (0.1, 0.1, 0.2, 0.2),
-        (0.5, 0.5, 0.6, 0.6),
-    ]
     picture = draw_episode(of_image(Image.new("L", (64, 64)), {"lesion": [0.5, 0.5, 0.9, 0.9]}))
     np.testing.assert_allclose(frame(panel(picture), GREEN), (0.5, 0.5, 0.9, 0.9), atol=0.01)
 
