@@ -67,6 +67,7 @@ def _open(env: BaseMultiTurnEnv, task: Task) -> ShownTask:
     problem = None
     try:
         state = env.reset(task, seed=0)
+        pictures = tuple(_list_pictures(env.for_task(task), task, list(state.images)[:MAX_PICTURES]))
     except ViewboxError as error:
         problem = str(error)
         fields.append(("problem", problem))
@@ -77,11 +78,6 @@ def _open(env: BaseMultiTurnEnv, task: Task) -> ShownTask:
             kind = f", {source.volume.voxels.shape} voxels" if source.volume is not None else ""
             text = f"{len(state.images)}; the first has {source.width}x{source.height} pixels{kind}"
             fields.insert(0, ("images", text))
-        try:
-            pictures = tuple(_list_pictures(env.for_task(task), task, list(state.images)[:MAX_PICTURES]))
-        except ViewboxError as error:
-            problem = str(error)
-            fields.append(("problem", problem))
     shown = tuple((name, _to_text(value)) for name, value in fields)
     return ShownTask(task.id, shown, task.reference, pictures, problem)
 
@@ -104,8 +100,8 @@ def _list_pictures(env: BaseMultiTurnEnv, task: Task, images: Sequence[Source]) 
             shown = ShownView.of(view, number)
             drawn = (place_on(mark, shown) for mark in here)
             boxes = tuple(mark.corners for mark in drawn if mark is not None)
-            where = "" if one.volume is None else f", {one.volume.plane} {one.volume.index}"
-            name = (f", image {number}" if len(images) > 1 else "") + where
+            name = f", image {number}" if len(images) > 1 else ""
+            name += "" if one.volume is None else f", {one.volume.plane} {one.volume.index}"
             yield ShownPicture(name, view.render(), boxes)
 
 
@@ -154,14 +150,8 @@ def _draw_picture(sheet: Image.Image, pen: ImageDraw.ImageDraw, shown: ShownPict
     size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
     sheet.paste(picture.resize(size, Image.Resampling.NEAREST), (left, top))
     for corners in shown.boxes:
-        sides = (*corners[0], *corners[2])
-        pen.rectangle(
-            tuple(
-                start + value * length for start, value, length in zip((left, top) * 2, sides, size * 2, strict=True)
-            ),
-            outline="lime",
-            width=2,
-        )
+        ends = [(left + x * size[0], top + y * size[1]) for x, y in (corners[0], corners[2])]
+        pen.rectangle(ends, outline="lime", width=2)
 
 
 def _write_lines(task: ShownTask) -> Iterator[tuple[str, str]]:

@@ -28,9 +28,9 @@ JSON object. If the call is wrong, the model reads what is wrong and what is all
 pixels at their native depth. Every result with a picture of the view says which box of the open image it shows
 (`shows`).
 
-Slices of a volume are numbered from 0: axial ones from the feet up, coronal ones from the front, sagittal ones from the
-patient's right. Axial and coronal slices are shown with the patient's right on the left, sagittal ones with the front on
-the left. Letters at the border name the sides, if the header knows them ([data.md](data.md#boxes-on-volumes)).
+Slices of a volume are numbered from 0: axial ones from the feet up, coronal ones from the front, sagittal ones from
+the patient's right. Axial and coronal slices are shown with the patient's right on the left, sagittal ones with the
+front on the left. Letters at the border name the sides, if the header knows them ([data.md](data.md#boxes-on-volumes)).
 
 An environment limits calls by `max_calls: {zoom: 3}` and `max_total_calls: 8`; `tools_of(task)` switches tools off for
 a task. Try tools from the shell with `viewbox tools try IMAGE zoom factor=2 crop box=0.1,0.1,0.5,0.5`, or from Python

@@ -55,7 +55,7 @@ class DataEnv(BaseMultiTurnEnv):
     @property
     def has_images(self) -> bool:
         """Whether the mapping gives images."""
-        return any(name in self.data.columns for name in self._image_fields)
+        return any(name in self.data.columns for name in IMAGE_FIELDS)
 
     def tools_of(self, task: Task) -> tuple[str, ...]:
         """The tools; without images only those that work on none."""
@@ -110,7 +110,7 @@ class DataEnv(BaseMultiTurnEnv):
         """
         number = int(task.metadata["row"])
         row = self._rows.read(number, self._columns.get_used())
-        others = self._columns.get_used(name for name in self.data.columns if name not in self._image_fields)
+        others = self._columns.get_used(name for name in self.data.columns if name not in IMAGE_FIELDS)
         images = [where for value in self._list_values(row) if (where := get_location(value)) is not None]
         return {name: row[name] for name in row if name in others}, images
 
@@ -143,11 +143,6 @@ class DataEnv(BaseMultiTurnEnv):
     def _opened(self) -> "WeakValueDictionary[tuple[str, str], Source]":
         return WeakValueDictionary()
 
-    @property
-    def _image_fields(self) -> list[str]:
-        """The fields with images: a family may have a field `image` of its own, such as the number of one."""
-        return [name for name in IMAGE_FIELDS if name not in self.fields]
-
     def _check_fields(self) -> None:
         """Raises `ConfigError` for a field that the mapping lacks, or that the family does not know."""
         given, known = self.data.columns, {"id", *IMAGE_FIELDS, "metadata", *self.fields}
@@ -156,7 +151,7 @@ class DataEnv(BaseMultiTurnEnv):
                 problem = describe_unknown(f"field of {self.name}", name, known)
                 raise ConfigError(f"data.columns: {problem}", key=f"data.columns.{name}", given=name, allowed=known)
         needed = [name for name, field in self.fields.items() if field.required and name not in given]
-        if self.needs_images and not any(name in given for name in self._image_fields):
+        if self.needs_images and not any(name in given for name in IMAGE_FIELDS):
             needed.insert(0, "image")
         if needed:
             has = ", ".join(name[:100] for name in self._rows.columns[:40])
@@ -192,12 +187,12 @@ class DataEnv(BaseMultiTurnEnv):
 
     @cached_property
     def _image_columns(self) -> set[str]:
-        return self._columns.get_used(self._image_fields)
+        return self._columns.get_used(IMAGE_FIELDS)
 
     @cached_property
     def _own_columns(self) -> set[str]:
         """The columns of all fields but the images, which are read when they are shown."""
-        return self._columns.get_used(name for name in self.data.columns if name not in self._image_fields)
+        return self._columns.get_used(name for name in self.data.columns if name not in IMAGE_FIELDS)
 
     def _map(self, number: int, row: Mapping[str, Any], measure: Measure) -> MappedRow:
         return MappedRow(self._rows.name, self._rows.locate(number), row, self._columns, self.data.boxes, measure)
@@ -208,7 +203,7 @@ class DataEnv(BaseMultiTurnEnv):
         return Task(given or f"row-{number}", task.images, task.prompt, task.reference, metadata)
 
     def _list_values(self, row: Mapping[str, Any]) -> list[Any]:
-        return [image for name in self._image_fields for image in list_images(self._columns.read(name, row))]
+        return [image for name in IMAGE_FIELDS for image in list_images(self._columns.read(name, row))]
 
     def _get_images(self, number: int, row: Mapping[str, Any]) -> RowImages:
         def refuse(given: object, expected: str) -> BadRow:
@@ -233,7 +228,7 @@ class DataEnv(BaseMultiTurnEnv):
                 raise self._refuse(number, value if where is None else where, problem)
 
     def _refuse(self, number: int, given: object, expected: str) -> BadRow:
-        field = next((name for name in self._image_fields if name in self._columns), "image")
+        field = next((name for name in IMAGE_FIELDS if name in self._columns), "image")
         column = self._columns.described.get(field, field)
         return BadRow(self._rows.name, self._rows.locate(number), column, given, expected)
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+import viewbox
 from tests.support.tool_play import Play
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
@@ -327,3 +328,21 @@ def test_the_last_turn_says_which_slice_coordinates_are_of(fields, calls, said):
     assert "This is your last reply" in text
     assert "original image" not in text
     assert said in text if said else "in coordinates of" not in text
+
+
+# of a module, because a mixture names its parts
+OF = {f"Of{''.join(names)}": names for names in SUBSETS}
+globals().update(
+    {
+        name: type(name, (Series,), {"name": "of", "place": {part: part for part in names}, "tasks": (TASK,)})
+        for name, names in OF.items()
+    }
+)
+
+
+@pytest.mark.parametrize("name", OF)
+def test_a_mixture_says_what_its_parts_say(name):
+    env = viewbox.make("mixture", environments={"some": {"name": f"{__name__}:{name}"}})
+    said = [message.text for message in env.reset(env.tasks[0], seed=0).messages]
+    assert said == [message.text for message in globals()[name]().reset(TASK, seed=0).messages]
+    assert ("Say where your box lies" in said[0]) == bool(OF[name])
