@@ -84,6 +84,7 @@ class ToolResult(Record):
             fractions of the picture. None if it did not run.
         views: what `image` shows of the task's images, in parts if several stand side by side; empty if it shows none
             of them. For people who look at the episode: no model reads it.
+        refused: whether the tool did not run: an unknown tool, wrong arguments, a budget used up. Not stored.
 
     >>> ToolResult("zoom", "zoomed in", facts={"factor": 2.0}).text
     'zoomed in (factor: 2.0)'
@@ -99,6 +100,7 @@ class ToolResult(Record):
     call_id: str | None = None
     arguments: Mapping[str, Any] | None = None
     views: tuple[ShownView, ...] = field(default=(), metadata={"sparse": True})
+    refused: bool = field(default=False, repr=False, compare=False, metadata={"beside": True})
 
     def __post_init__(self) -> None:
         super().__post_init__()
