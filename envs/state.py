@@ -95,6 +95,7 @@ class EpisodeState:
         """The record of this play, not yet scored. A play that has not ended is recorded as `cancelled`."""
         end_reason = self.end_reason or self.end("cancelled").end_reason
         assert end_reason is not None
+        counts = (info or {}).get("usage", {}).values()  # of an endpoint: prompt and completion tokens
         return Episode(
             task=self.task,
             turns=tuple(self.turns),
@@ -104,7 +105,7 @@ class EpisodeState:
             truncated=self.truncated,
             flags=frozenset(self.flags),
             run_config=run_config or RunConfig(seed=self.seed, max_turns=self.max_turns),
-            total_tokens=0 if tokens is None else len(tokens.prompt_ids) + len(tokens.completion_ids),
+            total_tokens=sum(counts) if tokens is None else len(tokens.prompt_ids) + len(tokens.completion_ids),
             environment=environment,
             system_prompt=self.messages[0].text,
             info={"malformed": self.malformed, **(info or {})},

@@ -125,7 +125,9 @@ def _read_fields(schema: str) -> AnswerFields:
     top = next(_iter_objects(root, root), {})
     properties = top.get("properties", {})
     inner = {name: next(_iter_objects(spec, root), None) for name, spec in properties.items()}
-    lists = {name: next(_iter_objects(spec, root, kind="array", keyword="items"), {}) for name, spec in properties.items()}
+    lists = {
+        name: next(_iter_objects(spec, root, kind="array", keyword="items"), {}) for name, spec in properties.items()
+    }
     return AnswerFields(
         frozenset(properties),
         frozenset(top.get("required", ())) - {"continue"},

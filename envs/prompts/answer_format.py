@@ -79,7 +79,8 @@ class _Spec:
 
     @property
     def takes_null(self) -> bool:
-        return self.nullable or None in self.own.get("enum", ())
+        """Whether null must be written where there is no value: the field cannot be left out instead."""
+        return "default" not in self.own and (self.nullable or None in self.own.get("enum", ()))
 
     @property
     def fields(self) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from viewbox.envs.tools.results import ToolOutput
 from viewbox.envs.tools.tool import tool
-from viewbox.errors import ImageError, ArgumentError
+from viewbox.errors import ArgumentError, ImageError
 from viewbox.images.source import Plane, Volume
 from viewbox.images.view import View
 
