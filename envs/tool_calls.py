@@ -34,21 +34,20 @@ async def run_calls(env: PlayableEnv, state: EpisodeState, calls: Sequence[Parse
     found: dict[int, list[Source]] = {}
     results: dict[int, ToolResult] = {}
     views: dict[int, View] = {}
-    place = 0
-    while place < len(calls):
+    waiting = list(range(len(calls)))
+    while waiting:
         admitted: list[int] = []
-        for place in range(place, len(calls)):
+        for place in tuple(waiting):
             name = calls[place].call.name
             problem = _find_problem(env, state, calls[place], place)
             if problem is None and (problem := _check_budget(env, state, name)) is not None and admitted:
                 break
+            waiting.remove(place)
             if problem is None:
                 state.calls[name] += 1
                 admitted.append(place)
             else:
                 results[place] = ToolResult(name or "tool_call", error=problem, refused=True)
-        else:
-            place = len(calls)
         await _run_admitted(env, state, calls, admitted, views_before, found, results, views)
         state.calls.subtract(calls[one].call.name for one in admitted if results[one].refused)
     finished = []
