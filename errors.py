@@ -91,6 +91,10 @@ class ToolError(ViewboxError, ValueError):
     """A tool call that cannot be carried out; the message is shown to the model."""
 
 
+class ArgumentError(ToolError):
+    """A tool call that is refused for its arguments: the tool did not run, and none of its calls is spent."""
+
+
 class StoreError(ViewboxError, ValueError):
     """A folder of saved episodes that cannot be read or written."""
 

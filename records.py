@@ -84,6 +84,7 @@ class ToolResult(Record):
             fractions of the picture. None if it did not run.
         views: what `image` shows of the task's images, in parts if several stand side by side; empty if it shows none
             of them. For people who look at the episode: no model reads it.
+        refused: whether the tool did not run: an unknown tool, wrong arguments, a budget used up. Not stored.
 
     >>> ToolResult("zoom", "zoomed in", facts={"factor": 2.0}).text
     'zoomed in (factor: 2.0)'
@@ -99,6 +100,7 @@ class ToolResult(Record):
     call_id: str | None = None
     arguments: Mapping[str, Any] | None = None
     views: tuple[ShownView, ...] = field(default=(), metadata={"sparse": True})
+    refused: bool = field(default=False, repr=False, compare=False, metadata={"beside": True})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -183,11 +185,14 @@ class Turn(Record):
 
 @dataclass(frozen=True)
 class RunConfig(Record):
-    """The model, the sampling and the software versions that produced an episode."""
+    """The model, the sampling and the software versions that produced an episode.
+
+    `temperature` is None if none was sent, so that it was the server's own.
+    """
 
     model_name: str = ""
-    temperature: float = 1.0
-    seed: int = 0
+    temperature: float | None = None
+    seed: int | None = 0
     max_tokens: int | None = None
     max_turns: int | None = None
     versions: Mapping[str, str] = field(default_factory=FrozenDict)
@@ -294,8 +299,9 @@ class Episode(Record):
         flags: what was unusual about it.
         scores: of the reward; None if it was not scored.
         run_config: what produced it.
-        confidence: of the answer, in [0, 1].
-        total_tokens: of prompt and completion together; 0 if the tokens were not recorded.
+        confidence: of the answer, in [0, 1]; None if it states none (`get_confidence` of the environment).
+        total_tokens: of prompt and completion together; of an endpoint those that it counted, summed over its replies;
+            0 if nobody counted them.
         environment: its name.
         system_prompt: the text before the first turn.
         info: anything else about the episode, as JSON values.
@@ -311,7 +317,7 @@ class Episode(Record):
     flags: frozenset[str] = frozenset()
     scores: Scores | None = None
     run_config: RunConfig = field(default_factory=RunConfig)
-    confidence: float = 1.0
+    confidence: float | None = None
     total_tokens: int = 0
     environment: str = ""
     system_prompt: str = ""
@@ -320,8 +326,8 @@ class Episode(Record):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0.0 <= self.confidence <= 1.0:  # NaN fails too
-            raise ValueError(f"confidence is {self.confidence}; allowed: a number in [0, 1]")
+        if self.confidence is not None and not 0.0 <= self.confidence <= 1.0:  # NaN fails too
+            raise ValueError(f"confidence is {self.confidence}; allowed: a number in [0, 1], or None")
 
     @property
     def is_fault(self) -> bool:

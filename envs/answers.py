@@ -5,6 +5,7 @@ a view by number instead; its boxes are then mapped back exactly, through every 
 has a `place` (`places.py`), boxes may lie on any image, plane and slice of the task.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from viewbox.envs import places
 from viewbox.envs.answer_model import hides_numbers
 from viewbox.envs.box_paths import convert_at, has_box
 from viewbox.envs.finite import find_non_finite
+from viewbox.envs.parsing.coercion import coerce
 from viewbox.envs.parsing.json_schema import find_violation
 from viewbox.envs.state import PlayableEnv
 from viewbox.envs.tasks import TaskImages, is_same_stack
@@ -98,6 +100,8 @@ def check_finite(value: Any) -> None:
 
 
 def _fit_schema(env: PlayableEnv, answer: dict[str, Any]) -> dict[str, Any]:
+    if env.answer_schema is not None:
+        answer = coerce(answer, env.answer_schema)
     if isinstance(env.answer, type):
         return _fit_model(env.answer, answer)
     problem = None if env.answer is None else find_violation(answer, env.answer)
@@ -109,7 +113,7 @@ def _fit_schema(env: PlayableEnv, answer: dict[str, Any]) -> dict[str, Any]:
 
 def _fit_model(model: type[BaseModel], answer: dict[str, Any]) -> dict[str, Any]:
     try:
-        checked = model.model_validate(answer)
+        checked = model.model_validate_json(json.dumps(answer), strict=True)  # it converts nothing: see `coerce`
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise ToolError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error

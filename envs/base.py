@@ -205,7 +205,8 @@ class BaseMultiTurnEnv(PlayableEnv):
         """The scored record of a play; a play that has not ended is recorded as `cancelled`."""
         info = {**self._describe_record(), **(info or {})}
         record = state.to_episode(self.name, run_config, tokens=tokens, info=info)
-        return replace(record, scores=self.score(record))
+        confidence = None if record.answer is None else self.get_confidence(record.answer, record.task)
+        return replace(record, scores=self.score(record), confidence=confidence)
 
     def _describe_record(self) -> dict[str, Any]:
         """What `info` says of the environment, for people who look at the episode: the fields of its answer that name
@@ -229,6 +230,15 @@ class BaseMultiTurnEnv(PlayableEnv):
         """`build_episode` on an event loop: in a thread if the reward waits for a service, such as a judge."""
         build = partial(self.build_episode, state, run_config, tokens=tokens, info=info)
         return await concurrency.run_in_thread(build) if self._scores_in_thread else build()
+
+    def get_confidence(self, answer: Mapping[str, Any], task: Task) -> float | None:
+        """How sure the model is of its answer, in [0, 1], for the record: what the answer states as `confidence`.
+
+        An author may override it, for an answer that states it elsewhere or on another scale.
+        """
+        stated = answer.get("confidence")
+        is_number = isinstance(stated, int | float) and not isinstance(stated, bool)
+        return float(stated) if is_number and 0 <= stated <= 1 else None
 
     def score(self, episode: Episode) -> Scores:
         """The reward of an episode and its components; an episode without an answer scores what `None` scores.

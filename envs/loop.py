@@ -224,13 +224,17 @@ def _handle_malformed(env: PlayableEnv, state: EpisodeState, reason: str) -> Ste
     state.malformed_in_a_row += 1
     if state.turn >= env.max_turns:
         return state.end("max_turns")
-    if state.malformed >= env.max_malformed:
+    if _has_failed_too_often(env, state):
         return state.end("malformed")
-    if state.malformed_in_a_row > env.max_consecutive_malformed:
+    if state.malformed_in_a_row >= env.max_consecutive_malformed:
         return _demand_answer(env, state)
     reason = clean(reason, env.max_tool_chars)
     text = env.prompts.render("malformed", reason=reason, answer_format=env.answer_format, tools=bool(state.tools))
     return _send_user_message(env, state, text, "malformed")
+
+
+def _has_failed_too_often(env: PlayableEnv, state: EpisodeState) -> bool:
+    return state.malformed + state.refused >= env.max_malformed
 
 
 async def _run_tools(env: PlayableEnv, state: EpisodeState, calls: Sequence[parsing.ParsedCall]) -> StepResult:
@@ -238,8 +242,10 @@ async def _run_tools(env: PlayableEnv, state: EpisodeState, calls: Sequence[pars
     state.tool_calls += len(calls)
     if any(result.success for result in results):
         state.malformed_in_a_row, state.finalized = 0, False
+    elif all(parsed.error is not None for parsed in calls):
+        state.malformed += 1
     else:
-        state.malformed += all(parsed.error is not None for parsed in calls)
+        state.refused += all(result.refused for result in results)
     messages: list[Message] = []
     for number, result in enumerate(results):
         text = clean(result.text, env.max_tool_chars)
@@ -253,4 +259,4 @@ async def _run_tools(env: PlayableEnv, state: EpisodeState, calls: Sequence[pars
     images = tuple(image for message in messages for image in message.images)
     text = "\n".join(message.text for message in messages)
     state.turns.append(Turn("tool_result", text, tool_results=tuple(results), images=images))
-    return state.end("malformed") if state.malformed >= env.max_malformed else StepResult(tuple(messages))
+    return state.end("malformed") if _has_failed_too_often(env, state) else StepResult(tuple(messages))

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel
 
+from viewbox.envs.box_paths import BoxPath
 from viewbox.envs.messages import drop_older_images
 from viewbox.envs.parsing.reply import AnswerFields
 from viewbox.envs.places import Part
@@ -59,10 +60,11 @@ class EpisodeState:
     tool_schemas: tuple[Mapping[str, Any], ...] = ()
     images: TaskImages | tuple[()] = ()
     views: list[View] = field(default_factory=list)
-    calls: Counter[str] = field(default_factory=Counter)  # calls of each tool, failed ones included
+    calls: Counter[str] = field(default_factory=Counter)  # of each tool that ran, failed ones included
     turn: int = 0
     malformed: int = 0
     malformed_in_a_row: int = 0
+    refused: int = 0  # replies with calls of which none ran, though one could be read
     tool_calls: int = 0
     finalized: bool = False  # the model was told to finish: its next object is the answer
     notes: list[Mapping[str, Any]] = field(default_factory=list)  # objects sent with `continue: true`
@@ -93,6 +95,7 @@ class EpisodeState:
         """The record of this play, not yet scored. A play that has not ended is recorded as `cancelled`."""
         end_reason = self.end_reason or self.end("cancelled").end_reason
         assert end_reason is not None
+        counts = (info or {}).get("usage", {}).values()  # of an endpoint: prompt and completion tokens
         return Episode(
             task=self.task,
             turns=tuple(self.turns),
@@ -102,7 +105,7 @@ class EpisodeState:
             truncated=self.truncated,
             flags=frozenset(self.flags),
             run_config=run_config or RunConfig(seed=self.seed, max_turns=self.max_turns),
-            total_tokens=0 if tokens is None else len(tokens.prompt_ids) + len(tokens.completion_ids),
+            total_tokens=sum(counts) if tokens is None else len(tokens.prompt_ids) + len(tokens.completion_ids),
             environment=environment,
             system_prompt=self.messages[0].text,
             info={"malformed": self.malformed, **(info or {})},
@@ -141,7 +144,11 @@ class PlayableEnv(ViewSettings, LoopSettings, Protocol):
     @cached_property
     def answer_fields(self) -> AnswerFields | None:
         """What the parser knows of the answer schema; None if the answer is plain text."""
-        return None if self.answer_schema is None else AnswerFields.from_schema(self.answer_schema)
+        if self.answer_schema is None:
+            return None
+        fields, boxes = AnswerFields.from_schema(self.answer_schema), [BoxPath.parse(path) for path in self.boxes]
+        lengths = {**dict.fromkeys(self.boxes_3d, 6), **{box.field: 4 for box in boxes if not box.is_list}}
+        return replace(fields, lengths=tuple({**dict(fields.lengths), **lengths}.items()))
 
     @cached_property
     def answer_format(self) -> str:

@@ -15,7 +15,7 @@ from viewbox.envs.parsing.reply import ParsedCall
 from viewbox.envs.sanitize import clean
 from viewbox.envs.state import EpisodeState, PlayableEnv
 from viewbox.envs.tools.results import build_timeout_result
-from viewbox.errors import ImageError, ToolError, describe_unknown
+from viewbox.errors import ArgumentError, ImageError, ToolError, describe_unknown
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.records import ToolResult
@@ -25,33 +25,31 @@ MAX_FOUND = 64  # images that tools found, in an episode; later ones are shown b
 
 async def run_calls(env: PlayableEnv, state: EpisodeState, calls: Sequence[ParsedCall]) -> list[ToolResult]:
     """One result for each call, in order. Views whose pictures are shown are added to `state.views`, and pictures that
-    tools put in their hidden argument `found` to the episode's images."""
-    errors = [_admit(env, state, parsed, place) for place, parsed in enumerate(calls)]
-    admitted = [place for place, error in enumerate(errors) if error is None]
-    # Outside the task group, where an author's bug is raised as it is.
-    found: dict[int, list[Source]] = {place: [] for place in admitted}
-    hidden = {
-        place: {"found": found[place], **_get_hidden_arguments(env, state, calls[place].call.name)}
-        for place in admitted
-    }
+    tools put in their hidden argument `found` to the episode's images.
+
+    Only calls that ran are counted: one that its tool refuses for its arguments gives its place back. So a call for
+    which there is no place waits for those before it in the reply.
+    """
     views_before = tuple(state.views)  # the views a call can name: those shown when the reply was written
-    stateful: list[int] = []
+    found: dict[int, list[Source]] = {}
     results: dict[int, ToolResult] = {}
     views: dict[int, View] = {}
-    async with asyncio.TaskGroup() as group:
-        for place, (parsed, error) in enumerate(zip(calls, errors, strict=True)):
-            if error is not None:
-                results[place] = ToolResult(parsed.call.name or "tool_call", error=error)
-            elif env.get_tool(parsed.call.name).stateful:
-                stateful.append(place)
-            elif len(admitted) == 1:  # most replies: the call needs no task of its own
-                await _run_stateless(env, state, parsed, place, views_before, hidden[place], results)
+    waiting = list(range(len(calls)))
+    while waiting:
+        admitted: list[int] = []
+        for place in tuple(waiting):
+            name = calls[place].call.name
+            problem = _find_problem(env, state, calls[place], place)
+            if problem is None and (problem := _check_budget(env, state, name)) is not None and admitted:
+                break
+            waiting.remove(place)
+            if problem is None:
+                state.calls[name] += 1
+                admitted.append(place)
             else:
-                group.create_task(_run_stateless(env, state, parsed, place, views_before, hidden[place], results))
-        for place in stateful:
-            results[place] = await _run_stateful(env, state, calls[place], hidden[place])
-            if state.view is not None and "shows" in results[place].facts:
-                views[place] = state.view
+                results[place] = ToolResult(name or "tool_call", error=problem, refused=True)
+        await _run_admitted(env, state, calls, admitted, views_before, found, results, views)
+        state.calls.subtract(calls[one].call.name for one in admitted if results[one].refused)
     finished = []
     for place, parsed in enumerate(calls):
         result = _add_found_images(state, results[place], found.get(place, ()))
@@ -60,19 +58,47 @@ async def run_calls(env: PlayableEnv, state: EpisodeState, calls: Sequence[Parse
     return finished
 
 
-def _admit(env: PlayableEnv, state: EpisodeState, parsed: ParsedCall, place: int) -> str | None:
-    """Count a call that may be run; otherwise the reason, in words, why it is not."""
-    name = parsed.call.name
+async def _run_admitted(
+    env: PlayableEnv,
+    state: EpisodeState,
+    calls: Sequence[ParsedCall],
+    admitted: Sequence[int],
+    views_before: Sequence[View],
+    found: dict[int, list[Source]],
+    results: dict[int, ToolResult],
+    views: dict[int, View],
+) -> None:
+    """Run the calls at the places `admitted`; fills `found`, `results` and `views` by place."""
+    # Outside the task group, where an author's bug is raised as it is.
+    found |= {place: [] for place in admitted}
+    hidden = {
+        place: {"found": found[place], **_get_hidden_arguments(env, state, calls[place].call.name)}
+        for place in admitted
+    }
+    stateful = [place for place in admitted if env.get_tool(calls[place].call.name).stateful]
+    async with asyncio.TaskGroup() as group:
+        for place in admitted:
+            if place in stateful:
+                continue
+            call = _run_stateless(env, state, calls[place], place, views_before, hidden[place], results)
+            if len(admitted) == 1:  # most replies: the call needs no task of its own
+                await call
+            else:
+                group.create_task(call)
+        for place in stateful:
+            results[place] = await _run_stateful(env, state, calls[place], hidden[place])
+            if state.view is not None and "shows" in results[place].facts:
+                views[place] = state.view
+
+
+def _find_problem(env: PlayableEnv, state: EpisodeState, parsed: ParsedCall, place: int) -> str | None:
+    """Why a call cannot be run, whatever was called before, in words; None if it can."""
     if parsed.error is not None:
         return parsed.error
     if place >= env.max_calls_per_turn:
         return f"Not run: at most {tools.format_calls(env.max_calls_per_turn)} per reply."
-    if name not in state.tools:
-        return describe_unknown("tool", name, state.tools)
-    refusal = _check_budget(env, state, name)
-    if refusal is None:
-        state.calls[name] += 1
-    return refusal
+    name = parsed.call.name
+    return None if name in state.tools else describe_unknown("tool", name, state.tools)
 
 
 def _check_budget(env: PlayableEnv, state: EpisodeState, name: str) -> str | None:
@@ -97,7 +123,7 @@ async def _run_stateful(
     """Run a stateful tool on the view that the previous call left."""
     name = parsed.call.name
     if state.view is None:
-        return ToolResult(name, error="This task has no image.")
+        return ToolResult(name, error="This task has no image.", refused=True)
     try:
         view, result = await concurrency.run_in_thread(
             tools.call_stateful,
@@ -151,7 +177,7 @@ def find_picture(reference: str, images: Sequence[Source], views: Sequence[View]
         allowed = (
             ", ".join(names if len(names) <= 12 else [*names[:6], "…", *names[-5:]]) or "none: no picture was shown"
         )
-        raise ToolError(f"unknown picture {reference[:40]!r}; allowed: {allowed}")
+        raise ArgumentError(f"unknown picture {reference[:40]!r}; allowed: {allowed}")
     if kind == "view":
         return views[int(number)]
     try:

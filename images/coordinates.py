@@ -8,7 +8,7 @@ image, x to the right and y down; (0, 0) is the outer corner of the first pixel 
 from collections.abc import Sequence
 from typing import Literal
 
-from viewbox.errors import ToolError
+from viewbox.errors import ArgumentError
 
 Coordinates = Literal["unit", "per_mille", "pixel"]
 
@@ -34,19 +34,19 @@ def get_limits(coordinates: Coordinates, size: tuple[int, int]) -> tuple[float, 
 def to_unit(values: Sequence[float], coordinates: Coordinates, size: tuple[int, int], what: str) -> tuple[float, ...]:
     """Convert alternating x and y in the declared convention to fractions of the image.
 
-    `what` names the value in the message of the `ToolError` that is raised for numbers out of range.
+    `what` names the value in the message of the `ArgumentError` that is raised for numbers out of range.
 
     >>> to_unit([250, 1000], "per_mille", (64, 64), "center")
     (0.25, 1.0)
     >>> to_unit([3, 7], "unit", (64, 64), "center")
     Traceback (most recent call last):
-    viewbox.errors.ToolError: center: x = 3 is out of range; allowed: 0 to 1 (fractions of the image)
+    viewbox.errors.ArgumentError: center: x = 3 is out of range; allowed: 0 to 1 (fractions of the image)
     """
     top = get_limits(coordinates, size)
     for i, value in enumerate(values):
         if not 0 <= value <= top[i % 2]:
             allowed = f"0 to {top[i % 2]:g} ({describe_unit(coordinates)})"
-            raise ToolError(f"{what}: {'xy'[i % 2]} = {value:g} is out of range; allowed: {allowed}")
+            raise ArgumentError(f"{what}: {'xy'[i % 2]} = {value:g} is out of range; allowed: {allowed}")
     return tuple(value / top[i % 2] for i, value in enumerate(values))
 
 

@@ -236,7 +236,7 @@ def _build_run_config(trace: vf.Trace) -> RunConfig:
     sampling = trace.agent.config.sampling
     return RunConfig(
         model_name=trace.agent.config.model or "",
-        temperature=1.0 if sampling.temperature is None else sampling.temperature,
+        temperature=sampling.temperature,
         seed=int(trace.id[:12], 16),  # different for every rollout of a group
         max_tokens=sampling.max_tokens,
         versions={"viewbox": __version__, "verifiers": version("verifiers")},

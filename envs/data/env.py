@@ -1,6 +1,7 @@
 """`DataEnv`: the base of environments whose tasks are rows of a dataset."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -23,6 +24,7 @@ from viewbox.envs.tasks import TaskImage
 from viewbox.errors import BadRow, ConfigError, describe_unknown
 from viewbox.images.source import Source
 from viewbox.records import Task
+from viewbox.terminal import describe_error
 
 IMAGE_FIELDS = ("image", "images")
 
@@ -45,7 +47,10 @@ class DataEnv(BaseMultiTurnEnv):
 
         The base class adds the row's number to the metadata, and the id.
         """
-        parts: dict[str, dict[str, Any]] = {"prompt": {}, "reference": {}, "metadata": dict(row.get("metadata") or {})}
+        metadata = row.get("metadata") or {}
+        if not isinstance(metadata, Mapping):
+            raise row.refuse("metadata", metadata, "an object, with a value by name")
+        parts: dict[str, dict[str, Any]] = {"prompt": {}, "reference": {}, "metadata": dict(metadata)}
         for name, field in self.fields.items():
             value = row.read(name, field)
             if value is not None:
@@ -101,7 +106,8 @@ class DataEnv(BaseMultiTurnEnv):
         if "row" not in task.metadata:
             return tuple(task.images)
         number = int(task.metadata["row"])
-        return self._get_images(number, self._rows.read(number, self._image_columns))
+        with self._blame_row(number):
+            return self._get_images(number, self._rows.read(number, self._image_columns))
 
     def export_row(self, task: Task) -> tuple[dict[str, Any], list[str | bytes]]:
         """What a task is made of: the columns of its row, without those of images alone, and where each image is.
@@ -163,12 +169,13 @@ class DataEnv(BaseMultiTurnEnv):
             images = self._get_images(number, self._rows.read(number, self._image_columns))
             return measure_picture(mapped, field, images, self.place)
 
-        row = self._rows.read(number, self._own_columns)
-        mapped = self._map(number, row, measure)
-        return self._finish(number, mapped, self.read_row(mapped))
+        with self._blame_row(number):
+            mapped = self._map(number, self._rows.read(number, self._own_columns), measure)
+            return self._finish(number, mapped, self.read_row(mapped))
 
     def _check_row(self, number: int) -> None:
         """Read a row without opening its images. Raises `BadRow`."""
+<<<<<<< HEAD
         row = self._rows.read(number, self._own_columns)
         if self._rows.holds_paths(self._image_columns):
             self._check_images(number, self._rows.read(number, self._image_columns))
@@ -181,9 +188,26 @@ class DataEnv(BaseMultiTurnEnv):
 
         mapped = self._map(number, row, measure)
         try:
+=======
+        with self._blame_row(number), suppress(ImageNeeded):
+            row = self._rows.read(number, self._own_columns)
+            if self._rows.holds_paths(self._image_columns):
+                self._check_images(number, self._rows.read(number, self._image_columns))
+            mapped = self._map(number, row, fail_to_measure)
+>>>>>>> h3
             self._finish(number, mapped, self.read_row(mapped))
-        except ImageNeeded:
-            return
+
+    @contextmanager
+    def _blame_row(self, number: int) -> Iterator[None]:
+        """Turn whatever a cell makes the block raise into a `BadRow`: a row costs itself, and no other."""
+        try:
+            yield
+        except (ConfigError, BadRow, ImageNeeded):
+            raise
+        except Exception as error:
+            place = self._rows.locate(number)
+            where = f"row {place}" if isinstance(place, int) else place
+            raise _KnownBadRow(f"{self._rows.name}: {where}: cannot be read ({describe_error(error, 200)})") from error
 
     @cached_property
     def _image_columns(self) -> set[str]:
@@ -238,7 +262,7 @@ class DataEnv(BaseMultiTurnEnv):
 
 
 class _KnownBadRow(BadRow):
-    """A row that was found to be bad when its task was made: the sentence is all that is left of it."""
+    """A row of which only a sentence is known: what its task was refused for, or what it made a reader raise."""
 
     def __init__(self, sentence: str) -> None:
         Exception.__init__(self, sentence)

@@ -8,11 +8,13 @@ from typing import Any, Literal
 
 from viewbox.envs.data.columns import ColumnMap, ExpressionError
 from viewbox.envs.data.settings import BoxForm
+from viewbox.envs.parsing.strict_json import MAX_DEPTH
 from viewbox.errors import BadRow
 
 MAX_TEXT = 50_000  # characters of a text that the model or a reward reads
 TOLERANCE = 0.005  # of the image: boxes that stick out by less are cut off at its edge
 
+_NESTED = (list, tuple, dict)
 Kind = Literal["text", "number", "index", "list", "box", "boxes", "any"]
 Box = tuple[float, ...]
 Measure = Callable[["MappedRow", str], tuple[int, ...] | None]
@@ -63,9 +65,20 @@ class MappedRow:
     def get(self, field: str) -> Any:
         """The value of a field as it is stored; None if the mapping or the row has none."""
         try:
-            return self.columns.read(field, self.row)
+            value = self.columns.read(field, self.row)
         except ExpressionError as error:
             raise self.refuse(field, None, str(error)) from error
+        return self._check_depth(field, value)
+
+    def _check_depth(self, field: str, value: Any) -> Any:
+        """The value; raises `BadRow` if no record could hold it."""
+        layer = [value]
+        for _ in range(MAX_DEPTH + 1):
+            inside = [item.values() if isinstance(item, dict) else item for item in layer if isinstance(item, _NESTED)]
+            layer = [one for items in inside for one in items]
+            if not layer:
+                return value
+        raise self.refuse(field, "nested too deep", f"at most {MAX_DEPTH} lists and objects inside each other")
 
     def refuse(self, field: str, given: Any, expected: str) -> BadRow:
         """The error for a value of a field, which names the column it came from."""
@@ -162,9 +175,10 @@ class MappedRow:
     def _parse_json(self, name: str, text: str) -> Any:
         if len(text) <= MAX_TEXT:
             try:
-                return json.loads(text)
-            except ValueError:
-                pass
+                return self._check_depth(name, json.loads(text))
+            except (ValueError, RecursionError) as error:
+                if isinstance(error, BadRow):
+                    raise
         raise self.refuse(name, text, "a list, or JSON text of one")
 
 

@@ -10,9 +10,11 @@ from viewbox.errors import BadRow, ImageError
 from viewbox.images.files import open_image
 from viewbox.images.files.paths import split_series
 from viewbox.images.source import Source
+from viewbox.terminal import describe_error
 
 FLAT = (".png", ".jpg", ".jpeg", ".bmp", ".webp")  # pictures that are never a stack of slices
 FLAT_CONTENT = (b"\x89PNG", b"\xff\xd8\xff", b"BM", b"RIFF")
+_BYTES = (bytes, bytearray, memoryview)
 Refuse = Callable[[object, str], BadRow]  # (given, expected) -> the error that names the row
 
 
@@ -84,6 +86,8 @@ class RowImages(Sequence[Source]):
                 return Source.of(source, unit=self._unit) if self._unit and source.unit is None else source
             except ImageError as error:
                 problem = f"an image that can be opened ({error})"
+            except (OSError, ValueError) as error:  # a name that no file can have
+                problem = f"an image that can be opened ({describe_error(error, 200)})"
         raise self._refuse(where, problem)
 
 
@@ -98,9 +102,11 @@ def get_location(value: Any) -> str | bytes | None:
     """Where `open_image` finds an image; None if the value is no image."""
     if isinstance(value, dict):
         content = value.get("bytes")
-        return bytes(content) if content else get_location(value.get("path"))
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
+        return get_location(content) if isinstance(content, _BYTES) and content else _get_path(value.get("path"))
+    return bytes(value) if isinstance(value, _BYTES) else _get_path(value)
+
+
+def _get_path(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
@@ -112,7 +118,11 @@ def check_path(where: str | bytes, folder: Path | None, *, exists: bool = False)
         return "a path on this machine, because nothing is downloaded"
     if folder is None:
         return "the bytes of an image, or a path in the folder that data.images names"
-    if exists and not (folder / str(split_series(where)[0])).exists():
+    try:
+        found = not exists or (folder / str(split_series(where)[0])).exists()
+    except (OSError, ValueError):  # a name that no file can have
+        found = False
+    if not found:
         return f"a file in {folder} (data.images names another folder)"
     return None
 

@@ -19,7 +19,8 @@ _MAX_REFERENCES = 8  # followed in a row
 
 @dataclass(frozen=True)
 class AnswerFields:
-    """The fields of an answer; `objects` holds, for each field that is an object, the fields inside it.
+    """The fields of an answer; `objects` holds, for each field that is an object, the fields inside it, and `lengths`
+    for fields that are lists how many items they need.
 
     >>> fields = AnswerFields.from_schema({"properties": {"answer": {"type": "string"}}, "required": ["answer"]})
     >>> fields.unwrap({"result": {"answer": "left"}})
@@ -29,6 +30,7 @@ class AnswerFields:
     names: frozenset[str] = frozenset()
     required: frozenset[str] = frozenset()
     objects: tuple[tuple[str, frozenset[str]], ...] = ()
+    lengths: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def from_schema(cls, schema: Mapping[str, Any]) -> "AnswerFields":
@@ -66,6 +68,12 @@ class AnswerFields:
             return value
         outer = {"continue": value["continue"]} if "continue" in value else {}
         return outer | {parents[0]: {key: value[key] for key in value if key in keys}}
+
+    def drop_short_lists(self, value: dict[str, Any]) -> dict[str, Any]:
+        """An answer that was cut, without lists that hold less than they need: half a box is none."""
+        needed = dict(self.lengths)
+        is_short = {key: isinstance(item, list) and len(item) < needed.get(key, 0) for key, item in value.items()}
+        return {key: item for key, item in value.items() if not is_short[key]}
 
     def is_in(self, value: dict[str, Any]) -> bool:
         """Whether `value` has a field of the answer, perhaps under a wrong key."""
@@ -117,25 +125,31 @@ def _read_fields(schema: str) -> AnswerFields:
     top = next(_iter_objects(root, root), {})
     properties = top.get("properties", {})
     inner = {name: next(_iter_objects(spec, root), None) for name, spec in properties.items()}
+    lists = {
+        name: next(_iter_objects(spec, root, kind="array", keyword="items"), {}) for name, spec in properties.items()
+    }
     return AnswerFields(
         frozenset(properties),
         frozenset(top.get("required", ())) - {"continue"},
         tuple((name, frozenset(spec.get("properties", ()))) for name, spec in inner.items() if spec is not None),
+        tuple((name, spec["minItems"]) for name, spec in lists.items() if isinstance(spec.get("minItems"), int)),
     )
 
 
-def _iter_objects(spec: Any, root: Mapping[str, Any], depth: int = 0) -> Iterator[Mapping[str, Any]]:
-    """The object schemas that `spec` allows, itself first; references outside the schema are not followed."""
+def _iter_objects(
+    spec: Any, root: Mapping[str, Any], depth: int = 0, *, kind: str = "object", keyword: str = "properties"
+) -> Iterator[Mapping[str, Any]]:
+    """The schemas of a kind that `spec` allows, itself first; references outside the schema are not followed."""
     if not isinstance(spec, Mapping) or depth > _MAX_REFERENCES:
         return
-    if "properties" in spec or spec.get("type") == "object":
+    if keyword in spec or spec.get("type") == kind:
         yield spec
     reference = spec.get("$ref")
     if isinstance(reference, str) and reference.startswith("#/"):
         target: Any = root
         for part in reference[2:].split("/"):
             target = target.get(part) if isinstance(target, Mapping) else None
-        yield from _iter_objects(target, root, depth + 1)
+        yield from _iter_objects(target, root, depth + 1, kind=kind, keyword=keyword)
     for choices in (spec.get("anyOf"), spec.get("oneOf"), spec.get("allOf")):
         for choice in choices or ():
-            yield from _iter_objects(choice, root, depth + 1)
+            yield from _iter_objects(choice, root, depth + 1, kind=kind, keyword=keyword)

@@ -163,7 +163,7 @@ class _Reader:
         complete = not cut and not unfinished and self.state == "next" and not self._crossed
         while len(self.containers) > 1:
             inner = self.containers.pop().value
-            if complete or _is_worth_keeping(inner):
+            if complete or _is_worth_keeping(inner, is_field=len(self.containers) == 1):
                 self.containers[-1].add(inner)
         value = self.containers[0].value if self.containers else None
         if complete:
@@ -316,8 +316,8 @@ def _escape_quote(match: re.Match[str]) -> str:
     return {'"': '\\"', "\\'": "'"}.get(match[0], match[0])
 
 
-def _is_worth_keeping(inner: Any) -> bool:
-    """Whether a container that was never closed is worth keeping: half a box is not."""
-    if isinstance(inner, dict):
+def _is_worth_keeping(inner: Any, *, is_field: bool) -> bool:
+    """Whether a container that was never closed is worth keeping: half a point, in a list or an object, is not."""
+    if isinstance(inner, dict) or is_field:
         return bool(inner)
     return any(not isinstance(item, int | float) or isinstance(item, bool) for item in inner)

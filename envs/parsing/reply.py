@@ -13,6 +13,7 @@ from typing import Any
 
 from viewbox.envs.parsing.answer_schema import AnswerFields, describe_echo
 from viewbox.envs.parsing.calls import ParsedCall, TagPairs, find_calls, parse_native_call, parse_single_call
+from viewbox.envs.parsing.coercion import coerce
 from viewbox.envs.parsing.json_schema import find_violation
 from viewbox.envs.parsing.scan import MAX_ITEMS, ReplyObject, ReplyScan
 from viewbox.envs.parsing.strict_json import MAX_DEPTH, MAX_DIGITS, MAX_VALUES, decode_json
@@ -96,6 +97,7 @@ def parse_reply(
     schema: JSON Schema (2020-12) of the answer without `continue`; the answer must fit it.
     answer_fields: the fields of the answer, used to find it; they do not validate it. Default: those of `schema`.
     last: no further reply is possible. An object that was cut off is then closed after its last complete value.
+        Of a list that was cut, the complete numbers are kept, unless the field needs more of them.
     thinking: pairs of tags around thinking.
     max_bytes: length in UTF-8 above which a reply is malformed.
 
@@ -178,7 +180,8 @@ class _AnswerReader:
         if echo is not None:
             return Malformed(echo, "schema_echoed")
         if self.last and scan.partial is not None:
-            return self._check_value(scan.partial.value, {"salvaged"})
+            kept = scan.partial.value if self.fields is None else self.fields.drop_short_lists(scan.partial.value)
+            return self._check_value(kept, {"salvaged"})
         return self._describe_no_answer(scan)
 
     def _select_object(self, objects: list[ReplyObject], lists: list[list[Any]]) -> ReplyObject | None:
@@ -215,6 +218,7 @@ class _AnswerReader:
         copied = next((key for key, item in value.items() if item in _PLACEHOLDERS), None)
         if copied is not None:
             return Malformed(f"{copied[:64]}: {value[copied]} is a placeholder: write the value itself", "invalid")
+        value = value if self.schema is None else coerce(value, self.schema)
         violation = None if self.schema is None else find_violation(value, self.schema)
         if violation is not None:
             return Malformed(violation, "invalid")

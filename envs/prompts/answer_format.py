@@ -79,6 +79,11 @@ class _Spec:
         return next((kind for key, kind in _TELLING.items() if key in self.own), "string")
 
     @property
+    def takes_null(self) -> bool:
+        """Whether null must be written where there is no value: the field cannot be left out instead."""
+        return "default" not in self.own and (self.nullable or None in self.own.get("enum", ()))
+
+    @property
     def fields(self) -> Mapping[str, Any]:
         return self.own.get("properties", NONE) if self.kind == "object" else NONE
 
@@ -127,7 +132,10 @@ class _Shape:
         if "const" in own:
             return own["const"]
         if own.get("enum"):
-            return "|".join(own["enum"]) if _are_strings(own["enum"]) else own["enum"][0]
+            words = [choice for choice in own["enum"] if choice is not None]
+            if words and _are_strings(words):
+                return "|".join([*words, "null"] if spec.takes_null else words)
+            return own["enum"][0]
         deeper = depth < DEEPEST and not spec.names & within
         if spec.kind == "object":
             return {name: self.fill(one, inside, depth + 1) for name, one in spec.fields.items()} if deeper else {}
@@ -150,7 +158,7 @@ class _Shape:
             words = [
                 *_describe_meaning(field),
                 *_describe_presence(field, name, spec.own.get("required")),
-                *_describe_limits(field.own),
+                *(_describe_choices(field) or _describe_limits(field.own)),
             ]
             if words:
                 yield f"{here}: {'; '.join(words)}"
@@ -169,12 +177,19 @@ def _describe_meaning(field: _Spec) -> list[str]:
 def _describe_presence(field: _Spec, name: str, required: Sequence[str] | None) -> list[str]:
     if "default" in field.own or (required is not None and name not in required):
         return ["may be left out"]
-    return ["may be null"] if field.nullable else []
+    return ["may be null"] if field.nullable and not field.own.get("enum") else []
+
+
+def _describe_choices(field: _Spec) -> list[str]:
+    """The allowed values that the placeholder does not show as they are written."""
+    choices = [choice for choice in field.own.get("enum", ()) if choice is not None]
+    if not choices or (_are_strings(choices) and not field.takes_null):
+        return []
+    *first, last = [json.dumps(choice, ensure_ascii=False) for choice in [*choices, *([None] * field.takes_null)]]
+    return [f"{', '.join(first)} or {last}" if first else last]
 
 
 def _describe_limits(own: Mapping[str, Any]) -> list[str]:
-    if own.get("enum") and not _are_strings(own["enum"]):
-        return [f"one of {', '.join(json.dumps(value, ensure_ascii=False) for value in own['enum'])}"]
     low, high = own.get("minimum"), own.get("maximum")
     if low is not None and high is not None:
         return [f"{low:g} to {high:g}"]

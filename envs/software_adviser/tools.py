@@ -18,7 +18,7 @@ from viewbox.envs.software_adviser.software import SoftwareTool
 from viewbox.envs.tools import Hidden, Tool
 from viewbox.envs.tools.results import ToolOutput
 from viewbox.envs.tools.search.wording import join_items, make_line
-from viewbox.errors import ToolError
+from viewbox.errors import ArgumentError
 
 MAX_QUERY: Final = 500  # characters
 MAX_TOTAL_CALLS: Final = 20  # of an episode, of all tools together
@@ -45,10 +45,10 @@ class SearchContext:
     max_chars: int = 8000
 
     def search(self, query: str) -> ToolOutput:
-        """The text of a search, and the names found as a fact for rewards. Raises `ToolError` for an empty query."""
+        """The text of a search, and the names found as a fact for rewards. Raises `ArgumentError` for an empty query."""
         words = " ".join(query[: 4 * MAX_QUERY].split())[:MAX_QUERY]
         if not words:
-            raise ToolError("query is empty; give words to search for")
+            raise ArgumentError("query is empty; give words to search for")
         formats = tuple(dict.fromkeys((*self.formats, *list_formats(self.paths))))
         hits = self.retriever.search(words, top_k=self.top_k, exclude=self.exclude, formats=formats)
         text, count = write_found(words, [self.retriever.by_name[hit.name] for hit in hits], self.max_chars)
@@ -79,7 +79,7 @@ async def repo_info_batch(
     """Look up what is known of GitHub repositories: license, languages, last commit and what they need. Each is looked
     up once; an address elsewhere is skipped, and one that fails does not harm the others."""
     if not 0 < len(urls) <= MAX_ADDRESSES:
-        raise ToolError(f"urls has {len(urls)} addresses; allowed: 1 to {MAX_ADDRESSES}")
+        raise ArgumentError(f"urls has {len(urls)} addresses; allowed: 1 to {MAX_ADDRESSES}")
     answers = await ask_all(urls, sources)
     facts = {
         "answered": [answer.name for answer in answers if answer.text],

@@ -13,7 +13,7 @@ from jsonschema import ValidationError
 
 from viewbox.envs.parsing.json_schema import TOO_MUCH_WORK, TooMuchWorkError, iter_errors
 from viewbox.envs.tools.fractions import ViewFractions
-from viewbox.errors import ToolError, suggest_nearest
+from viewbox.errors import ArgumentError, suggest_nearest
 from viewbox.frozen import thaw
 from viewbox.images.coordinates import Coordinates, describe_unit, get_limits, needs_size, to_unit
 from viewbox.images.view import View
@@ -145,17 +145,17 @@ def check_value(
 ) -> Any:
     """The value that the schema `spec` allows; a point or box as fractions of the view of `size` pixels.
 
-    Raises `ToolError`, which begins with `label` ("zoom: factor").
+    Raises `ArgumentError`, which begins with `label` ("zoom: factor").
 
     >>> check_value(2.0, {"type": "integer"}, "rotate: times", "unit", (64, 64))
     2
     >>> check_value("sobell", {"type": "string", "enum": ["sobel", "scharr"]}, "edges: method", "unit", (64, 64))
     Traceback (most recent call last):
-    viewbox.errors.ToolError: edges: method = "sobell": allowed: sobel, scharr (did you mean 'sobel'?)
+    viewbox.errors.ArgumentError: edges: method = "sobell": allowed: sobel, scharr (did you mean 'sobel'?)
     """
     value, kind = thaw(given), spec.get("x-kind")
     if not _is_finite(value):
-        raise ToolError(f"{label} must be finite")
+        raise ArgumentError(f"{label} must be finite")
     # Most calls skip the validator: it takes longer than a tool that only reads.
     is_text = isinstance(value, str) and spec.keys() <= _PLAIN_TEXT and spec["type"] == "string"
     is_place = kind in ("point", "box") and _is_number_list(value, spec["minItems"])
@@ -164,7 +164,7 @@ def check_value(
         problem = _find_problem(value, schema, label)
         if problem is not None:
             shown = json.dumps(value, default=str)[:80]
-            raise ToolError(f"{label} = {shown}: {_describe_problem(problem, spec, value)}")
+            raise ArgumentError(f"{label} = {shown}: {_describe_problem(problem, spec, value)}")
     if kind in ("point", "box"):
         return ViewFractions(to_unit(value, coordinates, size, label))
     if spec.get("type") == "integer":
@@ -176,7 +176,7 @@ def _find_problem(value: Any, schema: dict[str, Any], label: str) -> ValidationE
     try:
         return next(iter_errors(value, schema), None)
     except TooMuchWorkError:
-        raise ToolError(f"{label}: {TOO_MUCH_WORK}") from None
+        raise ArgumentError(f"{label}: {TOO_MUCH_WORK}") from None
 
 
 def _is_number_list(value: Any, count: int) -> bool:

@@ -31,7 +31,7 @@ from viewbox.envs.tools.results import (
     to_storable_text,
 )
 from viewbox.envs.tools.tool import Tool, get_tool
-from viewbox.errors import ToolError
+from viewbox.errors import ArgumentError, ToolError
 from viewbox.images.coordinates import Coordinates, from_unit
 from viewbox.images.shown import ShownView
 from viewbox.images.view import View
@@ -237,14 +237,14 @@ async def _capture_outcome(tool: Tool, checked: Mapping[str, Any]) -> tuple[Any,
 
 # ---------------------------------------------------------------------- both
 def parse_arguments(name: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any]:
-    """The arguments of a call, which some models write as a string of JSON; raises `ToolError`."""
+    """The arguments of a call, which some models write as a string of JSON; raises `ArgumentError`."""
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments or "{}")
         except (ValueError, RecursionError) as error:
-            raise ToolError(f"{name}: the arguments are not JSON: {error}") from error
+            raise ArgumentError(f"{name}: the arguments are not JSON: {error}") from error
     if not isinstance(arguments, Mapping):
-        raise ToolError(f"{name}: the arguments must be a JSON object")
+        raise ArgumentError(f"{name}: the arguments must be a JSON object")
     return arguments
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from viewbox.envs.tools.fractions import ViewFractions
-from viewbox.errors import ImageError, ToolError
+from viewbox.errors import ArgumentError, ImageError, ToolError
 from viewbox.images.coordinates import Coordinates, from_unit
 from viewbox.images.ref import ImageRef
 from viewbox.images.source import Source
@@ -184,7 +184,7 @@ def _is_ready_to_show(image: "Image.Image | np.ndarray", max_pixels: int | None,
 def build_failure(name: str, error: BaseException) -> ToolResult:
     """The result of a failed call: a `ToolError` in full, any other exception by its type only."""
     if isinstance(error, ToolError):
-        return ToolResult(name, error=to_storable_text(str(error)))
+        return ToolResult(name, error=to_storable_text(str(error)), refused=isinstance(error, ArgumentError))
     if isinstance(error, ImageError):  # its message names the file, which the model must not learn
         log.warning("tool %s: %s", name, error)
         return ToolResult(name, error=f"{name}: the image cannot be opened")

@@ -22,7 +22,7 @@ from viewbox.envs.tools.arguments import (
     is_null_text,
     is_picture,
 )
-from viewbox.errors import ConfigError, ToolError, describe_unknown
+from viewbox.errors import ArgumentError, ConfigError, ToolError, describe_unknown
 from viewbox.images.coordinates import Coordinates
 from viewbox.images.view import View
 
@@ -90,20 +90,20 @@ class Tool:
         size: tuple[int, int] | None,
         find_picture: Callable[[str], View] | None = None,
     ) -> dict[str, Any]:
-        """The arguments as the function takes them, points and boxes as fractions; raises `ToolError`.
+        """The arguments as the function takes them, points and boxes as fractions; raises `ArgumentError`.
 
         `size` (width, height) is the size of the view in pixels. It is None for a stateless tool: its points and boxes
         refer to the first picture of the call, which `find_picture` returns by name.
         """
         for name in arguments:
             if name not in self.parameters:
-                raise ToolError(describe_unknown(f"argument of {self.name}", str(name)[:80], self.parameters))
+                raise ArgumentError(describe_unknown(f"argument of {self.name}", str(name)[:80], self.parameters))
         checked: dict[str, Any] = {}
         for name, spec in sorted(self.parameters.items(), key=lambda item: item[1].get("x-kind") != "picture"):
             value, label = arguments.get(name), f"{self.name}: {name}"
             if name in self.required:
                 if value is None:
-                    raise ToolError(f"{self.name}: argument {name!r} is missing")
+                    raise ArgumentError(f"{self.name}: argument {name!r} is missing")
             elif value is None or is_null_text(value, spec):
                 continue
             checked[name] = check_value(value, spec, label, coordinates, size or (1, 1))
@@ -127,10 +127,10 @@ class Tool:
 def _find_picture(name: str, label: str, find_picture: Callable[[str], View] | None) -> View:
     try:
         if find_picture is None:
-            raise ToolError(f"there is no picture {name[:40]!r}; allowed: none")
+            raise ArgumentError(f"there is no picture {name[:40]!r}; allowed: none")
         return find_picture(name)
     except ToolError as error:
-        raise ToolError(f"{label}: {error}") from error
+        raise ArgumentError(f"{label}: {error}") from error
 
 
 def is_tool_name(name: str) -> bool:

@@ -15,6 +15,7 @@ from viewbox.rollouts.endpoint.connection import Connection, EndpointError
 from viewbox.rollouts.endpoint.http import build_completions_url, encode_request
 from viewbox.rollouts.endpoint.replies import Completion, assign_call_ids, parse_completion
 from viewbox.rollouts.generator import Conversation, Load
+from viewbox.rollouts.store.run_folder import get_versions
 
 if TYPE_CHECKING:  # it imports torch
     from viewbox.rollouts.endpoint.token_check import TokenCheck
@@ -67,7 +68,11 @@ class OpenAIGenerator:
         self.sampling, self.max_tokens = sampling, max_tokens
         self.tool_images, self.extra = tool_images, dict(extra or {})
         self.token_check = token_check
-        self.run_config = RunConfig(model_name=model, temperature=sampling.temperature, max_tokens=max_tokens)
+        sent = sampling.model_dump(include={"temperature"}, exclude_unset=True) | self.extra
+        temperature, max_tokens = sent.get("temperature"), self.extra.get("max_tokens", max_tokens)
+        self.run_config = RunConfig(
+            model_name=model, temperature=temperature, max_tokens=max_tokens, versions=get_versions()
+        )
         self.connection = Connection(
             self.url,
             subject=f"model {model!r}",

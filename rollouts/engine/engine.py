@@ -34,6 +34,7 @@ from viewbox.rollouts.engine.scheduler import Scheduler
 from viewbox.rollouts.engine.sequence import Sequence, Stats
 from viewbox.rollouts.engine.vision_cache import VisionCache
 from viewbox.rollouts.generator import Conversation, Load
+from viewbox.rollouts.store.run_folder import get_versions
 
 DEFAULT_SAMPLING = SamplingParams()
 log = logging.getLogger("viewbox.engine")
@@ -80,7 +81,9 @@ class HFGenerator:
         self.prefill_tokens = prefill_tokens
         self.kv_cache_bytes = find_kv_cache_bytes(model.device) if kv_cache_bytes is None else kv_cache_bytes
         self.vision_cache = vision_cache or VisionCache(model, tokens.architecture)
-        self.run_config = RunConfig(model_name, sampling.temperature, max_tokens=max_completion_tokens)
+        self.run_config = RunConfig(
+            model_name, sampling.temperature, max_tokens=max_completion_tokens, versions=get_versions()
+        )
         self.stats = Stats()
         self.record = choose_recorder(cuda_graphs, model.device)
         self.scheduler = Scheduler(tool_wait_timeout)

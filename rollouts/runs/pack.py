@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -16,7 +16,7 @@ from typing import BinaryIO
 from viewbox.envs import ENVIRONMENTS, load_class
 from viewbox.errors import ConfigError
 from viewbox.files import open_regular, try_lock
-from viewbox.rollouts.scoring.data_policy import is_declared_restricted
+from viewbox.rollouts.scoring.trust import MIXTURE
 from viewbox.rollouts.store.layout import LINES, MAX_FILE
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import read_config
@@ -85,23 +85,44 @@ def pack_run(run: str | Path, out: str | Path, *, weights: bool = False, restric
 def find_restriction(run: Path, episodes: Path) -> str | None:
     """Why the data of a run must not leave this machine, or may not; None if it may.
 
-    Its config declares it, or its environment does; an environment that is not registered may. Without a config, the
-    episodes name the environment.
+    Its config declares it, or its environment does; an environment that is not registered may, and so may a part of
+    the config that cannot be read. Without a config, the episodes name the environment.
     """
     path, config = read_config(run, episodes)
     section = config.get("env")
-    if not isinstance(section, Mapping):
+    if not isinstance(section, Mapping) or not section.keys() & {"name", "environments"}:
         names = {episode.environment for episode in load(run, errors="skip")}
-        return next((why for name in sorted(names) if name and (why := _find_own_restriction(name))), None)
-    parts = section.get("environments")
-    for part in (section, *(parts.values() if isinstance(parts, Mapping) else ())):
-        if not isinstance(part, Mapping):
-            continue
-        if is_declared_restricted(part) or is_declared_restricted(part.get("eval") or {}):
-            return f"its data is restricted ({path}: env.data.restricted)"
-        if (name := part.get("name")) and (why := _find_own_restriction(str(name))):
+        declared = None if section is None else _find_in_section(section, f"{path}: env", None)
+        return declared or next((why for name in sorted(names) if name and (why := _find_own_restriction(name))), None)
+    return _find_in_section(section, f"{path}: env", MIXTURE)
+
+
+def _find_in_section(section: object, place: str, key: str | None, known: Collection[str] = ()) -> str | None:
+    """Why an environment's section is restricted, or may be.
+
+    `key` is its name if it states none; None: it needs none, as it only changes another section, whose parts are
+    `known`.
+    """
+    if not isinstance(section, Mapping):
+        return f"{place} is no mapping, so its data may be restricted"
+    data = section.get("data", {})
+    if not isinstance(data, Mapping):
+        return f"{place}.data is no mapping, so its data may be restricted"
+    if data.get("restricted"):
+        return f"its data is restricted ({place}.data.restricted)"
+    name = section.get("name", key)
+    if "name" in section or key is not None:
+        if not isinstance(name, str) or not name:
+            return f"{place} names no environment, so its data may be restricted"
+        if why := _find_own_restriction(name):
             return why
-    return None
+    parts = section.get("environments", {})
+    if not isinstance(parts, Mapping):
+        return f"{place}.environments is no mapping, so its data may be restricted"
+    for one, part in parts.items():
+        if why := _find_in_section(part, f"{place}.environments.{one}", None if one in known else str(one)):
+            return why
+    return _find_in_section(section["eval"], f"{place}.eval", None, parts) if section.get("eval") else None
 
 
 def find_bad_name(name: str) -> str | None:

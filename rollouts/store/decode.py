@@ -78,7 +78,7 @@ class EpisodeDecoder:
         return self._images.make_refs(images)
 
     def _make_episode(self, data: EpisodeLine) -> Episode:
-        if not 0.0 <= data.confidence <= 1.0:
+        if data.confidence is not None and not 0.0 <= data.confidence <= 1.0:
             raise UnusualError("confidence")
         task, info = data.task, _freeze_values(data.info)
         for name in COUNTS:

@@ -97,8 +97,8 @@ class RunConfigLine(msgspec.Struct, frozen=True, gc=False):
     """A `RunConfig`."""
 
     model_name: str = ""
-    temperature: float = 1.0
-    seed: int = 0
+    temperature: float | None = None
+    seed: int | None = 0
     max_tokens: int | None = None
     max_turns: int | None = None
     versions: dict[str, str] = {}
@@ -116,7 +116,7 @@ class EpisodeLine(msgspec.Struct, gc=False):
     flags: list[str] = []
     scores: ScoresLine | None = None
     run_config: RunConfigLine = RunConfigLine()
-    confidence: float = 1.0
+    confidence: float | None = None
     total_tokens: int = 0
     environment: str = ""
     system_prompt: str = ""

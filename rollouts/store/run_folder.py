@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import yaml
 from viewbox.configs import yaml_reader
 from viewbox.errors import ConfigError
 from viewbox.files import check_inside, check_one_name, check_writable, lock_file, read_regular
+from viewbox.frozen import FrozenDict
 from viewbox.network.secrets import mask_settings
 from viewbox.terminal import make_printable
 
@@ -26,7 +28,8 @@ LATEST = "latest"  # the newest run of a name
 PACKAGES = ("viewbox", "torch", "transformers", "trl", "peft", "accelerate", "numpy", "pillow")
 
 
-def get_versions() -> dict[str, str]:
+@cache
+def get_versions() -> FrozenDict[str, str]:
     """The versions of Python and of every package that a result depends on."""
     versions = {"python": sys.version.split()[0]}
     for name in PACKAGES:
@@ -34,7 +37,7 @@ def get_versions() -> dict[str, str]:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return versions
+    return FrozenDict(versions)
 
 
 def create_folder(parent: Path, name: str) -> Path:

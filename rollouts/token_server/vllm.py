@@ -31,6 +31,7 @@ from viewbox.records import RunConfig
 from viewbox.rollouts.endpoint.connection import Connection, EndpointError
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.generator import Conversation, ReplyError
+from viewbox.rollouts.store.run_folder import get_versions
 from viewbox.rollouts.token_server.generator import (
     SampledTokens,
     TokenRequest,
@@ -194,7 +195,12 @@ def build_vllm_generator(
     **settings: Any,
 ) -> "VLLMGenerator":
     """The generator of a vLLM server; `settings` are those of `VLLMServer`."""
-    config = RunConfig(model_name=model_name, temperature=sampling.temperature, max_tokens=max_completion_tokens)
+    config = RunConfig(
+        model_name=model_name,
+        temperature=sampling.temperature,
+        max_tokens=max_completion_tokens,
+        versions=get_versions(),
+    )
     return VLLMGenerator(
         VLLMServer(url, tokens, sampling, **settings),
         tokens,

@@ -72,14 +72,22 @@ class BatchPlayer:
         self._stored = {e.info.get("number") for e in load(self._writer.path)} if self._writer else set()
 
     def play(
-        self, model: Any, env: BaseMultiTurnEnv, tasks: Sequence[Task], step: int, num_seeds: int | None = None
+        self,
+        model: Any,
+        env: BaseMultiTurnEnv,
+        tasks: Sequence[Task],
+        step: int,
+        num_seeds: int | None = None,
+        group_size: int = 1,
     ) -> list[Episode]:
-        """An episode for each task, in order, each with its own seed.
+        """An episode for each task, in order, each with its own seed and its number in its group (`info.sample`).
 
-        `num_seeds` seeds are reserved for each process (default: one for each task), whether they are used or not.
+        `num_seeds` seeds are reserved for each process (default: one for each task), whether they are used or not. A
+        group is `group_size` tasks in a row, over the borders of processes.
         """
         num_seeds = len(tasks) if num_seeds is None else num_seeds
-        first = self.num_played + self.accelerator.process_index * num_seeds
+        place = self.accelerator.process_index * num_seeds
+        first = self.num_played + place
         settings = {"slots": len(tasks), **self.generation}
         settings["slots"] = min(settings["slots"], len(tasks))
 
@@ -91,8 +99,11 @@ class BatchPlayer:
             async for episode in play_many(env, tasks, generator, seed=seed, **limits):
                 episodes.append(episode)
                 self.on_episode(len(episodes), len(tasks))
-            episodes = [replace(e, info={**e.info, "step": step, "number": first + e.info["index"]}) for e in episodes]
-            return sorted(episodes, key=lambda episode: episode.info["index"])
+            episodes.sort(key=lambda episode: episode.info["index"])
+            return [
+                replace(e, info={**e.info, "step": step, "number": first + i, "sample": (place + i) % group_size})
+                for i, e in enumerate(episodes)
+            ]
 
         with use_for_generation(self.accelerator, model) as ready:
             make = prepare_generator(

@@ -263,7 +263,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         return [tasks[index % len(tasks)] for index in indices]  # a level of a curriculum may have fewer
 
     def _play_tasks(self, tasks: Sequence[Task], num_seeds: int | None = None) -> list[Episode]:
-        return self.player.play(self.model, self.env, tasks, self.state.global_step + 1, num_seeds)
+        group_size = (self.num_generations if self.model.training else self.num_generations_eval) or 1
+        return self.player.play(self.model, self.env, tasks, self.state.global_step + 1, num_seeds, group_size)
 
     def _play_drawn(self, indices: Sequence[int], num_seeds: int) -> list[Episode]:
         return self._play_tasks(self._get_tasks(indices), num_seeds)

@@ -14,7 +14,7 @@ from viewbox.envs.tools.builtin.drawing import draw_grid, draw_outline
 from viewbox.envs.tools.fractions import ViewFractions
 from viewbox.envs.tools.results import ToolOutput
 from viewbox.envs.tools.tool import tool
-from viewbox.errors import ToolError
+from viewbox.errors import ArgumentError
 from viewbox.images.statistics import describe_pixels, to_luminance
 from viewbox.images.view import WHOLE, View
 
@@ -26,7 +26,7 @@ LONGEST_LABEL = 40  # characters
 def _check_box(name: str, box: Box) -> Box:
     x1, y1, x2, y2 = box
     if x1 >= x2 or y1 >= y2:
-        raise ToolError(f"{name}: box needs x1 < x2 and y1 < y2")
+        raise ArgumentError(f"{name}: box needs x1 < x2 and y1 < y2")
     return box
 
 
@@ -101,7 +101,7 @@ def annotate_region(view: View, box: Box, color: Color = "red", label: str = "")
     x1, y1, x2, y2 = _check_box("annotate_region", box)
     label = " ".join(label.split())
     if len(label) > LONGEST_LABEL:
-        raise ToolError(f"annotate_region: label has {len(label)} characters; allowed: at most {LONGEST_LABEL}")
+        raise ArgumentError(f"annotate_region: label has {len(label)} characters; allowed: at most {LONGEST_LABEL}")
     width, height = view.size
     left, top = min(int(x1 * width), width - 1), min(int(y1 * height), height - 1)
     right, bottom = max(left + 1, math.ceil(x2 * width - 1e-6)), max(top + 1, math.ceil(y2 * height - 1e-6))

@@ -18,7 +18,7 @@ from viewbox.envs.tools.builtin.intensity import to_gray
 from viewbox.envs.tools.fractions import ViewFractions
 from viewbox.envs.tools.results import ToolOutput
 from viewbox.envs.tools.tool import tool
-from viewbox.errors import ImageError, ToolError
+from viewbox.errors import ArgumentError, ImageError
 from viewbox.images.files import open_image as open_file
 from viewbox.images.ref import ImageRef
 from viewbox.images.resample import fit_size
@@ -47,7 +47,7 @@ def show_beside(
     slice: slice of the other image, if it is a volume. Default: the one at the same relative position
     """
     if index >= len(images):
-        raise ToolError(f"show_beside: index = {index}: out of range; allowed: 0 to {max(0, len(images) - 1)}")
+        raise ArgumentError(f"show_beside: index = {index}: out of range; allowed: 0 to {max(0, len(images) - 1)}")
     source = _find_slice(view.source, images[index], slice)
     alike = (source.unit, source.pixels.dtype) == (view.source.unit, view.source.pixels.dtype)
     other = replace(view, source=source, operations=view.operations if alike else (), parent=None)
@@ -73,7 +73,7 @@ def _find_slice(shown: Source, other: Source, index: int | None) -> Source:
     """The slice of another image that is beside the shown one."""
     if other.volume is None:
         if index is not None:
-            raise ToolError("show_beside: slice: that image is a single picture; allowed: none")
+            raise ArgumentError("show_beside: slice: that image is a single picture; allowed: none")
         return other
     plane, place = other.volume.plane, 0.5
     if shown.volume is not None:
@@ -83,7 +83,7 @@ def _find_slice(shown: Source, other: Source, index: int | None) -> Source:
         count = other.volume.count_slices(plane)
         return other.volume.get_slice(min(count - 1, int(place * count)) if index is None else index, plane)
     except ImageError as error:
-        raise ToolError(f"show_beside: {error}") from error
+        raise ArgumentError(f"show_beside: {error}") from error
 
 
 def _fit_beside(view: View, other: View) -> tuple[View, View]:
@@ -94,7 +94,7 @@ def _fit_beside(view: View, other: View) -> tuple[View, View]:
     if width < 2 * step:  # very tall pictures
         width, height = 2 * step, min(height, view.max_pixels // (2 * step) // step * step)
     if height < step:
-        raise ToolError("show_beside: there is no room for two pictures in a view of this environment")
+        raise ArgumentError("show_beside: there is no room for two pictures in a view of this environment")
     first = min(max(step, round(width * aspects[0] / sum(aspects) / step) * step), width - step)
     sizes = (first, height), (width - first, height)
     left, right = (replace(one, size=size, parent=None) for one, size in zip((view, other), sizes, strict=True))
@@ -130,21 +130,21 @@ def _open_mask(index: int | None, images: Sequence[Source], mask: Any) -> Source
     """The mask among the task's images, or the one that the environment gives: a path or an image in memory."""
     if index is not None:
         if index >= len(images):
-            raise ToolError(f"overlay_mask: index = {index}: out of range; allowed: 0 to {max(0, len(images) - 1)}")
+            raise ArgumentError(f"overlay_mask: index = {index}: out of range; allowed: 0 to {max(0, len(images) - 1)}")
         return images[index]
     if mask is None:
-        raise ToolError("overlay_mask: this task has no mask of its own; give the index of an image")
+        raise ArgumentError("overlay_mask: this task has no mask of its own; give the index of an image")
     if isinstance(mask, ImageRef):
         return Source.of(mask.open())
     return open_file(mask) if isinstance(mask, str | os.PathLike | bytes) else Source.of(mask)
 
 
 def _find_mask(shown: Source, mask: Source) -> Source:
-    """The picture of the mask that lies on the shown one; raises `ToolError` if it is of another geometry."""
+    """The picture of the mask that lies on the shown one; raises `ArgumentError` if it is of another geometry."""
     volume, other = shown.volume, mask.volume
     if volume is None or other is None:
         if volume is not None or other is not None:
-            raise ToolError("overlay_mask: one of image and mask is a volume, the other a single picture")
+            raise ArgumentError("overlay_mask: one of image and mask is a volume, the other a single picture")
         if abs(shown.width * mask.height / (shown.height * mask.width) - 1) > SAME:
             raise _refuse(mask.size, shown.size, "pixels")
         return mask
@@ -157,9 +157,9 @@ def _find_mask(shown: Source, mask: Source) -> Source:
     return (other.at_time(volume.time) if same_times else other).get_slice(volume.index, volume.plane)
 
 
-def _refuse(given: Sequence[float], allowed: Sequence[float], unit: str) -> ToolError:
+def _refuse(given: Sequence[float], allowed: Sequence[float], unit: str) -> ArgumentError:
     sizes = ["x".join(f"{side:g}" for side in sides) for sides in (given, allowed)]
-    return ToolError(f"overlay_mask: the mask is of {sizes[0]} {unit}, the image of {sizes[1]}: they do not match")
+    return ArgumentError(f"overlay_mask: the mask is of {sizes[0]} {unit}, the image of {sizes[1]}: they do not match")
 
 
 def _sample_mask(view: View, mask: Source) -> np.ndarray:

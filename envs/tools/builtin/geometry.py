@@ -6,7 +6,7 @@ from typing import Annotated
 from viewbox.envs.tools.arguments import Box, Hidden, Point, Range
 from viewbox.envs.tools.results import ToolOutput
 from viewbox.envs.tools.tool import tool
-from viewbox.errors import ToolError
+from viewbox.errors import ArgumentError
 from viewbox.images.source import Source
 from viewbox.images.view import WHOLE, View
 
@@ -25,7 +25,7 @@ def zoom(view: View, factor: Annotated[float, Range(0.5, 4)] = 2.0, center: Poin
     x1, y1, x2, y2 = closer.window
     longer = max((x2 - x1) * view.source.width, (y2 - y1) * view.source.height)
     if factor > 1 and longer < SMALLEST_ZOOM:
-        raise ToolError("zoom: maximum zoom reached: the view would show less than one pixel of the image")
+        raise ArgumentError("zoom: maximum zoom reached: the view would show less than one pixel of the image")
     facts = {"factor": factor, "original_size": _list_size(view), "new_size": _list_size(closer)}
     return ToolOutput("zoomed", facts, view=closer)
 
@@ -35,11 +35,11 @@ def crop(view: View, box: Box) -> ToolOutput:
     """Show only the part of the current view inside a box."""
     x1, y1, x2, y2 = box
     if x1 >= x2 or y1 >= y2:
-        raise ToolError("crop: box needs x1 < x2 and y1 < y2")
+        raise ArgumentError("crop: box needs x1 < x2 and y1 < y2")
     ox1, oy1, ox2, oy2 = view.box_to_original(box)
     width, height = (ox2 - ox1) * view.source.extent[0], (oy2 - oy1) * view.source.extent[1]
     if min(width, height) < SMALLEST_CROP - 1e-6:  # 0.7 - 0.6 is a little less than 0.1
-        raise ToolError(
+        raise ArgumentError(
             f"crop: box is {width:.0f}x{height:.0f} pixels; allowed: at least {SMALLEST_CROP}x{SMALLEST_CROP}"
         )
     part = view.crop(box)
@@ -88,7 +88,7 @@ def _describe_mirroring(view: View) -> str:
 def undo(view: View) -> ToolOutput:
     """Undo the last change of the view."""
     if view.parent is None:
-        raise ToolError("undo: there is nothing to undo; this is the first view")
+        raise ArgumentError("undo: there is nothing to undo; this is the first view")
     before = view.undo()
     other = "" if before.source is view.source else " (another image)"
     return ToolOutput(f"one step back: {_describe_view(before)}{other}", {"size": _list_size(before)}, view=before)
@@ -115,9 +115,9 @@ def open_image(
     index: number of the image, counted from 0
     """
     if not images:
-        raise ToolError("open_image: this task has no other image")
+        raise ArgumentError("open_image: this task has no other image")
     if index >= len(images):
-        raise ToolError(f"open_image: index = {index}: out of range; allowed: 0 to {len(images) - 1}")
+        raise ArgumentError(f"open_image: index = {index}: out of range; allowed: 0 to {len(images) - 1}")
     opened = view.show(images[index])
     return ToolOutput("opened", {"index": index, "images": len(images), "size": _list_size(opened)}, view=opened)
 

@@ -10,7 +10,7 @@ import numpy as np
 from viewbox.envs.tools.builtin.intensity import to_gray
 from viewbox.envs.tools.results import ToolOutput
 from viewbox.envs.tools.tool import tool
-from viewbox.errors import ToolError
+from viewbox.errors import ArgumentError
 from viewbox.images.view import View
 
 
@@ -68,7 +68,7 @@ class Difference:
 def symmetry_diff(view: View) -> ToolOutput:
     """Show how the left and right halves of the current view differ: equal areas are black. Drops color."""
     if any(isinstance(item, Difference) for item in view.operations):  # each difference would double the work of a zoom
-        raise ToolError("symmetry_diff: the view already shows a mirror difference. Call undo or reset first.")
+        raise ArgumentError("symmetry_diff: the view already shows a mirror difference. Call undo or reset first.")
     pixels = to_gray(view.to_uint8())
     axis = int(view.turned)
     center = (view.window[axis] + view.window[axis + 2]) / 2

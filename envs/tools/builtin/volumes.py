@@ -4,7 +4,7 @@ from typing import Any
 
 from viewbox.envs.tools.results import ToolOutput
 from viewbox.envs.tools.tool import tool
-from viewbox.errors import ImageError, ToolError
+from viewbox.errors import ArgumentError, ImageError
 from viewbox.images.source import Plane, Volume
 from viewbox.images.view import View
 
@@ -19,7 +19,7 @@ def select_slice(view: View, index: int, plane: Plane = "axial", time: int | Non
     try:
         source = volume.at_time(volume.time if time is None else time).get_slice(index, plane)
     except ImageError as error:
-        raise ToolError(f"select_slice: {error}") from error
+        raise ArgumentError(f"select_slice: {error}") from error
     other = view.show(source)
     facts: dict[str, Any] = {"index": index, "slices": volume.count_slices(plane), "size": list(other.size)}
     if volume.planes:
@@ -53,5 +53,5 @@ def list_slices(view: View) -> ToolOutput:
 
 def _get_volume(view: View, name: str) -> Volume:
     if view.source.volume is None:
-        raise ToolError(f"{name}: this image is a single picture, not a volume")
+        raise ArgumentError(f"{name}: this image is a single picture, not a volume")
     return view.source.volume

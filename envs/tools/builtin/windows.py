@@ -17,7 +17,7 @@ from viewbox.envs.tools.builtin.intensity import to_gray
 from viewbox.envs.tools.results import ToolOutput
 from viewbox.envs.tools.tool import Tool, tool
 from viewbox.envs.tools.window_presets import PRESETS, WindowPreset, find_percentiles
-from viewbox.errors import ToolError
+from viewbox.errors import ArgumentError
 from viewbox.images.source import stretch
 from viewbox.images.view import View
 
@@ -77,7 +77,7 @@ def threshold(view: View, lower: Annotated[int, Range(0, 254)], upper: Annotated
     """Stretch the values from lower to upper over black to white and clip all others. 0 is the darkest displayed value,
     255 the brightest. upper - lower must be at least 50. Drops color."""
     if upper - lower < NARROWEST:
-        raise ToolError(f"threshold: upper - lower = {upper - lower}; allowed: at least {NARROWEST}")
+        raise ArgumentError(f"threshold: upper - lower = {upper - lower}; allowed: at least {NARROWEST}")
     facts = {"lower": lower, "upper": upper, "size": list(view.size)}
     low, high = float(lower), float(upper)
     native = _is_deep(view)
@@ -105,14 +105,14 @@ def window_level(
         _check_preset(base, str(preset), chosen, {**PRESETS, **windows})
         center, width = _find_window(base, chosen)
     if center is None or width is None:
-        raise ToolError("window_level: give a preset, or both center and width")
+        raise ArgumentError("window_level: give a preset, or both center and width")
     if width <= 0:
-        raise ToolError(f"window_level: width = {width:g}; allowed: above 0")
+        raise ArgumentError(f"window_level: width = {width:g}; allowed: above 0")
     native = _is_deep(base) if chosen is None else chosen.unit != "gray"
     low, high, unit = center - width / 2, center + width / 2, _name_unit(base, native and _is_deep(base))
     darkest, brightest = cv2.minMaxLoc(to_gray(base.get_values() if native else base.to_uint8()))[:2]
     if high < darkest or low > brightest:
-        raise ToolError(
+        raise ArgumentError(
             f"window_level: the window {low:g} to {high:g} does not overlap the data: this view holds {darkest:g} to "
             f"{brightest:g} ({unit})"
         )
@@ -138,7 +138,7 @@ def _find_window(base: View, preset: WindowPreset) -> tuple[float, float]:
         return preset.center, preset.width
     low, high = find_percentiles(base.source, preset.percentiles)
     if low >= high:
-        raise ToolError(f"window_level: all values of this volume are about {low:g}: there is no contrast to show")
+        raise ArgumentError(f"window_level: all values of this volume are about {low:g}: there is no contrast to show")
     return (low + high) / 2, high - low
 
 
@@ -149,15 +149,15 @@ def _remove_window(view: View) -> View:
 
 
 def _check_preset(view: View, name: str, preset: WindowPreset, windows: Mapping[str, WindowPreset]) -> None:
-    """Raises `ToolError` for a preset whose unit the view does not have."""
+    """Raises `ArgumentError` for a preset whose unit the view does not have."""
     purpose = {"HU": "Hounsfield units", "native": "the image's own values"}.get(preset.unit)
     if preset.unit == "HU" and view.source.unit != "HU":
         others = ", ".join(name for name, other in windows.items() if other.unit != "HU")
-        raise ToolError(
+        raise ArgumentError(
             f"window_level: preset {name!r} is for Hounsfield units, but this image has none; allowed: {others}"
         )
     if purpose is not None and view.operations:
-        raise ToolError(
+        raise ArgumentError(
             f"window_level: preset {name!r} is for {purpose}, but the picture is 8-bit since "
             f"{_find_change(view)}. Call undo or reset first."
         )

@@ -30,7 +30,7 @@ from viewbox.envs.tools.search.wording import MAX_QUERY, Limits, write_articles,
 from viewbox.envs.tools.specialist.remote import decode_picture
 from viewbox.envs.tools.specialist.spec import Specialist, register_specialist
 from viewbox.envs.tools.tool import Tool
-from viewbox.errors import ConfigError, ToolError
+from viewbox.errors import ArgumentError, ConfigError, ToolError
 from viewbox.images.source import Source
 from viewbox.images.view import View
 
@@ -194,7 +194,7 @@ def _show(pictures: Mapping[int, Source]) -> Source | np.ndarray | None:
 def _check_query(query: str) -> str:
     words = " ".join(query[: 4 * MAX_QUERY].split())[:MAX_QUERY]
     if not words:
-        raise ToolError("query is empty; give words to search for")
+        raise ArgumentError("query is empty; give words to search for")
     return words
 
 
