@@ -143,6 +143,11 @@ def to_foreign(error: BaseException) -> ForeignError:
     return wrapper
 
 
+def unwrap(error: BaseException) -> BaseException:
+    """What a `ForeignError` wraps; any other error as it is."""
+    return error.__cause__ or error if isinstance(error, ForeignError) else error
+
+
 def _set_outcome(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
     if future.done():  # abandoned
         return

@@ -1,12 +1,15 @@
 """The tool calls of one reply, run: stateful tools in order on the episode's view, stateless tools beside them.
 
-Every call has a result, in the order of the calls, and no call can harm another: if a tool raises, hangs, returns too
-much text or something that is not a picture, that call alone has an error in words.
+Every call has a result, in the order of the calls, and no call can harm another. A `ToolError` is the model's own doing:
+it reads the message and goes on. Any other exception is the environment's. The call is tried once more, with the same
+arguments, view and pictures; after the second exception its result holds it (`raised`), and the loop ends the episode as
+a fault. A `ToolFault`, a call that took too long and a tool that wants to end the process are not tried again.
 """
 
 import asyncio
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +17,18 @@ from viewbox.envs import concurrency, tools
 from viewbox.envs.parsing.reply import ParsedCall
 from viewbox.envs.sanitize import clean
 from viewbox.envs.state import EpisodeState, PlayableEnv
-from viewbox.envs.tools.results import build_timeout_result
-from viewbox.errors import ImageError, ToolError, describe_unknown
+from viewbox.envs.tools.calling import build_timeout
+from viewbox.envs.tools.results import to_storable_text
+from viewbox.errors import ToolError, ToolFault, describe_unknown
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.records import ToolResult
+from viewbox.terminal import describe_error
+
+log = logging.getLogger("viewbox.envs")
 
 MAX_FOUND = 64  # images that tools found, in an episode; later ones are shown but cannot be opened
+MAX_REASON = 500  # characters kept of a tool's exception
 
 
 async def run_calls(env: PlayableEnv, state: EpisodeState, calls: Sequence[ParsedCall]) -> list[ToolResult]:
@@ -38,6 +46,11 @@ async def run_calls(env: PlayableEnv, state: EpisodeState, calls: Sequence[Parse
     stateful: list[int] = []
     results: dict[int, ToolResult] = {}
     views: dict[int, View] = {}
+
+    async def run_stateless(place: int) -> None:
+        given = calls[place], views_before, hidden[place], found[place]
+        results[place] = await _run_stateless(env, state, *given)
+
     async with asyncio.TaskGroup() as group:
         for place, (parsed, error) in enumerate(zip(calls, errors, strict=True)):
             if error is not None:
@@ -45,11 +58,11 @@ async def run_calls(env: PlayableEnv, state: EpisodeState, calls: Sequence[Parse
             elif env.get_tool(parsed.call.name).stateful:
                 stateful.append(place)
             elif len(admitted) == 1:  # most replies: the call needs no task of its own
-                await _run_stateless(env, state, parsed, place, views_before, hidden[place], results)
+                await run_stateless(place)
             else:
-                group.create_task(_run_stateless(env, state, parsed, place, views_before, hidden[place], results))
+                group.create_task(run_stateless(place))
         for place in stateful:
-            results[place] = await _run_stateful(env, state, calls[place], hidden[place])
+            results[place] = await _run_stateful(env, state, calls[place], hidden[place], found[place])
             if state.view is not None and "shows" in results[place].facts:
                 views[place] = state.view
     finished = []
@@ -92,54 +105,73 @@ def _get_hidden_arguments(env: PlayableEnv, state: EpisodeState, name: str) -> M
 
 
 async def _run_stateful(
-    env: PlayableEnv, state: EpisodeState, parsed: ParsedCall, hidden: Mapping[str, Any]
+    env: PlayableEnv, state: EpisodeState, parsed: ParsedCall, hidden: Mapping[str, Any], found: list[Source]
 ) -> ToolResult:
     """Run a stateful tool on the view that the previous call left."""
     name = parsed.call.name
     if state.view is None:
         return ToolResult(name, error="This task has no image.")
-    try:
-        view, result = await concurrency.run_in_thread(
-            tools.call_stateful,
-            env.get_tool(name),
-            state.view,
-            parsed.call.arguments,
-            coordinates=env.coordinates,
-            hidden=hidden,
-            timeout=env.tool_timeout,
-        )
-    except TimeoutError:
-        return build_timeout_result(name, env.tool_timeout)
-    if result.success:
-        state.view = view
-    return result
+
+    async def run() -> ToolResult:
+        try:
+            state.view, result = await concurrency.run_in_thread(
+                tools.call_stateful,
+                env.get_tool(name),
+                state.view,
+                parsed.call.arguments,
+                coordinates=env.coordinates,
+                hidden=hidden,
+                timeout=env.tool_timeout,
+            )
+        except concurrency.CallTimeout:
+            raise build_timeout(name, env.tool_timeout) from None
+        return result
+
+    return await _run_twice(name, run, found)
+
+
+async def _run_twice(name: str, run: Callable[[], Awaitable[ToolResult]], found: list[Source]) -> ToolResult:
+    """The result of a call; if the tool raises, of a second try; if that raises, too, a result with `raised`."""
+    raised = ""
+    for is_last in (False, True):
+        try:
+            return replace(await run(), raised=raised)
+        except Exception as error:
+            raised = to_storable_text(describe_error(concurrency.unwrap(error), MAX_REASON))
+            log.log(logging.ERROR if is_last else logging.WARNING, "tool %s failed", name, exc_info=error)
+            found.clear()
+            if is_last or isinstance(error, ToolFault | concurrency.ForeignError):
+                break
+    return ToolResult(name, error=f"{name} failed ({raised})", raised=raised)
 
 
 async def _run_stateless(
     env: PlayableEnv,
     state: EpisodeState,
     parsed: ParsedCall,
-    place: int,
     views_before: Sequence[View],
     hidden: Mapping[str, Any],
-    results: dict[int, ToolResult],
-) -> None:
+    found: list[Source],
+) -> ToolResult:
     """Run a tool that does not touch the episode's view; calls of such tools run at the same time."""
     name = parsed.call.name
 
     def find_view(reference: str) -> View:
         return find_picture(reference, state.images, views_before, env)
 
-    results[place] = await tools.call_stateless(
-        env.get_tool(name),
-        parsed.call.arguments,
-        find_picture=find_view,
-        hidden=hidden,
-        coordinates=env.coordinates,
-        timeout=env.tool_timeout,
-        max_pixels=env.max_pixels,
-        multiple=env.pixel_multiple,
-    )
+    def run() -> Awaitable[ToolResult]:
+        return tools.call_stateless(
+            env.get_tool(name),
+            parsed.call.arguments,
+            find_picture=find_view,
+            hidden=hidden,
+            coordinates=env.coordinates,
+            timeout=env.tool_timeout,
+            max_pixels=env.max_pixels,
+            multiple=env.pixel_multiple,
+        )
+
+    return await _run_twice(name, run, found)
 
 
 def find_picture(reference: str, images: Sequence[Source], views: Sequence[View], env: PlayableEnv) -> View:
@@ -154,10 +186,7 @@ def find_picture(reference: str, images: Sequence[Source], views: Sequence[View]
         raise ToolError(f"unknown picture {reference[:40]!r}; allowed: {allowed}")
     if kind == "view":
         return views[int(number)]
-    try:
-        return View.of(images[int(number) - 1], max_pixels=env.max_pixels, multiple=env.pixel_multiple)
-    except ImageError as error:  # its message names the file, which may say more than the model should know
-        raise ToolError(f"{reference} cannot be opened") from error
+    return View.of(images[int(number) - 1], max_pixels=env.max_pixels, multiple=env.pixel_multiple)
 
 
 def _add_view_number(env: PlayableEnv, state: EpisodeState, result: ToolResult, view: View | None) -> ToolResult:

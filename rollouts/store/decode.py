@@ -247,6 +247,7 @@ def _make_result(result: ResultLine, images: _Images) -> ToolResult:
         call_id=result.call_id,
         arguments=None if result.arguments is None else _freeze_values(result.arguments),
         views=_make_views(result.views),
+        raised=result.raised,
     )
 
 

@@ -14,9 +14,8 @@ from urllib.parse import urlencode
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_exponential_jitter
 
-from viewbox.envs.tools.results import ADVICE
 from viewbox.envs.tools.search.limiter import Busy, Limiter
-from viewbox.errors import ToolError
+from viewbox.errors import ToolFault
 from viewbox.network.errors import UnusableReplyError
 from viewbox.network.fetching import TEXTS, FetchError, fetch_url
 from viewbox.network.fetching.network import Network
@@ -123,13 +122,12 @@ class Service:
             raise self._build_error(error, attempts) from None
         raise AssertionError("unreachable")
 
-    def _build_error(self, error: Exception, attempts: int) -> ToolError:
+    def _build_error(self, error: Exception, attempts: int) -> ToolFault:
         tries = f" ({attempts} attempts)" if attempts > 1 else ""
         reason = make_line(mask_message(str(error)[:2000]), 300)
         if getattr(error, "status", None) in (400, 401, 403) and self.advice:
             reason += f" ({self.advice})"
-        log.warning("%s gave no answer%s: %s", self.title, tries, reason)
-        return ToolError(f"{self.title} gave no answer{tries}: {reason}. {ADVICE}")
+        return ToolFault(f"{self.title} gave no answer{tries}: {reason}")
 
 
 def _is_temporary(error: BaseException) -> bool:
