@@ -1,9 +1,9 @@
 """The tool calls of one reply, run: stateful tools in order on the episode's view, stateless tools beside them.
 
-Every call has a result, in the order of the calls, and no call can harm another. A `ToolError` is the model's own doing:
-it reads the message and goes on. Any other exception is the environment's. The call is tried once more, with the same
-arguments, view and pictures; after the second exception its result holds it (`raised`), and the loop ends the episode as
-a fault. A `ToolFault`, a call that took too long and a tool that wants to end the process are not tried again.
+Every call has a result, in the order of the calls. A `ToolError` is the model's own doing: it reads the message and
+goes on. Any other exception is the environment's. The call is tried once more, with the same arguments, view and
+pictures; after the second exception its result holds it (`raised`), and the loop ends the episode as a fault. A
+`ToolFault`, a call that takes too long and a tool that wants to end the process are not tried again.
 """
 
 import asyncio

@@ -122,7 +122,7 @@ def get_arguments(requests: Sequence[Request]) -> tuple[Any, ...]:
 def collect(
     requests: Sequence[Request], outputs: Any, found: Sequence[Mapping[str, Any]], labels: Sequence[Sequence[str]]
 ) -> list[Any]:
-    """The `Found` of each request; a `ToolError` where the model's numbers are not finite."""
+    """The `Found` of each request; a `ToolFault` where the model's numbers are not finite."""
     import torch
 
     results: list[Any] = []

@@ -46,7 +46,7 @@ class Segmented:
 
 
 def check_map(found: Any, request: Request) -> np.ndarray:
-    """A map in the smallest type that holds it. Raises `ToolError` unless it has the size of the picture.
+    """A map in the smallest type that holds it. Raises `ToolFault` unless it has the size of the picture.
 
     It is never resized here: only the processor of a model knows how its masks lie on the picture.
     """

@@ -3,7 +3,6 @@
 Without padding a text has the same result whatever stands beside it in a batch.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,8 +10,6 @@ from viewbox.envs.tools.specialist.calls import TextRequest
 from viewbox.envs.tools.specialist.serving import ModelServer
 from viewbox.errors import ToolError, ToolFault
 from viewbox.specialists.model import ModelRunner
-
-log = logging.getLogger("viewbox.specialists")
 
 MAX_TOKENS = 512  # of a text, or a query and a text; the end of a longer one is cut off
 MAX_CHARS = 20_000  # of a text that are tokenized

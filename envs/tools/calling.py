@@ -111,9 +111,9 @@ async def call_stateless(
     """Runs a stateless tool; raises what the tool raises but `ToolError`.
 
     Arguments are checked before anything runs. `find_picture` returns a picture by the name that the model wrote, or
-    raises `ToolError`; it is called in a thread. After `timeout` seconds the call ends as a `ToolFault`: a coroutine
-    is cancelled, a thread is abandoned. A returned image is shown with at most `max_pixels` pixels and sides that are multiples of
-    `multiple`.
+    raises `ToolError`; it is called in a thread. After `timeout` seconds the call ends as a `ToolFault`: a coroutine is
+    cancelled, a thread is abandoned. A returned image is shown with at most `max_pixels` pixels and sides that are
+    multiples of `multiple`.
 
     >>> import numpy as np
     >>> from viewbox.envs.tools.arguments import Picture

@@ -7,7 +7,6 @@ processes of this machine. Every other status is final.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 from urllib.parse import urlencode
@@ -21,8 +20,6 @@ from viewbox.network.fetching import TEXTS, FetchError, fetch_url
 from viewbox.network.fetching.network import Network
 from viewbox.network.secrets import mask_message
 from viewbox.terminal import make_line
-
-log = logging.getLogger("viewbox.envs")
 
 MAX_ATTEMPTS = 8
 MAX_UNUSABLE = 3  # attempts if the server answers, but says that it failed or nothing that can be read

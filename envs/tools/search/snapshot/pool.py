@@ -48,7 +48,7 @@ class ConnectionPool:
         """A connection that nobody else uses.
 
         Raises:
-            ToolError: there was none, and the file is not the one that was opened first.
+            ToolFault: there was none, and the file is not the one that was opened first.
         """
         try:
             return self._idle.pop()

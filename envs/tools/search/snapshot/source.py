@@ -150,7 +150,7 @@ class SnapshotSource:
 
         Raises:
             ConfigError: the file cannot be opened.
-            ToolError: SQLite cannot read what it needs.
+            ToolFault: SQLite cannot read what it needs.
         """
         pool = self._pool
         if pool is None or not pool.is_own:
