@@ -73,8 +73,8 @@ def check_turns(env: BaseMultiTurnEnv, section: str) -> None:
         check_turns(part, f"{section}.environments.{key}")
     if env.history != "full":
         raise ConfigError(
-            f"{section}.history = {{last_images: {env.history.last_images}}}: training uses the sampled tokens, and none "
-            "of them is removed; allowed: full",
+            f"{section}.history = {{last_images: {env.history.last_images}}}: training uses the sampled tokens and "
+            "removes none of them; allowed: full",
             key=f"{section}.history",
         )
     if env.max_turns == 1 and env.tools and not hasattr(env, "parts"):
