@@ -18,12 +18,11 @@ from viewbox.envs.parsing.reply import ParsedCall
 from viewbox.envs.sanitize import clean
 from viewbox.envs.state import EpisodeState, PlayableEnv
 from viewbox.envs.tools.calling import build_timeout
-from viewbox.envs.tools.results import to_storable_text
 from viewbox.errors import ToolError, ToolFault, describe_unknown
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.records import ToolResult
-from viewbox.terminal import describe_error
+from viewbox.terminal import describe_error, make_line
 
 log = logging.getLogger("viewbox.envs")
 
@@ -137,12 +136,16 @@ async def _run_twice(name: str, run: Callable[[], Awaitable[ToolResult]], found:
         try:
             return replace(await run(), raised=raised)
         except Exception as error:
-            raised = to_storable_text(describe_error(concurrency.unwrap(error), MAX_REASON))
-            log.log(logging.ERROR if is_last else logging.WARNING, "tool %s failed", name, exc_info=error)
+            is_fault = isinstance(error, ToolFault)
+            raised = make_line(error, MAX_REASON) if is_fault else describe_error(concurrency.unwrap(error), MAX_REASON)
+            if is_fault or not is_last:
+                log.warning("tool %s failed: %s", name, raised)
+            else:
+                log.error("tool %s failed again", name, exc_info=error)
             found.clear()
-            if is_last or isinstance(error, ToolFault | concurrency.ForeignError):
+            if is_fault or isinstance(error, concurrency.ForeignError):
                 break
-    return ToolResult(name, error=f"{name} failed ({raised})", raised=raised)
+    return ToolResult(name, error=raised if is_fault else f"{name} failed: {raised}", raised=raised)
 
 
 async def _run_stateless(

@@ -16,7 +16,7 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.concurrency import contain_exit, run_in_thread
 from viewbox.envs.loop import Policy, play_to_end
 from viewbox.envs.state import EpisodeState
-from viewbox.errors import BadRow, ConfigError, ImageError, ModelError
+from viewbox.errors import BadRow, ConfigError, ImageError, ModelError, ToolFault
 from viewbox.network.data_policy import keep_on_this_machine
 from viewbox.records import EndReason, Episode, Reply, Task
 from viewbox.rollouts.generator import Conversation, Generator, GeneratorError, ReplyError
@@ -260,7 +260,8 @@ class _Player:
         try:
             await _await_uncancelled(self.env.step(self.state, reply))
         except Exception as error:  # an author's bug
-            _log_failure(f"environment {self.env.name} failed on task {self.state.task.id}", error)
+            if not isinstance(error, ToolFault):  # which was logged
+                _log_failure(f"environment {self.env.name} failed on task {self.state.task.id}", error)
             self._fail(describe_error(error, MAX_REASON))
 
     def _fail(self, problem: str, level: int = logging.DEBUG) -> None:
