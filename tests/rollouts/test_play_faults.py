@@ -323,16 +323,16 @@ def test_without_a_fault_two_runs_are_the_same(faulty, clean):
     assert faulty(*USUAL).to_json() == clean[0][FAULTY]
 
 
-# ---- a call fails: its error is told, the episode goes on
+# ---- a tool fails: that ends its episode as a fault
 
 
 HANGING = ("stare", "muse", "doze")
 WRONG = {
-    "trip": "trip failed (KeyError)",
-    "stumble": "stumble failed (KeyError)",
-    "fall": "fall failed (KeyError)",
-    "leave": "leave failed (SystemExit)",
-    "cancel": "cancel failed (CancelledError)",
+    "trip": "trip failed: KeyError",
+    "stumble": "stumble failed: KeyError",
+    "fall": "fall failed: KeyError",
+    "leave": "leave failed: SystemExit",
+    "cancel": "cancel failed: CancelledError",
     "stare": "stare took longer than 4 seconds",
     "muse": "muse took longer than 4 seconds",
     "doze": "doze took longer than 4 seconds",
@@ -343,15 +343,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_tool_that_raises_hangs_or_shows_nonsense_is_told_as_an_error_and_the_episode_goes_on(faulty, name):
+def test_a_tool_that_raises_ends_its_episode_as_a_fault_without_a_score(faulty, name):
     limit = {"tool_timeout": LIMIT} if name in HANGING else {}
     episode = faulty(bad(name) + call("search", query="left"), **limit)
     (told,) = [turn for turn in episode.turns if turn.role == "tool_result"]
-    assert f"error: {WRONG[name]}" in told.content
     assert [result.success for result in told.tool_results] == [False, True]  # the call beside it is run
-    assert "nothing is known of left" in told.content
-    assert (episode.end_reason, episode.scores.total) == ("answered", 1.0)
-    assert "no such row" not in episode.to_json()
+    assert told.tool_results[0].error.startswith(WRONG[name])
+    assert (episode.end_reason, episode.is_fault, episode.scores.total) == ("error", True, None)
+    assert f"ToolFault: {WRONG[name]}" in episode.info["error"]
 
 
 @pytest.mark.parametrize("name", ["shout", "recite", "enumerate_all", "complain"])
