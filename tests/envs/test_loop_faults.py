@@ -115,7 +115,7 @@ def test_every_episode_is_what_it_is_alone():
 def test_a_cancelled_episode_leaves_the_others_and_no_task_behind():
     env = Scripted(tool_timeout=None)
     hung = [task for task in TASKS if task.id.startswith(("hangs", "sleeps"))]
-    good = [task for task in TASKS if task.id.startswith(("good", "raises"))]
+    good = [task for task in TASKS if task.id.startswith(("good", "floods"))]
 
     async def run():
         before = asyncio.all_tasks()
@@ -135,14 +135,14 @@ def test_a_cancelled_episode_leaves_the_others_and_no_task_behind():
 
 
 def test_an_episode_over_its_time_limit_ends_as_timeout_though_its_tool_hangs():
-    tasks = [task for task in TASKS if task.id in ("hangs-0", "sleeps-0", "good-0", "raises-0")]
+    tasks = [task for task in TASKS if task.id in ("hangs-0", "sleeps-0", "good-0", "floods-0")]
 
     async def run():
         env = Scripted(tool_timeout=None)
         return [episode async for episode in play_many(env, tasks, policy, timeout=2.0)]
 
     ends = {episode.task.id: episode.end_reason for episode in asyncio.run(run())}
-    assert ends == {"hangs-0": "timeout", "sleeps-0": "timeout", "good-0": "answered", "raises-0": "answered"}
+    assert ends == {"hangs-0": "timeout", "sleeps-0": "timeout", "good-0": "answered", "floods-0": "answered"}
 
 
 def test_a_task_that_cannot_be_opened_is_an_error_of_its_own_episode():

@@ -16,6 +16,7 @@ object. All episodes of a process share one client, on the event loop of `networ
 
 import asyncio
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -45,6 +46,8 @@ from viewbox.network.connection import Connection
 from viewbox.network.data_policy import check_sending
 from viewbox.network.errors import AddressError, RequestError, UnusableReplyError
 from viewbox.network.hosts import check_key_name, parse_url, read_api_key
+
+log = logging.getLogger("viewbox.envs")
 
 DESCRIPTION = "Asks another model."
 ABOUT_THE_CALL = frozenset({400, 404, 413, 415, 422})  # statuses whose message the model may read
@@ -181,7 +184,8 @@ class HttpTool:
                 if isinstance(error, RequestError) and error.status in ABOUT_THE_CALL:
                     raise ToolError(f"{self.name} refused the call: {error}") from None
                 problem, last = _describe_failure(error.status, isinstance(error, AddressError)), str(error)
-        raise ToolFault(f"{self.name} {problem}" + (f" ({last})" if last else ""))
+        log.warning("tool %s: %s %s%s", self.name, self.spec.url, problem, f" ({last})" if last else "")
+        raise ToolFault(f"{self.name} {problem}")
 
     def _get_client(self) -> "_Client":
         clients = _clients.setdefault(asyncio.get_running_loop(), {})

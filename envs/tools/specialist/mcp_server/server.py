@@ -78,7 +78,8 @@ class McpServer:
         except LostError as lost:
             problem = str(lost)
         except StartError as error:
-            problem = f"has no server at the moment ({error})"
+            log.warning("the MCP server %s cannot be used: %s", self.settings.name, error)
+            problem = "has no server at the moment"
         raise ToolFault(problem)
 
     async def list_tools(self) -> "list[Tool]":
