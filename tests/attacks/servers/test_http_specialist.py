@@ -133,10 +133,8 @@ def test_a_fault_costs_its_episode(fault, clean):
     faulty = episodes.pop(3)
     assert [one.to_json() for one in episodes] == clean[:3] + clean[4:]
     assert says in get_result(faulty).error
-    is_lesson = "refused the call" in says
-    assert (faulty.end_reason, bool(get_result(faulty).raised)) == (
-        ("answered", False) if is_lesson else ("error", True)
-    )
+    is_fault = "refused the call" not in says
+    assert (faulty.end_reason, bool(get_result(faulty).raised)) == ("error" if is_fault else "answered", is_fault)
 
 
 def test_a_server_that_is_gone_ends_the_episodes_that_ask_it_as_faults():

@@ -248,7 +248,7 @@ def test_errors_that_are_kept_hold_no_traceback():
         for _ in range(3):
             try:
                 await server.ask(Request(picture(3)))
-            except ToolFault as error:
+            except ToolError as error:
                 errors.append(error)
 
     asyncio.run(ask())
