@@ -141,7 +141,7 @@ def test_the_held_out_episodes_of_the_first_the_best_and_the_last_step_are_store
     lines = {line["step"]: line["held_out/reward"] for line in get_metrics(whole) if "held_out/reward" in line}
     rewards = {0: before["reward"], **lines}
     stored = {int(folder.name): list(load(folder)) for folder in list_held_out(whole)}
-    best = max(lines, key=lambda step: (lines[step], -step))
+    best = max(rewards, key=lambda step: (rewards[step], -step))
     assert set(stored) == {0, best, 5}
     assert [path.name for path in (whole / "held_out").iterdir() if path.name.startswith(".")] == []
     for step, episodes in stored.items():
@@ -165,6 +165,7 @@ def test_of_held_out_episodes_only_those_of_three_steps_stay(tmp_path):
 
 def test_the_best_weights_are_the_saved_ones_and_their_checkpoint_is_kept(whole):
     rewards = {line["step"]: line["held_out/reward"] for line in get_metrics(whole) if "held_out/reward" in line}
+    rewards[0] = json.loads((whole / "before.json").read_text())["before"]["reward"]
     best = max(rewards, key=lambda step: (rewards[step], -step))
     summary = json.loads((whole / "summary.json").read_text())
     assert summary["saved"] == {"step": best, "held_out_reward": rewards[best]}

@@ -48,9 +48,7 @@ def test_calls_that_no_tool_ran_are_no_tool_use_but_are_counted_beside():
         calls = tuple(ToolCall(str(n), result.tool_name) for n, result in enumerate(results))
         return Episode(Task("a"), (Turn("assistant", tool_calls=calls), Turn("tool_result", tool_results=results)))
 
-    garbage = tell(
-        ToolResult("tool_call", error="no JSON"), ToolResult("zoom", error="zoom: factor = 99: out of range")
-    )
+    garbage = tell(ToolResult("tool_call", error="no JSON"), ToolResult("zoom", error="zoom: factor = 99: too large"))
     looked = tell(
         ToolResult("zoom", "zoomed", arguments={"factor": 2.0}),
         ToolResult("zoom", error="zoom: nothing there", arguments={"factor": 3.0}),
