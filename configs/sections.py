@@ -183,7 +183,7 @@ class LogSection(Section):
     )
     keep_best: bool = Field(
         default=True,
-        description="with eval_steps: the saved model is that of the evaluation with the highest reward, the one before "
+        description="with eval_steps: the saved model is that of the evaluation with the highest reward, that before "
         "training included; false: the last one",
     )
     eval_temperature: NonNegativeFloat | None = Field(
