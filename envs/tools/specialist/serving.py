@@ -167,7 +167,8 @@ class ModelServer:
             try:
                 await concurrency.run_in_thread(self.prepare)
             except ConfigError as error:
-                raise ToolFault(f"is not available ({error})") from error
+                log.error("a specialist cannot be loaded: %s", error)
+                raise ToolFault("is not available") from error
         return await asyncio.wrap_future(self.submit(request))
 
     def submit(self, request: Request | TextRequest) -> Future[Any]:
