@@ -31,6 +31,7 @@ _HOMES = {  # public name → the module that defines it; type checkers read the
     "ModelError": "viewbox.errors",
     "StoreError": "viewbox.errors",
     "ToolError": "viewbox.errors",
+    "ToolFault": "viewbox.errors",
     "ViewboxError": "viewbox.errors",
     "open_image": "viewbox.images.files",
     "ImageRef": "viewbox.images.ref",
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
     from viewbox.errors import ModelError as ModelError
     from viewbox.errors import StoreError as StoreError
     from viewbox.errors import ToolError as ToolError
+    from viewbox.errors import ToolFault as ToolFault
     from viewbox.errors import ViewboxError as ViewboxError
     from viewbox.images.files import open_image as open_image
     from viewbox.images.ref import ImageRef as ImageRef

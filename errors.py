@@ -88,7 +88,14 @@ def describe_value(value: object) -> str:
 
 
 class ToolError(ViewboxError, ValueError):
-    """A tool call that cannot be carried out; the message is shown to the model."""
+    """A tool call that cannot be carried out, because of what the model asked for: it reads the message."""
+
+
+class ToolFault(ViewboxError):
+    """A tool that cannot work, whatever the model asks for: its server is down, its model failed.
+
+    It ends the episode as `error`, as any other exception of a tool does, but the call is not tried once more.
+    """
 
 
 class ArgumentError(ToolError):

@@ -82,9 +82,10 @@ class ToolResult(Record):
         call_id: of the `ToolCall` that this answers.
         arguments: with which the tool ran: those of the call, checked, with defaults filled in, and points and boxes as
             fractions of the picture. None if it did not run.
+        raised: the exception of the tool, or the last of two: a fault of the environment's. If there is no `error`, the
+            call succeeded when it was tried once more.
         views: what `image` shows of the task's images, in parts if several stand side by side; empty if it shows none
             of them. For people who look at the episode: no model reads it.
-        refused: whether the tool did not run: an unknown tool, wrong arguments, a budget used up. Not stored.
 
     >>> ToolResult("zoom", "zoomed in", facts={"factor": 2.0}).text
     'zoomed in (factor: 2.0)'
@@ -100,7 +101,7 @@ class ToolResult(Record):
     call_id: str | None = None
     arguments: Mapping[str, Any] | None = None
     views: tuple[ShownView, ...] = field(default=(), metadata={"sparse": True})
-    refused: bool = field(default=False, repr=False, compare=False, metadata={"beside": True})
+    raised: str = field(default="", metadata={"sparse": True})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,6 +114,11 @@ class ToolResult(Record):
     def success(self) -> bool:
         """Whether the call succeeded."""
         return self.error is None
+
+    @property
+    def was_run(self) -> bool:
+        """Whether the tool ran; if not, the call was refused: unreadable, unknown, over a limit, wrong arguments."""
+        return self.success or self.arguments is not None or bool(self.raised)
 
     @property
     def text(self) -> str:
@@ -361,8 +367,13 @@ class Episode(Record):
 
     @cached_property
     def tool_call_count(self) -> int:
-        """How many tool calls the policy made."""
+        """How many tool calls the policy made, those included that were refused."""
         return sum(len(turn.tool_calls) for turn in self.turns)
+
+    @cached_property
+    def run_call_count(self) -> int:
+        """How many of them a tool ran."""
+        return sum(result.was_run for turn in self.turns for result in turn.tool_results)
 
     def tools_used(self) -> set[str]:
         """The names of the tools that were called successfully."""

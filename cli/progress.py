@@ -19,7 +19,7 @@ from rich.text import Text
 
 from viewbox.records import Episode
 from viewbox.rollouts.generator import Load
-from viewbox.rollouts.scoring.metrics import END_REASONS
+from viewbox.rollouts.scoring.metrics import END_REASONS, format_part
 from viewbox.rollouts.store.lines import MAX_COUNT
 from viewbox.terminal import make_line
 from viewbox.training.reporting.report import format_duration
@@ -66,7 +66,7 @@ class Progress:
             self.rewards.append(episode.scores.total)
         for name, value in (episode.scores.components if episode.scores else {}).items():
             self.components.setdefault(name, []).extend([] if value is None else [value])
-        self.tools += episode.tool_call_count > 0
+        self.tools += episode.run_call_count > 0
         self.ends[episode.end_reason] += 1
         if not earlier and episode.end_reason == "error" and self.ends["error"] == 1:
             reason = make_line(f"first error, task {episode.task.id}: {episode.info.get('error')}", MAX_REASON)
@@ -111,11 +111,10 @@ class Progress:
         return whole
 
     def _format_reward(self) -> str:
-        """The mean over the episodes that have a score; how many these are, if not all."""
+        """The mean over the episodes that have a score; what share these are, if not all."""
         if not self.rewards:
             return "-"
-        over = "" if len(self.rewards) == self.done else f" (of {len(self.rewards)})"
-        return f"{sum(self.rewards) / len(self.rewards):.2f}{over}"
+        return f"{sum(self.rewards) / len(self.rewards):.2f}{format_part(len(self.rewards) / self.done)}"
 
     def _get_seconds(self, seconds: float | None) -> float:
         return max(1e-9, time.monotonic() - self.started if seconds is None else seconds)
@@ -212,7 +211,8 @@ def print_summary(summary: Mapping[str, Any], console: Console | None = None) ->
     components = {name: make_line(name.split("/")[1], 40) for name in metrics if name.startswith("rewards/")}
     rows = {"reward": "reward", **components, "tools/rate": "tool rate", "episodes/turns": "turns"}
     for name, title in rows.items():
-        table.add_row(Text(title), f"{metrics[name]:.3f}" if name in metrics else "-")
+        part = format_part(metrics["episodes/scored"]) if name == "reward" else ""
+        table.add_row(Text(title), f"{metrics[name]:.3f}{part}" if name in metrics else "-")
     for reason in END_REASONS:
         if metrics[f"end/{reason}"]:
             table.add_row(reason, f"{metrics[f'end/{reason}']:.3f}")

@@ -183,8 +183,8 @@ class LogSection(Section):
     )
     keep_best: bool = Field(
         default=True,
-        description="with eval_steps: the saved model is that of the evaluation with the highest reward; false: the "
-        "last one",
+        description="with eval_steps: the saved model is that of the evaluation with the highest reward, that before "
+        "training included; false: the last one",
     )
     eval_temperature: NonNegativeFloat | None = Field(
         default=None, description="temperature of held-out episodes; default: rollout.temperature"

@@ -8,8 +8,8 @@ images at the same time. A call that runs longer than `LONG_CALL` waits for some
 
 import asyncio
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
 from queue import SimpleQueue
 from threading import Thread
@@ -141,6 +141,28 @@ def to_foreign(error: BaseException) -> ForeignError:
     wrapper = ForeignError(f"{type(error).__name__}: {error}")
     wrapper.__cause__ = error
     return wrapper
+
+
+@contextmanager
+def contain_exit() -> Iterator[None]:
+    """Raise what would end the process, such as `SystemExit`, as a `ForeignError`. Ctrl-C and cancellations stay.
+
+    >>> with contain_exit():
+    ...     raise SystemExit(3)
+    Traceback (most recent call last):
+    viewbox.envs.concurrency.ForeignError: SystemExit: 3
+    """
+    try:
+        yield
+    except (Exception, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise to_foreign(error) from error
+
+
+def unwrap(error: BaseException) -> BaseException:
+    """What a `ForeignError` wraps; any other error as it is."""
+    return error.__cause__ or error if isinstance(error, ForeignError) else error
 
 
 def _set_outcome(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

@@ -19,6 +19,7 @@ from viewbox.envs.sanitize import clean, make_boundary_code, replace_surrogates,
 from viewbox.envs.settings import IDLE_TURNS
 from viewbox.envs.state import EpisodeState, PlayableEnv, StepResult
 from viewbox.envs.tool_calls import run_calls
+from viewbox.errors import ToolFault
 from viewbox.frozen import FrozenDict
 from viewbox.images.ref import ImageRef
 from viewbox.records import Message, Nudge, Reply, Turn
@@ -56,7 +57,11 @@ async def ask_policy(policy: Policy, messages: list[Message]) -> Reply:
 
 
 async def step(env: PlayableEnv, state: EpisodeState, reply: Reply) -> StepResult:
-    """Answer one reply of the policy. Appends the reply and the environment's messages to `state.messages`."""
+    """Answer one reply of the policy. Appends the reply and the environment's messages to `state.messages`.
+
+    Raises:
+        ToolFault: a tool raised what is no `ToolError`; drivers end the episode as `error`.
+    """
     if state.end_reason is not None:
         raise RuntimeError(f"step() on an episode that has ended ({state.end_reason})")
     last = state.last_turn
@@ -245,7 +250,7 @@ async def _run_tools(env: PlayableEnv, state: EpisodeState, calls: Sequence[pars
     elif all(parsed.error is not None for parsed in calls):
         state.malformed += 1
     else:
-        state.refused += all(result.refused for result in results)
+        state.refused += not any(result.was_run for result in results)
     messages: list[Message] = []
     for number, result in enumerate(results):
         text = clean(result.text, env.max_tool_chars)
@@ -259,4 +264,7 @@ async def _run_tools(env: PlayableEnv, state: EpisodeState, calls: Sequence[pars
     images = tuple(image for message in messages for image in message.images)
     text = "\n".join(message.text for message in messages)
     state.turns.append(Turn("tool_result", text, tool_results=tuple(results), images=images))
+    for result in results:
+        if result.raised and not result.success:  # drivers treat it as any exception of an environment
+            raise ToolFault(str(result.error))
     return state.end("malformed") if _has_failed_too_often(env, state) else StepResult(tuple(messages))

@@ -1,12 +1,15 @@
 """The tool calls of one reply, run: stateful tools in order on the episode's view, stateless tools beside them.
 
-Every call has a result, in the order of the calls, and no call can harm another: if a tool raises, hangs, returns too
-much text or something that is not a picture, that call alone has an error in words.
+Every call has a result, in the order of the calls. A `ToolError` is the model's own doing: it reads the message and
+goes on. Any other exception is the environment's. The call is tried once more, with the same arguments, view and
+pictures; after the second exception its result holds it (`raised`), and the loop ends the episode as a fault. A
+`ToolFault`, a call that takes too long and a tool that wants to end the process are not tried again.
 """
 
 import asyncio
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +17,17 @@ from viewbox.envs import concurrency, tools
 from viewbox.envs.parsing.reply import ParsedCall
 from viewbox.envs.sanitize import clean
 from viewbox.envs.state import EpisodeState, PlayableEnv
-from viewbox.envs.tools.results import build_timeout_result
-from viewbox.errors import ArgumentError, ImageError, ToolError, describe_unknown
+from viewbox.envs.tools.calling import build_timeout
+from viewbox.errors import ArgumentError, ToolFault, describe_unknown
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.records import ToolResult
+from viewbox.terminal import describe_error, make_line
+
+log = logging.getLogger("viewbox.envs")
 
 MAX_FOUND = 64  # images that tools found, in an episode; later ones are shown but cannot be opened
+MAX_REASON = 500  # characters kept of a tool's exception
 
 
 async def run_calls(env: PlayableEnv, state: EpisodeState, calls: Sequence[ParsedCall]) -> list[ToolResult]:
@@ -47,9 +54,9 @@ async def run_calls(env: PlayableEnv, state: EpisodeState, calls: Sequence[Parse
                 state.calls[name] += 1
                 admitted.append(place)
             else:
-                results[place] = ToolResult(name or "tool_call", error=problem, refused=True)
+                results[place] = ToolResult(name or "tool_call", error=problem)
         await _run_admitted(env, state, calls, admitted, views_before, found, results, views)
-        state.calls.subtract(calls[one].call.name for one in admitted if results[one].refused)
+        state.calls.subtract(calls[one].call.name for one in admitted if not results[one].was_run)
     finished = []
     for place, parsed in enumerate(calls):
         result = _add_found_images(state, results[place], found.get(place, ()))
@@ -76,17 +83,21 @@ async def _run_admitted(
         for place in admitted
     }
     stateful = [place for place in admitted if env.get_tool(calls[place].call.name).stateful]
+
+    async def run_stateless(place: int) -> None:
+        given = calls[place], views_before, hidden[place], found[place]
+        results[place] = await _run_stateless(env, state, *given)
+
     async with asyncio.TaskGroup() as group:
         for place in admitted:
             if place in stateful:
                 continue
-            call = _run_stateless(env, state, calls[place], place, views_before, hidden[place], results)
             if len(admitted) == 1:  # most replies: the call needs no task of its own
-                await call
+                await run_stateless(place)
             else:
-                group.create_task(call)
+                group.create_task(run_stateless(place))
         for place in stateful:
-            results[place] = await _run_stateful(env, state, calls[place], hidden[place])
+            results[place] = await _run_stateful(env, state, calls[place], hidden[place], found[place])
             if state.view is not None and "shows" in results[place].facts:
                 views[place] = state.view
 
@@ -118,54 +129,77 @@ def _get_hidden_arguments(env: PlayableEnv, state: EpisodeState, name: str) -> M
 
 
 async def _run_stateful(
-    env: PlayableEnv, state: EpisodeState, parsed: ParsedCall, hidden: Mapping[str, Any]
+    env: PlayableEnv, state: EpisodeState, parsed: ParsedCall, hidden: Mapping[str, Any], found: list[Source]
 ) -> ToolResult:
     """Run a stateful tool on the view that the previous call left."""
     name = parsed.call.name
     if state.view is None:
-        return ToolResult(name, error="This task has no image.", refused=True)
-    try:
-        view, result = await concurrency.run_in_thread(
-            tools.call_stateful,
-            env.get_tool(name),
-            state.view,
-            parsed.call.arguments,
-            coordinates=env.coordinates,
-            hidden=hidden,
-            timeout=env.tool_timeout,
-        )
-    except TimeoutError:
-        return build_timeout_result(name, env.tool_timeout)
-    if result.success:
-        state.view = view
-    return result
+        return ToolResult(name, error="This task has no image.")
+
+    async def run() -> ToolResult:
+        try:
+            state.view, result = await concurrency.run_in_thread(
+                tools.call_stateful,
+                env.get_tool(name),
+                state.view,
+                parsed.call.arguments,
+                coordinates=env.coordinates,
+                hidden=hidden,
+                timeout=env.tool_timeout,
+            )
+        except concurrency.CallTimeout:
+            raise build_timeout(name, env.tool_timeout) from None
+        return result
+
+    return await _run_twice(name, run, found)
+
+
+async def _run_twice(name: str, run: Callable[[], Awaitable[ToolResult]], found: list[Source]) -> ToolResult:
+    """The result of a call; if the tool raises, of a second try; if that raises, too, a result with `raised`."""
+    raised = ""
+    for is_last in (False, True):
+        try:
+            return replace(await run(), raised=raised)
+        except Exception as error:
+            is_fault = isinstance(error, ToolFault)
+            raised = make_line(error, MAX_REASON) if is_fault else describe_error(concurrency.unwrap(error), MAX_REASON)
+            if is_fault or not is_last:
+                log.warning("tool %s failed: %s", name, raised)
+            else:
+                log.error("tool %s failed again", name, exc_info=error)
+            found.clear()
+            if is_fault or isinstance(error, concurrency.ForeignError):
+                break
+    return ToolResult(name, error=raised if is_fault else f"{name} failed: {raised}", raised=raised)
 
 
 async def _run_stateless(
     env: PlayableEnv,
     state: EpisodeState,
     parsed: ParsedCall,
-    place: int,
     views_before: Sequence[View],
     hidden: Mapping[str, Any],
-    results: dict[int, ToolResult],
-) -> None:
+    found: list[Source],
+) -> ToolResult:
     """Run a tool that does not touch the episode's view; calls of such tools run at the same time."""
     name = parsed.call.name
 
     def find_view(reference: str) -> View:
         return find_picture(reference, state.images, views_before, env)
 
-    results[place] = await tools.call_stateless(
-        env.get_tool(name),
-        parsed.call.arguments,
-        find_picture=find_view,
-        hidden=hidden,
-        coordinates=env.coordinates,
-        timeout=env.tool_timeout,
-        max_pixels=env.max_pixels,
-        multiple=env.pixel_multiple,
-    )
+    def run() -> Awaitable[ToolResult]:
+        return tools.call_stateless(
+            env.get_tool(name),
+            parsed.call.arguments,
+            find_picture=find_view,
+            hidden=hidden,
+            coordinates=env.coordinates,
+            timeout=env.tool_timeout,
+            max_pixels=env.max_pixels,
+            multiple=env.pixel_multiple,
+        )
+
+    return await _run_twice(name, run, found)
 
 
 def find_picture(reference: str, images: Sequence[Source], views: Sequence[View], env: PlayableEnv) -> View:
@@ -180,10 +214,7 @@ def find_picture(reference: str, images: Sequence[Source], views: Sequence[View]
         raise ArgumentError(f"unknown picture {reference[:40]!r}; allowed: {allowed}")
     if kind == "view":
         return views[int(number)]
-    try:
-        return View.of(images[int(number) - 1], max_pixels=env.max_pixels, multiple=env.pixel_multiple)
-    except ImageError as error:  # its message names the file, which may say more than the model should know
-        raise ToolError(f"{reference} cannot be opened") from error
+    return View.of(images[int(number) - 1], max_pixels=env.max_pixels, multiple=env.pixel_multiple)
 
 
 def _add_view_number(env: PlayableEnv, state: EpisodeState, result: ToolResult, view: View | None) -> ToolResult:

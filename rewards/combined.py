@@ -164,7 +164,9 @@ class CombinedReward:
         """The checked score that a reward, or its `of_episode`, gives."""
         try:
             score: Any = reward(*arguments)
-        except Exception as error:  # a user's reward must not end a training run
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a user's reward must not end a training run, not even with sys.exit
             self._report_fault(faults, name, f"raised {describe_error(error, MAX_REASON)}")
             return None
         if type(score) is float and 0.0 <= score <= 1.0:

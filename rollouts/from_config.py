@@ -67,6 +67,24 @@ def _build_env(
         raise ConfigError(f"{key}: {error}", key=key) from error
 
 
+def check_turns(env: BaseMultiTurnEnv, section: str) -> None:
+    """Raise `ConfigError` if the turns of an environment, or of one of a mixture, cannot be trained on."""
+    for key, part in getattr(env, "parts", {}).items():
+        check_turns(part, f"{section}.environments.{key}")
+    if env.history != "full":
+        raise ConfigError(
+            f"{section}.history = {{last_images: {env.history.last_images}}}: training uses the sampled tokens and "
+            "removes none of them; allowed: full",
+            key=f"{section}.history",
+        )
+    if env.max_turns == 1 and env.tools and not hasattr(env, "parts"):
+        raise ConfigError(
+            f"{section}.max_turns = 1: the only turn is for the answer, so no tool can be called; allowed: at least 2, "
+            f"or {section}.tools: [] (given: {', '.join(env.tools)})",
+            key=f"{section}.max_turns",
+        )
+
+
 def prepare_env(env: BaseMultiTurnEnv, section: str = "env") -> None:
     """Loads the models of an environment's tools and connects to their servers, before the first episode.
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.concurrency import run_in_thread
+from viewbox.envs.concurrency import contain_exit, run_in_thread
 from viewbox.envs.loop import Policy, play_to_end
 from viewbox.envs.state import EpisodeState
-from viewbox.errors import BadRow, ConfigError, ImageError, ModelError
+from viewbox.errors import BadRow, ConfigError, ImageError, ModelError, ToolFault
 from viewbox.network.data_policy import keep_on_this_machine
 from viewbox.records import EndReason, Episode, Reply, Task
 from viewbox.rollouts.generator import Conversation, Generator, GeneratorError, ReplyError
@@ -204,7 +204,8 @@ async def _play_with(
     if state is not None:
         try:
             tokens = conversation.record.to_episode_tokens()
-            return await env.build_episode_async(state, run_config, tokens=tokens, info=info)
+            with contain_exit():
+                return await env.build_episode_async(state, run_config, tokens=tokens, info=info)
         except Exception as error:  # a generator or an environment put something into it that no record holds
             _log_failure(f"the episode of task {task.id} cannot be recorded", error)
             info = {"index": index, "sample": sample, "error": describe_error(error, MAX_REASON)}
@@ -259,7 +260,8 @@ class _Player:
         try:
             await _await_uncancelled(self.env.step(self.state, reply))
         except Exception as error:  # an author's bug
-            _log_failure(f"environment {self.env.name} failed on task {self.state.task.id}", error)
+            if not isinstance(error, ToolFault):  # which was logged
+                _log_failure(f"environment {self.env.name} failed on task {self.state.task.id}", error)
             self._fail(describe_error(error, MAX_REASON))
 
     def _fail(self, problem: str, level: int = logging.DEBUG) -> None:
@@ -277,7 +279,8 @@ def _log_failure(problem: str, error: Exception) -> None:
 async def _await_uncancelled(awaitable: Awaitable[T]) -> T:
     """Await; raises `RuntimeError` if the awaitable was cancelled and this task was not."""
     try:
-        return await awaitable
+        with contain_exit():  # `sys.exit` of an author's code ends its episode, not the run
+            return await awaitable
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():

@@ -21,7 +21,7 @@ from viewbox.envs.tools.specialist.calls import Request
 from viewbox.envs.tools.specialist.served import ServedTool
 from viewbox.envs.tools.specialist.spec import register_specialist
 from viewbox.envs.tools.tool import Tool
-from viewbox.errors import ConfigError, ToolError, describe_unknown
+from viewbox.errors import ConfigError, ToolFault, describe_unknown
 from viewbox.specialists.model import NOT_FINITE, ModelRunner, ModelSpecialist
 
 DIGITS = 4  # of a probability
@@ -45,7 +45,7 @@ class ClassificationRunner(ModelRunner):
         inputs = self.processor(images=self.open_pictures(requests), return_tensors="pt")
         logits = self.model(**self.to_device(inputs)).logits.float().cpu()
         if tuple(logits.shape) != (len(requests), len(self.labels)):
-            raise ToolError(f"gave scores of shape {tuple(logits.shape)} for {len(requests)} pictures")
+            raise ToolFault(f"gave scores of shape {tuple(logits.shape)} for {len(requests)} pictures")
         results: list[Any] = []
         for row in logits:
             found: dict[str, dict[str, float]] = {}
@@ -54,7 +54,7 @@ class ClassificationRunner(ModelRunner):
                 shares = torch.sigmoid(scores) if self.sigmoid else torch.softmax(scores, 0)
                 found[head] = {self.labels[number]: float(p) for number, p in zip(numbers, shares, strict=True)}
             finite = all(math.isfinite(p) for shares in found.values() for p in shares.values())
-            results.append(found if finite else ToolError(NOT_FINITE))
+            results.append(found if finite else ToolFault(NOT_FINITE))
         return results
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from viewbox.envs.software_adviser.retrieval.text_models import register_text_model
 from viewbox.envs.tools.specialist.calls import TextRequest
 from viewbox.envs.tools.specialist.serving import ModelServer
-from viewbox.errors import ConfigError, ToolError
+from viewbox.errors import ConfigError, ToolFault
 from viewbox.specialists.model import NOT_FINITE, ModelRunner, ModelSettings
 from viewbox.specialists.text_batches import ask_texts, encode_texts
 
@@ -34,7 +34,7 @@ class CrossEncoderRunner(ModelRunner):
         results: list[Any] = [None] * len(requests)
         for places, inputs in encode_texts(self, [request.texts for request in requests]):
             for place, score in zip(places, self.model(**inputs).logits[:, 0].float().tolist(), strict=True):
-                results[place] = score if math.isfinite(score) else ToolError(NOT_FINITE)
+                results[place] = score if math.isfinite(score) else ToolFault(NOT_FINITE)
         return results
 
 

@@ -21,7 +21,7 @@ from viewbox.envs.tools.specialist.calls import Request
 from viewbox.envs.tools.specialist.served import ServedTool
 from viewbox.envs.tools.specialist.spec import register_specialist
 from viewbox.envs.tools.tool import Tool
-from viewbox.errors import ToolError
+from viewbox.errors import ToolError, ToolFault
 from viewbox.specialists.model import NOT_FINITE, ModelRunner, ModelSpecialist
 
 Score = Annotated[float, Range(0, 1), "lowest score of a box that is returned"]
@@ -122,13 +122,13 @@ def get_arguments(requests: Sequence[Request]) -> tuple[Any, ...]:
 def collect(
     requests: Sequence[Request], outputs: Any, found: Sequence[Mapping[str, Any]], labels: Sequence[Sequence[str]]
 ) -> list[Any]:
-    """The `Found` of each request; a `ToolError` where the model's numbers are not finite."""
+    """The `Found` of each request; a `ToolFault` where the model's numbers are not finite."""
     import torch
 
     results: list[Any] = []
     for place, (request, one, names) in enumerate(zip(requests, found, labels, strict=True)):
         if not (torch.isfinite(outputs.pred_boxes[place]).all() and _is_usable(outputs.logits[place])):
-            results.append(ToolError(NOT_FINITE))
+            results.append(ToolFault(NOT_FINITE))
             continue
         size = request.picture.width, request.picture.height
         boxes = zip(names, one["scores"].tolist(), one["boxes"].tolist(), strict=True)

@@ -18,7 +18,7 @@ from viewbox.envs.software_adviser.retrieval.text_models import register_text_mo
 from viewbox.envs.software_adviser.retrieval.vectors import normalize
 from viewbox.envs.tools.specialist.calls import TextRequest
 from viewbox.envs.tools.specialist.serving import ModelServer
-from viewbox.errors import ConfigError, ToolError
+from viewbox.errors import ConfigError, ToolFault
 from viewbox.files import read_regular
 from viewbox.specialists.model import NOT_FINITE, ModelRunner, ModelSettings, find_model
 from viewbox.specialists.text_batches import ask_texts, encode_texts
@@ -53,7 +53,7 @@ class EmbeddingRunner(ModelRunner):
                 mask = inputs["attention_mask"][..., None].to(hidden.dtype)
                 vectors = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1)
             for place, vector in zip(places, vectors.cpu().numpy(), strict=True):
-                results[place] = vector if np.isfinite(vector).all() else ToolError(NOT_FINITE)
+                results[place] = vector if np.isfinite(vector).all() else ToolFault(NOT_FINITE)
         return results
 
 

@@ -212,7 +212,7 @@ class ModelRunner:
         return (request.picture.width, request.picture.height) if self.same_size else None
 
     def infer(self, requests: Sequence[Request]) -> Sequence[Any]:
-        """One result for each request, in inference mode; a `ToolError` in the place of a result that is not usable."""
+        """One result for each request, in inference mode; a `ToolFault` in the place of a result that is not usable."""
         raise NotImplementedError
 
     def open_pictures(self, requests: Sequence[Request]) -> list["Image.Image"]:

@@ -15,7 +15,7 @@ from viewbox.envs.tools.specialist.calls import Request
 from viewbox.envs.tools.specialist.served import ServedTool
 from viewbox.envs.tools.specialist.spec import register_specialist
 from viewbox.envs.tools.tool import Tool
-from viewbox.errors import ToolError
+from viewbox.errors import ToolError, ToolFault
 from viewbox.specialists.model import NOT_FINITE, ModelRunner, ModelSpecialist
 from viewbox.specialists.regions import Segment, Segmented, check_map, describe_regions
 from viewbox.specialists.segmentation import find_usable
@@ -51,7 +51,7 @@ class PromptedRunner(ModelRunner):
         masks = self.processor.post_process_masks(outputs.pred_masks.float().cpu(), **sizes)
         scores = outputs.iou_scores.float().cpu().reshape(len(requests), -1)[:, 0].tolist()
         return [
-            _build(mask, score, request) if good else ToolError(NOT_FINITE)
+            _build(mask, score, request) if good else ToolFault(NOT_FINITE)
             for mask, score, request, good in zip(masks, scores, requests, usable, strict=True)
         ]
 
@@ -67,10 +67,10 @@ def _to_pixels(fractions: Sequence[float], request: Request) -> list[float]:
     return [part * sides[place % 2] for place, part in enumerate(fractions)]
 
 
-def _build(mask: Any, score: float, request: Request) -> Segmented | ToolError:
+def _build(mask: Any, score: float, request: Request) -> Segmented | ToolFault:
     try:
         numbers = check_map(mask.numpy().reshape(mask.shape[-2:]), request)
-    except ToolError as error:
+    except ToolFault as error:
         return error
     return Segmented(numbers, (Segment(1, LABEL, score),))
 

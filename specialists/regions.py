@@ -9,7 +9,7 @@ import numpy as np
 from viewbox.envs.tools.fractions import ViewFractions
 from viewbox.envs.tools.results import ToolOutput
 from viewbox.envs.tools.specialist.calls import Request
-from viewbox.errors import ToolError
+from viewbox.errors import ToolFault
 from viewbox.images.view import WHOLE, View
 
 COLORS = {  # of the overlay, in this order
@@ -46,7 +46,7 @@ class Segmented:
 
 
 def check_map(found: Any, request: Request) -> np.ndarray:
-    """A map in the smallest type that holds it. Raises `ToolError` unless it has the size of the picture.
+    """A map in the smallest type that holds it. Raises `ToolFault` unless it has the size of the picture.
 
     It is never resized here: only the processor of a model knows how its masks lie on the picture.
     """
@@ -54,7 +54,7 @@ def check_map(found: Any, request: Request) -> np.ndarray:
     size = request.picture.height, request.picture.width
     if numbers.shape != size:
         shape = " x ".join(map(str, numbers.shape[::-1])) or "no"
-        raise ToolError(f"gave a mask of {shape} pixels for a picture of {size[1]} x {size[0]}")
+        raise ToolFault(f"gave a mask of {shape} pixels for a picture of {size[1]} x {size[0]}")
     kept = numbers.astype(np.uint8 if numbers.max(initial=0) < 256 else np.int32)
     kept.flags.writeable = False
     return kept

@@ -21,7 +21,7 @@ from viewbox.envs.tools.specialist.calls import Request
 from viewbox.envs.tools.specialist.served import ServedTool
 from viewbox.envs.tools.specialist.spec import register_specialist
 from viewbox.envs.tools.tool import Tool
-from viewbox.errors import ConfigError, ToolError, describe_unknown
+from viewbox.errors import ConfigError, ToolFault, describe_unknown
 from viewbox.specialists.model import NOT_FINITE, ModelRunner, ModelSpecialist
 from viewbox.specialists.regions import Segment, Segmented, check_map, describe_regions
 
@@ -70,15 +70,15 @@ class SegmentationRunner(ModelRunner):
         found = read(outputs, **given)
         build = self._build_semantic if self.task == "semantic" else self._build_instances
         return [
-            self._build(build, one, request) if good else ToolError(NOT_FINITE)
+            self._build(build, one, request) if good else ToolFault(NOT_FINITE)
             for one, request, good in zip(found, requests, usable, strict=True)
         ]
 
-    def _build(self, build: Any, found: Any, request: Request) -> Segmented | ToolError:
+    def _build(self, build: Any, found: Any, request: Request) -> Segmented | ToolFault:
         try:
             segmented: Segmented = build(found, request)
             return segmented
-        except ToolError as error:
+        except ToolFault as error:
             return error
 
     def _is_wanted(self, label: str) -> bool:

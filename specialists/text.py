@@ -20,7 +20,7 @@ from viewbox.envs.tools.specialist.calls import Request
 from viewbox.envs.tools.specialist.served import ServedTool
 from viewbox.envs.tools.specialist.spec import register_specialist
 from viewbox.envs.tools.tool import Tool
-from viewbox.errors import ToolError
+from viewbox.errors import ToolError, ToolFault
 from viewbox.specialists.model import NOT_FINITE, ModelRunner, ModelSpecialist
 
 PROMPTS = {
@@ -81,7 +81,7 @@ class TextRunner(ModelRunner):
             given = tokens[:, : prompt.shape[1]]
             tokens = tokens[:, prompt.shape[1] :] if bool((given == prompt).all()) else tokens
         texts = self.processor.batch_decode(tokens, skip_special_tokens=True)
-        return [ToolError(NOT_FINITE) if bad else text.strip() for text, bad in zip(texts, finite.bad, strict=True)]
+        return [ToolFault(NOT_FINITE) if bad else text.strip() for text, bad in zip(texts, finite.bad, strict=True)]
 
 
 def _get_arguments(request: Request) -> tuple[str, int]:

@@ -3,17 +3,13 @@
 Without padding a text has the same result whatever stands beside it in a batch.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from viewbox.envs.tools.results import ADVICE
 from viewbox.envs.tools.specialist.calls import TextRequest
 from viewbox.envs.tools.specialist.serving import ModelServer
-from viewbox.errors import ToolError
+from viewbox.errors import ToolError, ToolFault
 from viewbox.specialists.model import ModelRunner
-
-log = logging.getLogger("viewbox.specialists")
 
 MAX_TOKENS = 512  # of a text, or a query and a text; the end of a longer one is cut off
 MAX_CHARS = 20_000  # of a text that are tokenized
@@ -42,11 +38,10 @@ def encode_texts(runner: ModelRunner, texts: Sequence[tuple[str, ...]]) -> Itera
 
 
 def ask_texts(server: ModelServer, texts: Sequence[tuple[str, ...]]) -> list[Any]:
-    """One result for each; called in a thread. Raises `ToolError` if the model failed on one of them."""
+    """One result for each; called in a thread. Raises `ToolFault` if the model failed on one of them."""
     order = sorted(range(len(texts)), key=lambda place: sum(map(len, texts[place])))  # batches of about one length
     futures = {place: server.submit(TextRequest(texts[place])) for place in order}
     try:
         return [futures[place].result() for place in range(len(texts))]
-    except ToolError as error:
-        log.error("a model of a search failed: %s", error)
-        raise ToolError(f"the search failed. {ADVICE}") from error
+    except (ToolError, ToolFault) as error:
+        raise ToolFault(f"the search failed: its model {error}") from error

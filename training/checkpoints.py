@@ -71,10 +71,11 @@ def _get_state_file(process: int) -> str:
 
 
 class Best(NamedTuple):
-    """The step with the highest held-out reward so far."""
+    """The step with the highest held-out reward so far, and the largest share of scored episodes of such a step."""
 
     step: int
     reward: float
+    scored: float = 1.0
 
 
 class Checkpoints:
@@ -135,6 +136,10 @@ class Checkpoints:
         if done:
             self.load_weights(checkpoint)
         return done
+
+    def save_first(self) -> None:
+        """Saves a checkpoint of step 0, whose weights are the best so far. Every process calls this."""
+        self._save_checkpoint(self.model, None)  # type: ignore[attr-defined]
 
     def load_weights(self, checkpoint: Path) -> None:
         """Loads the weights of a checkpoint, and nothing else of it."""

@@ -32,6 +32,7 @@ from viewbox.training.generation import use_for_generation
 from viewbox.training.weights.sender import WeightSender
 
 PREFIX = "held_out/"
+FEWER = 0.02  # share of the episodes that may lack a score more than at the best step: a reward that fails is no gain
 
 
 class EvaluatedTrainer(Protocol):
@@ -40,6 +41,7 @@ class EvaluatedTrainer(Protocol):
     best: Best | None
     is_finished: Callable[[int], bool]
 
+    def save_first(self) -> None: ...
     def add_figures(self, figures: Mapping[str, float]) -> None: ...
 
 
@@ -150,14 +152,18 @@ def _select_own(episodes: Sequence[Episode], processes: PartialState) -> Iterato
 class HeldOutEvaluation(TrainerCallback):
     """Evaluates after every `every`-th step and after the last one, on all processes.
 
-    The figures join the step's line as `held_out/…`. If the reward is the best so far, a checkpoint is saved, which
-    stays until there is a better one. If nothing is better after `patience` evaluations, training stops.
+    The figures join the step's line as `held_out/…`. If the reward is the best so far, that before training included,
+    a checkpoint is saved, which stays until there is a better one. A step with fewer scored episodes than the best so
+    far, by more than `FEWER`, is not better: its mean leaves out what cannot be scored. If nothing is better after
+    `patience` evaluations, training stops.
 
     Args:
         trainer: the trainer; its `best` is set, and its `is_finished`.
         evaluate: plays the held-out tasks and returns the same figures on every process.
         every: steps between evaluations.
         patience: evaluations without a better reward after which training stops; None: it never does.
+        before: the figures before training, if they were measured.
+        keeps: whether the weights of the best step are wanted, those of step 0 too.
     """
 
     def __init__(
@@ -166,8 +172,11 @@ class HeldOutEvaluation(TrainerCallback):
         evaluate: Callable[[], dict[str, Any]],
         every: int,
         patience: int | None = None,
+        before: Mapping[str, Any] | None = None,
+        keeps: bool = True,
     ) -> None:
         self.trainer, self.evaluate, self.every, self.patience = trainer, evaluate, every, patience
+        self.before, self.keeps = before or {}, keeps
         self.figures: dict[int, dict[str, Any]] = {}  # by step, of this process's life
         trainer.is_finished = self.is_exhausted
 
@@ -178,6 +187,20 @@ class HeldOutEvaluation(TrainerCallback):
             return False
         return step // self.every - (0 if best is None else best.step // self.every) >= self.patience
 
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if state.global_step == 0 and self._set_best(0, self.before) and self.keeps:
+            self.trainer.save_first()
+
+    def _set_best(self, step: int, figures: Mapping[str, Any]) -> bool:
+        """Make a step the best if it is; returns whether."""
+        reward, scored, best = figures.get("reward"), figures.get("episodes/scored", 1.0), self.trainer.best
+        if reward is None or (best is not None and (reward <= best.reward or scored < best.scored - FEWER)):
+            return False
+        self.trainer.best = Best(step, reward, scored if best is None else max(scored, best.scored))
+        return True
+
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         step = state.global_step
         if step % self.every and step != state.max_steps:
@@ -185,9 +208,7 @@ class HeldOutEvaluation(TrainerCallback):
         started = time.perf_counter()
         figures = self.figures[step] = self.evaluate()
         numbers = drop_undefined({name: value for name, value in figures.items() if name != "intervals"})
-        reward = numbers.get("reward")
-        if reward is not None and (self.trainer.best is None or reward > self.trainer.best.reward):
-            self.trainer.best = Best(step, reward)
+        if self._set_best(step, numbers):
             control.should_save = True
         if self.trainer.best is not None:
             numbers["best"] = self.trainer.best.reward

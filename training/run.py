@@ -92,8 +92,8 @@ class Run:
         if trainer.is_world_process_zero():
             record_data(self.folder, [self.env, self.held_out, *levels], self.printer.print_line)
         tasks = HeldOutTasks(self.config, self.held_out, self.tokens, self.folder, trainer, self.weights)
-        self._add_evaluation(trainer, tasks)
         held_out = tasks.evaluate_before()
+        self._add_evaluation(trainer, tasks, held_out.get("before"))
         training_started = time.monotonic()
         trainer.remove_callback(PrinterCallback)  # prints whole dicts; MetricsFile prints a line
         try:
@@ -145,11 +145,13 @@ class Run:
         for topic, line in outline.items():
             self._print_once(f"{topic}: {line}")
 
-    def _add_evaluation(self, trainer: EpisodeGRPOTrainer | SFTTrainer, tasks: HeldOutTasks) -> None:
-        log_section = self.config.log
-        if log_section.eval_steps is not None:
-            evaluation = HeldOutEvaluation(trainer, tasks.evaluate, log_section.eval_steps, log_section.eval_patience)
-            trainer.add_callback(evaluation)
+    def _add_evaluation(
+        self, trainer: EpisodeGRPOTrainer | SFTTrainer, tasks: HeldOutTasks, before: Mapping[str, Any] | None
+    ) -> None:
+        section = self.config.log
+        if section.eval_steps is not None:
+            limits = (section.eval_steps, section.eval_patience)
+            trainer.add_callback(HeldOutEvaluation(trainer, tasks.evaluate, *limits, before, section.keep_best))
 
     def _load_best(self, trainer: EpisodeGRPOTrainer | SFTTrainer) -> Best | None:
         """Loads the weights with the best held-out reward, if they are to be saved; returns which these are."""
@@ -163,7 +165,8 @@ class Run:
         trainer.load_weights(checkpoint)
         if trainer.is_world_process_zero():
             self.printer.print_line(
-                f"best held-out reward {best.reward:.3f} at step {best.step}: these weights are saved (log.keep_best)"
+                f"best held-out reward {best.reward:.3f} at step {best.step}"
+                f"{'' if best.step else ', before training'}: these weights are saved (log.keep_best)"
             )
         return best
 

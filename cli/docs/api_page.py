@@ -35,7 +35,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "viewbox.rewards.metrics:MeanAveragePrecision", "summarize",
     ),
     "Playing and storing": ("play_many", "ScriptedPolicy", "EpisodeWriter", "load"),
-    "Errors": ("ViewboxError", "ConfigError", "ImageError", "ModelError", "StoreError", "ToolError"),
+    "Errors": ("ViewboxError", "ConfigError", "ImageError", "ModelError", "StoreError", "ToolError", "ToolFault"),
 }  # fmt: skip
 _ITEM = re.compile(r"(\w[\w, ]*): (.+)")
 _HEADINGS = {"Args:": "Arguments", "Returns:": "Returns", "Raises:": "Raises", "Yields:": "Yields"}

@@ -13,6 +13,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.concurrency import contain_exit
 from viewbox.envs.messages import to_openai_messages
 from viewbox.envs.state import EpisodeState, StepResult
 from viewbox.envs.tasks import to_sequence
@@ -48,7 +49,7 @@ class Session:
     def open(self, task: Task, *, seed: int) -> list[Message]:
         """Start an episode; its first messages. Raises `ImageError` if the task's image cannot be opened."""
         self.state, self.problem = None, None
-        with keep_on_this_machine(self.env):
+        with keep_on_this_machine(self.env), contain_exit():
             self.env.prepare()
             self.played = self.env.for_task(task)
             self.state = self.played.reset(task, seed=seed)
@@ -62,7 +63,7 @@ class Session:
         """Answer one reply of the model. Raises `RuntimeError` if no episode is in progress."""
         state = self.get_state()
         try:
-            with keep_on_this_machine(self.env):
+            with keep_on_this_machine(self.env), contain_exit():
                 return await self.played.step(state, reply)
         except Exception as error:
             if state.end_reason is not None:

@@ -26,6 +26,7 @@ from viewbox import __version__
 from viewbox.envs import make
 from viewbox.envs.adapters.verifiers_harness import OfferedTools, ViewboxHarness, message_to_wire, vf
 from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.concurrency import contain_exit
 from viewbox.envs.loop import play_to_end
 from viewbox.envs.messages import ToolImages, read_tool_calls, render_tools, to_openai_messages
 from viewbox.envs.state import EpisodeState
@@ -187,7 +188,8 @@ async def _play(data: ViewboxData, interaction: vf.Interaction, tool_images: Too
         check_agent(env, trace.agent.config)
         state = await asyncio.to_thread(_open_episode, data, config.seed)
         player = _Player(env, state, interaction, tool_images)
-        await play_to_end(state, player.get_reply, partial(env.step, state))
+        with contain_exit():
+            await play_to_end(state, player.get_reply, partial(env.step, state))
     except Exception as error:  # an image that cannot be opened, or an author's bug: verifiers records it
         problem = f"{type(error).__name__}: {error}"
         raise

@@ -175,10 +175,6 @@ class DataEnv(BaseMultiTurnEnv):
 
     def _check_row(self, number: int) -> None:
         """Read a row without opening its images. Raises `BadRow`."""
-<<<<<<< HEAD
-        row = self._rows.read(number, self._own_columns)
-        if self._rows.holds_paths(self._image_columns):
-            self._check_images(number, self._rows.read(number, self._image_columns))
 
         def measure(mapped: MappedRow, field: str) -> None:
             if self._rows.holds_paths(self._image_columns):
@@ -186,15 +182,11 @@ class DataEnv(BaseMultiTurnEnv):
                 check_place(mapped, field, images, self.place)
             fail_to_measure(mapped, field)
 
-        mapped = self._map(number, row, measure)
-        try:
-=======
         with self._blame_row(number), suppress(ImageNeeded):
             row = self._rows.read(number, self._own_columns)
             if self._rows.holds_paths(self._image_columns):
                 self._check_images(number, self._rows.read(number, self._image_columns))
-            mapped = self._map(number, row, fail_to_measure)
->>>>>>> h3
+            mapped = self._map(number, row, measure)
             self._finish(number, mapped, self.read_row(mapped))
 
     @contextmanager

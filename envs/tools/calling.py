@@ -1,6 +1,7 @@
 """The one place that runs tools, stateful and stateless.
 
-Nothing that a tool does can raise here: whatever goes wrong becomes the `error` of that call's `ToolResult`.
+A `ToolError` becomes the `error` of that call's `ToolResult`: the model asked for what cannot be done. Any other
+exception is the environment's and is raised: `envs/tool_calls.py` tries the call once more.
 
     @tool
     async def find_nodules(image: Picture, at_least: Annotated[float, Range(0, 1)] = 0.5) -> ToolOutput:
@@ -14,7 +15,6 @@ pixels).
 import asyncio
 import json
 import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,15 +23,13 @@ from viewbox.envs import concurrency
 from viewbox.envs.tasks import find_number
 from viewbox.envs.tools.results import (
     ToolOutput,
-    build_failure,
-    build_timeout_result,
     read_output,
     render_image,
     to_plain_facts,
     to_storable_text,
 )
 from viewbox.envs.tools.tool import Tool, get_tool
-from viewbox.errors import ArgumentError, ToolError
+from viewbox.errors import ArgumentError, ToolError, ToolFault
 from viewbox.images.coordinates import Coordinates, from_unit
 from viewbox.images.shown import ShownView
 from viewbox.images.view import View
@@ -54,7 +52,7 @@ def call_stateful(
     coordinates: Coordinates = "unit",
     hidden: Mapping[str, Any] | None = None,
 ) -> tuple[View, ToolResult]:
-    """Runs a stateful tool (a `Tool` or its registered name) on a view.
+    """Runs a stateful tool (a `Tool` or its registered name) on a view; raises what the tool raises but `ToolError`.
 
     Returns the view after the call and the result; after an error, the view is unchanged. If the picture of the result
     is of the view, the fact `shows` is the box of the open image that it shows. `arguments` come from the model,
@@ -66,6 +64,7 @@ def call_stateful(
     'zoom: factor = 9: out of range; allowed: 0.5 to 4'
     """
     name = tool if isinstance(tool, str) else tool.name
+    used = None
     try:
         tool = get_tool(tool) if isinstance(tool, str) else tool
         if not tool.stateful:
@@ -74,6 +73,7 @@ def call_stateful(
             )
         given = parse_arguments(name, arguments)
         checked = tool.check_arguments(given, coordinates, view.size)
+        used = tool.record_arguments(given, checked)
         output = read_output(tool, tool.function(view, **checked, **_select_hidden(tool, hidden)))
         image = output.image if output.view is None else output.view
         shown = None if image is None else render_image(image, name)
@@ -89,13 +89,11 @@ def call_stateful(
             _describe_output(output),
             image=shown,
             facts=facts,
-            arguments=tool.record_arguments(given, checked),
+            arguments=used,
             views=_record_views(views, hidden),
         )
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            raise
-        return view, build_failure(name, error)
+    except ToolError as error:
+        return view, _build_refusal(name, error, used)
 
 
 # ---------------------------------------------------------------------- stateless tools
@@ -110,12 +108,12 @@ async def call_stateless(
     max_pixels: int = MAX_PIXELS,
     multiple: int = 1,
 ) -> ToolResult:
-    """Runs a stateless tool; only a cancellation raises.
+    """Runs a stateless tool; raises what the tool raises but `ToolError`.
 
     Arguments are checked before anything runs. `find_picture` returns a picture by the name that the model wrote, or
-    raises `ToolError`; it is called in a thread. After `timeout` seconds the call ends: a coroutine is cancelled, a
-    thread is abandoned. A returned image is shown with at most `max_pixels` pixels and sides that are multiples of
-    `multiple`.
+    raises `ToolError`; it is called in a thread. After `timeout` seconds the call ends as a `ToolFault`: a coroutine is
+    cancelled, a thread is abandoned. A returned image is shown with at most `max_pixels` pixels and sides that are
+    multiples of `multiple`.
 
     >>> import numpy as np
     >>> from viewbox.envs.tools.arguments import Picture
@@ -133,15 +131,12 @@ async def call_stateless(
             return await call.run_on_loop(timeout)
         return await concurrency.run_in_thread(call.run_in_thread, timeout=timeout)
     except concurrency.CallTimeout:
-        log.warning("tool %s took longer than %s s", tool.name, timeout)
-        return build_timeout_result(tool.name, timeout)
-    except concurrency.ForeignError as error:
-        return build_failure(tool.name, error.__cause__ or error)
-    except Exception as error:
-        return build_failure(tool.name, error)
+        raise build_timeout(tool.name, timeout) from None
+    except ToolError as error:
+        return _build_refusal(tool.name, error, call.used)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _StatelessCall:
     tool: Tool
     arguments: Mapping[str, Any] | str
@@ -150,6 +145,7 @@ class _StatelessCall:
     coordinates: Coordinates
     max_pixels: int
     multiple: int
+    used: dict[str, Any] | None = None  # the arguments for the record, once they are checked
 
     def run_in_thread(self) -> ToolResult:
         checked = self.check_arguments()
@@ -174,6 +170,7 @@ class _StatelessCall:
             )
         arguments = parse_arguments(self.tool.name, self.arguments)
         checked = self.tool.check_arguments(arguments, self.coordinates, None, self.find_picture)
+        self.used = self.tool.record_arguments(arguments, checked)
         return checked | _select_hidden(self.tool, self.hidden)
 
     def build_result(self, checked: Mapping[str, Any], returned: Any) -> ToolResult:
@@ -183,7 +180,6 @@ class _StatelessCall:
         pictures = [checked[key] for key, kind in kinds.items() if kind == "picture" and key in checked]
         facts = to_plain_facts(output.facts, self.coordinates, pictures[0].size if pictures else (1, 1))
         shown = None if output.image is None else render_image(output.image, name, self.max_pixels, self.multiple)
-        used = self.tool.record_arguments(parse_arguments(name, self.arguments), checked)
         views: list[ViewInArea] = list(output.beside) if shown is not None else []
         if isinstance(output.image, View) and shown is not None:
             views = [(output.image, None)]
@@ -194,7 +190,7 @@ class _StatelessCall:
             image=shown,
             facts=facts,
             formatted_results=None if output.tells_facts else text,
-            arguments=used,
+            arguments=self.used,
             views=_record_views(views, self.hidden),
         )
 
@@ -236,6 +232,16 @@ async def _capture_outcome(tool: Tool, checked: Mapping[str, Any]) -> tuple[Any,
 
 
 # ---------------------------------------------------------------------- both
+def build_timeout(name: str, timeout: float | None) -> ToolFault:
+    """The fault of a tool that takes longer than `timeout` seconds. It may still be running: it is not tried again."""
+    return ToolFault(f"{name} took longer than {timeout or 0:g} seconds and was stopped")
+
+
+def _build_refusal(name: str, error: ToolError, used: Mapping[str, Any] | None) -> ToolResult:
+    run_with = None if isinstance(error, ArgumentError) else used
+    return ToolResult(name, error=to_storable_text(str(error)), arguments=run_with)
+
+
 def parse_arguments(name: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any]:
     """The arguments of a call, which some models write as a string of JSON; raises `ArgumentError`."""
     if isinstance(arguments, str):

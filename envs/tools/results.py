@@ -5,7 +5,6 @@ values, an image without pixels) is corrected or refused here, so that it harms 
 """
 
 import inspect
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,23 +15,19 @@ import numpy as np
 from PIL import Image
 
 from viewbox.envs.tools.fractions import ViewFractions
-from viewbox.errors import ArgumentError, ImageError, ToolError
+from viewbox.errors import ImageError, ToolFault, describe_value
 from viewbox.images.coordinates import Coordinates, from_unit
 from viewbox.images.ref import ImageRef
 from viewbox.images.source import Source
 from viewbox.images.view import View
-from viewbox.records import ToolResult
 
 if TYPE_CHECKING:
     from viewbox.envs.tools.tool import Tool
-
-log = logging.getLogger("viewbox.envs")
 
 MAX_VALUES: Final = 100_000  # numbers and strings in the facts of one call
 MAX_CHARACTERS: Final = 65_536  # of one string
 MAX_DEPTH: Final = 8
 MAX_BITS: Final = 1024  # of an integer
-ADVICE: Final = "Try different arguments, or continue without this tool."  # ends an error that the model did not cause
 
 
 @dataclass(frozen=True)
@@ -59,7 +54,7 @@ class ToolOutput:
 
 
 def read_output(tool: "Tool", returned: Any) -> ToolOutput:
-    """What a tool's function returned, as a `ToolOutput`; raises `ToolError` for any other type.
+    """What a tool's function returned, as a `ToolOutput`; raises `ToolFault` for any other type.
 
     A string becomes the text, a mapping the facts.
     """
@@ -74,8 +69,7 @@ def read_output(tool: "Tool", returned: Any) -> ToolOutput:
         if may_change_view and isinstance(returned.text, str) and isinstance(returned.facts, Mapping):
             return returned
     kind = "ToolOutput(text, facts, image, view)" if tool.stateful else "ToolOutput(text, facts, image)"
-    log.error("tool %s returned %.80r; allowed: a string, a mapping of facts, %s", tool.name, returned, kind)
-    raise ToolError(f"{tool.name} returned a {type(returned).__name__}, which cannot be read. {ADVICE}")
+    raise ToolFault(f"{tool.name} returned {describe_value(returned)}; allowed: a string, a mapping of facts, {kind}")
 
 
 def to_plain_facts(facts: Mapping[str, Any], coordinates: Coordinates, size: tuple[int, int]) -> dict[str, Any]:
@@ -145,7 +139,7 @@ def to_storable_text(text: str) -> str:
 
 
 def render_image(image: Any, name: str, max_pixels: int | None = None, multiple: int = 1) -> ImageRef:
-    """The image that the tool `name` returned, in mode L or RGB; raises `ToolError` if it cannot be shown.
+    """The image that the tool `name` returned, in mode L or RGB; raises `ToolFault` if it cannot be shown.
 
     `image` is a Pillow image, an array as `Source` takes it, a `Source` or a `View`. A path is refused: the text of a
     tool must not choose which files are opened. `max_pixels` and `multiple` bound the size as they do for a view.
@@ -167,7 +161,7 @@ def render_image(image: Any, name: str, max_pixels: int | None = None, multiple:
             return ImageRef.of(source.to_uint8(source.pixels))
         return View.of(source, max_pixels=max_pixels, multiple=multiple).to_ref()
     except ImageError as error:
-        raise ToolError(f"{name} returned an image that cannot be shown ({error}). {ADVICE}") from error
+        raise ToolFault(f"{name} returned an image that cannot be shown ({error})") from error
 
 
 def _is_ready_to_show(image: "Image.Image | np.ndarray", max_pixels: int | None, multiple: int) -> bool:
@@ -179,19 +173,3 @@ def _is_ready_to_show(image: "Image.Image | np.ndarray", max_pixels: int | None,
         height, width = image.shape[:2] if plain else (0, 0)
     fits = max_pixels is None or width * height <= max_pixels
     return plain and width > 0 < height and fits and width % multiple == 0 == height % multiple
-
-
-def build_failure(name: str, error: BaseException) -> ToolResult:
-    """The result of a failed call: a `ToolError` in full, any other exception by its type only."""
-    if isinstance(error, ToolError):
-        return ToolResult(name, error=to_storable_text(str(error)), refused=isinstance(error, ArgumentError))
-    if isinstance(error, ImageError):  # its message names the file, which the model must not learn
-        log.warning("tool %s: %s", name, error)
-        return ToolResult(name, error=f"{name}: the image cannot be opened")
-    log.error("tool %s failed", name, exc_info=error)  # a bug in a tool costs its call, not the episode
-    return ToolResult(name, error=f"{name} failed ({type(error).__name__}). {ADVICE}")
-
-
-def build_timeout_result(name: str, timeout: float | None) -> ToolResult:
-    """The result of a call that ran longer than `timeout` seconds."""
-    return ToolResult(name, error=f"{name} took longer than {timeout or 0:g} seconds and was stopped. {ADVICE}")

@@ -114,7 +114,7 @@ def _measure(episodes: EpisodeReader, resamples: int) -> tuple[dict[str, Figure]
             episode.task.id,
             {
                 "reward": episode.scores.total if episode.scores else None,
-                "calls": float(episode.tool_call_count),
+                "calls": float(episode.run_call_count),
                 "tokens": _count_tokens(episode),
             },
         )

@@ -14,6 +14,7 @@ END_REASONS: tuple[str, ...] = get_args(EndReason)
 RATES = (
     "tools/rate",
     "tools/calls",
+    "tools/malformed",
     "episodes/turns",
     "episodes/malformed",
     "episodes/truncated",
@@ -34,12 +35,14 @@ def compute_episode_metrics(
     """Compute means over `episodes`; 0 if there are none. The names do not depend on the episodes.
 
     `reward` and `rewards/<component>/mean` are in [0, 1], over the episodes that have the score; NaN if none has it.
-    `tools/rate` is the share of episodes with a tool call, `tools/calls` the calls per episode. For each name in
-    `tools`, `tools/<name>/calls` is its calls per episode and `tools/<name>/success` the share of them that succeeded,
-    NaN if there are none. `episodes/turns` is the turns per episode; `episodes/malformed`, `episodes/truncated` and
-    `end/<reason>` are shares of episodes; `episodes/faults` is the share that a fault ended, `episodes/scored` the
-    share with a score, `reward/faults` and `reward/faults/<component>` the share on which the reward failed;
-    `replies/well_formed` is a share of replies; `tokens/sampled` is the tokens per episode.
+    `tools/rate` is the share of episodes in which a tool ran, `tools/calls` the calls per episode that a tool ran, and
+    `tools/malformed` those that none ran: unreadable, refused, or of an unknown tool. For each name in `tools`,
+    `tools/<name>/calls` is its calls per episode that ran, `tools/<name>/raised` the share of these in which it raised
+    (a fault of the environment's), and `tools/<name>/success` the share of all its calls, refused ones included, that
+    succeeded; NaN if there are none. `episodes/turns` is the turns per episode; `episodes/malformed`,
+    `episodes/truncated` and `end/<reason>` are shares of episodes; `episodes/faults` is the share that a fault ended,
+    `episodes/scored` the share with a score, `reward/faults` and `reward/faults/<component>` the share on which the
+    reward failed; `replies/well_formed` is a share of replies; `tokens/sampled` is the tokens per episode.
 
     >>> from viewbox.records import Scores, Task
     >>> metrics = compute_episode_metrics([Episode(Task("a"), scores=Scores(0.5, {"label": 1.0}))])
@@ -79,10 +82,14 @@ def compute_environment_metrics(episodes: Sequence[Episode], env: BaseMultiTurnE
 
 def _count_tool_calls(episodes: Sequence[Episode], tools: Iterable[str]) -> dict[str, float]:
     results = [result for e in episodes for turn in e.turns for result in turn.tool_results]
-    made, succeeded = (Counter(r.tool_name for r in some) for some in (results, [r for r in results if r.success]))
+    made = Counter(r.tool_name for r in results)
+    ran, raised, succeeded = (
+        Counter(r.tool_name for r in results if getattr(r, what)) for what in ("was_run", "raised", "success")
+    )
     metrics = {}
     for name in tools:
-        metrics[f"tools/{name}/calls"] = made[name] / max(1, len(episodes))
+        metrics[f"tools/{name}/calls"] = ran[name] / max(1, len(episodes))
+        metrics[f"tools/{name}/raised"] = raised[name] / ran[name] if ran[name] else math.nan
         metrics[f"tools/{name}/success"] = succeeded[name] / made[name] if made[name] else math.nan
     return metrics
 
@@ -99,6 +106,15 @@ def drop_undefined(metrics: Mapping[str, float]) -> dict[str, float]:
     {'tools/rate': 0.5}
     """
     return {name: value for name, value in metrics.items() if not math.isnan(value)}
+
+
+def format_part(scored: float | None) -> str:
+    """What stands behind a mean reward that is of a part of the episodes; empty if all have a score.
+
+    >>> format_part(0.48), format_part(0.999), format_part(1.0)
+    (' (of 48 %)', ' (of 99 %)', '')
+    """
+    return "" if scored is None or scored >= 1 else f" (of {min(99, round(100 * scored))} %)"
 
 
 def count_malformed(episode: Episode) -> int:
@@ -128,8 +144,9 @@ def get_play_values(episode: Episode) -> dict[str, float | None]:
     """`get_episode_values` without the scores."""
     scores = episode.scores
     return {
-        "tools/rate": float(episode.tool_call_count > 0),
-        "tools/calls": float(episode.tool_call_count),
+        "tools/rate": float(episode.run_call_count > 0),
+        "tools/calls": float(episode.run_call_count),
+        "tools/malformed": float(max(0, episode.tool_call_count - episode.run_call_count)),
         "episodes/turns": float(episode.num_turns),
         "episodes/malformed": float(count_malformed(episode) > 0),
         "episodes/truncated": float(episode.truncated),

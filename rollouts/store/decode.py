@@ -98,6 +98,13 @@ class EpisodeDecoder:
             _make_turns=partial(_make_turns, data.turns, self._images),
             num_turns=sum([turn.role == "assistant" for turn in data.turns]),
             tool_call_count=sum([len(turn.tool_calls) for turn in data.turns]),
+            run_call_count=sum(
+                [
+                    result.error is None or result.arguments is not None or bool(result.raised)
+                    for turn in data.turns
+                    for result in turn.tool_results
+                ]
+            ),
             answer=None if data.answer is None else _freeze_values(data.answer),
             end_reason=data.end_reason,
             terminated=data.terminated,
@@ -247,6 +254,7 @@ def _make_result(result: ResultLine, images: _Images) -> ToolResult:
         call_id=result.call_id,
         arguments=None if result.arguments is None else _freeze_values(result.arguments),
         views=_make_views(result.views),
+        raised=result.raised,
     )
 
 

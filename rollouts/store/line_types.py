@@ -61,6 +61,7 @@ class ResultLine(msgspec.Struct, gc=False):
     call_id: str | None = None
     arguments: Values | None = None
     views: list[ViewLine] = []
+    raised: str = ""
 
 
 class TurnLine(msgspec.Struct, gc=False):

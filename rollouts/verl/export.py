@@ -18,6 +18,7 @@ from viewbox.errors import ConfigError
 from viewbox.network.secrets import mask_settings
 from viewbox.records import Task
 from viewbox.rollouts.exchange.whole import create_whole
+from viewbox.rollouts.from_config import check_turns
 from viewbox.rollouts.verl.readme import VerlExport, write_readme, write_script
 from viewbox.rollouts.verl.trainer_config import (
     NAME,
@@ -76,9 +77,8 @@ def _write(config: Config, out: Path) -> VerlExport:
         raise ConfigError(f"an export to verl needs more packages ({error}): pip install 'viewbox[verl]'") from error
     opened = open_environments(config)
     env, held_out = opened.env, opened.held_out
-    for played in (env, held_out):
-        if played.history != "full":
-            raise ConfigError("env.history: recorded tokens are never removed; allowed: full", key="env.history")
+    check_turns(env, "env")
+    check_turns(held_out, "env.eval" if config.env.eval else "env")
     tasks = to_sequence(env.tasks, env.name, "env")
     wanted = max(1, config.log.eval_tasks)  # verl reads the file even if it never validates
     held_out_tasks = to_sequence(held_out.tasks, held_out.name, "env.eval")[:wanted]

@@ -66,6 +66,14 @@ SCRIPTS = {
     "idle": [write_answer(**{"continue": True})] * 4,
     "good": [write_call(factor=2), write_answer()],
 }
+END = {
+    "raises": "error",
+    "hangs": "error",
+    "sleeps": "error",
+    "breaks": "error",
+    "malformed": "malformed",
+    "fifty": "error",
+}
 TASKS = [Task(f"{name}-{i}", TASK.images, TASK.prompt, TASK.reference) for i in range(3) for name in SCRIPTS]
 
 
@@ -88,17 +96,16 @@ def together(tasks, **settings):
     return {episode.task.id: episode for episode in asyncio.run(run())}
 
 
-def test_every_fault_costs_its_call_and_the_episode_goes_on():
+def test_a_tool_that_fails_ends_its_own_episode_and_no_other():
     ends = {name: episode.end_reason for name, episode in together(TASKS, concurrency=16).items()}
-    assert {name for name, end in ends.items() if end != "answered"} == {f"malformed-{i}" for i in range(3)}
-    assert len(ends) == len(TASKS)
+    assert ends == {task.id: END.get(task.id.partition("-")[0], "answered") for task in TASKS}
 
 
 def test_every_episode_is_what_it_is_alone():
     tasks = TASKS[: len(SCRIPTS)]
     many = together(tasks, concurrency=len(tasks))
     for task in tasks:
-        if task.id in ("hangs-0", "sleeps-0"):  # beside the others, not waited for once more
+        if many[task.id].is_fault:
             continue
         beside = many[task.id]
         alone = Scripted().play(task, policy, seed=beside.run_config.seed)
@@ -108,7 +115,7 @@ def test_every_episode_is_what_it_is_alone():
 def test_a_cancelled_episode_leaves_the_others_and_no_task_behind():
     env = Scripted(tool_timeout=None)
     hung = [task for task in TASKS if task.id.startswith(("hangs", "sleeps"))]
-    good = [task for task in TASKS if task.id.startswith(("good", "raises"))]
+    good = [task for task in TASKS if task.id.startswith(("good", "floods"))]
 
     async def run():
         before = asyncio.all_tasks()
@@ -128,14 +135,14 @@ def test_a_cancelled_episode_leaves_the_others_and_no_task_behind():
 
 
 def test_an_episode_over_its_time_limit_ends_as_timeout_though_its_tool_hangs():
-    tasks = [task for task in TASKS if task.id in ("hangs-0", "sleeps-0", "good-0", "raises-0")]
+    tasks = [task for task in TASKS if task.id in ("hangs-0", "sleeps-0", "good-0", "floods-0")]
 
     async def run():
         env = Scripted(tool_timeout=None)
         return [episode async for episode in play_many(env, tasks, policy, timeout=2.0)]
 
     ends = {episode.task.id: episode.end_reason for episode in asyncio.run(run())}
-    assert ends == {"hangs-0": "timeout", "sleeps-0": "timeout", "good-0": "answered", "raises-0": "answered"}
+    assert ends == {"hangs-0": "timeout", "sleeps-0": "timeout", "good-0": "answered", "floods-0": "answered"}
 
 
 def test_a_task_that_cannot_be_opened_is_an_error_of_its_own_episode():

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.loop_kit import TASK, Find, Play, ask, make_env_with_tools, play_replies, write_answer, write_call
 from viewbox.envs.tools import ToolOutput
+from viewbox.errors import ToolFault
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, Reply, Task, ToolCall
 
@@ -131,7 +132,7 @@ def test_calls_of_a_tool_and_of_all_tools_are_limited_by_settings():
     )
 
 
-# ---- faults: each costs its call, and only that
+# ---- faults: the other calls still run, and the episode is the environment's to end
 
 
 def raises(view) -> ToolOutput:
@@ -155,12 +156,30 @@ def says_nothing() -> str:
 
 
 @pytest.mark.parametrize("broken", [raises, raises_later, shows_nothing, says_nothing], ids=lambda one: one.__name__)
-def test_a_tool_that_fails_is_an_error_of_its_call_alone(broken):
+def test_a_tool_that_fails_raises_after_the_other_calls_have_run(broken):
     play = Play(make_env_with_tools(broken, ask))
-    said = play.say(write_call(factor=2) + write_call(broken.__name__) + write_call("ask", question="x")).messages
-    assert said[1].text.startswith("error: ")
-    assert "secret" not in said[1].text
-    assert (len(said[0].images), said[2].text) == (1, "you asked x")
+    with pytest.raises(ToolFault, match=broken.__name__):
+        play.say(write_call(factor=2) + write_call(broken.__name__) + write_call("ask", question="x"))
+    results = play.state.turns[-1].tool_results
+    assert [result.success for result in results] == [True, False, True]
+    assert [bool(result.raised) for result in results] == [False, True, False]
+    assert results[2].text == "you asked x"
+
+
+def test_a_tool_that_fails_once_is_called_again_on_the_same_view_and_the_episode_goes_on():
+    seen = []
+
+    def flaky(view) -> ToolOutput:
+        """Fails first."""
+        seen.append(view)
+        if len(seen) == 1:
+            raise ConnectionError("refused")
+        return ToolOutput("here", view=view.zoom(2))
+
+    play = Play(make_env_with_tools(flaky, ask))
+    (said,) = play.say(write_call("flaky")).messages
+    assert (said.text.startswith("here"), seen[0] is seen[1]) == (True, True)
+    assert play.state.turns[-1].tool_results[0].raised == "ConnectionError: refused"
     assert play.say(write_answer()).terminated
 
 
@@ -191,9 +210,10 @@ def test_a_call_that_hangs_is_given_up_after_the_time_limit_and_the_others_still
 
     hung = {"viewer": viewer, "thread": thread, "coroutine": coroutine}[kind]
     play = Play(make_env_with_tools(hung, ask, tool_timeout=0.5))
-    said = play.say(write_call(kind) + write_call("ask", question="x") + write_call(factor=2)).messages
-    assert said[0].text.startswith(f"error: {kind} took longer than 0.5 seconds")
-    assert (said[1].text, len(said[2].images)) == ("you asked x", 1)
+    with pytest.raises(ToolFault, match=f"{kind} took longer than 0.5 seconds"):
+        play.say(write_call(kind) + write_call("ask", question="x") + write_call(factor=2))
+    hanging, asked, zoomed = play.state.turns[-1].tool_results
+    assert (hanging.success, asked.text, zoomed.success) == (False, "you asked x", True)
     assert play.state.view.window == (0.25, 0.25, 0.75, 0.75)
 
 
@@ -240,10 +260,10 @@ def test_a_call_with_a_name_of_megabytes_gets_a_short_answer():
     assert len(told) <= 8000
 
 
-def test_a_broken_picture_of_another_image_is_told_without_its_path(tmp_path):
+def test_a_broken_picture_of_another_image_is_a_fault_whose_words_hold_no_path(tmp_path):
     (tmp_path / "broken.png").write_bytes(b"\x89PNG no")
     task = Task("t", (*TASK.images, ImageRef("0", 1, 1, uri=str(tmp_path / "broken.png"))), TASK.prompt)
     env = Find(tools=["open_image", "zoom"])
-    said = Play(env, task).say(write_call("open_image", index=1) + write_call(factor=2)).messages
-    assert (said[0].text.startswith("error: "), str(tmp_path) in said[0].text) == (True, False)
-    assert len(said[1].images) == 1
+    with pytest.raises(ToolFault, match=r"ImageError: image 'broken\.png'") as caught:
+        Play(env, task).say(write_call("open_image", index=1) + write_call(factor=2))
+    assert str(tmp_path) not in str(caught.value)

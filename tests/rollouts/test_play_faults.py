@@ -15,7 +15,9 @@ import pytest
 from PIL import Image
 from pydantic import BaseModel
 
+from viewbox.envs.adapters.session import Session
 from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.digits import Digits
 from viewbox.envs.messages import to_openai_messages
 from viewbox.envs.tools import Picture, Tool, ToolOutput
 from viewbox.errors import ToolError
@@ -323,16 +325,16 @@ def test_without_a_fault_two_runs_are_the_same(faulty, clean):
     assert faulty(*USUAL).to_json() == clean[0][FAULTY]
 
 
-# ---- a call fails: its error is told, the episode goes on
+# ---- a tool fails: that ends its episode as a fault
 
 
 HANGING = ("stare", "muse", "doze")
 WRONG = {
-    "trip": "trip failed (KeyError)",
-    "stumble": "stumble failed (KeyError)",
-    "fall": "fall failed (KeyError)",
-    "leave": "leave failed (SystemExit)",
-    "cancel": "cancel failed (CancelledError)",
+    "trip": "trip failed: KeyError",
+    "stumble": "stumble failed: KeyError",
+    "fall": "fall failed: KeyError",
+    "leave": "leave failed: SystemExit",
+    "cancel": "cancel failed: CancelledError",
     "stare": "stare took longer than 4 seconds",
     "muse": "muse took longer than 4 seconds",
     "doze": "doze took longer than 4 seconds",
@@ -343,15 +345,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_tool_that_raises_hangs_or_shows_nonsense_is_told_as_an_error_and_the_episode_goes_on(faulty, name):
+def test_a_tool_that_raises_ends_its_episode_as_a_fault_without_a_score(faulty, name):
     limit = {"tool_timeout": LIMIT} if name in HANGING else {}
     episode = faulty(bad(name) + call("search", query="left"), **limit)
     (told,) = [turn for turn in episode.turns if turn.role == "tool_result"]
-    assert f"error: {WRONG[name]}" in told.content
     assert [result.success for result in told.tool_results] == [False, True]  # the call beside it is run
-    assert "nothing is known of left" in told.content
-    assert (episode.end_reason, episode.scores.total) == ("answered", 1.0)
-    assert "no such row" not in episode.to_json()
+    assert told.tool_results[0].error.startswith(WRONG[name])
+    assert (episode.end_reason, episode.is_fault, episode.scores.total) == ("error", True, None)
+    assert f"ToolFault: {WRONG[name]}" in episode.info["error"]
 
 
 @pytest.mark.parametrize("name", ["shout", "recite", "enumerate_all", "complain"])
@@ -438,3 +439,51 @@ def test_an_episode_that_is_cancelled_in_a_tool_when_its_time_is_up_ends_as_time
     episode = faulty(call("search", query="left"), call("muse", query="x"), tool_timeout=None, timeout=3.0)
     assert (episode.end_reason, episode.truncated, episode.num_turns) == ("timeout", True, 2)
     assert "nothing is known of left" in episode.turns[2].content  # what was played is kept
+
+
+# ---- an author's code that wants to end the process
+
+
+class Leaving(Digits):
+    """Ends the process at `where`, or tries to."""
+
+    where: str = ""
+
+    def reset(self, task, *, seed):
+        if self.where == "reset":
+            sys.exit(3)
+        return super().reset(task, seed=seed)
+
+    async def step(self, state, reply):
+        if self.where == "step":
+            sys.exit(3)
+        return await super().step(state, reply)
+
+
+def leave_reward(answer, reference):
+    sys.exit(3)
+
+
+@pytest.mark.parametrize("where", ["reset", "step"])
+def test_sys_exit_of_an_environment_ends_its_episode_and_not_the_run(where):
+    env = Leaving(where=where)
+
+    async def run():
+        return [one async for one in play_many(env, env.tasks[:2], lambda messages: "hm")]
+
+    episodes = asyncio.run(run())
+    assert [one.end_reason for one in episodes] == ["error", "error"]
+    assert all("SystemExit: 3" in one.info["error"] for one in episodes)
+
+
+def test_sys_exit_in_a_step_ends_the_episode_of_every_adapter():
+    session = Session(Leaving(where="step"))
+    session.open(session.env.tasks[0], seed=0)
+    assert session.step("hm").end_reason == "error"
+    assert "SystemExit: 3" in session.build_episode().info["error"]
+
+
+def test_sys_exit_of_a_reward_is_a_fault_of_the_reward():
+    env = Digits(reward=leave_reward)
+    scores = env.play(env.tasks[0], lambda messages: env.write_answer(env.tasks[0])).scores
+    assert (scores.total, ["SystemExit: 3" in reason for reason in scores.faults.values()]) == (None, [True])

@@ -67,6 +67,35 @@ def test_a_reward_that_does_not_exist_is_never_the_best():
     assert (trainer.best, saved, last) == (None, [], 4)
 
 
+def start_from(before, *after):
+    """The best step after evaluations (reward, share with a score), the first of them before training."""
+    trainer = SimpleNamespace(best=None, is_finished=None, saved=[], add_figures=lambda figures: None)
+    trainer.save_first = lambda: trainer.saved.append(0)
+    figures = [{"reward": reward, "episodes/scored": scored} for reward, scored in (before, *after)]
+    left = iter(figures[1:])
+    evaluation = HeldOutEvaluation(trainer, lambda: next(left), 1, before=figures[0])
+    state = TrainerState(max_steps=len(after), global_step=0)
+    evaluation.on_train_begin(None, state, TrainerControl())
+    for step in range(1, len(figures)):
+        state.global_step, control = step, TrainerControl()
+        evaluation.on_step_end(None, state, control)
+        trainer.saved += [step] if control.should_save else []
+    return trainer.best.step, trainer.saved
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "best", "saved"),
+    [
+        ([(0.080, 1.0), (0.077, 1.0), (0.071, 1.0)], 0, [0]),
+        ([(0.080, 1.0), (0.077, 1.0), (0.081, 1.0)], 2, [0, 2]),
+        ([(0.47, 1.0), (0.97, 0.48), (0.60, 1.0)], 2, [0, 2]),  # the reward fails on wrong answers at step 1
+        ([(0.47, 1.0), (0.60, 0.99), (0.70, 0.97)], 1, [0, 1]),  # 1 % fewer is chance, and it does not add up
+    ],
+)
+def test_the_best_step_is_none_with_fewer_scored_episodes_and_may_be_that_before_training(evaluations, best, saved):
+    assert start_from(*evaluations) == (best, saved)
+
+
 # ---------------------------------------------------------------------- whole runs
 @pytest.fixture(scope="module")
 def start(tmp_path_factory, tiny_folder):
@@ -112,7 +141,7 @@ def test_the_held_out_episodes_of_the_first_the_best_and_the_last_step_are_store
     lines = {line["step"]: line["held_out/reward"] for line in get_metrics(whole) if "held_out/reward" in line}
     rewards = {0: before["reward"], **lines}
     stored = {int(folder.name): list(load(folder)) for folder in list_held_out(whole)}
-    best = max(lines, key=lambda step: (lines[step], -step))
+    best = max(rewards, key=lambda step: (rewards[step], -step))
     assert set(stored) == {0, best, 5}
     assert [path.name for path in (whole / "held_out").iterdir() if path.name.startswith(".")] == []
     for step, episodes in stored.items():
@@ -136,6 +165,7 @@ def test_of_held_out_episodes_only_those_of_three_steps_stay(tmp_path):
 
 def test_the_best_weights_are_the_saved_ones_and_their_checkpoint_is_kept(whole):
     rewards = {line["step"]: line["held_out/reward"] for line in get_metrics(whole) if "held_out/reward" in line}
+    rewards[0] = json.loads((whole / "before.json").read_text())["before"]["reward"]
     best = max(rewards, key=lambda step: (rewards[step], -step))
     summary = json.loads((whole / "summary.json").read_text())
     assert summary["saved"] == {"step": best, "held_out_reward": rewards[best]}

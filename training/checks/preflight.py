@@ -17,6 +17,7 @@ from viewbox.rollouts.engine.quantization import check_bitsandbytes
 from viewbox.rollouts.from_config import (
     MISSING_FILE,
     build_envs,
+    check_turns,
     describe_filters,
     describe_missing_file,
     prepare_env,
@@ -86,6 +87,7 @@ def _check(config: Config) -> dict[str, Any]:
     _check_may_train(env)
     prepare_env(env)
     if config.log.eval_tasks:
+        check_turns(held_out, "env.eval" if {"history", "max_turns", "tools"} & config.env.eval.keys() else "env")
         prepare_env(held_out, "env.eval" if "specialists" in config.env.eval else "env")
     check_server(config, env, held_out)
     task = open_first_task(env, "env")
@@ -153,6 +155,7 @@ def _check_sections(config: Config) -> None:
 
 def _check_may_train(env: BaseMultiTurnEnv, section: str = "env") -> None:
     """Raises `ConfigError` if an environment, or one of a mixture, allows no training."""
+    check_turns(env, section)
     try:
         env.check_may_train()
     except ConfigError as error:

@@ -3,7 +3,8 @@
 import torch
 from trl.trainer.utils import nanstd
 
-MIN_STD = 1e-6  # a group whose rewards have a smaller standard deviation teaches nothing
+from viewbox.training.grpo.dynamic_sampling import SAME_REWARD
+
 _EPSILON = 1e-4  # added to the deviation, as TRL does
 
 
@@ -18,7 +19,8 @@ def group_advantages(rewards: torch.Tensor, group_size: int, scale: str) -> torc
             rewards, "none": nothing (arXiv 2503.20783).
 
     Returns:
-        (groups x group_size,): float, on the device of `rewards`.
+        (groups x group_size,): float, on the device of `rewards`; exactly 0 in a group whose rewards are all the same,
+        where the difference from the mean would be a rounding error.
 
     >>> group_advantages(torch.tensor([1.0, 0.0, 0.5, 0.5]), group_size=2, scale="none")
     tensor([ 0.5000, -0.5000,  0.0000,  0.0000])
@@ -32,6 +34,7 @@ def group_advantages(rewards: torch.Tensor, group_size: int, scale: str) -> torc
         deviation = nanstd(rewards).expand_as(deviation)
     if scale in ("group", "batch"):
         advantages = advantages / (deviation + _EPSILON)
+    advantages[_find_uniform(grouped)] = 0.0
     return torch.nan_to_num(advantages, nan=0.0).flatten()
 
 
@@ -41,12 +44,17 @@ def summarize_rewards(rewards: torch.Tensor, group_size: int) -> dict[str, float
     >>> summarize_rewards(torch.tensor([1.0, 0.0, 0.5, 0.5]), group_size=2)["frac_reward_zero_std"]
     0.5
     """
-    deviation = torch.nan_to_num(_compute_group_deviation(rewards.view(-1, group_size)))
     return {
         "reward": torch.nanmean(rewards).item(),
         "reward_std": nanstd(rewards).item(),
-        "frac_reward_zero_std": (deviation < MIN_STD).float().mean().item(),
+        "frac_reward_zero_std": _find_uniform(rewards.view(-1, group_size)).float().mean().item(),
     }
+
+
+def _find_uniform(grouped: torch.Tensor) -> torch.Tensor:
+    """(groups,): whether the rewards of a row are all the same, without its NaNs."""
+    highest, lowest = grouped.nan_to_num(nan=-torch.inf).amax(1), grouped.nan_to_num(nan=torch.inf).amin(1)
+    return highest - lowest < SAME_REWARD
 
 
 def _compute_group_deviation(grouped: torch.Tensor) -> torch.Tensor:

@@ -4,12 +4,14 @@ Each is a `TrainerCallback` of transformers. None changes the training; only `In
 """
 
 import json
+import math
 import os
 import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,6 +22,7 @@ from rich.live import Live
 from rich.text import Text
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from viewbox.rollouts.scoring.metrics import format_part
 from viewbox.training.reporting.report import format_duration
 
 ALARM_STEPS = 5  # an alarm looks at the mean of this many logs
@@ -108,12 +111,14 @@ class MetricsFile(TrainerCallback):
         parts = [f"step {state.global_step}/{state.max_steps}"]
         for name, label in (("reward", "reward"), ("tools/rate", "tool rate"), ("episodes/truncated", "truncated")):
             if logs.get(name) is not None:  # TRL logs None if a step has no value, e.g. if every sample was dropped
-                parts.append(f"{label} {logs[name]:.2f}")
+                part = format_part(logs.get("episodes/scored")) if name == "reward" else ""
+                parts.append(f"{label} {logs[name]:.2f}{part}")
         for name, label in (("episodes/faults", "faults"), ("reward/faults", "reward faults")):
             if logs.get(name):
                 parts.append(f"{label} {logs[name]:.0%}")
         if logs.get("held_out/reward") is not None:
-            parts.append(f"held-out {logs['held_out/reward']:.3f} (best {logs['held_out/best']:.3f})")
+            part = format_part(logs.get("held_out/episodes/scored"))
+            parts.append(f"held-out {logs['held_out/reward']:.3f}{part} (best {logs['held_out/best']:.3f})")
         if logs.get("time/episodes_per_second") is not None:
             parts.append(f"{logs['time/episodes_per_second']:.1f} episodes/s")
         if "reward" not in logs:
@@ -123,23 +128,44 @@ class MetricsFile(TrainerCallback):
 
 @dataclass(frozen=True)
 class Alarm:
-    """Fires if the mean of `metric` over the last logs is below `low` or above `high`; `advice` says what may help."""
+    """Fires if the mean of a metric over the last logs is below `low`, below `share` of its best mean so far, or above
+    `high`; `advice` says what may help. `metric` may hold a `*` for the name of a tool."""
 
     metric: str
     message: str
     advice: str
     low: float = float("-inf")
     high: float = float("inf")
-    only_after: float | None = None  # the mean must have been this high before: a collapse, not a slow start
+    share: float = 0.0
+    only_after: float = 0.0  # the mean must have been this high before: a collapse, not a slow start
 
 
 ALARMS = (
     Alarm(
         "tools/rate",
-        "tool use has collapsed: {value:.0%} of the episodes call a tool, down from {best:.0%}",
+        "tool use has collapsed: a tool runs in {value:.0%} of the episodes, down from {best:.0%}",
         "is the tool worth its turn? compare rewards/*/mean of episodes with and without it; lower train.learning_rate",
-        low=0.05,
-        only_after=0.2,
+        share=0.25,
+        only_after=0.1,
+    ),
+    Alarm(
+        "tools/*/raised",
+        "the tool {tool} raises in {value:.0%} of its calls: a fault of the environment's",
+        "see the warnings above: is its server down? what the model did wrong is a ToolError (docs/authoring.md)",
+        high=0.1,
+    ),
+    Alarm(
+        "tools/*/success",
+        "{value:.0%} of the calls of the tool {tool} succeed",
+        "read the errors with viewbox view; a model that does not know the tool needs a supervised warm start "
+        "(docs/families.md)",
+        low=0.25,
+    ),
+    Alarm(
+        "replies/well_formed",
+        "{value:.0%} of the replies can be read",
+        "the model does not know the format of a reply: begin with a supervised warm start (docs/families.md)",
+        low=0.5,
     ),
     Alarm(
         "frac_reward_zero_std",
@@ -151,7 +177,8 @@ ALARMS = (
     Alarm(
         "episodes/truncated",
         "{value:.0%} of the episodes are truncated (no answer)",
-        "see end/*: raise rollout.max_completion_tokens, rollout.max_reply_tokens or env.max_turns",
+        "see end/*: malformed: begin with a supervised warm start (docs/families.md); max_tokens: raise "
+        "rollout.max_completion_tokens or rollout.max_reply_tokens; max_turns: raise env.max_turns",
         high=0.5,
     ),
     Alarm(
@@ -171,7 +198,7 @@ ALARMS = (
 
 
 class Alarms(TrainerCallback):
-    """Prints a warning once if one of `ALARMS` fires; it can fire again after the metric has recovered.
+    """Prints a warning once if one of `ALARMS` fires for a metric; it can fire again after the metric has recovered.
 
     `fired` holds (step, message) for the summary.
     """
@@ -179,7 +206,7 @@ class Alarms(TrainerCallback):
     def __init__(self, print_line: Callable[[str], None]) -> None:
         self.print_line = print_line
         self.fired: list[tuple[int, str]] = []
-        self._recent = {alarm.metric: deque[float](maxlen=ALARM_STEPS) for alarm in ALARMS}
+        self._recent: dict[str, deque[float]] = {}
         self._best: dict[str, float] = {}
         self._active: set[str] = set()
 
@@ -191,24 +218,24 @@ class Alarms(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        for alarm in ALARMS:
-            value = (logs or {}).get(alarm.metric)
-            if value is not None and state.is_world_process_zero:
-                self._update(alarm, value, state.global_step)
+        for name, value in (logs or {}).items() if state.is_world_process_zero else ():
+            for alarm in ALARMS:
+                if fnmatchcase(name, alarm.metric) and value is not None and math.isfinite(value):
+                    self._update(alarm, name, value, state.global_step)
 
-    def _update(self, alarm: Alarm, value: float, step: int) -> None:
-        recent = self._recent[alarm.metric]
+    def _update(self, alarm: Alarm, name: str, value: float, step: int) -> None:
+        recent = self._recent.setdefault(name, deque(maxlen=ALARM_STEPS))
         recent.append(value)
         if len(recent) < ALARM_STEPS:
             return
         mean = sum(recent) / ALARM_STEPS
-        best = self._best[alarm.metric] = max(mean, self._best.get(alarm.metric, mean))
-        wrong = not alarm.low <= mean <= alarm.high and (alarm.only_after is None or best >= alarm.only_after)
-        if wrong and alarm.metric not in self._active:
-            message = alarm.message.format(value=mean, best=best)
+        best = self._best[name] = max(mean, self._best.get(name, mean))
+        wrong = not max(alarm.low, alarm.share * best) <= mean <= alarm.high and best >= alarm.only_after
+        if wrong and name not in self._active:
+            message = alarm.message.format(value=mean, best=best, tool=name.removeprefix("tools/").rpartition("/")[0])
             self.fired.append((step, message))
             self.print_line(f"warning: {message} (last {ALARM_STEPS} steps)\n  {alarm.advice}")
-        (self._active.add if wrong else self._active.discard)(alarm.metric)
+        (self._active.add if wrong else self._active.discard)(name)
 
 
 class Interrupt(TrainerCallback):

@@ -8,12 +8,18 @@ from rich.console import Console
 from rich.table import Table
 
 from viewbox.rollouts.scoring.bootstrap import Interval
+from viewbox.rollouts.scoring.metrics import format_part
 from viewbox.rollouts.store.run_folder import describe_view
 
 _MAX_TOOLS = 6  # that a plot shows one by one
 _RATES = ("end/answered", "end/max_turns", "end/max_tokens", "frac_reward_zero_std")
 _COLUMNS = {"before": "before", "after": "after", "oracle": "oracle (before)", "oracle_after": "oracle (after)"}
-_ROWS = {"tools/rate": "tool rate", "episodes/turns": "turns", "replies/well_formed": "well-formed"}
+_ROWS = {
+    "tools/rate": "tool rate",
+    "tools/malformed": "calls not run",
+    "episodes/turns": "turns",
+    "replies/well_formed": "well-formed",
+}
 
 
 def draw_curve(folder: Path, lines: list[dict[str, Any]], summary: Mapping[str, Any]) -> None:
@@ -67,7 +73,9 @@ def _draw_grpo(steps: list[dict[str, Any]], held_out: Mapping[str, Any], evaluat
         _draw_evaluations(left, evaluations)
     if "oracle" in held_out:
         left.axhline(held_out["oracle"]["reward"], color="tab:red", linestyle=":", label="oracle, before")
-    right.plot(x, [line["tools/rate"] for line in steps], label="episodes with a tool call", color="black", linewidth=2)
+    right.plot(
+        x, [line["tools/rate"] for line in steps], label="episodes with a call that ran", color="black", linewidth=2
+    )
     for name in _RATES:
         right.plot(x, [line.get(name, float("nan")) for line in steps], label=name, alpha=0.7)
     called = _find_called_tools(steps)
@@ -121,7 +129,7 @@ def _find_called_tools(figures: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def format_figure(figures: Mapping[str, Any], key: str) -> str:
-    """A figure with its confidence interval if it has one, or "-" if it is missing.
+    """A figure with its confidence interval if it has one, or "-" if it is missing; a reward with its part of episodes.
 
     >>> format_figure({"reward": 0.5, "intervals": {"reward": [0.4, 0.6]}}, "reward"), format_figure({}, "reward")
     ('0.500 [0.400, 0.600]', '-')
@@ -129,7 +137,8 @@ def format_figure(figures: Mapping[str, Any], key: str) -> str:
     if key not in figures:
         return "-"
     low, high = figures.get("intervals", {}).get(key, (None, None))
-    return Interval(figures[key], low, high, 0).format()
+    part = format_part(figures.get("episodes/scored")) if key == "reward" else ""
+    return Interval(figures[key], low, high, 0).format() + part
 
 
 def format_duration(seconds: float) -> str:

@@ -30,7 +30,7 @@ from viewbox.envs.tools.search.parse_pubmed import read_articles
 from viewbox.envs.tools.search.records import Article, ArticleQuery, SearchType
 from viewbox.envs.tools.search.service import Service
 from viewbox.envs.tools.search.snapshot.kinds import RECENT_YEARS
-from viewbox.errors import ToolError
+from viewbox.errors import ToolFault
 
 log = logging.getLogger("viewbox.envs")
 
@@ -120,7 +120,7 @@ class EutilsClient:
         )
         if isinstance(records, BaseException):
             raise records
-        if isinstance(summaries, ToolError):  # they only fill gaps
+        if isinstance(summaries, ToolFault):  # they only fill gaps
             summaries = {}
         if isinstance(summaries, BaseException):
             raise summaries

@@ -7,23 +7,19 @@ processes of this machine. Every other status is final.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 from urllib.parse import urlencode
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_exponential_jitter
 
-from viewbox.envs.tools.results import ADVICE
 from viewbox.envs.tools.search.limiter import Busy, Limiter
-from viewbox.errors import ToolError
+from viewbox.errors import ToolFault
 from viewbox.network.errors import UnusableReplyError
 from viewbox.network.fetching import TEXTS, FetchError, fetch_url
 from viewbox.network.fetching.network import Network
 from viewbox.network.secrets import mask_message
 from viewbox.terminal import make_line
-
-log = logging.getLogger("viewbox.envs")
 
 MAX_ATTEMPTS = 8
 MAX_UNUSABLE = 3  # attempts if the server answers, but says that it failed or nothing that can be read
@@ -123,13 +119,12 @@ class Service:
             raise self._build_error(error, attempts) from None
         raise AssertionError("unreachable")
 
-    def _build_error(self, error: Exception, attempts: int) -> ToolError:
+    def _build_error(self, error: Exception, attempts: int) -> ToolFault:
         tries = f" ({attempts} attempts)" if attempts > 1 else ""
         reason = make_line(mask_message(str(error)[:2000]), 300)
         if getattr(error, "status", None) in (400, 401, 403) and self.advice:
             reason += f" ({self.advice})"
-        log.warning("%s gave no answer%s: %s", self.title, tries, reason)
-        return ToolError(f"{self.title} gave no answer{tries}: {reason}. {ADVICE}")
+        return ToolFault(f"{self.title} gave no answer{tries}: {reason}")
 
 
 def _is_temporary(error: BaseException) -> bool:

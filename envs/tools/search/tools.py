@@ -30,7 +30,7 @@ from viewbox.envs.tools.search.wording import MAX_QUERY, Limits, write_articles,
 from viewbox.envs.tools.specialist.remote import decode_picture
 from viewbox.envs.tools.specialist.spec import Specialist, register_specialist
 from viewbox.envs.tools.tool import Tool
-from viewbox.errors import ArgumentError, ConfigError, ToolError
+from viewbox.errors import ArgumentError, ConfigError, ToolError, ToolFault
 from viewbox.images.source import Source
 from viewbox.images.view import View
 
@@ -180,7 +180,7 @@ class LiteratureTools:
         try:
             content = await self.source.load_image(figure)
             return await concurrency.run_in_thread(_decode, content)
-        except ToolError as error:
+        except (ToolError, ToolFault) as error:
             return str(error)
 
 

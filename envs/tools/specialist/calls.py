@@ -5,8 +5,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from viewbox.envs.tools.results import ADVICE
-from viewbox.errors import ToolError
+from viewbox.errors import ToolError, ToolFault
 from viewbox.images.ref import ImageRef
 
 
@@ -47,6 +46,7 @@ class Call:
 
     def __init__(self, request: Request | TextRequest) -> None:
         self.request = request
+        self.is_second_try = False
         self.futures: list[Future[Any]] = []
 
     def finish(self, outcome: Any) -> None:
@@ -57,25 +57,26 @@ class Call:
 
 @dataclass(frozen=True)
 class Failed:
-    """A call's error in words."""
+    """A call's error in words; `kind` is `ToolError` if the model refuses what it was asked."""
 
     text: str
+    kind: type[ToolError | ToolFault] = ToolFault
 
 
 def set_outcome(future: Future[Any], outcome: Any) -> None:
     """Every future gets an exception of its own: one that is raised again and again keeps every traceback."""
     if isinstance(outcome, Failed):
-        future.set_exception(ToolError(outcome.text))
+        future.set_exception(outcome.kind(outcome.text))
     else:
         future.set_result(outcome)
 
 
 def describe_failure(error: Exception) -> Failed:
     """The error of a call in words; the tool's name is put in front of it."""
-    if isinstance(error, ToolError):
-        return Failed(str(error))
+    if isinstance(error, ToolError | ToolFault):
+        return Failed(str(error), type(error))
     if isinstance(error, OutOfMemory):
-        return Failed(f"has no memory left for this picture. {ADVICE}")
+        return Failed("has no memory left for this picture")
     if isinstance(error, HungError):
-        return Failed(f"gave no result in time. {ADVICE}")
-    return Failed(f"failed on this picture ({type(error).__name__}). {ADVICE}")
+        return Failed("gave no result in time")
+    return Failed(f"failed on this picture ({type(error).__name__})")

@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 from pydantic import ByteSize, Field, field_validator
 
 from viewbox.envs import concurrency
-from viewbox.envs.tools.results import ADVICE, ToolOutput
+from viewbox.envs.tools.results import ToolOutput
 from viewbox.envs.tools.specialist.remote import (
     Form,
     Returns,
@@ -38,7 +38,7 @@ from viewbox.envs.tools.specialist.remote import (
 from viewbox.envs.tools.specialist.schemas import Parameters, read_parameters
 from viewbox.envs.tools.specialist.spec import Specialist, register_specialist
 from viewbox.envs.tools.tool import Tool, is_tool_name
-from viewbox.errors import ConfigError, ToolError
+from viewbox.errors import ConfigError, ToolError, ToolFault
 from viewbox.frozen import FrozenDict
 from viewbox.network import background
 from viewbox.network.body import parse_body
@@ -156,7 +156,7 @@ class HttpTool:
         body = json.dumps({"arguments": plain, "pictures": pictures}).encode()
         if len(body) > spec.max_request:
             raise ToolError(
-                f"{self.name}: the request is too large ({len(body)} bytes; allowed: {int(spec.max_request)}). {ADVICE}"
+                f"{self.name}: the request is too large ({len(body)} bytes; allowed: {int(spec.max_request)})"
             )
         return body
 
@@ -169,7 +169,7 @@ class HttpTool:
             client.is_reached = True
 
     async def _send(self, body: bytes) -> dict[str, Any]:
-        """The reply to a request, as an object of JSON; raises `ToolError`."""
+        """The reply to a request, as an object of JSON; raises `ToolError` (a refusal) or `ToolFault`."""
         client = self._get_client()
         info: dict[str, Any] = {}
         async with client.places:
@@ -181,9 +181,11 @@ class HttpTool:
                 problem = f"gave no reply within {self.spec.timeout:g} s"
                 last = info.get("last_failure")
             except (RequestError, AddressError) as error:
-                problem, last = _describe_failure(error), str(error)
+                if isinstance(error, RequestError) and error.status in ABOUT_THE_CALL:
+                    raise ToolError(f"{self.name} refused the call: {error}") from None
+                problem, last = _describe_failure(error.status, isinstance(error, AddressError)), str(error)
         log.warning("tool %s: %s %s%s", self.name, self.spec.url, problem, f" ({last})" if last else "")
-        raise ToolError(f"{self.name} {problem}. {ADVICE}")
+        raise ToolFault(f"{self.name} {problem}")
 
     def _get_client(self) -> "_Client":
         clients = _clients.setdefault(asyncio.get_running_loop(), {})
@@ -224,11 +226,7 @@ def _parse(body: bytes) -> dict[str, Any]:
     return reply
 
 
-def _describe_failure(error: RequestError | AddressError) -> str:
-    """Why a call failed, for the model: the server's own words only if they are about the call."""
-    status = error.status
-    if status in ABOUT_THE_CALL and isinstance(error, RequestError):
-        return f"refused the call: {error}"
+def _describe_failure(status: int | None, is_address: bool) -> str:
     if status is None:
-        return "cannot be reached" if isinstance(error, AddressError) else "gave no reply that can be used"
+        return "cannot be reached" if is_address else "gave no reply that can be used"
     return "gave no reply that can be used" if 200 <= status < 300 else f"failed with HTTP {status}"

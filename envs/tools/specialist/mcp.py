@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
 
 from viewbox.envs import concurrency
-from viewbox.envs.tools.results import ADVICE, ToolOutput
+from viewbox.envs.tools.results import ToolOutput
 from viewbox.envs.tools.specialist.http import build_remote_tool
 from viewbox.envs.tools.specialist.mcp_server.listing import find_difference, list_offered
 from viewbox.envs.tools.specialist.mcp_server.results import repeats_facts, split_content
@@ -45,7 +45,7 @@ from viewbox.envs.tools.specialist.remote import (
 from viewbox.envs.tools.specialist.schemas import MAX_DESCRIPTION, Parameters, clean_note, read_parameters
 from viewbox.envs.tools.specialist.spec import Specialist, register_specialist
 from viewbox.envs.tools.tool import Tool
-from viewbox.errors import ConfigError, ToolError
+from viewbox.errors import ConfigError, ToolError, ToolFault
 from viewbox.frozen import FrozenDict
 from viewbox.images.view import View
 from viewbox.network import background
@@ -228,8 +228,8 @@ class McpTool:
         values = await concurrency.run_in_thread(self._encode, arguments)
         try:
             result = await background.run_beside(self._call(values))
-        except ToolError as error:
-            raise ToolError(f"{self.name}: {error}. {ADVICE}") from error
+        except (ToolError, ToolFault) as error:
+            raise type(error)(f"{self.name}: {error}") from error
         view = find_picture(self.parameters, arguments)
         return await concurrency.run_in_thread(self._read, result, view)
 
@@ -242,9 +242,7 @@ class McpTool:
         plain, pictures = encode_arguments(self.parameters, arguments, unit=spec.unit, form=spec.pictures)
         size = len(json.dumps(plain)) + sum(map(len, pictures.values()))
         if size > spec.max_request:
-            raise ToolError(
-                f"{self.name}: the call is too large ({size} bytes; allowed: {int(spec.max_request)}). {ADVICE}"
-            )
+            raise ToolError(f"{self.name}: the call is too large ({size} bytes; allowed: {int(spec.max_request)})")
         return {**plain, **pictures}
 
     def _read(self, result: "CallToolResult", view: View | None) -> ToolOutput:
@@ -264,7 +262,7 @@ class McpTool:
             try:
                 output = replace(output, image=read_picture(images[0], "its picture", (PNG, JPEG)))
             except ToolError as error:
-                raise ToolError(f"{self.name} gave a result that cannot be used: {error}. {ADVICE}") from error
+                raise ToolFault(f"{self.name} gave a result that cannot be used: {error}") from error
             images = images[1:]
         left = [f"({len(images)} more pictures are not shown)"] if images else []
         left += [f"({others} parts of other kinds are not shown)"] if others else []
@@ -276,5 +274,5 @@ class McpTool:
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            raise ToolError(f"{self.name} gave a result that is not a JSON object. {ADVICE}")
+            raise ToolFault(f"{self.name} gave a result that is not a JSON object")
         return found

@@ -1,7 +1,7 @@
 """What a call of a server's tool sends, and how what comes back is read: the same for `http` and `mcp`.
 
 A server may say anything. Numbers that are no box of the picture, a mask of another size and a picture that cannot be
-decoded are a `ToolError`, which costs that call. Pictures are decoded in other processes (`images.files`).
+decoded are a fault of the server's. Pictures are decoded in other processes (`images.files`).
 """
 
 import base64
@@ -18,9 +18,9 @@ from viewbox.envs.box_paths import convert_at
 from viewbox.envs.sanitize import replace_surrogates
 from viewbox.envs.tools.builtin.drawing import draw_mask, find_mask_box
 from viewbox.envs.tools.fractions import ViewFractions
-from viewbox.envs.tools.results import ADVICE, MAX_CHARACTERS, ToolOutput
+from viewbox.envs.tools.results import MAX_CHARACTERS, ToolOutput
 from viewbox.envs.tools.specialist.schemas import Parameters
-from viewbox.errors import ConfigError, ImageError, ToolError
+from viewbox.errors import ConfigError, ImageError, ToolError, ToolFault
 from viewbox.images.coordinates import to_unit
 from viewbox.images.files import open_image
 from viewbox.images.ref import ImageRef
@@ -92,7 +92,7 @@ def read_reply(reply: Mapping[str, Any], returns: Returns, unit: Unit, view: Vie
     """The reply of a server as the output of the tool `name`, whose call had the picture `view`.
 
     Raises:
-        ToolError: a field does not hold what `returns` says.
+        ToolFault: a field does not hold what `returns` says.
     """
     facts = dict(reply)
     try:
@@ -114,7 +114,7 @@ def read_reply(reply: Mapping[str, Any], returns: Returns, unit: Unit, view: Vie
             if image is None:
                 image, beside = draw_mask(view.to_picture(), inside, "red"), ((view, (0.0, 0.0, 1.0, 1.0)),)
     except ToolError as error:
-        raise ToolError(f"{name} gave a reply that cannot be used: {error}. {ADVICE}") from None
+        raise ToolFault(f"{name} gave a reply that cannot be used: {error}") from None
     return ToolOutput(clean_text(text or ""), mask_values(facts), image, beside=beside)
 
 

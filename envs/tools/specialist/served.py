@@ -9,7 +9,7 @@ from typing import Any
 from viewbox.envs import concurrency
 from viewbox.envs.tools.specialist.calls import Request
 from viewbox.envs.tools.specialist.serving import ModelServer, Runner, ServingSettings
-from viewbox.errors import ConfigError, ToolError
+from viewbox.errors import ConfigError, ToolError, ToolFault
 from viewbox.images.view import View
 
 _servers: dict[Hashable, ModelServer] = {}
@@ -66,11 +66,11 @@ class ServedTool:
         self.server.rest()
 
     async def ask(self, view: View, arguments: Hashable = ()) -> Any:
-        """The model's result for a picture as it is shown. Raises `ToolError`."""
+        """The model's result for a picture as it is shown. Raises `ToolError` or `ToolFault`."""
         picture = await concurrency.run_in_thread(view.to_ref)
         try:
             return await self.server.ask(Request(picture, arguments))
-        except ToolError as error:
+        except (ToolError, ToolFault) as error:
             text = str(error)
             joint = ": " if text[:1].isupper() else " "
-            raise ToolError(f"{self.name}{joint}{text}") from error
+            raise type(error)(f"{self.name}{joint}{text}") from error

@@ -3,7 +3,7 @@
 A `ModelServer` holds one model. Episodes ask it on any event loop; its dispatcher thread waits a few milliseconds for
 more calls, and one worker thread runs the batch. What goes wrong stays with the call that caused it:
 
-- a batch that fails is run again one call at a time, so that only the bad call fails;
+- a batch that fails is run again one call at a time, so that only the bad call fails, and that at its second try;
 - a batch for which the device has no memory is halved, and later batches are no larger;
 - a batch that takes longer than `timeout` is given up. Its thread cannot be stopped: it goes on alone, with the memory
   it holds, and what it returns is dropped. Another thread runs its calls again, one at a time; the error of the call
@@ -24,7 +24,6 @@ from threading import Lock, RLock, Thread
 from typing import Any, Protocol
 
 from viewbox.envs import concurrency
-from viewbox.envs.tools.results import ADVICE
 from viewbox.envs.tools.specialist.cache import ResultCache
 from viewbox.envs.tools.specialist.calls import (
     Call,
@@ -37,7 +36,7 @@ from viewbox.envs.tools.specialist.calls import (
     set_outcome,
 )
 from viewbox.envs.tools.specialist.worker import Worker
-from viewbox.errors import ConfigError, ToolError
+from viewbox.errors import ConfigError, ToolError, ToolFault
 
 log = logging.getLogger("viewbox.specialists")
 
@@ -48,7 +47,7 @@ class Runner(Protocol):
     """A loaded model."""
 
     def run(self, requests: Sequence[Any]) -> Sequence[Any]:
-        """One result for each `Request` or `TextRequest`, or a `ToolError` in its place.
+        """One result for each `Request` or `TextRequest`, or a `ToolError` or `ToolFault` in its place.
 
         Episodes share results: nobody changes one.
 
@@ -159,16 +158,17 @@ class ModelServer:
         """The result of a request.
 
         Raises:
-            ToolError: the model cannot be loaded, or failed on this request.
+            ToolError: the model refuses this request.
+            ToolFault: the model cannot be loaded, or failed on this request.
         """
         if self.runner is None:
             if self._failure is not None:  # it was asked before: it is not loaded again for every call
-                raise ToolError(f"is not available. {ADVICE}")
+                raise ToolFault("is not available")
             try:
                 await concurrency.run_in_thread(self.prepare)
             except ConfigError as error:
                 log.error("a specialist cannot be loaded: %s", error)
-                raise ToolError(f"is not available. {ADVICE}") from error
+                raise ToolFault("is not available") from error
         return await asyncio.wrap_future(self.submit(request))
 
     def submit(self, request: Request | TextRequest) -> Future[Any]:
@@ -218,7 +218,7 @@ class ModelServer:
             return
         if self.worker.count_hung() >= MAX_HUNG:
             for call in calls:
-                self._finish(call, Failed(f"is busy with calls that do not end. {ADVICE}"))
+                self._finish(call, Failed("is busy with calls that do not end"))
             return
         try:
             results = self._run([call.request for call in calls])
@@ -232,17 +232,18 @@ class ModelServer:
                 some, calls = calls[: self.batch_size], calls[self.batch_size :]
                 self._answer(some)
         except Exception as error:
-            if len(calls) == 1:
+            if len(calls) == 1 and (calls[0].is_second_try or isinstance(error, HungError)):
                 log.error("a specialist failed", exc_info=error)
                 self._finish(calls[0], describe_failure(error), keep=isinstance(error, HungError))
                 return
             log.warning("a batch of %d calls failed (%s) and is run one by one", len(calls), type(error).__name__)
             for call in calls:
+                call.is_second_try = True
                 self._answer([call])
         else:
             for call, result in zip(calls, results, strict=True):
-                outcome = Failed(str(result)) if isinstance(result, ToolError) else result
-                self._finish(call, outcome, keep=True)
+                is_error = isinstance(result, ToolError | ToolFault)
+                self._finish(call, describe_failure(result) if is_error else result, keep=True)
 
     def _is_dropped(self, call: Call) -> bool:
         """Whether every call that waited has been cancelled; the request is then forgotten."""

@@ -16,8 +16,8 @@ pytest.importorskip("mcp")
 
 RUDE = "tests/support/rude_mcp_server.py"
 HOW = {"parameters": {"properties": {"how": {"type": "string"}}, "required": ["how"]}}
-LOST = "h_fail: ended its server during the call. Try different arguments, or continue without this tool."
-LATE = "h_fail: gave no result within 8 s. Try different arguments, or continue without this tool."
+LOST = "h_fail: ended its server during the call"
+LATE = "h_fail: gave no result within 8 s"
 LIMIT = 2**20  # bytes of a message
 
 
@@ -76,13 +76,13 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("how", FAULTS)
-def test_a_fault_costs_its_call(how, clean):
+def test_a_fault_costs_its_episode(how, clean):
     env = make_env(timeout=8 if FAULTS[how] == LATE else 60)
     episodes = play(env, make_calls(("h_fail", {"how": how})))
     faulty = episodes.pop(3)
     assert [one.to_json() for one in episodes] == clean[:3] + clean[4:]
     assert FAULTS[how] in get_result(faulty).error
-    assert (faulty.end_reason, faulty.answer) == ("answered", {"text": "done"})
+    assert (faulty.end_reason, faulty.scores.total, bool(get_result(faulty).raised)) == ("error", None, True)
 
 
 @pytest.mark.parametrize("how", sorted(HARMLESS))
@@ -136,7 +136,7 @@ def test_a_server_that_cannot_be_used_ends_the_run_before_its_first_episode(mode
     assert len(str(caught.value)) < 600
 
 
-def test_a_server_that_cannot_be_started_again_costs_its_calls(tmp_path):
+def test_a_server_that_cannot_be_started_again_ends_the_episodes_that_ask_it(tmp_path):
     script = tmp_path / "server.py"
     script.write_text(Path(RUDE).read_text())
     env = Ward(
@@ -156,6 +156,6 @@ def test_a_server_that_cannot_be_started_again_costs_its_calls(tmp_path):
         assert (
             result.error is None or "ended its server" in result.error or "has no server at the moment" in result.error
         )
-        assert episode.end_reason == "answered"
+        assert episode.end_reason == ("answered" if result.error is None else "error")
     with pytest.raises(ConfigError, match="it ended with status 1: moved"):
         play(env, make_tasks(("h_say", {"how": "x"})))

@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from viewbox.envs import concurrency
+from viewbox.envs import concurrency, tool_calls
 from viewbox.envs.tools import Picture, Tool, ToolOutput, ViewFractions, call_stateful, call_stateless, calling
-from viewbox.errors import ToolError
+from viewbox.errors import ToolError, ToolFault, describe_value
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
 from viewbox.records import Episode as Record
 from viewbox.records import Task, ToolResult, Turn
 
 VIEW = View.of(np.zeros((20, 40), np.uint8))
-ADVICE = "Try different arguments, or continue without this tool."
 
 
 class Strange(BaseException):
@@ -64,11 +63,15 @@ def tool_of(kind, body):
     return Tool.from_function({"stateful": stateful, "thread": thread, "coroutine": coroutine}[kind], "probe")
 
 
-async def run(made, limit=None, arguments=None):
-    """One call as the loop makes it."""
-    if made.stateful:
-        return (await concurrency.run_in_thread(call_stateful, made, VIEW, arguments or {}, timeout=limit))[1]
-    return await call_stateless(made, arguments or {}, find_picture=lambda name: VIEW, timeout=limit)
+async def run(made, limit=None, arguments=None, name="probe"):
+    """One call as the loop makes it: tried once more if the tool raises."""
+
+    async def once():
+        if made.stateful:
+            return (await concurrency.run_in_thread(call_stateful, made, VIEW, arguments or {}, timeout=limit))[1]
+        return await call_stateless(made, arguments or {}, find_picture=lambda name: VIEW, timeout=limit)
+
+    return await tool_calls._run_twice(name, once, [])
 
 
 def result_of(kind, body, limit=None):
@@ -89,22 +92,54 @@ def stored(result: ToolResult) -> str:
 
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("kind", KINDS)
-def test_whatever_a_tool_raises_is_an_error_that_names_it_and_tells_nothing_else(kind, error):
+def test_whatever_a_tool_raises_is_tried_once_more_and_kept_as_raised(kind, error):
+    tries = []
+
     def body():
+        tries.append(1)
         raise error
 
     name = type(error).__name__
     if kind == "coroutine" and isinstance(error, StopIteration):
         name = "RuntimeError"  # Python's own doing
-    assert result_of(kind, body).error == f"probe failed ({name}). {ADVICE}"
+    result = result_of(kind, body)
+    assert result.raised.startswith(f"{name}:")
+    assert result.error == f"probe failed: {result.raised}"
+    ends_a_process = not isinstance(error, Exception) or (isinstance(error, StopIteration) and kind != "coroutine")
+    assert len(tries) == (1 if ends_a_process else 2)
 
 
-def test_a_keyboard_interrupt_of_a_tools_own_thread_is_an_error_like_any_other():
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_second_try_that_succeeds_is_a_success_that_says_it_raised_before(kind):
+    tries = []
+
+    def body():
+        tries.append(1)
+        if len(tries) == 1:
+            raise ConnectionError("refused")
+        return "seen"
+
+    result = result_of(kind, body)
+    assert (result.success, result.text, result.raised) == (True, "seen", "ConnectionError: refused")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tool_fault_is_not_tried_again(kind):
+    tries = []
+
+    def body():
+        tries.append(1)
+        raise ToolFault("probe: the scanner is off")
+
+    assert (result_of(kind, body).raised, len(tries)) == ("probe: the scanner is off", 1)
+
+
+def test_a_keyboard_interrupt_of_a_tools_own_thread_is_a_fault_like_any_other():
     def body():
         raise KeyboardInterrupt
 
     for kind in ("stateful", "thread"):
-        assert result_of(kind, body).error == f"probe failed (KeyboardInterrupt). {ADVICE}"
+        assert result_of(kind, body).raised.startswith("KeyboardInterrupt")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -134,9 +169,7 @@ def gate():
 
 
 def test_a_thread_that_hangs_is_given_up_after_the_limit(gate):
-    assert result_of("thread", gate.wait, limit=0.05).error == (
-        f"probe took longer than 0.05 seconds and was stopped. {ADVICE}"
-    )
+    assert result_of("thread", gate.wait, limit=0.05).error == ("probe took longer than 0.05 seconds and was stopped")
 
 
 def test_a_coroutine_that_hangs_is_cancelled_after_the_limit():
@@ -154,7 +187,7 @@ def test_a_coroutine_that_hangs_is_cancelled_after_the_limit():
         return result, len(asyncio.all_tasks())
 
     result, tasks = asyncio.run(play())
-    assert result.error == f"probe took longer than 0.05 seconds and was stopped. {ADVICE}"
+    assert result.error == "probe took longer than 0.05 seconds and was stopped"
     assert ended == ["tidied up"]
     assert tasks == 1
 
@@ -186,10 +219,8 @@ def test_a_tool_whose_picture_takes_too_long_to_open_is_given_up(gate):
     def slow(name):
         gate.wait()
 
-    result = asyncio.run(
-        call_stateless(Tool.from_function(probe), {"image": "image_1"}, find_picture=slow, timeout=0.05)
-    )
-    assert "took longer than 0.05 seconds" in result.error
+    with pytest.raises(ToolFault, match=r"took longer than 0\.05 seconds"):
+        asyncio.run(call_stateless(Tool.from_function(probe), {"image": "image_1"}, find_picture=slow, timeout=0.05))
 
 
 @pytest.mark.parametrize("kind", ["thread", "coroutine"])
@@ -225,8 +256,7 @@ def test_a_call_that_is_cancelled_is_cancelled_and_leaves_no_task(kind, gate):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("returned", [None, 3, b"bytes", ["a", "b"], View, ToolOutput(text=3), ToolOutput(facts=[1])])
 def test_what_is_neither_words_nor_facts_is_an_error(kind, returned):
-    error = result_of(kind, lambda: returned).error
-    assert error == f"probe returned a {type(returned).__name__}, which cannot be read. {ADVICE}"
+    assert result_of(kind, lambda: returned).raised.startswith(f"probe returned {describe_value(returned)}; allowed: ")
 
 
 def test_a_coroutine_that_a_plain_function_returns_is_closed_and_an_error():
@@ -234,7 +264,7 @@ def test_a_coroutine_that_a_plain_function_returns_is_closed_and_an_error():
         return "never"
 
     coroutine = later()
-    assert "returned a coroutine, which" in result_of("thread", lambda: coroutine).error
+    assert "returned <coroutine" in result_of("thread", lambda: coroutine).raised
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
 
@@ -247,7 +277,7 @@ def test_tools_of_every_kind_return_text_facts_or_both(returned):
 
 @pytest.mark.parametrize(("kind", "view"), [("stateful", "no view"), ("thread", VIEW), ("coroutine", VIEW)])
 def test_only_a_stateful_tool_returns_a_view(kind, view):
-    assert "returned a ToolOutput, which cannot be read" in result_of(kind, lambda: ToolOutput("new", view=view)).error
+    assert "probe returned ToolOutput(" in result_of(kind, lambda: ToolOutput("new", view=view)).error
     assert result_of("stateful", lambda: ToolOutput("new", view=VIEW)).success
 
 
@@ -273,8 +303,7 @@ BROKEN = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_picture_that_cannot_be_shown_is_an_error_that_says_why(kind, image):
     result = result_of(kind, lambda: with_image(image))
-    assert result.error.startswith("probe returned an image that cannot be shown (")
-    assert result.error.endswith(f"). {ADVICE}")
+    assert result.raised.startswith("probe returned an image that cannot be shown (")
     assert result.image is None
 
 
@@ -290,14 +319,13 @@ def test_a_picture_of_another_depth_is_shown_all_the_same(kind):
     assert np.asarray(shown.open()).shape == (2, 2)
 
 
-def test_an_operation_that_breaks_the_view_leaves_the_old_one():
+def test_an_operation_that_breaks_the_view_is_a_fault():
     def probe(view: View) -> ToolOutput:
         """Breaks the view."""
         return ToolOutput("broken", view=view.apply(lambda pixels, before: np.zeros((0, 0), np.uint8)))
 
-    after, result = call_stateful(Tool.from_function(probe), VIEW, {})
-    assert after is VIEW
-    assert "probe returned an image that cannot be shown" in result.error
+    with pytest.raises(ToolFault, match="probe returned an image that cannot be shown"):
+        call_stateful(Tool.from_function(probe), VIEW, {})
 
 
 # ---- tools that say too much, or what no file can hold
@@ -397,7 +425,8 @@ def test_the_other_calls_of_a_reply_still_run(gate):
             (broken, {}),
             (good_too, {"image": "image_1"}),
         ]
-        return await asyncio.gather(*[run(Tool.from_function(function), 0.2, given) for function, given in asked])
+        made = [(Tool.from_function(function), given) for function, given in asked]
+        return await asyncio.gather(*[run(one, 0.2, given, name=one.name) for one, given in made])
 
     results = asyncio.run(asyncio.wait_for(play(), 60))
     assert [result.success for result in results] == [False, False, True, False, False, True]

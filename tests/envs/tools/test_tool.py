@@ -212,9 +212,9 @@ def test_a_hidden_argument_is_refused_from_the_model_without_a_word_on_it(secret
     assert result.error == "unknown argument of secret 'path'; allowed: where"
 
 
-def test_a_hidden_argument_that_the_environment_forgot_costs_the_call_only(secret):
-    result = call_stateful("secret", VIEW, {"where": "in"})[1]
-    assert result.error == "secret failed (TypeError). Try different arguments, or continue without this tool."
+def test_a_hidden_argument_that_the_environment_forgot_is_its_own_fault(secret):
+    with pytest.raises(TypeError, match="missing 2 required positional arguments"):
+        call_stateful("secret", VIEW, {"where": "in"})
 
 
 # ---- limits

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from viewbox.envs.digits import Digits
-from viewbox.records import Episode, Scores, Task
+from viewbox.records import Episode, Scores, Task, ToolCall, ToolResult, Turn
 from viewbox.rollouts.scoring.metrics import END_REASONS, compute_episode_metrics, drop_undefined
 
 ENV = Digits()
@@ -41,3 +41,23 @@ def test_a_component_that_does_not_apply_is_left_out_of_its_mean():
     found = compute_episode_metrics([Episode(Task("t"), scores=one) for one in scores])
     assert found["rewards/a/mean"] == pytest.approx(0.5)
     assert found["rewards/b/mean"] == pytest.approx(0.5)
+
+
+def test_calls_that_no_tool_ran_are_no_tool_use_but_are_counted_beside():
+    def tell(*results):
+        calls = tuple(ToolCall(str(n), result.tool_name) for n, result in enumerate(results))
+        return Episode(Task("a"), (Turn("assistant", tool_calls=calls), Turn("tool_result", tool_results=results)))
+
+    garbage = tell(ToolResult("tool_call", error="no JSON"), ToolResult("zoom", error="zoom: factor = 99: too large"))
+    looked = tell(
+        ToolResult("zoom", "zoomed", arguments={"factor": 2.0}),
+        ToolResult("zoom", error="zoom: nothing there", arguments={"factor": 3.0}),
+        ToolResult("zoom", "zoomed", arguments={"factor": 2.0}, raised="ConnectionError: refused"),
+        ToolResult("zoom", error="zoom failed: ConnectionError: refused", raised="ConnectionError: refused"),
+    )
+    found = compute_episode_metrics([garbage, looked], tools=["zoom"])
+    assert (found["tools/rate"], found["tools/calls"], found["tools/malformed"]) == (1 / 2, 4 / 2, 2 / 2)
+    assert (found["tools/zoom/calls"], found["tools/zoom/raised"], found["tools/zoom/success"]) == (4 / 2, 2 / 4, 2 / 5)
+    alone = compute_episode_metrics([garbage], tools=["zoom"])
+    assert (alone["tools/rate"], alone["tools/calls"], alone["tools/malformed"]) == (0.0, 0.0, 2.0)
+    assert Episode.from_json(looked.to_json()) == looked

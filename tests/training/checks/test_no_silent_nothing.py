@@ -57,6 +57,10 @@ def start(tmp_path, tiny_folder, capsys):
     ("overrides", "words"),
     [
         (["env.num_tasks=1", "log.eval_tasks=1"], ["has 1 tasks, fewer than the 2 of one generation", "no step would"]),
+        (["env.max_turns=1"], ["env.max_turns = 1", "no tool can be called", "env.tools: []"]),
+        (["env.eval.max_turns=1"], ["env.eval.max_turns = 1", "no tool can be called"]),
+        (["env.history={last_images: 2}"], ["env.history = {last_images: 2}", "allowed: full"]),
+        (["env.eval.history={last_images: 1}"], ["env.eval.history = {last_images: 1}", "allowed: full"]),
         (["train.max_steps=-5"], ["train.max_steps = -5", "at least 1, or -1"]),
         (["train.max_steps=0"], ["train.max_steps = 0", "at least 1"]),
         (["train.learning_rate=0.0"], ["train.learning_rate = 0.0; allowed: above 0"]),

@@ -51,6 +51,8 @@ def troubled(strips):
             right = state.seed % GROUP != 3
             if state.turn == 0:
                 said = viewer.write_zoom(self, 2, 0.3, 0.6)
+                if is_hit(state.seed) and self.fault == "tool":
+                    said = '<tool_call>{"name": "ask_server", "arguments": {"query": "x"}}</tool_call>'
             else:
                 said = viewer.write_answer(self, state.task, None if right else LABELS[0])
                 if is_hit(state.seed) and self.fault == "step":
@@ -221,8 +223,22 @@ def test_what_is_the_policys_own_doing_stays_a_lesson(qwen3, tmp_path, troubled)
     assert (inputs["tool_mask"].sum(dim=1) > 0).all()
 
 
-def test_a_tool_that_fails_in_words_is_the_episodes_own_matter(qwen3, tmp_path, troubled):
-    env = troubled(tools=("zoom", Tool.from_function(ask_server)))
+def test_a_tool_whose_server_is_down_teaches_nothing(qwen3, tmp_path, troubled):
+    env = troubled(tools=("zoom", Tool.from_function(ask_server)), fault="tool")
     trainer = make_trainer(qwen3, tmp_path, env)
-    generate_batch(trainer)
-    assert trainer._metrics["train"]["episodes/faults"] == [0.0]
+    inputs = generate_batch(trainer)
+    metrics = trainer._metrics["train"]
+    assert metrics["episodes/faults"] == [0.5]
+    assert (metrics["tools/ask_server/raised"], metrics["tools/ask_server/success"]) == ([1.0], [0.0])
+    assert ((inputs["tool_mask"].sum(dim=1) > 0).sum(), (inputs["advantages"] != 0).sum()) == (SIZE // 2, SIZE // 2)
+
+
+def test_equal_rewards_have_an_advantage_of_exactly_zero_whatever_their_mean_is_rounded_to():
+    for scale in ("group", "none", "batch"):
+        for size in range(2, 17):
+            equal = (torch.arange(1001) / 1000).repeat_interleave(size)
+            assert not group_advantages(equal, size, scale).any()
+            with_others = torch.cat([equal[: 2 * size], torch.linspace(0, 1, size)])
+            with_others[0] = torch.nan
+            assert not group_advantages(with_others, size, scale)[: 2 * size].any()
+            assert group_advantages(with_others, size, scale)[2 * size :].any()

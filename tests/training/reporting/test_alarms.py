@@ -12,6 +12,9 @@ FINE = {
     "episodes/truncated": 0.0,
     "episodes/faults": 0.0,
     "reward/faults": 0.0,
+    "tools/zoom/raised": 0.1,
+    "tools/zoom/success": 0.3,
+    "replies/well_formed": 0.9,
 }
 
 
@@ -34,11 +37,14 @@ def watched():
 @pytest.mark.parametrize(
     ("metric", "value", "words"),
     [
-        ("tools/rate", 0.0, ["tool use has collapsed", "0% of", "down from 90%"]),
+        ("tools/rate", 0.0, ["tool use has collapsed", "in 18% of", "down from 90%"]),
         ("frac_reward_zero_std", 0.95, ["95% of the groups have equal rewards", "rollout.temperature"]),
         ("episodes/truncated", 0.7, ["70% of the episodes are truncated", "max_turns"]),
         ("episodes/faults", 0.2, ["20% of the episodes end by a fault", "rollout.timeout"]),
         ("reward/faults", 0.2, ["the reward fails on 20%", "judge"]),
+        ("tools/zoom/raised", 0.11, ["the tool zoom raises in 11%", "server"]),
+        ("tools/zoom/success", 0.0, ["0% of the calls of the tool zoom succeed", "docs/families.md"]),
+        ("replies/well_formed", 0.0, ["0% of the replies can be read", "supervised warm start", "docs/families.md"]),
     ],
 )
 def test_each_trouble_is_told_once_with_what_may_help(watched, metric, value, words):
@@ -51,7 +57,7 @@ def test_each_trouble_is_told_once_with_what_may_help(watched, metric, value, wo
 
 
 def test_the_cases_above_are_all_the_alarms_there_are():
-    assert {alarm.metric for alarm in ALARMS} == set(FINE)
+    assert {alarm.metric.replace("*", "zoom") for alarm in ALARMS} == set(FINE)
 
 
 def test_a_run_that_goes_well_is_left_in_peace(watched):
@@ -64,6 +70,17 @@ def test_one_bad_step_is_no_trouble(watched):
 
 def test_a_policy_that_never_used_tools_has_not_collapsed(watched):
     assert watched(*[{"tools/rate": 0.0}] * 50) == []
+
+
+def test_tool_use_that_falls_below_a_quarter_of_its_best_mean_has_collapsed(watched):
+    before = [{"tools/rate": 0.52}] * ALARM_STEPS
+    assert watched(*before, *[{"tools/rate": 0.14}] * 2 * ALARM_STEPS) == []
+    (told,) = watched(*before, *[{"tools/rate": 0.08}] * 2 * ALARM_STEPS)
+    assert "down from 52%" in told
+
+
+def test_a_share_that_no_episode_has_is_no_trouble(watched):
+    assert watched(*[{"tools/zoom/success": float("nan"), "tools/zoom/raised": None}] * 50) == []
 
 
 def test_trouble_that_comes_back_is_told_again(watched):

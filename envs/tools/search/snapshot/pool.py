@@ -8,7 +8,7 @@ from viewbox.envs.tools.search.snapshot.connection import READ_ERRORS, open_snap
 from viewbox.envs.tools.search.snapshot.ranking import Index
 from viewbox.envs.tools.search.snapshot.schema import ARTICLE_WEIGHTS, FIGURE_WEIGHTS, MAX_NAME, MAX_SYNONYMS
 from viewbox.envs.tools.search.snapshot.words import Synonyms
-from viewbox.errors import ConfigError, ToolError
+from viewbox.errors import ConfigError, ToolFault
 from viewbox.terminal import describe_error
 
 _abandoned: list["ConnectionPool"] = []  # of parents: closing a parent's connection in its child is not safe
@@ -48,7 +48,7 @@ class ConnectionPool:
         """A connection that nobody else uses.
 
         Raises:
-            ToolError: there was none, and the file is not the one that was opened first.
+            ToolFault: there was none, and the file is not the one that was opened first.
         """
         try:
             return self._idle.pop()
@@ -61,7 +61,7 @@ class ConnectionPool:
             connection.close()
         except (ConfigError, OSError):
             pass
-        raise ToolError("the search failed: its snapshot was replaced while it was in use")
+        raise ToolFault("the search failed: its snapshot was replaced while it was in use")
 
     def give_back(self, connection: sqlite3.Connection) -> None:
         """The next `take` may have the connection."""

@@ -9,7 +9,7 @@ from viewbox.envs.tools.search.records import ArticleQuery, FoundImage, ImageQue
 from viewbox.envs.tools.search.snapshot.rows import BadRecord
 from viewbox.envs.tools.search.snapshot.writer import SnapshotWriter
 from viewbox.envs.tools.specialist.remote import decode_picture
-from viewbox.errors import ToolError
+from viewbox.errors import ToolError, ToolFault
 from viewbox.terminal import make_line
 
 _AT_ONCE = 4  # pictures that are loaded at the same time
@@ -62,7 +62,7 @@ async def record_answers(
                 for modality in (*modalities, "") if images else ():
                     await _record_images(ImageQuery(words, modality, limit=images), source, writer, found)
                 writer.mark_recorded(key)
-            except ToolError as error:
+            except (ToolError, ToolFault) as error:
                 found.failed[words] = make_line(error, 300)
         found.done += words not in found.failed
         report(found)
@@ -86,7 +86,7 @@ async def _record_images(query: ImageQuery, source: SearchSource, writer: Snapsh
                 content = await source.load_image(image)
                 await concurrency.run_in_thread(decode_picture, content, "the picture")
                 writer.add_image(image, content)
-            except (ToolError, BadRecord) as error:
+            except (ToolError, ToolFault, BadRecord) as error:
                 found.left_out[f"figure {make_line(image.uid, 80)}"] = make_line(error, 300)
 
     images = [one for one in (await source.search_images(query))[: query.limit] if not writer.has_image(one.uid)]

@@ -17,7 +17,7 @@ from viewbox.envs.tools.search.snapshot.pool import ConnectionPool
 from viewbox.envs.tools.search.snapshot.ranking import join_any
 from viewbox.envs.tools.search.snapshot.rows import BadRecord, check_picture, read_article, read_figure
 from viewbox.envs.tools.search.snapshot.words import read_query
-from viewbox.errors import ToolError
+from viewbox.errors import ToolError, ToolFault
 from viewbox.terminal import describe_error
 
 Q = TypeVar("Q")
@@ -150,7 +150,7 @@ class SnapshotSource:
 
         Raises:
             ConfigError: the file cannot be opened.
-            ToolError: SQLite cannot read what it needs.
+            ToolFault: SQLite cannot read what it needs.
         """
         pool = self._pool
         if pool is None or not pool.is_own:
@@ -162,7 +162,7 @@ class SnapshotSource:
             limit_steps(connection)
             yield connection, pool
         except READ_ERRORS as error:
-            raise ToolError(f"the search failed: the snapshot is damaged ({describe_error(error, 200)})") from None
+            raise ToolFault(f"the search failed: the snapshot is damaged ({describe_error(error, 200)})") from None
         finally:
             pool.give_back(connection)
 

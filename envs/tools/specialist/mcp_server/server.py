@@ -21,7 +21,7 @@ from viewbox.envs.tools.specialist.mcp_server.session import (
     StartError,
     describe_failure,
 )
-from viewbox.errors import ToolError
+from viewbox.errors import ToolError, ToolFault
 from viewbox.network import background
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ class McpServer:
             resend: whether the call may be sent once more if the server ended while others were in progress.
 
         Raises:
-            ToolError: the call failed, in words for the model, which do not begin with a name.
+            ToolError: the server refuses the arguments, in words for the model, which do not begin with a name.
+            ToolFault: the server cannot be used.
         """
         try:
             try:
@@ -79,7 +80,7 @@ class McpServer:
         except StartError as error:
             log.warning("the MCP server %s cannot be used: %s", self.settings.name, error)
             problem = "has no server at the moment"
-        raise ToolError(problem)
+        raise ToolFault(problem)
 
     async def list_tools(self) -> "list[Tool]":
         """The tools that the server offered when the session began; raises `StartError`."""
@@ -114,7 +115,8 @@ class McpServer:
 
     # ------------------------------------------------------------------ one attempt
     async def _attempt(self, tool: str, arguments: Mapping[str, Any], timeout: float) -> "CallToolResult":
-        from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import INVALID_PARAMS, CallToolRequest, CallToolRequestParams, CallToolResult
 
         session = await self._connect()
         call = object()
@@ -139,7 +141,8 @@ class McpServer:
             alone = session.was_alone and session.served == 1
             raise LostError("ended its server during the call", alone=alone) from None
         except Exception as error:
-            raise ToolError(describe_failure(error)) from error
+            is_about_call = isinstance(error, MCPError) and error.error.code == INVALID_PARAMS
+            raise (ToolError if is_about_call else ToolFault)(describe_failure(error)) from error
         finally:
             session.calls.discard(call)
 

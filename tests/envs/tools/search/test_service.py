@@ -10,7 +10,7 @@ from tests.support.literature_server import DOCTYPE, make_record, make_set, make
 from tests.support.servers import cut_body, drip_body, flood_body, hang_up, make_response, send_bytes
 from viewbox.envs.tools.search import service
 from viewbox.envs.tools.search.records import ArticleQuery, ImageQuery
-from viewbox.errors import ToolError
+from viewbox.errors import ToolFault
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_every_other_status_is_final(status, served):
     literature.esearch = make_response(
         status, "no", Location="https://eutils.ncbi.nlm.nih.gov/entrez/eutils/other.fcgi"
     )
-    with pytest.raises(ToolError, match="PubMed gave no answer"):
+    with pytest.raises(ToolFault, match="PubMed gave no answer"):
         find(setup)
     assert literature.count() == {"esearch": 1}
 
@@ -70,9 +70,9 @@ def test_a_longer_pause_than_there_is_time_is_said_at_once_and_sends_nothing_mor
     literature, setup = served
     literature.esearch = make_response(503, "maintenance", Retry_After=120)
     start = time.monotonic()
-    with pytest.raises(ToolError, match="HTTP 503"):
+    with pytest.raises(ToolFault, match="HTTP 503"):
         find(setup)
-    with pytest.raises(ToolError, match=r"asked for a pause, which lasts for another 1[12][0-9] s"):
+    with pytest.raises(ToolFault, match=r"asked for a pause, which lasts for another 1[12][0-9] s"):
         find(setup, "other words")
     assert time.monotonic() - start < 60
     assert literature.count() == {"esearch": 1}
@@ -84,7 +84,7 @@ def test_a_search_that_failed_at_the_server_is_tried_again_three_times(served):
     literature.esearch = [failed] * 2
     assert len(find(setup)) == 2
     literature.esearch = failed
-    with pytest.raises(ToolError, match=r"3 attempts.*Search Backend failed"):
+    with pytest.raises(ToolFault, match=r"3 attempts.*Search Backend failed"):
         find(setup, "other")
 
 
@@ -106,7 +106,7 @@ DAMAGED = {
 def test_records_of_another_form_end_in_a_named_error(name, served):
     literature, setup = served
     literature.efetch = DAMAGED[name]
-    with pytest.raises(ToolError, match="PubMed gave no answer") as error:
+    with pytest.raises(ToolFault, match="PubMed gave no answer") as error:
         find(setup)
     assert len(str(error.value)) < 600
 
@@ -117,16 +117,16 @@ def test_records_of_another_form_end_in_a_named_error(name, served):
 def test_json_of_another_form_ends_in_a_named_error(body, served):
     literature, setup = served
     literature.esearch = literature.openi = body
-    with pytest.raises(ToolError, match="PubMed gave no answer"):
+    with pytest.raises(ToolFault, match="PubMed gave no answer"):
         find(setup)
-    with pytest.raises(ToolError, match="Open-i gave no answer"):
+    with pytest.raises(ToolFault, match="Open-i gave no answer"):
         asyncio.run(make_source(setup).search_images(ImageQuery("sign")))
 
 
 def test_a_hundred_megabytes_end_at_the_limit(served):
     literature, setup = served
     literature.efetch = lambda handler: flood_body(handler, 100 * 2**20)
-    with pytest.raises(ToolError, match="larger than 10485760 bytes"):
+    with pytest.raises(ToolFault, match="larger than 10485760 bytes"):
         find(setup)
     assert literature.server.flooded < 20 * 2**20
 
@@ -141,14 +141,14 @@ def test_a_hundred_megabytes_that_are_not_announced_end_there_too(served):
 
     literature, setup = served
     literature.efetch = flood
-    with pytest.raises(ToolError, match="larger than 10485760 bytes"):
+    with pytest.raises(ToolFault, match="larger than 10485760 bytes"):
         find(setup)
 
 
 def test_compressed_answers_are_refused(served):
     literature, setup = served
     literature.efetch = send_bytes(200, b"\x1f\x8b" * 100, Content_Encoding="gzip")
-    with pytest.raises(ToolError, match="compressed"):
+    with pytest.raises(ToolFault, match="compressed"):
         find(setup)
 
 
@@ -157,7 +157,7 @@ def test_a_server_that_drips_costs_the_time_of_its_attempts(served, monkeypatch)
     literature, setup = served
     literature.efetch = drip_body
     start = time.monotonic()
-    with pytest.raises(ToolError, match=r"nothing whole came within 0\.3 s"):
+    with pytest.raises(ToolFault, match=r"nothing whole came within 0\.3 s"):
         find(replace(setup, retry_timeout=1.0))
     assert time.monotonic() - start < 60
 

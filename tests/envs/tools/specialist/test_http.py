@@ -180,8 +180,7 @@ def test_the_server_s_words_about_the_call_reach_the_model_and_no_others():
         assert "the box is smaller than 10 pixels" in ask(make_env(server.url), "look", image="image_1").error
     secret = make_response(403, {"detail": "account of dr.who@example.org is closed"})
     with serve(make_script(secret)) as server:
-        error = ask(make_env(server.url), "look", image="image_1").error
-    assert error == "look failed with HTTP 403. Try different arguments, or continue without this tool."
+        assert ask(make_env(server.url), "look", image="image_1").error == "look failed with HTTP 403"
 
 
 # ---- settings

@@ -11,7 +11,7 @@ from viewbox.envs.tools.specialist.cache import ResultCache
 from viewbox.envs.tools.specialist.calls import OutOfMemory, Request
 from viewbox.envs.tools.specialist.served import forget_servers, get_server
 from viewbox.envs.tools.specialist.serving import MAX_HUNG, ModelServer, ServingSettings
-from viewbox.errors import ConfigError, ToolError
+from viewbox.errors import ConfigError, ToolError, ToolFault
 from viewbox.images.ref import ImageRef
 
 
@@ -41,7 +41,7 @@ def ask_all(server, values, arguments=()):
         asked = [server.ask(Request(picture(value), arguments)) for value in values]
         return await asyncio.gather(*asked, return_exceptions=True)
 
-    return [str(one) if isinstance(one, ToolError) else one for one in asyncio.run(ask())]
+    return [str(one) if isinstance(one, ToolError | ToolFault) else one for one in asyncio.run(ask())]
 
 
 def test_concurrent_calls_are_one_batch_and_come_back_in_place():
@@ -128,7 +128,7 @@ def test_a_bad_call_costs_itself():
 
 
 def test_a_result_may_be_an_error_of_its_own():
-    runner = Mean(trouble={3: lambda: ToolError("gave numbers that are not finite")})
+    runner = Mean(trouble={3: lambda: ToolFault("gave numbers that are not finite")})
     server = ModelServer(lambda: runner, ServingSettings(max_batch=3, wait=30.0))
     assert ask_all(server, [2, 3, 4]) == [2, "gave numbers that are not finite", 4]
     assert len(runner.ran) == 1
