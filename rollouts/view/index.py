@@ -18,7 +18,7 @@ from viewbox.rollouts.view.plain import to_plain
 MAX_COLUMNS = 100
 MAX_TEXT = 200  # characters of a cell
 MAX_ITEMS = 50  # of a list in a cell
-INFO = ("step", "sample", "index", "advantage")  # keys of `info` that get a column
+INFO = ("step", "sample", "index", "advantage", "saved")  # keys of `info` that get a column
 BLOCK = 2_000  # episodes between two reports of progress
 
 

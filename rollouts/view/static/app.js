@@ -1,6 +1,6 @@
 // The pages: a run, an episode, its group, two sets compared. The address after # names the page, so that it can be sent.
 const PAGE = 50, POLL = 3000, MAX_GROUP = 16;
-const HIDDEN = new Set(["environment", "flags", "info.index", "info.advantage"]);
+const HIDDEN = new Set(["environment", "flags", "info.index", "info.advantage", "info.saved"]);
 const state = {set: 0, where: "", search: "", sort: "line", down: false, start: 0, rows: [], busy: 0};
 const main = document.getElementById("main"), status = document.getElementById("status");
 
@@ -62,11 +62,17 @@ function listCurves(table, curves) {
     ["Ends by step", order, Object.fromEntries(ends.map((end) => [end, average((row) => Number(table.columns.end_reason[row] === end))]))]];
 }
 
+// What part of each step is saved, if it is not all: the curves of training are over all.
+function describePart(table) {
+  const part = table.columns["info.saved"]?.find((one) => one);
+  return part ? ` (saved: ${part} episodes of each step)` : "";
+}
+
 async function showRun(set) {
   const table = await data.loadTable(set, true), about = data.sets[set];
   const plots = h("div", {class: "plots"}), draw = () => fill(plots,
     listCurves(table, data.sets[set].curves).filter(([, , series]) => Object.keys(series).length).map(([title, x, series]) => drawPlot(title, x, series)),
-    drawHistogram("Distribution of the reward", table.columns["scores.total"] ?? []));
+    drawHistogram(`Distribution of the reward${describePart(table)}`, table.columns["scores.total"] ?? []));
   const body = h("tbody", {}), head = h("thead", {}), pager = h("div", {class: "pager"}), problem = h("p", {class: "problem", role: "alert"});
   const where = h("input", {type: "search", id: "where", size: 40, placeholder: "reward<0.5 and tool=zoom", "aria-label": "filter, as score --where", value: state.where});
   const search = h("input", {type: "search", id: "search", placeholder: "words", "aria-label": "search in all texts", value: state.search});
