@@ -25,8 +25,8 @@ class MeanAveragePrecision(BoxMetric):
 
     As COCO computes it (`pycocotools.COCOeval`, all areas, 100 detections per class and answer): greedy matching by
     confidence, precision made monotone, interpolated at 101 recalls; classes without gold do not count. Detections of
-    equal confidence are added at once, so that the figure does not depend on the order of the pairs; where answers state
-    no confidence, all are equal. With `ties="coco"` they keep the order of the pairs, as in `pycocotools`, and the figure
+    equal confidence are added at once, so that the order of the pairs does not matter; where answers state no
+    confidence, all are equal. With `ties="coco"` they keep the order of the pairs, as in `pycocotools`, and the figure
     depends on it. Range: [0, 1]; NaN without gold.
 
     >>> gold = {"bbox": [0, 0, 10, 10]}

@@ -152,8 +152,9 @@ def compare_runs(
     side_a, side_b = read_a.describe(paired), read_b.describe(paired)
     groups = {} if by is None else _compare_groups(pairs, by, resamples, seed)
     warnings = [*_list_warnings(side_a, side_b, pairs, rescored=reward is not None)]
-    if [*groups] == ["null"]:
-        warnings.append(f"--by {by}: no episode has this field")
+    if by is not None and [*groups] == ["null"]:
+        why = filters.explain_missing(load(a, errors="skip"), by)
+        warnings += [f"--by {by}: {why}"] if why else []
     elif SEVERAL in groups:
         number = groups[SEVERAL].difference.count
         warnings.append(f"--by {by}: the episodes of {number} tasks differ in this field; they are in {SEVERAL}")

@@ -72,7 +72,9 @@ class ToolGain:
         reward = self.gains.get("reward")
         faults = ""
         if any(self.faults):
-            faults = f" Faults ended {self.faults[0]} episodes with tools and {self.faults[1]} without; they are left out."
+            faults = (
+                f" Faults ended {self.faults[0]} episodes with tools and {self.faults[1]} without; they are left out."
+            )
         return self._find(reward) + faults
 
     def _find(self, reward: Gain | None) -> str:
