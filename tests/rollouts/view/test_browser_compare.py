@@ -19,7 +19,7 @@ def test_two_sets_are_compared_with_links_to_the_tasks_that_flipped(page, tmp_pa
     assert "The second has a reward" in page.inner_text("main") or "No clear difference" in page.inner_text("main")
     page.locator("main table a").nth(1).click()
     page.wait_for_selector(".turn")
-    assert page.evaluate("location.hash").startswith("#/run/1/episode/")
+    assert page.evaluate("location.hash").startswith("#/run/1/group/")
 
 
 @pytest.fixture
