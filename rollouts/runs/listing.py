@@ -102,14 +102,15 @@ def _find_runs(folder: Path) -> Iterator[Path]:
 
 def _read_figures(run: Path) -> RunFigures:
     episodes = run if os.path.lexists(run / LINES) else run / "episodes"
-    _, config = read_config(run, episodes)
+    path, config = read_config(run, episodes)
     steps, first, last = _read_metrics(run / "metrics.jsonl")
     summary = read_json(run / "summary.json", limit=2**24) if os.path.lexists(run / "summary.json") else {}
     if first is None:
         metrics = summary.get("metrics")
         first = last = _get_number(metrics, "reward")
-    head = next(iter(load(episodes, errors="skip")), None) if os.path.lexists(episodes / LINES) else None
-    if first is None and head is not None:
+    stored = os.path.lexists(episodes / LINES)
+    head = next(iter(load(episodes, errors="skip")), None) if stored and path is None else None
+    if steps is None and first is None and head is not None:
         first = last = _average_stored(episodes)
     train = config.get("train")
     size, modified = _measure(run)
@@ -117,21 +118,21 @@ def _read_figures(run: Path) -> RunFigures:
         str(run),
         _get_text(config.get("env"), "name")
         or _get_text(summary, "environment")
-        or (head and head.environment)
+        or (head.environment if head else None)
         or None,
         _get_text(config.get("model"), "name")
         or _get_text(summary, "model")
         or _describe_tiny(config.get("model"))
-        or (head and head.run_config.model_name)
+        or (head.run_config.model_name if head else None)
         or None,
         _get_text(train, "method") or ("grpo" if train is not None or steps is not None else "rollout"),
         steps,
-        _count_episodes(episodes) if os.path.lexists(episodes / LINES) else None,
+        _count_episodes(episodes) if stored else None,
         first,
         last,
         datetime.fromtimestamp(modified, UTC).isoformat(timespec="seconds") if modified else None,
         size,
-        str(head.info["saved"])[:40] if head is not None and "saved" in head.info else None,
+        _find_saved(episodes) if stored else None,
     )
 
 
@@ -140,6 +141,12 @@ def _count_episodes(folder: Path) -> int:
     read_format(folder)
     with open_lines(folder) as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
+
+
+def _find_saved(folder: Path) -> str | None:
+    """What part of a step the first line says to be saved."""
+    first = next(iter(load(folder, errors="skip")), None)
+    return None if first is None else _get_text(first.info, "saved")
 
 
 def _average_stored(folder: Path) -> float | None:

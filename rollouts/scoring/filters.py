@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from viewbox.conditions import parse_condition
+from viewbox.conditions import format_value, parse_condition
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.frozen import Record
 from viewbox.records import Episode, RunConfig, Scores, Task
@@ -78,6 +78,18 @@ def check_field(field: str) -> None:
     second = rest.partition(".")[0]
     if second and first in _INNER and second not in _list_fields(_INNER[first]):
         raise ConfigError(describe_unknown(f"field of {first}", second, _list_fields(_INNER[first])))
+
+
+def describe_fields() -> dict[str, Any]:
+    """The names that a field may begin with, for a program that reads the same filters."""
+    inner = {name: _list_fields(record) for name, record in _INNER.items()}
+    return {"names": [*_list_fields(Episode), *_PROPERTIES, *SHORT], "inner": inner, "short": SHORT}
+
+
+def write_fields(episode: Episode) -> str:
+    """Every field of an episode as JSON, its values written as `format_value` writes them."""
+    values = {name: getattr(episode, name) for name in (*_list_fields(Episode), *_PROPERTIES)}
+    return format_value({name: value() if callable(value) else value for name, value in values.items()})
 
 
 def explain_missing(episodes: Iterable[Episode], field: str) -> str:
