@@ -114,13 +114,13 @@ def test_filters_in_the_page_are_those_of_the_command_line(page, digits):
     open_page(page, digits)
     judge = """([text, values]) => { try { const {field, test} = parseCondition(text); return [field, values.map(test)]; }
         catch { return null; } }"""
-    for text in CONDITIONS:
+    for text in (one.replace("x", "answer", 1) if one[0] == "x" else one for one in CONDITIONS):
         try:
             field, test = parse_condition(text, "", "")
             wanted = [expand_field(field), [test(tuple(one) if isinstance(one, list) else one) for one in VALUES]]
         except ConfigError:
             wanted = None
-        assert page.evaluate(judge, [text, VALUES]) == wanted, text
+        assert page.evaluate(judge, [text, [json.dumps(one) for one in VALUES]]) == wanted, text
     for field in ("reward", "reward.box", "task", "task.id", "step", "tool", "answer.reward", "reference.a.b"):
         assert page.evaluate("expandField", field) == expand_field(field)
 
@@ -139,7 +139,7 @@ EXPRESSIONS = (
 def test_the_filter_gives_the_episodes_of_the_command_line(page, tmp_path, served):
     answers = (None, {"report": "cough and fever", "box": (0.5, 0.1)}, {"report": "x" * 400 + " fièvre"},
                {"deep": {"a": {"b": 3}}, "report": "fever"})  # fmt: skip
-    zoom = Turn("assistant", "look", tool_calls=(ToolCall("zoom", {}),), tool_results=(ToolResult("zoom"),))
+    zoom = Turn("assistant", "look", tool_calls=(ToolCall("1", "zoom", {}),), tool_results=(ToolResult("zoom"),))
     run = written(
         tmp_path / "run",
         *(
@@ -151,7 +151,7 @@ def test_the_filter_gives_the_episodes_of_the_command_line(page, tmp_path, serve
                 turns=(Turn("user", "Where?"), *([zoom] if n % 2 else [])),
                 info={"number": n, "sample": n % 4},
                 run_config=RunConfig(seed=n // 6, temperature=1.0),
-                flags={"salvaged"} if n % 5 == 0 else {},
+                flags={"salvaged"} if n % 5 == 0 else set(),
             )
             for n in range(12)
         ),
