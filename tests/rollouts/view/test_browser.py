@@ -47,7 +47,7 @@ def open_page(page, address, part=""):
 
 
 def wait_for_rows(page, count):
-    wait_until(page, f"document.querySelector('.pager').innerText.startsWith('{count} of')")
+    wait_until(page, f"document.querySelector('.pager')?.innerText?.startsWith('{count} of')")
 
 
 def list_lines(page):
@@ -77,7 +77,7 @@ def test_the_table_is_sorted_searched_filtered_and_paged(page, tmp_path):
     wait_for_rows(page, 2)
     assert list_lines(page) == ["14", "11"]
     page.fill("#where", "rewrd>1")
-    wait_until(page, "document.querySelector('[role=alert]').innerText.includes('rewrd')")
+    wait_until(page, "document.querySelector('[role=alert]')?.innerText?.includes('rewrd')")
     page.fill("#where", "")
     wait_for_rows(page, 120)
     page.fill("#search", "t3")
@@ -163,14 +163,14 @@ def test_the_filter_gives_the_episodes_of_the_command_line(page, tmp_path, serve
             test = parse_filter(text)
             wanted = [str(reader.line) for episode in reader if test(episode)]
             open_page(page, address, "#/run/0?" + urlencode({"where": text, "sort": "line"}))
-            wait_until(page, "document.querySelector('.pager').innerText.includes(' of 12')")
+            wait_until(page, "document.querySelector('.pager')?.innerText?.includes(' of 12')")
             assert (list_lines(page), page.inner_text("[role=alert]")) == (wanted, ""), text
         page.fill("#where", "truncated=true and answer.report~fever")
         wait_for_rows(page, 2)
         page.reload()  # the filter is in the address
         wait_for_rows(page, 2)
         page.fill("#where", "truncatde=true")
-        wait_until(page, "document.querySelector('[role=alert]').innerText.includes('truncatde')")
+        wait_until(page, "document.querySelector('[role=alert]')?.innerText?.includes('truncatde')")
 
     if served:
         with serving(run) as port:
@@ -360,7 +360,7 @@ def hostile(tmp_path_factory):
     return folder
 
 
-READY = """document.querySelector('.trail')?.innerText.includes('#LINE ')
+READY = """document.querySelector('.trail')?.innerText?.includes('#LINE ')
     || document.querySelector('h1').innerText === 'Nothing to show'"""
 ELEMENTS = "iframe, object, embed, form, base, main script, main style, main link, main svg script"
 CLEAN = """[...document.querySelectorAll('main *')].every((one) => [...one.attributes].every((a) => !a.name.startsWith('on')))
