@@ -11,7 +11,7 @@ from viewbox.terminal import make_line
 
 if TYPE_CHECKING:
     from viewbox.rollouts.scoring.compare import Comparison, Difference
-    from viewbox.rollouts.scoring.flips import Flip
+    from viewbox.rollouts.scoring.pairing import TaskReward
 
 _CELL = 80  # characters of a cell, which may come from the episodes
 _HEADINGS = ("", "first", "second", "difference", "wins", "ties", "losses")
@@ -61,8 +61,8 @@ def compare(
 ) -> None:
     """Compare two runs on the tasks that both played.
 
-    A difference is the second minus the first. Episodes are paired by task, seed and sample number; where these do not
-    match, the means of a task are paired. A task flips if only one side has a reward of at least 0.5.
+    A difference is the second minus the first. A task counts once, with the mean of its episodes on each side: it is
+    solved if its mean reward is at least 0.5, and won if the second has the higher mean.
 
     Example: `viewbox compare runs/base runs/tuned --by reference.label --format markdown`
     """
@@ -90,11 +90,9 @@ def compare(
 
 def _print_tables(found: "Comparison", flips: int, *, markdown: bool) -> None:
     a, b = found.a, found.b
-    paired = f"{_count(found.pairs, 'pair')} of {_count(found.tasks, 'task')}"
-    means = found.tasks - found.paired_by_sample
     typer.echo(f"first:  {make_line(a.run)} ({_count(a.episodes, 'episode')} of {_count(a.tasks, 'task')})")
     typer.echo(f"second: {make_line(b.run)} ({_count(b.episodes, 'episode')} of {_count(b.tasks, 'task')})")
-    typer.echo(paired + (f"; of {_count(means, 'task')} the means are paired" if means else "") + "\n")
+    typer.echo(f"{_count(found.tasks, 'task')} in both; of each, the mean of its episodes\n")
     _print_table(_HEADINGS, [_list_cells(name, one) for name, one in found.scores.items()], markdown)
     if found.by is not None:
         typer.echo(f"\nreward by {make_line(found.by)}\n")
@@ -122,7 +120,7 @@ def _list_cells(name: str, one: "Difference") -> tuple[str, ...]:
     return (name, *figures, *map(str, (one.wins, one.ties, one.losses)))
 
 
-def _list_flip(found: "Comparison", flip: "Flip") -> tuple[str, ...]:
+def _list_flip(found: "Comparison", flip: "TaskReward") -> tuple[str, ...]:
     links = f"{found.a.run}#{flip.a_line} {found.b.run}#{flip.b_line}"
     return flip.task, f"{flip.a:.3f}", f"{flip.b:.3f}", links
 
@@ -151,7 +149,7 @@ def _print_csv(found: "Comparison") -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     sides = ("first", "second", "difference")
     figures = [f"{side}{part}" for side in sides for part in ("", "_low", "_high")]
-    writer.writerow(["group", "score", "pairs", *figures, "wins", "ties", "losses"])
+    writer.writerow(["group", "score", "tasks", *figures, "wins", "ties", "losses"])
     rows = [("", name, one) for name, one in found.scores.items()]
     rows += [(f"{found.by}={value}", "reward", one) for value, one in found.groups.items()]
     for group, name, one in rows:

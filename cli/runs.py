@@ -110,7 +110,7 @@ def _list_cells(run: "RunFigures") -> tuple[str, ...]:
         run.model or "-",
         run.method or "-",
         "-" if run.steps is None else str(run.steps),
-        "-" if run.episodes is None else f"{run.episodes:,}",
+        "-" if run.episodes is None else f"{run.episodes:,}" + (f" ({run.saved} a step)" if run.saved else ""),
         " → ".join(rewards[:1] if len(set(rewards)) == 1 else rewards) or "-",
         (run.modified or "-")[:16].replace("T", " "),
         _format_size(run.size),

@@ -172,6 +172,11 @@ def _list_notes(report: "ScoreReport") -> Iterable[str]:
             f"in brackets: {100 * CONFIDENCE:.0f} % percentile intervals of {report.resamples} bootstrap draws over "
             f"tasks; changes are paired"
         )
+    if report.saved:
+        yield f"the run stores a part of its training episodes: {report.saved} of each step; figures are over these"
+    changes = [report.total.change, *(one.change for one in report.components.values())]
+    if all(one is None or one.mean == one.low == one.high == 0 for one in changes):
+        yield "every episode was scored again with this reward; no score changed"
     if report.column is not None:
         yield f"written: {report.column}  (viewbox.load({report.run!r}, scores={report.name!r}))"
     for problem in report.problems:

@@ -169,7 +169,10 @@ class LogSection(Section):
     name: str | None = Field(
         default=None, description="name of the run's folder in `dir`; default: the config's file name and the seed"
     )
-    episodes_per_step: NonNegativeInt = Field(default=8, description="training episodes saved in each step")
+    episodes_per_step: NonNegativeInt | None = Field(
+        default=None,
+        description="training episodes that each process saves in a step, in groups drawn at random; null: all",
+    )
     eval_tasks: NonNegativeInt = Field(
         default=200, description="held-out tasks played before, during and after training; 0: no evaluation"
     )

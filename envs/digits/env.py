@@ -39,7 +39,7 @@ class Digits(BaseMultiTurnEnv):
     metrics: ClassVar[Mapping[str, Metric]] = {
         "label": Accuracy("label"),
         "labels": MacroF1("label"),
-        "box": MeanAveragePrecision("bbox", label_field="label", ties="together"),
+        "box": MeanAveragePrecision("bbox", label_field="label"),
     }
 
     max_turns = 4

@@ -24,19 +24,19 @@ class MeanAveragePrecision(BoxMetric):
     """Average precision, the mean over classes, at each of `thresholds` and averaged over 0.5:0.95.
 
     As COCO computes it (`pycocotools.COCOeval`, all areas, 100 detections per class and answer): greedy matching by
-    confidence, precision made monotone, interpolated at 101 recalls; classes without gold do not count. In COCO,
-    detections of equal confidence keep the order of the pairs, and the figure depends on that order. With
-    `ties="together"` they are added at once, and the order does not matter: use it if answers state no confidence.
-    Range: [0, 1]; NaN without gold.
+    confidence, precision made monotone, interpolated at 101 recalls; classes without gold do not count. Detections of
+    equal confidence are added at once, so that the order of the pairs does not matter; where answers state no
+    confidence, all are equal. With `ties="coco"` they keep the order of the pairs, as in `pycocotools`, and the figure
+    depends on it. Range: [0, 1]; NaN without gold.
 
     >>> gold = {"bbox": [0, 0, 10, 10]}
     >>> pairs = [({"bbox": [0, 0, 10, 10]}, gold), ({"bbox": [0, 0, 10, 4]}, gold)]
     >>> {name: round(value, 3) for name, value in MeanAveragePrecision()(pairs).items()}
-    {'map@0.3': 1.0, 'map@0.5': 0.505, 'map@0.5:0.95': 0.505}
+    {'map@0.3': 1.0, 'map@0.5': 0.252, 'map@0.5:0.95': 0.252}
     """
 
     thresholds: tuple[float, ...] = (0.3, 0.5)
-    ties: Literal["coco", "together"] = "coco"
+    ties: Literal["together", "coco"] = "together"
     name: str = "map"
 
     def __post_init__(self) -> None:
@@ -114,7 +114,8 @@ def _collect_classes(rows: Sequence[MatchedPair], groups: np.ndarray, thresholds
         for label, score, bits in row.detections:
             if label in detections:
                 detections[label].append((group, score, bits))
-    return [_build_class(gold[label], detections[label], thresholds, together) for label in gold]
+    # sorted: sums over classes are rounded in one order, whichever episode comes first
+    return [_build_class(gold[label], detections[label], thresholds, together) for label in sorted(gold)]
 
 
 def _build_class(gold: np.ndarray, detections: list[tuple[int, float, int]], thresholds: int, together: bool) -> _Class:

@@ -25,7 +25,8 @@ HEADINGS = (
 )
 NOTE = (
     "Mean with 95 % interval, a bootstrap over tasks. Rewards are those that the run stores. Rewards of one column "
-    "were given for the same tasks; rows with the same settings also had the same environment and reward."
+    "were given for the same tasks; rows with the same settings, unless unknown, "
+    "also had the same environment and reward."
 )
 CAUTION = "A command runs what the run's own config names: read that before, if somebody else made it."
 _MARKS = re.compile(r"([\\`*_{}\[\]!|~$:@>]|^[#+-]|(?<=www)\.)", re.IGNORECASE)  # also what makes an address a link

@@ -12,6 +12,7 @@ from viewbox.files import open_regular
 from viewbox.rollouts.store.layout import LINES, read_format
 from viewbox.rollouts.store.lines import parse_line, read_lines
 from viewbox.rollouts.store.parts import open_lines
+from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import MAX_METRICS, read_config, read_json
 
 MAX_DEPTH = 3  # folders between the folder that is listed and a run
@@ -33,6 +34,7 @@ class RunFigures:
         first_reward, last_reward: the mean of the first and of the last step; of a rollout, both are that of all.
         modified: when its files were last written, in UTC.
         size: bytes of all its files.
+        saved: what part of the episodes of a step is stored, such as "8 of 64"; None: all.
     """
 
     path: str
@@ -45,6 +47,7 @@ class RunFigures:
     last_reward: float | None = None
     modified: str | None = None
     size: int = 0
+    saved: str | None = None
 
 
 @dataclass(frozen=True)
@@ -99,25 +102,37 @@ def _find_runs(folder: Path) -> Iterator[Path]:
 
 def _read_figures(run: Path) -> RunFigures:
     episodes = run if os.path.lexists(run / LINES) else run / "episodes"
-    _, config = read_config(run, episodes)
+    path, config = read_config(run, episodes)
     steps, first, last = _read_metrics(run / "metrics.jsonl")
     summary = read_json(run / "summary.json", limit=2**24) if os.path.lexists(run / "summary.json") else {}
     if first is None:
         metrics = summary.get("metrics")
         first = last = _get_number(metrics, "reward")
+    stored = os.path.lexists(episodes / LINES)
+    head = next(iter(load(episodes, errors="skip")), None) if stored and path is None else None
+    if steps is None and first is None and head is not None:
+        first = last = _average_stored(episodes)
     train = config.get("train")
     size, modified = _measure(run)
     return RunFigures(
         str(run),
-        _get_text(config.get("env"), "name") or _get_text(summary, "environment"),
-        _get_text(config.get("model"), "name") or _get_text(summary, "model") or _describe_tiny(config.get("model")),
+        _get_text(config.get("env"), "name")
+        or _get_text(summary, "environment")
+        or (head.environment if head else None)
+        or None,
+        _get_text(config.get("model"), "name")
+        or _get_text(summary, "model")
+        or _describe_tiny(config.get("model"))
+        or (head.run_config.model_name if head else None)
+        or None,
         _get_text(train, "method") or ("grpo" if train is not None or steps is not None else "rollout"),
         steps,
-        _count_episodes(episodes) if os.path.lexists(episodes / LINES) else None,
+        _count_episodes(episodes) if stored else None,
         first,
         last,
         datetime.fromtimestamp(modified, UTC).isoformat(timespec="seconds") if modified else None,
         size,
+        _find_saved(episodes) if stored else None,
     )
 
 
@@ -126,6 +141,18 @@ def _count_episodes(folder: Path) -> int:
     read_format(folder)
     with open_lines(folder) as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
+
+
+def _find_saved(folder: Path) -> str | None:
+    """What part of a step the first line says to be saved."""
+    first = next(iter(load(folder, errors="skip")), None)
+    return None if first is None else _get_text(first.info, "saved")
+
+
+def _average_stored(folder: Path) -> float | None:
+    """The mean of the rewards that the lines hold."""
+    totals = [one.scores.total for one in load(folder, errors="skip") if one.scores and one.scores.total is not None]
+    return sum(totals) / len(totals) if totals else None
 
 
 def _read_metrics(path: Path) -> tuple[int | None, float | None, float | None]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 CONFIDENCE = 0.95
+MIN_PAIRS = 20  # with fewer, the percentile interval is too narrow for a verdict
 MAX_COLUMNS = 256  # more names than any reward has come from forged episodes, and each costs time
 _NAN = float("nan")
 _TOGETHER = 1000  # rows that are put into their columns together

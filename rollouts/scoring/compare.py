@@ -2,8 +2,8 @@
 
     print(compare_runs("runs/a", "runs/b").scores["reward"].difference)
 
-If a task was played by both under the same seeds and sample numbers, its episodes are paired one by one; otherwise the
-means of the task are paired. Intervals are those of a bootstrap over tasks (`bootstrap.py`).
+A task counts once, with the mean of its episodes on each side: the seed and number of a sample couple no two models.
+Intervals are those of a bootstrap over tasks (`bootstrap.py`).
 """
 
 from collections import Counter
@@ -16,10 +16,19 @@ from viewbox.conditions import format_value, sort_key
 from viewbox.errors import ConfigError
 from viewbox.records import Episode, Scores
 from viewbox.rollouts.scoring import filters
-from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval, TaskSamples
+from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, MIN_PAIRS, Interval, TaskSamples
 from viewbox.rollouts.scoring.data_policy import build_sharing_check
-from viewbox.rollouts.scoring.flips import SOLVED, Flip, PairedReward, find_flips, get_rewards
-from viewbox.rollouts.scoring.pairing import EpisodePair, PlayedEpisode, pair_episodes
+from viewbox.rollouts.scoring.pairing import (
+    SAME,
+    SEVERAL,
+    SOLVED,
+    PlayedEpisode,
+    TaskPair,
+    TaskReward,
+    find_flips,
+    get_reward,
+    pair_tasks,
+)
 from viewbox.rollouts.scoring.reward_source import RewardArgument, RewardSource, find_reward
 from viewbox.rollouts.scoring.trust import Trust
 from viewbox.rollouts.store.reader import LINES, load
@@ -27,7 +36,6 @@ from viewbox.rollouts.store.run_folder import HELD_OUT, list_held_out
 
 TOTAL = "reward"  # the name of the total among the scores
 MAX_GROUPS = 100
-SAME = 1e-9  # a smaller difference is a tie
 
 
 @dataclass(frozen=True)
@@ -45,12 +53,12 @@ class Side:
 
 @dataclass(frozen=True)
 class Difference:
-    """A score on both sides, and the second minus the first, over the pairs that have it on both."""
+    """A score on both sides, and the second minus the first: means over the tasks that have it on both."""
 
     a: Interval
     b: Interval
     difference: Interval
-    wins: int  # pairs in which the second is higher
+    wins: int  # tasks whose mean is higher in the second
     ties: int
     losses: int
 
@@ -61,36 +69,32 @@ class Comparison:
 
     Args:
         a, b: the two sides.
-        pairs: of episodes, or of the means of a task.
-        tasks: that are in a pair.
-        paired_by_sample: how many of the tasks were paired episode by episode.
-        rewards: of every pair; not in `to_dict`.
+        tasks: that both have a reward of.
+        rewards: of every task; not in `to_dict`.
         scores: the total as "reward", then each component.
-        groups: of the total, by the value of `by`.
+        groups: of the total, by the value of `by`; "(several)" has the tasks whose episodes in `a` differ in it.
         gained, lost: tasks that only the second, or only the first, solves; the largest changes first.
         warnings: what makes the two sides hard to compare.
     """
 
     a: Side
     b: Side
-    pairs: int
     tasks: int
-    paired_by_sample: int
     scores: dict[str, Difference]
     by: str | None = None
     groups: dict[str, Difference] = field(default_factory=dict)
-    gained: tuple[Flip, ...] = ()
-    lost: tuple[Flip, ...] = ()
+    gained: tuple[TaskReward, ...] = ()
+    lost: tuple[TaskReward, ...] = ()
     warnings: tuple[str, ...] = ()
     resamples: int = 0
     seed: int = 0
-    rewards: tuple[PairedReward, ...] = field(default=(), repr=False)
+    rewards: tuple[TaskReward, ...] = field(default=(), repr=False)
 
     def explain(self) -> str:
         """The finding in a sentence.
 
         >>> side = Side("a", 1, 1, 0, 1, 0, ())
-        >>> Comparison(side, side, 0, 0, 0, {}).explain()
+        >>> Comparison(side, side, 0, {}).explain()
         'No task has a reward in both, so nothing can be compared.'
         """
         reward = self.scores.get(TOTAL)
@@ -100,10 +104,11 @@ class Comparison:
         if low is None or high is None or low <= 0 <= high:
             return "No clear difference in reward: the interval of the difference holds 0."
         verb = "higher" if reward.difference.mean > 0 else "lower"
-        return f"The second has a reward {abs(reward.difference.mean):.3f} {verb}."
+        few = f" {self.tasks} tasks are too few to conclude from." if self.tasks < MIN_PAIRS else ""
+        return f"The second has a reward {abs(reward.difference.mean):.3f} {verb}.{few}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The comparison as JSON values, without the single pairs."""
+        """The comparison as JSON values, without the single tasks."""
         values = asdict(replace(self, rewards=()))
         del values["rewards"]
         return {**values, "confidence": CONFIDENCE, "solved_at": SOLVED, "finding": self.explain()}
@@ -142,21 +147,23 @@ def compare_runs(
     allowed = Trust(code=trust, judge=ask_judge)
     read_a = _SideReader(Path(a), reward, conditions, by, allowed)
     read_b = _SideReader(Path(b), reward, conditions, None, allowed)
-    pairs, by_sample = pair_episodes(read_a.tasks, read_b.tasks)
+    pairs = pair_tasks(read_a.tasks, read_b.tasks)
     paired = {pair.task for pair in pairs}
     side_a, side_b = read_a.describe(paired), read_b.describe(paired)
     groups = {} if by is None else _compare_groups(pairs, by, resamples, seed)
     warnings = [*_list_warnings(side_a, side_b, pairs, rescored=reward is not None)]
-    if [*groups] == ["null"]:
-        warnings.append(f"--by {by}: no episode has this field")
-    rewards = tuple(get_rewards(pair, TOTAL) for pair in pairs)
+    if by is not None and [*groups] == ["null"]:
+        why = filters.explain_missing(load(a, errors="skip"), by)
+        warnings += [f"--by {by}: {why}"] if why else []
+    elif SEVERAL in groups:
+        number = groups[SEVERAL].difference.count
+        warnings.append(f"--by {by}: the episodes of {number} tasks differ in this field; they are in {SEVERAL}")
+    rewards = tuple(get_reward(pair, TOTAL) for pair in pairs)
     gained, lost = find_flips(rewards)
     return Comparison(
         side_a,
         side_b,
-        pairs=len(pairs),
-        tasks=len(paired),
-        paired_by_sample=by_sample,
+        tasks=len(pairs),
         scores=_compare_scores(pairs, resamples, seed),
         by=by,
         groups=groups,
@@ -209,10 +216,8 @@ class _SideReader:
             self.without_score += 1
             return
         group = "" if by is None else format_value(filters.get_field(episode, by))
-        sample = episode.info.get("sample")
-        key = (episode.run_config.seed, sample) if isinstance(sample, int) else None
         values = {TOTAL: scores.total, **{name: one for name, one in scores.components.items() if name != TOTAL}}
-        self.tasks.setdefault(episode.task.id, []).append(PlayedEpisode(self._stored.line, key, values, group))
+        self.tasks.setdefault(episode.task.id, []).append(PlayedEpisode(self._stored.line, values, group))
 
     def describe(self, paired: set[str]) -> Side:
         return Side(
@@ -226,7 +231,7 @@ class _SideReader:
         )
 
 
-def _compare_scores(pairs: Sequence[EpisodePair], resamples: int, seed: int) -> dict[str, Difference]:
+def _compare_scores(pairs: Sequence[TaskPair], resamples: int, seed: int) -> dict[str, Difference]:
     """The differences of the total, and of each component that a pair has on both sides."""
     samples, outcomes = TaskSamples(), Counter[tuple[str, int]]()
     for pair in pairs:
@@ -252,8 +257,8 @@ def _compare_scores(pairs: Sequence[EpisodePair], resamples: int, seed: int) -> 
     }
 
 
-def _compare_groups(pairs: Sequence[EpisodePair], by: str, resamples: int, seed: int) -> dict[str, Difference]:
-    groups: dict[str, list[EpisodePair]] = {}
+def _compare_groups(pairs: Sequence[TaskPair], by: str, resamples: int, seed: int) -> dict[str, Difference]:
+    groups: dict[str, list[TaskPair]] = {}
     for pair in pairs:
         if pair.a.group not in groups and len(groups) == MAX_GROUPS:
             raise ConfigError(f"--by {by}: more than {MAX_GROUPS} values; choose another field", key="by", given=by)
@@ -262,7 +267,7 @@ def _compare_groups(pairs: Sequence[EpisodePair], by: str, resamples: int, seed:
     return {value: scores[TOTAL] for value, scores in found.items()}
 
 
-def _list_warnings(a: Side, b: Side, pairs: Sequence[EpisodePair], *, rescored: bool) -> Iterator[str]:
+def _list_warnings(a: Side, b: Side, pairs: Sequence[TaskPair], *, rescored: bool) -> Iterator[str]:
     for side in (a, b):
         if side.unreadable:
             yield f"{side.run}: {side.unreadable} lines of {LINES} cannot be read and were skipped"

@@ -8,15 +8,16 @@ some paths (`SHORT`): `reward` is `scores.total`, `reward.box` is `scores.compon
 operators compare.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from viewbox.conditions import parse_condition
+from viewbox.conditions import format_value, parse_condition
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.frozen import Record
 from viewbox.records import Episode, RunConfig, Scores, Task
 
+MAX_READ = 1000  # episodes whose names are kept for a message
 _PROPERTIES = ("num_turns", "tool_call_count", "tools_used")
 SHORT = {  # name -> (what it stands for alone, what it stands for before a dot)
     "reward": ("scores.total", "scores.components"),
@@ -77,6 +78,32 @@ def check_field(field: str) -> None:
     second = rest.partition(".")[0]
     if second and first in _INNER and second not in _list_fields(_INNER[first]):
         raise ConfigError(describe_unknown(f"field of {first}", second, _list_fields(_INNER[first])))
+
+
+def describe_fields() -> dict[str, Any]:
+    """The names that a field may begin with, for a program that reads the same filters."""
+    inner = {name: _list_fields(record) for name, record in _INNER.items()}
+    return {"names": [*_list_fields(Episode), *_PROPERTIES, *SHORT], "inner": inner, "short": SHORT}
+
+
+def write_fields(episode: Episode) -> str:
+    """Every field of an episode as JSON, its values written as `format_value` writes them."""
+    values = {name: getattr(episode, name) for name in (*_list_fields(Episode), *_PROPERTIES)}
+    return format_value({name: value() if callable(value) else value for name, value in values.items()})
+
+
+def explain_missing(episodes: Iterable[Episode], field: str) -> str:
+    """Why no episode has the field, with the nearest name that the first of them have; "" if one has it."""
+    near: set[str] = set()
+    head, dot, last = expand_field(field).rpartition(".")
+    for number, episode in enumerate(episodes):
+        if get_field(episode, field) is not None:
+            return ""
+        owner = get_field(episode, head) if dot and number < MAX_READ else None
+        near.update(map(str, owner) if isinstance(owner, Mapping) else ())
+    return f"no episode has the field {field}: " + describe_unknown(
+        f"field of {head or 'an episode'}", last, sorted(near)
+    )
 
 
 def get_field(episode: Episode, field: str) -> Any:

@@ -98,6 +98,10 @@ def score_run(
             raise ConfigError(found.refusal) if found.refusal else _explain_empty(episodes.folder / LINES, found, where)
     if task_rewards is not None:
         write_task_rewards(Path(task_rewards), found.totals)
+    groups = collector.compare_groups(resamples, seed)
+    typo = ""
+    if group_by is not None and [one.value for one in groups] == ["null"]:
+        typo = filters.explain_missing(load(run, errors="skip"), group_by)
     total, components = collector.compare_scores(collector.samples, resamples, seed)
     summary = found.tally.summarize(resamples, seed=seed)
     return ScoreReport(
@@ -113,7 +117,8 @@ def score_run(
         seed=seed,
         total=total,
         components=components,
-        groups=collector.compare_groups(resamples, seed),
+        groups=groups,
+        saved=collector.saved,
         group_by=group_by,
         skipped=found.skipped,
         unreadable=found.unreadable,
@@ -122,7 +127,11 @@ def score_run(
         counts=take_counts(source.reward),
         metrics=summary.figures,
         fewer_draws=summary.fewer_draws,
-        problems=(*summary.problems, *collector.samples.describe_dropped()),
+        problems=(
+            *summary.problems,
+            *collector.samples.describe_dropped(),
+            *([f"--group-by {group_by}: {typo}"] if typo else []),
+        ),
     )
 
 

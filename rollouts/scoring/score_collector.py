@@ -20,12 +20,14 @@ class ScoreCollector:
         self.group_by = group_by
         self.samples = TaskSamples()
         self.groups: dict[str, TaskSamples] = {}
+        self.saved: str | None = None
         self.failures = 0
         self.first_failure: RewardFailure | None = None
 
     def extend(self, other: "ScoreCollector") -> None:
         """Add the episodes of another collector after those of this one."""
         self.samples.extend(other.samples)
+        self.saved = self.saved or other.saved
         self.failures += other.failures
         self.first_failure = self.first_failure or other.first_failure
         for group, samples in other.groups.items():
@@ -41,6 +43,7 @@ class ScoreCollector:
         values = {f"new/{TOTAL}": scores.total}
         for part, value in scores.components.items():
             values[f"new/{part}"] = value
+        self.saved = self.saved or (str(episode.info["saved"]) if "saved" in episode.info else None)
         stored = episode.scores
         if stored is not None:
             values[f"stored/{TOTAL}"] = stored.total

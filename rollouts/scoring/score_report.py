@@ -63,6 +63,7 @@ class ScoreReport:
     metrics: dict[str, Interval] = field(default_factory=dict)  # rates, and the environment's own metrics
     fewer_draws: dict[str, int] = field(default_factory=dict)  # bootstrap draws of figures with fewer than `resamples`
     problems: tuple[str, ...] = ()  # why metrics of an environment are missing
+    saved: str | None = None  # the part of the episodes of each step that is stored, such as "8 of 64"; None: all
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, for `--json`."""

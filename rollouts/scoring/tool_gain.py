@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from viewbox.records import Episode
-from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, Interval, TaskSamples
+from viewbox.rollouts.scoring.bootstrap import CONFIDENCE, MIN_PAIRS, Interval, TaskSamples
 from viewbox.rollouts.scoring.metrics import get_episode_values
 
 MAX_UNANSWERED = 0.2  # a larger share of unanswered episodes is told
@@ -62,18 +62,32 @@ class ToolGain:
     tasks: int
     gains: dict[str, Gain]
     tools: dict[str, ToolUse]
-    unanswered: float  # the share of episodes without tools that end without an answer
+    unanswered: float  # the share of episodes without tools that end without an answer, faults left out
+    faults: tuple[int, int]  # episodes with tools, and without, that a fault ended: they say nothing about the policy
     resamples: int
     seed: int
 
     def explain(self) -> str:
         """The finding in a sentence."""
         reward = self.gains.get("reward")
+        faults = ""
+        if any(self.faults):
+            faults = (
+                f" Faults ended {self.faults[0]} episodes with tools and {self.faults[1]} without; they are left out."
+            )
+        return self._find(reward) + faults
+
+    def _find(self, reward: Gain | None) -> str:
         if reward is None:
             return "No episode has a reward both with and without tools, so nothing can be compared."
+        if self.pairs < MIN_PAIRS:
+            number = f"{self.pairs} pair{'s'[: self.pairs != 1]} of episodes"
+            return f"{number} can be compared: too few to say what the tools are worth (at least {MIN_PAIRS})."
         used = sum(use.calls for use in self.tools.values())
         if not used:
             return "No tool was called: the policy answers from the first view, and its tools are worth nothing to it."
+        if reward.difference.low is None:
+            return "Without an interval (of one task, or of no draws) nothing is said about what the tools are worth."
         if not reward.is_clear:
             return "The tools make no clear difference to the reward: the interval of the difference holds 0."
         verb = "raise" if reward.difference.mean > 0 else "lower"
@@ -113,18 +127,24 @@ def compare_tools(
     >>> str(gain.gains["reward"].difference), gain.tools["zoom"].calls
     ('0.500 [0.500, 0.500]', 0)
     """
-    count = 0
+    count = faults = 0
     calls, successes, users = Counter[str](), Counter[str](), Counter[str]()
     pairs: dict[tuple[str, Any], list[dict[str, float | None]]] = {}
     for episode in with_tools:
+        if episode.is_fault:
+            faults += 1
+            continue
         count += 1
         results = [result for turn in episode.turns for result in turn.tool_results]
         calls.update(result.tool_name for result in results)
         successes.update(result.tool_name for result in results if result.success)
         users.update({result.tool_name for result in results})
         pairs[_identify(episode)] = [_get_scores(episode)]
-    unanswered = total = 0
+    unanswered = total = bare_faults = 0
     for episode in without_tools:
+        if episode.is_fault:
+            bare_faults += 1
+            continue
         total += 1
         unanswered += episode.answer is None
         if (key := _identify(episode)) in pairs:
@@ -149,7 +169,8 @@ def compare_tools(
         )
         for name in used
     }
-    return ToolGain(samples.rows, samples.tasks, gains, uses, unanswered / max(1, total), resamples, seed)
+    share = unanswered / max(1, total)
+    return ToolGain(samples.rows, samples.tasks, gains, uses, share, (faults, bare_faults), resamples, seed)
 
 
 def _identify(episode: Episode) -> tuple[str, Any]:

@@ -4,12 +4,14 @@ A run in progress is followed: `refresh` reads the lines that were appended sinc
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from viewbox.conditions import parse_condition
 from viewbox.records import Episode
+from viewbox.rollouts.scoring import filters
 from viewbox.rollouts.store.lines import read_lines
 from viewbox.rollouts.store.parts import LinePart, open_lines
 from viewbox.rollouts.store.reader import load
@@ -18,7 +20,8 @@ from viewbox.rollouts.view.plain import to_plain
 MAX_COLUMNS = 100
 MAX_TEXT = 200  # characters of a cell
 MAX_ITEMS = 50  # of a list in a cell
-INFO = ("step", "sample", "index", "advantage")  # keys of `info` that get a column
+INFO = ("step", "sample", "index", "advantage", "saved")  # keys of `info` that get a column
+EXACT = {"scores.total", "end_reason", "num_turns", "tool_call_count"}  # columns that hold the values themselves
 BLOCK = 2_000  # episodes between two reports of progress
 
 
@@ -80,6 +83,18 @@ class EpisodeIndex:
         reader = load(self.folder, errors="skip", tokens=tokens)
         found = next(reader.walk(LinePart(place, 1, line)), None)
         return self.read(line) if found is None and tokens else found  # its tokens may be what cannot be read
+
+    def select(self, where: Sequence[str]) -> list[int]:
+        """The lines of the episodes that meet all conditions, which are those of `--where`; raises `ConfigError`."""
+        fields = [filters.expand_field(parse_condition(text, "filter", "reward<0.5").field) for text in where]
+        tests = [filters.parse_filter(text, "filter") for text in where]
+        if all(field in EXACT for field in fields):
+            bare = [parse_condition(text, "filter", "reward<0.5").test for text in where]
+            columns = [self.columns.get(field, [None] * len(self)) for field in fields]
+            rows = zip(self.columns["line"], *columns, strict=True)
+            return [line for line, *cells in rows if all(test(cell) for test, cell in zip(bare, cells, strict=True))]
+        reader = load(self.folder, errors="skip")
+        return [reader.line for episode in reader if all(test(episode) for test in tests)]
 
     def to_dict(self, start: int = 0) -> dict[str, Any]:
         """The rows from `start` on, by column, and what could not be read."""

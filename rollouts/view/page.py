@@ -7,6 +7,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from viewbox.rollouts.scoring.filters import describe_fields
+
 STYLES = ("uplot.css", "app.css")
 PROGRAMS = (
     "uplot.js",
@@ -65,7 +67,7 @@ def build_head(*, served: bool) -> str:
 
 def build_end() -> str:
     """The page after its data."""
-    return _END.format(program=_read(PROGRAMS))
+    return build_data("fields", describe_fields()) + _END.format(program=_read(PROGRAMS))
 
 
 def build_data(name: str, value: Any) -> str:

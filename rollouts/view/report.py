@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import IO
 
 from viewbox.errors import ConfigError, ImageError
+from viewbox.rollouts.scoring.filters import write_fields
+from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.view.images import encode_picture, list_pictures
 from viewbox.rollouts.view.page import build_data, build_end, build_head
 from viewbox.rollouts.view.sources import EpisodeSet, compare_sets
@@ -54,6 +56,9 @@ def _write(sets: Sequence[EpisodeSet], file: IO[str], on_progress: Callable[[int
     done = 0
     for number, one in enumerate(sets):
         file.write(build_data(f"rows-{number}", one.index.to_dict()))
+        reader = load(one.index.folder, errors="skip")
+        texts = dict((reader.line, write_fields(episode)) for episode in reader)  # noqa: C402
+        file.write(build_data(f"fields-{number}", [texts.get(line, "{}") for line in one.index.columns["line"]]))
         every = one.index.columns["line"]
         for block, start in enumerate(range(0, len(every), BATCH)):
             lines = every[start : start + BATCH]

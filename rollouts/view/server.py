@@ -47,6 +47,7 @@ class Viewer:
             Route("/", self.get_page),
             Route("/sets", self.get_sets),
             Route("/rows/{number:int}", self.get_rows),
+            Route("/select/{number:int}", self.get_selection),
             Route("/episode/{number:int}/{line:int}", self.get_episode),
             Route("/image/{number:int}/{line:int}/{name:str}.png", self.get_image),
             Route("/compare/{a:int}/{b:int}", self.get_comparison),
@@ -78,6 +79,15 @@ class Viewer:
         async with self._reading:
             await _run(one.index.refresh)
             return _to_json(one.index.to_dict(int(start)))
+
+    async def get_selection(self, request: Request) -> Response:
+        """The lines of the episodes that meet the filters."""
+        one = self._find(request.path_params["number"])
+        try:
+            where = request.query_params.getlist("where")
+            return _refuse("no such rows") if one is None else _to_json(await _run(partial(one.index.select, where)))
+        except ConfigError as error:
+            return _refuse(str(error))
 
     async def get_episode(self, request: Request) -> Response:
         one = self._find(request.path_params["number"])

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def compare_sets(a: EpisodeSet, b: EpisodeSet) -> dict[str, Any]:
     """The comparison of two sets, or why there is none: {"error": …}."""
     try:
         found = compare_runs(a.index.folder, b.index.folder)
-        return {**to_plain(found.to_dict()), "rewards": to_plain(found.rewards)}
+        return {**to_plain(found.to_dict()), "rewards": [to_plain(asdict(one)) for one in found.rewards]}
     except (ViewboxError, OSError) as error:
         return {"error": str(error)}
 

@@ -1,13 +1,14 @@
-"""Plays the tasks of a batch with the engine, an episode each, and stores the first ones of every step.
+"""Plays the tasks of a batch with the engine, an episode each, and stores them, or whole groups drawn at random.
 
 Every episode of a run has its own seed. It belongs to the number of a sample, which all processes count together; a
 resumed run counts on, and plays the same episodes again.
 """
 
 import asyncio
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ class BatchPlayer:
         candidates: all tasks that are trained on, by index.
         dynamic_sampling_rounds: see `dynamic_sampling.py`.
         timeout: maximum seconds of an episode; None: no limit.
-        folder: the folder to which the first `episodes_per_step` episodes of every step are appended.
+        folder: the folder to which the episodes of every step are appended.
+        episodes_per_step: how many of this process are, in groups drawn at random; None: all.
         weights: sends the policy's weights to the server that generates; None: our engine generates.
     """
 
@@ -55,7 +57,7 @@ class BatchPlayer:
         dynamic_sampling_rounds: int = 0,
         timeout: float | None = None,
         folder: Path | None = None,
-        episodes_per_step: int = 0,
+        episodes_per_step: int | None = None,
         weights: WeightSender | None = None,
     ) -> None:
         self.accelerator, self.tokens, self.vision_cache = accelerator, tokens, vision_cache
@@ -66,8 +68,8 @@ class BatchPlayer:
         self.num_played = 0  # sample numbers used so far by all processes
         self.on_episode: Callable[[int, int], None] = lambda done, total: None
         self.episodes_per_step = episodes_per_step
-        self.latest_episodes: list[Episode] = []  # the first of the last batch
-        self._writer = EpisodeWriter(folder) if folder is not None and episodes_per_step else None
+        self.latest_episodes: list[Episode] = []  # those of the last batch that are kept
+        self._writer = EpisodeWriter(folder) if folder is not None and episodes_per_step != 0 else None
         # steps that are repeated after a resume play the same episodes again; each is stored only once
         self._stored = {e.info.get("number") for e in load(self._writer.path)} if self._writer else set()
 
@@ -159,11 +161,17 @@ class BatchPlayer:
             self.weights.release()
 
     def store(self, episodes: Sequence[Episode], mode: str, advantages: Sequence[float]) -> None:
-        """Keeps the first episodes of a batch with their advantages in `info`, and appends those that were trained on
-        to the run's folder."""
-        pairs = islice(zip(episodes, advantages, strict=True), self.episodes_per_step)
-        self.latest_episodes = [replace(e, info={**e.info, "advantage": value}) for e, value in pairs]
-        if self._writer is not None and mode == "train" and self.accelerator.is_main_process:
+        """Keeps episodes of a batch with their advantages in `info`, and appends those that were trained on to the
+        run's folder. If they are a part, whole groups are drawn at random, and `info["saved"]` says "8 of 64"."""
+        kept = list(zip(episodes, advantages, strict=True))
+        said: dict[str, str] = {}
+        if self.episodes_per_step is not None and self.episodes_per_step < len(kept):
+            groups = [[*group] for _, group in groupby(kept, key=lambda pair: pair[0].task.id)]
+            random.Random(sample_seed(self.seed, episodes[0].info.get("number", 0))).shuffle(groups)
+            said = {"saved": f"{self.episodes_per_step} of {len(kept)}"}
+            kept = [pair for group in groups for pair in group][: self.episodes_per_step]
+        self.latest_episodes = [replace(e, info={**e.info, **said, "advantage": value}) for e, value in kept]
+        if self._writer is not None and mode == "train":
             for episode in self.latest_episodes:
                 if episode.info["number"] not in self._stored:
                     self._writer.append_or_error(episode)

@@ -71,7 +71,8 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         env: the environment; `task` in a row of the dataset is an index into its tasks.
         generation: keyword arguments of `HFGenerator`.
         timeout: maximum seconds of an episode; None: no limit.
-        episodes_folder: the folder to which the first `episodes_per_step` episodes of every step are appended.
+        episodes_folder: the folder to which the episodes of every step are appended.
+        episodes_per_step: how many of each process are, in groups drawn at random; None: all.
         importance_sampling_cap: see `importance_sampling.py`. None: the engine's log-probs are used in place of the
             trainer's own, which saves a forward pass.
         dynamic_sampling_rounds: see `dynamic_sampling.py`.
@@ -95,7 +96,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         generation: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         episodes_folder: Path | None = None,
-        episodes_per_step: int = 0,
+        episodes_per_step: int | None = None,
         importance_sampling_cap: float | None = None,
         dynamic_sampling_rounds: int = 0,
         micro_batch_tokens: int | None = None,

@@ -1,7 +1,7 @@
 // The pages: a run, an episode, its group, two sets compared. The address after # names the page, so that it can be sent.
 const PAGE = 50, POLL = 3000, MAX_GROUP = 16;
-const HIDDEN = new Set(["environment", "flags", "info.index", "info.advantage"]);
-const state = {set: 0, where: "", search: "", sort: "line", down: false, start: 0, rows: [], busy: 0};
+const HIDDEN = new Set(["environment", "flags", "info.index", "info.advantage", "info.saved"]);
+const state = {set: 0, where: "", search: "", sort: "line", down: false, start: 0, rows: [], busy: 0, asked: 0};
 const main = document.getElementById("main"), status = document.getElementById("status");
 
 function say(text) { status.textContent = makeVisible(text); }
@@ -62,11 +62,17 @@ function listCurves(table, curves) {
     ["Ends by step", order, Object.fromEntries(ends.map((end) => [end, average((row) => Number(table.columns.end_reason[row] === end))]))]];
 }
 
+// What part of each step is saved, if it is not all: the curves of training are over all.
+function describePart(table) {
+  const part = table.columns["info.saved"]?.find((one) => one);
+  return part ? ` (saved: ${part} episodes of each step)` : "";
+}
+
 async function showRun(set) {
   const table = await data.loadTable(set, true), about = data.sets[set];
   const plots = h("div", {class: "plots"}), draw = () => fill(plots,
     listCurves(table, data.sets[set].curves).filter(([, , series]) => Object.keys(series).length).map(([title, x, series]) => drawPlot(title, x, series)),
-    drawHistogram("Distribution of the reward", table.columns["scores.total"] ?? []));
+    drawHistogram(`Distribution of the reward${describePart(table)}`, table.columns["scores.total"] ?? []));
   const body = h("tbody", {}), head = h("thead", {}), pager = h("div", {class: "pager"}), problem = h("p", {class: "problem", role: "alert"});
   const where = h("input", {type: "search", id: "where", size: 40, placeholder: "reward<0.5 and tool=zoom", "aria-label": "filter, as score --where", value: state.where});
   const search = h("input", {type: "search", id: "search", placeholder: "words", "aria-label": "search in all texts", value: state.search});
@@ -101,14 +107,19 @@ function nameColumn(name) {
     .replace(/^info\./, "").replace(/^tools_used$/, "tool").replace(/^num_turns$/, "replies").replace(/^tool_call_count$/, "calls").replace(/^end_reason$/, "end");
 }
 
-function fillTable(set, table, parts, refresh) {
+async function fillTable(set, table, parts, refresh) {
+  const turn = ++state.asked;
   try {
-    state.rows = sortRows(selectRows(table.columns, state.where, state.search), table.columns[state.sort] ?? table.columns.line, state.down);
+    const rows = await data.select(set, splitConditions(state.where));
+    if (turn !== state.asked) return; // typed on since, or left the page
+    state.rows = sortRows(searchRows(rows, table.columns, state.search), table.columns[state.sort] ?? table.columns.line, state.down);
     parts.problem.textContent = "";
   } catch (error) {
-    parts.problem.textContent = makeVisible(error.message);
+    if (turn === state.asked) parts.problem.textContent = makeVisible(error.message);
     return;
   }
+  const said = new URLSearchParams(Object.entries({where: state.where, search: state.search, sort: state.sort === "line" ? "" : state.sort, down: state.down ? "1" : ""}).filter(([, one]) => one));
+  history.replaceState(null, "", linkTo("run", set) + (said.size ? `?${said}` : ""));
   const names = Object.keys(table.columns).filter((name) => !HIDDEN.has(name) && !name.startsWith("task.metadata") && table.columns[name].some((one) => one !== null && one !== "")).slice(0, 24);
   parts.head.replaceChildren(h("tr", {}, names.map((name) => h("th", {scope: "col", "aria-sort": state.sort === name ? (state.down ? "descending" : "ascending") : null},
     h("button", {type: "button", title: makeVisible(name), on: {click: () => {
@@ -122,13 +133,13 @@ function fillTable(set, table, parts, refresh) {
     if (name === "line") return h("th", {scope: "row"}, h("a", {href: linkTo("run", set, "episode", value)}, `#${value}`));
     return h("td", {class: typeof value === "number" ? "number" : ""}, t(formatCell(value)));
   }))));
-  const turn = (to) => () => { state.start = to; refresh(); };
+  const goTo = (to) => () => { state.start = to; refresh(); };
   const last = Math.max(0, Math.floor((state.rows.length - 1) / PAGE) * PAGE);
   parts.pager.replaceChildren(
     h("span", {}, `${state.rows.length.toLocaleString("en")} of ${table.columns.line.length.toLocaleString("en")} episodes`),
-    h("button", {type: "button", disabled: state.start === 0, on: {click: turn(Math.max(0, state.start - PAGE))}}, "previous"),
+    h("button", {type: "button", disabled: state.start === 0, on: {click: goTo(Math.max(0, state.start - PAGE))}}, "previous"),
     h("span", {}, state.rows.length ? `${state.start + 1} to ${Math.min(state.start + PAGE, state.rows.length)}` : "none"),
-    h("button", {type: "button", disabled: state.start >= last, on: {click: turn(state.start + PAGE)}}, "next"));
+    h("button", {type: "button", disabled: state.start >= last, on: {click: goTo(state.start + PAGE)}}, "next"));
 }
 
 // ---------------------------------------------------------------------- an episode
@@ -167,7 +178,8 @@ async function showGroupPage(set, line) {
 let keys = {}, refill = null;
 
 async function route() {
-  const [kind, first, sub, third] = location.hash.replace(/^#\/?/, "").split("/"), turn = ++state.busy;
+  const [path, said] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s), [kind, first, sub, third] = path.split("/"), turn = ++state.busy;
+  state.asked++;
   const set = Number(first || 0), line = Number(third), exists = (number) => Number.isInteger(number) && number in data.sets;
   keys = {};
   refill = null;
@@ -175,6 +187,10 @@ async function route() {
     if (kind && !exists(set)) throw new Error("there is no such set of episodes");
     if (kind !== "compare" && state.set !== set) Object.assign(state, {where: "", search: "", start: 0, sort: "line", down: false, rows: []});
     state.set = set;
+    if (said) {
+      const given = new URLSearchParams(said), read = (name) => given.get(name) ?? "";
+      Object.assign(state, {where: read("where"), search: read("search"), sort: read("sort") || "line", down: read("down") === "1", start: 0});
+    }
     showHeader();
     if (kind === "compare" && exists(Number(sub))) await showComparison(set, Number(sub), third ?? "");
     else if (sub === "episode") keys = await showEpisodePage(set, line);

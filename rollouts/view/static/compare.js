@@ -1,4 +1,4 @@
-// The page that compares two sets: figures, the reward of each pair, groups by a field, tasks that only one side solves.
+// The page that compares two sets: figures, the reward of each task, groups by a field, tasks that only one side solves.
 const CELLS = 40, MAX_VALUES = 100, TIE = 1e-9;
 const GROUPED = /^(task\.(reference|metadata)|answer|end_reason|environment|tools_used|num_turns|info\.step)(\.|$)/;
 
@@ -23,33 +23,33 @@ function drawOutcomes({wins, ties, losses}) {
   }));
 }
 
-// The rewards of all pairs: the first across, the second up. Pairs that lie close are one dot, larger for more.
-function drawPairs(rewards, names, toEpisode) {
+// The rewards of all tasks: the first across, the second up. Tasks that lie close are one dot, larger for more.
+function drawPairs(rewards, names, toEpisodes) {
   let low = 0, high = 1;
-  for (const [, a, b] of rewards) { low = Math.min(low, a, b); high = Math.max(high, a, b); }
+  for (const {a, b} of rewards) { low = Math.min(low, a, b); high = Math.max(high, a, b); }
   const dots = new Map(), cell = (value) => Math.round((value - low) / (high - low) * CELLS);
   for (const pair of rewards) {
-    const key = `${cell(pair[1])} ${cell(pair[2])}`;
+    const key = `${cell(pair.a)} ${cell(pair.b)}`;
     if (!dots.has(key)) dots.set(key, []);
     dots.get(key).push(pair);
   }
   const most = Math.max(...[...dots.values()].map((some) => some.length));
   const across = (value) => 48 + 168 * (value - low) / (high - low), up = (value) => 192 - 168 * (value - low) / (high - low);
   const shapes = [...dots.values()].map((some) => {
-    const [task, a, b, aLine, bLine] = some[0], kind = Math.abs(b - a) < TIE ? "ties" : b > a ? "wins" : "losses";
-    const title = some.length === 1 ? `${task}: ${a.toFixed(3)} and ${b.toFixed(3)}` : `${some.length} pairs at about ${a.toFixed(3)} and ${b.toFixed(3)}, such as ${task}`;
+    const {task, a, b} = some[0], kind = Math.abs(b - a) < TIE ? "ties" : b > a ? "wins" : "losses";
+    const title = some.length === 1 ? `${task}: ${a.toFixed(3)} and ${b.toFixed(3)}` : `${some.length} tasks at about ${a.toFixed(3)} and ${b.toFixed(3)}, such as ${task}`;
     const dot = drawShape("circle", {cx: across(a), cy: up(b), r: 3 + 9 * Math.sqrt((some.length - 1) / Math.max(1, most)), class: kind}, drawShape("title", {}, makeVisible(title)));
-    return drawShape("a", {href: toEpisode(kind === "losses" ? 0 : 1, kind === "losses" ? aLine : bLine)}, dot);
+    return drawShape("a", {href: toEpisodes(kind === "losses" ? 0 : 1, some[0])}, dot);
   });
   const label = (x, y, text, anchor = "middle") => drawShape("text", {x, y, "text-anchor": anchor}, text);
   const frame = [drawShape("rect", {x: 34, y: 10, width: 196, height: 196}), drawShape("line", {x1: across(low), y1: up(low), x2: across(high), y2: up(high)}),
     label(across(low), 217, low.toFixed(1)), label(across(high), 217, high.toFixed(1)), label(132, 217, "first"), label(30, up(low) + 3, low.toFixed(1), "end"), label(30, up(high) + 3, high.toFixed(1), "end"), label(30, 111, "second", "end")];
-  return h("figure", {class: "plot pairs"}, h("figcaption", {}, "Reward of each pair; a dot leads to an episode"),
-    drawShape("svg", {viewBox: "-8 4 244 218", role: "group", "aria-label": `the reward of ${rewards.length} pairs`}, ...frame, ...shapes),
+  return h("figure", {class: "plot pairs"}, h("figcaption", {}, "Mean reward of each task; a dot leads to its episodes"),
+    drawShape("svg", {viewBox: "-8 4 244 218", role: "group", "aria-label": `the reward of ${rewards.length} tasks`}, ...frame, ...shapes),
     h("p", {class: "ends"}, h("span", {}, "first: ", t(names[0])), h("span", {}, "second: ", t(names[1]))));
 }
 
-// The fields by which the pairs can be grouped: 2 to 100 values among the episodes of the first set.
+// The fields by which the tasks can be grouped: 2 to 100 values among the episodes of the first set.
 function listFields(columns) {
   return Object.keys(columns).filter((name) => {
     if (!GROUPED.test(name)) return false;
@@ -60,9 +60,13 @@ function listFields(columns) {
 }
 
 function groupPairs(rewards, columns, field) {
-  const rows = new Map(columns.line.map((line, row) => [line, row])), groups = new Map();
-  for (const [, a, b, line] of rewards) {
-    const value = formatCell(columns[field][rows.get(line)]);
+  const values = new Map(), groups = new Map();
+  columns["task.id"].forEach((task, row) => {
+    const value = formatCell(columns[field][row]);
+    if (columns["scores.total"][row] !== null) values.set(task, (values.get(task) ?? value) === value ? value : "(several)");
+  });
+  for (const {task, a, b} of rewards) {
+    const value = values.get(task) ?? "";
     if (!groups.has(value)) groups.set(value, {count: 0, a: 0, b: 0, wins: 0, ties: 0, losses: 0});
     const one = groups.get(value);
     one.count++;
@@ -76,7 +80,7 @@ function groupPairs(rewards, columns, field) {
 function showGroups(rewards, columns, names, chosen, base) {
   const fields = listFields(columns), box = h("div", {});
   if (!fields.length) return null;
-  const fillGroups = (field) => fill(box, field ? makeTable(`Reward by ${makeVisible(nameColumn(field))}`, ["", "pairs", ...names.map(makeVisible), "difference", "wins", "ties", "losses"],
+  const fillGroups = (field) => fill(box, field ? makeTable(`Reward by ${makeVisible(nameColumn(field))}`, ["", "tasks", ...names.map(makeVisible), "difference", "wins", "ties", "losses"],
     groupPairs(rewards, columns, field).map(([value, one]) => [t(value || "(none)"), String(one.count), (one.a / one.count).toFixed(3), (one.b / one.count).toFixed(3), ((one.b - one.a) / one.count).toFixed(3), String(one.wins), String(one.ties), String(one.losses)])) : null,
   field ? h("p", {class: "path"}, `Intervals: viewbox compare … --by ${makeVisible(nameColumn(field))}`) : null);
   const select = h("select", {id: "by", on: {change: () => { history.replaceState(null, "", select.value ? `${base}/${encodeURIComponent(select.value)}` : base); fillGroups(select.value); }}},
@@ -93,15 +97,15 @@ async function showComparison(a, b, by) {
   const {columns} = await data.loadTable(a), found = await data.compare(a, b), names = [data.sets[a].name, data.sets[b].name];
   const heading = h("h1", {}, t(names[0]), " and ", t(names[1]));
   if (found.error) return void fill(main, heading, t(found.error, "p"));
-  const rewards = found.rewards.filter(([, first, second]) => Number.isFinite(first) && Number.isFinite(second));
+  const rewards = found.rewards.filter(({a, b}) => Number.isFinite(a) && Number.isFinite(b));
   const row = ([name, one]) => [t(name), formatInterval(one.a), formatInterval(one.b), formatInterval(one.difference), String(one.wins), String(one.ties), String(one.losses)];
-  const toEpisode = (side, line) => linkTo("run", [a, b][side], "episode", line);
-  const flips = (title, some) => (some.length ? makeTable(`${title} (${some.length})`, ["task", ...names.map(makeVisible)], some.slice(0, 200).map((one) => [t(one.task),
-    h("a", {href: toEpisode(0, one.a_line)}, `#${one.a_line} ${one.a.toFixed(3)}`), h("a", {href: toEpisode(1, one.b_line)}, `#${one.b_line} ${one.b.toFixed(3)}`)])) : null);
-  fill(main, heading, h("p", {class: "finding"}, t(found.finding)), h("p", {}, `${found.pairs} pairs of ${found.tasks} tasks; in brackets 95 % intervals of a bootstrap over tasks.`),
+  const toEpisodes = (side, one) => linkTo("run", [a, b][side], one[side ? "b_episodes" : "a_episodes"] > 1 ? "group" : "episode", one[side ? "b_line" : "a_line"]);
+  const showSide = (side, one, count = one[side ? "b_episodes" : "a_episodes"]) => h("a", {href: toEpisodes(side, one)}, `#${one[side ? "b_line" : "a_line"]} ${one[side ? "b" : "a"].toFixed(3)}${count > 1 ? ` (mean of ${count})` : ""}`);
+  const flips = (title, some) => (some.length ? makeTable(`${title} (${some.length})`, ["task", ...names.map(makeVisible)], some.slice(0, 200).map((one) => [t(one.task), showSide(0, one), showSide(1, one)])) : null);
+  fill(main, heading, h("p", {class: "finding"}, t(found.finding)), h("p", {}, `${found.tasks} tasks in both, each with the mean of its episodes; in brackets 95 % intervals of a bootstrap over tasks.`),
     found.warnings.map((one) => t(`warning: ${one}`, "p")).reduce((box, one) => (box.append(one), box), h("div", {class: "problem"})),
     found.scores.reward ? drawOutcomes(found.scores.reward) : null,
     makeTable("Scores", ["", ...names.map(makeVisible), "difference", "wins", "ties", "losses"], Object.entries(found.scores).map(row)),
-    rewards.length ? [drawPairs(rewards, names, toEpisode), showGroups(rewards, columns, names, readField(by), linkTo("compare", a, b))] : null,
+    rewards.length ? [drawPairs(rewards, names, toEpisodes), showGroups(rewards, columns, names, readField(by), linkTo("compare", a, b))] : null,
     flips("Tasks that only the second solves", found.gained), flips("Tasks that only the first solves", found.lost));
 }

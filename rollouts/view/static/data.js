@@ -15,7 +15,7 @@ async function askServer(path) {
 }
 
 const data = {
-  sets: [], tables: new Map(),
+  sets: [], tables: new Map(), texts: {},
 
   async loadSets() {
     this.sets = SERVED ? await askServer("sets") : readBlock("sets");
@@ -39,6 +39,15 @@ const data = {
     }
     Object.assign(known, {skipped: more.skipped, unreadable: more.unreadable, added});
     return known;
+  },
+
+  // The numbers of the rows that meet all conditions.
+  async select(set, conditions) {
+    const {line} = this.tables.get(set).columns;
+    if (!conditions.length) return line.map((_, row) => row);
+    if (!SERVED) return selectTexts(this.texts[set] ??= readBlock(`fields-${set}`), conditions);
+    const found = new Set(await askServer(`select/${set}?${new URLSearchParams(conditions.map((one) => ["where", one]))}`));
+    return line.map((_, row) => row).filter((row) => found.has(line[row]));
   },
 
   async loadEpisode(set, line) {

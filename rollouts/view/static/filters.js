@@ -1,13 +1,11 @@
-// The conditions of `viewbox score --where`, on the columns of the table. `conditions.py` and `filters.py` define them.
+// The conditions of `viewbox score --where`: `conditions.py` and `filters.py` define them. A server decides them itself; in a
+// file they are decided here, on the JSON of each episode, whose text is kept because 1.0 is not written as 1.
 "use strict";
-const SHORT = {
-  reward: ["scores.total", "scores.components"], reference: ["task.reference", "task.reference"], task: ["task.id", "task"],
-  tool: ["tools_used", "tools_used"], step: ["info.step", "info.step"], sample: ["info.sample", "info.sample"],
-};
+const FIELDS = JSON.parse(document.getElementById("fields").textContent), FORM = /^\s*([^\s=!<>~]+)\s*(==|!=|>=|<=|=|>|<|~)\s*([^]*?)\s*$/;
 
 function expandField(field) {
   const dot = field.indexOf("."), first = dot < 0 ? field : field.slice(0, dot);
-  const paths = Object.hasOwn(SHORT, first) ? SHORT[first] : [first, first];
+  const paths = Object.hasOwn(FIELDS.short, first) ? FIELDS.short[first] : [first, first];
   return dot < 0 ? paths[0] : paths[1] + field.slice(dot);
 }
 
@@ -15,35 +13,91 @@ function parseNumber(text) {
   return /^\s*[+-]?(\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?\s*$/i.test(text) ? Number(text.replaceAll("_", "")) : null;
 }
 
-function formatValue(value) {
-  return typeof value === "string" ? value : JSON.stringify(value === undefined ? null : value);
+// The conditions that " and " joins. It stands in a value if it is quoted there, or if no field and operator follow.
+function splitConditions(where) {
+  const quoted = [...where.matchAll(/[=|~]\s*("[^"]*"|'[^']*')/g)].map((one) => [one.index, one.index + one[0].length]), parts = [];
+  let start = 0;
+  for (const one of where.matchAll(/\s+and\s+/gi)) {
+    const next = FORM.exec(where.slice(one.index + one[0].length)), inside = quoted.some(([from, to]) => from < one.index && one.index < to);
+    if (inside || next === null || !FIELDS.names.includes(next[1].split(".")[0])) continue;
+    parts.push(where.slice(start, one.index));
+    start = one.index + one[0].length;
+  }
+  return [...parts, where.slice(start)].filter((text) => text.trim());
 }
 
-// {field, test}, or an Error that says what is wrong.
-function parseCondition(text) {
-  const form = /^\s*([^\s=!<>~]+)\s*(==|!=|>=|<=|=|>|<|~)\s*([^]*?)\s*$/.exec(text);
-  if (form === null) throw new Error(`${text}: allowed is FIELD OP VALUE, with one of = != > >= < <= ~ (such as reward<0.5)`);
-  const [, field, op, operand] = form;
-  return {field: expandField(field), test: buildTest(op, operand)};
+function endOf(text, at) {
+  const part = text[at] === "{" || text[at] === "[" ? /"[^"\\]*(?:\\.[^"\\]*)*"|[[\]{}]/g : text[at] === '"' ? /"[^"\\]*(?:\\.[^"\\]*)*"/y : /[^,\]}]+/y;
+  part.lastIndex = at;
+  for (let depth = 0, found; (found = part.exec(text));) {
+    if ("{[".includes(found[0])) depth++;
+    else if ("}]".includes(found[0])) depth--;
+    if (depth === 0) return part.lastIndex;
+  }
+  return text.length;
+}
+
+// The parts of an object or list, as [key or number, its JSON].
+function listParts(text) {
+  const parts = [];
+  for (let at = 1; at < text.length - 1;) {
+    let key = parts.length, end = endOf(text, at);
+    if (text[0] === "{") { key = JSON.parse(text.slice(at, end)); at = end + 2; end = endOf(text, at); }
+    parts.push([key, text.slice(at, end)]);
+    at = end + 2;
+  }
+  return parts;
+}
+
+function findField(text, field) {
+  while (field !== null) {
+    if (text[0] !== "{" && text[0] !== "[") return "null";
+    const parts = new Map(listParts(text).map(([key, part]) => [String(key), part])), dot = field.indexOf(".");
+    if (parts.has(field)) return parts.get(field);
+    text = dot < 0 ? "null" : parts.get(field.slice(0, dot)) ?? "null";
+    field = dot < 0 ? null : field.slice(dot + 1);
+  }
+  return text;
+}
+
+function readItem(text) {
+  const kind = text[0] === '"' ? "text" : /^-?\d/.test(text) ? "number" : "other";
+  return {text: kind === "text" ? JSON.parse(text) : text, number: kind === "number" ? Number(text) : null};
+}
+
+// A regular expression of Python, as far as this language has the same.
+function translatePattern(pattern) {
+  const letters = {d: "\\p{Nd}", w: "[\\p{L}\\p{N}_]", D: "\\P{Nd}", W: "[^\\p{L}\\p{N}_]", A: "^", Z: "$", a: "\\x07"};
+  const word = letters.w, edge = `(?:(?<=${word})(?!${word})|(?<!${word})(?=${word}))`;
+  let inside = false;
+  return pattern.replace(/\\([^])|\(\?P<|\(\?P=(\w+)\)|\{(?!\d*,?\d*\})|[.$[\]]/g, (all, letter, name) => {
+    if (letter === "w" && inside) return "\\p{L}\\p{N}_";
+    if (letter === "b" && !inside) return edge;
+    if (letter !== undefined) return letters[letter] ?? (/[\w^$\\.*+?()[\]{}|/-]/.test(letter) ? (letter === "-" && !inside ? "-" : all) : letter);
+    if (name) return `\\k<${name}>`;
+    if (all === "(?P<") return "(?<";
+    if (all === "{") return "\\{";
+    if (all === "[" || all === "]") { const was = inside; inside = all === "[" || false; return was === inside ? `\\${all}` : all; }
+    return inside ? all : all === "." ? "[^\\n]" : "(?=\\n?$)";
+  });
 }
 
 function buildTest(op, operand) {
-  const any = (one) => (value) => (Array.isArray(value) && value.length ? value.some(one) : one(value));
+  const any = (one) => (value) => (value[0] === "[" && value !== "[]" ? listParts(value).map((part) => part[1]) : [value]).some((item) => one(readItem(item)));
   if (op === "~") {
     let search;
-    try { search = new RegExp(operand, "i"); } catch { throw new Error(`${operand} is not a regular expression`); }
-    return any((item) => search.test(formatValue(item)));
+    try { search = new RegExp(translatePattern(operand), "iu"); } catch { throw new Error(`${operand} is not a regular expression, or one that only the command line can read`); }
+    return any((item) => search.test(item.text));
   }
   if (">=<=".includes(op) && op !== "=" && op !== "==") {
     const limit = parseNumber(operand);
     if (limit === null) throw new Error(`${op} compares numbers; given ${operand || "nothing"}`);
     const compare = {">": (a) => a > limit, ">=": (a) => a >= limit, "<": (a) => a < limit, "<=": (a) => a <= limit}[op];
-    return any((item) => typeof item === "number" && compare(item));
+    return any((item) => item.number !== null && compare(item.number));
   }
   const allowed = operand.split("|").map((text) => [text.trim(), parseNumber(text)]);
   const isEqual = any((item) => allowed.some(([text, number]) =>
-    formatValue(item) === text || formatValue(item) === stripQuotes(text) ||
-    (number !== null && typeof item === "number" && item === number)));
+    item.text === text || item.text === stripQuotes(text) || (number !== null && item.number === number)));
   return op === "!=" ? (value) => !isEqual(value) : isEqual;
 }
 
@@ -51,24 +105,25 @@ function stripQuotes(text) {
   return text.length > 1 && text[0] === text.at(-1) && "'\"".includes(text[0]) ? text.slice(1, -1) : text;
 }
 
-// The numbers of the rows that meet all conditions (joined by " and ") and hold every word of the search.
-function selectRows(columns, where, search) {
-  const conditions = where.split(/\s+and\s+/i).filter((text) => text.trim()).map(parseCondition);
-  const tests = conditions.map(({field, test}) => {
-    if (!Object.hasOwn(columns, field)) {
-      const near = Object.keys(columns).filter((name) => name.includes(field.split(".").at(-1)));
-      const names = near.length ? near : Object.keys(columns);
-      throw new Error(`no episode has ${field}; there are: ${names.slice(0, 12).join(", ")}`);
-    }
-    return [columns[field], test];
-  });
+function parseCondition(text) {
+  const form = FORM.exec(text);
+  if (form === null) throw new Error(`${text}: allowed is FIELD OP VALUE, with one of = != > >= < <= ~ (such as reward<0.5)`);
+  const [, given, op, operand] = form, field = expandField(given), [first, second] = field.split(".");
+  for (const [name, allowed] of [[first, FIELDS.names], [second, FIELDS.inner[first]]]) {
+    if (name && allowed && !allowed.includes(name)) throw new Error(`${text}: unknown field ${name}; allowed: ${allowed.join(", ")}`);
+  }
+  return {field, test: buildTest(op, operand)};
+}
+
+// The numbers of the episodes that meet all conditions.
+function selectTexts(texts, where) {
+  const conditions = where.map(parseCondition);
+  return texts.map((_, row) => row).filter((row) => conditions.every(({field, test}) => test(findField(texts[row], field))));
+}
+
+// Of these rows, those that hold every word of the search.
+function searchRows(rows, columns, search) {
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
   const texts = Object.values(columns).filter((values) => words.length && values.some((one) => typeof one === "string"));
-  const rows = [];
-  for (let row = 0; row < columns.line.length; row++) {
-    if (!tests.every(([values, test]) => test(values[row]))) continue;
-    if (!words.every((word) => texts.some((values) => String(values[row] ?? "").toLowerCase().includes(word)))) continue;
-    rows.push(row);
-  }
-  return rows;
+  return rows.filter((row) => words.every((word) => texts.some((values) => String(values[row] ?? "").toLowerCase().includes(word))));
 }

@@ -39,7 +39,7 @@ def random_set(seed):
 @pytest.mark.parametrize("seed", range(200))
 def test_average_precision_is_that_of_pycocotools(seed):
     pairs = random_set(seed)
-    assert MeanAveragePrecision("found", box_key="bbox", label_key="label")(pairs) == pytest.approx(
+    assert MeanAveragePrecision("found", box_key="bbox", label_key="label", ties="coco")(pairs) == pytest.approx(
         coco(pairs), abs=1e-6, nan_ok=True
     )
 
@@ -54,12 +54,14 @@ def test_more_than_a_hundred_detections_are_cut_as_in_pycocotools():
     )
 
 
-def test_without_confidences_the_order_of_the_pairs_is_the_ranking_as_in_pycocotools():
+def test_with_ties_as_in_coco_the_order_of_the_pairs_is_the_ranking_as_in_pycocotools():
     pairs = [({"found": [{"bbox": box, "label": "a"}]}, {"found": [{"bbox": WHOLE, "label": "a"}]})
              for box in (FAR, WHOLE, LEFT, WHOLE)]  # fmt: skip
-    metric = MeanAveragePrecision("found", box_key="bbox", label_key="label")
+    metric = MeanAveragePrecision("found", box_key="bbox", label_key="label", ties="coco")
     assert metric(pairs) == pytest.approx(coco(pairs), abs=1e-6)
     assert metric(pairs) != metric(pairs[::-1])
+    usual = MeanAveragePrecision("found", box_key="bbox", label_key="label")
+    assert usual(pairs) == usual(pairs[::-1])
 
 
 @pytest.mark.parametrize("seed", range(10))

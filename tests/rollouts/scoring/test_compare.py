@@ -6,6 +6,7 @@ import json
 import math
 
 import numpy as np
+import pandas
 import pytest
 from scipy.stats import bootstrap
 
@@ -39,30 +40,30 @@ def write(tmp_path):
 
 
 # ---------------------------------------------------------------------- pairs
-def test_episodes_of_the_same_task_seed_and_sample_are_paired_one_by_one(write):
-    a = write("a", play("t", 0.0, 0), play("t", 1.0, 1), play("u", 0.5, 0))
-    b = write("b", play("u", 0.75, 0), play("t", 1.0, 1), play("t", 1.0, 0))
-    found = compare_runs(a, b)
-    assert (found.pairs, found.tasks, found.paired_by_sample) == (3, 2, 2)
-    one = found.scores["reward"]
-    assert (one.wins, one.ties, one.losses) == (2, 1, 0)
-    assert one.difference.mean == pytest.approx((1.0 + 0.0 + 0.25) / 3)
-
-
-@pytest.mark.parametrize(
-    "second",
-    [
-        [play("t", 1.0, 0, seed=7), play("t", 0.5, 1, seed=7)],  # another seed
-        [play("t", 0.75, 0)],  # fewer samples
-        [play("t", 0.75, None)],  # no number
-        [play("t", 0.5, 0), play("t", 1.0, 0)],  # a number twice
-    ],
-)
-def test_otherwise_the_means_of_a_task_are_paired(write, second):
-    a = write("a", play("t", 0.0, 0), play("t", 0.5, 1))
-    found = compare_runs(a, write("b", *second))
-    assert (found.pairs, found.tasks, found.paired_by_sample) == (1, 1, 0)
-    assert found.scores["reward"].difference.mean == pytest.approx(0.5)
+@pytest.mark.parametrize("counts", [(1, 1), (2, 2), (4, 4), (4, 1), (2, 3)])
+def test_a_task_counts_once_with_the_mean_of_its_episodes(write, counts, viewbox, tmp_path):
+    rng = np.random.default_rng(sum(counts))
+    rows = [
+        {"side": side, "task": f"t{n}", "sample": sample, "reward": float(rng.integers(0, 5)) / 4}
+        for side, count in zip("ab", counts, strict=True)
+        for n in range(40)
+        if (side, n) not in (("a", 3), ("b", 5))  # a task is missing on each side
+        for sample in range(count)
+    ]
+    runs = {
+        side: write(side, *(play(r["task"], r["reward"], r["sample"]) for r in rows if r["side"] == side))
+        for side in "ab"
+    }
+    means = pandas.DataFrame(rows).groupby(["side", "task"]).reward.mean().unstack(0).dropna()
+    change, solved = means.b - means.a, means >= 0.5
+    found = json.loads(viewbox("compare", runs["a"], runs["b"], "--format", "json")[1])
+    one = found["scores"]["reward"]
+    assert found["tasks"] == len(means) == 38
+    assert (one["wins"], one["ties"], one["losses"]) == ((change > 0).sum(), (change == 0).sum(), (change < 0).sum())
+    assert one["difference"]["mean"] == pytest.approx(change.mean())
+    gained, lost = ({flip["task"] for flip in found[name]} for name in ("gained", "lost"))
+    assert gained == set(means.index[solved.b & ~solved.a])
+    assert lost == set(means.index[solved.a & ~solved.b])
 
 
 def test_tasks_of_one_side_and_episodes_without_a_score_are_left_out_and_said(write):
@@ -78,7 +79,7 @@ def test_tasks_of_one_side_and_episodes_without_a_score_are_left_out_and_said(wr
 
 def test_two_runs_without_a_task_in_common_compare_nothing(write):
     found = compare_runs(write("a", play("t", 0.0)), write("b", play("u", 1.0)))
-    assert (found.pairs, found.scores) == (0, {})
+    assert (found.tasks, found.scores) == (0, {})
     assert "nothing can be compared" in found.explain()
 
 
@@ -120,7 +121,14 @@ def test_tasks_that_flipped_are_named_once_with_their_lines(write):
     b = write("b", play("same", 0.6), play("u", 0.7), play("t", 0.4, 0), play("t", 0.0, 1))
     found = compare_runs(a, b)
     assert [(flip.task, flip.a_line, flip.b_line) for flip in found.gained] == [("u", 3, 2)]
-    assert [(flip.task, flip.a_line, flip.b_line) for flip in found.lost] == [("t", 2, 4)]
+    assert [(flip.task, flip.a_line, flip.b_line, flip.b) for flip in found.lost] == [("t", 1, 3, 0.2)]
+
+
+def test_tasks_whose_episodes_differ_in_the_field_are_a_group_of_their_own(write):
+    a = write("a", play("t", 0.0, 0, kind="x"), play("t", 1.0, 1, kind="y"), play("u", 1.0, kind="x"))
+    found = compare_runs(a, a, by="reference.kind")
+    assert {name: one.difference.count for name, one in found.groups.items()} == {"(several)": 1, "x": 1}
+    assert any("the episodes of 1 tasks differ" in warning for warning in found.warnings)
 
 
 def test_both_can_be_scored_with_a_new_reward_and_filtered(write):
@@ -192,11 +200,11 @@ def test_the_tables_say_who_wins_and_which_tasks_flipped(write, viewbox):
     b = write("b", *(play(f"t{n}", float(n > 1), parts={"label": 1.0}) for n in range(6)))
     status, out, _ = viewbox("compare", a, b, "--flips", "2")
     assert status == 0
-    assert "6 pairs of 6 tasks" in out
+    assert "6 tasks in both" in out
     assert [line.split()[0] for line in out.splitlines() if line.startswith(("reward", "label"))] == ["reward", "label"]
     assert "only the second solves 4 tasks, 2 of them:" in out
     assert f"{a}#3 {b}#3" in out
-    assert "The second has a reward 0.667 higher." in out
+    assert "The second has a reward 0.667 higher. 6 tasks are too few to conclude from." in out
     found = json.loads(viewbox("compare", a, b, "--format", "json")[1])
     assert found["scores"]["reward"]["wins"] == 4
     assert math.isclose(found["scores"]["reward"]["difference"]["mean"], 2 / 3)
@@ -216,5 +224,10 @@ def test_one_run_alone_is_its_held_out_episodes_first_against_last(write, tmp_pa
 
 def test_a_field_that_no_episode_has_is_said(write, viewbox):
     a, b = write("a", play("t", 0.0)), write("b", play("t", 1.0))
-    assert "--by reference.site: no episode has this field" in viewbox("compare", a, b, "--by", "reference.site")[1]
+    (a / "r.yaml").write_text("type: exact_match\n")
+    for typo in ("reference.lable", "task.reference.lable"):
+        said = viewbox("compare", a, b, "--by", typo)[1]
+        assert f"--by {typo}: no episode has the field" in said
+        assert "did you mean 'label'" in said
+        assert "did you mean 'label'" in viewbox("score", a, "--reward", a / "r.yaml", "--group-by", typo)[1]
     assert "no episode has" not in viewbox("compare", a, b, "--by", "task")[1]

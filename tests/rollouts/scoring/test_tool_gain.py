@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from viewbox.records import Episode, Scores, Task, ToolResult, Turn
 from viewbox.rollouts.scoring.metrics import compute_episode_metrics
 from viewbox.rollouts.scoring.tool_gain import MAX_TOOLS, compare_tools
 
-ENV = Digits(split="test", num_tasks=12)
+ENV = Digits(split="test", num_tasks=20)
 WRONG = '{"label": "none", "bbox": [0, 0, 1, 1]}'
 
 
@@ -76,7 +77,7 @@ def test_calls_and_success_are_counted_by_tool_and_a_tool_that_is_never_called_i
 
 
 def test_a_policy_that_calls_nothing_is_told_so():
-    episodes = [episode(f"t{n}", 0.5) for n in range(5)]
+    episodes = [episode(f"t{n}", 0.5) for n in range(20)]
     assert compare_tools(episodes, episodes, ["zoom"]).explain().startswith("No tool was called")
 
 
@@ -99,9 +100,34 @@ def test_the_same_tasks_without_tools_show_what_looking_is_worth(refuse):
 
 
 def test_a_policy_that_does_not_answer_without_tools_is_told_apart():
-    with_tools = [episode(f"t{n}", 1.0, ("zoom", None)) for n in range(10)]
-    without = [episode(f"t{n}", 0.0, answered=n > 4) for n in range(10)]
+    with_tools = [episode(f"t{n}", 1.0, ("zoom", None)) for n in range(20)]
+    without = [episode(f"t{n}", 0.0, answered=n > 9) for n in range(20)]
     assert "50% of the episodes without tools end without an answer" in compare_tools(with_tools, without).explain()
+
+
+@pytest.mark.parametrize(("pairs", "says"), [(6, "6 pairs of episodes can"), (19, "too few"), (20, "raise the reward")])
+def test_no_verdict_under_twenty_pairs(pairs, says):
+    with_tools = [episode(f"t{n}", 1.0, ("zoom", None)) for n in range(pairs)]
+    without = [episode(f"t{n}", 0.0) for n in range(pairs)]
+    assert says in compare_tools(with_tools, without).explain()
+    assert ("raise" in compare_tools(with_tools, without).explain()) == (pairs >= 20)
+
+
+@pytest.mark.parametrize(("aided", "bare"), [(0, 10), (10, 0), (2, 3), (30, 30)])
+def test_faults_are_counted_apart_on_each_side(aided, bare):
+    def fail(one):
+        return replace(one, scores=None, answer=None, end_reason="error")
+
+    with_tools = [episode(f"t{n}", 1.0, ("zoom", None)) for n in range(30)]
+    without = [episode(f"t{n}", 0.0) for n in range(30)]
+    gain = compare_tools(
+        [fail(one) if n < aided else one for n, one in enumerate(with_tools)],
+        [fail(one) if n < bare else one for n, one in enumerate(without)],
+    )
+    assert (gain.faults, gain.unanswered, gain.pairs) == ((aided, bare), 0.0, 30 - max(aided, bare))
+    assert "does not answer" not in gain.explain()
+    assert f"Faults ended {aided} episodes with tools and {bare} without" in gain.explain()
+    assert json.loads(json.dumps(gain.to_dict()))["faults"] == [aided, bare]
 
 
 def test_training_logs_calls_and_success_of_each_tool():

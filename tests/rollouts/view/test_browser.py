@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.images.ref import ImageRef
 from viewbox.images.shown import ShownView
-from viewbox.records import Episode, EpisodeTokens, Scores, Task, ToolCall, ToolResult, Turn
-from viewbox.rollouts.scoring.filters import expand_field
+from viewbox.records import Episode, EpisodeTokens, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
+from viewbox.rollouts.scoring.filters import expand_field, parse_filter
+from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter
 from viewbox.rollouts.view.report import write_report
 from viewbox.rollouts.view.sources import find_sets, read_all
@@ -45,7 +47,7 @@ def open_page(page, address, part=""):
 
 
 def wait_for_rows(page, count):
-    wait_until(page, f"document.querySelector('.pager').innerText.startsWith('{count} of')")
+    wait_until(page, f"document.querySelector('.pager')?.innerText?.startsWith('{count} of')")
 
 
 def list_lines(page):
@@ -75,7 +77,7 @@ def test_the_table_is_sorted_searched_filtered_and_paged(page, tmp_path):
     wait_for_rows(page, 2)
     assert list_lines(page) == ["14", "11"]
     page.fill("#where", "rewrd>1")
-    wait_until(page, "document.querySelector('[role=alert]').innerText.includes('rewrd')")
+    wait_until(page, "document.querySelector('[role=alert]')?.innerText?.includes('rewrd')")
     page.fill("#where", "")
     wait_for_rows(page, 120)
     page.fill("#search", "t3")
@@ -112,15 +114,69 @@ def test_filters_in_the_page_are_those_of_the_command_line(page, digits):
     open_page(page, digits)
     judge = """([text, values]) => { try { const {field, test} = parseCondition(text); return [field, values.map(test)]; }
         catch { return null; } }"""
-    for text in CONDITIONS:
+    for text in (one.replace("x", "answer", 1) if one[0] == "x" else one for one in CONDITIONS):
         try:
             field, test = parse_condition(text, "", "")
             wanted = [expand_field(field), [test(tuple(one) if isinstance(one, list) else one) for one in VALUES]]
         except ConfigError:
             wanted = None
-        assert page.evaluate(judge, [text, VALUES]) == wanted, text
+        assert page.evaluate(judge, [text, [json.dumps(one) for one in VALUES]]) == wanted, text
     for field in ("reward", "reward.box", "task", "task.id", "step", "tool", "answer.reward", "reference.a.b"):
         assert page.evaluate("expandField", field) == expand_field(field)
+
+
+EXPRESSIONS = (
+    "truncated=true", "truncated=false", "turns~zoom", r'turns~"success": true', "total_tokens>100", "total_tokens=null",
+    "run_config.seed>0", "run_config.temperature~1\\.0", "confidence>0.5", "confidence=null", "terminated=true",
+    "info.number>5", "answer=null", "answer.report='cough and fever'", "answer.report=cough and fever",
+    "answer.report~fever$", "answer.report~^x{300}", r"answer.report~\bfièvre\b", "answer.box.0>=0.5",
+    "answer.box=0.5", "answer.deep.a.b=3", "answer.deep~b.: 3", "answer.lable!=1", "tools_used=zoom", "tool=zoom|crop",
+    "flags=salvaged", "flags=[]", "reward~0\\.0", "task.metadata.seed>=7", "end_reason==answered", "turns.0.content~Where",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_the_filter_gives_the_episodes_of_the_command_line(page, tmp_path, served):
+    answers = (None, {"report": "cough and fever", "box": (0.5, 0.1)}, {"report": "x" * 400 + " fièvre"},
+               {"deep": {"a": {"b": 3}}, "report": "fever"})  # fmt: skip
+    zoom = Turn("assistant", "look", tool_calls=(ToolCall("1", "zoom", {}),), tool_results=(ToolResult("zoom"),))
+    run = written(
+        tmp_path / "run",
+        *(
+            make(
+                n,
+                answer=answers[n % 4],
+                truncated=n % 3 == 0,
+                terminated=n % 3 != 0,
+                turns=(Turn("user", "Where?"), *([zoom] if n % 2 else [])),
+                info={"number": n, "sample": n % 4},
+                run_config=RunConfig(seed=n // 6, temperature=1.0),
+                flags={"salvaged"} if n % 5 == 0 else set(),
+            )
+            for n in range(12)
+        ),
+    )
+    reader = load(run)
+
+    def check(address):
+        for text in EXPRESSIONS:
+            test = parse_filter(text)
+            wanted = [str(reader.line) for episode in reader if test(episode)]
+            open_page(page, address, "#/run/0?" + urlencode({"where": text, "sort": "line"}))
+            wait_until(page, "document.querySelector('.pager')?.innerText?.includes(' of 12')")
+            assert (list_lines(page), page.inner_text("[role=alert]")) == (wanted, ""), text
+        page.fill("#where", "truncated=true and answer.report~fever")
+        wait_for_rows(page, 2)
+        page.reload()  # the filter is in the address
+        wait_for_rows(page, 2)
+        page.fill("#where", "truncatde=true")
+        wait_until(page, "document.querySelector('[role=alert]')?.innerText?.includes('truncatde')")
+
+    if served:
+        with serving(run) as port:
+            check(f"http://127.0.0.1:{port}/{KEY}/")
+    else:
+        check(report(tmp_path, run))
 
 
 # ---------------------------------------------------------------------- an episode
@@ -304,7 +360,7 @@ def hostile(tmp_path_factory):
     return folder
 
 
-READY = """document.querySelector('.trail')?.innerText.includes('#LINE ')
+READY = """document.querySelector('.trail')?.innerText?.includes('#LINE ')
     || document.querySelector('h1').innerText === 'Nothing to show'"""
 ELEMENTS = "iframe, object, embed, form, base, main script, main style, main link, main svg script"
 CLEAN = """[...document.querySelectorAll('main *')].every((one) => [...one.attributes].every((a) => !a.name.startsWith('on')))

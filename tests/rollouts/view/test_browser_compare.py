@@ -19,7 +19,7 @@ def test_two_sets_are_compared_with_links_to_the_tasks_that_flipped(page, tmp_pa
     assert "The second has a reward" in page.inner_text("main") or "No clear difference" in page.inner_text("main")
     page.locator("main table a").nth(1).click()
     page.wait_for_selector(".turn")
-    assert page.evaluate("location.hash").startswith("#/run/1/episode/")
+    assert page.evaluate("location.hash").startswith("#/run/1/group/")
 
 
 @pytest.fixture
@@ -43,14 +43,14 @@ def read_table(page, caption):
     return [row.locator("th, td").all_inner_texts() for row in rows]
 
 
-def test_every_pair_is_a_part_of_the_plot_and_leads_to_its_episode(page, runs, tmp_path):
+def test_every_task_is_a_part_of_the_plot_and_leads_to_its_episode(page, runs, tmp_path):
     open_page(page, report(tmp_path, *runs), "#/compare/0/1")
     assert page.locator(".outcomes").first.inner_text().split("\n") == ["3 wins", "4 ties", "1 loss"]
     titles = page.locator(".pairs circle title").all_text_contents()
     assert sorted(titles) == [
-        "2 pairs at about 0.000 and 0.000, such as t6",
-        "2 pairs at about 0.000 and 1.000, such as t0",
-        "2 pairs at about 1.000 and 1.000, such as t4",
+        "2 tasks at about 0.000 and 0.000, such as t6",
+        "2 tasks at about 0.000 and 1.000, such as t0",
+        "2 tasks at about 1.000 and 1.000, such as t4",
         "t2: 0.000 and 0.200",
         "t3: 1.000 and 0.000",
     ]
@@ -65,7 +65,7 @@ def test_every_pair_is_a_part_of_the_plot_and_leads_to_its_episode(page, runs, t
 
 
 @pytest.mark.parametrize("served", [False, True])
-def test_pairs_are_grouped_by_a_field_as_on_the_command_line(page, runs, tmp_path, served):
+def test_tasks_are_grouped_by_a_field_as_on_the_command_line(page, runs, tmp_path, served):
     def check(address):
         open_page(page, address, "#/compare/0/1")
         assert "reference.label" not in page.locator("#by").inner_text()  # it has one value
@@ -92,3 +92,21 @@ def test_pairs_are_grouped_by_a_field_as_on_the_command_line(page, runs, tmp_pat
             check(f"http://127.0.0.1:{port}/{KEY}/")
     else:
         check(report(tmp_path, *runs))
+
+
+def test_a_task_with_several_episodes_is_in_one_table_and_leads_to_its_group(page, tmp_path):
+    def save(name, totals):
+        return written(
+            tmp_path / name,
+            *(replace(make(n, total), task=Task("t"), info={"sample": n}) for n, total in enumerate(totals)),
+        )
+
+    open_page(page, report(tmp_path, save("first", [0, 1, 0, 0]), save("second", [1, 0, 1, 1])), "#/compare/0/1")
+    assert page.locator(".outcomes").first.inner_text() == "1 win"
+    assert read_table(page, "Tasks that only the second solves") == [
+        ["t", "#1 0.250 (mean of 4)", "#1 0.750 (mean of 4)"]
+    ]
+    assert page.locator("table").filter(has_text="Tasks that only the first solves").count() == 0
+    page.locator("table").filter(has_text="Tasks that only the second solves").locator("a").last.click()
+    page.wait_for_selector(".group")
+    assert page.evaluate("location.hash") == "#/run/1/group/1"
