@@ -88,7 +88,7 @@ $(VLLM)/.installed: pyproject.toml tests/vllm/requirements.txt
 test-vllm: $(VLLM)/.installed
 	$(VLLM)/bin/python -m pytest tests/vllm
 
-# OpenEnv pins an older pillow and brings a web interface with it; inspect-ai's OpenAI provider and verifiers need
+# OpenEnv brings a web interface with it; inspect-ai's OpenAI provider and verifiers need
 # different versions of openai. So the adapters for them have an environment of their own, without torch.
 ADAPTERS ?= .venv-adapters
 

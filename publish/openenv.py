@@ -36,7 +36,7 @@ name = "openenv-{name}"
 version = "0.1.0"
 description = "The viewbox environment {environment} as an OpenEnv server"
 requires-python = ">=3.11"
-dependencies = ["viewbox[openenv]>={version}", "openenv-core>=0.3,<0.4"]
+dependencies = ["viewbox[openenv]>={version}", "openenv>=0.10,<0.11"]
 
 [project.scripts]
 server = "server.app:main"

@@ -31,7 +31,7 @@ from viewbox.errors import ConfigError
 from viewbox.frozen import thaw
 from viewbox.records import Message, Reply
 
-check_installed("openenv-core", "openenv", "0.3")
+check_installed("openenv", "openenv", "0.10", replaces="openenv-core")
 from openenv.core import EnvClient  # noqa: E402
 from openenv.core.client_types import StepResult  # noqa: E402
 from openenv.core.env_server import create_app  # noqa: E402

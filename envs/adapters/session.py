@@ -102,20 +102,33 @@ def check_served(env: BaseMultiTurnEnv) -> None:
         raise ConfigError(f"{env.name}: it has no tasks", key="environment", given=env.name)
 
 
-def check_installed(package: str, extra: str, supported: str | None = None) -> None:
+def check_installed(package: str, extra: str, supported: str | None = None, replaces: str | None = None) -> None:
     """Raises `ConfigError` unless a package is installed, and in the minor version `supported` if one is given.
+
+    `replaces` is the package's former name: both would write their files into the same folder, so it has to go first.
 
     >>> check_installed("numpy", "gym", "0.1")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     viewbox.errors.ConfigError: numpy ... is installed; numpy 0.1 is needed: pip install 'viewbox[gym]'
     """
     needed = f"{package} {supported or ''}".strip() + f" is needed: pip install 'viewbox[{extra}]'"
-    try:
-        found = version(package)
-    except PackageNotFoundError as error:
-        raise ConfigError(needed) from error
+    if replaces is not None and (old := _find_version(replaces)) is not None:
+        again = f"pip uninstall -y {replaces} {package} && pip install 'viewbox[{extra}]'"
+        raise ConfigError(
+            f"{replaces} {old} is installed, which {package} replaced under the same import name: {again}"
+        )
+    found = _find_version(package)
+    if found is None:
+        raise ConfigError(needed)
     if supported is not None and found.split(".")[:2] != supported.split("."):
         raise ConfigError(f"{package} {found} is installed; {needed}")
+
+
+def _find_version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def run_on_loop(work: Coroutine[Any, Any, T]) -> T:

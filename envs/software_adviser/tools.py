@@ -45,7 +45,7 @@ class SearchContext:
     max_chars: int = 8000
 
     def search(self, query: str) -> ToolOutput:
-        """The text of a search, and the names found as a fact for rewards. Raises `ArgumentError` for an empty query."""
+        """The text of a search, the names found as a fact for rewards. Raises `ArgumentError` for an empty query."""
         words = " ".join(query[: 4 * MAX_QUERY].split())[:MAX_QUERY]
         if not words:
             raise ArgumentError("query is empty; give words to search for")

@@ -20,6 +20,7 @@ from websockets.sync.client import connect
 from tests.support.everywhere import serve_app
 from viewbox.envs.adapters import openenv as adapter
 from viewbox.envs.adapters.openenv import ViewboxAction, ViewboxClient, build_app
+from viewbox.envs.adapters.session import check_installed
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
 from viewbox.publish.openenv import write_openenv
@@ -187,6 +188,15 @@ def test_the_written_folder_serves_and_openenv_finds_its_files(tmp_path):
     finally:
         server.terminate()
         server.wait(20)
+
+
+def test_the_package_under_its_former_name_is_refused_with_the_command_that_replaces_it(tmp_path, monkeypatch):
+    about = tmp_path / "openenv_core-0.3.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: openenv-core\nVersion: 0.3.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"openenv-core 0\.3\.0 is installed.*pip uninstall -y openenv-core openenv"):
+        check_installed("openenv", "openenv", "0.10", replaces="openenv-core")
 
 
 def test_openenv_still_has_what_the_adapter_overrides():
