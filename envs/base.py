@@ -237,8 +237,9 @@ class BaseMultiTurnEnv(PlayableEnv):
         An author may override it, for an answer that states it elsewhere or on another scale.
         """
         stated = answer.get("confidence")
-        is_number = isinstance(stated, int | float) and not isinstance(stated, bool)
-        return float(stated) if is_number and 0 <= stated <= 1 else None
+        if isinstance(stated, bool) or not isinstance(stated, int | float) or not 0 <= stated <= 1:
+            return None
+        return float(stated)
 
     def score(self, episode: Episode) -> Scores:
         """The reward of an episode and its components; an episode without an answer scores what `None` scores.

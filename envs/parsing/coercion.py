@@ -60,7 +60,7 @@ class _Coercion:
         """The schemas that a value may fit, without references and compounds."""
         if not isinstance(spec, Mapping) or depth > _MAX_REFERENCES:
             return [{}]
-        options = [{key: item for key, item in spec.items() if key not in _OUTER}]
+        options: list[Mapping[str, Any]] = [{key: item for key, item in spec.items() if key not in _OUTER}]
         every = [self._find_target(spec["$ref"])] if "$ref" in spec else []
         for choices in (*([part] for part in [*every, *spec.get("allOf", ())]), spec.get("anyOf"), spec.get("oneOf")):
             if choices:

@@ -29,7 +29,7 @@ PACKAGES = ("viewbox", "torch", "transformers", "trl", "peft", "accelerate", "nu
 
 
 @cache
-def get_versions() -> FrozenDict[str, str]:
+def get_versions() -> FrozenDict:
     """The versions of Python and of every package that a result depends on."""
     versions = {"python": sys.version.split()[0]}
     for name in PACKAGES:
