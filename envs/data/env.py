@@ -17,6 +17,7 @@ from viewbox.envs.data.images import RowImages, check_path, get_location, list_i
 from viewbox.envs.data.rows import Rows
 from viewbox.envs.data.settings import DataSettings
 from viewbox.envs.data.sources import open_rows
+from viewbox.envs.data.splits import SplitCounts, count_split
 from viewbox.envs.data.tasks import BAD_ROW, DataTasks, check_tasks
 from viewbox.envs.tasks import TaskImage
 from viewbox.errors import BadRow, ConfigError, describe_unknown
@@ -124,6 +125,16 @@ class DataEnv(BaseMultiTurnEnv):
         Raises `ConfigError` if there is no such dataset.
         """
         return compare_rows(self._rows, self.data)
+
+    def count_split(self) -> SplitCounts:
+        """The tasks, groups and labels of the split that is chosen. No image is opened."""
+        numbers = self.tasks.numbers
+        fields = {
+            name: field.place == "reference"
+            for name, field in self.fields.items()
+            if name in self.data.columns and field.kind in ("text", "list", "any")
+        }
+        return count_split(self._rows, self.data, self._columns, numbers, fields)
 
     # ------------------------------------------------------------------ rows
     @cached_property
