@@ -91,9 +91,7 @@ def _scan(rows: Rows, used: list[str], tests: list[Keep], columns: ColumnMap, ba
         yield number
 
 
-def _build_tests(
-    rows: Rows, data: DataSettings, columns: ColumnMap, cut: Cut | None
-) -> list[tuple[set[str], Keep]]:
+def _build_tests(rows: Rows, data: DataSettings, columns: ColumnMap, cut: Cut | None) -> list[tuple[set[str], Keep]]:
     """The tests of a row, each with the columns it reads."""
     tests: list[tuple[set[str], Keep]] = []
     for text in data.conditions:

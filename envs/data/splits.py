@@ -48,7 +48,7 @@ class Cut:
         if abs(got - wanted) <= min(MISSED, min(wanted, 1 - wanted) / 4) + 1e-9:
             return
         why = (
-            "each row is cut by a hash of its id, so that a small dataset misses its share; {share, by: column} meets it"
+            "a hash of its id cuts each row, so that a small dataset misses its share; {share, by: column} meets it"
             if cut.by is None
             else f"no group of {cut.by!r} is parted, and their sizes or data.where allow no closer share"
         )
