@@ -179,7 +179,11 @@ def count_split(
             if len(found) <= MAX_LABELS:
                 with suppress(ExpressionError):
                     found.update(_list_labels(columns.read(name, row)))
-    labels = {name: dict(found.most_common()) for name, found in values.items() if 0 < len(found) <= MAX_LABELS}
+    labels = {
+        name: dict(found.most_common())
+        for name, found in values.items()
+        if 1 < len(found) + fields[name] and 0 < len(found) <= MAX_LABELS
+    }
     many = tuple(name for name, found in values.items() if len(found) > MAX_LABELS and fields[name])
     return SplitCounts(data.split, len(chosen), by, len(groups), missing, labels, many)
 

@@ -9,6 +9,7 @@ from pydantic import Field
 from viewbox.envs.data import DataEnv, MappedRow, TaskField
 from viewbox.envs.data.answer_schema import MAX_BOXES, TEXT, build_boxes, build_object
 from viewbox.envs.vqa.questions import read_answers, read_kind
+from viewbox.errors import ConfigError
 from viewbox.records import Task
 from viewbox.rewards import CombinedReward, IoUReward
 from viewbox.rewards.fields import normalize_label
@@ -59,6 +60,13 @@ class Grounding(DataEnv):
         return ("boxes[].box" if self.is_labeled else "boxes[]",)
 
     # ------------------------------------------------------------------ tasks
+    def _check_fields(self) -> None:
+        super()._check_fields()
+        if self.classes and not self.is_labeled:
+            problem = f"classes = {', '.join(self.classes)}: no box has a label"
+            allowed = "allowed: with data.columns.labels, one label for each box"
+            raise ConfigError(f"{problem}; {allowed}", key="classes", given=self.classes)
+
     def read_row(self, row: MappedRow) -> Task:
         task = super().read_row(row)
         reference = dict(task.reference)
