@@ -8,12 +8,14 @@ inside its functions only.
 import sys
 from importlib import import_module
 from keyword import iskeyword
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from viewbox import __version__
+from viewbox.errors import suggest_nearest
 from viewbox.exit_status import guard
 
 COMMANDS = (
@@ -55,7 +57,9 @@ class LazyGroup(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return get_command(import_module(f"viewbox.cli.{_get_file(cmd_name)}").app) if cmd_name in COMMANDS else None
+        if cmd_name not in COMMANDS:
+            ctx.fail(f"No such command {cmd_name!r}{suggest_nearest(cmd_name, COMMANDS)}.")
+        return get_command(import_module(f"viewbox.cli.{_get_file(cmd_name)}").app)
 
 
 app = typer.Typer(
@@ -67,8 +71,18 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"viewbox {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def describe() -> None:
+def describe(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     """Reinforcement-learning environments in which a vision-language model reads an image with a viewer's tools.
 
     `viewbox COMMAND --help` explains a command and shows an example.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from viewbox.errors import ConfigError
 from viewbox.terminal import make_line
 
 if TYPE_CHECKING:
@@ -35,12 +36,20 @@ def check(
         str | None, typer.Option("--path", help="The dataset on this machine; default: as the config says.")
     ] = None,
     held_out: Annotated[bool, typer.Option("--held-out", help="Check the data of `env.eval`.")] = False,
+    images: Annotated[
+        bool, typer.Option("--images", help="Open every image of the source, and list those that cannot be shown.")
+    ] = False,
+    write: Annotated[
+        str | None, typer.Option("--write", help="With --images: a new JSONL file for the rows that can be shown.")
+    ] = None,
     out: Annotated[str, typer.Option(help="PNG file for the three tasks.")] = "check.png",
 ) -> None:
     """Compare a dataset with what a config expects of it, and show three tasks.
 
-    It ends with status 1 if a column is missing, or holds values of another type or labels that are not expected. Of
-    a catalogue of software (.jsonl, .sqlite) every problem is printed with its place.
+    It prints the tasks, groups and labels of each split, and what the right answers of 20 tasks score by the reward of
+    the config. It ends with status 1 if a column is missing, or holds values of another type or labels that are not
+    expected, or if `--images` finds a row that cannot be shown. Of a catalogue of software (.jsonl, .sqlite) every
+    problem is printed with its place.
 
     Example: `viewbox data check vqa_rad --path data/vqa-rad`
     """
@@ -49,20 +58,37 @@ def check(
     if Path(config).suffix.lower() in SUFFIXES:
         _check_catalogue(config)
         return
-    from viewbox.cli.data_check import describe_report, open_data_env
+    from viewbox.cli.data_check import check_rows, describe_report, open_data_envs
     from viewbox.cli.task_sheet import draw_sheet, list_shown
     from viewbox.cli.tool_trial import save_picture
+    from viewbox.envs.data.env import describe_splits
+    from viewbox.envs.right_answers import score_right_answers
     from viewbox.terminal import make_printable
 
-    env = open_data_env(config, overrides or (), path, held_out=held_out)
+    if write is not None and not images:
+        raise ConfigError("--write: which rows are clean is known with --images only", key="write")
+    *both, conventions = open_data_envs(config, overrides or (), path)
+    env = both[int(held_out)]
     report = env.compare()
     typer.echo(make_printable(describe_report(report), 20_000))
+    typer.echo(conventions)
+    for line in describe_splits(*both, labels=True):
+        typer.echo(make_line(line, 2000))
+    problems = list(
+        check_rows(env, write) if images else ["images: not opened, but those of the tasks below; --images"]
+    )
+    for line in problems:
+        typer.echo(make_line(line, 1000))
+    for answers in score_right_answers(env):
+        typer.echo(make_line(f"right answers: {answers.describe()}", 2000))
+        for warning in answers.warnings:
+            typer.echo(f"warning: {warning}")
     count, shown = list_shown(env, 0, 3)
     typer.echo(f"{env.name}: {count} tasks")
     _print_tasks(shown)
     save_picture(draw_sheet(shown), out)
     typer.echo(f"\n{out}")
-    if not report.fits:
+    if not report.fits or any(line.startswith("bad: ") for line in problems):
         raise typer.Exit(1)
 
 
@@ -81,12 +107,17 @@ def show(
 
     Example: `viewbox data show quickstart --tasks 4`
     """
-    from viewbox.cli.task_sheet import draw_sheet, list_shown, open_env
+    from viewbox.cli.task_sheet import draw_sheet, list_shown, open_envs
     from viewbox.cli.tool_trial import save_picture
+    from viewbox.envs.data.env import describe_splits
 
-    env = open_env(config, overrides or (), held_out=held_out)
+    *both, conventions = open_envs(config, overrides or ())
+    env = both[int(held_out)]
     count, shown = list_shown(env, first, tasks)
     typer.echo(f"{env.name}: {count} tasks")
+    typer.echo(conventions)
+    if splits := describe_splits(*both):
+        typer.echo(make_line(f"splits: {'; '.join(splits)}", 2000))
     _print_tasks(shown)
     save_picture(draw_sheet(shown), out)
     typer.echo(f"\n{out}")

@@ -2,30 +2,53 @@
 
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from viewbox.cli.task_sheet import open_env
+import typer
+
+from viewbox.cli.task_sheet import open_envs
 from viewbox.configs import schema
 from viewbox.envs.data.check import DataReport
 from viewbox.envs.data.env import DataEnv
+from viewbox.envs.data.image_check import check_clean_path, open_all_rows, write_clean_rows
 from viewbox.errors import ConfigError
 
 
-def open_data_env(name: str, overrides: Sequence[str], path: str | None, *, held_out: bool) -> DataEnv:
-    """The environment of a config, with its dataset at `path`.
+def open_data_envs(name: str, overrides: Sequence[str], path: str | None) -> tuple[DataEnv, DataEnv, str]:
+    """The training and the held-out environment of a config, with its dataset at `path`, and what they assume.
 
     Raises:
         ConfigError: the config cannot be used, or its environment reads no dataset.
     """
     if path is not None:
-        data = schema.load(name, overrides).env.settings.get("data")
+        data = schema.load(name, overrides, needs_model=False).env.settings.get("data")
         overrides = [*overrides, *relocate(data if isinstance(data, Mapping) else {}, path)]
-    env = open_env(name, overrides, held_out=held_out)
-    if not isinstance(env, DataEnv):
+    env, held_out, conventions = open_envs(name, overrides)
+    if not isinstance(env, DataEnv) or not isinstance(held_out, DataEnv):
         raise ConfigError(f"env.name = {env.name!r}: reads no dataset; allowed: a config with env.data", key="env.name")
-    return env
+    return env, held_out, conventions
+
+
+def open_data_env(name: str, overrides: Sequence[str], path: str | None, *, held_out: bool) -> DataEnv:
+    """The environment of a config that `open_data_envs` gives, for training or held out."""
+    return open_data_envs(name, overrides, path)[int(held_out)]
+
+
+def check_rows(env: DataEnv, write: str | None) -> Iterator[str]:
+    """Open every image of the source, with progress on stderr; a line for each problem. Writes the clean rows."""
+    if write is not None:
+        check_clean_path(env, Path(write))
+    with typer.progressbar(length=env.count_rows(), label="opening images", file=sys.stderr) as bar:
+        checked = open_all_rows(env, bar.update)
+    yield from (f"bad: {problem}" for problem in checked.list_problems())
+    yield f"images: {checked.total - len(checked.bad)} of {checked.total} rows can be shown"
+    if write is not None:
+        write_clean_rows(env, Path(write), checked.bad, checked.total)
+        folder = "" if env.data.images is not None or env.images_folder is None else f"; images: {env.images_folder}"
+        yield f"{write}: {checked.total - len(checked.bad)} rows{folder}"
 
 
 def relocate(data: Mapping[str, Any], path: str) -> list[str]:
@@ -67,6 +90,9 @@ def describe_report(report: DataReport) -> str:
 
 
 def _list_lines(report: DataReport) -> Iterator[str]:
+    if not report.compared:
+        yield f"{report.rows} rows; no column is compared, because data.features names none"
+        return
     yield f"{report.rows} rows; the first {report.compared} are compared"
     findings = (
         ("missing", report.missing),
@@ -77,4 +103,5 @@ def _list_lines(report: DataReport) -> Iterator[str]:
     )
     for name, lines in findings:
         yield from (f"{name}: {line}" for line in lines)
-    yield "it fits" if report.fits else f"it does not fit; its columns: {', '.join(report.columns)}"
+    fits = f"it fits: the columns of data.features, in {report.compared} rows"
+    yield fits if report.fits else f"it does not fit; its columns: {', '.join(report.columns)}"

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from viewbox.cli.task_sheet import load_config
 from viewbox.configs import schema
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
 from viewbox.errors import ConfigError, ViewboxError
 from viewbox.records import Task
 from viewbox.rollouts.from_config import build_envs, prepare_env
-from viewbox.training.checks.preflight import find_model
 from viewbox.training.checks.prompt_page import Prompt, build_prompt, render_parts, write_page
 
 
@@ -43,9 +43,8 @@ def list_previews(name: str, overrides: Sequence[str], *, first: int, count: int
     Raises:
         ViewboxError: the config cannot be used, or has no task with the number `first`.
     """
-    config = schema.load(name, overrides)
+    config, model = load_config(name, overrides)
     with schema.locate_errors(config):
-        model = find_model(config.model)
         env = build_envs(config, model.view_settings if model else {})[int(held_out)]
         prepare_env(env)
         tasks = to_sequence(env.tasks, env.name)

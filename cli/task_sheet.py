@@ -4,11 +4,12 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image, ImageDraw, ImageFont
 
 from viewbox.configs import schema
+from viewbox.configs.schema import Config
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
 from viewbox.errors import ConfigError, ViewboxError
@@ -20,6 +21,9 @@ from viewbox.records import Task
 from viewbox.rollouts.from_config import build_envs
 from viewbox.rollouts.view.marks import Mark, Views, find_marks, place_on
 from viewbox.terminal import make_line
+
+if TYPE_CHECKING:
+    from viewbox.training.checks.preflight import LocalModel
 
 SIDE, MARGIN, LINE = 256, 16, 15  # pixels: largest side of a picture, space around it, height of a line of text
 ACROSS, TEXT_LINES, LETTERS = 4, 7, 40  # panels in a row; lines under one, and their characters
@@ -46,11 +50,24 @@ class ShownTask:
     problem: str | None
 
 
-def open_env(name: str, overrides: Sequence[str], *, held_out: bool) -> BaseMultiTurnEnv:
-    """The training or held-out environment of a config."""
-    config = schema.load(name, overrides)
+def load_config(name: str, overrides: Sequence[str]) -> "tuple[Config, LocalModel | None]":
+    """A config, which may lack the section `model`, and its model if it is on this machine."""
+    from viewbox.training.checks.preflight import find_model
+
+    config = schema.load(name, overrides, needs_model=False)
     with schema.locate_errors(config):
-        return build_envs(config, {})[int(held_out)]
+        return config, find_model(config.model)
+
+
+def open_envs(name: str, overrides: Sequence[str]) -> tuple[BaseMultiTurnEnv, BaseMultiTurnEnv, str]:
+    """The training and the held-out environment of a config, and the conventions that they assume."""
+    config, model = load_config(name, overrides)
+    with schema.locate_errors(config):
+        env, held_out = build_envs(config, model.view_settings if model else {})
+    why = f"{config.model.name} is not on this machine" if config.model.name else "the config names no model"
+    views = f"views of at most {env.max_pixels:,} pixels, sides in multiples of {env.pixel_multiple}"
+    assumed = f"conventions: coordinates {env.coordinates}; {views}" + ("" if model else f" ({why})")
+    return env, held_out, assumed
 
 
 def list_shown(env: BaseMultiTurnEnv, first: int, count: int) -> tuple[int, list[ShownTask]]:

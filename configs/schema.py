@@ -59,8 +59,10 @@ def find(name: str) -> Path:
     raise ConfigError(f"{name}: no such file; {describe_unknown('shipped config', path.stem, names)}")
 
 
-def load(name: str, overrides: Sequence[str] = ()) -> Config:
+def load(name: str, overrides: Sequence[str] = (), *, needs_model: bool = True) -> Config:
     """Reads a config with `key.path=value` overrides; raises `ConfigError` naming file, line, key and value.
+
+    Without `needs_model` the section `model` may be missing, as where only tasks are looked at.
 
     >>> load("quickstart", ["train.learning_rate=1e-4", "env.noise=10"]).env.settings["noise"]
     10
@@ -75,6 +77,8 @@ def load(name: str, overrides: Sequence[str] = ()) -> Config:
     for override in overrides:
         document.override(override)
     check_limits(limits, document)
+    if not needs_model:
+        document.values.setdefault("model", {"tiny": {}})
     return parse(document.values, document)
 
 

@@ -182,6 +182,7 @@ async def _play(data: ViewboxData, interaction: vf.Interaction, tool_images: Too
     """Plays an episode and stores it in the trace before the interaction closes, because rewards run then."""
     trace = interaction.trace
     config = _build_run_config(trace)
+    assert config.seed is not None
     env = data.env()
     state, problem = None, None
     try:

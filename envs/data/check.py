@@ -45,7 +45,9 @@ class DataReport:
 
 
 def compare_rows(rows: Rows, data: DataSettings) -> DataReport:
-    """Compares the first rows of a dataset with the `features` of its data block."""
+    """Compares the first rows of a dataset with the `features` of its data block; without them it reads none."""
+    if not data.features:
+        return DataReport(len(rows), 0, rows.columns, (), (), (), (), ())
     there = {path: column for path in data.features if (column := _find_column(path, rows)) is not None}
     values: dict[str, list[Any]] = {path: [] for path in there}
     readers = {path: compile_path(path) for path in there}
@@ -70,7 +72,7 @@ def compare_rows(rows: Rows, data: DataSettings) -> DataReport:
             labels.append(f"{path}: holds {_shorten(strange)}; expected: {', '.join(expected)}")
         if found and (lacking := [label for label in expected if label not in occurring]):
             absent.append(f"{path}: {_shorten(lacking)}")
-    extra = [column for column in rows.columns if column not in set(there.values())] if data.features else []
+    extra = [column for column in rows.columns if column not in set(there.values())]
     return DataReport(
         len(rows),
         compared,

@@ -1,10 +1,10 @@
 """`DataEnv`: the base of environments whose tasks are rows of a dataset."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 from weakref import WeakValueDictionary
 
 from pydantic import Field
@@ -19,6 +19,7 @@ from viewbox.envs.data.places import check_place, measure_picture
 from viewbox.envs.data.rows import Rows
 from viewbox.envs.data.settings import DataSettings
 from viewbox.envs.data.sources import open_rows
+from viewbox.envs.data.splits import SplitCounts, count_split
 from viewbox.envs.data.tasks import BAD_ROW, DataTasks, check_tasks
 from viewbox.envs.tasks import TaskImage
 from viewbox.errors import BadRow, ConfigError, describe_unknown
@@ -131,6 +132,57 @@ class DataEnv(BaseMultiTurnEnv):
         Raises `ConfigError` if there is no such dataset.
         """
         return compare_rows(self._rows, self.data)
+
+    def count_split(self) -> SplitCounts:
+        """The tasks, groups and labels of the split that is chosen. No image is opened."""
+        numbers = self.tasks.numbers
+        fields = {
+            name: field.place == "reference"
+            for name, field in self.fields.items()
+            if name in self.data.columns and field.kind in ("text", "list", "any")
+        }
+        return count_split(self._rows, self.data, self._columns, numbers, fields)
+
+    def change_data(self, **changes: Any) -> Self:
+        """The environment with another choice of the same rows: another side of the cut, or all of them."""
+        copy = object.__new__(type(self))
+        vars(copy).update(vars(self) | {"data": self.data.model_copy(update=changes)})
+        vars(copy).pop("tasks", None)
+        return copy
+
+    def open_row(self, number: int, opened: dict[str, str]) -> None:
+        """Make the task of a row and open all its images. Raises `BadRow`.
+
+        `opened` holds what was expected of each path that cannot be opened, or "", and is filled.
+        """
+        row = self._rows.read(number, self._image_columns)
+        images = self._get_images(number, row)
+        for place, value in enumerate(self._list_values(row)):
+            where = get_location(value)
+            path = where if isinstance(where, str) else ""
+            problem = opened.get(path)
+            if problem is None:
+                try:
+                    _, problem = images[place], ""
+                except BadRow as error:
+                    problem = error.expected
+            if path:
+                opened[path] = problem
+            if problem:
+                raise self._refuse(number, where, problem)
+        self._make_task(number)
+
+    def count_rows(self) -> int:
+        """The rows of the source, whichever of them become tasks."""
+        return len(self._rows)
+
+    def get_line_reader(self) -> Callable[[int], bytes]:
+        """What gives a row as a line of JSON, as it is in the file. Raises `ConfigError` for a table."""
+        read: Callable[[int], bytes] | None = getattr(self._rows, "read_line", None)
+        if read is None:
+            problem = f"the rows of {self._rows.name} are no lines of text"
+            raise ConfigError(f"{problem}; allowed: a .jsonl, .json, .csv or .tsv file", key="data.source")
+        return read
 
     # ------------------------------------------------------------------ rows
     @cached_property
@@ -251,6 +303,29 @@ class DataEnv(BaseMultiTurnEnv):
     def _end_run(self, error: BadRow) -> BadRow:
         error.ends_run = self.data.bad_rows == "stop"
         return error
+
+
+def describe_splits(env: BaseMultiTurnEnv, held_out: BaseMultiTurnEnv, *, labels: bool = False) -> list[str]:
+    """The tasks and groups, with `labels` also the labels, of each split: of the two sides of a cut, or those that a
+    run trains on and holds out. Of a mixture, of each part; empty for environments that read no data."""
+    parts, others = getattr(env, "parts", None), getattr(held_out, "parts", {})
+    if parts is not None:
+        lines = {key: describe_splits(part, others.get(key, part), labels=labels) for key, part in parts.items()}
+        return [f"{key}: {line}" for key, some in lines.items() for line in some]
+    if not isinstance(env, DataEnv) or not isinstance(held_out, DataEnv):
+        return []
+    splits = [env] if held_out.data == env.data else [env, held_out]
+    if env.data.cut is not None:
+        chosen = {one.data.split for one in splits}
+        splits += [env.change_data(split=split) for split in ("train", "test") if split not in chosen]
+    return [_describe_split(one, labels=labels) for one in splits]
+
+
+def _describe_split(env: DataEnv, *, labels: bool) -> str:
+    try:
+        return env.count_split().describe(labels=labels)
+    except ConfigError as error:
+        return f"{env.data.split}: {error}"
 
 
 class _KnownBadRow(BadRow):

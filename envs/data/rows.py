@@ -91,6 +91,11 @@ class JsonLines:
             raise BadRow(self.name, self.locate(number), "(the line)", None, f"at most {MAX_LINE:,} bytes")
         return self._parse(number, os.pread(self._file.fileno(), stop - start, start))
 
+    def read_line(self, number: int) -> bytes:
+        """The line of a row as it is in the file."""
+        start, stop = int(self._starts[number]), int(self._starts[number + 1])
+        return os.pread(self._file.fileno(), stop - start, start).partition(b"\n")[0] + b"\n"
+
     def _parse(self, number: int, line: bytes) -> Row:
         try:
             row = json.loads(line)
@@ -135,6 +140,10 @@ class ListedRows:
         self.name, self.folder, self._rows = name, folder, rows
         own = (key for row in rows[:FIRST] if isinstance(row, dict) for key in row)
         self.columns = tuple(dict.fromkeys(own if columns is None else columns))
+
+    def read_line(self, number: int) -> bytes:
+        """A row as a line of JSON."""
+        return json.dumps(self._rows[number], ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -1,6 +1,5 @@
 """Which rows become tasks, and in which order: cut by a hash, filtered, drawn, limited."""
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from viewbox.conditions import parse_condition
 from viewbox.envs.data.columns import ColumnMap, Row, check_column, compile_path
 from viewbox.envs.data.rows import Rows
 from viewbox.envs.data.settings import DataSettings, Difficulty
+from viewbox.envs.data.splits import Cut, build_cut, hash_value
 from viewbox.errors import BadRow, ConfigError
 
 WINDOW = 4  # row groups whose rows are shuffled together
@@ -29,11 +29,14 @@ def select_rows(rows: Rows, data: DataSettings, columns: ColumnMap) -> tuple[np.
         ConfigError: an unknown column, a condition that cannot be read, or no row that is left.
     """
     bad: dict[int, BadRow] = {}
-    tests = _build_tests(rows, data, columns)
+    cut = None if data.cut is None else build_cut(rows, data, columns)
+    tests = _build_tests(rows, data, columns, cut)
     used = {column for needed, _ in tests for column in needed} | columns.get_used(["id"])
     kept = np.arange(len(rows))
     if used and (tests or not any(used == {name} and rows.is_unique(name) for name in rows.columns)):
         kept = np.fromiter(_scan(rows, sorted(used), [test for _, test in tests], columns, bad), np.int64)
+    if cut is not None:
+        cut.warn_if_missed(rows.name)
     if not len(kept) and not bad:
         conditions = ", ".join((*data.conditions, *(["difficulty"] if data.difficulty else [])))
         problem = f"data: {rows.name}: none of its {len(rows)} rows is left of split {data.split!r}"
@@ -78,7 +81,7 @@ def _scan(rows: Rows, used: list[str], tests: list[Keep], columns: ColumnMap, ba
         if not all(test(row) for test in tests):
             continue
         if has_id and (value := columns.read("id", row)) is not None:
-            first = seen.setdefault(_hash(value), number)
+            first = seen.setdefault(hash_value(value), number)
             if first != number:
                 place = rows.locate(first)
                 where = f"row {place}" if isinstance(place, int) else place
@@ -88,15 +91,15 @@ def _scan(rows: Rows, used: list[str], tests: list[Keep], columns: ColumnMap, ba
         yield number
 
 
-def _build_tests(rows: Rows, data: DataSettings, columns: ColumnMap) -> list[tuple[set[str], Keep]]:
+def _build_tests(rows: Rows, data: DataSettings, columns: ColumnMap, cut: Cut | None) -> list[tuple[set[str], Keep]]:
     """The tests of a row, each with the columns it reads."""
     tests: list[tuple[set[str], Keep]] = []
     for text in data.conditions:
         path, passes = parse_condition(text, "data.where", "modality=CT")
         column = check_column(path, rows.columns, rows.name, "data.where")
         tests.append(({column}, _build_filter(compile_path(path), passes)))
-    if data.cut is not None:
-        tests.append(_build_cut(rows, data, columns))
+    if cut is not None:
+        tests.append((cut.used, cut))
     if data.difficulty is not None:
         tests.append(_build_band(rows, data.difficulty, columns))
     return tests
@@ -108,20 +111,6 @@ def _build_filter(read: Callable[[Row], Any], passes: Callable[[Any], bool]) -> 
 
 def _to_items(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
-
-
-def _build_cut(rows: Rows, data: DataSettings, columns: ColumnMap) -> tuple[set[str], Keep]:
-    cut = data.cut
-    assert cut is not None
-    share, held_out = cut.share, data.split == "test"
-    if cut.by is not None:
-        used, read = {check_column(cut.by, rows.columns, rows.name, "data.hold_out.by")}, compile_path(cut.by)
-    elif "id" in columns:
-        used, read = columns.get_used(["id"]), lambda row: columns.read("id", row)
-    else:
-        problem = "data.hold_out: needs something that stays with a row"
-        raise ConfigError(f"{problem}; allowed: data.columns.id, or hold_out: {{share: …, by: column}}", key="data")
-    return used, lambda row: (_hash(read(row)) < share * 2**64) == held_out
 
 
 def _build_band(rows: Rows, band: Difficulty, columns: ColumnMap) -> tuple[set[str], Keep]:
@@ -158,9 +147,3 @@ def read_rewards(path: Path) -> Mapping[str, float]:
     except (ValueError, KeyError, TypeError) as error:
         allowed = 'lines such as {"task": "a-17", "reward": 0.25}'
         raise ConfigError(f"{key} = {str(path)!r}: cannot be read; allowed: {allowed}", key=key) from error
-
-
-def _hash(value: Any) -> int:
-    """A number from 0 to 2^64 - 1 that is the same on every machine."""
-    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
-    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "big")

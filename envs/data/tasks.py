@@ -34,6 +34,11 @@ class DataTasks(Sequence[Task]):
     def __len__(self) -> int:
         return len(self._numbers)
 
+    @property
+    def numbers(self) -> list[int]:
+        """The rows of the tasks, in order."""
+        return [int(number) for number in self._numbers]
+
     @overload
     def __getitem__(self, index: int) -> Task: ...
     @overload

@@ -107,6 +107,10 @@ class Grounding(DataEnv):
         if self.is_3d and extra:
             key = f"data.columns.{extra[0]}"
             raise ConfigError(f"{key}: boxes of format xyzxyz lie on no single slice; leave it out", key=key)
+        if self.classes and not self.is_labeled:
+            problem = f"classes = {', '.join(self.classes)}: no box has a label"
+            allowed = "allowed: with data.columns.labels, one label for each box"
+            raise ConfigError(f"{problem}; {allowed}", key="classes", given=self.classes)
 
     # ------------------------------------------------------------------ tasks
     def read_row(self, row: MappedRow) -> Task:

@@ -10,30 +10,43 @@ import yaml
 
 from viewbox.configs.schema import Config, locate_errors
 from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.data.env import describe_splits
+from viewbox.envs.right_answers import score_right_answers
 from viewbox.envs.tasks import to_sequence
 from viewbox.errors import BadRow, ModelError, ViewboxError
 from viewbox.network.secrets import mask_settings
 from viewbox.rollouts.from_config import build_envs
 from viewbox.training.checks import prompt_page
 from viewbox.training.checks.preflight import LocalModel, find_model, open_first_task
+from viewbox.training.grpo.curriculum import build_curriculum
 
 FIRST = 3  # tasks of each environment whose images are opened
 
 
-def inspect(config: Config) -> dict[str, str]:
-    """Opens the first images and renders the first prompt; returns a line for each.
+def inspect(config: Config) -> dict[str, Any]:
+    """Opens the first images, renders the first prompt and plays right answers; returns what was found by topic.
 
     Raises:
         ViewboxError: an image cannot be opened.
     """
     with locate_errors(config):
         model = find_model(config.model)
-        env, held_out = build_envs(config, model.view_settings if model else {})
-        opened = [_open_images(env, "env")]
+        view_settings = model.view_settings if model else {}
+        env, held_out = build_envs(config, view_settings)
+        curriculum = build_curriculum(config, env, view_settings)
+        levels = curriculum.levels if curriculum else [env]
+        played = {"env" if len(levels) == 1 else f"level {number}": level for number, level in enumerate(levels)}
+        opened = {"env": env}
         if config.log.eval_tasks:
-            opened.append(_open_images(held_out, "env.eval" if config.env.eval else "env"))
-        shown = {"images": "; ".join(opened), "prompt": str(write_prompt(config, env, model))}
-        return shown | {"memory": _describe_memory(config)}
+            opened["env.eval" if config.env.eval else "held out"] = held_out
+        images = "; ".join(f"{key}: {_open_images(one, key)}" for key, one in opened.items())
+        shown = {"images": images, "prompt": str(write_prompt(config, env, model))}
+        if splits := describe_splits(env, held_out):
+            shown["splits"] = "; ".join(splits)
+        answers = [(key, one) for key, some in {**played, **opened}.items() for one in score_right_answers(some)]
+        shown["right answers"] = "; ".join(f"{key}: {one.describe()}" for key, one in answers)
+        warnings = [f"{key}: {warning}" for key, one in answers for warning in one.warnings]
+        return shown | {"memory": _describe_memory(config), "warnings": warnings}
 
 
 def _describe_memory(config: Config) -> str:
@@ -60,7 +73,7 @@ def _open_images(env: BaseMultiTurnEnv, key: str) -> str:
             raise
         sizes += [f"{image.width} x {image.height}" for message in state.messages for image in message.images]
     shown = ", ".join(dict.fromkeys(sizes)) or "none"
-    return f"{key}: the first {FIRST} tasks show {len(sizes)} ({shown} pixels)"
+    return f"the first {FIRST} tasks show {len(sizes)} image{'s' * (len(sizes) != 1)} ({shown} pixels)"
 
 
 def write_prompt(config: Config, env: BaseMultiTurnEnv, model: LocalModel | None) -> Path:
@@ -83,9 +96,10 @@ def render_report(config: Config, resolved: Mapping[str, Any]) -> str:
     settings = mask_settings(config.model_dump(mode="json", exclude_none=True))
     lines = [yaml.safe_dump(settings, sort_keys=False)]
     for topic, value in resolved.items():
-        if topic != "notes":
+        if topic not in ("notes", "warnings"):
             lines.append(f"{topic:<14} {_format(value)}")
-    return "\n".join([*lines, *(f"note: {note}" for note in resolved.get("notes", ()))])
+    said = [f"{topic[:-1]}: {line}" for topic in ("notes", "warnings") for line in resolved.get(topic, ())]
+    return "\n".join([*lines, *said])
 
 
 def _format(value: Any) -> str:

@@ -1,0 +1,194 @@
+"""Which rows are held out, so that no group is in two splits, and what each split holds."""
+
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from viewbox.envs.data.columns import ColumnMap, ExpressionError, Row, check_column, compile_path
+from viewbox.envs.data.rows import Rows
+from viewbox.envs.data.settings import DataSettings
+from viewbox.errors import BadRow, ConfigError
+
+MAX_LABELS = 20  # different values of a field that are counted one by one
+MISSED = 0.05  # of all rows: a share that is missed by more is warned of, or by a quarter of the smaller part
+
+log = logging.getLogger("viewbox.envs")
+
+
+class Cut:
+    """The test of a row: whether it is in the chosen split. It counts the rows it has seen.
+
+    Args:
+        data: with a `hold_out`.
+        used: the columns it reads.
+        is_test: whether a row is held out.
+    """
+
+    def __init__(self, data: DataSettings, used: set[str], is_test: Callable[[Row], bool]) -> None:
+        self._data, self.used, self._is_test = data, used, is_test
+        self._seen = self._held_out = 0
+
+    def __call__(self, row: Row) -> bool:
+        held_out = self._is_test(row)
+        self._seen += 1
+        self._held_out += held_out
+        return held_out == (self._data.split == "test")
+
+    def warn_if_missed(self, dataset: str) -> None:
+        """Warn if the rows held out are not about the share that was asked for."""
+        cut = self._data.cut
+        if cut is None or not self._seen:
+            return
+        got, wanted = self._held_out / self._seen, cut.share
+        if abs(got - wanted) <= min(MISSED, min(wanted, 1 - wanted) / 4) + 1e-9:
+            return
+        why = (
+            "a hash of its id cuts each row, so that a small dataset misses its share; {share, by: column} meets it"
+            if cut.by is None
+            else f"no group of {cut.by!r} is parted, and their sizes or data.where allow no closer share"
+        )
+        text = f"{self._held_out} of {self._seen} rows are held out, {got:.1%} instead of {wanted:.1%}: {why}"
+        log.warning("data.hold_out: %s: %s", dataset, text)
+
+
+def build_cut(rows: Rows, data: DataSettings, columns: ColumnMap) -> Cut:
+    """The cut of `hold_out`: by a hash of the id, or by groups that are packed. Raises `ConfigError`."""
+    cut = data.cut
+    assert cut is not None
+    if cut.by is not None:
+        column, read = check_column(cut.by, rows.columns, rows.name, "data.hold_out.by"), compile_path(cut.by)
+        sizes = Counter(hash_group(read(row)) for row in rows.scan([column]) if not isinstance(row, BadRow))
+        if len(sizes) == 1:
+            problem = f"all {sizes.total()} rows of {rows.name} have one value, and a group is never parted"
+            allowed = "a column with several values"
+            key = "data.hold_out.by"
+            raise ConfigError(f"{key} = {cut.by!r}: {problem}; allowed: {allowed}", key=key, given=cut.by)
+        held_out = pack_groups(sizes, cut.share)
+        return Cut(data, {column}, lambda row: hash_group(read(row)) in held_out)
+    if "id" not in columns:
+        problem = "data.hold_out: needs something that stays with a row"
+        raise ConfigError(f"{problem}; allowed: data.columns.id, or hold_out: {{share: …, by: column}}", key="data")
+    return Cut(data, columns.get_used(["id"]), lambda row: hash_value(columns.read("id", row)) < cut.share * 2**64)
+
+
+def pack_groups(sizes: Mapping[int, int], share: float) -> set[int]:
+    """The groups that are held out: together about `share` of the rows, at least one group and never all.
+
+    The groups come in the order of their hashes. A group is taken if it still fits. If what was taken is then too
+    little, the one that comes closest is added, be it a little too large.
+
+    Args:
+        sizes: rows of each group, by its hash.
+        share: of all rows, between 0 and 1.
+
+    >>> sorted(pack_groups({1: 50, 2: 30, 3: 12, 4: 8}, 0.2)), sorted(pack_groups({1: 60, 2: 40}, 0.25))
+    ([3, 4], [2])
+    """
+    wanted, taken, held_out = share * sum(sizes.values()), 0, set()
+    for group in sorted(sizes):
+        if taken + sizes[group] <= wanted:
+            held_out.add(group)
+            taken += sizes[group]
+    others = sorted(sizes.keys() - held_out)
+    if len(others) > 1:
+        nearest = min(others, key=lambda group: abs(taken + sizes[group] - wanted))
+        if not held_out or abs(taken + sizes[nearest] - wanted) < abs(taken - wanted):
+            held_out.add(nearest)
+    return held_out
+
+
+def hash_group(value: Any) -> int:
+    """The group of a value: 7, 7.0 and "7" are one, and so are all rows that have none."""
+    return hash_value(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def hash_value(value: Any) -> int:
+    """A number from 0 to 2^64 - 1 that is the same on every machine."""
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "big")
+
+
+# ---------------------------------------------------------------------- what is in a split
+@dataclass(frozen=True)
+class SplitCounts:
+    """What the tasks of a split hold.
+
+    Args:
+        name: of the split.
+        tasks: how many there are.
+        by: the column of `hold_out.by`; None: there is none.
+        groups: its different values.
+        without_group: rows that have no value there.
+        labels: how often each value of a field comes; of a field with more than `MAX_LABELS` values nothing is counted.
+        many: fields of the reference with more values than that.
+    """
+
+    name: str
+    tasks: int
+    by: str | None
+    groups: int
+    without_group: int
+    labels: Mapping[str, Mapping[str, int]]
+    many: tuple[str, ...]
+
+    def describe(self, *, labels: bool = False) -> str:
+        """The counts in one line.
+
+        >>> SplitCounts("test", 8, "patient", 2, 0, {"answer": {"yes": 5, "no": 3}}, ()).describe(labels=True)
+        'test: 8 tasks, 2 groups of patient; answer: yes 5, no 3'
+        """
+        groups = "" if self.by is None else f", {self.groups} group{'s' * (self.groups != 1)} of {self.by}"
+        if self.without_group:
+            groups += f" (one is the {self.without_group} rows that have none)"
+        counts = [
+            f"{field}: {', '.join(f'{value} {count}' for value, count in values.items())}"
+            for field, values in self.labels.items()
+        ]
+        counts += [f"{field}: more than {MAX_LABELS} values" for field in self.many]
+        return "; ".join([f"{self.name}: {self.tasks} task{'s' * (self.tasks != 1)}{groups}", *(counts * labels)])
+
+
+def count_split(
+    rows: Rows, data: DataSettings, columns: ColumnMap, numbers: Collection[int], fields: Mapping[str, bool]
+) -> SplitCounts:
+    """Count the groups and labels of the rows of a split.
+
+    Args:
+        numbers: the rows that are tasks.
+        fields: the fields whose values may be labels; true for those of the reference.
+    """
+    by = data.cut.by if data.cut is not None else None
+    read_group = None if by is None else compile_path(by)
+    columns_used = columns.get_used(fields) | (
+        set() if by is None else {check_column(by, rows.columns, rows.name, "data.hold_out.by")}
+    )
+    chosen, groups, missing = set(numbers), set(), 0
+    values: dict[str, Counter[str]] = {name: Counter() for name in fields}
+    for number, row in enumerate(rows.scan(sorted(columns_used)) if columns_used else ()):
+        if number not in chosen or isinstance(row, BadRow):
+            continue
+        if read_group is not None:
+            groups.add(hash_group(group := read_group(row)))
+            missing += group is None
+        for name, found in values.items():
+            if len(found) <= MAX_LABELS:
+                with suppress(ExpressionError):
+                    found.update(_list_labels(columns.read(name, row)))
+    labels = {
+        name: dict(found.most_common())
+        for name, found in values.items()
+        if len(found) + fields[name] > 1 and 0 < len(found) <= MAX_LABELS
+    }
+    many = tuple(name for name, found in values.items() if len(found) > MAX_LABELS and fields[name])
+    return SplitCounts(data.split, len(chosen), by, len(groups), missing, labels, many)
+
+
+def _list_labels(value: Any) -> list[str]:
+    if isinstance(value, list | tuple):
+        return [label for item in value for label in _list_labels(item)]
+    return [str(value)[:60]] if isinstance(value, str | int | bool) else []

@@ -1,0 +1,323 @@
+"""What the right answers of some tasks score by the environment's own reward: a reward that pays them badly is wrong.
+
+The answers are written and read as a model's would be. No model, judge or server is asked.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.data.env import DataEnv
+from viewbox.envs.loop import Policy, get_final_value
+from viewbox.envs.mixture import Mixture
+from viewbox.envs.tasks import to_sequence
+from viewbox.envs.variants import replace_reward
+from viewbox.errors import ToolError, ViewboxError, suggest_nearest
+from viewbox.images.coordinates import needs_size
+from viewbox.records import Episode, Scores, Task
+from viewbox.rewards import ExactMatchReward, IoUReward, LabelSetF1Reward, TokenF1Reward, ToolUseReward
+from viewbox.rewards.combined import CombinedReward, to_combined
+from viewbox.rewards.explain import explain_reward
+from viewbox.rewards.fields import get_field, read_boxes
+from viewbox.rewards.remote import find_remote_address, is_blocking
+from viewbox.rewards.short_answer import ShortAnswerReward
+from viewbox.terminal import describe_error, make_line
+
+NUM_TASKS = 20
+LEAST = 0.95  # a right answer that scores less is warned of
+CHANCE = 0.01  # with which boxes that lie anywhere would all fit a smaller unit
+OF_TEXT = (ExactMatchReward, TokenF1Reward, LabelSetF1Reward, ShortAnswerReward)
+
+
+@dataclass(frozen=True)
+class RightAnswers:
+    """What the right answers of an environment score.
+
+    Args:
+        environment: its name; of a mixture, the key of the part.
+        tasks: how many it has.
+        played: how many right answers were scored.
+        total: their mean reward; None if nothing could be scored.
+        components: the mean of each component; None if it applies to no task.
+        remarks: what was left out, and why.
+        warnings: what is probably wrong.
+    """
+
+    environment: str
+    tasks: int
+    played: int
+    total: float | None
+    components: Mapping[str, float | None]
+    remarks: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def describe(self) -> str:
+        """The scores in one line.
+
+        >>> RightAnswers("grounding", 266, 20, 0.861, {"boxes": 0.861, "answer": None}, (), ()).describe()
+        'grounding: reward 0.861, the mean of 20 of 266 tasks (boxes 0.861, answer does not apply)'
+        """
+        parts = (f"{name} {_write_score(value)}" for name, value in self.components.items())
+        mean = (
+            f"reward {_write_score(self.total)}, the mean of {self.played} of {self.tasks} tasks ({', '.join(parts)})"
+        )
+        return "; ".join(
+            [f"{self.environment}: {mean if self.played else 'no right answer was scored'}", *self.remarks]
+        )
+
+
+@dataclass(frozen=True)
+class _Played:
+    """One right answer: its episode, what it scores before it is written, and the size of its view."""
+
+    episode: Episode
+    exact: Scores
+    view: tuple[int, int]
+
+    @property
+    def scores(self) -> Scores:
+        return self.episode.scores or Scores(None)
+
+
+def score_right_answers(env: BaseMultiTurnEnv, count: int = NUM_TASKS) -> list[RightAnswers]:
+    """Score the right answers of `count` tasks, drawn from all; of a mixture, of each of its environments."""
+    parts = env.parts.values() if isinstance(env, Mixture) else [env]
+    return [_score_part(part, count) for part in parts]
+
+
+def _score_part(env: BaseMultiTurnEnv, count: int) -> RightAnswers:
+    tasks = to_sequence(env.tasks, env.name)
+    left_out: dict[str, str] = {}
+    reward = _leave_out(env.reward, left_out) or to_combined(_say_nothing)
+    silent = replace_reward(env, reward)
+    played: list[_Played] = []
+    problems: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    boxes: set[tuple[tuple[float, ...], tuple[int, int]]] = set()
+    for number in sorted(random.Random(0).sample(range(len(tasks)), min(count, len(tasks)))):
+        task, kind = tasks[number], "cannot be opened"
+        try:
+            state = env.reset(task, seed=0)
+            if len(state.images):
+                size = state.images[0].width, state.images[0].height
+                boxes |= {(tuple(box), size) for box in _find_boxes(task.reference)}
+            kind = "have no right answer that can be written"
+            text = _write_answer(env, task)
+            kind = "have a right answer that the environment refuses"
+            _, problem = env.check_answer(get_final_value(env, text) or {}, task)
+            if problem is not None:
+                raise ToolError(problem)
+            kind = "have a right answer that cannot be played"
+            replies = [*env.oracle(task), text]
+            episode = silent.play(task, _follow(replies[-1:] if len(replies) > env.max_turns else replies))
+            exact = reward.score_episode(replace(episode, answer=_get_exact(env, task)))
+            played.append(_Played(episode, exact, state.view.size if state.view else (1, 1)))
+        except Exception as error:  # an author's code may raise anything, and one task says nothing of the others
+            problems[kind] += 1
+            why = str(error) if isinstance(error, ViewboxError) else describe_error(error, 200)
+            examples.setdefault(kind, f"{task.id}: {why}")
+    remarks = [f"{name} is left out: {why}" for name, why in left_out.items()]
+    found = {
+        f"{number} of {min(count, len(tasks))} tasks {kind}, such as {examples[kind]}": kind
+        for kind, number in problems.items()
+    }
+    remarks += [line for line, kind in found.items() if "refuses" not in kind]
+    warnings = [line for line, kind in found.items() if "refuses" in kind]
+    means = _compute_means(one.scores for one in played)
+    if played:
+        warnings += _list_low(env, reward, played, means, _compute_means(one.exact for one in played))
+    if not env.reward.components.keys() - left_out.keys():
+        means, warnings = {}, [line for line in warnings if "applies to none" not in line]
+    if isinstance(env, DataEnv) and (doubt := describe_doubtful_unit(env.data.boxes.unit, boxes)):
+        warnings.append(f"data.boxes.unit = {env.data.boxes.unit}: {doubt}")
+    total = means.pop("", None)
+    lines = tuple(make_line(f"{env.name}: {line}", 600) for line in warnings)
+    return RightAnswers(env.name, len(tasks), len(played), total, means, tuple(remarks), lines)
+
+
+def _leave_out(reward: CombinedReward, left_out: dict[str, str], prefix: str = "") -> CombinedReward | None:
+    """The reward without the components that would ask somebody or want looks; why is entered in `left_out`."""
+    kept = {}
+    for name, part in reward.components.items():
+        inner: Any = part.reward
+        if isinstance(inner, CombinedReward):
+            inner = _leave_out(inner, left_out, f"{prefix}{name}.")
+        elif find_remote_address(inner) is not None or is_blocking(inner):
+            left_out[f"{prefix}{name}"], inner = "it would ask a judge or a server", None
+        elif isinstance(inner, ToolUseReward):
+            left_out[f"{prefix}{name}"], inner = "it pays for looks", None
+        if inner is not None:
+            kept[name] = replace(part, reward=inner)
+    total = sum(part.weight for part in kept.values())
+    components = {
+        name: replace(
+            part,
+            weight=part.weight / total if total else 1 / len(kept),
+            needs={need: least for need, least in part.needs.items() if need in kept},
+        )
+        for name, part in kept.items()
+    }
+    return CombinedReward(components, name=reward.name) if kept else None
+
+
+def _write_answer(env: BaseMultiTurnEnv, task: Task) -> str:
+    """The right answer; of an environment whose answer is plain text, the only text of the reference."""
+    texts = [value for value in task.reference.values() if isinstance(value, str)]
+    if env.answer is None and len(texts) == 1 and not hasattr(env, "gold_answer"):
+        return texts[0]
+    return env.write_answer(task)
+
+
+def _get_exact(env: BaseMultiTurnEnv, task: Task) -> Mapping[str, Any]:
+    """The right answer as it is before it is written, its boxes not rounded."""
+    perfect_answer = getattr(env, "perfect_answer", None)
+    exact: Mapping[str, Any] = task.reference if perfect_answer is None else perfect_answer(task)
+    return exact
+
+
+def _say_nothing(answer: object, reference: object) -> None:
+    """The reward of an environment of which every component is left out."""
+
+
+def _follow(replies: Sequence[str]) -> Policy:
+    return lambda messages: replies[sum(message.role == "assistant" for message in messages)]
+
+
+def _compute_means(scores: Iterable[Scores]) -> dict[str, float | None]:
+    """The mean of the total ("") and of every component, over the answers to which it applies."""
+    values: dict[str, list[float]] = {}
+    for one in scores:
+        for name, value in {"": one.total, **one.components}.items():
+            values.setdefault(name, []).extend([] if value is None else [value])
+    return {name: fmean(some) if some else None for name, some in values.items()}
+
+
+# ---------------------------------------------------------------------- what is probably wrong
+def _list_low(
+    env: BaseMultiTurnEnv,
+    reward: CombinedReward,
+    played: Sequence[_Played],
+    means: Mapping[str, float | None],
+    exact: Mapping[str, float | None],
+) -> Iterator[str]:
+    """A sentence for each component that pays the right answers badly, or fails."""
+    for name, one in _walk(reward, means):
+        faults = [play.scores.faults[name] for play in played if name in play.scores.faults]
+        mean, key = means.get(name), f"reward component {name!r}"
+        if faults:
+            yield f"{key} fails for {len(faults)} of {len(played)} right answers: {faults[0]}"
+        elif mean is not None and mean < LEAST:
+            worst = min(played, key=lambda play: _get_score(play, name))
+            why = _explain_fields(one, played) or _explain_writing(env, worst, exact.get(name), mean)
+            why = why or f"task {worst.episode.task.id}: " + explain_reward(
+                one, worst.episode.answer, worst.episode.task.reference, worst.episode
+            )
+            if getattr(one, "of_episode", None) is not None:
+                why = f"it reads the episode, which is the answer after env.oracle(task); {why}"
+            yield f"{key} gives the right answers {mean:.3f}: {why}"
+    if means.get("") is None and not any(play.scores.faults for play in played):
+        yield "the reward applies to none of the right answers, so that no episode would have a score"
+
+
+def _get_score(play: _Played, name: str) -> float:
+    value = play.scores.components.get(name)
+    return 1.0 if value is None else value
+
+
+def _walk(reward: CombinedReward, means: Mapping[str, float | None], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The components with a weight, at any depth, that are no combined rewards, by the names of their scores."""
+    for name, part in reward.components.items():
+        needed = [means.get(f"{prefix}{need}") for need in part.needs]
+        if part.weight == 0 or any(mean is not None and mean < LEAST for mean in needed):
+            continue  # a closed component is the fault of the one it needs
+        if isinstance(part.reward, CombinedReward):
+            yield from _walk(part.reward, means, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", part.reward
+
+
+def _explain_fields(reward: Any, played: Sequence[_Played]) -> str | None:
+    """What a reward reads that is not there, or that it cannot compare; None if nothing is found."""
+    field, reward = getattr(reward, "field", None), getattr(reward, "reward", reward)  # `IfGold` holds another
+    reference_field = getattr(reward, "reference_field", None)
+    name = reference_field or getattr(reward, "field", field)
+    if not isinstance(name, str):
+        return None
+    golds = [gold for play in played if (gold := get_field(play.episode.task.reference, name)) is not None]
+    if not golds:
+        known = dict.fromkeys(key for play in played for key in play.episode.task.reference)
+        key = "field" if reference_field is None else "reference_field"
+        return f"no task has {key} = {name!r}; the references have {', '.join(known)}{suggest_nearest(name, known)}"
+    kind, has_boxes = getattr(reward, "name", type(reward).__name__), any(True for _ in _find_boxes(golds))
+    if isinstance(reward, OF_TEXT) and has_boxes:
+        return f"{kind} compares texts, and {name!r} holds boxes; `iou` compares boxes"
+    if isinstance(reward, IoUReward) and not has_boxes:
+        return f"{kind} compares boxes, and {name!r} holds none"
+    if isinstance(reward, IoUReward) and all(read_boxes(gold, "xyxy", reward.box_key) is None for gold in golds):
+        return f"{kind} finds no box in {name!r}, which holds {make_line(repr(golds[0]), 80)}; see box_key"
+    return None
+
+
+def _explain_writing(env: BaseMultiTurnEnv, play: _Played, exact: float | None, mean: float) -> str | None:
+    """That writing loses what the reward pays for; None if the answer scores no better before it is written."""
+    if exact is None or exact < LEAST:
+        return None
+    rounding = f"env.coordinates = {env.coordinates}"
+    if needs_size(env.coordinates):
+        rounding += f" rounds boxes to whole pixels of a view of {play.view[0]} x {play.view[1]}"
+        rounding += "; allowed: coordinates: unit or per_mille, or larger images"
+    return f"before they are written they score {exact:.3f}; {rounding}"
+
+
+def _find_boxes(value: Any) -> Iterator[Sequence[float]]:
+    """The boxes of a reference, at any depth."""
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from _find_boxes(item)
+    elif isinstance(value, list | tuple):
+        if len(value) in (4, 6) and all(isinstance(side, float) for side in value):
+            yield value
+        else:
+            for item in value:
+                yield from _find_boxes(item)
+
+
+def describe_doubtful_unit(unit: str, boxes: Iterable[tuple[Sequence[float], tuple[int, int]]]) -> str | None:
+    """Why `data.boxes.unit` is probably another one; None if nothing says so.
+
+    If all boxes also fit a smaller unit, they lie in one corner of their images. That is by chance with the product of
+    the shares of that corner.
+
+    Args:
+        unit: pixel, unit or per_mille.
+        boxes: (x1, y1, x2, y2) as fractions, with the (width, height) of their image in pixels.
+
+    >>> describe_doubtful_unit("per_mille", [((0.01, 0.02, 0.05, 0.04), (64, 48))])
+    'all boxes (1) lie in the top left 0.05 x 0.04 of their images, and would also fit as pixel; is it the right unit?'
+    """
+    flat = [(box, size) for box, size in boxes if len(box) == 4]
+    for other in ("unit", "pixel", "per_mille"):
+        chance = 1.0
+        for (_, _, right, bottom), size in flat:
+            shares = [new / old for new, old in zip(_get_scale(other, size), _get_scale(unit, size), strict=True)]
+            if right > shares[0] or bottom > shares[1]:
+                chance = 1.0
+                break
+            chance *= min(1.0, shares[0]) * min(1.0, shares[1])
+        if chance < CHANCE:
+            corner = f"{max(box[2] for box, _ in flat):.2g} x {max(box[3] for box, _ in flat):.2g}"
+            where = f"all boxes ({len(flat)}) lie in the top left {corner} of their images"
+            return f"{where}, and would also fit as {other}; is it the right unit?"
+    return None
+
+
+def _get_scale(unit: str, size: tuple[int, int]) -> tuple[int, int]:
+    return {"unit": (1, 1), "per_mille": (1000, 1000)}.get(unit, size)
+
+
+def _write_score(value: float | None) -> str:
+    return "does not apply" if value is None else f"{value:.3f}"
