@@ -37,9 +37,12 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
     },
     question={
         "question": "What is it?",
-        "images": 2,
-        "first_image": True,  # boxes refer to image 0
+        "images": 20,
+        "shown": ["image_1", "image_2"],  # the names of those whose pictures precede the question
+        "names": "image_1 to image_20",  # of all
+        "first_image": True,  # boxes refer to image_1
         "view": 0,  # the number of the first picture, or None: pictures have no numbers
+        "reduced": True,  # a picture is smaller than it would be alone: they share a budget of pixels
         "switchable": True,  # open_image is offered
     },
     volume={"oriented": True},  # said before the question if an image is a volume; False: its header does not tell
