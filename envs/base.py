@@ -170,8 +170,9 @@ class BaseMultiTurnEnv(PlayableEnv):
             ConfigError: there are more images than can be shown, and no tool opens the others.
         """
         overview = self._overviews.get(task)
-        offered, view = self._offer_tools(task, overview.count), next(iter(overview.views), None)
+        offered, view = self.get_offered_tools(task), next(iter(overview.views), None)
         self._check_can_see(task, overview.count, offered)
+        is_numbering = self.is_numbering_views(offered)
         names = [name_image(number) for number in range(len(overview.views))]
         question = self.prompts.render(
             "question",
@@ -180,7 +181,7 @@ class BaseMultiTurnEnv(PlayableEnv):
             shown=names,
             names=list_names(overview.count),
             first_image=bool(self.boxes) and "image" not in self.place,
-            view=0 if view is not None and self.is_numbering_views(offered) else None,
+            view=0 if view is not None and (self.view_field or len(names) == 1) and is_numbering else None,
             reduced=overview.reduced,
             switchable="open_image" in offered and self.max_turns > 1,
         )
@@ -361,24 +362,22 @@ class BaseMultiTurnEnv(PlayableEnv):
         """The names of the tools offered for a task: those of `tools_of`, and `open_image` if they work on one of
         several images. Raises `ConfigError` for a name that is not in `tools`.
         """
-        try:
-            return self._offer_tools(task, self.count_images(task))
-        except BadRow:  # it is said when the task is played
-            return self._list_tools(task)
-
-    def _offer_tools(self, task: Task, count: int) -> tuple[str, ...]:
-        names = self._list_tools(task)
-        works_on_one = count > 1 and any(self.get_tool(name).stateful for name in names)
-        return tuple(dict.fromkeys((*names, "open_image"))) if works_on_one else names
-
-    def _list_tools(self, task: Task) -> tuple[str, ...]:
         names = tuple(self.tools_of(task))
         for name in names:
             if name not in self.tools:
                 raise ConfigError(
                     f"{self.name}: task {task.id}: {describe_unknown('tool', name, self.tools)}", key="tools"
                 )
-        return names
+        works_on_one = "open_image" not in names and any(self.get_tool(name).stateful for name in names)
+        return (*names, "open_image") if works_on_one and self._count_shown(task) > 1 else names
+
+    def _count_shown(self, task: Task) -> int:
+        """How many images of a task are shown at the start; 0 for a bad row, which is told when it is played."""
+        try:
+            count = self._overviews.counts.get(task)
+            return min(self._overviews.max_shown, self.count_images(task) if count is None else count)
+        except BadRow:
+            return 0
 
     def _check_can_see(self, task: Task, count: int, offered: Sequence[str]) -> None:
         """Raise `ConfigError` if a task has more images than are shown at the start, and no tool opens the others."""
@@ -406,7 +405,8 @@ class BaseMultiTurnEnv(PlayableEnv):
 
     def build_system_prompt(self, task: Task) -> str:
         """The whole system prompt of a task."""
-        offered = self._list_tools(task) if self.max_turns > 1 else ()
+        offered = self.get_offered_tools(task) if self.max_turns > 1 else ()
+        is_naming = any(self.get_tool(name).takes_pictures for name in offered)
         return self.prompts.render(
             "system",
             system=self.system_prompt(task),
@@ -418,7 +418,7 @@ class BaseMultiTurnEnv(PlayableEnv):
             max_total_calls=self.max_total_calls,
             max_turns=self.max_turns,
             boundary=self.boundary and bool(offered),
-            named_images=any(self.get_tool(name).takes_pictures for name in offered),
+            named_images=self._count_shown(task) if is_naming else None,
             tools=bool(offered),
         )
 

@@ -54,9 +54,7 @@ def settle_place(
     return find_slice(answer, fields, images)
 
 
-def read_image_name(
-    answer: dict[str, Any], fields: Mapping[Part, str], images: TaskImages | None
-) -> dict[str, Any]:
+def read_image_name(answer: dict[str, Any], fields: Mapping[Part, str], images: TaskImages | None) -> dict[str, Any]:
     """The answer with the number (from 0, as records hold it) of the image that it names; a number stays.
 
     Raises:

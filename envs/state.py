@@ -155,7 +155,9 @@ class PlayableEnv(ViewSettings, LoopSettings, Protocol):
         """The form of the answer as prompts state it."""
         schema, field = self.answer_schema, self.place.get("image")
         if schema is not None and field is not None:  # the model writes the name, which the schema has as a number
-            kept = {key: value for key, value in schema["properties"][field].items() if key in ("description", "default")}
+            kept = {
+                key: value for key, value in schema["properties"][field].items() if key in ("description", "default")
+            }
             schema = {**schema, "properties": {**schema["properties"], field: {**kept, "const": name_image(0)}}}
         return describe_answer_format(schema, self.boxes, self.boxes_3d, turns=self.max_turns > 1)
 

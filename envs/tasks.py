@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from threading import Condition
 from typing import Any, Protocol, overload, runtime_checkable
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 from cachetools import LRUCache, cached
@@ -236,9 +236,11 @@ class OverviewCache:
         self._views: WeakValueDictionary[tuple[int, int], View] = WeakValueDictionary()  # by source's id and size
         overviews: LRUCache[Any, Overview] = LRUCache(OVERVIEW_BYTES, getsizeof=_count_bytes)
         self.get = cached(overviews, condition=Condition())(self._open)  # Task -> Overview
+        self.counts: WeakKeyDictionary[Task, int] = WeakKeyDictionary()  # images of tasks that were opened
 
     def _open(self, task: Task) -> Overview:
         images = self._get_images(task)
+        self.counts[task] = len(images)
         shown = images[: self.max_shown]
         budget = min(self._max_pixels, SHARED * self._max_pixels // max(1, len(shown)))
         views, reduced = [], False

@@ -32,7 +32,7 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
         "max_total_calls": 6,  # or None: no limit
         "max_turns": 10,
         "boundary": True,  # the text of tools is put between marks
-        "named_images": True,  # tools take the names of pictures as arguments
+        "named_images": 1,  # how many are shown at the start, if tools take the names of pictures; or None
         "tools": True,  # at least one tool is offered
     },
     question={
@@ -55,7 +55,7 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
         "whole": "the original image",  # what coordinates refer to: on a volume, a slice
         "fields": ["box"],  # the fields that hold a box of the original
     },
-    original={},  # the caption of the original image when it is shown again
+    original={"names": "image_1 and image_2"},  # before pictures that are shown again; None: there is one
     dropped={"number": 1},  # replaces an older picture that is no longer shown
     tools_hermes={"tools": ['{"type": "function", "function": {"name": "zoom"}}']},
     tools_fenced={"tools": ['{"type": "function", "function": {"name": "zoom"}}']},
