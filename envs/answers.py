@@ -42,20 +42,21 @@ def convert_answer(
         ToolError: the answer does not fit the schema, holds a number that is not finite, or a box is invalid; the
             message is written for the model.
     """
-    answer = _fit_schema(env, thaw(value))
+    answer = _fit_schema(env, places.read_image_name(thaw(value), env.place, images))
     view = _find_view(answer.get(env.view_field), env.view_field, views) if env.view_field else None
     source = None
     if env.place or env.boxes_3d:
         source = places.settle_place(answer, env.place, view, images)
     elif view is not None and not is_same_image(view, views[0]):
         number = int(answer[env.view_field])  # type: ignore[index]
-        raise ToolError(f"{env.view_field}: view {number} shows another image; boxes must refer to image 0")
+        raise ToolError(f"{env.view_field}: view {number} shows another image; boxes must refer to image_1")
     for path in [path for path in env.boxes if has_box(answer, path)]:
-        frame = view or (views[0] if source is None and views else _show_whole(env, source))
+        first = views[0] if views else None
+        frame = view or (first if source is None else show_whole(env, source, views))
         convert = partial(convert_box, env, frame=frame, is_whole=view is None or view is views[0])
         answer = convert_at(answer, path, convert)
     for path in [path for path in env.boxes_3d if has_box(answer, path)]:
-        size = get_axial_size(env, source)
+        size = get_axial_size(env, source, views)
         answer = convert_at(answer, path, partial(_read_box_3d, env, source=source, size=size))
     return answer
 
@@ -79,17 +80,16 @@ def _read_box_3d(env: PlayableEnv, value: Any, name: str, *, source: Source | No
     return places.read_box_3d(value, source, env.coordinates, size, name)
 
 
-def _show_whole(env: PlayableEnv, source: Source | None) -> View | None:
-    if source is None:
-        return None
-    return View.of(source, max_pixels=env.max_pixels, multiple=env.pixel_multiple)
+def show_whole(env: PlayableEnv, source: Source, views: Sequence[View]) -> View:
+    """The whole of a source, on the grid that the views of its episode have."""
+    max_pixels = views[0].max_pixels if views else env.max_pixels
+    return View.of(source, max_pixels=max_pixels, multiple=env.pixel_multiple)
 
 
-def get_axial_size(env: PlayableEnv, source: Source | None) -> tuple[int, int]:
+def get_axial_size(env: PlayableEnv, source: Source | None, views: Sequence[View]) -> tuple[int, int]:
     """The size of an axial slice of a source's volume as it is shown; (1, 1) without a volume."""
     volume = None if source is None else source.volume
-    shown = None if volume is None else _show_whole(env, volume.get_slice(0))
-    return (1, 1) if shown is None else shown.size
+    return (1, 1) if volume is None else show_whole(env, volume.get_slice(0), views).size
 
 
 def check_finite(value: Any) -> None:

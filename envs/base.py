@@ -19,11 +19,11 @@ from viewbox.envs.gold import write_gold_answer
 from viewbox.envs.places import Part
 from viewbox.envs.prompts.templates import Prompts
 from viewbox.envs.state import EpisodeState, PlayableEnv, StepResult
-from viewbox.envs.tasks import OverviewCache, TaskImage, TaskImages
+from viewbox.envs.tasks import OverviewCache, TaskImage, TaskImages, list_names, name_image
 from viewbox.envs.tools import TOOLS, Tool, collect_tools
 from viewbox.envs.tools.builtin.windows import add_windows
 from viewbox.envs.tools.specialist.spec import build_specialists, declare_tools, find_hook
-from viewbox.errors import ConfigError, ToolError, describe_unknown
+from viewbox.errors import BadRow, ConfigError, ToolError, describe_unknown
 from viewbox.frozen import FrozenDict
 from viewbox.images.coordinates import describe_unit, from_unit, needs_size
 from viewbox.images.shown import ShownView
@@ -71,12 +71,16 @@ class BaseMultiTurnEnv(PlayableEnv):
         return "You read an image with a viewer's tools."
 
     def user_message(self, task: Task) -> str:
-        """The question; the overview image precedes it."""
+        """The question; pictures of the task's images precede it."""
         return str(task.prompt.get("question", "Look at the image."))
 
     def images(self, task: Task) -> Sequence[TaskImage]:
-        """The task's images at native resolution; the first one is shown, `open_image` shows another."""
+        """The task's images at native resolution. All are shown at the start, of more than 16 the first 16."""
         return task.images
+
+    def count_images(self, task: Task) -> int:
+        """How many images a task has; an environment that draws its images may know it without drawing them."""
+        return len(self.images(task))
 
     def tools_of(self, task: Task) -> tuple[str, ...]:
         """The names of the tools offered for a task: all of `tools`, or fewer."""
@@ -159,23 +163,34 @@ class BaseMultiTurnEnv(PlayableEnv):
                 rest()
 
     def reset(self, task: Task, *, seed: int) -> EpisodeState:
-        """Start a play. Raises `ImageError` if the task's image cannot be opened."""
-        offered = self.get_offered_tools(task)
-        view, picture, count = self._overviews.get(task) or (None, None, 0)
+        """Start a play.
+
+        Raises:
+            ImageError: an image of the task cannot be opened.
+            ConfigError: there are more images than can be shown, and no tool opens the others.
+        """
+        overview = self._overviews.get(task)
+        offered, view = self.get_offered_tools(task), next(iter(overview.views), None)
+        self._check_can_see(task, overview.count, offered)
+        is_numbering = self.is_numbering_views(offered)
+        names = [name_image(number) for number in range(len(overview.views))]
         question = self.prompts.render(
             "question",
             question=self.user_message(task),
-            images=count,
+            images=overview.count,
+            shown=names,
+            names=list_names(overview.count),
             first_image=bool(self.boxes) and "image" not in self.place,
-            view=0 if view is not None and self.is_numbering_views(offered) else None,
+            view=0 if view is not None and (self.view_field or len(names) == 1) and is_numbering else None,
+            reduced=overview.reduced,
             switchable="open_image" in offered and self.max_turns > 1,
         )
         volume = None if view is None else view.source.volume
         if volume is not None:
             question = f"{self.prompts.render('volume', oriented=volume.sides is not None)}\n{question}"
         question, system = self._share_text(question), self._share_text(self.build_system_prompt(task))
-        first = Message("user", (picture, question) if picture else (question,))
-        views = () if view is None else (ShownView.of(view, 0),)
+        first = Message("user", (*overview.pictures, question))
+        views = tuple(ShownView.of(one, number) for number, one in enumerate(overview.views))
         return EpisodeState(
             task=task,
             seed=seed,
@@ -186,8 +201,8 @@ class BaseMultiTurnEnv(PlayableEnv):
             turns=[Turn("user", question, images=first.images, views=views)],
             tools=offered,
             tool_schemas=self.get_tool_schemas(offered),
-            images=() if view is None else TaskImages(view.source, count, lambda: self.images(task)),
-            views=[] if view is None else [view],
+            images=self._open_images(task) or (),
+            views=list(overview.views),
         )
 
     async def step(self, state: EpisodeState, reply: Reply | str) -> StepResult:
@@ -292,8 +307,7 @@ class BaseMultiTurnEnv(PlayableEnv):
         if images is None and (self.place or self.boxes_3d):
             images = self._open_images(task)
         if views is None:  # only boxes in pixels need an image
-            overview = self._overviews.get(task) if self.boxes and needs_size(self.coordinates) else None
-            views = [overview[0]] if overview else []
+            views = self._overviews.get(task).views if self.boxes and needs_size(self.coordinates) else ()
         try:
             answer = answers.convert_answer(self, value, views, images)
             problem = self.validate_answer(answer, task)
@@ -314,9 +328,8 @@ class BaseMultiTurnEnv(PlayableEnv):
 
     def _open_images(self, task: Task) -> TaskImages | None:
         overview = self._overviews.get(task)
-        if overview is None:
-            return None
-        return TaskImages(overview[0].source, overview[2], lambda: self.images(task))
+        opened = [view.source for view in overview.views]
+        return TaskImages(opened, overview.count, lambda: self.images(task)) if opened else None
 
     def write_box_3d(self, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None) -> list[float]:
         """A box of a volume, (x1, y1, z1, x2, y2, z2) in fractions, as the model writes it: see `places.py`.
@@ -324,7 +337,8 @@ class BaseMultiTurnEnv(PlayableEnv):
         `place` names the image by number ({"image": 1}) if it is not the first.
         """
         source = self._find_slice(task, {"image": (place or {}).get("image")})
-        return places.write_box_3d(box, source, self.coordinates, answers.get_axial_size(self, source))
+        views = self._overviews.get(task).views
+        return places.write_box_3d(box, source, self.coordinates, answers.get_axial_size(self, source, views))
 
     def _find_slice(self, task: Task, place: Mapping[Part, Any]) -> Source | None:
         images = self._open_images(task)
@@ -339,22 +353,40 @@ class BaseMultiTurnEnv(PlayableEnv):
         >>> Digits(coordinates="per_mille").write_box([0.25, 0.25, 0.5, 0.5], Task("t"))
         [250, 250, 500, 500]
         """
-        overview = self._overviews.get(task) if needs_size(self.coordinates) else None
-        frame = overview[0] if overview else None
+        frame = next(iter(self._overviews.get(task).views), None) if needs_size(self.coordinates) else None
         if frame is not None and place and (source := self._find_slice(task, place)) is not None:
             frame = frame.show(source)
         return list(from_unit(tuple(box), self.coordinates, frame.size if frame else (1, 1)))
 
     # ------------------------------------------------------------------ tools and prompts
     def get_offered_tools(self, task: Task) -> tuple[str, ...]:
-        """The names of the tools offered for a task. Raises `ConfigError` for a name that is not in `tools`."""
+        """The names of the tools offered for a task: those of `tools_of`, and `open_image` if they work on one of
+        several images. Raises `ConfigError` for a name that is not in `tools`.
+        """
         names = tuple(self.tools_of(task))
         for name in names:
             if name not in self.tools:
                 raise ConfigError(
                     f"{self.name}: task {task.id}: {describe_unknown('tool', name, self.tools)}", key="tools"
                 )
-        return names
+        works_on_one = "open_image" not in names and any(self.get_tool(name).stateful for name in names)
+        return (*names, "open_image") if works_on_one and self._count_shown(task) > 1 else names
+
+    def _count_shown(self, task: Task) -> int:
+        """How many images of a task are shown at the start; 0 for a bad row, which is told when it is played."""
+        try:
+            count = self._overviews.counts.get(task)
+            return min(self._overviews.max_shown, self.count_images(task) if count is None else count)
+        except BadRow:
+            return 0
+
+    def _check_can_see(self, task: Task, count: int, offered: Sequence[str]) -> None:
+        """Raise `ConfigError` if a task has more images than are shown at the start, and no tool opens the others."""
+        shown, can_open = self._overviews.max_shown, self.max_turns > 1 and "open_image" in offered
+        if count > shown and not (can_open and self.max_total_calls != 0 and self.get_max_calls("open_image") != 0):
+            problem = f"has {count} images, and no tool to open those after the first {shown}, which are shown"
+            allowed = f"at most {shown} images, or open_image among the tools and max_turns above 1"
+            raise ConfigError(f"{self.name}: task {task.id} {problem}; allowed: {allowed}", key="tools")
 
     def get_tool_schemas(self, names: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
         """The tools of these names in the OpenAI function format; none if there is one turn only."""
@@ -375,6 +407,7 @@ class BaseMultiTurnEnv(PlayableEnv):
     def build_system_prompt(self, task: Task) -> str:
         """The whole system prompt of a task."""
         offered = self.get_offered_tools(task) if self.max_turns > 1 else ()
+        is_naming = any(self.get_tool(name).takes_pictures for name in offered)
         return self.prompts.render(
             "system",
             system=self.system_prompt(task),
@@ -386,7 +419,7 @@ class BaseMultiTurnEnv(PlayableEnv):
             max_total_calls=self.max_total_calls,
             max_turns=self.max_turns,
             boundary=self.boundary and bool(offered),
-            named_images=any(self.get_tool(name).takes_pictures for name in offered),
+            named_images=self._count_shown(task) if is_naming else None,
             tools=bool(offered),
         )
 

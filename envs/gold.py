@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from viewbox.envs.box_paths import convert_at
 from viewbox.envs.places import Part
 from viewbox.envs.state import PlayableEnv
+from viewbox.envs.tasks import name_image
 from viewbox.errors import ConfigError
 from viewbox.frozen import thaw
 from viewbox.records import Task
@@ -44,6 +45,8 @@ def _build_from_reference(env: WritingEnv, task: Task) -> dict[str, Any]:
     place = {part: answer[field] for part, field in env.place.items() if answer.get(field) is not None}
     if isinstance(place.get("slice"), list | tuple):  # the first and the last slice that count
         answer[env.place["slice"]] = place["slice"] = sum(place["slice"]) // 2
+    if "image" in place:
+        answer[env.place["image"]] = name_image(place["image"])
     if env.view_field is not None and not place:
         answer[env.view_field] = 0  # boxes of a reference are those of the original image
     missing = [name for name in required if name not in answer]

@@ -18,6 +18,7 @@ from viewbox.envs.parsing import reply as parsing
 from viewbox.envs.sanitize import clean, make_boundary_code, replace_surrogates, wrap_in_boundary
 from viewbox.envs.settings import IDLE_TURNS
 from viewbox.envs.state import EpisodeState, PlayableEnv, StepResult
+from viewbox.envs.tasks import list_names
 from viewbox.envs.tool_calls import run_calls
 from viewbox.errors import ToolFault
 from viewbox.frozen import FrozenDict
@@ -187,8 +188,8 @@ def _send_user_message(env: PlayableEnv, state: EpisodeState, text: str, nudge: 
 def _add_last_turn_notice(
     env: PlayableEnv, state: EpisodeState, content: list[str | ImageRef], before: Sequence[Message]
 ) -> tuple[str | ImageRef, ...]:
-    """The content of a message; before the last turn with the request to answer, and with the original image if the
-    model no longer sees it."""
+    """The content of a message; before the last turn with the request to answer, and with the pictures of the start if
+    the model no longer sees them."""
     if not state.last_turn:
         return tuple(content)
     changed = state.view is not None and state.overview is not None and state.view != state.overview
@@ -200,11 +201,12 @@ def _add_last_turn_notice(
     fields = [] if env.view_field is not None or is_placed else [BoxPath.parse(path).field for path in env.boxes]
     notice = env.prompts.render("last_turn", keys=env.answer_keys, changed=changed, whole=whole, fields=fields)
     content = [f"{content[0]}\n{notice}", *content[1:]]
-    original = next((image for message in state.messages for image in message.images), None)
-    if original is not None and env.history != "full":
+    originals = next((message.images for message in state.messages if message.images), ())
+    if originals and env.history != "full":
         visible = env.apply_history([*before, Message("user", tuple(content))])
-        if all(image.hash != original.hash for message in visible for image in message.images):
-            content += [env.prompts.render("original"), original]
+        if {image.hash for image in originals} - {image.hash for message in visible for image in message.images}:
+            names = list_names(len(originals)) if len(originals) > 1 else None
+            content += [env.prompts.render("original", names=names), *originals]
     return tuple(content)
 
 

@@ -27,8 +27,8 @@ SHOWN = "The image of tool call {id}:"
 def drop_older_images(messages: Sequence[Message], last_images: int, dropped: Callable[[int], str]) -> list[Message]:
     """The messages with their last `last_images` images; `dropped(n)` replaces the n-th image (from 0).
 
-    If the last message shows the first image of the conversation again, that image is not counted: it would push out
-    what the model has just asked for.
+    The pictures at the start count as one: all are kept, or none. If the last message shows one of them again, it is
+    not counted: it would push out what the model has just asked for.
 
     >>> import numpy as np
     >>> first, second = (ImageRef.of(np.full((2, 2), shade, np.uint8)) for shade in (1, 2))
@@ -38,18 +38,20 @@ def drop_older_images(messages: Sequence[Message], last_images: int, dropped: Ca
     [0, 1]
     """
     left = last_images
-    original = next((image.hash for message in messages for image in message.images), None)
+    opening = next((message for message in messages if message.images), None)
+    originals = {image.hash for image in opening.images} if opening is not None else set()
     number = sum(len(message.images) for message in messages)
     selected: list[Message] = []
     for place, message in zip(range(len(messages) - 1, -1, -1), reversed(messages), strict=True):
         parts: list[str | ImageRef] = []
+        is_opening = message is opening
         for part in reversed(message.content):
             if isinstance(part, ImageRef):
                 number -= 1
-                again = number > 0 and place == len(messages) - 1 and part.hash == original
+                again = not is_opening and place == len(messages) - 1 and part.hash in originals
                 if not again and left <= 0:
                     part = dropped(number)
-                elif not again:
+                elif not again and not is_opening:
                     left -= 1
             parts.append(part)
         selected.append(replace(message, content=tuple(reversed(parts))) if message.images else message)

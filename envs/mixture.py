@@ -208,6 +208,9 @@ class Mixture(BaseMultiTurnEnv):
     def write_box_3d(self, box: Sequence[float], task: Task, place: Mapping[Part, Any] | None = None) -> list[float]:
         return self.for_task(task).write_box_3d(box, task, place)
 
+    def count_images(self, task: Task) -> int:
+        return self.for_task(task).count_images(task)
+
     def get_offered_tools(self, task: Task) -> tuple[str, ...]:
         return self.for_task(task).get_offered_tools(task)
 

@@ -1,27 +1,26 @@
 """Where a box of an answer lies: on which image of the task, in which plane, on which slice.
 
 An environment declares the answer's fields in `place`, as {"image": "image", "plane": "plane", "slice": "slice"} or a
-part of it. The model writes them, or names a picture by number (`view_field`), which says the same. Boxes of 3-D fields
-(`boxes_3d`) are [x1, y1, z1, x2, y2, z2]: x and y in axial slices, z1 and z2 the numbers of the first and last slice.
+part of it. The model writes them, an image by its name (`image_2`; records hold the number 1), or names a picture by
+number (`view_field`), which says the same. Boxes of 3-D fields (`boxes_3d`) are [x1, y1, z1, x2, y2, z2]: x and
+y in axial slices, z1 and z2 the numbers of the first and last slice.
 """
 
 from collections.abc import Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from viewbox.envs.tasks import TaskImages, find_named, list_names, name_image
 from viewbox.errors import ImageError, ToolError, describe_unknown
 from viewbox.images.coordinates import Coordinates, from_unit, to_unit
 from viewbox.images.source import Source
 from viewbox.images.view import View
-
-if TYPE_CHECKING:
-    from viewbox.envs.tasks import TaskImages
 
 Part = Literal["image", "plane", "slice"]
 PARTS: tuple[Part, ...] = ("image", "plane", "slice")
 
 
 def settle_place(
-    answer: MutableMapping[str, Any], fields: Mapping[Part, str], view: View | None, images: "TaskImages | None"
+    answer: MutableMapping[str, Any], fields: Mapping[Part, str], view: View | None, images: TaskImages | None
 ) -> Source | None:
     """Check the place that an answer names, and fill in what the view it names says.
 
@@ -46,37 +45,57 @@ def settle_place(
         field = fields.get(part)
         given = first.get(part) if field is None else answer.get(field)
         if shown is None or (part != "slice" and field is None and shown != given):
-            raise ToolError("the view you name shows another image; boxes must refer to image 0, in its own plane")
+            raise ToolError("the view you name shows another image; boxes must refer to image_1, in its own plane")
         if field is not None and given is not None and given != shown:
-            raise ToolError(f"{field} = {str(given)[:20]}: the view you name shows {part} {shown}")
+            given, seen = (name_image(given), name_image(shown)) if part == "image" else (given, f"{part} {shown}")
+            raise ToolError(f"{field} = {str(given)[:20]}: the view you name shows {seen}")
         if field is not None:
             answer[field] = shown
     return find_slice(answer, fields, images)
 
 
-def _get_place(source: Source, images: "TaskImages") -> dict[Part, Any]:
+def read_image_name(answer: dict[str, Any], fields: Mapping[Part, str], images: TaskImages | None) -> dict[str, Any]:
+    """The answer with the number (from 0, as records hold it) of the image that it names; a number stays.
+
+    Raises:
+        ToolError: there is no such image; the message is written for the model.
+    """
+    field = fields.get("image")
+    name = None if field is None else answer.get(field)
+    if field is None or images is None or not isinstance(name, str):
+        return answer
+    try:
+        return {**answer, field: find_named(name, images.count_own())}
+    except ToolError as error:
+        raise ToolError(f"{field}: {error}") from None
+
+
+def _get_place(source: Source, images: TaskImages) -> dict[Part, Any]:
     """The image (its number), plane and slice that a source is; the image is None if it is none of the task's."""
     number, volume = images.find(source), source.volume
     return {"image": number} if volume is None else {"image": number, "plane": volume.plane, "slice": volume.index}
 
 
-def find_slice(answer: Mapping[Any, Any], fields: Mapping[Part, str], images: "TaskImages") -> Source:
+def find_slice(answer: Mapping[Any, Any], fields: Mapping[Part, str], images: TaskImages) -> Source:
     """The picture that an answer's place names; parts it does not name are those of the task's first picture.
 
     Raises:
         ToolError: there is no such picture; the message is written for the model.
     """
     given = {part: answer.get(field) for part, field in fields.items()}
-    image = _check_number(fields.get("image", "image"), given.get("image"), images.count_own())
+    image = given.get("image")
+    if not _is_number_of(image, images.count_own()):
+        raise ToolError(f"{fields['image']} = {str(image)[:20]}; allowed: {list_names(images.count_own())}")
+    image = int(image or 0)
     try:
-        source = images[image or 0]
+        source = images[image]
     except ImageError as error:  # its message names the file, which the model must not learn
-        raise ToolError(f"{fields.get('image', 'image')}: image {image or 0} cannot be opened") from error
+        raise ToolError(f"{name_image(image)} cannot be opened") from error
     volume, plane, index = source.volume, given.get("plane"), given.get("slice")
     if volume is None:
         for part in ("plane", "slice"):
             if given.get(part) is not None:
-                raise ToolError(f"{fields[part]}: image {image or 0} is a single picture; allowed: null")
+                raise ToolError(f"{fields[part]}: {name_image(image)} is a single picture; allowed: null")
         return source
     plane = volume.plane if plane is None else plane
     if plane not in volume.allowed_planes:
@@ -90,10 +109,15 @@ def find_slice(answer: Mapping[Any, Any], fields: Mapping[Part, str], images: "T
 def _check_number(field: str, value: Any, count: int) -> int | None:
     if value is None:
         return None
-    if not isinstance(value, int | float) or isinstance(value, bool) or value not in range(count):
+    if not _is_number_of(value, count):
         allowed = f"0 to {count - 1}" if count > 1 else "0"
         raise ToolError(f"{field} = {str(value)[:20]}; allowed: {allowed}")
     return int(value)
+
+
+def _is_number_of(value: Any, count: int) -> bool:
+    """Whether a value counts one of so many things, from 0; None does."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value in range(count))
 
 
 # ---------------------------------------------------------------------- boxes in a volume

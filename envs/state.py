@@ -15,7 +15,7 @@ from viewbox.envs.places import Part
 from viewbox.envs.prompts.answer_format import describe_answer_format
 from viewbox.envs.prompts.templates import Prompts
 from viewbox.envs.settings import LoopSettings, ViewSettings
-from viewbox.envs.tasks import TaskImages
+from viewbox.envs.tasks import TaskImages, name_image
 from viewbox.envs.tools import Tool
 from viewbox.frozen import FrozenDict
 from viewbox.images.view import View
@@ -153,7 +153,13 @@ class PlayableEnv(ViewSettings, LoopSettings, Protocol):
     @cached_property
     def answer_format(self) -> str:
         """The form of the answer as prompts state it."""
-        return describe_answer_format(self.answer_schema, self.boxes, self.boxes_3d, turns=self.max_turns > 1)
+        schema, field = self.answer_schema, self.place.get("image")
+        if schema is not None and field is not None:  # the model writes the name, which the schema has as a number
+            kept = {
+                key: value for key, value in schema["properties"][field].items() if key in ("description", "default")
+            }
+            schema = {**schema, "properties": {**schema["properties"], field: {**kept, "const": name_image(0)}}}
+        return describe_answer_format(schema, self.boxes, self.boxes_3d, turns=self.max_turns > 1)
 
     @property
     def answer_keys(self) -> list[str]:

@@ -1,22 +1,27 @@
-"""Sequences of tasks, and the images of one task, each opened when it is first used."""
+"""Sequences of tasks; the images of one task, their names, and the pictures that are shown of them at the start."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from threading import Condition
 from typing import Any, Protocol, overload, runtime_checkable
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 from cachetools import LRUCache, cached
 from PIL import Image
 
-from viewbox.errors import ConfigError
+from viewbox.errors import ArgumentError, ConfigError
 from viewbox.images.files import open_image
 from viewbox.images.ref import ImageRef
+from viewbox.images.resample import fit_size
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.records import Task
 
+MAX_SHOWN = 16  # images of a task that are shown at the start; `open_image` shows later ones
+SHARED = 4  # times `max_pixels`: what the pictures at the start may have together
 OVERVIEW_BYTES = 2**29  # bytes kept by the overviews of an environment; the least recently used are dropped
 TaskImage = ImageRef | Image.Image | np.ndarray | Source  # what `BaseMultiTurnEnv.images` may return
 
@@ -77,22 +82,53 @@ class ProceduralTasks(Sequence[Task]):
         return self._make(self._start + index % self._count)
 
 
+def name_image(number: int) -> str:
+    """What the model calls an image of its task; `number` counts from 0.
+
+    >>> name_image(0), name_image(1)
+    ('image_1', 'image_2')
+    """
+    return f"image_{number + 1}"
+
+
+def list_names(count: int) -> str:
+    """The names of the first `count` images, as a sentence lists them.
+
+    >>> list_names(1), list_names(2), list_names(9)
+    ('image_1', 'image_1 and image_2', 'image_1 to image_9')
+    """
+    names = [name_image(number) for number in range(count)]
+    return (" and " if count < 3 else " to ").join(dict.fromkeys([*names[:1], *names[-1:]])) or "none"
+
+
+def find_named(name: str, count: int) -> int:
+    """The number (from 0) of the image that the model names, of `count`. Raises `ArgumentError`.
+
+    >>> find_named(" Image_2", 2)
+    1
+    """
+    match = re.fullmatch("image_([1-9][0-9]{0,8})", name.strip().lower())
+    if match is None or int(match[1]) > count:
+        raise ArgumentError(f"unknown image {name[:40]!r}; allowed: {list_names(count)}")
+    return int(match[1]) - 1
+
+
 class TaskImages(Sequence[Source]):
     """The images of one task as sources, each opened when it is first used, and after them those that tools found.
 
-    `first` is already open; `get_all` returns all images (as `BaseMultiTurnEnv.images` does).
+    Those in `opened`, the first ones, are already open; `get_all` returns all (as `BaseMultiTurnEnv.images` does).
 
     >>> import numpy as np
     >>> gray = [np.full((2, 2), shade, np.uint8) for shade in (0, 9)]
-    >>> images = TaskImages(Source.of(gray[0]), len(gray), lambda: gray)
+    >>> images = TaskImages([Source.of(gray[0])], len(gray), lambda: gray)
     >>> len(images), int(images[1].pixels[0, 0])
     (2, 9)
     >>> images.add([Source.of(gray[1])]), len(images), images.count_own()
     (2, 3, 2)
     """
 
-    def __init__(self, first: Source, count: int, get_all: Callable[[], Sequence[TaskImage]]) -> None:
-        self._open: dict[int, Source] = {0: first}
+    def __init__(self, opened: Iterable[Source], count: int, get_all: Callable[[], Sequence[TaskImage]]) -> None:
+        self._open: dict[int, Source] = dict(enumerate(opened))
         self._found: list[Source] = []
         self._count, self._get_all = count, get_all
 
@@ -173,32 +209,52 @@ def open_source(image: TaskImage) -> Source:
     return source
 
 
-Overview = tuple[View, ImageRef, int]  # the first view of a task, its picture, and the number of images
+@dataclass(frozen=True)
+class Overview:
+    """What is shown of a task at the start: views of its first images, and their pictures.
+
+    `count` is the number of all its images. `reduced` says that a picture is smaller than it would be alone.
+    """
+
+    views: tuple[View, ...]
+    pictures: tuple[ImageRef, ...]
+    count: int
+    reduced: bool
 
 
 class OverviewCache:
-    """The overviews of the tasks in use: the episodes of a group share one. It is safe to use from many threads."""
+    """The overviews of the tasks in use: the episodes of a group share one. It is safe to use from many threads.
+
+    The pictures of a task have `SHARED` times `max_pixels` together. So up to four have `max_pixels` each, as one alone
+    has, and more share it equally. All views of a task's images are made on that grid: a whole image has one size in
+    an episode.
+    """
 
     def __init__(self, get_images: Callable[[Task], Sequence[TaskImage]], max_pixels: int, multiple: int) -> None:
         self._get_images, self._max_pixels, self._multiple = get_images, max_pixels, multiple
-        self._views: WeakValueDictionary[int, View] = WeakValueDictionary()  # by the id of their source
-        overviews: LRUCache[Any, Overview | None] = LRUCache(OVERVIEW_BYTES, getsizeof=_count_bytes)
-        self.get = cached(overviews, condition=Condition())(self._open)  # Task -> Overview; None without an image
+        self.max_shown = min(MAX_SHOWN, SHARED * max_pixels // multiple**2)
+        self._views: WeakValueDictionary[tuple[int, int], View] = WeakValueDictionary()  # by source's id and size
+        overviews: LRUCache[Any, Overview] = LRUCache(OVERVIEW_BYTES, getsizeof=_count_bytes)
+        self.get = cached(overviews, condition=Condition())(self._open)  # Task -> Overview
+        self.counts: WeakKeyDictionary[Task, int] = WeakKeyDictionary()  # images of tasks that were opened
 
-    def _open(self, task: Task) -> Overview | None:
+    def _open(self, task: Task) -> Overview:
         images = self._get_images(task)
-        if not images:
-            return None
-        source = open_source(images[0])
-        view = View.of(source, max_pixels=self._max_pixels, multiple=self._multiple)
-        view = self._views.setdefault(id(source), view)
-        return view, view.to_ref(), len(images)
+        self.counts[task] = len(images)
+        shown = images[: self.max_shown]
+        budget = min(self._max_pixels, SHARED * self._max_pixels // max(1, len(shown)))
+        views, reduced = [], False
+        for source in map(open_source, shown):
+            view = View.of(source, max_pixels=budget, multiple=self._multiple)
+            views.append(self._views.setdefault((id(source), budget), view))
+            reduced |= view.size != fit_size(*source.extent, self._max_pixels, self._multiple)
+        return Overview(tuple(views), tuple(view.to_ref() for view in views), len(images), reduced)
 
 
-def _count_bytes(overview: Overview | None) -> int:
-    """The memory an overview keeps: native pixels (of the whole volume, if there is one) and the picture."""
-    if overview is None:
-        return 1
-    view, picture, _ = overview
-    volume = view.source.volume
-    return (view.source.pixels if volume is None else volume.all_voxels).nbytes + picture.width * picture.height * 3
+def _count_bytes(overview: Overview) -> int:
+    """The memory an overview keeps: native pixels (of the whole volume, if there is one) and the pictures."""
+    pixels = [
+        view.source.pixels if view.source.volume is None else view.source.volume.all_voxels for view in overview.views
+    ]
+    shown = sum(picture.width * picture.height * 3 for picture in overview.pictures)
+    return max(1, sum(one.nbytes for one in pixels) + shown)

@@ -14,9 +14,11 @@ from dataclasses import replace
 from typing import Any
 
 from viewbox.envs import concurrency, tools
+from viewbox.envs.answers import show_whole
 from viewbox.envs.parsing.reply import ParsedCall
 from viewbox.envs.sanitize import clean
 from viewbox.envs.state import EpisodeState, PlayableEnv
+from viewbox.envs.tasks import list_names, name_image
 from viewbox.envs.tools.calling import build_timeout
 from viewbox.errors import ArgumentError, ToolFault, describe_unknown
 from viewbox.images.source import Source
@@ -214,7 +216,7 @@ def find_picture(reference: str, images: Sequence[Source], views: Sequence[View]
         raise ArgumentError(f"unknown picture {reference[:40]!r}; allowed: {allowed}")
     if kind == "view":
         return views[int(number)]
-    return View.of(images[int(number) - 1], max_pixels=env.max_pixels, multiple=env.pixel_multiple)
+    return show_whole(env, images[int(number) - 1], views)
 
 
 def _add_view_number(env: PlayableEnv, state: EpisodeState, result: ToolResult, view: View | None) -> ToolResult:
@@ -251,8 +253,10 @@ def _add_found_images(state: EpisodeState, result: ToolResult, found: Sequence[S
     if not added:
         return result
     state.images.add(added)
-    numbers = f"{first} to {first + len(added) - 1}, in this order" if len(added) > 1 else str(first)
-    note = f"To zoom in, call open_image first: index {numbers}. Index 0 is the image of the task."
+    names = f"{name_image(first)} to {name_image(first + len(added) - 1)}, in this order"
+    names = names if len(added) > 1 else name_image(first)
+    own = state.images.count_own()
+    note = f"To zoom in, call open_image first: {names}. The task has {list_names(own)}."
     if result.formatted_results is not None:
         return replace(result, formatted_results=f"{result.formatted_results}\n{note}")
     return replace(result, description=f"{result.description}. {note}")

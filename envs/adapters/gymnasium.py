@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from viewbox.envs import ENVIRONMENTS, make
 from viewbox.envs.adapters.session import Session, check_installed, write_messages
@@ -75,7 +76,7 @@ class ViewboxGymEnv(gymnasium.Env[Observation, str]):
 
     Args:
         environment: a name that `viewbox.make` takes.
-        image_size: height and width of the pictures in observations; None: of the first task's overview. A smaller
+        image_size: height and width of the pictures in observations; None: of the first task's, side by side. A smaller
             picture lies in the top left corner of a black frame, a larger one is made smaller.
         render_mode: `rgb_array`: `render` returns the newest picture.
         settings: of the environment.
@@ -111,7 +112,7 @@ class ViewboxGymEnv(gymnasium.Env[Observation, str]):
 
     def _measure_overview(self) -> tuple[int, int]:
         images = [image for message in self.session.open(self.tasks[0], seed=0) for image in message.images]
-        return (images[0].height, images[0].width) if images else (1, 1)
+        return max((one.height for one in images), default=1), max(1, sum(one.width for one in images))
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observation, Info]:
         """Start an episode. `options={"task": n}` chooses the task; otherwise it is drawn, fixed by `seed`.
@@ -164,13 +165,16 @@ class ViewboxGymEnv(gymnasium.Env[Observation, str]):
         return None if self.render_mode is None else self._picture.copy()
 
     def _observe(self, messages: list[Message]) -> Observation:
-        """The new text, and the newest picture; black if nothing new is shown."""
+        """The new text, and the newest picture, at the start all of them from left to right; black if there is none."""
         text = "\n\n".join(message.text for message in messages if message.text)[:MAX_TEXT]
         images = [image for message in messages for image in message.images]
         frame = np.zeros_like(self._picture)
         if images:
             height, width = frame.shape[:2]
-            picture = images[-1].open().convert("RGB")
+            opened = [one.open().convert("RGB") for one in (images if messages[-1].role == "user" else images[-1:])]
+            picture = Image.new("RGB", (sum(one.width for one in opened), max(one.height for one in opened)))
+            for number, one in enumerate(opened):
+                picture.paste(one, (sum(left.width for left in opened[:number]), 0))
             picture.thumbnail((width, height))  # changes nothing if it fits
             frame[: picture.height, : picture.width] = np.asarray(picture)
             self._picture = frame

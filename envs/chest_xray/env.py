@@ -147,6 +147,11 @@ class ChestXray(VQA):
         films = cases.draw_case(task.metadata["seed"], task.metadata["question"], self.difficulty)
         return [Source.of(film.pixels, spacing=(SPACING, SPACING), display=DISPLAY) for film in films]
 
+    def count_images(self, task: Task) -> int:
+        if "seed" not in task.metadata or not self.is_drawn:
+            return super().count_images(task)
+        return 2 if task.metadata["question"] == "compare" else 1
+
     def read_row(self, row: MappedRow) -> Task:
         """The task of a row: that of `vqa`, with what else is mapped."""
         task = super().read_row(row)
@@ -175,7 +180,7 @@ class ChestXray(VQA):
 
     def tools_of(self, task: Task) -> tuple[str, ...]:
         """The tools; `open_image` only if there is another film."""
-        single = self.is_drawn and task.metadata.get("question") != "compare"
+        single = self.is_drawn and self.count_images(task) == 1
         return tuple(name for name in super().tools_of(task) if name != "open_image" or not single)
 
     def system_prompt(self, task: Task) -> str:

@@ -95,6 +95,9 @@ class Digits(BaseMultiTurnEnv):
     def user_message(self, task: Task) -> str:
         return "Which digit is it, and where?"
 
+    def count_images(self, task: Task) -> int:
+        return 1
+
     def images(self, task: Task) -> list[Image.Image]:
         return [Image.fromarray(draw_canvas(task.metadata["seed"], task.metadata["split"], self.difficulty))]
 

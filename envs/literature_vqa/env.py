@@ -125,6 +125,9 @@ class LiteratureVQA(BaseMultiTurnEnv):
         metadata = {"seed": seed, "split": self.split, "question": question, "status": case.fact.status}
         return Task(f"literature_vqa-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
 
+    def count_images(self, task: Task) -> int:
+        return 1
+
     def images(self, task: Task) -> Sequence[Source]:
         """The patient's film, or a slice in Hounsfield units."""
         seed = task.metadata["seed"]

@@ -133,6 +133,9 @@ class Phantom(BaseMultiTurnEnv):
             "the window to the organ and zoom in before you answer."
         )
 
+    def count_images(self, task: Task) -> int:
+        return 1
+
     def images(self, task: Task) -> list[Source]:
         """The slice, in Hounsfield units, shown over their whole range at first."""
         drawn = _draw(task.metadata["seed"], self.difficulty, task.metadata["has_lesion"])

@@ -32,14 +32,17 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
         "max_total_calls": 6,  # or None: no limit
         "max_turns": 10,
         "boundary": True,  # the text of tools is put between marks
-        "named_images": True,  # tools take the names of pictures as arguments
+        "named_images": 1,  # how many are shown at the start, if tools take the names of pictures; or None
         "tools": True,  # at least one tool is offered
     },
     question={
         "question": "What is it?",
-        "images": 2,
-        "first_image": True,  # boxes refer to image 0
+        "images": 20,
+        "shown": ["image_1", "image_2"],  # the names of those whose pictures precede the question
+        "names": "image_1 to image_20",  # of all
+        "first_image": True,  # boxes refer to image_1
         "view": 0,  # the number of the first picture, or None: pictures have no numbers
+        "reduced": True,  # a picture is smaller than it would be alone: they share a budget of pixels
         "switchable": True,  # open_image is offered
     },
     volume={"oriented": True},  # said before the question if an image is a volume; False: its header does not tell
@@ -52,7 +55,7 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
         "whole": "the original image",  # what coordinates refer to: on a volume, a slice
         "fields": ["box"],  # the fields that hold a box of the original
     },
-    original={},  # the caption of the original image when it is shown again
+    original={"names": "image_1 and image_2"},  # before pictures that are shown again; None: there is one
     dropped={"number": 1},  # replaces an older picture that is no longer shown
     tools_hermes={"tools": ['{"type": "function", "function": {"name": "zoom"}}']},
     tools_fenced={"tools": ['{"type": "function", "function": {"name": "zoom"}}']},

@@ -208,6 +208,9 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         }
         return Task(f"software_adviser-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
 
+    def count_images(self, task: Task) -> int:
+        return 1
+
     def images(self, task: Task) -> Sequence[Source]:
         """The preview."""
         return [draw_preview(self.get_request(task))]

@@ -32,6 +32,8 @@ Point = Annotated[tuple[float, float], "point"]
 Box = Annotated[tuple[float, float, float, float], "box"]
 # A picture by name ("image_1", "view_3"): the model writes the name, the function receives the `View`.
 Picture = Annotated[View, "picture"]
+# An image of the task by name. The function receives the name, which `find_named` reads.
+ImageName = Annotated[str, 'name of the image, such as "image_2"']
 # An argument that the environment fills in and the model never sees: `images: Hidden[Sequence[Source]]`.
 Hidden = Annotated[T, "hidden"]
 

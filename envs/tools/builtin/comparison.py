@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import cv2
 import numpy as np
 
-from viewbox.envs.tools.arguments import Hidden, Range
+from viewbox.envs.tasks import find_named, name_image
+from viewbox.envs.tools.arguments import Hidden, ImageName, Range
 from viewbox.envs.tools.builtin.analysis import Color
 from viewbox.envs.tools.builtin.drawing import draw_mask, find_mask_box
 from viewbox.envs.tools.builtin.intensity import to_gray
@@ -36,19 +37,17 @@ SAME = 0.01  # largest difference of two spacings or aspects, as a share
 @tool
 def show_beside(
     view: View,
-    index: Annotated[int, Range(0, float("inf"))],
+    image: ImageName,
     slice: int | None = None,
     images: Hidden[Sequence[Source]] = (),
 ) -> ToolOutput:
     """Show the current view on the left and the same part of another image on the right: linked, in the same plane,
     with the same zoom and orientation. The view itself does not change.
 
-    index: number of the other image, counted from 0
     slice: slice of the other image, if it is a volume. Default: the one at the same relative position
     """
-    if index >= len(images):
-        raise ArgumentError(f"show_beside: index = {index}: out of range; allowed: 0 to {max(0, len(images) - 1)}")
-    source = _find_slice(view.source, images[index], slice)
+    number = find_named(image, len(images))
+    source = _find_slice(view.source, images[number], slice)
     alike = (source.unit, source.pixels.dtype) == (view.source.unit, view.source.pixels.dtype)
     other = replace(view, source=source, operations=view.operations if alike else (), parent=None)
     left, right = _fit_beside(view, other)
@@ -57,10 +56,10 @@ def show_beside(
         pictures = [p if p.ndim == 3 else cv2.cvtColor(p, cv2.COLOR_GRAY2RGB) for p in pictures]
     joined = np.concatenate(pictures, axis=1)
     joined[:, left.size[0] - SEAM // 2 : left.size[0] + SEAM // 2] = 255
-    facts: dict[str, Any] = {"index": index}
+    facts: dict[str, Any] = {"image": name_image(number)}
     if source.volume is not None:
         facts |= {"plane": source.volume.plane, "slice": source.volume.index}
-    text = f"left: the current view; right: the same part of image {index}"
+    text = f"left: the current view; right: the same part of {name_image(number)}"
     if view.operations and not alike:
         text += ", with its intensities unchanged"
     seam = left.size[0] / joined.shape[1]
@@ -107,7 +106,7 @@ def _fit_beside(view: View, other: View) -> tuple[View, View]:
 @tool
 def overlay_mask(
     view: View,
-    index: Annotated[int, Range(0, float("inf"))] | None = None,
+    image: ImageName | None = None,
     color: Color = "red",
     opacity: Annotated[float, Range(0.1, 1)] = 0.4,
     images: Hidden[Sequence[Source]] = (),
@@ -115,9 +114,9 @@ def overlay_mask(
 ) -> ToolOutput:
     """Show the current view with a mask (a segmentation) in color on it. The view itself does not change.
 
-    index: number of the image that is the mask, counted from 0. Default: the mask of this task, if it has one
+    image: name of the image that is the mask, such as "image_2". Default: the mask of this task, if it has one
     """
-    inside = _sample_mask(view, _find_mask(view.source, _open_mask(index, images, mask)))
+    inside = _sample_mask(view, _find_mask(view.source, _open_mask(image, images, mask)))
     picture = draw_mask(view.to_picture(), inside, color, opacity)
     facts: dict[str, Any] = {"color": color, "share_of_view": float(inside.mean())}
     box = find_mask_box(inside)
@@ -126,14 +125,12 @@ def overlay_mask(
     return ToolOutput("mask shown", {**facts, "box": ViewFractions(box)}, picture)
 
 
-def _open_mask(index: int | None, images: Sequence[Source], mask: Any) -> Source:
+def _open_mask(name: str | None, images: Sequence[Source], mask: Any) -> Source:
     """The mask among the task's images, or the one that the environment gives: a path or an image in memory."""
-    if index is not None:
-        if index >= len(images):
-            raise ArgumentError(f"overlay_mask: index = {index}: out of range; allowed: 0 to {max(0, len(images) - 1)}")
-        return images[index]
+    if name is not None:
+        return images[find_named(name, len(images))]
     if mask is None:
-        raise ArgumentError("overlay_mask: this task has no mask of its own; give the index of an image")
+        raise ArgumentError("overlay_mask: this task has no mask of its own; give the name of an image")
     if isinstance(mask, ImageRef):
         return Source.of(mask.open())
     return open_file(mask) if isinstance(mask, str | os.PathLike | bytes) else Source.of(mask)

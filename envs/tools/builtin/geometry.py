@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from viewbox.envs.tools.arguments import Box, Hidden, Point, Range
+from viewbox.envs.tasks import find_named, name_image
+from viewbox.envs.tools.arguments import Box, Hidden, ImageName, Point, Range
 from viewbox.envs.tools.results import ToolOutput
 from viewbox.envs.tools.tool import tool
 from viewbox.errors import ArgumentError
@@ -107,19 +108,14 @@ def _describe_view(view: View) -> str:
 
 
 @tool
-def open_image(
-    view: View, index: Annotated[int, Range(0, float("inf"))], images: Hidden[Sequence[Source]] = ()
-) -> ToolOutput:
-    """Show another image of this task.
-
-    index: number of the image, counted from 0
-    """
+def open_image(view: View, image: ImageName, images: Hidden[Sequence[Source]] = ()) -> ToolOutput:
+    """Show another image of this task. Other tools then work on it."""
     if not images:
         raise ArgumentError("open_image: this task has no other image")
-    if index >= len(images):
-        raise ArgumentError(f"open_image: index = {index}: out of range; allowed: 0 to {len(images) - 1}")
-    opened = view.show(images[index])
-    return ToolOutput("opened", {"index": index, "images": len(images), "size": _list_size(opened)}, view=opened)
+    number = find_named(image, len(images))
+    opened = view.show(images[number])
+    facts = {"image": name_image(number), "images": len(images), "size": _list_size(opened)}
+    return ToolOutput("opened", facts, view=opened)
 
 
 @tool
