@@ -34,7 +34,8 @@ def open_data_envs(name: str, overrides: Sequence[str], path: str | None) -> tup
 
 def open_data_env(name: str, overrides: Sequence[str], path: str | None, *, held_out: bool) -> DataEnv:
     """The environment of a config that `open_data_envs` gives, for training or held out."""
-    return open_data_envs(name, overrides, path)[int(held_out)]
+    env, other, _ = open_data_envs(name, overrides, path)
+    return other if held_out else env
 
 
 def check_rows(env: DataEnv, write: str | None) -> Iterator[str]:

@@ -102,8 +102,8 @@ def _score_part(env: BaseMultiTurnEnv, count: int) -> RightAnswers:
         task, kind = tasks[number], "cannot be opened"
         try:
             state = env.reset(task, seed=0)
-            if len(state.images):
-                size = state.images[0].width, state.images[0].height
+            for first in state.images[:1]:
+                size = first.width, first.height
                 boxes |= {(tuple(box), size) for box in _find_boxes(task.reference)}
             kind = "have no right answer that can be written"
             text = _write_answer(env, task)

@@ -19,7 +19,7 @@ def measure_picture(row: MappedRow, field: str, images: RowImages, place: Mappin
     if not images or (row.boxes.unit != "pixel" and row.boxes.format != "xyzxyz" and not images.may_hold_volumes()):
         return None
     named = _read_place(row, place)
-    sources = TaskImages(images[0], len(images), lambda: images)
+    sources = TaskImages(images[:1], len(images), lambda: images)
     try:
         source = find_slice(named, place, sources)
     except ToolError as error:

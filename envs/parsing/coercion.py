@@ -65,7 +65,7 @@ class _Coercion:
         for choices in (*([part] for part in [*every, *spec.get("allOf", ())]), spec.get("anyOf"), spec.get("oneOf")):
             if choices:
                 inner = [option for choice in choices for option in self._expand(choice, depth + 1)]
-                options = [_merge(one, option) for option in options for one in inner][:_MAX_OPTIONS]
+                options = [_merge(one, other) for other in options for one in inner][:_MAX_OPTIONS]
         return options
 
     def _find_target(self, reference: Any) -> Any:
@@ -79,7 +79,7 @@ class _Coercion:
 _LEADING_ZERO = frozenset(f"0{digit}" for digit in range(10))
 
 
-def _merge(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Mapping[str, Any]:
     properties = {**inner.get("properties", {}), **outer.get("properties", {})}
     return {**inner, **outer, **({"properties": properties} if properties else {})}
 
