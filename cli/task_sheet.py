@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 from viewbox.configs import schema
 from viewbox.configs.schema import Config
 from viewbox.envs.base import BaseMultiTurnEnv
-from viewbox.envs.tasks import to_sequence
+from viewbox.envs.tasks import name_image, to_sequence
 from viewbox.errors import ConfigError, ViewboxError
 from viewbox.frozen import thaw
 from viewbox.images.shown import ShownView
@@ -117,7 +117,7 @@ def _list_pictures(env: BaseMultiTurnEnv, task: Task, images: Sequence[Source]) 
             shown = ShownView.of(view, number)
             drawn = (place_on(mark, shown) for mark in here)
             boxes = tuple(mark.corners for mark in drawn if mark is not None)
-            name = f", image {number}" if len(images) > 1 else ""
+            name = f", {name_image(number)}" if len(images) > 1 else ""
             name += "" if one.volume is None else f", {one.volume.plane} {one.volume.index}"
             yield ShownPicture(name, view.render(), boxes)
 

@@ -185,9 +185,10 @@ class BaseMultiTurnEnv(PlayableEnv):
             reduced=overview.reduced,
             switchable="open_image" in offered and self.max_turns > 1,
         )
-        volume = None if view is None else view.source.volume
-        if volume is not None:
-            question = f"{self.prompts.render('volume', oriented=volume.sides is not None)}\n{question}"
+        volumes = [one.source.volume for one in overview.views if one.source.volume is not None]
+        if volumes:
+            oriented = all(volume.sides is not None for volume in volumes)
+            question = f"{self.prompts.render('volume', oriented=oriented)}\n{question}"
         question, system = self._share_text(question), self._share_text(self.build_system_prompt(task))
         first = Message("user", (*overview.pictures, question))
         views = tuple(ShownView.of(one, number) for number, one in enumerate(overview.views))
@@ -419,7 +420,7 @@ class BaseMultiTurnEnv(PlayableEnv):
             max_total_calls=self.max_total_calls,
             max_turns=self.max_turns,
             boundary=self.boundary and bool(offered),
-            named_images=self._count_shown(task) if is_naming else None,
+            named_images=max(1, self._count_shown(task)) if is_naming else 0,
             tools=bool(offered),
         )
 

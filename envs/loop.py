@@ -18,7 +18,7 @@ from viewbox.envs.parsing import reply as parsing
 from viewbox.envs.sanitize import clean, make_boundary_code, replace_surrogates, wrap_in_boundary
 from viewbox.envs.settings import IDLE_TURNS
 from viewbox.envs.state import EpisodeState, PlayableEnv, StepResult
-from viewbox.envs.tasks import list_names
+from viewbox.envs.tasks import list_names, name_image
 from viewbox.envs.tool_calls import run_calls
 from viewbox.errors import ToolFault
 from viewbox.frozen import FrozenDict
@@ -198,6 +198,9 @@ def _add_last_turn_notice(
         whole = "the whole slice" if is_placed else "the slice that was shown first"
         changed = changed and (not is_placed or state.view != state.view.reset())  # another slice may be named
         is_placed = False
+    elif state.view is not None and state.images and state.images.count_own() > 1:
+        whole = "the whole image" if "image" in env.place else name_image(0)
+        changed = changed and ("image" not in env.place or state.view != state.view.reset())
     fields = [] if env.view_field is not None or is_placed else [BoxPath.parse(path).field for path in env.boxes]
     notice = env.prompts.render("last_turn", keys=env.answer_keys, changed=changed, whole=whole, fields=fields)
     content = [f"{content[0]}\n{notice}", *content[1:]]

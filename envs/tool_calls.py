@@ -256,7 +256,8 @@ def _add_found_images(state: EpisodeState, result: ToolResult, found: Sequence[S
     names = f"{name_image(first)} to {name_image(first + len(added) - 1)}, in this order"
     names = names if len(added) > 1 else name_image(first)
     own = state.images.count_own()
-    note = f"To zoom in, call open_image first: {names}. The task has {list_names(own)}."
+    those = f"{list_names(own)} {'is the image' if own == 1 else 'are the images'} of the task"
+    note = f"To zoom in, call open_image first: {names}; {those}."
     if result.formatted_results is not None:
         return replace(result, formatted_results=f"{result.formatted_results}\n{note}")
     return replace(result, description=f"{result.description}. {note}")

@@ -32,7 +32,7 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
         "max_total_calls": 6,  # or None: no limit
         "max_turns": 10,
         "boundary": True,  # the text of tools is put between marks
-        "named_images": 1,  # how many are shown at the start, if tools take the names of pictures; or None
+        "named_images": 1,  # how many are shown at the start, if tools take the names of pictures; or 0
         "tools": True,  # at least one tool is offered
     },
     question={

@@ -40,7 +40,7 @@ def test_the_specialists_may_be_asked_again_and_again_until_then():
     looks = [
         call("classify_dense", image="image_1"),
         call("segment", image="image_1"),
-        call("ask_image", image="view_1", question="Is it dense?"),
+        call("ask_image", image="view_2", question="Is it dense?"),
     ]
     episode = played(*looks, "opacity on the right")
     assert episode.num_turns == 4
@@ -104,7 +104,7 @@ def test_specialists_of_one_reply_run_at_the_same_time():
 
 def test_a_specialist_never_changes_the_view():
     zoomed, seen = played(
-        call("zoom", factor=2, center=[0.25, 0.75]), call("segment", image="view_1"), call("zoom", factor=2), "done"
+        call("zoom", factor=2, center=[0.25, 0.75]), call("segment", image="view_2"), call("zoom", factor=2), "done"
     ).turns[2:7:4]
     assert zoomed.tool_results[0].facts["shows"] == (0.0, 0.5, 0.5, 1.0)
     assert seen.tool_results[0].facts["shows"] == (0.125, 0.625, 0.375, 0.875)
@@ -114,20 +114,20 @@ def test_a_specialist_never_changes_the_view():
 
 
 def test_a_picture_that_a_specialist_drew_has_a_number_by_which_the_next_is_asked():
-    episode = played(call("segment", image="image_1"), call("segment", image="view_1", at_least=76), "done")
+    episode = played(call("segment", image="image_1"), call("segment", image="view_2", at_least=76), "done")
     first, second = (turn.tool_results[0] for turn in episode.turns if turn.tool_results)
-    assert first.facts["view"] == 1
+    assert first.facts["view"] == 2
     assert first.image.mode == "RGB"
     assert second.success
-    assert second.facts["view"] == 2
+    assert second.facts["view"] == 3
 
 
 def test_a_view_of_the_viewer_is_named_like_any_other_picture():
     episode = played(
-        call("zoom", factor=2, center=[0.1875, 0.625]), call("ground", image="view_1", phrase="opacity"), "done"
+        call("zoom", factor=2, center=[0.1875, 0.625]), call("ground", image="view_2", phrase="opacity"), "done"
     )
     zoomed, grounded = (turn.tool_results[0] for turn in episode.turns if turn.tool_results)
-    assert zoomed.facts["view"] == 1
+    assert zoomed.facts["view"] == 2
     assert grounded.facts["box"] == pytest.approx((0.25, 0.25, 0.5, 0.75))
 
 
@@ -137,10 +137,10 @@ def test_the_tasks_other_images_have_names_too():
 
 
 def test_a_picture_of_the_same_reply_cannot_be_named_yet():
-    drawn, asked = results(call("segment", image="image_1"), call("report", image="view_1"))
+    drawn, asked = results(call("segment", image="image_1"), call("report", image="view_2"))
     assert drawn.success
-    assert "unknown picture 'view_1'" in asked.error
-    assert "allowed: image_1, image_2, view_0" in asked.error
+    assert "unknown picture 'view_2'" in asked.error
+    assert "allowed: image_1, image_2, view_0, view_1" in asked.error
 
 
 def test_pictures_are_shown_and_never_written_into_the_arguments():
@@ -258,7 +258,7 @@ def test_what_a_specialist_says_stands_between_marks_that_differ_from_call_to_ca
 def test_the_same_replies_and_seed_give_the_same_words_and_pictures():
     replies = [
         "\n".join(call(name, image="image_1") for name in ("segment", "report", "classify_dense", "generate")),
-        call("ground", image="view_1", phrase="opacity"),
+        call("ground", image="view_2", phrase="opacity"),
         "opacity on the right",
     ]
     assert played(*replies, seed=3).to_json() == played(*replies, seed=3).to_json()

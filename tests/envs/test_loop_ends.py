@@ -86,13 +86,16 @@ def test_with_one_turn_the_answer_format_and_its_descriptions_are_in_the_system_
     assert "label: the side it is on" in said
 
 
-def test_with_one_turn_a_question_over_several_images_promises_no_switching():
+def test_with_one_turn_all_of_several_images_are_shown_and_no_switching_is_promised():
     class Two(Find):
         def images(self, task):
             return [PICTURE, PICTURE]
 
-    assert "numbered from 0" in Two(tools=["open_image"]).reset(TASK, seed=0).messages[1].text
-    assert "numbered from 0" not in Two(tools=["open_image"], max_turns=1).reset(TASK, seed=0).messages[1].text
+    for turns, switching in ((6, True), (1, False)):
+        first = Two(tools=["open_image"], max_turns=turns).reset(TASK, seed=0).messages[1]
+        assert len(first.images) == 2
+        assert "There are 2 images: image_1 and image_2." in first.text
+        assert ("open_image" in first.text) == switching
 
 
 # ---- the last turn

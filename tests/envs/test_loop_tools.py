@@ -265,5 +265,5 @@ def test_a_broken_picture_of_another_image_is_a_fault_whose_words_hold_no_path(t
     task = Task("t", (*TASK.images, ImageRef("0", 1, 1, uri=str(tmp_path / "broken.png"))), TASK.prompt)
     env = Find(tools=["open_image", "zoom"])
     with pytest.raises(ToolFault, match=r"ImageError: image 'broken\.png'") as caught:
-        Play(env, task).say(write_call("open_image", index=1) + write_call(factor=2))
+        Play(env, task).say(write_call("open_image", image="image_2") + write_call(factor=2))
     assert str(tmp_path) not in str(caught.value)

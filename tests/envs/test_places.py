@@ -73,12 +73,12 @@ def test_an_answer_names_where_its_box_lies():
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"image": 3}, "image = 3; allowed: 0 to 2"),
-        ({"image": -1}, "image = -1; allowed: 0 to 2"),
+        ({"image": 3}, "image = 3; allowed: image_1 to image_3"),
+        ({"image": -1}, "image = -1; allowed: image_1 to image_3"),
         ({"slice": 10}, "slice = 10; allowed: 0 to 9"),
         ({"plane": "coronal", "slice": 30}, "slice = 30; allowed: 0 to 29"),
         ({"plane": "saggital"}, "unknown plane 'saggital'"),
-        ({"image": 2, "slice": 0}, "slice: image 2 is a single picture; allowed: null"),
+        ({"image": 2, "slice": 0}, "slice: image_3 is a single picture; allowed: null"),
         ({"image": 2, "extent": [0, 0, 0, 1, 1, 1]}, "extent: this image is a single picture, not a volume"),
     ],
 )
@@ -144,16 +144,19 @@ def answer_in(play, **answer) -> tuple[dict[str, Any], str | None]:
 
 
 def test_the_place_of_a_view_is_filled_in():
-    seen = play(("open_image", {"index": 1}), ("select_slice", {"plane": "coronal", "index": 7}))
-    answer, problem = answer_in(seen, bbox=GOLD["bbox"], view=2)
+    seen = play(("open_image", {"image": "image_2"}), ("select_slice", {"plane": "coronal", "index": 7}))
+    answer, problem = answer_in(seen, bbox=GOLD["bbox"], view=4)
     assert problem is None
     assert {key: answer[key] for key in GOLD} == GOLD
 
 
 def test_a_view_that_shows_another_place_than_the_answer_names_is_said():
-    seen = play(("open_image", {"index": 1}), ("select_slice", {"plane": "coronal", "index": 7}))
-    assert answer_in(seen, bbox=GOLD["bbox"], view=2, slice=6)[1] == "slice = 6: the view you name shows slice 7"
-    assert "the view you name shows image 1" in answer_in(seen, bbox=GOLD["bbox"], view=1, image=0)[1]
+    seen = play(("open_image", {"image": "image_2"}), ("select_slice", {"plane": "coronal", "index": 7}))
+    assert answer_in(seen, bbox=GOLD["bbox"], view=4, slice=6)[1] == "slice = 6: the view you name shows slice 7"
+    assert (
+        "image = image_1: the view you name shows image_2"
+        in answer_in(seen, bbox=GOLD["bbox"], view=3, image="image_1")[1]
+    )
 
 
 STEPS = st.sampled_from(
@@ -175,7 +178,9 @@ STEPS = st.sampled_from(
     st.lists(STEPS, max_size=3),
 )
 def test_a_box_of_any_view_of_any_slice_is_mapped_back_to_that_slice(image, plane, index, steps):
-    seen = play(("open_image", {"index": image}), ("select_slice", {"plane": plane, "index": index}), *steps)
+    seen = play(
+        ("open_image", {"image": f"image_{image + 1}"}), ("select_slice", {"plane": plane, "index": index}), *steps
+    )
     view = seen.state.views[-1]
     box = (0.25, 0.25, 0.75, 0.5)
     answer, problem = answer_in(seen, bbox=box, view=len(seen.state.views) - 1)
@@ -195,9 +200,9 @@ class SliceOnly(Series):
 def test_parts_of_a_place_that_are_not_declared_are_those_of_the_first_picture():
     env, seen = SliceOnly(), play(("select_slice", {"index": 3}), ("select_slice", {"plane": "coronal", "index": 3}))
     assert (
-        env.check_answer({"bbox": GOLD["bbox"], "view": 1}, TASK, seen.state.views, seen.state.images)[0]["slice"] == 3
+        env.check_answer({"bbox": GOLD["bbox"], "view": 3}, TASK, seen.state.views, seen.state.images)[0]["slice"] == 3
     )
-    said = env.check_answer({"bbox": GOLD["bbox"], "view": 2}, TASK, seen.state.views, seen.state.images)[1]
+    said = env.check_answer({"bbox": GOLD["bbox"], "view": 4}, TASK, seen.state.views, seen.state.images)[1]
     assert "shows another image" in said
 
 
@@ -219,7 +224,7 @@ def test_a_view_of_the_second_image_in_its_own_plane_is_that_image():
 
     env = ImageOnly()
     seen = Play(env, TASK)
-    seen.say('<tool_call>\n{"name": "open_image", "arguments": {"index": 1}}\n</tool_call>')
+    seen.say('<tool_call>\n{"name": "open_image", "arguments": {"image": "image_2"}}\n</tool_call>')
     answer, problem = env.check_answer({"bbox": GOLD["bbox"], "view": 1}, TASK, seen.state.views, seen.state.images)
     assert (problem, answer["image"]) == (None, 1)
 
@@ -229,7 +234,7 @@ def test_a_view_of_the_second_image_in_its_own_plane_is_that_image():
 PARTS = ("image", "plane", "slice")
 SUBSETS = [names for count in range(4) for names in itertools.combinations(PARTS, count)]
 SENTENCES = {
-    "image": '"image" is the number of the image, from 0.',
+    "image": '"image" is the name of the image, such as image_1.',
     "plane": '"plane" is axial, coronal or sagittal.',
     "slice": '"slice" is the number of the slice',
 }
@@ -262,12 +267,12 @@ def test_any_part_of_a_place_works_in_every_text(names, coordinates, tools, max_
 def test_the_prompt_asks_for_the_place():
     prompt = UNIT.build_system_prompt(TASK)
     assert (
-        'Say where your box lies: "image" is the number of the image, from 0. "plane" is axial, coronal or sagittal. '
+        'Say where your box lies: "image" is the name of the image, such as image_1. "plane" is axial, coronal or sagittal. '
         '"slice" is the number of the slice, from 0. Leave them null for a single picture.'
     ) in prompt
     assert '"extent": [x1, y1, z1, x2, y2, z2]' in prompt
     assert "z1 and z2 the numbers of its first and last axial slice." in prompt
-    assert "Boxes in your answer refer to image 0." not in UNIT.reset(TASK, seed=0).messages[1].text
+    assert "Boxes in your answer refer to image_1." not in UNIT.reset(TASK, seed=0).messages[1].text
 
 
 def test_a_place_needs_a_field_of_the_answer():

@@ -35,7 +35,7 @@ def searches_then_answers(body, number):
         figures = json.dumps({"query": "film of a patient", "max_results": 2})
         return make_completion("", ("a", "search_web", web), ("b", "search_images", figures))
     if turn == 1:
-        opened, zoomed = json.dumps({"index": 2}), json.dumps({"factor": 2})
+        opened, zoomed = json.dumps({"image": "image_3"}), json.dumps({"factor": 2})
         return make_completion("", ("c", "open_image", opened), ("d", "zoom", zoomed))
     return make_completion(ENV.write_answer(task))
 

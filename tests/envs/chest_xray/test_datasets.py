@@ -48,7 +48,7 @@ def test_the_letter_is_the_answer_and_all_images_can_be_opened_in_chestagentbenc
     assert "explanation" not in json.dumps([message.text for message in env.reset(task, seed=0).messages])
     answers = ("C", "c", "C)", "B", "B, C", "Effusion", "A B C D E F", "every one of them")
     assert [score(env, task, said) for said in answers] == [1.0, 1.0, 1.0, 0, 0, 0, 0, 0]
-    look = '<tool_call>{"name": "open_image", "arguments": {"index": 2}}</tool_call>'
+    look = '<tool_call>{"name": "open_image", "arguments": {"image": "image_3"}}</tool_call>'
     episode = play(env, task, look, env.write_answer(task))
     [opened] = episode.turns[2].tool_results
     assert (opened.success, episode.scores.total) == (True, 1.0), opened

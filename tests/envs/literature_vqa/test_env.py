@@ -116,8 +116,8 @@ def test_a_figure_is_found_opened_and_zoomed_and_the_patients_film_again():
         env,
         task,
         call("search_images", query=topic, max_results=2),
-        call("open_image", index=1) + call("zoom", factor=2),
-        call("open_image", index=0),
+        call("open_image", image="image_2") + call("zoom", factor=2),
+        call("open_image", image="image_1"),
         env.write_answer(task),
     )
     found, opened, zoomed, back = list_results(episode)

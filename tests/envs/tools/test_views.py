@@ -9,7 +9,8 @@ from PIL import Image
 from tests.support.loop_kit import write_call
 from tests.support.tool_play import GRAY, TASK, TWO, Find, FindInView, Play
 from viewbox.envs.tools import ToolOutput, tool
-from viewbox.errors import ConfigError
+from viewbox.envs.variants import remove_tools
+from viewbox.errors import ConfigError, ImageError, ToolFault
 from viewbox.images.ref import ImageRef
 from viewbox.images.source import Volume
 from viewbox.records import Task
@@ -20,19 +21,88 @@ from viewbox.records import Task
 def test_the_model_is_told_how_many_images_there_are():
     env = Find(tools=["zoom", "open_image"])
     assert env.reset(TWO, seed=0).messages[1].text == (
-        "There are 2 images, numbered from 0. This is image 0. Boxes in your answer refer to image 0.\nWhere?"
+        "There are 2 images: image_1 and image_2. They are shown in this order. Tools that change the view work on image_1 "
+        "until you call open_image. Boxes in your answer refer to image_1.\nWhere?"
     )
     assert env.reset(TASK, seed=0).messages[1].text == "Where?"
 
 
-def test_without_the_tool_other_images_are_not_spoken_of():
-    assert Find().reset(TWO, seed=0).messages[1].text == "Where?"
+def test_every_image_is_shown_at_the_start_and_a_tool_that_opens_them_is_offered_with_tools_that_work_on_one():
+    state = Find().reset(TWO, seed=0)
+    assert [(image.width, image.height) for image in state.messages[1].images] == [(80, 40), (20, 30)]
+    assert state.tools == (*Find().tools, "open_image")
+    assert [tool["function"]["name"] for tool in state.tool_schemas][-1] == "open_image"
+    assert Find().get_offered_tools(TWO) == state.tools
+    assert "open_image" not in Find().reset(TASK, seed=0).tools
+    for bare in (remove_tools(Find()), Find(tools=()), Find(max_turns=1)):
+        state = bare.reset(TWO, seed=0)
+        assert len(state.messages[1].images) == 2
+        assert "open_image" not in state.messages[1].text
+        assert state.tool_schemas == ()
+
+
+GRAYS = [ImageRef.of(np.full((60, 120), shade, np.uint8)) for shade in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("count", "size"), [(1, (60, 30)), (2, (60, 30)), (4, (60, 30)), (8, (42, 21)), (16, (30, 15))]
+)
+def test_the_pictures_share_four_times_the_pixels_of_one(count, size):
+    env = Find(max_pixels=60 * 30, coordinates="pixel")
+    task = Task("t", tuple(GRAYS[:count]), {"question": "Where?"})
+    play = Play(env, task)
+    first = play.state.messages[1]
+    assert [(image.width, image.height) for image in first.images] == [size] * count
+    assert ("reduced in size" in first.text) == (count > 4)
+    assert [view.image for view in play.state.turns[0].views] == list(range(count))
+    assert play.say_and_read(write_call("reset")).startswith(f"back to the original (size: {list(size)}")
+    play.say(json.dumps({"label": "x", "bbox": [0, 0, size[0], size[1] / 2]}))  # pixels of the picture as it is shown
+    assert play.state.answer["bbox"] == pytest.approx((0, 0, 1, 0.5))
+
+
+def test_of_too_many_images_the_first_are_shown_and_a_tool_opens_the_others():
+    task = Task("t", tuple(GRAYS), {"question": "Where?"})
+    play = Play(Find(), task)
+    first = play.state.messages[1]
+    assert len(first.images) == 16
+    assert "There are 20 images: image_1 to image_20. The first 16 are shown, in this order" in first.text
+    assert "opened (image: image_20, images: 20" in play.say_and_read(write_call("open_image", image="image_20"))
+    assert play.state.messages[-1].images[0].open().getpixel((0, 0)) == 19
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        remove_tools(Find()),
+        remove_tools(Find(), refuse=True),
+        Find(tools=()),
+        Find(max_turns=1),
+        Find(max_total_calls=0),
+        Find(tools=["zoom", "open_image"], max_calls={"open_image": 0}),
+    ],
+)
+def test_more_images_than_can_be_shown_are_refused_where_no_tool_opens_them(env):
+    with pytest.raises(ConfigError, match="task t has 17 images, and no tool to open those after the first 16"):
+        env.reset(Task("t", tuple(GRAYS[:17])), seed=0)
+
+
+def test_a_volume_is_one_image_among_others():
+    class Mixed(Find):
+        def images(self, task):
+            return [Image.fromarray(GRAY), Slices.volume.get_slice(2)]
+
+    play = Play(Mixed(tools=["zoom", "select_slice"]))
+    assert [view.slice for view in play.state.turns[0].views] == [None, 2]
+    assert "Slices are numbered from 0" in play.state.messages[1].text
+    assert "error" in play.say_and_read(write_call("select_slice", index=3))
+    opened = write_call("open_image", image="image_2")
+    assert "index: 3" in play.say_and_read(opened + write_call("select_slice", index=3))
 
 
 def test_another_image_is_shown_with_the_same_budget():
     play = Play(Find(tools=["zoom", "open_image"], max_pixels=300), TWO)
-    assert play.say_and_read(write_call("open_image", index=1)) == (
-        "opened (index: 1, images: 2, size: [14, 21], shows: [0.0, 0.0, 1.0, 1.0])"
+    assert play.say_and_read(write_call("open_image", image="image_2")) == (
+        "opened (image: image_2, images: 2, size: [14, 21], shows: [0.0, 0.0, 1.0, 1.0])"
     )
     shown = play.state.messages[-1].images[0]
     assert (shown.width, shown.height) == (14, 21)
@@ -41,22 +111,30 @@ def test_another_image_is_shown_with_the_same_budget():
 
 def test_what_is_shown_is_told_in_the_frame_of_the_open_image():
     play = Play(Find(tools=["zoom", "open_image"], coordinates="pixel"), TWO)
-    said = play.say_and_read(write_call("open_image", index=1), write_call("zoom", factor=2, center=[10, 15]))
+    said = play.say_and_read(write_call("open_image", image="image_2"), write_call("zoom", factor=2, center=[10, 15]))
     assert said.endswith("shows: [5, 8, 15, 22])")
 
 
 def test_boxes_are_of_the_first_image_whatever_is_open():
     play = Play(Find(tools=["open_image"], coordinates="pixel"), TWO)
-    play.say_and_read(write_call("open_image", index=1), json.dumps({"bbox": [0, 0, 40, 20]}))
+    play.say_and_read(write_call("open_image", image="image_2"), json.dumps({"bbox": [0, 0, 40, 20]}))
     assert play.state.answer["bbox"] == (0, 0, 0.5, 0.5)
 
 
-def test_an_image_is_opened_only_when_it_is_asked_for_and_one_that_cannot_be_is_told_without_its_name(caplog):
-    missing = Task("m", (*TASK.images, ImageRef("0", 1, 1, uri="nowhere.png")))
-    play = Play(Find(tools=["zoom", "open_image"]), missing)
+@pytest.mark.parametrize("place", [0, 1])
+def test_an_image_of_the_start_that_cannot_be_opened_ends_the_episode_whichever_it_is(place):
+    images = [TASK.images[0], TASK.images[0]]
+    images[place] = ImageRef("0", 1, 1, uri="nowhere.png")
+    with pytest.raises(ImageError, match=r"nowhere\.png"):
+        Find().reset(Task("m", tuple(images)), seed=0)
+
+
+def test_an_image_that_is_not_shown_at_the_start_is_opened_when_it_is_asked_for():
+    missing = Task("m", (*GRAYS[:16], ImageRef("0", 1, 1, uri="nowhere.png")), TASK.prompt)
+    play = Play(Find(), missing)
     assert "zoomed" in play.say_and_read(write_call())
-    assert play.say_and_read(write_call("open_image", index=1)) == "error: open_image: the image cannot be opened"
-    assert "nowhere.png" in caplog.text
+    with pytest.raises(ToolFault, match="nowhere"):
+        play.say(write_call("open_image", image="image_17"))
 
 
 def test_images_drawn_by_the_environment_are_drawn_once_a_play():
@@ -71,9 +149,11 @@ def test_images_drawn_by_the_environment_are_drawn_once_a_play():
     play = Play(env)
     assert len(drawn) == 1
     play.say_and_read(
-        write_call("open_image", index=1), write_call("open_image", index=0), write_call("open_image", index=1)
+        write_call("open_image", image="image_2"),
+        write_call("open_image", image="image_1"),
+        write_call("open_image", image="image_2"),
     )
-    assert len(drawn) == 2
+    assert len(drawn) == 1
 
 
 # ---- in which view
@@ -146,8 +226,8 @@ def test_an_unknown_view_is_told_those_there_are(number):
 
 def test_a_view_of_another_image_is_refused_in_words():
     play = Play(FindInView(tools=["open_image"]), TWO)
-    said = play.say_and_read(write_call("open_image", index=1), json.dumps({"bbox": [0, 0, 1, 1], "view": 1}))
-    assert "view: view 1 shows another image; boxes must refer to image 0" in said
+    said = play.say_and_read(write_call("open_image", image="image_2"), json.dumps({"bbox": [0, 0, 1, 1], "view": 2}))
+    assert "view: view 2 shows another image; boxes must refer to image_1" in said
 
 
 def test_an_answer_read_without_its_play_knows_the_overview_only():

@@ -220,7 +220,9 @@ def test_a_box_is_not_drawn_on_another_slice_plane_or_image():
                 metadata={"images": "stack"})  # fmt: skip
     calls = [("select_slice", {"index": index, "plane": plane}) for index, plane in
              ((4, "axial"), (8, "axial"), (9, "axial"), (3, "axial"), (6, "coronal"), (6, "sagittal"))]  # fmt: skip
-    _, page = play(task, *calls, ("open_image", {"index": 1}), answer={"bbox": [0.1, 0.1, 0.2, 0.2], "image": 1})
+    _, page = play(
+        task, *calls, ("open_image", {"image": "image_2"}), answer={"bbox": [0.1, 0.1, 0.2, 0.2], "image": 1}
+    )
     gold = [len(get_drawn(picture, "gold")) for picture in page["pictures"].values()]
     answer = [len(get_drawn(picture, "answer")) for picture in page["pictures"].values()]
     assert gold == [1, 1, 1, 0, 0, 0, 0, 0]
@@ -229,7 +231,7 @@ def test_a_box_is_not_drawn_on_another_slice_plane_or_image():
 
 def test_pictures_say_which_slice_of_which_image_they_show():
     _, page = play(
-        STACK, ("select_slice", {"index": 3, "plane": "coronal"}), ("zoom", {}), ("open_image", {"index": 1})
+        STACK, ("select_slice", {"index": 3, "plane": "coronal"}), ("zoom", {}), ("open_image", {"image": "image_2"})
     )
     named = [(p["index"], p["plane"], p["slice"], p["slices"], p["original"]) for p in page["pictures"].values()]
     assert named == [
@@ -242,7 +244,7 @@ def test_pictures_say_which_slice_of_which_image_they_show():
 
 @pytest.mark.parametrize("turned", [[], [("rotate", {})], [("flip_horizontal", {}), ("zoom", {"factor": 1.5})]])
 def test_two_pictures_side_by_side_have_an_outline_each_and_the_box_on_one(turned):
-    episode, page = play(FLAT, *turned, ("show_beside", {"index": 1}))
+    episode, page = play(FLAT, *turned, ("show_beside", {"image": "image_2"}))
     picture = list(page["pictures"].values())[-1]
     assert (picture["index"], [one["index"] for one in picture["beside"]]) == (0, [1])
     assert picture["beside"][0]["outline"] == picture["outline"]

@@ -47,7 +47,7 @@ def walk(view, chain):
 
 
 def beside(view, images=IMAGES, **arguments):
-    after, result = call_stateful("show_beside", view, {"index": 1, **arguments}, hidden={"images": images})
+    after, result = call_stateful("show_beside", view, {"image": "image_2", **arguments}, hidden={"images": images})
     assert after is view
     return result
 
@@ -122,8 +122,8 @@ def test_a_series_is_shown_in_the_same_plane_at_the_same_relative_place():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"index": 3}, "show_beside: index = 3: out of range; allowed: 0 to 2"),
-        ({"index": -1}, "out of range; allowed: at least 0"),
+        ({"image": "image_4"}, "unknown image 'image_4'; allowed: image_1 to image_3"),
+        ({"image": "image_0"}, "unknown image 'image_0'"),
         ({"slice": 1}, "that image is a single picture; allowed: none"),
     ],
 )
@@ -144,9 +144,9 @@ def test_a_pair_is_not_a_picture_of_the_view_even_if_it_has_its_size():
 def test_an_answer_cannot_refer_to_a_pair():
     env = FindInView(tools=("show_beside", "zoom"))
     play = Play(env, Task("t", (View.of(NOW).to_ref(), View.of(PRIOR).to_ref())))
-    play.say(f"<tool_call>\n{json.dumps({'name': 'show_beside', 'arguments': {'index': 1}})}\n</tool_call>")
-    said = env.check_answer({"label": "x", "bbox": [0, 0, 1, 1], "view": 1}, play.state.task, play.state.views)[1]
-    assert "view 1 shows another image" in said
+    play.say(f"<tool_call>\n{json.dumps({'name': 'show_beside', 'arguments': {'image': 'image_2'}})}\n</tool_call>")
+    said = env.check_answer({"label": "x", "bbox": [0, 0, 1, 1], "view": 2}, play.state.task, play.state.views)[1]
+    assert "view 2 shows another image" in said
 
 
 # ---- a mask on the picture
@@ -205,7 +205,7 @@ def test_a_mask_is_one_of_the_images_or_a_file_or_an_array(tmp_path):
     Image.fromarray(mask).save(tmp_path / "mask.png")
     view, pictures = View.of(NOW), [IMAGES[0], Source.of(mask)]
     shown = [overlaid(view, given) for given in (mask, str(tmp_path / "mask.png"), View.of(mask).to_ref(), mask > 0)]
-    shown.append(overlaid(view, None, pictures, index=1))
+    shown.append(overlaid(view, None, pictures, image="image_2"))
     assert {result.image.hash for result in shown} == {shown[0].image.hash}
     assert shown[0].facts["box"] == (0, 0, 1, 0.5)
     blended = np.rint(NOW[0] * 0.6 + 255 * 0.4)
@@ -215,7 +215,7 @@ def test_a_mask_is_one_of_the_images_or_a_file_or_an_array(tmp_path):
 @pytest.mark.parametrize(
     ("mask", "said"),
     [
-        (None, "overlay_mask: this task has no mask of its own; give the index of an image"),
+        (None, "overlay_mask: this task has no mask of its own; give the name of an image"),
         (np.zeros((64, 64), np.uint8), "the mask is of 64x64 pixels, the image of 96x64: they do not match"),
         (stack(3).get_slice(0), "one of image and mask is a volume, the other a single picture"),
         ("/nowhere/mask.png", "overlay_mask: the image cannot be opened"),

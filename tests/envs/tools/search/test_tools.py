@@ -195,8 +195,8 @@ def test_one_found_picture_is_shown_and_several_are_a_sheet():
     assert (one.image.width, one.image.height) == (300, 200)
     assert (four.image.width, four.image.height) == (512, 512)  # two by two tiles, in the budget of a view
     assert one.text.startswith("1 figure found.\n[1] PMID 990000001: Orvane film 1\nSource: The Orvane sign. 2031\n")
-    assert one.text.endswith("open_image first: index 1. Index 0 is the image of the task.")
-    assert "index 2 to 5, in this order" in four.text
+    assert one.text.endswith("open_image first: image_2; image_1 is the image of the task.")
+    assert "image_3 to image_6, in this order" in four.text
     assert four.facts == {"pmids": ("990000001",) * 4, "figures": ("f1", "f2", "f3", "f4")}
 
 
@@ -205,9 +205,9 @@ def test_a_found_picture_is_opened_and_zoomed_at_its_own_resolution():
     episode = play(
         source,
         call("search_images", query="orvane", max_results=2),
-        call("open_image", index=2) + call("zoom", factor=4, center=[0.25, 0.25]),
-        call("open_image", index=0),
-        call("open_image", index=3),
+        call("open_image", image="image_3") + call("zoom", factor=4, center=[0.25, 0.25]),
+        call("open_image", image="image_1"),
+        call("open_image", image="image_4"),
     )
     _, opened, zoomed, back, none = list_results(episode)
     assert opened.facts["images"] == 3
@@ -217,7 +217,7 @@ def test_a_found_picture_is_opened_and_zoomed_at_its_own_resolution():
     shown = np.asarray(zoomed.image.open().resize((76, 50), 4))  # box filter: back to the pixels of the file
     assert np.corrcoef(shown.ravel(), pixels[rows : rows + 50, columns : columns + 76].ravel())[0, 1] > 0.8
     assert (back.image.width, back.image.height) == (40, 40)
-    assert "out of range; allowed: 0 to 2" in none.error
+    assert "unknown image 'image_4'; allowed: image_1 to image_3" in none.error
     assert [view.image for view in zoomed.views] == [None]  # none of the task's own
 
 
@@ -225,8 +225,8 @@ def test_two_searches_of_one_reply_number_their_pictures_in_the_order_of_the_cal
     source = SmallLiterature(figures=FIGURES, pictures=PICTURES)
     both = call("search_images", query="orvane", max_results=3) + call("search_images", query="orvane", max_results=1)
     one, two = list_results(play(source, both))
-    assert "index 1 to 3" in one.text
-    assert "index 4." in two.text
+    assert "image_2 to image_4" in one.text
+    assert "image_5; " in two.text
 
 
 def test_a_picture_that_is_gone_or_no_picture_costs_itself():
@@ -238,7 +238,7 @@ def test_a_picture_that_is_gone_or_no_picture_costs_itself():
     assert lines[1].endswith("Orvane film 1 (not shown: the picture is gone)")
     assert "expected: PNG or JPEG" in lines[3]
     assert "cannot be decoded" in lines[5]
-    assert "index 1 to 2" in lines[-1]
+    assert "image_2 to image_3" in lines[-1]
     assert result.image.width == 2 * result.image.height
 
 
@@ -253,24 +253,24 @@ def test_without_open_image_pictures_are_only_shown():
 def test_an_episode_keeps_a_limited_number_of_found_pictures():
     source = SmallLiterature(figures=FIGURES, pictures=PICTURES)
     asked = call("search_images", query="orvane", max_results=6) * 11
-    results = list_results(play(source, asked, call("open_image", index=MAX_FOUND + 1)))
-    assert [f"index {n} to {n + 5}" in result.text for n, result in zip(range(1, 61, 6), results, strict=False)] == [
-        True
-    ] * 10
-    assert f"index 61 to {MAX_FOUND}" in results[10].text
-    assert f"0 to {MAX_FOUND}" in results[11].error
+    results = list_results(play(source, asked, call("open_image", image=f"image_{MAX_FOUND + 2}")))
+    assert [
+        f"image_{n} to image_{n + 5}" in result.text for n, result in zip(range(2, 62, 6), results, strict=False)
+    ] == [True] * 10
+    assert f"image_62 to image_{MAX_FOUND + 1}" in results[10].text
+    assert f"image_1 to image_{MAX_FOUND + 1}" in results[11].error
 
 
 def test_other_episodes_do_not_see_what_one_has_found():
     source = SmallLiterature(figures=FIGURES, pictures=PICTURES)
     env = Films(tools=[*make_tools(source), *Films.tools])
     env.play(Task("t"), ScriptedPolicy([call("search_images", query="orvane"), "done"]))
-    [result] = list_results(env.play(Task("t"), ScriptedPolicy([call("open_image", index=1), "done"])))
-    assert "out of range" in result.error
+    [result] = list_results(env.play(Task("t"), ScriptedPolicy([call("open_image", image="image_2"), "done"])))
+    assert "unknown image" in result.error
 
 
 def test_a_large_picture_is_kept_smaller():
     source = SmallLiterature(figures=FIGURES[:1], pictures={"f1": make_png(4000, 1000)})
-    opened = list_results(play(source, call("search_images", query="orvane"), call("open_image", index=1)))[1]
+    opened = list_results(play(source, call("search_images", query="orvane"), call("open_image", image="image_2")))[1]
     assert opened.image.width * opened.image.height <= 512 * 512
     assert opened.image.width > TILE
