@@ -2,7 +2,7 @@
 
 Only the linear layers of the language model are quantized: NF4 in blocks of 64, whose scales are quantized again. Such
 weights are never trained, and merging adapters into them would round to 4 bits. So the model generates with its
-adapters beside them (`adapters.py`), and what is saved is a copy of two bytes.
+adapters beside them (`adapters.py`), and what is saved is a copy in float32.
 
 Used of peft and bitsandbytes, and checked by `tests/rollouts/engine/test_quantization.py`:
 
@@ -67,22 +67,20 @@ def is_quantized(model: Any) -> bool:
 
 
 def merge_adapters(model: Any) -> "PreTrainedModel":
-    """The model of a peft model with its adapters merged; weights of 4 bits become weights of its own precision.
+    """The model of a peft model with its adapters added, in float32 and in main memory.
 
-    The peft model cannot be used afterward.
+    In two bytes, a change that is small beside a weight would be rounded away. Weights of 4 bits are dequantized to the
+    precision they compute in, and then added to. The peft model cannot be used afterward.
     """
-    if not is_quantized(model):
-        return model.merge_and_unload()
     from peft.tuners.lora import LoraLayer
 
-    added = {
-        name: sum(layer.get_delta_weight(adapter).float() for adapter in layer.active_adapters)
-        for name, layer in model.get_base_model().named_modules()
-        if isinstance(layer, LoraLayer)
-    }
+    layers = {name: layer for name, layer in model.get_base_model().named_modules() if isinstance(layer, LoraLayer)}
     merged = model.unload()
-    merged = merged.dequantize(dtype=merged.dtype)
-    for name, delta in added.items():
+    if is_quantized(merged):
+        merged = merged.dequantize(dtype=merged.dtype)
+    merged = merged.cpu().float()
+    for name, layer in layers.items():
         weight = merged.get_submodule(name).weight
-        weight.data = (weight.data.float() + delta.data).to(weight.dtype)
+        for adapter in layer.active_adapters:
+            weight.data += layer.get_delta_weight(adapter).float().to(weight.device)
     return merged

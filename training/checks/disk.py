@@ -31,17 +31,15 @@ def find_existing(path: Path) -> Path:
     return path
 
 
-def estimate_bytes(weights: Path, config: Config, arguments: Any, trained: int) -> int:
-    """The bytes that a run writes: its checkpoints, the final model and `log.export`.
+def estimate_bytes(config: Config, arguments: Any, total: int, trained: int) -> int:
+    """The bytes that a run writes: its checkpoints, the final model and `log.export`, which are saved in float32.
 
     Args:
-        weights: the folder of the model that is trained.
         config: the run.
         arguments: its trainer arguments.
-        trained: parameters that are trained.
+        total, trained: parameters of the model, and those that are trained.
     """
-    saved = sum(file.stat().st_size for pattern in ("*.safetensors", "*.bin") for file in weights.glob(pattern))
-    whole = saved if config.lora is not None else 4 * trained
+    whole = 4 * total
     optimizer = 0 if arguments.save_only_model else 8 * trained  # Adam: two numbers a parameter
     checkpoint = (4 * trained if config.lora is not None else whole) + optimizer
     kept = 0

@@ -101,7 +101,7 @@ def _check(config: Config) -> dict[str, Any]:
         _check_tokens(model, config, env, task)
         parameters = count_parameters(model.config, config)
         outline["parameters"] = parameters.describe()
-        needed = estimate_bytes(model.folder, config, arguments, parameters.trained)
+        needed = estimate_bytes(config, arguments, parameters.total, parameters.trained)
         outline["disk"] = check_space(config, needed)
     on_hub = config.model.name is not None and model is None
     return {

@@ -5,6 +5,7 @@ resumed run counts on, and plays the same episodes again.
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from accelerate import Accelerator
 
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.records import Episode, Task
+from viewbox.rollouts.engine.adapters import measure_kept_change
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.vision_cache import VisionCache
 from viewbox.rollouts.generator import Generator
@@ -66,6 +68,7 @@ class BatchPlayer:
         self.candidates, self.dynamic_sampling_rounds = candidates, dynamic_sampling_rounds
         self._resamples = False  # whether episodes are played in rounds of resampling, each process its own
         self.num_played = 0  # sample numbers used so far by all processes
+        self.kept_change = math.nan  # of adapters, in the weights of the last batch; see `KeptChange`
         self.on_episode: Callable[[int, int], None] = lambda done, total: None
         self.episodes_per_step = episodes_per_step
         self.latest_episodes: list[Episode] = []  # those of the last batch that are kept
@@ -117,6 +120,7 @@ class BatchPlayer:
                 key=step,
                 sends=not self._resamples,
             )
+            self.kept_change = measure_kept_change(model) if self.weights is None else self.weights.kept_change
             episodes = asyncio.run(play_all(make))
         env.rest()
         self.num_played += num_seeds * self.accelerator.num_processes

@@ -207,6 +207,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         seconds = time.perf_counter() - started
         self.figures.add_mean(mode, "time/episodes_per_second", played * processes / seconds)
         self.figures.add_mean(mode, "episodes/played", played, processes)
+        self.figures.add_mean(mode, "sampling/adapters_kept", self.player.kept_change)
         if resampled:
             self.figures.add_mean(mode, "dynamic_sampling/groups", replaced, processes)
         return episodes

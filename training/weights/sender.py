@@ -10,6 +10,7 @@ sleeps after each generation: wake, new weights, empty caches, episodes, sleep.
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Coroutine, Hashable
 from pathlib import Path
@@ -29,6 +30,7 @@ from viewbox.network.connection import UNUSABLE_STATUS
 from viewbox.network.data_policy import check_sending
 from viewbox.network.http import extract_error_message
 from viewbox.rollouts.endpoint.connection import EndpointError
+from viewbox.rollouts.engine.adapters import KeptChange
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.generator import GeneratorError
 from viewbox.rollouts.token_server.launch import build_server
@@ -42,6 +44,7 @@ WAIT = 900.0  # seconds that a server may be away
 PAUSE = 2.0  # seconds between attempts
 TIMEOUT = 600.0  # seconds of one request; loading a large model takes minutes
 MAX_BODY = 2**20  # bytes of a reply; those about weights are short, the settings of a server are tens of kilobytes
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 CACHES = ("/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache")
 HOW_TO_START = (
     f"start it with VLLM_SERVER_DEV_MODE=1 in its environment and the flags `{FLAGS}` and `--weight-transfer-config` "
@@ -122,6 +125,7 @@ class WeightSender:
         self.url, self.folder, self.check, self.wait, self.pause = clean_url(url), folder, check, wait, pause
         self.process, self.sleeps = process, sleeps
         self.num_sent = 0
+        self.kept_change = math.nan  # of the adapters, in the weights that were sent last; see `KeptChange`
         self.latest: Served | None = None  # what the last call of `send` returned
         self._run = uuid4().hex[:8]
         self._served: Served | None = None
@@ -135,7 +139,7 @@ class WeightSender:
         Args:
             model: the policy, adapters merged.
             key: of these weights. If it is that of the last call, they are sent only to a server that lost them. None:
-                they are always sent.
+                they are always sent. A number also is the seed of their rounding.
 
         Raises:
             GeneratorError: the server was away for too long.
@@ -203,7 +207,7 @@ class WeightSender:
         if is_known and key is not None and key == self._key:
             return self._served  # type: ignore[return-value]
         name = self._served.model if is_known and self._served else self._check()
-        transfer = self._choose_transfer()
+        transfer, dtype = self._choose_transfer()
         if not is_known:
             transfer.connect(self._post)
         self._served = None  # until all of it has arrived, nobody knows what the server has
@@ -212,7 +216,9 @@ class WeightSender:
         self._post("/pause?mode=wait", {})
         try:
             self._post("/start_weight_update", {})
-            transfer.send(self._post, iterate_weights(model))
+            change = KeptChange()
+            transfer.send(self._post, iterate_weights(model, dtype, key if isinstance(key, int) else 0, change))
+            self.kept_change = change.share
             self._post("/finish_weight_update", {"weight_version": version})
             for path in CACHES:  # pictures and prefixes were computed with the weights before
                 self._post(path, {})
@@ -234,11 +240,11 @@ class WeightSender:
                 raise _TemporaryError(str(error)) from error
             raise
 
-    def _choose_transfer(self) -> Transfer:
-        config = self._request("GET", "/server_info?config_format=json")
-        config = config.get("vllm_config") if isinstance(config, dict) else None
-        config = config.get("weight_transfer_config") if isinstance(config, dict) else None
-        backend = config.get("backend") if isinstance(config, dict) else None
+    def _choose_transfer(self) -> tuple[Transfer, torch.dtype | None]:
+        """The way that the server takes weights, and the precision in which it keeps them, if it says so."""
+        info = self._request("GET", "/server_info?config_format=json")
+        backend = _get(info, "vllm_config", "weight_transfer_config", "backend")
+        dtype = DTYPES.get(str(_get(info, "vllm_config", "model_config", "dtype")).removeprefix("torch."))
         shown = make_line(backend, 80)
         if backend not in ("file", "nccl"):
             raise ConfigError(
@@ -248,7 +254,7 @@ class WeightSender:
             )
         if backend not in self._transfers:
             self._transfers[backend] = FileTransfer(self.folder) if backend == "file" else NCCLTransfer(self.url)
-        return self._transfers[backend]
+        return self._transfers[backend], dtype
 
     def _read_version(self) -> Any:
         info = self._request("GET", "/weight_info")
@@ -277,3 +283,10 @@ class WeightSender:
             return parse_body(received) if received else None
         except (ValueError, RecursionError):
             return None
+
+
+def _get(value: Any, *keys: str) -> Any:
+    """What lies below keys of nested objects; None if it is not there."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
