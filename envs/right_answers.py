@@ -61,13 +61,10 @@ class RightAnswers:
         >>> RightAnswers("grounding", 266, 20, 0.861, {"boxes": 0.861, "answer": None}, (), ()).describe()
         'grounding: reward 0.861, the mean of 20 of 266 tasks (boxes 0.861, answer does not apply)'
         """
-        parts = (f"{name} {_write_score(value)}" for name, value in self.components.items())
-        mean = (
-            f"reward {_write_score(self.total)}, the mean of {self.played} of {self.tasks} tasks ({', '.join(parts)})"
-        )
-        return "; ".join(
-            [f"{self.environment}: {mean if self.played else 'no right answer was scored'}", *self.remarks]
-        )
+        parts = ", ".join(f"{name} {_write_score(value)}" for name, value in self.components.items())
+        mean = f"reward {_write_score(self.total)}, the mean of {self.played} of {self.tasks} tasks ({parts})"
+        scored = mean if self.played and parts else "no right answer is scored"
+        return "; ".join([f"{self.environment}: {scored}", *self.remarks])
 
 
 @dataclass(frozen=True)
@@ -125,8 +122,8 @@ def _score_part(env: BaseMultiTurnEnv, count: int) -> RightAnswers:
         f"{number} of {min(count, len(tasks))} tasks {kind}, such as {examples[kind]}": kind
         for kind, number in problems.items()
     }
-    remarks += [line for line, kind in found.items() if "refuses" not in kind]
-    warnings = [line for line, kind in found.items() if "refuses" in kind]
+    remarks += [line for line, kind in found.items() if "no right answer" in kind]
+    warnings = [line for line, kind in found.items() if "no right answer" not in kind]
     means = _compute_means(one.scores for one in played)
     if played:
         warnings += _list_low(env, reward, played, means, _compute_means(one.exact for one in played))

@@ -182,7 +182,7 @@ def count_split(
     labels = {
         name: dict(found.most_common())
         for name, found in values.items()
-        if 1 < len(found) + fields[name] and 0 < len(found) <= MAX_LABELS
+        if len(found) + fields[name] > 1 and 0 < len(found) <= MAX_LABELS
     }
     many = tuple(name for name, found in values.items() if len(found) > MAX_LABELS and fields[name])
     return SplitCounts(data.split, len(chosen), by, len(groups), missing, labels, many)
