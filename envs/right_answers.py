@@ -130,7 +130,7 @@ def _score_part(env: BaseMultiTurnEnv, count: int) -> RightAnswers:
     if not env.reward.components.keys() - left_out.keys():
         means, warnings = {}, [line for line in warnings if "applies to none" not in line]
     if isinstance(env, DataEnv) and (doubt := describe_doubtful_unit(env.data.boxes.unit, boxes)):
-        warnings.append(f"data.boxes.unit = {env.data.boxes.unit}: {doubt}")
+        warnings.insert(0, f"data.boxes.unit = {env.data.boxes.unit}: {doubt}")
     total = means.pop("", None)
     lines = tuple(make_line(f"{env.name}: {line}", 600) for line in warnings)
     return RightAnswers(env.name, len(tasks), len(played), total, means, tuple(remarks), lines)
@@ -263,9 +263,9 @@ def _explain_writing(env: BaseMultiTurnEnv, play: _Played, exact: float | None, 
     """That writing loses what the reward pays for; None if the answer scores no better before it is written."""
     if exact is None or exact < LEAST:
         return None
-    rounding = f"env.coordinates = {env.coordinates}"
+    rounding = f"env.coordinates = {env.coordinates} rounds boxes"
     if needs_size(env.coordinates):
-        rounding += f" rounds boxes to whole pixels of a view of {play.view[0]} x {play.view[1]}"
+        rounding += f" to whole pixels of a view of {play.view[0]} x {play.view[1]}"
         rounding += "; allowed: coordinates: unit or per_mille, or larger images"
     return f"before they are written they score {exact:.3f}; {rounding}"
 
