@@ -61,13 +61,10 @@ class RightAnswers:
         >>> RightAnswers("grounding", 266, 20, 0.861, {"boxes": 0.861, "answer": None}, (), ()).describe()
         'grounding: reward 0.861, the mean of 20 of 266 tasks (boxes 0.861, answer does not apply)'
         """
-        parts = (f"{name} {_write_score(value)}" for name, value in self.components.items())
-        mean = (
-            f"reward {_write_score(self.total)}, the mean of {self.played} of {self.tasks} tasks ({', '.join(parts)})"
-        )
-        return "; ".join(
-            [f"{self.environment}: {mean if self.played else 'no right answer was scored'}", *self.remarks]
-        )
+        parts = ", ".join(f"{name} {_write_score(value)}" for name, value in self.components.items())
+        mean = f"reward {_write_score(self.total)}, the mean of {self.played} of {self.tasks} tasks ({parts})"
+        scored = mean if self.played and parts else "no right answer is scored"
+        return "; ".join([f"{self.environment}: {scored}", *self.remarks])
 
 
 @dataclass(frozen=True)
@@ -125,15 +122,15 @@ def _score_part(env: BaseMultiTurnEnv, count: int) -> RightAnswers:
         f"{number} of {min(count, len(tasks))} tasks {kind}, such as {examples[kind]}": kind
         for kind, number in problems.items()
     }
-    remarks += [line for line, kind in found.items() if "refuses" not in kind]
-    warnings = [line for line, kind in found.items() if "refuses" in kind]
+    remarks += [line for line, kind in found.items() if "no right answer" in kind]
+    warnings = [line for line, kind in found.items() if "no right answer" not in kind]
     means = _compute_means(one.scores for one in played)
     if played:
         warnings += _list_low(env, reward, played, means, _compute_means(one.exact for one in played))
     if not env.reward.components.keys() - left_out.keys():
         means, warnings = {}, [line for line in warnings if "applies to none" not in line]
     if isinstance(env, DataEnv) and (doubt := describe_doubtful_unit(env.data.boxes.unit, boxes)):
-        warnings.append(f"data.boxes.unit = {env.data.boxes.unit}: {doubt}")
+        warnings.insert(0, f"data.boxes.unit = {env.data.boxes.unit}: {doubt}")
     total = means.pop("", None)
     lines = tuple(make_line(f"{env.name}: {line}", 600) for line in warnings)
     return RightAnswers(env.name, len(tasks), len(played), total, means, tuple(remarks), lines)
@@ -266,9 +263,9 @@ def _explain_writing(env: BaseMultiTurnEnv, play: _Played, exact: float | None, 
     """That writing loses what the reward pays for; None if the answer scores no better before it is written."""
     if exact is None or exact < LEAST:
         return None
-    rounding = f"env.coordinates = {env.coordinates}"
+    rounding = f"env.coordinates = {env.coordinates} rounds boxes"
     if needs_size(env.coordinates):
-        rounding += f" rounds boxes to whole pixels of a view of {play.view[0]} x {play.view[1]}"
+        rounding += f" to whole pixels of a view of {play.view[0]} x {play.view[1]}"
         rounding += "; allowed: coordinates: unit or per_mille, or larger images"
     return f"before they are written they score {exact:.3f}; {rounding}"
 

@@ -4,11 +4,13 @@
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
 from viewbox.records import Episode
+from viewbox.rewards.base import get_reward_name
 from viewbox.rewards.combined import CombinedReward, find_unmet_need, to_combined
+from viewbox.rewards.declare import REWARD_TYPES
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,30 @@ def explain_score(
     reasons = explain_components(combined, answer, reference, episode)
     problems = tuple(f"reward component {name!r} {fault}" for name, fault in faults.items())
     return ExplainedScore(combined.name, total, tuple(_list_scores(combined, scores, reasons)), problems)
+
+
+def describe_reward(reward: Any) -> str:
+    """What a reward counts, in one line: each component with its weight, and the settings that are no defaults.
+
+    >>> from viewbox.rewards import Component, ExactMatchReward, IoUReward
+    >>> box = Component(IoUReward("bbox", threshold=0.5), 0.75, needs={"label": 1.0})
+    >>> describe_reward(CombinedReward({"label": (ExactMatchReward("label"), 0.25), "box": box}))
+    "0.25 label (exact_match: field 'label') + 0.75 box if label >= 1 (iou: field 'bbox', threshold 0.5)"
+    """
+    if isinstance(reward, CombinedReward):
+        return " + ".join(
+            f"{part.weight:.3g} {name}{''.join(f' if {need} >= {least:g}' for need, least in part.needs.items())} "
+            f"({describe_reward(part.reward)})"
+            for name, part in reward.components.items()
+        )
+    kind = next((kind for kind, cls in REWARD_TYPES.items() if cls is type(reward)), get_reward_name(reward))
+    settings = []
+    for one in fields(reward) if kind in REWARD_TYPES else ():
+        value = getattr(reward, one.name)
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        if one.name != "name" and (one.name == "field" or (value and value != default)):
+            settings.append(f"{one.name} {value!r:.80}")
+    return f"{kind}: {', '.join(settings)}" if settings else kind
 
 
 def explain_components(

@@ -40,12 +40,13 @@ def inspect(config: Config) -> dict[str, Any]:
         if config.log.eval_tasks:
             opened["env.eval" if config.env.eval else "held out"] = held_out
         images = "; ".join(f"{key}: {_open_images(one, key)}" for key, one in opened.items())
-        shown = {"images": images, "prompt": str(write_prompt(config, env, model))}
+        shown: dict[str, Any] = {"images": images, "prompt": str(write_prompt(config, env, model))}
         if splits := describe_splits(env, held_out):
-            shown["splits"] = "; ".join(splits)
+            shown["splits"] = splits
         answers = [(key, one) for key, some in {**played, **opened}.items() for one in score_right_answers(some)]
-        shown["right answers"] = "; ".join(f"{key}: {one.describe()}" for key, one in answers)
-        warnings = [f"{key}: {warning}" for key, one in answers for warning in one.warnings]
+        shown["right answers"] = [f"{key}: {one.describe()}" for key, one in answers]
+        found = reversed([(warning, key) for key, one in answers for warning in one.warnings])
+        warnings = [f"{key}: {warning}" for warning, key in reversed(dict(found).items())]
         return shown | {"memory": _describe_memory(config), "warnings": warnings}
 
 
@@ -97,7 +98,8 @@ def render_report(config: Config, resolved: Mapping[str, Any]) -> str:
     lines = [yaml.safe_dump(settings, sort_keys=False)]
     for topic, value in resolved.items():
         if topic not in ("notes", "warnings"):
-            lines.append(f"{topic:<14} {_format(value)}")
+            rows = value if topic in ("splits", "right answers") else [_format(value)]
+            lines += [f"{topic if number == 0 else '':<14} {row}" for number, row in enumerate(rows)]
     said = [f"{topic[:-1]}: {line}" for topic in ("notes", "warnings") for line in resolved.get(topic, ())]
     return "\n".join([*lines, *said])
 

@@ -13,6 +13,7 @@ from viewbox.envs.tasks import to_sequence
 from viewbox.errors import BadRow, ConfigError, ModelError, ViewboxError, describe_unknown
 from viewbox.network.secrets import mask_assignments
 from viewbox.records import Task
+from viewbox.rewards.explain import describe_reward
 from viewbox.rollouts.engine.quantization import check_bitsandbytes
 from viewbox.rollouts.from_config import (
     MISSING_FILE,
@@ -108,7 +109,7 @@ def _check(config: Config) -> dict[str, Any]:
         "environment": {
             name: getattr(env, name) for name in ("name", "max_turns", "tools", "coordinates", "max_pixels")
         },
-        "reward": mask_assignments(str(env.reward)),
+        "reward": mask_assignments(describe_reward(env.reward)),
         "trainer": type(arguments).__name__,
         **outline,
         "notes": [

@@ -33,7 +33,7 @@ CONSTANT = {
 }
 NAMES = tuple(CONSTANT)
 ROUNDED = {
-    "gemex_thinkvg": 0.001,
+    "gemex_thinkvg": 0.002,
     "nova": 0.001,
 }  # its boxes are parts of 336, and the model writes them from 0 to 1000
 

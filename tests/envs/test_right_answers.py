@@ -1,0 +1,214 @@
+"""The right answers that a dry run and `viewbox data check` play: which mistakes they find, and what they leave."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import viewbox
+from tests.support.data_kit import COLUMNS, Questions, make_rows, write_images, write_jsonl
+from viewbox.envs.grounding import Grounding
+from viewbox.envs.mixture import Mixture
+from viewbox.envs.right_answers import score_right_answers
+from viewbox.errors import ConfigError
+from viewbox.records import Task
+from viewbox.rewards import build
+
+WIDTH, HEIGHT = 400, 160  # of unequal sides: pixels divided by the wrong one would show
+BOX = (100, 20, 300, 100)  # pixels: by hand 0.25, 0.125, 0.75, 0.625 of the image
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Thirty images of unequal sides, with a box and a label each."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(30):
+        Image.fromarray(np.zeros((HEIGHT, WIDTH), np.uint8)).save(tmp_path / f"{number}.png")
+        x, y = int(rng.integers(0, 200)), int(rng.integers(0, 80))
+        box = list(BOX) if number == 0 else [x, y, x + int(rng.integers(20, 150)), y + int(rng.integers(10, 60))]
+        rows.append(
+            {"id": f"c{number}", "image": f"{number}.png", "q": "Where?", "box": box, "label": "ab"[number % 2]}
+        )
+    write_jsonl(tmp_path / "t.jsonl", rows)
+    return tmp_path
+
+
+def make(folder, reward=None, columns=(), **settings):
+    data = {"source": str(folder / "t.jsonl"), **settings.pop("data", {})}
+    data["columns"] = {"id": "id", "image": "image", "question": "q", "boxes": ["box"], **dict(columns)}
+    reward = build(reward) if isinstance(reward, dict) else reward
+    return Grounding(data=data, **({} if reward is None else {"reward": reward}), **settings)
+
+
+def test_the_reward_of_a_box_that_was_computed_by_hand(folder):
+    env = make(folder, coordinates="unit")
+    task = env.tasks[0]
+    for box, expected in (
+        ((0.25, 0.125, 0.75, 0.625), 1.0),
+        ((0.5, 0.125, 1.0, 0.625), 1 / 3),  # half of each box is in the other: 1 / (2 + 2 - 1)
+        ((0.625, 0.05, 1.0, 0.25), 0.0625 * 0.125 * 2 / (0.25 + 0.075 - 0.015625)),  # 0.125 x 0.125 in common
+        ((0.0, 0.7, 0.2, 0.9), 0.0),
+    ):
+        episode = env.play(task, lambda messages, box=box: json.dumps({"boxes": [box], "continue": False}))
+        assert episode.scores.total == pytest.approx(expected), box
+
+
+def test_a_right_config_is_not_warned_of(folder):
+    for settings in ({}, {"coordinates": "per_mille"}, {"columns": {"labels": ["label"]}, "classes": ["a", "b"]}):
+        [found] = score_right_answers(make(folder, **settings))
+        assert found.total > 0.98
+        assert found.warnings == ()
+        assert found.played == 20
+        assert found.tasks == 30
+
+
+LABELED = {"labels": ["label"]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"reward": {"type": "exact_match", "field": "boxes"}}, "exact_match compares texts, and 'boxes' holds boxes"),
+        ({"reward": {"type": "token_f1", "field": "boxes"}}, "token_f1 compares texts, and 'boxes' holds boxes"),
+        ({"reward": {"type": "label_set_f1", "field": "boxes"}}, "compares texts, and 'boxes' holds boxes"),
+        (
+            {"reward": {"type": "iou", "field": "boxes", "reference_field": "gold"}},
+            "no task has reference_field = 'gold'; the references have boxes",
+        ),
+        (
+            {"reward": {"type": "iou", "field": "boxes", "reference_field": "boxs"}},
+            "(did you mean 'boxes'?)",
+        ),
+        ({"reward": {"type": "iou", "field": "boxes"}, "columns": LABELED}, "iou finds no box in 'boxes'"),
+        ({"data": {"boxes": {"unit": "per_mille"}}}, "data.boxes.unit = per_mille: all boxes (20) lie in the top left"),
+        (
+            {"coordinates": "pixel", "max_pixels": 64 * 26},
+            "env.coordinates = pixel rounds boxes to whole pixels of a view of 64 x 25",
+        ),
+        (
+            {"reward": lambda answer, reference: reference["bbox"][0]},
+            "fails for 20 of 20 right answers: raised KeyError",
+        ),
+        ({"reward": lambda answer, reference: 0.5}, "gives the right answers 0.500: task"),
+    ],
+)
+def test_a_mistake_is_named_with_its_component_and_its_cause(folder, settings, said):
+    [found] = score_right_answers(make(folder, **settings))
+    assert said in "".join(found.warnings)
+
+
+def test_boxes_from_0_to_1_that_are_declared_as_pixels_are_doubted(folder):
+    rows = [json.loads(line) for line in (folder / "t.jsonl").read_text().splitlines()]
+    write_jsonl(folder / "t.jsonl", [{**row, "box": [0.1, 0.2, 0.5, 0.6]} for row in rows])
+    [found] = score_right_answers(make(folder))
+    assert "would also fit as unit; is it the right unit?" in found.warnings[0]
+    assert score_right_answers(make(folder, data={"boxes": {"unit": "unit"}}))[0].warnings == ()
+
+
+def test_classes_without_labels_are_refused(folder):
+    with pytest.raises(ConfigError, match=r"classes = a, b: no box has a label; allowed: with data\.columns\.labels"):
+        len(make(folder, classes=["a", "b"]).tasks)
+
+
+def test_a_right_answer_that_the_environment_refuses_is_warned_of():
+    class Strict(Own):
+        def validate_answer(self, answer, task):
+            return None if task.id == "t3" else "label: say more"
+
+    [found] = score_right_answers(Strict())
+    said = "own: 3 of 10 tasks have a right answer that the environment refuses, such as t5: label: say more"
+    assert said in found.warnings
+    assert found.played == 1
+
+
+def test_a_judge_is_not_asked_and_looks_are_not_paid_and_it_is_said(folder):
+    judge = {"type": "judge", "field": "boxes", "endpoint": "http://127.0.0.1:9/v1", "model": "m"}
+    iou = {"type": "iou", "field": "boxes", "weight": 0.3, "needs": {"judge": 0.5}}
+    tools = {"type": "tool_use", "at_least": 1, "weight": 0.2}
+    reward = {"type": "combined", "components": {"judge": {**judge, "weight": 0.5}, "iou": iou, "tools": tools}}
+    [found] = score_right_answers(make(folder, reward))
+    assert found.total > 0.98
+    assert list(found.components) == ["iou"]
+    assert "judge is left out: it would ask a judge or a server" in found.describe()
+    assert "tools is left out: it pays for looks" in found.describe()
+    [found] = score_right_answers(make(folder, judge))
+    assert found.total is None
+    assert found.warnings == ()
+    assert "no right answer is scored; judge is left out" in found.describe()
+
+
+class Whole:
+    """A reward of the whole episode."""
+
+    name = "whole"
+
+    def of_episode(self, episode):
+        return float(episode.num_turns > 5)
+
+
+def test_a_reward_of_the_episode_is_played_with_the_answer(folder):
+    [found] = score_right_answers(make(folder, Whole()))
+    assert "it reads the episode, which is the answer after env.oracle(task)" in found.warnings[0]
+
+
+def test_an_answer_in_plain_text_is_the_text_of_the_reference(tmp_path):
+    write_images(tmp_path)
+    data = {"source": str(write_jsonl(tmp_path / "t.jsonl", make_rows())), "columns": COLUMNS}
+    assert score_right_answers(Questions(data=data))[0].total == 1.0
+    reward = build({"type": "exact_match", "field": "text", "reference_field": "gold"})
+    [found] = score_right_answers(Questions(data=data, reward=reward))
+    assert "no task has reference_field = 'gold'; the references have answer" in found.warnings[0]
+
+
+class Own(viewbox.BaseMultiTurnEnv):
+    """Tasks of which some have no gold, and one has an image that cannot be opened."""
+
+    name = "own"
+    answer = {"type": "object", "properties": {"label": {"type": "string"}}, "required": ["label"]}  # noqa: RUF012
+    reward = viewbox.ExactMatchReward("label")
+
+    @property
+    def tasks(self):
+        return [Task(f"t{number}", reference={"label": "a"} if number % 2 else {}) for number in range(10)]
+
+    def images(self, task):
+        if task.id == "t1":
+            raise RuntimeError("the disk is gone")
+        return [Image.new("L", (20, 10))]
+
+
+def test_an_own_class_may_lack_golds_and_images_and_both_are_counted():
+    [found] = score_right_answers(Own())
+    assert found.total == 1.0
+    assert found.played == 4
+    assert "5 of 10 tasks have no right answer that can be written, such as t0: own: the reference" in found.describe()
+    assert found.warnings == ("own: 1 of 10 tasks cannot be opened, such as t1: RuntimeError: the disk is gone",)
+
+
+def test_each_environment_of_a_mixture_is_played_by_its_own_reward(folder):
+    data = {"source": str(folder / "t.jsonl"), "columns": {"image": "image", "question": "q", "boxes": ["box"]}}
+    mine = {"name": "grounding", "data": data, "reward": {"type": "exact_match", "field": "boxes"}}
+    wrong, right = score_right_answers(Mixture(environments={"mine": mine, "digits": {"noise": 8}}))
+    assert wrong.environment == "mine"
+    assert wrong.total == 0.0
+    assert right.environment == "digits"
+    assert right.warnings == ()
+
+
+def test_the_tasks_are_drawn_from_all():
+    numbers = []
+
+    class Counting(Own):
+        def images(self, task):
+            numbers.append(int(task.id[1:]))
+            return [Image.new("L", (20, 10))]
+
+        @property
+        def tasks(self):
+            return [Task(f"t{number}", reference={"label": "a"}) for number in range(1000)]
+
+    score_right_answers(Counting())
+    assert len(set(numbers)) == 20
+    assert max(numbers) > 800
