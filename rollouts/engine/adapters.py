@@ -29,7 +29,7 @@ WIDE, DOWN = "wide_weight", "adapter_down"  # buffers of a base layer: [W, sB], 
 
 @contextmanager
 def use_merged_adapters(model: Any) -> Iterator[None]:
-    """Lets the layers of a model compute with their active adapters in one product; afterward the weights are as before.
+    """Lets a model's layers compute with their active adapters in one product; afterward the weights are as before.
 
     Adapters stay peft's own if the weight is quantized or serves another module, too (a tied embedding). Layers are
     changed one by one, so the most that is added is one weight. A model without adapters is left alone.
@@ -62,7 +62,7 @@ def find_mergeable(model: Any) -> Iterator[Any]:
 
 
 def get_factors(layer: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """The (R, inputs) and (outputs, R) factors of all that the active adapters add to the weight, in their precision."""
+    """The (R, inputs) and (outputs, R) factors of what the active adapters add to the weight, in their precision."""
     names = [name for name in layer.active_adapters if name in layer.lora_A]
     down = torch.cat([layer.lora_A[name].weight.detach() for name in names])
     up = torch.cat([layer.lora_B[name].weight.detach() * layer.scaling[name] for name in names], dim=1)
@@ -91,7 +91,7 @@ def measure_kept_change(model: Any) -> float:
     change = KeptChange()
     for layer in model.modules():
         base = getattr(layer, "base_layer", None)
-        if hasattr(base, WIDE):
+        if base is not None and hasattr(base, WIDE):
             down, up = (factor.float() for factor in get_factors(layer))
             held = base.wide_weight[:, down.shape[1] :].float() @ base.adapter_down.float()
             change.add(held, up @ down)

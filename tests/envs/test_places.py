@@ -267,7 +267,8 @@ def test_any_part_of_a_place_works_in_every_text(names, coordinates, tools, max_
 def test_the_prompt_asks_for_the_place():
     prompt = UNIT.build_system_prompt(TASK)
     assert (
-        'Say where your box lies: "image" is the name of the image, such as image_1. "plane" is axial, coronal or sagittal. '
+        'Say where your box lies: "image" is the name of the image, such as image_1. '
+        '"plane" is axial, coronal or sagittal. '
         '"slice" is the number of the slice, from 0. Leave them null for a single picture.'
     ) in prompt
     assert '"extent": [x1, y1, z1, x2, y2, z2]' in prompt
