@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from viewbox.files import read_regular
 from viewbox.publish.checks import Limits, Row, check_package
 from viewbox.publish.checks.process import run_limited
 from viewbox.publish.checks.project import is_project
@@ -62,7 +63,10 @@ def check_any(
             variables={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HOME": os.path.expanduser("~")},
         )
         if not out.is_dir():
-            said = problem.read_text(encoding="utf-8") if problem.is_file() else outcome.explain()
+            try:
+                said = read_regular(problem, limit=2**20, inside=problem.parent).decode("utf-8", "replace")
+            except OSError:  # it ended without a word
+                said = outcome.explain()
             row = Row("package", False, said, MEND)
             if on_row is not None:
                 on_row(row)

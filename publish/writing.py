@@ -15,6 +15,7 @@ from viewbox.publish import models, task_data, templates, vendor
 from viewbox.publish.author_code import EnvironmentSource
 from viewbox.publish.models import CarriedModels
 from viewbox.publish.portable import check_portable
+from viewbox.rewards.base import get_reward_name
 
 TAGS = ("viewbox", "vision", "multimodal", "multi-turn", "tool-use", "rl", "train", "eval")
 HUB_TAGS = ("rl-environment", "verifiers")  # by which the Hugging Face hub finds environments
@@ -129,7 +130,11 @@ def _get_summary(env: BaseMultiTurnEnv) -> str:
 
 
 def _describe_environment(env: BaseMultiTurnEnv) -> dict[str, str]:
-    parts = [f"{part.weight:g} x {name} ({part.reward.name})" for name, part in env.reward.components.items()]
+    names = {name: get_reward_name(part.reward) for name, part in env.reward.components.items()}
+    parts = [
+        f"{part.weight:g} x {name}" + (f" ({names[name]})" if names[name] != name else "")
+        for name, part in env.reward.components.items()
+    ]
     return {
         "tasks": f"{len(env.tasks):,}" if isinstance(env.tasks, Sized) else "unknown number",
         "tools": ", ".join(env.tools) or "none",

@@ -23,6 +23,7 @@ from viewbox.rewards.declare import (
     validated_dataclass,
 )
 from viewbox.rewards.fields import to_finite_float
+from viewbox.rewards.imported import adapt_reward
 from viewbox.terminal import describe_error, make_line
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,9 @@ class Component:
         Mapping[Name, Threshold],
         Field(description="least scores of other components, such as `{label: 1.0}`; if one is lower, this counts 0"),
     ] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reward", adapt_reward(self.reward))
 
 
 @register_reward("combined")

@@ -113,6 +113,23 @@ def _to_reward(loaded: Any, path: str, name: str | None, default: str) -> AnyRew
     return reward
 
 
+def adapt_reward(reward: Any) -> Any:
+    """A reward given in Python as one that can be called: a class is made, a function of `episode` reads episodes.
+
+    Raises:
+        ConfigError: the class cannot be made without arguments, or the function takes other arguments.
+
+    >>> adapt_reward(lambda episode: 1.0).of_episode(None)
+    1.0
+    """
+    if inspect.isclass(reward) or inspect.isroutine(reward):
+        name = reward.__name__
+        if inspect.isclass(reward) or _get_first_argument(reward, name) == "episode":
+            return _to_reward(reward, name, None, name)
+        _check_signature(reward, name, ("answer", "reference"))
+    return reward
+
+
 def _get_signature(function: Callable[..., Any], path: str) -> inspect.Signature:
     try:
         return inspect.signature(function)

@@ -2,9 +2,11 @@
 
 import ast
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from viewbox.files import read_regular
+from viewbox.publish.author_files import MAX_FILE
 
 from . import fresh
 from .rows import Failed, NotTried, check, shorten
@@ -30,7 +32,7 @@ def check_wheel(trial: Trial) -> str:
     if trial.python is None and trial.wheel is None:
         _build_wheel(trial)
     assert trial.wheel is not None
-    with zipfile.ZipFile(trial.wheel) as file:
+    with fresh.open_wheel(trial.wheel) as file:
         held = set(file.namelist())
     files = [path.as_posix().removeprefix("src/") for path in trial.project.list_files()]
     missing = [path for path in files if path not in held]
@@ -97,9 +99,9 @@ def _strip_source(path: Path) -> Path:
 def _list_imports(path: Path) -> Iterator[str]:
     """The top-level modules that a file imports, but not for type checking or where the failure is caught."""
     try:
-        waiting: list[ast.AST] = [ast.parse(path.read_bytes())]
-    except (SyntaxError, ValueError):
-        return  # the row `import` says so
+        waiting: list[ast.AST] = [ast.parse(read_regular(path, limit=MAX_FILE))]
+    except (SyntaxError, ValueError, RecursionError, OSError):
+        return  # the rows `import` and `files` say so
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):

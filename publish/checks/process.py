@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from viewbox.files import open_regular
+
 LAUNCH = Path(__file__).with_name("launch.py")
 MAX_OUTPUT = 2**16  # bytes of output that are read: the last ones
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # each thread's buffers count as memory
@@ -124,7 +126,10 @@ def _end_all(process: "subprocess.Popen[bytes]") -> None:
 
 
 def read_end(path: Path) -> str:
-    """The end of what a process printed."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - MAX_OUTPUT))
-        return file.read().decode("utf-8", "replace")
+    """The end of what a process printed; empty if it left no regular file."""
+    try:
+        with open_regular(path, limit=sys.maxsize, inside=path.parent) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_OUTPUT))
+            return file.read(MAX_OUTPUT).decode("utf-8", "replace")
+    except OSError:
+        return ""

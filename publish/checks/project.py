@@ -1,6 +1,7 @@
 """The project that is checked: what its pyproject.toml says, a copy of it elsewhere, and its wheel."""
 
 import shutil
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from viewbox.errors import ConfigError
+from viewbox.files import open_regular, read_regular
 
 ENTRY_POINTS = "viewbox.environments"  # the group whose one entry names the environment of a package
 MARK = b"Written by `viewbox publish`"
 LEFT = ("__pycache__", "build", "dist", "node_modules")  # folders that are made, not written
+MAX_TOML = 2**22  # bytes of a pyproject.toml
 KEPT = (".gitignore", ".github")  # the hidden ones that are copied
 
 
@@ -47,8 +50,11 @@ class Project:
     @property
     def is_published(self) -> bool:
         """Whether `viewbox publish` wrote it, for verifiers."""
-        init = self.folder / self.module / "__init__.py"
-        return bool(self.module) and init.is_file() and MARK in init.read_bytes()
+        try:
+            with open_regular(self.folder / self.module / "__init__.py", limit=sys.maxsize) as file:
+                return bool(self.module) and MARK in file.read(2**16)
+        except OSError:  # there is none
+            return False
 
     @property
     def home(self) -> Path:
@@ -79,11 +85,11 @@ def read_project(folder: Path) -> Project:
     if not file.is_file():
         raise ConfigError(f"{folder}: has no pyproject.toml; allowed: the folder of a package (`viewbox new NAME`)")
     try:
-        read = tomllib.loads(file.read_text(encoding="utf-8"))
+        read = tomllib.loads(read_regular(file, limit=MAX_TOML).decode("utf-8"))
         table, build = read["project"], read.get("build-system", {})
         if not isinstance(table, dict) or not isinstance(build, dict):
             raise TypeError("`project` and `build-system` are not tables")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"{file}: cannot be read as a project ({type(error).__name__}: {error})") from error
     return Project(folder, table, build)
 
@@ -100,5 +106,8 @@ def copy_project(project: Project, to: Path) -> Project:
         ]
         return [*hidden, *made]
 
-    shutil.copytree(project.folder, to, symlinks=True, ignore=leave_out)
+    try:
+        shutil.copytree(project.folder, to, symlinks=True, ignore=leave_out)
+    except (OSError, RecursionError) as error:  # such as a pipe or a socket
+        raise ConfigError(f"{project.folder}: cannot be copied ({error!s:.300}); allowed: files and folders") from error
     return Project(to, project.table, project.build)

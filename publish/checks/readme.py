@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from viewbox.files import read_regular
+from viewbox.publish.author_files import MAX_FILE
+
 from . import fresh
 from .rows import Failed, check, shorten
 from .trial import Trial
@@ -25,7 +28,8 @@ PLACEHOLDER = re.compile(r"(?<![\w$./-])[A-Z][A-Z_]{2,}(?![\w=])|<[a-z][\w -]*>|
 )
 def check_readme(trial: Trial) -> str:
     """Every command in a block of shell commands ends with status 0."""
-    text = (trial.project.folder / str(trial.project.table["readme"])).read_text(encoding="utf-8", errors="replace")
+    file = trial.project.folder / str(trial.project.table["readme"])
+    text = read_regular(file, limit=MAX_FILE, inside=trial.project.folder).decode("utf-8", "replace")
     commands = list(list_commands(text))
     run = [command for command in commands if explain_left_out(command) is None]
     bin_folder = _make_environment(trial) if run else trial.folder

@@ -1,6 +1,7 @@
 """What the checks of one package share: the project, a folder for it elsewhere, its wheel, the fresh environment."""
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -8,11 +9,14 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from viewbox.files import open_regular, read_regular, write_atomically
+
 from .process import Limits, Outcome, read_end, run_limited
 from .project import Project
 from .rows import Check, Failed, NotTried
 
 CHILD = Path(__file__).with_name("child.py")
+MAX_RESULT, MAX_EVENTS = 2**22, 2**20  # bytes that are read of what a process wrote
 
 
 @dataclass
@@ -72,8 +76,7 @@ class Trial:
         if len(jobs) == 1 or not isinstance(ended, dict):
             return batch
         job, end = next(job for job in jobs if job["name"] == name), ended[name]
-        output = read_end(Path(job["output"])) if Path(job["output"]).is_file() else ""
-        outcome = Outcome(end.get("status"), output, end.get("seconds", 0.0))
+        outcome = Outcome(end.get("status"), read_end(Path(job["output"])), end.get("seconds", 0.0))
         return Inside(outcome, _read_json(Path(job["result"])), _read_events(Path(job["events"])))
 
     def _describe_job(self, check: Check) -> dict[str, Any]:
@@ -126,7 +129,7 @@ class Trial:
             "result": str(home / "result.json"),
             "events": str(home / "events.jsonl"),
         }
-        (home / "context.json").write_text(json.dumps(context), encoding="utf-8")
+        write_atomically(home / "context.json", json.dumps(context))
         command: list[str | Path] = [self.python or "", "-s", "-P", "-B", CHILD, home / "context.json"]
         whole = replace(self.limits, seconds=self.limits.seconds * len(jobs))
         outcome = run_limited(command, folder=home, home=home, limits=whole, variables=variables)
@@ -165,21 +168,23 @@ class Inside:
 
 def _read_json(path: Path) -> dict[str, Any] | None:
     try:
-        read = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        read = json.loads(read_regular(path, limit=MAX_RESULT, inside=path.parent))
+    except (OSError, ValueError, RecursionError):
         return None
     return read if isinstance(read, dict) else None
 
 
 def _read_events(path: Path) -> list[tuple[str, str]]:
-    if not path.is_file():
-        return []
     events = []
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file.readlines(2**20):
-            try:
-                kind, detail = json.loads(line)
-                events.append((str(kind), str(detail)))
-            except (ValueError, TypeError):
-                continue
+    try:
+        with open_regular(path, limit=sys.maxsize, inside=path.parent) as file:
+            lines = file.read(MAX_EVENTS).decode("utf-8", "replace").splitlines()
+    except OSError:  # there is none, or no regular file
+        return []
+    for line in lines:
+        try:
+            kind, detail = json.loads(line)
+            events.append((str(kind), str(detail)))
+        except (ValueError, TypeError, RecursionError):
+            continue
     return events
