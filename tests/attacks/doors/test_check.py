@@ -53,7 +53,7 @@ def test_a_script_of_a_package_is_a_file_of_its_own_environment(tmp_path, script
     name, value = (part.format(outside=outside) for part in SCRIPTS[script])
     wheel = write_wheel(tmp_path / "demo.whl", f"[{group}]\n{name} = {value}\n")
     before = list_all(tmp_path)
-    with pytest.raises(Failed, match="script .*; allowed: a name of letters, digits"):
+    with pytest.raises(Failed, match=r"script .*; allowed: a name of letters, digits"):
         fresh.make_environment(tmp_path / "fresh", wheel, [])
     assert (outside / "x").read_text() == "mine"
     assert {path for path in list_all(tmp_path) if not path.startswith("fresh/")} == before
@@ -78,7 +78,7 @@ def test_no_script_takes_the_place_of_python_and_their_number_is_bounded(tmp_pat
 )
 def test_a_wheel_holds_no_file_that_leads_out_or_runs_by_itself(tmp_path, name):
     wheel = write_wheel(tmp_path / "demo.whl", **{name: "1"})
-    with pytest.raises(Failed, match="leads out of its folder|whenever it starts"):
+    with pytest.raises(Failed, match=r"leads out of its folder|whenever it starts"):
         fresh.make_environment(tmp_path / "fresh", wheel, [])
     assert not (tmp_path / "x.py").exists()
 
