@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.loop_kit import TASK, Find, Play, ask, make_env_with_tools, play_replies, write_answer, write_call
+from viewbox.envs.tasks import MAX_SHOWN
 from viewbox.envs.tools import ToolOutput
 from viewbox.errors import ToolFault
 from viewbox.images.ref import ImageRef
@@ -262,8 +263,9 @@ def test_a_call_with_a_name_of_megabytes_gets_a_short_answer():
 
 def test_a_broken_picture_of_another_image_is_a_fault_whose_words_hold_no_path(tmp_path):
     (tmp_path / "broken.png").write_bytes(b"\x89PNG no")
-    task = Task("t", (*TASK.images, ImageRef("0", 1, 1, uri=str(tmp_path / "broken.png"))), TASK.prompt)
+    broken = ImageRef("0", 1, 1, uri=str(tmp_path / "broken.png"))
+    task = Task("t", (*[TASK.images[0]] * MAX_SHOWN, broken), TASK.prompt)  # not among those shown at the start
     env = Find(tools=["open_image", "zoom"])
     with pytest.raises(ToolFault, match=r"ImageError: image 'broken\.png'") as caught:
-        Play(env, task).say(write_call("open_image", image="image_2") + write_call(factor=2))
+        Play(env, task).say(write_call("open_image", image=f"image_{MAX_SHOWN + 1}") + write_call(factor=2))
     assert str(tmp_path) not in str(caught.value)

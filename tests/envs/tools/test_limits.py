@@ -39,9 +39,10 @@ def test_the_limit_holds_within_one_reply():
     assert said.count("is used up") == 1
 
 
-def test_a_call_that_failed_counts():
+def test_a_call_that_is_refused_for_its_arguments_does_not_count():
     play = Play(Find(max_calls={"zoom": 1}))
-    assert "is used up" in play.say_and_read(write_call(factor=9), write_call())
+    assert "zoomed" in play.say_and_read(write_call(factor=9), write_call())
+    assert "is used up" in play.say_and_read(write_call())
 
 
 def test_the_total_limits_all_tools_together():
