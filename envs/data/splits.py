@@ -9,12 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from viewbox.envs.data.columns import ColumnMap, ExpressionError, Row, check_column, compile_path
 from viewbox.envs.data.rows import Rows
 from viewbox.envs.data.settings import DataSettings
 from viewbox.errors import BadRow, ConfigError
 
 MAX_LABELS = 20  # different values of a field that are counted one by one
+SLACK = 0.005  # of all rows, by which packed groups may miss the share
 MISSED = 0.05  # of all rows: a share that is missed by more is warned of, or by a quarter of the smaller part
 
 log = logging.getLogger("viewbox.envs")
@@ -79,8 +82,8 @@ def build_cut(rows: Rows, data: DataSettings, columns: ColumnMap) -> Cut:
 def pack_groups(sizes: Mapping[int, int], share: float) -> set[int]:
     """The groups that are held out: together about `share` of the rows, at least one group and never all.
 
-    The groups come in the order of their hashes. A group is taken if it still fits. If what was taken is then too
-    little, the one that comes closest is added, be it a little too large.
+    The groups come in the order of their hashes, and each is taken that still fits. If that misses the share by more
+    than `SLACK`, the groups larger than that are chosen anew, by the sum that comes closest.
 
     Args:
         sizes: rows of each group, by its hash.
@@ -89,17 +92,45 @@ def pack_groups(sizes: Mapping[int, int], share: float) -> set[int]:
     >>> sorted(pack_groups({1: 50, 2: 30, 3: 12, 4: 8}, 0.2)), sorted(pack_groups({1: 60, 2: 40}, 0.25))
     ([3, 4], [2])
     """
-    wanted, taken, held_out = share * sum(sizes.values()), 0, set()
-    for group in sorted(sizes):
-        if taken + sizes[group] <= wanted:
-            held_out.add(group)
-            taken += sizes[group]
-    others = sorted(sizes.keys() - held_out)
-    if len(others) > 1:
-        nearest = min(others, key=lambda group: abs(taken + sizes[group] - wanted))
-        if not held_out or abs(taken + sizes[nearest] - wanted) < abs(taken - wanted):
-            held_out.add(nearest)
-    return held_out
+    total, order = sum(sizes.values()), sorted(sizes)
+    wanted, slack = share * total, SLACK * total
+    held_out = _fill(order, sizes, wanted)
+    if wanted - sum(map(sizes.__getitem__, held_out)) > slack:
+        large = [group for group in order if sizes[group] > slack]
+        small = [group for group in order if sizes[group] <= slack]
+        held_out = _choose(large, sizes, wanted, sum(map(sizes.__getitem__, small)))
+        held_out |= _fill(small, sizes, wanted - sum(map(sizes.__getitem__, held_out)))
+    return held_out or {min(order, key=sizes.__getitem__)}
+
+
+def _fill(order: list[int], sizes: Mapping[int, int], room: float) -> set[int]:
+    """The groups that fit, in order."""
+    taken = set()
+    for group in order:
+        if sizes[group] <= room:
+            taken.add(group)
+            room -= sizes[group]
+    return taken
+
+
+def _choose(groups: list[int], sizes: Mapping[int, int], wanted: float, small: int) -> set[int]:
+    """The groups whose sum, with up to `small` rows beside it, comes closest to what is wanted; not all of all rows."""
+    whole = sum(map(sizes.__getitem__, groups))
+    last = np.full(whole + 1, -1)  # the group that first reached a sum, by its place; -1: none did
+    reached = np.zeros(whole + 1, bool)
+    reached[0] = True
+    for place, group in enumerate(groups):
+        size = sizes[group]
+        found = np.flatnonzero(reached[: whole + 1 - size] & ~reached[size:]) + size
+        reached[found], last[found] = True, place
+    sums = np.flatnonzero(reached)
+    sums = sums[(sums + small > 0) & (sums < whole + small)]
+    rest = int(sums[np.argmin(np.maximum(sums - wanted, wanted - small - sums).clip(0))])
+    chosen = set()
+    while rest:
+        chosen.add(groups[last[rest]])
+        rest -= sizes[groups[last[rest]]]
+    return chosen
 
 
 def hash_group(value: Any) -> int:
@@ -124,7 +155,7 @@ class SplitCounts:
         by: the column of `hold_out.by`; None: there is none.
         groups: its different values.
         without_group: rows that have no value there.
-        labels: how often each value of a field comes; of a field with more than `MAX_LABELS` values nothing is counted.
+        labels: how often each value of a field comes; of a prompt only values that repeat.
         many: fields of the reference with more values than that.
     """
 
@@ -182,7 +213,7 @@ def count_split(
     labels = {
         name: dict(found.most_common())
         for name, found in values.items()
-        if len(found) + fields[name] > 1 and 0 < len(found) <= MAX_LABELS
+        if 0 < len(found) <= MAX_LABELS and (fields[name] or 1 < len(found) <= found.total() / 2)
     }
     many = tuple(name for name, found in values.items() if len(found) > MAX_LABELS and fields[name])
     return SplitCounts(data.split, len(chosen), by, len(groups), missing, labels, many)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+import viewbox as viewbox_package
 from viewbox.cli import app
 from viewbox.cli.app import COMMANDS
 from viewbox.envs.digits import Digits, viewer
@@ -39,6 +40,21 @@ def test_the_help_is_fast_it_loads_neither_numpy_nor_torch():
     code += "print({'numpy', 'torch', 'PIL', 'scipy', 'pydantic'} & set(sys.modules))"
     line = [sys.executable, "-c", code, "--help"]
     assert subprocess.run(line, capture_output=True, text=True, check=True).stdout.splitlines()[-1] == "set()"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--version"], 0, f"viewbox {viewbox_package.__version__}"),
+        (["scor"], 2, "No such command 'scor' (did you mean 'score'?)."),
+        (["xyzzy"], 2, "No such command 'xyzzy'."),
+    ],
+)
+def test_the_module_is_the_command_says_its_version_and_suggests_the_nearest_command(arguments, status, said):
+    line = [sys.executable, "-m", "viewbox", *arguments]
+    ended = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert ended.returncode == status
+    assert said in ended.stdout + ended.stderr
 
 
 GROUPS = {

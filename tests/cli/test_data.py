@@ -84,6 +84,19 @@ def test_show_works_for_an_environment_that_draws_its_tasks(tmp_path):
     assert "Which digit is it, and where?" in printed
 
 
+def test_a_config_without_a_model_is_shown_and_previewed_and_says_what_it_assumes(config, tmp_path):
+    raw = yaml.safe_load((tmp_path / "run.yaml").read_text())
+    shown = run("data", "show", config, "--tasks", "1", "--out", str(tmp_path / "a.png"))
+    assert "conventions: coordinates per_mille" in shown
+    assert "names no model" not in shown
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump({"env": raw["env"]}))
+    shown = run("data", "show", config, "--tasks", "1", "--out", str(tmp_path / "a.png"))
+    assert "conventions: coordinates unit; views of at most 262,144 pixels" in shown
+    assert "(the config names no model)" in shown
+    assert "splits: train: 5 tasks" in shown
+    assert "Is 0 odd?" in run("preview", config, "--tasks", "1", "--out", str(tmp_path / "p.html"))
+
+
 def test_preview_prints_what_the_model_reads_with_tokens_and_the_right_answer(config, tmp_path):
     out = tmp_path / "page.html"
     printed = run("preview", "quickstart", "--tasks", "1", "--out", str(out))

@@ -5,6 +5,8 @@ import os
 
 import pytest
 import yaml
+from pyarrow import csv
+from pyarrow import parquet as pq
 from typer.testing import CliRunner
 
 from tests.support.data_kit import COLUMNS, make_rows, write_images, write_jsonl
@@ -19,7 +21,7 @@ FEATURES = {"id": "text", "image": "image", "question": "text", "answer": ["no",
 def check(tmp_path):
     """Checks rows against features; returns the exit status and what is printed."""
 
-    def run(rows, *options, features=FEATURES, **data):
+    def run(rows, *options, features=FEATURES, broken=(), **data):
         source = tmp_path / "data" / "t.jsonl"
         source.parent.mkdir(exist_ok=True)
         write_images(source.parent)
@@ -27,6 +29,8 @@ def check(tmp_path):
         data = {"source": str(source), "columns": COLUMNS, "features": features, **data}
         raw = {"model": {"name": "package:tiny_viewer"}, "env": {"name": CLASS, "data": data}}
         (tmp_path / "run.yaml").write_text(yaml.safe_dump(raw))
+        for name in broken:
+            (source.parent / name).write_text("no image")
         arguments = ["data", "check", str(tmp_path / "run.yaml"), *options, "--out", str(tmp_path / "check.png")]
         result = CliRunner().invoke(app, arguments)
         return result.exit_code, f"{result.output}\n{result.exception or ''}"
@@ -43,10 +47,77 @@ def change(**values):
 def test_a_dataset_that_fits_is_reported_and_three_of_its_tasks_are_shown(check, tmp_path):
     status, printed = check(make_rows())
     assert status == 0
-    assert "6 rows; the first 6 are compared\nit fits" in printed
+    assert "6 rows; the first 6 are compared\nit fits: the columns of data.features, in 6 rows" in printed
     assert [line for line in printed.splitlines() if line in ("t0", "t1", "t2", "t3")] == ["t0", "t1", "t2"]
     assert "Is 1 odd?" in printed
     assert (tmp_path / "check.png").stat().st_size > 1000
+
+
+def test_without_features_it_is_not_said_to_fit(check):
+    status, printed = check(make_rows(), features={})
+    assert status == 0
+    assert "6 rows; no column is compared, because data.features names none" in printed
+    assert "it fits" not in printed
+    assert "images: not opened" in printed
+
+
+def test_both_sides_of_a_cut_are_printed_with_their_groups_and_labels(check):
+    rows = [{**row, "patient": f"p{number // 2}"} for number, row in enumerate(make_rows())]
+    _, printed = check(rows, features={}, hold_out={"share": 0.34, "by": "patient"})
+    assert "train: 4 tasks, 2 groups of patient; answer: no 2, yes 2" in printed
+    assert "test: 2 tasks, 1 group of patient; answer: no 1, yes 1" in printed
+
+
+def test_the_right_answers_are_scored_by_the_reward_of_the_config(check):
+    _, printed = check(make_rows())
+    assert "right answers: questions: reward 1.000, the mean of 6 of 6 tasks (exact_match 1.000)" in printed
+    _, printed = check(make_rows(), "reward={type: exact_match, field: text, reference_field: gold}")
+    assert "warning: questions: reward component 'exact_match' gives the right answers 0.000: no task has" in printed
+
+
+def test_all_images_are_opened_each_failure_is_named_once_and_the_clean_lines_are_written(check, tmp_path):
+    rows = [{**row, "extra": {"é": [1.0, "½"]}} for row in make_rows()]
+    rows[5]["image"] = "3.png"  # two rows with one image
+    clean = tmp_path / "clean.jsonl"
+    options = ("--images", "--write", str(clean))
+    data = {"features": {}, "limit": 2, "hold_out": 0.5, "broken": ["3.png", "1.png"]}
+    status, printed = check(rows, *options, **data)
+    assert status == 1
+    named = [line for line in printed.splitlines() if line.startswith("bad: ")]
+    assert [line.partition(" this")[0] for line in named] == ["bad: image '1.png':", "bad: image '3.png':"]
+    assert named[1].endswith("(line 4, line 6)")
+    assert max(map(len, named)) < 220
+    assert "images: 3 of 6 rows can be shown" in printed
+    lines = (tmp_path / "data" / "t.jsonl").read_bytes().splitlines(keepends=True)
+    assert clean.read_bytes() == b"".join(lines[number] for number in (0, 2, 4))
+    status, printed = check(rows, *options, **data)
+    assert "is there already; allowed: a new file" in printed
+    status, printed = check(rows, "--write", str(clean), **data)
+    assert "--write: which rows are clean is known with --images only" in printed
+
+
+def test_images_that_can_all_be_opened_end_with_status_0(check):
+    status, printed = check(make_rows(), "--images")
+    assert status == 0
+    assert "images: 6 of 6 rows can be shown" in printed
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_clean_rows_of_another_file_are_json_and_those_of_a_table_are_refused(tmp_path, kind):
+    write_images(tmp_path)
+    (tmp_path / "5.png").write_text("no image")
+    (tmp_path / "t.csv").write_text("id,image,n\n" + "".join(f"t{i},{i}.png,{i / 2}\n" for i in range(6)))
+    pq.write_table(csv.read_csv(tmp_path / "t.csv"), tmp_path / "t.parquet")
+    columns = {"id": "id", "image": "image", "question": {"value": "?"}, "answer": "id"}
+    data = {"source": str(tmp_path / f"t.{kind}"), "images": str(tmp_path), "columns": columns}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump({"env": {"name": "vqa", "data": data}}))
+    out = tmp_path / "clean.jsonl"
+    arguments = ["data", "check", str(tmp_path / "run.yaml"), "--images", "--write", str(out), "--out"]
+    result = CliRunner().invoke(app, [*arguments, str(tmp_path / "check.png")])
+    if kind == "parquet":
+        assert "the rows of t.parquet are no lines of text; allowed: a .jsonl" in str(result.exception)
+        return
+    assert [json.loads(line)["n"] for line in out.read_text().splitlines()] == [0, 0.5, 1, 1.5, 2]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Which rows become tasks: cut, filtered, drawn, limited; the same on every machine and in any order of rows."""
 
+import itertools
 import random
 
 import pytest
@@ -36,6 +37,94 @@ def test_a_cut_by_a_column_keeps_its_values_together(tmp_path, rows):
     columns = {**COLUMNS, "metadata": {"patient": "patient"}}
     train, test = (make_env(path, columns, hold_out=cut, split=split).tasks for split in ("train", "test"))
     assert not {t.metadata["patient"] for t in train} & {t.metadata["patient"] for t in test}
+
+
+def make_groups(tmp_path, sizes):
+    """Rows of which each value of `patient` has as many as `sizes` says, in mixed order."""
+    write_images(tmp_path, 1)
+    values = [value for value, count in sizes.items() for _ in range(count)]
+    random.Random(1).shuffle(values)
+    rows = [{**row, "image": "0.png", "patient": v} for row, v in zip(make_rows(len(values)), values, strict=True)]
+    return write_jsonl(tmp_path / "t.jsonl", rows)
+
+
+def cut(path, share, **data):
+    """The patients of (train, test), with one entry a row."""
+    columns = {**COLUMNS, "metadata": {"patient": "patient"}}
+    hold_out = {"share": share, "by": "patient"}
+    envs = [make_env(path, columns, hold_out=hold_out, split=split, **data) for split in ("train", "test")]
+    return [[task.metadata.get("patient") for task in env.tasks] for env in envs]
+
+
+UNEVEN = {"p1": 120, "p2": 90, "p3": 30, "p4": 8, "p5": 8, "p6": 6, "p7": 4}  # 266 rows
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.75])
+def test_groups_of_uneven_size_are_packed_to_the_share_and_none_is_parted(tmp_path, share, caplog):
+    train, test = cut(make_groups(tmp_path, UNEVEN), share)
+    assert len(train) + len(test) == 266
+    assert not set(train) & set(test)
+    sizes = list(UNEVEN.values())
+    sums = {sum(some) for count in range(1, 7) for some in itertools.combinations(sizes, count)}
+    assert abs(len(test) - 266 * share) == min(abs(one - 266 * share) for one in sums)
+    assert caplog.text == ""
+
+
+def test_packed_groups_do_not_depend_on_the_order_of_rows_or_on_the_filters(tmp_path):
+    path = make_groups(tmp_path, UNEVEN)
+    _, test = cut(path, 0.25)
+    lines = path.read_text().splitlines()
+    random.Random(2).shuffle(lines)
+    path.write_text("\n".join(lines) + "\n")
+    assert set(cut(path, 0.25)[1]) == set(test)
+    filtered = cut(path, 0.25, where="level<9")
+    assert set(filtered[1]) <= set(test)
+    assert not set(filtered[0]) & set(test)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {7: 5, 8: 5, 9: 5, 10: 5},
+        {None: 5, "null": 5, "a": 5, "b": 5},
+        {1: 4, "1": 4, 2.0: 2, "2": 2, "x": 4, "y": 4},
+        {"only": 19, "rare": 1},
+        {"a": 10, "b": 10},
+    ],
+)
+def test_numbers_texts_and_nulls_are_groups(tmp_path, sizes):
+    train, test = cut(make_groups(tmp_path, sizes), 0.25)
+    assert train
+    assert test
+    assert not {str(value) for value in train} & {str(value) for value in test}
+
+
+def test_a_share_that_is_missed_is_warned_of_with_what_was_asked_got_and_why(tmp_path, caplog):
+    cut(make_groups(tmp_path, {"a": 50, "b": 50}), 0.1)
+    said = "50 of 100 rows are held out, 50.0% instead of 10.0%: no group of 'patient' is parted"
+    assert said in caplog.text
+    caplog.clear()
+    cut(make_groups(tmp_path, {f"p{number}": 5 for number in range(20)}), 0.25)
+    assert caplog.text == ""
+    len(make_env(make_groups(tmp_path, {"a": 20}), hold_out=0.2).tasks)
+    assert "2 of 20 rows are held out, 10.0% instead of 20.0%: a hash of its id cuts each row" in caplog.text
+
+
+def test_rows_that_are_all_one_group_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"all 6 rows of t\.jsonl have one value, and a group is never parted"):
+        cut(make_groups(tmp_path, {"a": 6}), 0.25)
+
+
+def test_the_groups_and_labels_of_both_sides_are_counted(tmp_path):
+    path = make_groups(tmp_path, {"a": 6, "b": 2, None: 2})
+    env = make_env(path, hold_out={"share": 0.2, "by": "patient"})
+    train, test = (env.change_data(split=split).count_split() for split in ("train", "test"))
+    assert (train.tasks, train.groups, test.tasks, test.groups) == (8, 2, 2, 1)
+    assert train.without_group + test.without_group == 2
+    answers = [row["answer"] for row in make_rows(10)]
+    for answer in ("yes", "no"):
+        counted = train.labels["answer"].get(answer, 0) + test.labels["answer"].get(answer, 0)
+        assert counted == answers.count(answer)
 
 
 def test_filters_all_hold(tmp_path, rows):
@@ -86,7 +175,15 @@ def test_a_cut_without_an_id_is_refused(tmp_path, rows):
 
 @pytest.mark.parametrize(
     "data",
-    [{"sample": 0}, {"hold_out": 1.5}, {"difficulty": {"range": [0, 1]}}, {"bad_rows": "drop"}, {"limits": 3}],
+    [
+        {"sample": 0},
+        {"hold_out": 1.5},
+        {"hold_out": 1.0},
+        {"hold_out": {"share": 0.0, "by": "x"}},
+        {"difficulty": {"range": [0, 1]}},
+        {"bad_rows": "drop"},
+        {"limits": 3},
+    ],
 )
 def test_a_block_with_a_wrong_value_is_refused_when_the_environment_is_made(tmp_path, data):
     with pytest.raises(ConfigError) as caught:
