@@ -1,6 +1,7 @@
 """Chooses the files of an author's package that are published: Python files and declared data, and nothing secret."""
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ SECRET_FILES = (
     "*.kubeconfig", ".boto", ".s3cfg", "rclone.conf", ".bash_history", ".python_history", "wandb-id",
     "terraform.tfstate*", "*.tfvars",
 )  # fmt: skip
+LICENSES = re.compile(
+    r"(licen[cs]es?|copying|notices?|copyright|attributions?|citations?)([-.][\w.-]+)?", re.IGNORECASE
+)
 MAX_FILE = 64 * 2**20  # bytes
 
 
@@ -81,6 +85,16 @@ def check_file(path: Path) -> None:
                     f"{path}, line {number}: holds what looks like {kind}, and would be published; "
                     "remove it (and replace the key: it may be in your history); read keys from environment variables"
                 )
+
+
+def is_license(path: Path) -> bool:
+    """Whether a file is named like a license or an attribution.
+
+    >>> [is_license(Path(name)) for name in ("LICENSE", "license-data.txt", "CITATION.cff", "license.csv")]
+    [True, True, True, False]
+    """
+    is_text = path.suffix.lower() in ("", ".txt", ".md", ".rst", ".cff", ".bib") and not path.is_dir()
+    return is_text and LICENSES.fullmatch(path.name) is not None
 
 
 def _walk(package: Path) -> Iterator[Path]:

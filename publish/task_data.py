@@ -1,11 +1,14 @@
 """Writes the tasks of a dataset into a published package: the rows that are used, and their images.
 
-Only the selected tasks travel, with the columns that the mapping reads: no other split, no other column.
+Only the selected tasks travel, with the columns that the mapping reads: no other split, no other column. Of the folder
+of a series its slices travel, and nothing else that lies there. Every image is opened once. License files beside the
+rows and images come along.
 """
 
 import hashlib
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +17,13 @@ from typing_extensions import TypeIs
 from viewbox.envs.data.env import DataEnv
 from viewbox.envs.data.sources import is_hub_name
 from viewbox.envs.data.tasks import BAD_ROW
-from viewbox.errors import ConfigError
-from viewbox.images.files.paths import split_series
+from viewbox.errors import ConfigError, ImageError
+from viewbox.files import open_regular
+from viewbox.images import limits
+from viewbox.images.files import dicom_series, open_image
+from viewbox.images.files.paths import describe_location, resolve_inside, split_series
 from viewbox.network.secrets import find_key_form
+from viewbox.publish.author_files import check_file, is_license
 
 FOLDER, ROWS, IMAGES, COLUMN = "data", "tasks.jsonl", "images", "viewbox_images"
 CHOSEN = ("source", "config", "split", "hold_out", "images", "streaming", "where", "limit", "sample", "difficulty")
@@ -46,17 +53,23 @@ def write_tasks(env: DataEnv, package: Path) -> dict[str, Any]:
     Raises:
         ConfigError: an image cannot be copied, they are too large for a package, or a row holds what looks like a key.
     """
-    folder, size, has_images = package / FOLDER, 0, False
+    folder, size, has_images, bad = package / FOLDER, 0, False, list[str]()
     (folder / IMAGES).mkdir(parents=True)
+    _copy_licenses(env, folder)
     with (folder / ROWS).open("w", encoding="utf-8") as file:
         for number in range(len(env.tasks)):
             task = env.tasks[number]
             if BAD_ROW in task.metadata:
-                raise ConfigError(f"data: {task.metadata[BAD_ROW]}; allowed in a package: good rows", key="data")
+                bad.append(str(task.metadata[BAD_ROW]))
+                continue
             row, images = env.export_row(task)
             names = []
             for image in images:
-                name, written = _copy_image(image, env.images_folder, folder / IMAGES)
+                try:
+                    name, written = _copy_image(image, env.images_folder, folder / IMAGES)
+                except ImageError as error:
+                    bad.append(f"task {task.id!r:.80}: the image {describe_location(image)}: {error}")
+                    continue
                 names.append(name)
                 size += written
             has_images = has_images or bool(names)
@@ -70,29 +83,66 @@ def write_tasks(env: DataEnv, package: Path) -> dict[str, Any]:
                     f"package: {MAX_BYTES / 2**30:g} GiB. Set data.limit, or publish the name of a hub dataset",
                     key="data",
                 )
+    if bad:
+        raise ConfigError(
+            f"data: rows or images that cannot be shown: {len(bad)}, such as {bad[0]}; allowed in a package: good rows, which "
+            "`viewbox data check CONFIG --images --write FILE` writes",
+            key="data",
+        )
     kept = env.data.model_dump(mode="json", exclude_unset=True, exclude=set(CHOSEN))
     columns = {name: column for name, column in env.data.columns.items() if name not in ("image", "images")}
     return {**kept, "source": f"{FOLDER}/{ROWS}", "columns": columns | ({"images": COLUMN} if has_images else {})}
 
 
 def _copy_image(image: str | bytes, source: Path | None, to: Path) -> tuple[str, int]:
-    """Copy an image, a file or the folder of a series: its path relative to the folder of the rows, and its bytes."""
-    if isinstance(image, bytes):
-        name = hashlib.sha256(image).hexdigest()[:20]
-        (to / name).write_bytes(image)
-        return f"{IMAGES}/{name}", len(image)
-    if source is None or image[:5].lower() == "data:":
+    """Copy an image, a file or the slices of a series, and open the copy.
+
+    Returns:
+        Its path relative to the folder of the rows, and its bytes; 0 if it was there before.
+
+    Raises:
+        ImageError: it leads out of `source`, or cannot be opened.
+    """
+    if isinstance(image, str) and image[:5].lower() == "data:":
+        open_image(image)
         return image, len(image)
     where, series = split_series(image)
-    path = (source / str(where)).resolve()
-    if not path.is_relative_to(source.resolve()):
-        raise ConfigError(f"data: the image {image!r:.200} lies outside {source}; allowed: paths inside", key="data")
-    target = to / (hashlib.sha256(str(path).encode()).hexdigest()[:20] + "".join(path.suffixes[-2:]))
+    if source is None and isinstance(where, str):
+        raise ImageError("it is a path, and data.images names no folder")
+    path = where if isinstance(where, bytes) else resolve_inside(str(where), source)
+    content = path if isinstance(path, bytes) else f"{path}#{series}".encode()
+    suffix = "" if isinstance(path, bytes) else "".join(path.suffixes[-2:])
+    target = to / (hashlib.sha256(content).hexdigest()[:20] + suffix)
     name = f"{IMAGES}/{target.name}" + (f"#series={series}" if series is not None else "")
     if target.exists():
         return name, 0
-    if path.is_dir():
-        shutil.copytree(path, target)
+    if isinstance(path, bytes):
+        target.write_bytes(path)
+    elif path.is_dir():  # its slices alone, under names that say nothing of a patient
+        target.mkdir()
+        for number, file in enumerate(dicom_series.list_files(path, series)):
+            _copy_file(path / file, target / f"{number:05}.dcm", path)
     else:
-        shutil.copyfile(path, target)
+        _copy_file(path, target, path.parent)
+    open_image(name, to.parent)
     return name, sum(one.stat().st_size for one in (target, *target.rglob("*")) if one.is_file())
+
+
+def _copy_file(path: Path, to: Path, inside: Path) -> None:
+    try:
+        with open_regular(path, limit=limits.MAX_FILE, inside=inside) as file, to.open("wb") as copy:
+            shutil.copyfileobj(file, copy)
+    except OSError as error:
+        raise ImageError(f"it cannot be read ({error.strerror})") from error
+
+
+def _copy_licenses(env: DataEnv, to: Path) -> None:
+    """Copy the license files beside the rows and at the top of the images."""
+    given = env.data.source
+    sources = [str(source) for source in (given.values() if isinstance(given, Mapping) else [given])]
+    folders = {path if (path := Path(source).expanduser()).is_dir() else path.parent for source in sources}
+    for folder in sorted(folders | ({env.images_folder} if env.images_folder is not None else set())):
+        for path in sorted(folder.iterdir()):
+            if is_license(path) and not (to / path.name).exists():
+                check_file(path)
+                shutil.copyfile(path, to / path.name)

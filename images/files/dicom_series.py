@@ -74,6 +74,27 @@ def read(folder: Path | int, reserve: Callable[[int], None], series: str | None 
         reserve: called once before pixels are decoded, with their bytes.
         series: the SeriesNumber or the SeriesInstanceUID, if the folder holds several.
     """
+    slices = _find_slices(folder, series)
+    rows, columns = slices[0].directions
+    normal = np.cross(rows, columns)
+    for number, noun in enumerate(SAME):
+        _check_equal(noun, {item.shared[number] for item in slices})
+    if any(np.abs(item.directions - slices[0].directions).max() > MAX_ANGLE for item in slices):
+        raise ImageError("the slices have several orientations; allowed: one")
+    stacks = _split_times(sorted(slices, key=lambda item: float(item.position @ normal)), normal)
+    return _decode_stacks(folder, stacks, reserve)
+
+
+def list_files(folder: Path, series: str | None = None) -> list[str]:
+    """The names of the files that hold the slices of a series; nothing else in the folder is read as a picture.
+
+    Raises:
+        ImageError: the folder holds no such series, or several.
+    """
+    return [item.name for item in _find_slices(folder, series)]
+
+
+def _find_slices(folder: Path | int, series: str | None) -> list[SeriesSlice]:
     groups: dict[SeriesKey, list[SeriesSlice | ImageError]] = {}
     for name in _list_names(folder):
         found = _read_slice(folder, name)
@@ -84,14 +105,7 @@ def read(folder: Path | int, reserve: Callable[[int], None], series: str | None 
         if isinstance(item, ImageError):
             raise item
         slices.append(item)
-    rows, columns = slices[0].directions
-    normal = np.cross(rows, columns)
-    for number, noun in enumerate(SAME):
-        _check_equal(noun, {item.shared[number] for item in slices})
-    if any(np.abs(item.directions - slices[0].directions).max() > MAX_ANGLE for item in slices):
-        raise ImageError("the slices have several orientations; allowed: one")
-    stacks = _split_times(sorted(slices, key=lambda item: float(item.position @ normal)), normal)
-    return _decode_stacks(folder, stacks, reserve)
+    return slices
 
 
 def _decode_stacks(folder: Path | int, stacks: list[list[SeriesSlice]], reserve: Callable[[int], None]) -> Source:

@@ -1,6 +1,7 @@
 """Tasks from files travel with a published environment: the selected rows, their images, and nothing else."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -142,3 +143,95 @@ def test_a_change_of_the_data_is_merged_into_that_of_the_config_and_lifts_no_lim
     films.write_text(yaml.safe_dump(config))
     with pytest.raises(ConfigError, match="restricted"):
         publish(str(films), tmp_path / "again", settings={"data": {"restricted": False}})
+
+
+def write_series(tmp_path):
+    """The folder of a series with what else may lie there; returns it."""
+    ct_folder.write_study(tmp_path, patients=1)
+    [series] = [path for path in (tmp_path / "ct").iterdir() if path.is_dir()]
+    outside = tmp_path / "outside"
+    (outside / "deep").mkdir(parents=True)
+    (outside / "diary.txt").write_text("PRIVATE diary")
+    (series / "notes.txt").write_text("PRIVATE notes")
+    (series / ".env").write_text("PRIVATE HF_TOKEN=hf_" + 34 * "a")
+    (series / ".ENV").write_text("PRIVATE")
+    (series / ".ssh").mkdir()
+    (series / ".ssh" / "id_x").write_text("PRIVATE")
+    (series / "sub" / "deep").mkdir(parents=True)
+    (series / "sub" / "deep" / ".env").write_text("PRIVATE")
+    (series / "link.txt").symlink_to("../../outside/diary.txt")
+    (series / "more").symlink_to("../../outside")
+    (series / "up.dcm").symlink_to(outside / "diary.txt")
+    os.link(outside / "diary.txt", series / "hard.txt")
+    os.mkfifo(series / "pipe.dcm")
+    return series
+
+
+@pytest.mark.parametrize("chosen", ["", "#series=1"])
+def test_of_the_folder_of_a_series_its_slices_travel_and_nothing_else(tmp_path, chosen):
+    series = write_series(tmp_path)
+    columns = {"image": {"template": "{{ scan }}" + chosen}, "question": "question", "answer": "answer"}
+    data = {"source": str(tmp_path / "cases.csv"), "images": str(tmp_path / "ct"), "columns": columns}
+    (tmp_path / "package").mkdir()
+    write_tasks(make("vqa", data=data), tmp_path / "package")
+    files = sorted(path for path in (tmp_path / "package").rglob("*") if not path.is_dir())
+    dicom = {path.read_bytes() for path in series.glob("*.dcm") if path.is_file() and not path.is_symlink()}
+    [rows] = [path for path in files if path.name == "tasks.jsonl"]
+    copied = [path.read_bytes() for path in files if path != rows]
+    assert len(copied) == ct_folder.SHAPE[0]
+    assert set(copied) == dicom
+    assert not any(path.is_symlink() or path.name.startswith(".") for path in files)
+    assert not any(b"PRIVATE" in path.read_bytes() for path in files)
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("pngs", "no DICOM slices"),
+        ("../outside/0.png", "leads out of the task's folder"),
+        ("link.png", "leads out of the task's folder"),
+        ("linked/0.png", "leads out of the task's folder"),
+        (".env", "not an image"),
+        ("notes.txt", "not an image"),
+        ("pair.hdr", "not an image|NIfTI"),
+        ("cut.png", "damaged or cut short"),
+        ("pipe", "not a regular file"),
+        ("zeros", "leads out of the task's folder"),
+    ],
+)
+def test_an_image_that_leads_out_or_is_none_does_not_travel(films, tmp_path, place, why):
+    folder, outside = tmp_path / "set", tmp_path / "outside"
+    (folder / "pngs").mkdir()
+    outside.mkdir()
+    for path in (folder / "pngs" / "0.png", folder / "pngs" / "1.png", outside / "0.png"):
+        Image.new("L", (40, 30)).save(path)
+    (folder / "link.png").symlink_to(outside / "0.png")
+    (folder / "linked").symlink_to(outside)
+    (folder / "zeros").symlink_to("/dev/zero")
+    (folder / "cut.png").write_bytes((outside / "0.png").read_bytes()[:40])
+    (folder / ".env").write_text("HF_TOKEN=1")
+    (folder / "notes.txt").write_text("notes")
+    (folder / "pair.hdr").write_bytes(bytes(348))
+    os.mkfifo(folder / "pipe")
+    rows = [{"q": "What?", "gold": "a", "file": "img/0.png"}, {"q": "What?", "gold": "a", "file": place}]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = {"source": str(folder / "rows.jsonl"), "columns": {"image": "file", "question": "q", "finding": "gold"}}
+    env = make(f"{tmp_path / 'films.py'}:Films", data=data)
+    (tmp_path / "package").mkdir()
+    with pytest.raises(ConfigError, match=rf"rows or images that cannot be shown: 1, such as .*({why})"):
+        write_tasks(env, tmp_path / "package")
+
+
+def test_a_link_inside_the_folder_of_images_is_followed_and_the_licenses_of_the_data_come_along(films, tmp_path):
+    folder = tmp_path / "set"
+    (folder / ".git" / "annex").mkdir(parents=True)  # as git-annex lays images out
+    (folder / "img" / "2.png").rename(folder / ".git" / "annex" / "MD5E-2.png")
+    (folder / "img" / "2.png").symlink_to("../.git/annex/MD5E-2.png")
+    (folder / "LICENSE.txt").write_text("CC BY 4.0")
+    (folder / "CITATION.cff").write_text("title: films")
+    (folder / "license_plates.csv").write_text("x")
+    publish(str(films), tmp_path / "out", check=lambda folder: [])
+    data = tmp_path / "out" / "viewbox_films" / "data"
+    assert {path.name for path in data.iterdir()} == {"tasks.jsonl", "images", "LICENSE.txt", "CITATION.cff"}
+    assert (data / "LICENSE.txt").read_text() == "CC BY 4.0"
+    assert all(path.is_file() and not path.is_symlink() for path in (data / "images").iterdir())

@@ -38,7 +38,7 @@ SCRIPTS = {
     "a hidden file": (".bashrc", "demo:main"),
     "backslashes": ("..\\x", "demo:main"),
     "a shell line as the module": ("x", "demo; touch {outside}/x; true:main"),
-    "a line of Python as the function": ("x", "demo:main)\nopen('{outside}/x', 'w'"),
+    "a line of Python as the function": ("x", "demo:main); open('{outside}/x', 'w').close(); (main"),
     "a call": ("x", "demo:main()"),
     "no function": ("x", "demo"),
 }
