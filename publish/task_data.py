@@ -85,8 +85,8 @@ def write_tasks(env: DataEnv, package: Path) -> dict[str, Any]:
                 )
     if bad:
         raise ConfigError(
-            f"data: rows or images that cannot be shown: {len(bad)}, such as {bad[0]}; allowed in a package: good rows, which "
-            "`viewbox data check CONFIG --images --write FILE` writes",
+            f"data: rows or images that cannot be shown: {len(bad)}, such as {bad[0]}; allowed in a package: good rows, "
+            "which `viewbox data check CONFIG --images --write FILE` writes",
             key="data",
         )
     kept = env.data.model_dump(mode="json", exclude_unset=True, exclude=set(CHOSEN))
