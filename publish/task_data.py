@@ -85,7 +85,7 @@ def write_tasks(env: DataEnv, package: Path) -> dict[str, Any]:
                 )
     if bad:
         raise ConfigError(
-            f"data: rows or images that cannot be shown: {len(bad)}, such as {bad[0]}; allowed in a package: good rows, "
+            f"data: rows or images that cannot be shown: {len(bad)}, such as {bad[0]}; allowed: good rows, "
             "which `viewbox data check CONFIG --images --write FILE` writes",
             key="data",
         )
