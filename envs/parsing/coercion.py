@@ -13,7 +13,7 @@ from typing import Any
 _MAX_OPTIONS = 64  # readings of a value; of those, and of references inside each other, further ones are not looked at
 _MAX_REFERENCES = 8
 _OUTER = ("$ref", "allOf", "anyOf", "oneOf")
-_SCALAR = re.compile(r"true|false|null|-?[0-9]{1,40}(?:\.\d{1,40})?(?:e[-+]?[0-9]{1,3})?")
+_SCALAR = re.compile(r"true|false|null|-?[0-9]{1,40}(?:[.][0-9]{1,40})?(?:e[-+]?[0-9]{1,3})?")
 _TYPES = {"string": str, "boolean": bool, "null": type(None), "array": list, "object": dict}
 
 Options = Sequence[Mapping[str, Any]]
