@@ -11,16 +11,18 @@ import pytest
 import yaml
 from PIL import Image
 from pyarrow import parquet
+from typer.testing import CliRunner
 
 from tests.support.data_kit import write_jsonl
+from viewbox.cli.app import app
 from viewbox.configs.schema import parse
 from viewbox.envs.data.settings import BoxForm, DataSettings, Difficulty, HoldOut, Sample
 from viewbox.rollouts.from_config import build_envs
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text()
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.S)
-YAMLS = [code for language, code in BLOCKS if language == "yaml" and "name: grounding" not in code]
-[VOLUMES] = [code for language, code in BLOCKS if language == "yaml" and "name: grounding" in code]
+YAMLS = [code for language, code in BLOCKS if language == "yaml"]
+[VOLUMES] = [code for code in YAMLS if "plane:" in code]
 [FAMILY] = [code for language, code in BLOCKS if language == "python"]
 [LINE] = [code for language, code in BLOCKS if language == "json"]
 
@@ -43,36 +45,51 @@ def study(tmp_path, monkeypatch):
     (folder / "table.csv").write_text("\n".join(",".join(line) for line in flat))
     content = {"bytes": (folder / "images" / "1.png").read_bytes(), "path": None}
     parquet.write_table(pa.Table.from_pylist([{**row, "image": content} for row in rows]), folder / "train.parquet")
+    (folder / "ct").mkdir()
+    image = nib.Nifti1Image(np.zeros((40, 50, 60), np.int16), np.diag([-1.0, -1.0, 1.0, 1.0]))
+    nib.save(image, folder / "ct" / "a.nii.gz")
+    boxed = {"id": "a", "scan": "a.nii.gz", "finding": "cyst", "box": [4, 6, 20, 30], "plane": "coronal", "slice": 7}
+    write_jsonl(folder / "boxes.jsonl", [boxed])
     (tmp_path / "yes_no.py").write_text(FAMILY)
 
 
 def build(text):
-    raw = {"model": {"name": "m"}, **yaml.safe_load(text)}
-    raw["env"]["name"] = "yes_no.py:YesNo"
-    return build_envs(parse(raw), {})
+    return build_envs(parse({"model": {"name": "m"}, **yaml.safe_load(text)}), {})
 
 
-COUNTS = [17, 20, 14, 8, 20, 20, 3, 3, 4, 20, 20]  # of the training tasks of each block
+COUNTS = [17, 20, 14, 8, 20, 20, 1, 3, 3, 4, 20, 20]  # of the training tasks of each block
 
 
 @pytest.mark.parametrize(("text", "count"), zip(YAMLS, COUNTS, strict=True))
 def test_every_block_opens_its_tasks(study, text, count):
     env, held_out = build(text)
     assert len(env.tasks) == count
-    assert env.play(env.tasks[0], lambda messages: "yes").scores.total == 1.0
+    assert env.play(env.tasks[0], lambda messages: env.write_answer(env.tasks[0])).scores.total == 1.0
     if held_out.data.split == "test":
         assert len(held_out.tasks) == (4 if isinstance(env.data.source, dict) else 20 - count)
 
 
 def test_the_block_of_volumes_reads_boxes_on_their_slices(study):
-    (Path("study") / "ct").mkdir()
-    image = nib.Nifti1Image(np.zeros((40, 50, 60), np.int16), np.diag([-1.0, -1.0, 1.0, 1.0]))
-    nib.save(image, "study/ct/a.nii.gz")
-    row = {"id": "a", "scan": "a.nii.gz", "finding": "cyst", "box": [4, 6, 20, 30], "plane": "coronal", "slice": 7}
-    write_jsonl(Path("study/boxes.jsonl"), [row])
-    env, _ = build_envs(parse({"model": {"name": "m"}, **yaml.safe_load(VOLUMES)}), {})
+    env, _ = build(VOLUMES)
     assert env.tasks[0].reference == {"boxes": ((0.1, 0.1, 0.5, 0.5),), "plane": "coronal", "slice": 7}
     assert env.play(env.tasks[0], lambda messages: env.write_answer(env.tasks[0])).scores.total == 1.0
+
+
+@pytest.mark.parametrize("text", YAMLS)
+def test_every_block_is_shown_checked_and_previewed_as_it_stands(study, text):
+    Path("block.yaml").write_text(text)
+    for command in ("data show", "data check", "preview"):
+        result = CliRunner().invoke(app, [*command.split(), "block.yaml", "--out", "out.png"])
+        assert result.exit_code == 0, result.exception
+        assert "warning: " not in result.output
+
+
+def test_the_family_at_the_end_opens_its_tasks(study):
+    [text] = [text for text in YAMLS if "meta.prior" in text]
+    raw = yaml.safe_load(text)
+    raw["env"]["name"] = "yes_no.py:YesNo"
+    env, _ = build(yaml.safe_dump(raw))
+    assert env.play(env.tasks[0], lambda messages: "yes").scores.total == 1.0
 
 
 def test_the_block_of_columns_gives_what_it_says(study):
@@ -86,7 +103,7 @@ def test_the_block_of_columns_gives_what_it_says(study):
 
 def test_the_block_of_boxes_gives_fractions(study):
     [text] = [text for text in YAMLS if "xywh" in text]
-    assert build(text)[0].tasks[0].reference["box"] == pytest.approx((0.1, 0.1, 0.3, 0.3))
+    assert build(text)[0].tasks[0].reference["boxes"][0] == pytest.approx((0.1, 0.1, 0.3, 0.3))
 
 
 @pytest.mark.parametrize("model", [DataSettings, HoldOut, BoxForm, Sample, Difficulty])
@@ -98,5 +115,5 @@ def test_every_key_is_on_the_page(model):
 def test_the_bad_row_of_the_page_is_what_is_said(study):
     [text] = [text for text in YAMLS if "broken" in text]
     [error] = build(text)[0].tasks.skipped.values()
-    [shown] = [code for language, code in BLOCKS if language == "text"]
+    [shown] = [code for language, code in BLOCKS if language == "text" and "column" in code]
     assert str(error).partition(": column")[2] == shown.strip().partition(": column")[2]

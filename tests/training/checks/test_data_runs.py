@@ -8,7 +8,7 @@ from viewbox.configs import schema
 from viewbox.errors import ConfigError
 from viewbox.rollouts.from_config import build_envs
 from viewbox.training.checks import preflight
-from viewbox.training.checks.dry_run import inspect
+from viewbox.training.checks.dry_run import inspect, render_report
 
 CLASS = "tests.support.data_kit:Questions"
 
@@ -43,6 +43,22 @@ def test_a_run_on_data_passes_the_checks_though_its_first_image_is_damaged(tmp_p
     config = load(tmp_path, data)
     assert preflight.check(config)["environment"]["name"] == "questions"
     assert "env: the first 3 tasks show" in inspect(config)["images"]
+
+
+def test_a_dry_run_plays_the_right_answers_and_prints_both_splits(tmp_path, data):
+    found = inspect(load(tmp_path, data))
+    assert found["right answers"][0].startswith("env: questions: reward 1.000, the mean of ")
+    assert [line.split(":")[0] for line in found["splits"]] == ["train", "test"]
+    assert found["warnings"] == []
+    config = load(tmp_path, data)
+    reward = {"type": "exact_match", "field": "text", "reference_field": "gold"}
+    found = inspect(config.model_copy(update={"reward": reward}))
+    assert len(found["warnings"]) == 1  # the held-out tasks have the same mistake, which is said once
+    assert "env: questions: reward component 'exact_match' gives the right answers 0.000" in found["warnings"][0]
+    rendered = render_report(config, {"reward": preflight.check(config)["reward"], **found})
+    assert "reward         1 exact_match (exact_match: field 'text', reference_field 'answer')" in rendered
+    assert rendered.splitlines()[-1].startswith("warning: env: questions: ")
+    assert "env: env:" not in rendered
 
 
 def test_a_run_whose_images_cannot_be_opened_is_refused(tmp_path, data):
