@@ -66,8 +66,8 @@ CASES = (
     Case("LoRA, bf16, Qwen2.5-VL", family="qwen2_5_vl"),
     Case("every weight, checkpointed", lora=False, dtype="float32"),
     Case("every weight, not checkpointed", lora=False, dtype="float32", checkpointing=False),
-    Case("generation, LoRA merged, bf16", phase="generation", episodes=8, completion=400),
-    Case("generation, LoRA merged, bf16, long", phase="generation", episodes=8, completion=900),
+    Case("generation, LoRA, bf16", phase="generation", episodes=8, completion=400),
+    Case("generation, LoRA, bf16, long", phase="generation", episodes=8, completion=900),
     Case(
         "generation, float32 under autocast",
         phase="generation",
@@ -153,18 +153,20 @@ def measure_generation(case: Case, run: Config, arguments: Any, model: Any) -> t
     base.model.config = model.config
     stage.model = None
     accelerator = Accelerator(cpu=True, mixed_precision="bf16" if case.autocast else "no")
-    given = [*model.parameters(), *model.buffers()]
-    with LiveBytes(given) as counter, use_for_generation(accelerator, model) as player:
+    with use_for_generation(accelerator, model) as player:
         stage.model = player
-        engine = stage.build_engine(max_completion_tokens=case.completion, max_reply_tokens=case.completion)
-        episodes = stage.play_episodes(engine)
+        given = [*model.parameters(), *model.buffers()]
+        with LiveBytes(given) as counter:
+            engine = stage.build_engine(max_completion_tokens=case.completion, max_reply_tokens=case.completion)
+            episodes = stage.play_episodes(engine)
+        held = count_bytes(given)
     lengths = [
         (len(e.tokens.prompt_ids), len(e.tokens.completion_ids), sum(e.tokens.mask)) for e in episodes if e.tokens
     ]
     prompt, completion, sampled = max(lengths)
     assert completion <= case.completion
     workload = Workload(prompt, case.completion, sampled, completion - sampled, (GRID,), (GRID,))
-    return counter.peak + count_bytes(given), workload
+    return counter.peak + held, workload
 
 
 def compare(case: Case) -> dict[str, Any]:

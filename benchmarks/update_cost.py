@@ -21,7 +21,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 from viewbox.rollouts.engine.architectures import Pixels, get_architecture
@@ -50,9 +50,7 @@ class CostCounter(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         output = func(*args, **kwargs)
-        if func.overloadpacket in flop_registry:
-            flops = flop_registry[func.overloadpacket](*args, **kwargs, out_val=output)
-            self.flops += int(flops * _compute_visited_share(func, args, kwargs))
+        self.flops += count_flops(func, args, kwargs, output)
         for tensor in tree_leaves(output):
             if isinstance(tensor, torch.Tensor):
                 self._add(tensor.untyped_storage())
@@ -72,14 +70,29 @@ class CostCounter(TorchDispatchMode):
         self._storages[key] = weakref.ref(storage, free)
 
 
-def _compute_visited_share(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
-    """The share of all (query, key) pairs that an attention kernel computes: without a mask, causal ones skip half."""
-    if "attention" not in str(func):
-        return 1.0
-    names = [argument.name for argument in func._schema.arguments]
-    given = dict(zip(names, args, strict=False)) | dict(kwargs)
-    length = given["query"].shape[2]
-    return (length + 1) / (2 * length) if given.get("is_causal") else 1.0
+def count_flops(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> int:
+    """Floating-point operations of matrix products and attention; all others count as none.
+
+    Without a mask, a causal kernel skips half of all (query, key) pairs. torch has no formula for some kernels that it
+    chooses by the processor, such as that of a CPU.
+
+    Raises:
+        NotImplementedError: an attention kernel that is not known here.
+    """
+    name = str(func.overloadpacket)
+    if "attention" not in name:
+        known = flop_registry.get(func.overloadpacket)
+        return int(known(*args, **kwargs, out_val=output)) if known else 0
+    if "scaled_dot_product" not in name:  # others have other shapes
+        raise NotImplementedError(f"{name}: an attention kernel whose operations cannot be counted")
+    given = dict(zip([argument.name for argument in func._schema.arguments], args, strict=False)) | dict(kwargs)
+    shapes = [given[part].shape for part in ("query", "key", "value")]
+    if name.endswith("_backward"):
+        flops = sdpa_backward_flop_count(args[0].shape, *shapes)
+    else:
+        flops = sdpa_flop_count(*shapes)
+    length = shapes[0][2]
+    return int(flops * ((length + 1) / (2 * length) if given.get("is_causal") else 1))
 
 
 def build_model(target_modules: str) -> Any:

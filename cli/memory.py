@@ -1,6 +1,7 @@
 """`viewbox memory`: how much memory a run needs, before it starts."""
 
 import json
+import logging
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,7 +27,7 @@ def memory(
     """Predict the largest memory that a run needs while it plays and while it learns.
 
     Needs no weights: the loss and the engine run on shapes alone. If the run does not fit the device, settings are
-    shown with which it does.
+    shown with which it does, and the exit status is 1.
 
     Example: `viewbox memory qwen3_vl_4b_lora --device-memory 24GiB`
     """
@@ -34,6 +35,7 @@ def memory(
     from viewbox.training.memory.advice import find_changes
     from viewbox.training.memory.forecast import GIB, find_device_memory, predict
 
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # as in `train`
     size = _parse_size(device_memory) if device_memory else find_device_memory()
     given = list(overrides or ())
     run = schema.load(config, given)
@@ -43,9 +45,9 @@ def memory(
         phases = {phase.name: {"peak": phase.peak, "parts": phase.parts} for phase in forecast.phases}
         report = {"slots": forecast.slots, "device_memory": size, "fits": forecast.fits, "phases": phases}
         typer.echo(json.dumps({"episode": forecast.workload.describe(), **report}, indent=2))
-        return
-    typer.echo(format_table(forecast))
-    if forecast.fits is False:
+    else:
+        typer.echo(format_table(forecast))
+    if forecast.fits is False and not as_json:
         changes, changed = find_changes(
             run, forecast, lambda more: (new := schema.load(config, [*given, *more]), predict(new, size))
         )
@@ -54,6 +56,8 @@ def memory(
             typer.echo(f"with {' '.join(changes)} it {result}: {changed.peak.peak / GIB:.1f} GiB")
         else:
             typer.echo("no setting is known that would make it fit: a smaller model or a larger device")
+    if forecast.fits is False:
+        raise typer.Exit(1)
 
 
 def _parse_size(text: str) -> int:

@@ -40,7 +40,26 @@ def test_a_causal_kernel_computes_half_of_all_pairs():
         with UPDATE.CostCounter([query]) as counter:
             torch.nn.functional.scaled_dot_product_attention(query, query, query, is_causal=causal)
         flops.append(counter.flops)
+    assert flops[0] == 2 * (2 * 64 * 64 * 8)  # scores, then their product with the values
     assert flops[1] / flops[0] == pytest.approx(65 / 128)
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_the_backward_pass_of_attention_counts_five_products(heads):
+    query = torch.ones(2, 4, 32, 8, requires_grad=True)
+    key = torch.ones(2, heads, 32, 8)
+    with UPDATE.CostCounter([query, key]) as counter:
+        out = torch.nn.functional.scaled_dot_product_attention(query, key, key, enable_gqa=heads != 4)
+        forward = counter.flops
+        out.sum().backward()
+    assert forward == 2 * (2 * 32 * 32 * 8) * 8
+    assert counter.flops - forward == 5 * (2 * 32 * 32 * 8) * 8
+
+
+def test_an_attention_kernel_that_cannot_be_counted_is_an_error():
+    kernel = torch.ops.aten._flash_attention_forward.default
+    with pytest.raises(NotImplementedError, match="_flash_attention_forward"):
+        UPDATE.count_flops(kernel, [torch.ones(1, 1, 4, 8)] * 3, {}, None)
 
 
 def test_an_update_is_measured_at_a_small_size(monkeypatch):

@@ -2,8 +2,15 @@
 
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+
+import viewbox as package
+
+CONFIGS = Path(package.__file__).with_name("configs")
 
 SMALL = ["quickstart", "train.per_device_train_batch_size=8", "rollout.slots=4", "log.eval_tasks=4"]
 
@@ -27,9 +34,26 @@ def test_the_parts_add_up_to_the_peak(viewbox):
 
 def test_a_run_that_does_not_fit_is_told_what_to_change(viewbox):
     status, out, _ = viewbox("memory", *SMALL, "--device-memory", "40MiB")
-    assert status == 0
+    assert status == 1
     assert "does not fit" in out
     assert "with train.gradient_checkpointing=true" in out
+
+
+def test_a_script_is_told_by_the_status_too(viewbox):
+    status, out, _ = viewbox("memory", *SMALL, "--device-memory", "40MiB", "--json")
+    assert (status, json.loads(out)["fits"]) == (1, False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", ["qwen3_vl_4b_lora", "qwen3_vl_4b_qlora", "qwen2_5_vl_3b"])
+def test_shipped_configs_fit_the_card_of_their_first_line(config):
+    first = (CONFIGS / f"{config}.yaml").read_text().splitlines()[0]
+    size = re.search(r"one (\d+) GB GPU", first)[1]
+    command = [sys.executable, "-m", "viewbox.cli", "memory", config, "--device-memory", f"{size}GiB"]
+    done = subprocess.run(command, text=True, capture_output=True)  # a process of its own: nothing was imported yet
+    assert done.returncode == 0, done.stdout
+    assert ": fits" in done.stdout
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize("given", ["much", "-3GiB"])

@@ -8,10 +8,9 @@ from typing import Any
 
 import psutil
 import torch
-from peft.tuners.tuners_utils import BaseTunerLayer
 
 from viewbox.configs.schema import Config
-from viewbox.rollouts.engine.adapters import has_two_byte_weights
+from viewbox.rollouts.engine.adapters import has_two_byte_weights, use_merged_adapters
 from viewbox.rollouts.engine.kv_cache import compute_bytes_per_token
 from viewbox.rollouts.engine.memory import CPU_SHARE, GPU_SHARE
 from viewbox.rollouts.engine.quantization import KEPT as QUANTIZATION_KEPT
@@ -142,7 +141,7 @@ def _predict_update(
     config: Config, arguments: Any, model_config: Any, workload: Workload
 ) -> tuple[Phase, Counter[str]]:
     """The update, and what of it stays while the model plays."""
-    whole = build_model(config, model_config, adapted=True)
+    whole = build_model(config, model_config)
     trained = [weight for weight in whole.parameters() if weight.requires_grad]
     held: Counter[str] = Counter(weights=count_bytes([*whole.parameters(), *whole.buffers()]))
     if config.lora is not None:
@@ -156,7 +155,9 @@ def _predict_update(
         _shrink_weights(held, whole)
     parts = Counter(held)
     if config.lora is not None and not _is_quantized(config):
-        held["merged copies"] = count_bytes(_list_merged_weights(whole))
+        before = count_bytes([*whole.parameters(), *whole.buffers()])
+        with use_merged_adapters(whole):
+            held["columns of adapters"] = count_bytes([*whole.parameters(), *whole.buffers()]) - before
     if arguments.world_size > 1:
         parts["gradients of DDP"] = count_bytes(trained)
     accumulates = _accumulates(config, arguments, workload)
@@ -164,7 +165,7 @@ def _predict_update(
         parts["gradients"] = count_bytes(trained)
 
     def measure(cut: Any) -> dict[str, Counter[str]]:
-        model = build_model(config, cut, adapted=True)
+        model = build_model(config, cut)
         replace_by_shapes(model, create_shapes_mode())
         for weight in model.parameters() if accumulates else ():
             weight.grad = torch.empty_like(weight) if weight.requires_grad else None
@@ -184,14 +185,6 @@ def _accumulates(config: Config, arguments: Any, workload: Workload) -> bool:
         return False
     batch = build_batch(workload, arguments.per_device_train_batch_size, arguments.num_generations, 1)
     return count_parts(config, arguments, batch)[1] > 1
-
-
-def _list_merged_weights(model: Any) -> list[torch.Tensor]:
-    """The weights of which `use_merged_adapters` keeps the originals."""
-    uses = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
-    layers = [module.get_base_layer() for module in model.modules() if isinstance(module, BaseTunerLayer)]
-    weights = [list(layer.parameters(recurse=False)) for layer in layers]
-    return [weight for group in weights if all(uses[id(weight)] == 1 for weight in group) for weight in group]
 
 
 def _is_quantized(config: Config) -> bool:
@@ -229,8 +222,8 @@ def _predict_generation(
     held: Counter[str],
     device_memory: int | None,
 ) -> tuple[Phase, int]:
-    beside = _is_quantized(config)  # adapters are not merged into weights of 4 bits
-    whole = build_model(config, model_config, adapted=beside)
+    beside = _is_quantized(config)  # adapters stay layers of their own
+    whole = build_model(config, model_config)
     load, episodes = _find_load(config, arguments, workload)
     capacity = _find_cache_bytes(config, device_memory, sum(held.values())) // compute_bytes_per_token(whole)
     longest = workload.prompt + workload.completion
@@ -241,11 +234,12 @@ def _predict_generation(
     autocast = config.lora is None or beside or not has_two_byte_weights(whole)
 
     def measure(cut: Any) -> dict[str, Counter[str]]:
-        model = build_model(config, cut, adapted=beside)
+        model = build_model(config, cut)
         replace_by_shapes(model, create_shapes_mode())
         precision = use_autocast(arguments) if autocast else nullcontext()
-        with precision, count_shapes([*model.parameters(), *model.buffers()]) as counter:
-            return measure_generation(model, workload, load, counter=counter)
+        with nullcontext() if beside else use_merged_adapters(model):
+            with precision, count_shapes([*model.parameters(), *model.buffers()]) as counter:
+                return measure_generation(model, workload, load, counter=counter)
 
     peak = measure_by_depth(measure, model_config, vision=autocast)
     return Phase("generation", _sort(parts + peak)), slots

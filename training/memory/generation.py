@@ -43,7 +43,7 @@ def measure_generation(model: Any, workload: Workload, load: Load, *, counter: L
     """Runs the first prefill, the last prefill of results, and the last decode step.
 
     Args:
-        model: of fake tensors, adapters merged.
+        model: of fake tensors, as it plays.
         workload: the longest episode.
         load: what the engine does at once.
         counter: counts inside this call; it is entered already.

@@ -31,7 +31,7 @@ class LiveBytes(TorchDispatchMode):
     """The bytes of the tensors that operations make inside this mode, and the largest number alive in each phase.
 
     Args:
-        given: tensors that were there before; they are not counted.
+        given: tensors that were there before; they are not counted, but what is freed of them is.
 
     Attributes:
         part: the name under which new tensors are counted.
@@ -47,7 +47,9 @@ class LiveBytes(TorchDispatchMode):
         self.parts: Counter[str] = Counter()
         self.peaks: dict[str, Counter[str]] = {}
         self._largest: Counter[str] = Counter()
-        self._storages: dict[int, Any] = {tensor.untyped_storage()._cdata: None for tensor in given}
+        self._storages: dict[int, Any] = {}
+        for tensor in given:
+            self._watch(tensor.untyped_storage(), "given")
 
     @property
     def peak(self) -> int:
@@ -73,20 +75,24 @@ class LiveBytes(TorchDispatchMode):
             entry[1] = part
 
     def _add(self, storage: torch.UntypedStorage) -> None:
-        key, size = storage._cdata, storage.nbytes()
-        if key in self._storages:
+        size = storage.nbytes()
+        if storage._cdata in self._storages:
             return
+        self._watch(storage, self.part)
+        self.live += size
+        self.parts[self.part] += size
+        if self.live > self._largest[self.phase]:
+            self._largest[self.phase], self.peaks[self.phase] = self.live, self.parts.copy()
+
+    def _watch(self, storage: torch.UntypedStorage, part: str) -> None:
+        key, size = storage._cdata, storage.nbytes()
 
         def free(_: Any) -> None:
             part = self._storages.pop(key)[1]
             self.live -= size
             self.parts[part] -= size
 
-        self._storages[key] = [weakref.ref(storage, free), self.part]
-        self.live += size
-        self.parts[self.part] += size
-        if self.live > self._largest[self.phase]:
-            self._largest[self.phase], self.peaks[self.phase] = self.live, self.parts.copy()
+        self._storages[key] = [weakref.ref(storage, free), part]
 
 
 class ShapesOnly(TorchDispatchMode):

@@ -73,21 +73,15 @@ def find_dtype(config: Config, model_config: PretrainedConfig) -> torch.dtype:
     return saved if isinstance(saved, torch.dtype) else torch.float32
 
 
-def build_model(config: Config, model_config: PretrainedConfig, *, adapted: bool) -> Any:
-    """The model of a run on the meta device, in the run's precision.
-
-    Args:
-        config: the run.
-        model_config: the model's.
-        adapted: with the adapters of the section `lora`, if there is one. Without, they count as merged.
-    """
+def build_model(config: Config, model_config: PretrainedConfig) -> Any:
+    """The model of a run on the meta device, in the run's precision, with the adapters of the section `lora`."""
     settings = {"dtype": find_dtype(config, model_config), "attn_implementation": config.model.attention}
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = AutoModelForImageTextToText.from_config(model_config, **settings)
         if config.lora is not None:
             model.requires_grad_(False)
-            model = get_peft_model(model, build_lora_config(config.lora)) if adapted else model
+            model = get_peft_model(model, build_lora_config(config.lora))
     return model
 
 

@@ -1,6 +1,7 @@
 """The forecast of memory against the bytes that are alive while a tiny model plays and learns."""
 
 import math
+import re
 
 import pytest
 from peft import LoraConfig
@@ -35,7 +36,8 @@ def measure(trainer):
         round(batch[name].sum().item() / len(episodes)) for name in ("prompt_mask", "completion_mask", "tool_mask")
     )
     grids = [tuple(grid) for grid in batch["image_grids"][0].tolist() if any(grid)]
-    result = (completion - sampled) // (trainer.env.max_turns - 1)
+    row = "".join(map(str, (batch["tool_mask"] + 2 * (1 - batch["completion_mask"]))[0].tolist()))  # 2: padding
+    result = max(map(len, re.findall("0+", row)))  # the longest observation
     workload = Workload(prompt, completion, sampled, result, tuple(grids[:1]), tuple(grids[1:]))
     return counter.peak + count_bytes(given), workload
 
