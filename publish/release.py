@@ -121,11 +121,12 @@ def describe_release(release: Release, place: str, *, every: bool = True) -> lis
     Args:
         release: what is sent.
         place: where it goes.
-        every: whether each file has a line, or the data and scans alone.
+        every: whether each file has a line, or scans and what is no code of a package alone.
     """
     lines = [
         f"{file.size:>12,}  {make_line(file.path)}" + (f"  ({file.note})" if file.note else "")
-        for file in (release.files if every else ())
+        for file in release.files
+        if every or file.is_dicom or (file.note and "/_vendor/" not in file.path)
     ]
     data = [file for file in release.files if file.note == "data"]
     scans = [file for file in release.files if file.is_dicom]

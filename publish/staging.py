@@ -1,4 +1,4 @@
-"""Checks an environment that has no package yet: the package that `viewbox publish` would write is written and checked."""
+"""Checks an environment that has no package yet: what `viewbox publish` would write is written and checked."""
 
 import os
 import tempfile
