@@ -120,13 +120,13 @@ def publish(
             raise ConfigError(
                 f"{source.env.name}: mixes data on this machine; allowed: publish each environment by itself"
             )
-        version = choose_version(
-            version, bump, hub.list_versions() if bump or hub.keeps_versions else (), hub.describe()
-        )
         license = license or _find_license(source)
         if license is None and hub.asks:
             problem = f"nothing states the license of {source.name}, and --to {to} needs one"
             raise ConfigError(f"{problem}; allowed: --license with its SPDX name, such as CC-BY-4.0", key="license")
+        version = choose_version(
+            version, bump, hub.list_versions() if bump or hub.keeps_versions else (), hub.describe()
+        )
         own = source.chosen.taken or tuple(Path(path.name) for path in source.files)
         staged = Path(temporary, "package")
         staged.mkdir()

@@ -354,6 +354,16 @@ def test_a_reward_of_the_authors_own_needs_no_name(unchecked, tmp_path, monkeypa
     assert f"| reward | `{shown}` |" in (tmp_path / "out" / "README.md").read_text()
     env = viewbox.make("own_dots.dots:Dots")
     scores = [
-        env.play(env.tasks[0], viewbox.ScriptedPolicy([reply])).scores.total for reply in ('{"label": "7"}', '{"label": "8"}')
+        env.play(env.tasks[0], viewbox.ScriptedPolicy([reply])).scores.total
+        for reply in ('{"label": "7"}', '{"label": "8"}')
     ]
     assert scores == [1.0, 0.0]
+
+
+def test_a_license_that_nothing_states_is_not_made_up_and_no_hub_gets_it(unchecked, tmp_path):
+    (tmp_path / "field.py").write_text(dots())
+    publish(f"{tmp_path}/field.py:Dots", tmp_path / "out")
+    assert "license" not in tomllib.loads((tmp_path / "out" / "pyproject.toml").read_text())["project"]
+    assert "| license | not stated by the publisher of this package |" in (tmp_path / "out" / "README.md").read_text()
+    with pytest.raises(ConfigError, match=r"nothing states the license of .*allowed: --license"):
+        publish(f"{tmp_path}/field.py:Dots", to="hf", id="me/dots", dry_run=True)
