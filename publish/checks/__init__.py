@@ -12,17 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from viewbox.errors import ConfigError, describe_unknown
-from viewbox.publish.checks import (
-    determinism,
-    hub,
-    installation,
-    metadata,
-    opening,
-    playing,
-    publishable,
-    readme,
-    schemas,
-)
+from viewbox.publish.checks import determinism, hub, installation, metadata, opening, playing, readme, schemas, written
 from viewbox.publish.checks.process import Limits, end_running
 from viewbox.publish.checks.project import copy_project, read_project
 from viewbox.publish.checks.rows import CHECKS, Check, Failed, NotTried, Row
@@ -38,7 +28,7 @@ THEMES = (
     playing,
     determinism,
     hub,
-    publishable,
+    written,
     readme,
 )  # the order of the table
 ORDER = {one.name: one for theme in THEMES for one in CHECKS.values() if one.run.__module__ == theme.__name__}
