@@ -45,7 +45,7 @@ def publish(
     ] = None,
     license: Annotated[
         str | None,
-        typer.Option(help="License (SPDX). Default: that of the folder, or Apache-2.0; for a model, its base model's."),
+        typer.Option(help="License (SPDX). Default: what the author's project states; for a model, its base model's."),
     ] = None,
     base_model: Annotated[
         str | None, typer.Option(help="Hub name of a model's base, if it was trained from a folder.")
@@ -65,7 +65,7 @@ def publish(
         typer.Option(
             "--data",
             help="Data files of your package to publish, as a pattern relative to it, such as 'data/*.json'; may be "
-            "repeated. Default: those of package-data in its pyproject.toml.",
+            "repeated. Without it: those that the build of its project packs.",
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Send without asking, after the list of files.")] = False,

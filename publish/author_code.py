@@ -10,6 +10,7 @@ from viewbox.envs import make
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.errors import ConfigError
 from viewbox.publish.author_files import AuthorFiles, check_file, list_author_files
+from viewbox.publish.author_wheel import AuthorWheel, read_wheel
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class EnvironmentSource:
     module: Path | None = None
     package: Path | None = None
     chosen: AuthorFiles = field(default_factory=AuthorFiles)  # of the package
+    wheel: AuthorWheel | None = None  # of the project around it
 
     def get_published_name(self, package: str) -> str:
         """The name for `viewbox.make` in the published package."""
@@ -34,13 +36,15 @@ class EnvironmentSource:
         return [self.module] if self.module else []
 
 
-def find_environment(given: str, settings: dict[str, Any], data: Sequence[str] = ()) -> EnvironmentSource:
+def find_environment(given: str, settings: dict[str, Any], data: Sequence[str], temporary: Path) -> EnvironmentSource:
     """Creates the environment `given` with `settings`, and finds its code and the `data` files of its package.
+
+    The wheel of its project is built and unpacked in the empty folder `temporary`.
 
     Raises:
         ConfigError: it cannot be created, or its code cannot be imported from a published package.
     """
-    source = _find_source(given, settings, data)
+    source = _find_source(given, settings, data, temporary)
     if source.module:
         check_file(source.module.resolve())
     if data and not source.package:
@@ -48,7 +52,7 @@ def find_environment(given: str, settings: dict[str, Any], data: Sequence[str] =
     return source
 
 
-def _find_source(given: str, settings: dict[str, Any], data: Sequence[str]) -> EnvironmentSource:
+def _find_source(given: str, settings: dict[str, Any], data: Sequence[str], temporary: Path) -> EnvironmentSource:
     left, colon, name = given.rpartition(":")
     if left.endswith(".py"):
         _check_file_name(Path(left))
@@ -64,9 +68,12 @@ def _find_source(given: str, settings: dict[str, Any], data: Sequence[str]) -> E
             f"environment {given!r}: the folder of {top.__name__} has no __init__.py; allowed: a regular package"
         )
     file = Path(top.__file__)
-    if file.name == "__init__.py":
-        return EnvironmentSource(env, given, package=file.parent, chosen=list_author_files(file.parent, data))
-    return EnvironmentSource(env, given, module=file)
+    if file.name != "__init__.py":
+        return EnvironmentSource(env, given, module=file, wheel=read_wheel(file, temporary))
+    wheel = read_wheel(file.parent, temporary)
+    packed = wheel.folder / file.parent.name if wheel is not None else None
+    chosen = list_author_files(file.parent, data, packed)
+    return EnvironmentSource(env, given, package=packed or file.parent, chosen=chosen, wheel=wheel)
 
 
 def _check_file_name(path: Path) -> None:

@@ -1,13 +1,12 @@
-"""Chooses the files of an author's package that are published: Python files and declared data, and nothing secret."""
+"""Chooses the files of an author's package that are published: those that its build packs, and nothing secret."""
 
 import os
 import re
-import tomllib
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
 
 from viewbox.errors import ConfigError
 from viewbox.network.secrets import find_key_form
@@ -38,31 +37,42 @@ class AuthorFiles:
     left_out: tuple[Path, ...] = ()
 
 
-def list_author_files(package: Path, data: Sequence[str] = ()) -> AuthorFiles:
-    """Choose the files of a package: its Python files, and the data that its author declared.
+def list_author_files(package: Path, data: Sequence[str] = (), packed: Path | None = None) -> AuthorFiles:
+    """Choose the files of a package: those that its build packs, and the data that are named.
 
-    Hidden files and folders and `__pycache__` never travel.
+    Hidden files and folders and `__pycache__` never travel. License files beside others do.
 
     Args:
         package: the folder of the package.
-        data: patterns of data files relative to it, besides those in `[tool.setuptools.package-data]` of the
-            pyproject.toml beside the package or a folder above.
+        data: patterns of data files relative to it, which are published, too.
+        packed: the package as its wheel holds it; what else is published is copied there. Without it, the package has
+            no build, and its Python files are published.
 
     Raises:
         ConfigError: a link leads out of the package; or a file that would be published is named like a secret, holds
             what looks like a key, or is too large.
     """
-    patterns = [*data, *_read_declared_data(package)]
     for pattern in data:
         if pattern.startswith("/") or ".." in Path(pattern).parts:
             raise ConfigError(f"--data {pattern!r}: leads out of the package; allowed: a path in {package}", key="data")
     files = sorted(_walk(package))
-    taken = [path for path in files if path.suffix in CODE or path.name == "py.typed" or _matches(path, patterns)]
+    built = (
+        sorted(_walk(packed)) if packed else [path for path in files if path.suffix in CODE or path.name == "py.typed"]
+    )
+    folders = {path.parent for path in built}
+    more = [path for path in files if _matches(path, data) or (path.parent in folders and is_license(package / path))]
+    taken = sorted({*built, *more})
     for pattern in data:
         if not any(_matches(path, [pattern]) for path in files):
             raise ConfigError(f"--data {pattern!r}: no such file in {package}", key="data", given=pattern)
     for path in taken:
-        check_file(package / path)
+        if (package / path).exists():
+            check_file(package / path)
+        if packed is not None:
+            if not (packed / path).exists():
+                (packed / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(package / path, packed / path)
+            check_file(packed / path)
     return AuthorFiles(tuple(taken), tuple(path for path in files if path not in set(taken)))
 
 
@@ -124,25 +134,3 @@ def _match_parts(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
     if pattern[0] == "**":
         return any(_match_parts(parts[skipped:], pattern[1:]) for skipped in range(len(parts) + 1))
     return bool(parts) and fnmatch(parts[0], pattern[0]) and _match_parts(parts[1:], pattern[1:])
-
-
-def _read_declared_data(package: Path) -> list[str]:
-    """The patterns of `[tool.setuptools.package-data]` for this package and those inside it."""
-    file = next(
-        (path for folder in package.resolve().parents[:2] if (path := folder / "pyproject.toml").is_file()), None
-    )
-    if file is None:
-        return []
-    try:
-        tool: Any = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
-        declared = tool.get("setuptools", {}).get("package-data", {}).items()
-        found = []
-        for name, patterns in declared:
-            parts = name.split(".")
-            if name in ("", "*"):
-                found += [f"**/{pattern}" for pattern in patterns]
-            elif parts[0] == package.name:
-                found += ["/".join([*parts[1:], pattern]) for pattern in patterns]
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise ConfigError(f"{file}: [tool.setuptools.package-data] cannot be read ({error})") from error
-    return found

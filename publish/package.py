@@ -17,15 +17,16 @@ from viewbox.network.data_policy import check_may_leave
 from viewbox.network.secrets import mask_settings
 from viewbox.publish import author_code, task_data, vendor
 from viewbox.publish.author_code import EnvironmentSource
+from viewbox.publish.author_files import check_file
 from viewbox.publish.checks import Row, check_package
 from viewbox.publish.checks.project import ENTRY_POINTS, is_project, read_project
 from viewbox.publish.deliver import Confirm, deliver
 from viewbox.publish.hubs import Hub, open_hub
-from viewbox.publish.release import Release, describe_release, list_files
+from viewbox.publish.release import COPY, Release, SentFile, describe_release, list_files
 from viewbox.publish.versions import choose_version
 from viewbox.publish.writing import PackagePlan, write_package
 
-LICENSE = "Apache-2.0"
+LICENSE = "Apache-2.0"  # of viewbox, and of its environments whose pictures it draws itself
 VERSION = r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"
 
 
@@ -81,8 +82,9 @@ def publish(
         id: the name of the package, by default `viewbox-<name>`; on a hub `owner/name`.
         version: the version of the package (PEP 440), by default that of the folder `environment`, or 0.1.0.
         bump: "patch", "minor" or "major": the part of the latest version there that is raised.
-        license: the license of the package (an SPDX identifier), which its author chooses; default: that of the folder
-            `environment`, or Apache-2.0.
+        license: the license of the package (an SPDX identifier), which its author chooses; default: what the
+            author's project states, Apache-2.0 of viewbox's own environments without others' data, or not stated, which
+            a hub refuses.
         public: whether everybody may read it on the hub.
         viewbox: whether the package holds a "copy" of viewbox or has it as a "dependency".
         force: whether a package that was written to `out` before is replaced.
@@ -98,39 +100,49 @@ def publish(
     """
     hub = open_hub(to, "environment", id, out, public=public, force=force)
     environment, own_settings, stated = _read_source(environment)
-    license = license or stated.get("license", LICENSE)
-    version = version if version or bump else stated.get("version")
+    version = version if version or bump else stated
     values = _to_json_values(_change_settings(own_settings, settings or {}))
-    source = author_code.find_environment(environment, values, data)
-    name = _choose_name(id, hub, source)
-    module = _build_module_name(name, source)
-    if version is not None and not re.fullmatch(VERSION, version):
-        raise ConfigError(f"--version {version!r}; allowed: a release such as 0.1.0, 1.2, 1.0rc1 or 1.0.post1")
-    check_may_leave(
-        source.env, "others", action="publishing gives its package to", allowed="no published package of it"
-    )
-    parts = getattr(source.env, "parts", {})
-    for env in (source.env, *parts.values()):
-        reason = getattr(env, "why_not_published", None)
-        if reason is not None:
-            raise ConfigError(f"{env.name}: {reason}")
-    if any(task_data.is_local(part) for part in parts.values()):
-        raise ConfigError(f"{source.env.name}: mixes data on this machine; allowed: publish each environment by itself")
-    version = choose_version(version, bump, hub.list_versions() if bump or hub.keeps_versions else (), hub.describe())
-    own = source.chosen.taken or tuple(Path(path.name) for path in source.files)
     with tempfile.TemporaryDirectory(prefix="viewbox-publish-") as temporary:
-        staged = Path(temporary)
+        source = author_code.find_environment(environment, values, data, Path(temporary))
+        name = _choose_name(id, hub, source)
+        module = _build_module_name(name, source)
+        if version is not None and not re.fullmatch(VERSION, version):
+            raise ConfigError(f"--version {version!r}; allowed: a release such as 0.1.0, 1.2, 1.0rc1 or 1.0.post1")
+        check_may_leave(
+            source.env, "others", action="publishing gives its package to", allowed="no published package of it"
+        )
+        parts = getattr(source.env, "parts", {})
+        for env in (source.env, *parts.values()):
+            reason = getattr(env, "why_not_published", None)
+            if reason is not None:
+                raise ConfigError(f"{env.name}: {reason}")
+        if any(task_data.is_local(part) for part in parts.values()):
+            raise ConfigError(
+                f"{source.env.name}: mixes data on this machine; allowed: publish each environment by itself"
+            )
+        license = license or _find_license(source)
+        if license is None and hub.asks:
+            problem = f"nothing states the license of {source.name}, and --to {to} needs one"
+            raise ConfigError(f"{problem}; allowed: --license with its SPDX name, such as CC-BY-4.0", key="license")
+        version = choose_version(
+            version, bump, hub.list_versions() if bump or hub.keeps_versions else (), hub.describe()
+        )
+        own = source.chosen.taken or tuple(Path(path.name) for path in source.files)
+        staged = Path(temporary, "package")
+        staged.mkdir()
         plan = PackagePlan(name, module, version, license, values, viewbox, hub.reads_front_matter)
         carried = write_package(staged, source, plan)
         if on_files is not None:
             on_files((*own, *carried.taken), (*source.chosen.left_out, *carried.left_out))
+        files = list_files(staged)
+        _check_all(staged, files)
         findings = [*carried.lines, *(f"{row.name}: {row.finding}" for row in (check or check_staged)(staged))]
         about = {"id": name, "version": version, "environment": source.name, "viewbox": __version__}
-        release = Release("environment", name, version, staged, list_files(staged), about, module)
+        release = Release("environment", name, version, staged, files, about, module)
         if not dry_run:
             findings += deliver(hub, release, confirm=confirm, verify=hub.asks if verify is None else verify)
-        elif hub.asks:
-            findings += describe_release(release, hub.describe())
+        if not hub.asks or dry_run:
+            findings += describe_release(release, hub.describe(), every=hub.asks)
     return PublishedPackage(name, version, hub.describe(), len(release.files), release.size, tuple(findings))
 
 
@@ -156,8 +168,25 @@ def _choose_name(id: str | None, hub: Hub, source: EnvironmentSource) -> str:
     return f"viewbox-{re.sub(r'[^a-z0-9]+', '-', source.env.name.lower()).strip('-')}"
 
 
-def _read_source(environment: str) -> tuple[str, dict[str, Any], dict[str, str]]:
-    """What a config or the folder of a package says: name and settings of the environment, version and license.
+def _find_license(source: EnvironmentSource) -> str | None:
+    """The license that an author's project states, or viewbox of what is all its own; None if nothing states it."""
+    if source.module or source.package:
+        return source.wheel.license if source.wheel else None
+    parts = getattr(source.env, "parts", {"": source.env})
+    return None if any(task_data.is_local(part) or task_data.is_on_hub(part) for part in parts.values()) else LICENSE
+
+
+def _check_all(folder: Path, files: Sequence[SentFile]) -> None:
+    """Raise `ConfigError` if a file that would leave is hidden, or named like a secret or holds a key."""
+    for file in files:
+        if any(part.startswith(".") for part in Path(file.path).parts):
+            raise ConfigError(f"{file.path}: is a hidden file, and would be published; allowed: none")
+        if COPY not in file.path:
+            check_file(folder / file.path)
+
+
+def _read_source(environment: str) -> tuple[str, dict[str, Any], str | None]:
+    """What a config or the folder of a package says: name and settings of the environment, and the version.
 
     Any other name stays as it is.
     """
@@ -167,10 +196,10 @@ def _read_source(environment: str) -> tuple[str, dict[str, Any], dict[str, str]]
             group = f'[project.entry-points."{ENTRY_POINTS}"]'
             raise ConfigError(f'{environment}/pyproject.toml: {group}: allowed: one entry, NAME = "module:Class"')
         add_to_search_path(project.home.resolve())
-        stated = {key: value for key in ("version", "license") if isinstance(value := project.table.get(key), str)}
-        return project.environment, {}, stated
+        version = project.table.get("version")
+        return project.environment, {}, version if isinstance(version, str) else None
     if not environment.endswith((".yaml", ".yml")):
-        return environment, {}, {}
+        return environment, {}, None
     config = load(environment)
     if config.reward is not None:
         raise ConfigError(
@@ -178,7 +207,7 @@ def _read_source(environment: str) -> tuple[str, dict[str, Any], dict[str, str]]
             "section, or a class that sets the reward",
             key="reward",
         )
-    return config.env.name, config.env.settings, {}
+    return config.env.name, config.env.settings, None
 
 
 def _change_settings(own: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

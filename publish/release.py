@@ -115,21 +115,23 @@ def compute_hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def describe_release(release: Release, place: str) -> list[str]:
+def describe_release(release: Release, place: str, *, every: bool = True) -> list[str]:
     """The lines that a person reads before the files leave: each file, and then what to look at twice.
 
     Args:
         release: what is sent.
         place: where it goes.
+        every: whether each file has a line, or scans and what is no code of a package alone.
     """
     lines = [
         f"{file.size:>12,}  {make_line(file.path)}" + (f"  ({file.note})" if file.note else "")
         for file in release.files
+        if every or file.is_dicom or (file.note and "/_vendor/" not in file.path)
     ]
     data = [file for file in release.files if file.note == "data"]
     scans = [file for file in release.files if file.is_dicom]
     about = f"{release.name} {release.version}, {len(release.files)} files, {release.size / 1000:,.0f} kB"
-    lines.append(f"{about}; to {place}")
+    lines += [f"{about}; to {place}"] if every else []
     if data:
         lines.append(f"data files ({len(data)}): {_list_some([file.path for file in data])}")
     if scans:

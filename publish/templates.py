@@ -10,8 +10,7 @@ name = {id}
 version = {version}
 description = {description}
 readme = "README.md"
-license = {license}
-requires-python = ">=3.11"
+{license}requires-python = ">=3.11"
 keywords = {tags}
 tags = {tags}
 dependencies = {dependencies}
@@ -79,7 +78,13 @@ def provide(name: str, version: str | None = None) -> None:
         )
 '''
 
-README = """\
+CARD = "<!-- written by viewbox publish -->"  # before the generated part of a README; the rest is the author's
+
+README = (
+    f"""\
+{CARD}
+"""
+    + """\
 # {id}
 
 {summary}
@@ -91,24 +96,30 @@ A viewbox environment for verifiers 0.4: the model sees an image, may call tools
 | tasks | {tasks} |
 | tools | {tools} |
 | turns | at most {max_turns} |
-| reward | {reward} |
-| license | {license}, chosen by the publisher of this package |
+| reward | `{reward}` |
+| license | {license} by the publisher of this package |
 
-The answer is `{answer}`.
+The answer:
+
+{answer}
 
 ```
 pip install .
 vf-eval {id} --model MODEL --client.base-url URL --no-push --no-rich -n 3
 ```
 
-- To change settings of the environment, add `--env.taskset.settings '{{"max_turns": 3}}'`. It was published with
-  `{settings}`.
+- To change settings of the environment, add `--env.taskset.settings '{{"max_turns": 3}}'`.
 - If your endpoint accepts no images in tool messages, add `--env.tool-images user`.
 - The reward of a trace is the total score of the episode; its components are metrics. `trace.info["viewbox"]` holds
   the end reason, the parsed answer and every tool result. `vf-replay` computes the scores again from them.
 
+It was published with the settings
+
+{settings}
+
 {provided}
 """
+)
 
 # The last paragraph of the README: where viewbox comes from
 COPIED = """\

@@ -1,6 +1,7 @@
 """Writes the files of a published package: its project file, README and module, and the code and data it needs."""
 
 import json
+import re
 import shutil
 from collections.abc import Sized
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ class PackagePlan:
 
     Args:
         id, module: its name, and the name it is imported by.
-        version, license: as the project file states them.
+        version, license: as the project file states them; None: no license is stated.
         settings: of the environment, its defaults in the package.
         viewbox: whether it holds a copy of viewbox.
         front_matter: whether the README begins with YAML for a hub.
@@ -36,7 +37,7 @@ class PackagePlan:
     id: str
     module: str
     version: str
-    license: str
+    license: str | None
     settings: dict[str, Any]
     viewbox: vendor.Provision = vendor.DEFAULT
     front_matter: bool = False
@@ -59,6 +60,8 @@ def write_package(root: Path, source: EnvironmentSource, plan: PackagePlan) -> C
         provides.append(f'provide("{source.package.name}")')
     if source.module:
         _copy_file(source.module, root / module / source.module.name)
+    for name, path in source.wheel.licenses.items() if source.wheel else ():
+        _copy_file(path, root / name)
     if task_data.is_local(env):
         settings = {**settings, "data": task_data.write_tasks(env, root / module)}
     carried = models.write_models(env, root / module)
@@ -74,13 +77,17 @@ def write_package(root: Path, source: EnvironmentSource, plan: PackagePlan) -> C
         "taskset": _build_class_name(plan.id),
         "environment": source.get_published_name(module),
         "settings": settings,
-        "license": plan.license,
+        "license": f"{plan.license}, chosen" if plan.license else "not stated",
         "summary": summary,
     }
     provided = (templates.COPIED if plan.viewbox == "copy" else templates.REQUIRED).format(**fields)
-    shown = {**fields, **_describe_environment(env), "settings": json.dumps(settings), "provided": provided}
-    header = _build_header(plan) if plan.front_matter else ""
-    _write_text(root / "README.md", header + templates.README.format(**shown))
+    shown = {**fields, **_describe_environment(env), "settings": _fence(json.dumps(settings)), "provided": provided}
+    card, readme = templates.README.format(**shown), source.wheel.readme if source.wheel else ""
+    if source.wheel and not source.wheel.is_markdown and readme:
+        _write_text(root / "README.rst", readme + "\n")
+        card, readme = card + "\nThe author's description is in README.rst.\n", ""
+    header, readme = _build_header(plan, readme) if plan.front_matter else ("", readme)
+    _write_text(root / "README.md", header + (f"{readme}\n\n---\n\n" if readme else "") + card)
     description = summary.splitlines()[0].replace("\\", "").replace('"', "'")  # in a docstring
     init = templates.INIT.format(**fields, description=description, provides="\n".join(provides))
     _write_text(root / module / "__init__.py", init)
@@ -93,7 +100,6 @@ def _write_project(root: Path, source: EnvironmentSource, plan: PackagePlan) -> 
         "id": plan.id,
         "version": plan.version,
         "description": _get_summary(source.env).splitlines()[0],
-        "license": plan.license,
         "tags": list(TAGS),
         "dependencies": vendor.list_dependencies(
             source.files,
@@ -107,17 +113,29 @@ def _write_project(root: Path, source: EnvironmentSource, plan: PackagePlan) -> 
         "taskset": f"{plan.module}:{_build_class_name(plan.id)}",
     }
     toml = {key: json.dumps(value, ensure_ascii=False) for key, value in project.items()}
-    _write_text(root / "pyproject.toml", templates.PYPROJECT.format(**toml))
+    files = sorted(name.as_posix() for name in source.wheel.licenses) if source.wheel else []
+    license = f"license = {json.dumps(plan.license)}\n" if plan.license else ""
+    license += f"license-files = {json.dumps(files)}\n" if files else ""
+    _write_text(root / "pyproject.toml", templates.PYPROJECT.format(**toml, license=license))
 
 
 def _build_class_name(id: str) -> str:
     return "".join(part.capitalize() for part in id.removeprefix("viewbox-").split("-")) + "Taskset"
 
 
-def _build_header(plan: PackagePlan) -> str:
-    """The YAML at the head of README.md: license and tags for the hub's filters; no table of the files is shown."""
-    values = {"license": plan.license.lower(), "pretty_name": plan.id, "tags": [*HUB_TAGS, *TAGS], "viewer": False}
-    return f"---\n{yaml.safe_dump(values, sort_keys=False)}---\n\n"
+def _build_header(plan: PackagePlan, readme: str) -> tuple[str, str]:
+    """The YAML at the head of README.md, with what the author's README has there, and the rest of that.
+
+    It holds license and tags for the hub's filters; no table of the files is shown.
+    """
+    values: dict[str, Any] = {"license": str(plan.license).lower(), "pretty_name": plan.id, "tags": [], "viewer": False}
+    found = re.match(r"---\n(.*?\n)---\n", readme, re.DOTALL)
+    own = yaml.safe_load(found[1]) if found else None
+    if found and isinstance(own, dict):
+        values, readme = {**own, **values}, readme[found.end() :].lstrip()
+    tags = own.get("tags") if isinstance(own, dict) else None
+    values["tags"] = list(dict.fromkeys([*HUB_TAGS, *TAGS, *(tags if isinstance(tags, list) else ())]))
+    return f"---\n{yaml.safe_dump(values, sort_keys=False)}---\n\n", readme
 
 
 def _asks_mcp(env: BaseMultiTurnEnv) -> bool:
@@ -135,13 +153,20 @@ def _describe_environment(env: BaseMultiTurnEnv) -> dict[str, str]:
         f"{part.weight:g} x {name}" + (f" ({names[name]})" if names[name] != name else "")
         for name, part in env.reward.components.items()
     ]
+    reward = " + ".join(parts).replace("`", "'").replace("|", "\\|")
     return {
         "tasks": f"{len(env.tasks):,}" if isinstance(env.tasks, Sized) else "unknown number",
         "tools": ", ".join(env.tools) or "none",
         "max_turns": str(env.max_turns),
-        "answer": env.answer_format,
-        "reward": " + ".join(parts),
+        "answer": _fence(env.answer_format),
+        "reward": " ".join(reward.split()),
     }
+
+
+def _fence(text: str) -> str:
+    """A text as a block of code, whatever it holds."""
+    marks = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
+    return f"{marks}\n{text}\n{marks}"
 
 
 def _copy_file(path: Path, to: Path) -> None:

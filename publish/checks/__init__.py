@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from viewbox.errors import ConfigError, describe_unknown
-from viewbox.publish.checks import determinism, hub, installation, metadata, opening, playing, readme, schemas
+from viewbox.publish.checks import determinism, hub, installation, metadata, opening, playing, readme, schemas, written
 from viewbox.publish.checks.process import Limits, end_running
 from viewbox.publish.checks.project import copy_project, read_project
 from viewbox.publish.checks.rows import CHECKS, Check, Failed, NotTried, Row
@@ -20,7 +20,17 @@ from viewbox.publish.checks.trial import Trial
 
 __all__ = ["Limits", "Row", "check_package"]
 
-THEMES = (metadata, installation, opening, schemas, playing, determinism, hub, readme)  # the order of the table
+THEMES = (
+    metadata,
+    installation,
+    opening,
+    schemas,
+    playing,
+    determinism,
+    hub,
+    written,
+    readme,
+)  # the order of the table
 ORDER = {one.name: one for theme in THEMES for one in CHECKS.values() if one.run.__module__ == theme.__name__}
 PROCESSES = 4  # at most at once
 

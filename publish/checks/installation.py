@@ -9,6 +9,8 @@ from viewbox.files import read_regular
 from viewbox.publish.author_files import MAX_FILE
 
 from . import fresh
+from .process import Limits, run_limited
+from .project import Project
 from .rows import Failed, NotTried, check, shorten
 from .trial import Inside, Trial
 
@@ -30,7 +32,8 @@ CANARY = "viewbox-check-canary-3f9d1c77"
 def check_wheel(trial: Trial) -> str:
     """The wheel builds and holds every file of the module."""
     if trial.python is None and trial.wheel is None:
-        _build_wheel(trial)
+        home = trial.folder / "homes" / "wheel"
+        trial.wheel = build_wheel(trial.project, trial.folder / "wheel", home=home, limits=trial.limits)
     assert trial.wheel is not None
     with fresh.open_wheel(trial.wheel) as file:
         held = set(file.namelist())
@@ -41,17 +44,22 @@ def check_wheel(trial: Trial) -> str:
     return f"{trial.wheel.name}, {len(files)} files of the module"
 
 
-def _build_wheel(trial: Trial) -> None:
-    folder = trial.folder / "wheel"
-    folder.mkdir()
-    outcome = trial.run("wheel", [sys.executable, "-s", "-P", BUILD, folder], folder=trial.project.folder)
-    wheels = list(folder.glob("*.whl"))
+def build_wheel(project: Project, to: Path, *, home: Path, limits: Limits) -> Path:
+    """Build the wheel of a project into a new folder, in a process with limits and a home folder of its own.
+
+    Raises:
+        Failed: the build fails, or gives no wheel.
+    """
+    to.mkdir()
+    command: list[str | Path] = [sys.executable, "-s", "-P", BUILD, to]
+    outcome = run_limited(command, folder=project.folder, home=home, limits=limits)
+    wheels = list(to.glob("*.whl"))
     if outcome.status != 0 or len(wheels) != 1:
-        backend = trial.project.build.get("build-backend", "setuptools")
-        requires = " ".join(map(str, trial.project.build.get("requires", ["setuptools"])))
+        backend = project.build.get("build-backend", "setuptools")
+        requires = " ".join(map(str, project.build.get("requires", ["setuptools"])))
         missing = f"install what builds it: pip install '{requires}'" if "ModuleNotFoundError" in outcome.tail else None
         raise Failed(f"the build by {backend} {outcome.explain()}", missing)
-    trial.wheel = wheels[0]
+    return wheels[0]
 
 
 @check(

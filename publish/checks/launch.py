@@ -10,8 +10,9 @@ if __name__ == "__main__":
     except ImportError:  # a system without it: only the time is limited, from outside
         pass
     else:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2**30, 2**30))
-        resource.setrlimit(resource.RLIMIT_DATA, (int(memory), int(memory)))
-        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 1))
+        cpu, size = int(seconds), int(memory)
+        for name, soft, hard in (("CORE", 0, 0), ("FSIZE", 2**30, 2**30), ("DATA", size, size), ("CPU", cpu, cpu + 1)):
+            kind = getattr(resource, f"RLIMIT_{name}")
+            most = resource.getrlimit(kind)[1]  # a command that is itself limited may only lower it
+            resource.setrlimit(kind, (soft, hard) if most < 0 else (min(soft, most), min(hard, most)))
     os.execvpe(command[0], command, os.environ)

@@ -53,6 +53,8 @@ def check_license(trial: Trial) -> str:
     """A license by its SPDX name, and tags by which a hub finds the package."""
     table = trial.project.table
     given = table.get("license")
+    if given is None and trial.project.is_published:  # `viewbox publish` sends it to no hub
+        return "no license is stated: --license does; " + ", ".join(table.get("keywords", ()))
     if not isinstance(given, str) or not given.strip():
         raise Failed(f"license = {given!r}; allowed: an SPDX name")
     try:
@@ -71,8 +73,8 @@ def check_license(trial: Trial) -> str:
     mend="remove it from the package; read keys from environment variables, and replace a key that was written down",
 )
 def check_files(trial: Trial) -> str:
-    """No file of the module is a link, too large, named like a secret, or holds a key."""
-    files, problems = trial.project.list_files(), []
+    """No file of the module, hidden ones too, is a link, too large, named like a secret, or holds a key."""
+    files, problems = trial.project.list_files(hidden=True), []
     for path in files:
         try:
             check_file(trial.project.folder / path)

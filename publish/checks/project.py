@@ -62,12 +62,14 @@ class Project:
         source = self.folder / "src"
         return source if (source / self.module).exists() or (source / f"{self.module}.py").exists() else self.folder
 
-    def list_files(self) -> list[Path]:
-        """The files of the module, relative to the folder, without hidden ones and what Python writes."""
+    def list_files(self, *, hidden: bool = False) -> list[Path]:
+        """The files of the module, relative to the folder, without what Python writes, and hidden ones if asked for."""
         single = self.home / f"{self.module}.py"
         found = [single] if single.is_file() else sorted((self.home / self.module).rglob("*"))
-        paths = [path.relative_to(self.folder) for path in found if path.is_file() and path.suffix != ".pyc"]
-        return [path for path in paths if not any(part.startswith(".") or part in LEFT for part in path.parts)]
+        files = [path for path in found if (path.is_symlink() and hidden) or (path.is_file() and path.suffix != ".pyc")]
+        paths = [path.relative_to(self.folder) for path in files]
+        left = [path for path in paths if not any(part in LEFT for part in path.parts)]
+        return left if hidden else [path for path in left if not any(part[0] == "." for part in path.parts)]
 
 
 def is_project(path: str | Path) -> bool:
@@ -98,11 +100,12 @@ def copy_project(project: Project, to: Path) -> Project:
     """A copy of a project elsewhere: what works there does not lean on the folder it was written in."""
 
     def leave_out(folder: str, names: list[str]) -> list[str]:
-        hidden = [name for name in names if name.startswith(".") and name not in KEPT]
+        is_top = Path(folder) == project.folder  # what is hidden deeper may be packed
+        hidden = [name for name in names if is_top and name.startswith(".") and name not in KEPT]
         made = [
             name
             for name in names
-            if name in LEFT or name.endswith(".egg-info") or (Path(folder) / name / "pyvenv.cfg").is_file()
+            if name in (*LEFT, ".git") or name.endswith(".egg-info") or (Path(folder) / name / "pyvenv.cfg").is_file()
         ]
         return [*hidden, *made]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from viewbox.files import read_regular
 from viewbox.publish.author_files import MAX_FILE
+from viewbox.publish.templates import CARD
 
 from . import fresh
 from .rows import Failed, check, shorten
@@ -30,6 +31,8 @@ def check_readme(trial: Trial) -> str:
     """Every command in a block of shell commands ends with status 0."""
     file = trial.project.folder / str(trial.project.table["readme"])
     text = read_regular(file, limit=MAX_FILE, inside=trial.project.folder).decode("utf-8", "replace")
+    if trial.project.is_published:
+        text = text.rpartition(CARD)[2]  # an author's own commands are for the author's folder
     commands = list(list_commands(text))
     run = [command for command in commands if explain_left_out(command) is None]
     bin_folder = _make_environment(trial) if run else trial.folder

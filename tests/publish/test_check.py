@@ -286,3 +286,16 @@ def test_the_project_of_an_author_is_published(demo, tmp_path):
     assert said.stdout == "viewbox-demo 0.1.0\n"
     assert (tmp_path / "out" / "viewbox_demo" / "_vendor" / "demo" / "env.py").is_file()
     assert 'license = "MIT"' in (tmp_path / "out" / PROJECT).read_text()
+    readme = (tmp_path / "out" / README).read_text()
+    assert readme.startswith((demo / README).read_text().strip())  # the author's words first, then the card
+    assert "| license | MIT, chosen by the publisher of this package |" in readme
+    assert '\n```\n{"discs": 0' in readme
+    assert (tmp_path / "out" / "LICENSE").read_bytes() == (demo / "LICENSE").read_bytes()
+
+
+def test_a_package_that_publish_cannot_write_costs_a_row(demo):
+    edit(demo, *in_class("restricted = True")[0][:1], in_class("restricted = True")[0][1:])
+    edit(demo, README, ("pytest    ", "python -c ''"))
+    failed = list_failed(check_package(demo, limits=LIMITS))
+    assert set(failed) == {"publishable"}
+    assert "restricted to this machine" in failed["publishable"].finding

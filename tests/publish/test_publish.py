@@ -297,3 +297,73 @@ def test_a_folder_that_is_not_ours_is_never_touched(tmp_path):
     assert (foreign / "thesis").read_text() == "mine"
     with pytest.raises(ConfigError, match="is a file"):
         replace_folder(new, foreign / "thesis", ABOUT, force=True)
+
+
+REWARDS = """
+import functools
+from viewbox.rewards import CombinedReward, Component
+from own_dots.near import near
+
+def close(answer, reference):
+    return float((answer or {}).get("label") == reference["label"])
+
+def part(answer, reference, most):
+    return most * close(answer, reference)
+
+def whole(episode):
+    return close(episode.answer, episode.task.reference)
+
+class Called:
+    def __call__(self, answer, reference):
+        return close(answer, reference)
+
+class Whole:
+    def of_episode(self, episode):
+        return whole(episode)
+"""
+
+
+@pytest.mark.parametrize(
+    ("reward", "shown"),
+    [
+        ("close", "1 x close"),
+        ("near", "1 x near"),
+        ("lambda answer, reference: close(answer, reference)", "1 x <lambda>"),
+        ("functools.partial(part, most=1.0)", "1 x partial"),
+        ("Called()", "1 x Called"),
+        ("Called", "1 x Called"),
+        ("Whole()", "1 x Whole"),
+        ("whole", "1 x whole"),
+        ("CombinedReward({'a': (close, 0.5), 'b': Component(Whole(), 0.5)})", "0.5 x a (close) + 0.5 x b (Whole)"),
+    ],
+)
+def test_a_reward_of_the_authors_own_needs_no_name(unchecked, tmp_path, monkeypatch, reward, shown):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "own_dots"]:
+        monkeypatch.delitem(sys.modules, name)
+    home = tmp_path / "own_dots"
+    home.mkdir()
+    (home / "__init__.py").write_text("")
+    (home / "near.py").write_text(
+        "def near(answer, reference):\n    return float((answer or {}).get('label') == reference['label'])\n"
+    )
+    default = '    def default_reward(self):\n        return ExactMatchReward(field="label")\n'
+    assert default in dots()
+    (home / "dots.py").write_text(REWARDS + dots().replace(default, f"    reward = {reward}\n"))
+    monkeypatch.syspath_prepend(tmp_path)
+    publish("own_dots.dots:Dots", tmp_path / "out")
+    assert f"| reward | `{shown}` |" in (tmp_path / "out" / "README.md").read_text()
+    env = viewbox.make("own_dots.dots:Dots")
+    scores = [
+        env.play(env.tasks[0], viewbox.ScriptedPolicy([reply])).scores.total
+        for reply in ('{"label": "7"}', '{"label": "8"}')
+    ]
+    assert scores == [1.0, 0.0]
+
+
+def test_a_license_that_nothing_states_is_not_made_up_and_no_hub_gets_it(unchecked, tmp_path):
+    (tmp_path / "field.py").write_text(dots())
+    publish(f"{tmp_path}/field.py:Dots", tmp_path / "out")
+    assert "license" not in tomllib.loads((tmp_path / "out" / "pyproject.toml").read_text())["project"]
+    assert "| license | not stated by the publisher of this package |" in (tmp_path / "out" / "README.md").read_text()
+    with pytest.raises(ConfigError, match=r"nothing states the license of .*allowed: --license"):
+        publish(f"{tmp_path}/field.py:Dots", to="hf", id="me/dots", dry_run=True)

@@ -10,6 +10,7 @@ import pytest
 from tests.support.publishing import leave_out_check
 from viewbox.errors import ConfigError
 from viewbox.publish import publish, vendor
+from viewbox.publish.author_code import find_environment
 from viewbox.publish.author_files import CODE, list_author_files
 
 ENV = '''
@@ -115,24 +116,80 @@ def test_the_command_lists_the_files_and_a_dry_run_writes_none(home, viewbox):
     assert (out / "viewbox_dots" / "_vendor" / "lab" / "notes.txt").is_file()
 
 
-@pytest.mark.parametrize(
-    ("declared", "taken"),
-    [
-        ('lab = ["words/*.txt"]', {"words/a.txt"}),
-        ('lab = ["**/*.txt"]', {"a.txt", "words/a.txt", "words/deep/a.txt"}),
-        ('lab = ["*.txt"]', {"a.txt"}),
-        ('"lab.words" = ["*.txt"]', {"words/a.txt"}),
-        ('"*" = ["*.txt"]', {"a.txt", "words/a.txt", "words/deep/a.txt"}),
-        ('other = ["*.txt"]', set()),
-    ],
-)
-def test_data_are_declared_as_for_a_build(home, declared, taken):
-    for name in ("a.txt", "words/a.txt", "words/deep/a.txt"):
-        (home / name).parent.mkdir(exist_ok=True)
-        (home / name).write_text("1")
-    (home.parent / "pyproject.toml").write_text(f"[tool.setuptools.package-data]\n{declared}\n")
-    files = list_author_files(home)
-    assert {path.as_posix() for path in files.taken if path.suffix not in CODE} == taken
+SETUPTOOLS = """
+[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "lab"
+version = "1"
+"""
+HATCHLING = SETUPTOOLS.replace("setuptools>=77", "hatchling>=1.27").replace("setuptools.build_meta", "hatchling.build")
+FORCED = '[tool.hatch.build.targets.wheel.force-include]\n"extra.json" = "lab/data/extra.json"'
+# name: (pyproject.toml, other files beside it, the data files that the build packs)
+BUILDS = {
+    "a pattern": (f'{SETUPTOOLS}[tool.setuptools.package-data]\nlab = ["words/*.txt"]', {}, {"words/a.txt"}),
+    "of every package": (f'{SETUPTOOLS}[tool.setuptools.package-data]\n"*" = ["*.txt"]', {}, {"a.txt"}),
+    "a manifest": (
+        SETUPTOOLS,
+        {"MANIFEST.in": "recursive-include lab/words *.txt"},
+        {"words/a.txt", "words/deep/a.txt"},
+    ),
+    "of another package": (f'{SETUPTOOLS}[tool.setuptools.package-data]\nother = ["*"]', {}, set()),
+    "hatchling takes all": (HATCHLING, {}, {"a.txt", "words/a.txt", "words/deep/a.txt"}),
+    "but what git ignores": (HATCHLING, {".gitignore": "deep/\n"}, {"a.txt", "words/a.txt"}),
+    "and what is excluded": (f'{HATCHLING}[tool.hatch.build]\nexclude = ["lab/words"]', {}, {"a.txt"}),
+    "from outside": (
+        f"{HATCHLING}{FORCED}",
+        {"extra.json": "1"},
+        {"a.txt", "words/a.txt", "words/deep/a.txt", "data/extra.json"},
+    ),
+    "a license beside data": (
+        f'{SETUPTOOLS}[tool.setuptools.package-data]\nlab = ["*.txt"]',
+        {"lab/NOTICE": "CC BY"},
+        {"a.txt", "NOTICE"},
+    ),
+}
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_the_data_files_are_those_that_the_authors_build_packs(home, tmp_path, build):
+    project, files, taken = BUILDS[build]
+    files = files | dict.fromkeys(("lab/a.txt", "lab/words/a.txt", "lab/words/deep/a.txt", "lab/.env"), "1")
+    for name, text in (files | {"pyproject.toml": project}).items():
+        (home.parent / name).parent.mkdir(parents=True, exist_ok=True)
+        (home.parent / name).write_text(text)
+    if "setuptools" in project:
+        (home.parent / "pyproject.toml").write_text(
+            project.replace("[tool", '[tool.setuptools]\npackages = ["lab"]\n[tool', 1)
+            if "[tool" in project
+            else f'{project}[tool.setuptools]\npackages = ["lab"]\n'
+        )
+    before = {path for path in home.parent.rglob("*") if "__pycache__" not in path.parts}
+    (tmp_path / "build").mkdir()
+    source = find_environment("lab.dots:Dots", {}, (), tmp_path / "build")
+    assert {path.as_posix() for path in source.chosen.taken if path.suffix not in CODE} == taken
+    assert all((source.package / path).read_bytes() is not None for path in source.chosen.taken)
+    assert {path for path in home.parent.rglob("*") if "__pycache__" not in path.parts} == before
+
+
+def test_a_build_that_fails_is_said_and_nothing_is_guessed(home):
+    (home.parent / "pyproject.toml").write_text(HATCHLING.replace("hatchling", "no_such_backend"))
+    refuse(home, "which files it packs is not known: the build by no_such_backend")
+
+
+@pytest.mark.parametrize("packed", ["lab/words/.env", "lab/token.json", "lab/notes.txt"])
+def test_what_a_build_packs_is_checked_as_all_else(home, packed):
+    """A build may bring files from anywhere: hidden ones stay here, and secrets are refused."""
+    key = f"hf_{'aBcD' * 8}"
+    (home.parent / "elsewhere").write_text(key)
+    table = f'[tool.hatch.build.targets.wheel.force-include]\n"elsewhere" = "{packed}"\n'
+    (home.parent / "pyproject.toml").write_text(HATCHLING + table)
+    if ".env" not in packed:
+        refuse(home, "named like a file that holds secrets|a token of Hugging Face")
+    else:
+        write(home)
+        assert key.encode() not in read_all(home.parents[1] / "out")
 
 
 LINKS = {
