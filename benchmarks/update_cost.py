@@ -87,10 +87,8 @@ def count_flops(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outpu
         raise NotImplementedError(f"{name}: an attention kernel whose operations cannot be counted")
     given = dict(zip([argument.name for argument in func._schema.arguments], args, strict=False)) | dict(kwargs)
     shapes = [given[part].shape for part in ("query", "key", "value")]
-    if name.endswith("_backward"):
-        flops = sdpa_backward_flop_count(args[0].shape, *shapes)
-    else:
-        flops = sdpa_flop_count(*shapes)
+    is_backward = name.endswith("_backward")
+    flops = sdpa_backward_flop_count(args[0].shape, *shapes) if is_backward else sdpa_flop_count(*shapes)
     length = shapes[0][2]
     return int(flops * ((length + 1) / (2 * length) if given.get("is_causal") else 1))
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from viewbox.publish.checks import Limits, Row, check_package
 from viewbox.publish.checks.project import is_project
-from viewbox.publish.checks.written import write_published
 from viewbox.publish.checks.rows import Failed
+from viewbox.publish.checks.written import write_published
 
 MEND = "give a name that `viewbox publish` takes, or the folder of a package (`viewbox new NAME` writes one)"
 

@@ -105,6 +105,8 @@ class TrainedVLLM(PlainVLLM):
         self.backend, self.keeps_weights, self.calls, self.loaded = backend, keeps_weights, [], {}
         self.is_connected = self.is_paused = self.is_asleep = False
 
+    dtype = None  # of its weights, as it says
+
     def generate(self, body):
         return make_response(500, {"error": "asleep"}) if self.is_asleep else super().generate(body)
 
@@ -113,7 +115,10 @@ class TrainedVLLM(PlainVLLM):
             "/health": lambda body: {},
             "/weight_info": lambda body: {"weight_version": self.version},
             "/server_info?config_format=json": lambda body: {
-                "vllm_config": {"weight_transfer_config": self.backend and {"backend": self.backend}}
+                "vllm_config": {
+                    "weight_transfer_config": self.backend and {"backend": self.backend},
+                    "model_config": {"dtype": self.dtype},
+                }
             },
             **{path: self._record(path, method) for path, method in self._METHODS.items()},
         }

@@ -237,9 +237,12 @@ def _predict_generation(
         model = build_model(config, cut)
         replace_by_shapes(model, create_shapes_mode())
         precision = use_autocast(arguments) if autocast else nullcontext()
-        with nullcontext() if beside else use_merged_adapters(model):
-            with precision, count_shapes([*model.parameters(), *model.buffers()]) as counter:
-                return measure_generation(model, workload, load, counter=counter)
+        with (
+            nullcontext() if beside else use_merged_adapters(model),
+            precision,
+            count_shapes([*model.parameters(), *model.buffers()]) as counter,
+        ):
+            return measure_generation(model, workload, load, counter=counter)
 
     peak = measure_by_depth(measure, model_config, vision=autocast)
     return Phase("generation", _sort(parts + peak)), slots

@@ -31,9 +31,8 @@ def iterate_weights(
     Raises:
         ConfigError: an adapter is not merged, so the weights without it are not the policy's.
     """
-    if hasattr(model, "peft_config"):
-        _check_merged(model)
-        model = model.get_base_model()
+    _check_merged(model)
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model
     adapted = {f"{name}.base_layer.weight": layer for name, layer in model.named_modules() if hasattr(layer, "lora_A")}
     found: dict[str, tuple[torch.Tensor, Any]] = {}
     for name, tensor in model.state_dict().items():

@@ -24,7 +24,9 @@ def test_the_shipped_configs_name_models_whose_shapes_are_known(name, parameters
     model_config, processor = find_model_shapes(config.model, 512 * 512)
     model = build_model(config, model_config)
     assert processor is None
-    assert sum(w.numel() for name, w in model.named_parameters() if ".lora_" not in name) == pytest.approx(parameters, rel=1e-3)
+    assert sum(w.numel() for name, w in model.named_parameters() if ".lora_" not in name) == pytest.approx(
+        parameters, rel=1e-3
+    )
     assert {w.dtype for name, w in model.named_parameters() if ".lora_" not in name} == {torch.bfloat16}
 
 

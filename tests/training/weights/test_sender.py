@@ -87,6 +87,44 @@ def test_merged_adapters_are_sent_under_the_names_of_the_model_without_them(poli
     assert all("q_proj" in name or "v_proj" in name for name in changed)
 
 
+@pytest.mark.parametrize(("weights", "server"), [("bfloat16", None), ("bfloat16", "bfloat16"), ("float32", "bfloat16")])
+def test_what_a_two_byte_server_gets_holds_small_changes_on_average(policy, weights, server):
+    on_grid = policy.to(torch.bfloat16).to(getattr(torch, weights))  # as checkpoints of real models are
+    adapted = get_peft_model(on_grid, LoraConfig(r=4, target_modules=["q_proj", "down_proj"], init_lora_weights=False))
+    layer = adapted.base_model.model.model.language_model.layers[0].mlp.down_proj
+    for name, weight in adapted.named_parameters():
+        if "lora_B" in name:
+            weight.data *= 1e-3
+    before = layer.base_layer.weight.detach().double()
+    exact = 2 * (layer.lora_B["default"].weight.double() @ layer.lora_A["default"].weight.double())  # alpha / r = 8 / 4
+    name = next(
+        name for name, _ in policy.named_parameters() if name.endswith("layers.0.mlp.down_proj.base_layer.weight")
+    )
+    name = name.replace(".base_layer", "")
+    dtype = server and getattr(torch, server)
+    with use_merged_adapters(adapted):
+        rounds = [dict(iterate_weights(adapted, dtype, seed))[name] for seed in range(200)]
+        again = dict(iterate_weights(adapted, dtype, 7))[name]
+    assert {one.dtype for one in rounds} == {torch.bfloat16}
+    assert torch.equal(again, rounds[7])
+    assert not torch.equal(rounds[6], rounds[7])
+    mean = torch.stack([one.double() for one in rounds]).mean(0) - before
+    assert ((mean * exact).sum() / exact.square().sum()).item() == pytest.approx(1, abs=0.05)
+    nearest = (before + exact).to(torch.bfloat16).double() - before
+    assert ((nearest * exact).sum() / exact.square().sum()).item() < 0.7  # what rounding to the nearest would leave
+
+
+def test_a_server_that_says_its_precision_is_sent_weights_rounded_for_it(served, policy, make_sender):
+    adapted = get_peft_model(policy, LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False))
+    served.dtype = "torch.bfloat16"
+    with served.serve() as server, use_merged_adapters(adapted):
+        sender = make_sender(server.url)
+        sender.send(adapted, key=3)
+    sent = {name for name, tensor in served.loaded.items() if tensor.dtype == torch.bfloat16}
+    assert sent == {name for name in served.loaded if name.endswith("q_proj.weight") and "visual" not in name}
+    assert sender.kept_change == pytest.approx(1, abs=0.1)
+
+
 def test_adapters_that_are_not_merged_are_refused(policy):
     adapted = get_peft_model(policy, LoraConfig(r=2, target_modules=["q_proj"]))
     with pytest.raises(ConfigError, match="cannot be merged for the server"):
