@@ -31,7 +31,6 @@ from scripted_case import CaseSize, Stage, count_replies  # first: it asks for o
 import httpx
 import psutil
 import torch
-from trl import chat_template_utils
 from trl_loop import TRLSide, play_with_engine
 
 from viewbox.configs.sections import SamplingParams
@@ -130,8 +129,6 @@ class Processor:
 def compare_engines(case: CaseSize, repeats: int, python: str) -> dict[str, Any]:
     """Figures of each side; the best of `repeats` plays each."""
     stage = Stage(case)
-    native = (Path(chat_template_utils.__file__).parent / "chat_templates" / "qwen3_vl.jinja").read_text()
-    stage.processor.chat_template = stage.processor.tokenizer.chat_template = native
     spent: dict[str, list[tuple[float, float]]] = {"viewbox": [], "vllm": [], "trl": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

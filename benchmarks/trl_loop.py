@@ -16,7 +16,6 @@ import os
 import sys
 import tempfile
 import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from scripted_case import CALL, CaseSize, Stage  # first: it asks for one thread
@@ -26,7 +25,7 @@ import torch
 from datasets import Dataset
 from per_turn import ForceTokens
 from transformers import LogitsProcessorList
-from trl import GRPOConfig, GRPOTrainer, chat_template_utils
+from trl import GRPOConfig, GRPOTrainer
 
 from viewbox.images.ref import ImageRef
 from viewbox.records import Message, Reply
@@ -164,8 +163,6 @@ def compare_with_trl(case: CaseSize, repeats: int) -> dict[str, Any]:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     logging.getLogger("transformers").setLevel(logging.ERROR)
     stage = Stage(case)
-    native = (Path(chat_template_utils.__file__).parent / "chat_templates" / "qwen3_vl.jinja").read_text()
-    stage.processor.chat_template = stage.processor.tokenizer.chat_template = native
     seconds: dict[str, list[float]] = {"engine": [], "trl": []}
     with tempfile.TemporaryDirectory() as folder:
         side = TRLSide(stage, folder)

@@ -1,4 +1,4 @@
-"""Variants of an environment: the same one without its tools, or with another reward."""
+"""Variants of an environment: the same one without its tools, with another reward, or with native tool calls."""
 
 from typing import Any, TypeVar
 
@@ -29,6 +29,11 @@ def remove_tools(env: Env, *, refuse: bool = False) -> Env:
 def replace_reward(env: Env, reward: CombinedReward) -> Env:
     """The environment with a reward that has the same components, weighted otherwise."""
     return _copy(env, {}, reward=reward)
+
+
+def use_native_calls(env: Env) -> Env:
+    """The environment for a model whose chat template teaches the tools and whose calls the framework parses."""
+    return _copy(env, {}, reply_format="native")
 
 
 def _copy(env: Env, methods: dict[str, Any], **attributes: Any) -> Env:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from viewbox.envs.adapters.session import Session
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
+from viewbox.envs.variants import use_native_calls
 from viewbox.errors import ConfigError
 from viewbox.frozen import thaw
 from viewbox.images.ref import ImageRef
@@ -63,10 +64,11 @@ class _Tool(dict[str, Any]):
 
     def __init__(self, name: str, schema: Mapping[str, Any], call: Callable[..., Any]) -> None:
         super().__init__(schema)
-        self.__name__, self.__annotations__, self._call = name, {}, call
+        self.__name__, self.__annotations__, self._call = schema.get("function", schema)["name"], {}, call
+        self._own_name = name
 
     async def __call__(self, /, **arguments: Any) -> Blocks:
-        blocks: Blocks = await self._call(self.__name__, arguments)
+        blocks: Blocks = await self._call(self._own_name, arguments)
         return blocks
 
 
@@ -78,8 +80,11 @@ class TRLRollouts:
         on_episode: called with every scored `Episode`, for example to store it.
 
     Raises:
-        ConfigError: TRL cannot play the environment: a user answers its answers, it shortens the history, it teaches
-            tool calls in a format of its own, or a tool has the name of a method that TRL reserves.
+        ConfigError: TRL cannot play the environment: a user answers its answers, it mixes environments, or it shortens
+            the history.
+
+    Tool calls are native, whatever `reply_format` says: TRL parses them. A tool whose name TRL reserves, such as
+    `reset`, is called `reset_tool` there; the episode has its own name.
 
     >>> from viewbox.envs.digits import Digits
     >>> rollouts = TRLRollouts(Digits(max_turns=3, max_malformed=1))
@@ -88,8 +93,9 @@ class TRLRollouts:
     """
 
     def __init__(self, env: BaseMultiTurnEnv, *, on_episode: Callable[[Episode], None] | None = None) -> None:
-        self.env, self.on_episode = env, on_episode
         _check_playable(env)
+        env = use_native_calls(env)
+        self.env, self.on_episode = env, on_episode
         check_reward_may_ask(env, env.reward)
         self.tasks = to_sequence(env.tasks, env.name)
         self.limits = tuple(_list_limits(env))
@@ -155,8 +161,8 @@ class _Rollout:
         self._session = Session(owner.env)
         self._calls: list[ToolCall] = []
         self._answers: asyncio.Task[list[Blocks]] | None = None
-        for name, schema in _list_tools(owner.env).items():
-            self.__dict__[name] = _Tool(name, schema, self._call)
+        for called, (name, schema) in _list_tools(owner.env).items():
+            self.__dict__[called] = _Tool(name, schema, self._call)
 
     def reset(self, *, task: int, **columns: Any) -> Blocks:
         """Open task number `task`; its question and image. One that cannot be opened costs its own rollout."""
@@ -204,10 +210,16 @@ class _Rollout:
         return _add_texts(episode, [_join_text(reply.get("content")) for reply in replies])
 
 
-def _list_tools(env: BaseMultiTurnEnv) -> dict[str, Any]:
-    """The schemas of the environment's tools by name, as chat templates take them."""
-    schemas = [thaw(schema) for schema in env.tool_schemas]
-    return {schema.get("function", schema)["name"]: schema for schema in schemas}
+def _list_tools(env: BaseMultiTurnEnv) -> dict[str, tuple[str, Any]]:
+    """The environment's tools by their name in TRL: the own name, and the schema as chat templates take it."""
+    tools = {}
+    for schema in (thaw(schema) for schema in env.tool_schemas):
+        about = schema.get("function", schema)
+        name = about["name"]
+        if name in ("reset", "get_reward") or name.startswith("_"):
+            about["name"] = f"{name.lstrip('_')}_tool"
+        tools[about["name"]] = (name, schema)
+    return tools
 
 
 def _check_playable(env: BaseMultiTurnEnv) -> None:
@@ -218,11 +230,6 @@ def _check_playable(env: BaseMultiTurnEnv) -> None:
         problem = "it mixes environments; give TRL a factory for each of them"
     elif env.history != "full":
         problem = "settings.history: TRL never shortens the history; allowed: full"
-    elif env.reply_format != "native":
-        problem = f"settings.reply_format: {env.reply_format}: TRL reads native tool calls only; allowed: native"
-    else:
-        reserved = [name for name in _list_tools(env) if name in ("reset", "get_reward") or name.startswith("_")]
-        problem = f"the tool {reserved[0]!r} has a name that TRL reserves" if reserved else None
     if problem:
         raise ConfigError(f"{env.name} cannot be played by TRL's own loop: {problem}. `viewbox train` plays it.")
 

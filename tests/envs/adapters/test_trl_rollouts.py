@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import logging
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,9 +11,11 @@ pytest.importorskip("trl")
 
 import torch
 from datasets import Dataset
+from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl import GRPOTrainer
 
 from tests.support.everywhere_trl import build_kit, make_trainer
+from viewbox.assets import resolve_model_path
 from viewbox.envs.adapters.trl_rollouts import ENDED, LIMITS, TRLRollouts
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.digits import Digits
@@ -92,7 +95,6 @@ def test_what_trl_cannot_do_is_said_at_construction(env, limits, caplog):
     [
         (Talks(), "its user answers the model's answer"),
         (Digits(history={"last_images": 1}), "settings.history: TRL never shortens the history; allowed: full"),
-        (Digits(reply_format="json"), "settings.reply_format: json: TRL reads native tool calls only; allowed: native"),
         (Mixture(environments={"digits": {}}), "it mixes environments"),
     ],
 )
@@ -163,7 +165,7 @@ def test_a_task_that_cannot_be_opened_costs_its_rollout():
 
 @pytest.mark.parametrize("arguments", [{"factor": "x"}, {"factor": -1}, {"center": 7}, {"self": 1, "name": 2}])
 def test_no_arguments_raise(arguments):
-    _, rollout = open_rollout()
+    _, rollout = open_rollout(Digits(num_tasks=6, max_turns=4, tools=("zoom",)))
     ((answer,),) = run_calls(rollout, ("zoom", arguments))
     assert "error" in answer["text"]
 
@@ -225,3 +227,33 @@ def give_different_rewards(compute):
 
     rewards.__name__ = "rewards"
     return rewards
+
+
+# ------------------------------------------------------------------ what is shipped, as it is
+def test_a_tool_whose_name_trl_reserves_has_another_there_and_its_own_in_the_episode():
+    owner, rollout = open_rollout(Digits(num_tasks=6, max_turns=4, max_malformed=1, tools=("zoom", "reset")))
+    run_calls(rollout, ("zoom", ZOOM))
+    answers = run_calls(rollout, ("reset_tool", {}))
+    assert [part["type"] for part in answers[0]] == ["text", "image"]
+    called = [call.name for turn in rollout._session.state.turns for call in turn.tool_calls]
+    assert called == ["zoom", "reset"]
+    assert owner.make_rollout().reset(task=0)  # TRL's own reset opens a task
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("tools", "it_knows"), [(("zoom",), True), (("zoom", "crop", "reset"), False)])
+def test_a_shipped_model_trains_a_step_on_the_environment_of_its_config(tmp_path, tools, it_knows):
+    """`hermes` is what the model's own profile sets; its chat template is one that TRL can extend."""
+    folder = resolve_model_path("package:tiny_viewer")
+    shipped = SimpleNamespace(
+        processor=AutoProcessor.from_pretrained(folder),
+        model=lambda: AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32),
+    )
+    env = Digits(num_tasks=4, max_turns=3, max_malformed=1, tools=tools, coordinates="per_mille", reply_format="hermes")
+    played = []
+    small = {"num_generations": 2, "per_device_train_batch_size": 4, "max_steps": 1, "max_completion_length": 200}
+    trainer = make_trainer(env, tmp_path, kit=shipped, on_episode=played.append, **small)
+    trainer.train()
+    assert len(played) == 4
+    assert {episode.end_reason for episode in played} <= {"answered", "malformed", "max_tokens", "max_turns"}
+    assert any(episode.answer for episode in played) or not it_knows
