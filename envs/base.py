@@ -171,7 +171,7 @@ class BaseMultiTurnEnv(PlayableEnv):
         """
         overview = self._overviews.get(task)
         offered, view = self.get_offered_tools(task), next(iter(overview.views), None)
-        self._check_can_see(task, overview.count, offered)
+        self._check_can_see(task, overview.count)
         is_numbering = self.is_numbering_views(offered)
         names = [name_image(number) for number in range(len(overview.views))]
         question = self.prompts.render(
@@ -371,9 +371,9 @@ class BaseMultiTurnEnv(PlayableEnv):
                     f"{self.name}: task {task.id}: {describe_unknown('tool', name, self.tools)}", key="tools"
                 )
         works_on_one = "open_image" not in names and any(self.get_tool(name).stateful for name in names)
-        return (*names, "open_image") if works_on_one and self._count_shown(task) > 1 else names
+        return (*names, "open_image") if works_on_one and self.count_shown(task) > 1 else names
 
-    def _count_shown(self, task: Task) -> int:
+    def count_shown(self, task: Task) -> int:
         """How many images of a task are shown at the start; 0 for a bad row, which is told when it is played."""
         try:
             count = self._overviews.counts.get(task)
@@ -381,10 +381,13 @@ class BaseMultiTurnEnv(PlayableEnv):
         except BadRow:
             return 0
 
-    def _check_can_see(self, task: Task, count: int, offered: Sequence[str]) -> None:
+    def _check_can_see(self, task: Task, count: int) -> None:
         """Raise `ConfigError` if a task has more images than are shown at the start, and no tool opens the others."""
-        shown, can_open = self._overviews.max_shown, self.max_turns > 1 and "open_image" in offered
-        if count > shown and not (can_open and self.max_total_calls != 0 and self.get_max_calls("open_image") != 0):
+        shown = self._overviews.max_shown
+        if count <= shown:
+            return
+        can_open = self.max_turns > 1 and self.max_total_calls != 0 and "open_image" in self.get_offered_tools(task)
+        if not can_open or self.get_max_calls("open_image") == 0:
             problem = f"has {count} images, and no tool to open those after the first {shown}, which are shown"
             allowed = f"at most {shown} images, or open_image among the tools and max_turns above 1"
             raise ConfigError(f"{self.name}: task {task.id} {problem}; allowed: {allowed}", key="tools")
@@ -420,7 +423,7 @@ class BaseMultiTurnEnv(PlayableEnv):
             max_total_calls=self.max_total_calls,
             max_turns=self.max_turns,
             boundary=self.boundary and bool(offered),
-            named_images=max(1, self._count_shown(task)) if is_naming else 0,
+            named_images=max(1, self.count_shown(task)) if is_naming else 0,
             tools=bool(offered),
         )
 

@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
 from viewbox.envs.adapters.session import Session
@@ -43,6 +43,7 @@ LIMITS: Mapping[str, str] = {
     "unknown tools": "TRL answers a call of a tool that does not exist; the environment does not learn of it",
     "offered tools": "each prompt has every tool; the environment refuses a call of one that its task does not offer",
 }
+FIRST = 32  # tasks of which the tools are listed: `open_image` is offered with several images
 ENDED = "The episode has ended ({reason}). No tool can be called any more."
 Blocks = list[dict[str, Any]]
 
@@ -212,8 +213,10 @@ class _Rollout:
 
 def _list_tools(env: BaseMultiTurnEnv) -> dict[str, tuple[str, Any]]:
     """The environment's tools by their name in TRL: the own name, and the schema as chat templates take it."""
+    offered = (name for task in islice(env.tasks, FIRST) for name in env.get_offered_tools(task))
+    names = tuple(dict.fromkeys((*env.tools, *offered)))
     tools = {}
-    for schema in (thaw(schema) for schema in env.tool_schemas):
+    for schema in (thaw(schema) for schema in env.get_tool_schemas(names)):
         about = schema.get("function", schema)
         name = about["name"]
         if name in ("reset", "get_reward") or name.startswith("_"):

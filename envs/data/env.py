@@ -235,11 +235,13 @@ class DataEnv(BaseMultiTurnEnv):
             fail_to_measure(mapped, field)
 
         with self._blame_row(number), suppress(ImageNeeded):
-            row = self._rows.read(number, self._own_columns)
+            row, count = self._rows.read(number, self._own_columns), 0
             if self._rows.holds_paths(self._image_columns):
-                self._check_images(number, self._rows.read(number, self._image_columns))
+                pictured = self._rows.read(number, self._image_columns)
+                self._check_images(number, pictured)
+                count = len(self._list_values(pictured))
             mapped = self._map(number, row, measure)
-            self._finish(number, mapped, self.read_row(mapped))
+            self._check_can_see(self._finish(number, mapped, self.read_row(mapped)), count)
 
     @contextmanager
     def _blame_row(self, number: int) -> Iterator[None]:

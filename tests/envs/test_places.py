@@ -86,6 +86,13 @@ def test_a_place_that_does_not_exist_is_named_with_those_that_do(wrong, said):
     assert said in check(bbox=[0.2, 0.4, 0.6, 0.8], **wrong)[1]
 
 
+def test_an_image_is_named_as_in_the_prompt_and_recorded_by_its_number():
+    assert check(bbox=GOLD["bbox"], image="image_2")[0]["image"] == 1
+    assert check(bbox=GOLD["bbox"], image="image_4")[1] == "image: unknown image 'image_4'; allowed: image_1 to image_3"
+    assert json.loads(UNIT.write_answer(TASK))["image"] == "image_2"
+    assert '"image": "image_1"' in UNIT.answer_format
+
+
 def test_pixels_are_those_of_the_named_picture():
     # image 1, coronal: 20 x 10 voxels of 1 x 5 mm are shown as 20 x 50
     answer, problem = check(PIXELS, bbox=[4, 20, 12, 40], image=1, plane="coronal", slice=7)

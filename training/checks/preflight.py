@@ -1,6 +1,7 @@
 """Checks before any weights are loaded whether the settings, the tasks and the model of a run fit together."""
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from viewbox.configs.sections import ModelSection
 from viewbox.configs.train_sections import GRPO_ONLY, METHODS_OF, TrainSection
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tasks import to_sequence
-from viewbox.errors import BadRow, ConfigError, ModelError, ViewboxError, describe_unknown
+from viewbox.errors import BadRow, ConfigError, ImageError, ModelError, ViewboxError, describe_unknown
 from viewbox.network.secrets import mask_assignments
 from viewbox.records import Task
 from viewbox.rewards.explain import describe_reward
@@ -29,6 +30,7 @@ from viewbox.training.checks.server import check_server
 from viewbox.training.precision import resolve_dtype
 from viewbox.training.sft.selection import check_rounds, check_selection
 
+CROWDED = 64  # tasks whose images are counted
 FIRST = 8  # tasks with bad rows, after which a run is refused
 
 
@@ -99,7 +101,7 @@ def _check(config: Config) -> dict[str, Any]:
     _check_warm_start(config.train, env, task)
     outline = outline_run(config, env, held_out, arguments)
     if model is not None:
-        _check_tokens(model, config, env, task)
+        _check_tokens(model, config, env, open_crowded_task(env, "env"))
         parameters = count_parameters(model.config, config)
         outline["parameters"] = parameters.describe()
         needed = estimate_bytes(config, arguments, parameters.total, parameters.trained)
@@ -190,6 +192,20 @@ def open_first_task(env: BaseMultiTurnEnv, section: str) -> Task:
     problem.args = (f"{section}: {env.name}: the first task cannot be opened: {problem}",)
     problem.key = section
     raise problem
+
+
+def open_crowded_task(env: BaseMultiTurnEnv, section: str) -> Task:
+    """Of the first tasks, the one that shows most images at the start, whose prompt is the longest."""
+    task = open_first_task(env, section)
+    tasks = to_sequence(env.tasks, env.name)
+    found, most = task, env.for_task(task).count_shown(task)
+    for number in range(min(CROWDED, len(tasks))):
+        with suppress(BadRow, ImageError):  # it costs its own episodes
+            one = tasks[number]
+            if (shown := env.for_task(one).count_shown(one)) > most:
+                env.reset(one, seed=0)
+                found, most = one, shown
+    return found
 
 
 def _check_held_out(config: Config, held_out: BaseMultiTurnEnv) -> None:

@@ -14,7 +14,7 @@ from viewbox.rollouts.engine.architectures import get_architecture
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.loading import get_view_settings, set_max_pixels
 from viewbox.rollouts.from_config import build_envs
-from viewbox.training.checks.preflight import open_first_task
+from viewbox.training.checks.preflight import open_crowded_task
 
 CHARACTERS_PER_TOKEN = 3.5  # of English text and JSON, where the tokenizer is not here
 RESULT_TEXT = 64  # tokens of text that the environment writes between two replies
@@ -64,14 +64,14 @@ def count_image_tokens(grid: Grid, merge: int = 2) -> int:
 
 
 def find_workload(config: Config, model_config: PretrainedConfig, processor: Any) -> Workload:
-    """The longest episode of a run: the first task's prompt, and as many tokens after it as the config allows."""
+    """The longest episode of a run: the prompt with most images, and as many tokens after it as the config allows."""
     vision = model_config.vision_config
     side = vision.patch_size * vision.spatial_merge_size
     profile = model_profiles.get_model_defaults(get_architecture(model_config).model_type).to_settings()
     settings = get_view_settings(model_config, processor) if processor else profile | {"pixel_multiple": side}
     env, _ = build_envs(config, settings)
     max_pixels = config.model.max_pixels or env.max_pixels
-    state = env.reset(open_first_task(env, "env"), seed=0)
+    state = env.reset(open_crowded_task(env, "env"), seed=0)
     images = [image for message in state.messages for image in message.images]
     grids = tuple(_find_grid(image.width, image.height, max_pixels, side) for image in images)
     if processor is not None:

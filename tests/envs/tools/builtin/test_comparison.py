@@ -106,7 +106,7 @@ def test_a_window_holds_for_both_sides_if_their_values_mean_the_same():
     both = np.asarray(beside(bone, [ct, other]).image.open())
     assert np.array_equal(both[:, 2:62], both[:, 66:126])
     plain = beside(bone, [ct, IMAGES[1]])
-    assert plain.text.startswith("left: the current view; right: the same part of image 1, with its intensities unchan")
+    assert plain.text.startswith("left: the current view; right: the same part of image_2, with its intensities unchan")
 
 
 def test_a_series_is_shown_in_the_same_plane_at_the_same_relative_place():
