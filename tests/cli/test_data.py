@@ -59,8 +59,8 @@ def test_show_draws_the_box_on_its_own_image_and_slice(tmp_path):
     data = {"source": str(write_jsonl(tmp_path / "rows.jsonl", [row])), "columns": columns}
     env = viewbox.make("grounding", data=data)
     first, second = list_shown(env, 0, 1)[1][0].pictures
-    assert (first.name, first.boxes) == (", image 0", ())
-    assert second.name == ", image 1, coronal 12"
+    assert (first.name, first.boxes) == (", image_1", ())
+    assert second.name == ", image_2, coronal 12"
     (left, top), _, (right, bottom), _ = second.boxes[0]
     pixels = np.asarray(second.image)
     height, width = pixels.shape

@@ -10,6 +10,7 @@ from PIL import Image
 
 from tests.support.tool_play import FindInView, Play
 from viewbox.envs.tools import call_stateful
+from viewbox.errors import ImageError
 from viewbox.images.source import Source, Volume
 from viewbox.images.view import View
 from viewbox.records import Task
@@ -218,11 +219,15 @@ def test_a_mask_is_one_of_the_images_or_a_file_or_an_array(tmp_path):
         (None, "overlay_mask: this task has no mask of its own; give the name of an image"),
         (np.zeros((64, 64), np.uint8), "the mask is of 64x64 pixels, the image of 96x64: they do not match"),
         (stack(3).get_slice(0), "one of image and mask is a volume, the other a single picture"),
-        ("/nowhere/mask.png", "overlay_mask: the image cannot be opened"),
     ],
 )
 def test_a_mask_that_does_not_fit_is_refused(mask, said):
     assert said in overlaid(View.of(NOW), mask).error
+
+
+def test_a_mask_that_cannot_be_opened_is_no_fault_of_the_model():
+    with pytest.raises(ImageError, match=r"mask\.png"):
+        overlaid(View.of(NOW), "/nowhere/mask.png")
 
 
 def test_a_mask_volume_of_another_shape_or_spacing_is_refused():
