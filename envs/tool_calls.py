@@ -24,7 +24,7 @@ from viewbox.errors import ArgumentError, ToolFault, describe_unknown
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.records import ToolResult
-from viewbox.terminal import describe_error, make_line
+from viewbox.terminal import make_line
 
 log = logging.getLogger("viewbox.envs")
 
@@ -157,14 +157,17 @@ async def _run_stateful(
 
 
 async def _run_twice(name: str, run: Callable[[], Awaitable[ToolResult]], found: list[Source]) -> ToolResult:
-    """The result of a call; if the tool raises, of a second try; if that raises, too, a result with `raised`."""
+    """The result of a call; if the tool raises, of a second try; if that raises, too, a result with `raised`.
+
+    The record names the type of an exception only: its message may hold a path or a patient's name. The log has it.
+    """
     raised = ""
     for is_last in (False, True):
         try:
             return replace(await run(), raised=raised)
         except Exception as error:
             is_fault = isinstance(error, ToolFault)
-            raised = make_line(error, MAX_REASON) if is_fault else describe_error(concurrency.unwrap(error), MAX_REASON)
+            raised = make_line(error, MAX_REASON) if is_fault else type(concurrency.unwrap(error)).__name__
             if is_fault or not is_last:
                 log.warning("tool %s failed: %s", name, raised)
             else:
@@ -172,7 +175,7 @@ async def _run_twice(name: str, run: Callable[[], Awaitable[ToolResult]], found:
             found.clear()
             if is_fault or isinstance(error, concurrency.ForeignError):
                 break
-    return ToolResult(name, error=raised if is_fault else f"{name} failed: {raised}", raised=raised)
+    return ToolResult(name, error=raised if is_fault else f"{name} failed ({raised})", raised=raised)
 
 
 async def _run_stateless(

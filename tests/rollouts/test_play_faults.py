@@ -330,11 +330,11 @@ def test_without_a_fault_two_runs_are_the_same(faulty, clean):
 
 HANGING = ("stare", "muse", "doze")
 WRONG = {
-    "trip": "trip failed: KeyError",
-    "stumble": "stumble failed: KeyError",
-    "fall": "fall failed: KeyError",
-    "leave": "leave failed: SystemExit",
-    "cancel": "cancel failed: CancelledError",
+    "trip": "trip failed (KeyError)",
+    "stumble": "stumble failed (KeyError)",
+    "fall": "fall failed (KeyError)",
+    "leave": "leave failed (SystemExit)",
+    "cancel": "cancel failed (CancelledError)",
     "stare": "stare took longer than 4 seconds",
     "muse": "muse took longer than 4 seconds",
     "doze": "doze took longer than 4 seconds",

@@ -89,8 +89,8 @@ def functions(tmp_path):
     return {name: {**words, "function": f"{path}:{name}"} for name in ("good", *FAULTS)}
 
 
-def compare(episodes, clean):
-    """The result of the failing call; all other episodes are those of the clean run."""
+def compare(episodes, clean, ends=("error", None)):
+    """The result of the call that fails and ends its episode; all other episodes are those of the clean run."""
     episodes, clean = list(episodes), list(clean)
     failed = episodes.pop(BAD)
     assert get_result(clean.pop(BAD)).error is None
@@ -98,7 +98,7 @@ def compare(episodes, clean):
     for one, other in zip(episodes, clean, strict=True):
         assert get_result(one).error is None
         assert one.to_json() == other.to_json()
-    assert (failed.end_reason, failed.scores.total) == ("error", None)
+    assert (failed.end_reason, failed.scores.total) == ends
     return get_result(failed)
 
 
@@ -109,7 +109,7 @@ def test_a_function_that_fails_costs_its_call(functions, name):
         return play(Ward(specialists=specialists, **SETTINGS), make_calls())
 
     episodes = run(name)
-    result = compare(episodes, run("good"))
+    result = compare(episodes, run("good"), ("answered", 1.0) if FAULTS[name] is None else ("error", None))
     assert max(len(episode.to_json()) for episode in episodes) < 30_000
     if FAULTS[name] is None:
         assert result.error is None
@@ -144,7 +144,7 @@ def test_a_model_that_cannot_be_loaded_costs_its_calls(functions, tmp_path):
     with pytest.raises(ConfigError, match=r"specialists\.failing\.model = .*no such folder"):
         Ward.prepare(env)
     result = compare(play(env, make_calls()), clean)
-    assert result.error.startswith("failing is not available.")
+    assert result.error.startswith("failing is not available")
     assert str(tmp_path) not in result.error
 
 

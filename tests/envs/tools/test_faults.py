@@ -103,8 +103,8 @@ def test_whatever_a_tool_raises_is_tried_once_more_and_kept_as_raised(kind, erro
     if kind == "coroutine" and isinstance(error, StopIteration):
         name = "RuntimeError"  # Python's own doing
     result = result_of(kind, body)
-    assert result.raised.startswith(f"{name}:")
-    assert result.error == f"probe failed: {result.raised}"
+    assert result.raised == name  # its message may hold a path or a name: only the log has it
+    assert result.error == f"probe failed ({result.raised})"
     ends_a_process = not isinstance(error, Exception) or (isinstance(error, StopIteration) and kind != "coroutine")
     assert len(tries) == (1 if ends_a_process else 2)
 
@@ -120,7 +120,7 @@ def test_a_second_try_that_succeeds_is_a_success_that_says_it_raised_before(kind
         return "seen"
 
     result = result_of(kind, body)
-    assert (result.success, result.text, result.raised) == (True, "seen", "ConnectionError: refused")
+    assert (result.success, result.text, result.raised) == (True, "seen", "ConnectionError")
 
 
 @pytest.mark.parametrize("kind", KINDS)
