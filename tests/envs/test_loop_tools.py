@@ -180,7 +180,7 @@ def test_a_tool_that_fails_once_is_called_again_on_the_same_view_and_the_episode
     play = Play(make_env_with_tools(flaky, ask))
     (said,) = play.say(write_call("flaky")).messages
     assert (said.text.startswith("here"), seen[0] is seen[1]) == (True, True)
-    assert play.state.turns[-1].tool_results[0].raised == "ConnectionError: refused"
+    assert play.state.turns[-1].tool_results[0].raised == "ConnectionError"
     assert play.say(write_answer()).terminated
 
 
