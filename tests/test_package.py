@@ -35,7 +35,7 @@ LIGHT = [name for name in MODULES if name.split(".")[1:2] in (["envs"], ["reward
 VERIFIERS = "viewbox.envs.adapters.verifiers"
 FRAMEWORKS = tuple(f"viewbox.envs.adapters.{name}" for name in ("verifiers", "gymnasium", "inspect_ai", "openenv"))
 WITH_EXAMPLES = [name for name, path in MODULES.items() if ">>> " in path.read_text()]
-ROOMS = {name.split(".")[1] for name in MODULES if "." in name}
+ROOMS = {name.split(".")[1] for name in MODULES if "." in name} - {"__main__"}
 DOTTED_NAME = re.compile(r"\Aviewbox(?:\.\w+)+(?::[\w.]+)?\Z")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 # No module imports a room to its right, in whatever way.
@@ -54,6 +54,7 @@ ROOMS_IN_ORDER = [
     {"training"},
     {"publish"},
     {"cli", "train"},
+    {"__main__"},
 ]
 
 

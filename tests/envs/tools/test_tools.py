@@ -121,17 +121,6 @@ def test_arguments_that_are_no_json_object_are_refused_in_words(given):
     assert error("zoom", given).startswith("zoom: the arguments ")
 
 
-def test_a_tool_that_breaks_costs_its_call_only(scratch):
-    @tool
-    def broken(view: View) -> ToolOutput:
-        """Fails."""
-        raise RuntimeError("secret path")
-
-    assert (
-        error("broken", {}) == "broken failed (RuntimeError). Try different arguments, or continue without this tool."
-    )
-
-
 def test_a_tool_that_only_reads_leaves_the_view_and_shows_no_image(scratch):
     @tool
     def look(view: View) -> ToolOutput:
