@@ -34,7 +34,7 @@ from viewbox.rollouts.store.writer import EpisodeWriter
 
 NAN, INF = float("nan"), float("inf")
 DIGITS = "9" * 4200
-FINITE = "must be a finite number"
+NO_NUMBER = "Input should be a valid number"  # a string that is not how JSON writes a number stays one
 
 
 class Inner(BaseModel):
@@ -140,7 +140,7 @@ def test_no_text_becomes_a_number_that_is_not_finite(field, text):
 @pytest.mark.parametrize("field", ["confidence", "inner.score", "by_name.a", "pair.1", "point.x"])
 @pytest.mark.parametrize("text", ["nan", "-inf", "1e999"])
 def test_the_complaint_names_the_field_and_says_what_is_allowed(field, text):
-    assert ENV.check_answer(FIELDS[field](text), Task("t"))[1] == f"{field}: {FINITE}"
+    assert ENV.check_answer(FIELDS[field](text), Task("t"))[1] == f"{field}: {NO_NUMBER}"
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "1e999", DIGITS])
@@ -149,7 +149,7 @@ def test_an_episode_with_such_an_answer_is_malformed_and_stored(tmp_path, text):
     assert episode.end_reason == "malformed"
     assert episode.answer is None
     assert episode.scores.total == 0
-    assert FINITE in episode.turns[2].content
+    assert NO_NUMBER in episode.turns[2].content
     assert is_stored(episode, tmp_path)
 
 
