@@ -126,6 +126,8 @@ def play_folder(
         typer.echo(f"folder: {folder}" + (f" ({saved} episodes are stored already)" if saved else ""))
         if session.retried:
             typer.echo(f"{session.retried} failed episodes are played again")
+        if job.threads:
+            typer.echo(f"threads: {job.threads}")
         if saved < session.total:
             start_server(job, root or folder)
         heading = f"{job.env.name}, {job.config.model.name}"

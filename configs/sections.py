@@ -12,6 +12,7 @@ PositiveFloat = Annotated[float, Field(gt=0, strict=True)]
 NonNegativeFloat = Annotated[float, Field(ge=0, strict=True)]
 Probability = Annotated[float, Field(ge=0, le=1, strict=True)]
 Bytes = Annotated[ByteSize, Field(ge=1024)]
+MAX_THREADS = 1024
 
 
 class Section(BaseModel):
@@ -55,6 +56,11 @@ class ModelSection(Section):
         default=None, description="the processor shrinks images with more pixels; default: `env.max_pixels`"
     )
     revision: str | None = Field(default=None, description="branch, tag or commit of a hub model")
+    threads: Annotated[int, Field(ge=1, le=MAX_THREADS, strict=True)] | None = Field(
+        default=None,
+        description="threads that PyTorch computes with on the CPU; default: OMP_NUM_THREADS, or the fastest number, "
+        "measured when the model is loaded",
+    )
 
 
 class EnvSection(BaseModel):

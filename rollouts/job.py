@@ -94,6 +94,7 @@ class RolloutJob:
         record: the settings of the command, saved in `rollout.json` (see `store/rollout_folder.py`).
         server: the vLLM server that belongs to this job, if there is one. It starts before the first reply at the
             latest, and ends with `close`, or with this process.
+        threads: how many this process computes with, in words; None if that was not chosen.
     """
 
     config: Config
@@ -106,6 +107,7 @@ class RolloutJob:
     seed: int = 0
     record: Mapping[str, Any] = field(default_factory=dict)
     server: "ServerProcess | None" = None
+    threads: str | None = None
 
     def close(self) -> None:
         """Ends the server, if one belongs to this job."""
@@ -246,6 +248,7 @@ def _build_token_job(
         from viewbox.rollouts.engine import loading
         from viewbox.rollouts.engine.chat_tokens import ChatTokens
         from viewbox.rollouts.engine.engine import HFGenerator
+        from viewbox.rollouts.engine.threads import choose_threads
         from viewbox.rollouts.token_server.vllm import build_vllm_generator
     except ImportError as error:
         raise ConfigError(f"a local model needs more packages ({error}): pip install 'viewbox[train]'") from error
@@ -256,6 +259,7 @@ def _build_token_job(
     tasks, rollout = _select_tasks(env, options.tasks), config.rollout
     loading.set_max_pixels(processor, config.model.max_pixels or env.max_pixels)
     generator: Generator
+    threads = None
     if rollout.engine == "vllm":
         check_url_for_data(env, config)
         chat = ChatTokens(processor, model_config, loading.load_generation_config(config.model))
@@ -267,12 +271,13 @@ def _build_token_job(
             generator = build_vllm_generator(tokens=chat, **settings)
     else:
         model = loading.load_model(config.model)
+        threads = choose_threads(model, config.model.threads)
         chat = ChatTokens(processor, model.config, model.generation_config)
         generator = HFGenerator(model, chat, **build_engine_settings(config))
     timeout = rollout.timeout or (TIMEOUT if rollout.engine == "vllm" else None)
     record = _describe_command(options, endpoint, None, env)
     return RolloutJob(
-        config, env, tasks, generator, rollout.slots, timeout, options.group, options.seed, record, server
+        config, env, tasks, generator, rollout.slots, timeout, options.group, options.seed, record, server, threads
     )
 
 

@@ -6,18 +6,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import PartialState
 from datasets import Dataset
 from peft import get_peft_model
 from transformers import PreTrainedModel, PrinterCallback, ProcessorMixin, TrainerCallback, TrainingArguments
 
 from viewbox.configs.schema import Config
+from viewbox.configs.sections import MAX_THREADS
 from viewbox.envs.adapters.trl import TRLReward
 from viewbox.envs.model_profiles import get_model_settings
 from viewbox.envs.tasks import to_sequence
+from viewbox.errors import ConfigError
+from viewbox.files import write_atomically
 from viewbox.rollouts.engine import loading
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.quantization import merge_adapters
+from viewbox.rollouts.engine.threads import choose_threads
 from viewbox.rollouts.from_config import build_engine_settings, build_envs, describe_filters
 from viewbox.rollouts.generator import GeneratorError
 from viewbox.rollouts.store import run_folder
@@ -54,6 +59,7 @@ class Run:
     def __init__(self, config: Config, location: RunLocation) -> None:
         self.config, self.folder, self.checkpoint = config, location.folder, location.checkpoint
         self.model, self.processor = self._load_model()
+        self.threads = self._choose_threads()
         self.tokens = ChatTokens(self.processor, self.model.config, self.model.generation_config)
         self.started = time.monotonic()
         self.printer = ProgressPrinter()
@@ -79,6 +85,19 @@ class Run:
         self.env, self.held_out = build_envs(self.config, {"coordinates": "per_mille", "pixel_multiple": multiple})
         corpus = build_corpus(self.env)
         return loading.build_tiny_model(section, corpus, self.env.max_pixels, self.config.train.seed)
+
+    def _choose_threads(self) -> str | None:
+        """A resumed run keeps its number: sums are rounded otherwise with another."""
+        path = self.folder / "versions.json"
+        versions = run_folder.read_json(path)
+        saved = versions.get("threads") if self.config.model.threads is None else None
+        if saved is not None and not (type(saved) is int and 1 <= saved <= MAX_THREADS):
+            raise ConfigError(f"{path}: threads = {saved!r}; allowed: 1 to {MAX_THREADS}")
+        threads = choose_threads(self.model, saved or self.config.model.threads)
+        if self.model.device.type == "cpu" and PartialState().is_main_process:
+            versions["threads"] = torch.get_num_threads()
+            write_atomically(path, json.dumps(versions, indent=2) + "\n")
+        return threads if saved is None else f"{saved}, as when this run began; model.threads sets them"
 
     def execute(self) -> dict[str, Any]:
         """Evaluates, trains, evaluates again and writes the results; returns the summary.
@@ -141,6 +160,8 @@ class Run:
     def _print_outline(self) -> None:
         """What will be trained, on what and how. Raises `ConfigError` if that is nothing."""
         outline = outline_run(self.config, self.env, self.held_out, self._build_arguments())
+        if self.threads:
+            outline["threads"] = self.threads
         outline["parameters"] = count_parameters(self.model.config, self.config).describe()
         for topic, line in outline.items():
             self._print_once(f"{topic}: {line}")

@@ -16,7 +16,7 @@ import yaml
 
 from viewbox.configs import yaml_reader
 from viewbox.errors import ConfigError
-from viewbox.files import check_inside, check_one_name, check_writable, lock_file, read_regular
+from viewbox.files import check_inside, check_one_name, check_writable, lock_file, read_regular, write_atomically
 from viewbox.frozen import FrozenDict
 from viewbox.network.secrets import mask_settings
 from viewbox.terminal import make_printable
@@ -101,13 +101,16 @@ def check_folder(folder: Path) -> None:
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
-    """Write the resolved config, its secrets masked, and the versions."""
+    """Write the resolved config, its secrets masked, and the versions; the number of threads of a run stays."""
     for name in ("config.yaml", "versions.json"):
         check_writable(folder / name, folder)
     (folder / "config.yaml").write_text(
         yaml.safe_dump(mask_settings(config), sort_keys=False, allow_unicode=True), "utf-8"
     )
-    (folder / "versions.json").write_text(json.dumps(get_versions(), indent=2) + "\n")
+    path = folder / "versions.json"
+    before = read_json(path) if path.is_file() else {}
+    threads = {"threads": before["threads"]} if "threads" in before else {}
+    write_atomically(path, json.dumps({**get_versions(), **threads}, indent=2) + "\n")
 
 
 def read_config(run: Path, episodes: Path) -> tuple[Path | None, Mapping[str, Any]]:

@@ -40,7 +40,7 @@ def written(folder, model, name, sections):
     """The path of a config in `folder`, changed as given, with the environment's module beside it."""
     (folder / "guessed.py").write_text(GUESSES)
     content = {section: {**values, **sections.get(section, {})} for section, values in RUN.items()}
-    content["model"] = {"name": str(model), "dtype": "float32"}
+    content["model"] = {"name": str(model), "dtype": "float32", **sections.get("model", {})}
     content["log"]["dir"] = str(folder / "out")
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(content))
@@ -304,3 +304,20 @@ def episodes_in(folder):
     file = folder / "episodes" / "episodes.jsonl"
     text = file.read_text() if file.exists() else ""
     return {line for line in text.splitlines(keepends=True) if line.endswith("\n")}
+
+
+def test_a_resumed_run_computes_with_the_threads_it_began_with(config, capsys, monkeypatch):
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)  # other tests share this process
+    folder = run(config(model={"threads": 3}, train={"max_steps": 2}))
+    assert "threads: 3, as given" in capsys.readouterr().out
+    path = folder / "versions.json"
+    saved = json.loads(path.read_text())
+    path.write_text(json.dumps({**saved, "threads": 5}))
+    run(config(train={"max_steps": 4}), f"--resume={folder}")
+    assert "threads: 5, as when this run began; model.threads sets them" in capsys.readouterr().out
+    run(config(model={"threads": 2}, train={"max_steps": 4}), f"--resume={folder}")
+    assert "threads: 2, as given" in capsys.readouterr().out
+    for wrong in (0, "two", True, 10**9):
+        path.write_text(json.dumps({**saved, "threads": wrong}))
+        run(config(train={"max_steps": 6}), f"--resume={folder}", code=2)
+        assert f"threads = {wrong!r}; allowed: 1 to 1024" in capsys.readouterr().err

@@ -1,0 +1,84 @@
+"""The number of threads is measured, given, or left as the environment has it."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from viewbox.configs.sections import ModelSection
+from viewbox.rollouts.engine import loading
+from viewbox.rollouts.engine.threads import choose_threads, measure_forwards
+
+
+class Model(torch.nn.Module):
+    """Takes so many milliseconds with so many threads."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, milliseconds):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(3))
+        self.milliseconds, self.asked = milliseconds, []
+
+    def forward(self, input_ids):
+        self.asked.append(torch.get_num_threads())
+        time.sleep(self.milliseconds[torch.get_num_threads()] / 1000)
+
+
+@pytest.fixture(autouse=True)
+def four_threads(monkeypatch):
+    before = torch.get_num_threads()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "best"),
+    [
+        ({1: 10, 2: 200, 4: 900}, 1),  # other processes have the cores
+        ({1: 60, 2: 30, 4: 15}, 4),
+        ({1: 60, 2: 30, 4: 60}, 2),
+        ({1: 40, 2: 40, 4: 40}, 1),  # no gain: the fewest
+    ],
+)
+def test_the_fastest_number_is_taken(milliseconds, best):
+    assert choose_threads(Model(milliseconds)).startswith(f"{best} of 4: a forward takes ")
+    assert torch.get_num_threads() == best
+
+
+def test_numbers_are_measured_in_turn_so_that_a_busy_moment_hits_all():
+    model = Model({1: 1, 2: 1, 3: 1})
+    torch.set_num_threads(3)
+    choose_threads(model)
+    assert model.asked[:7] == [1, 1, 2, 3, 1, 2, 3]
+
+
+def test_a_given_number_counts_and_nothing_is_measured():
+    assert choose_threads(Model({}), 3) == "3, as given"
+    assert torch.get_num_threads() == 3
+
+
+@pytest.mark.parametrize("why", ["OMP_NUM_THREADS", "one thread", "a GPU"])
+def test_nothing_is_chosen_where_there_is_nothing_to_choose(why, monkeypatch):
+    model = Model({})
+    if why == "OMP_NUM_THREADS":
+        monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    elif why == "one thread":
+        torch.set_num_threads(1)
+    else:
+        model = SimpleNamespace(device=torch.device("cuda"))
+    before = torch.get_num_threads()
+    assert choose_threads(model) is None
+    assert torch.get_num_threads() == before
+
+
+def test_a_real_model_is_measured_within_seconds_and_unchanged():
+    model = loading.load_model(ModelSection(name="package:tiny_viewer"))
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    seconds = measure_forwards(model, [1, 2])
+    assert all(0 < taken < 60 for taken in seconds.values())
+    assert model.training is False
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
