@@ -74,11 +74,11 @@ class LoopSettings(Protocol):
     max_turns: Annotated[int, Field(ge=1, description="replies of the model in an episode, the answer included")] = 10
     max_calls: Annotated[
         Mapping[str, NonNegative],
-        Field(description="calls of a tool in an episode, by tool name; other tools are limited by the turns only"),
+        Field(description="calls of a tool that run in an episode, by tool name; refused ones are not counted"),
     ] = FrozenDict()
-    max_total_calls: Annotated[NonNegative | None, Field(description="calls of all tools together in an episode")] = (
-        None
-    )
+    max_total_calls: Annotated[
+        NonNegative | None, Field(description="calls of all tools together that run in an episode")
+    ] = None
     max_calls_per_turn: Annotated[
         int, Field(ge=1, description="calls of one reply that are run; further calls get an error as their result")
     ] = 16
@@ -90,9 +90,13 @@ class LoopSettings(Protocol):
         bool, Field(description="wrap each tool's text in marks with a random code: it is data, not instructions")
     ] = True
     max_consecutive_malformed: Annotated[
-        NonNegative, Field(description="malformed replies in a row after which the model is told to finish")
+        NonNegative,
+        Field(description="which malformed reply in a row is answered with the demand for the final answer"),
     ] = 2
-    max_malformed: Annotated[int, Field(ge=1, description="malformed replies in total that end the episode")] = 5
+    max_malformed: Annotated[
+        int,
+        Field(ge=1, description="malformed replies in total that end the episode, and replies with refused calls only"),
+    ] = 5
     history: Annotated[
         History,
         Field(description="full: messages only grow (training); {last_images: k}: placeholders replace older images"),

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from viewbox.errors import ToolError
+
 _MAX_OPTIONS = 64  # readings of a value; of those, and of references inside each other, further ones are not looked at
 _MAX_REFERENCES = 8
 _OUTER = ("$ref", "allOf", "anyOf", "oneOf")
@@ -21,6 +23,8 @@ Options = Sequence[Mapping[str, Any]]
 
 def coerce(value: Any, schema: Mapping[str, Any]) -> Any:
     """A copy of `value` with its scalars as the schema wants them, by the rule above; it may still not fit.
+
+    Raises `ToolError` for true, false or a number where only the other is allowed and Python calls them equal.
 
     >>> size, sure = {"type": ["number", "null"]}, {"type": "boolean"}
     >>> schema = {"properties": {"size": size, "sure": sure, "names": {"items": {"type": "string"}}}}
@@ -37,7 +41,7 @@ class _Coercion:
         self.root = root
         self._expanded: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
 
-    def convert(self, value: Any, specs: Sequence[Any]) -> Any:
+    def convert(self, value: Any, specs: Sequence[Any], path: tuple[object, ...] = ()) -> Any:
         """The value as one of the schemas `specs` wants it."""
         options = self._expanded.get(key := tuple(map(id, specs)))
         if options is None:
@@ -46,14 +50,23 @@ class _Coercion:
         if not options:
             return value
         if isinstance(value, dict):
-            return {name: self.convert(item, list(_iter_fields(options, name))) for name, item in value.items()}
+            return {
+                name: self.convert(item, list(_iter_fields(options, name)), (*path, name))
+                for name, item in value.items()
+            }
         if isinstance(value, list):
-            return [self.convert(item, list(_iter_items(options, place))) for place, item in enumerate(value)]
+            return [
+                self.convert(item, list(_iter_items(options, place)), (*path, place))
+                for place, item in enumerate(value)
+            ]
         fits, settled = _settle(value, options)
         if not fits and isinstance(value, str) and _SCALAR.fullmatch(value):
             decoded = json.loads(value) if value.lstrip("-")[:2] not in _LEADING_ZERO else None
             if json.dumps(decoded) == value:
                 fits, settled = _settle(decoded, options)
+        if not fits and any(value in choices for choices in map(_get_choices, options) if choices is not None):
+            problem = "no number" if isinstance(value, bool) else "neither true nor false"
+            raise ToolError(f"{'.'.join(map(str, path))[:120]}: {json.dumps(value)} is {problem}")
         return settled if fits else value
 
     def _expand(self, spec: Any, depth: int = 0) -> list[Mapping[str, Any]]:
@@ -99,10 +112,14 @@ def _iter_items(options: Options, place: int) -> Iterator[Any]:
             yield spec
 
 
+def _get_choices(option: Mapping[str, Any]) -> Sequence[Any] | None:
+    return [option["const"]] if "const" in option else option.get("enum")
+
+
 def _settle(value: Any, options: Options) -> tuple[bool, Any]:
     """Whether a scalar fits one of the schemas, and the scalar as that schema writes it."""
     for option in options:
-        choices = [option["const"]] if "const" in option else option.get("enum")
+        choices = _get_choices(option)
         if choices is not None:
             for choice in choices if value in choices else ():
                 if choice == value and isinstance(choice, bool) == isinstance(value, bool):

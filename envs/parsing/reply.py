@@ -18,6 +18,7 @@ from viewbox.envs.parsing.json_schema import find_violation
 from viewbox.envs.parsing.scan import MAX_ITEMS, ReplyObject, ReplyScan
 from viewbox.envs.parsing.strict_json import MAX_DEPTH, MAX_DIGITS, MAX_VALUES, decode_json
 from viewbox.envs.sanitize import replace_surrogates
+from viewbox.errors import ToolError
 from viewbox.frozen import Record
 
 __all__ = [
@@ -218,8 +219,11 @@ class _AnswerReader:
         copied = next((key for key, item in value.items() if item in _PLACEHOLDERS), None)
         if copied is not None:
             return Malformed(f"{copied[:64]}: {value[copied]} is a placeholder: write the value itself", "invalid")
-        value = value if self.schema is None else coerce(value, self.schema)
-        violation = None if self.schema is None else find_violation(value, self.schema)
+        try:
+            value = value if self.schema is None else coerce(value, self.schema)
+            violation = None if self.schema is None else find_violation(value, self.schema)
+        except ToolError as error:
+            violation = str(error)
         if violation is not None:
             return Malformed(violation, "invalid")
         return Answer(value, wants_more, frozenset(flags))

@@ -1,9 +1,12 @@
 """Which pictures a model is shown again: all of them, or the last few; and what stays the same whatever is played."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.support.loop_kit import NOTES, TASK, Find, Play, run_in_two_processes, write_answer, write_call
+from viewbox.images.ref import ImageRef
 
 GRAY = np.random.default_rng(0).integers(0, 256, (40, 80), dtype=np.uint8)
 REPLIES = ["hm", write_call(factor=2), write_call("nothing") + write_call(), NOTES, "hm", "hm", "hm", NOTES]
@@ -148,6 +151,35 @@ def test_an_own_placeholder_is_a_template():
     play = Play(Find(history={"last_images": 1}, templates={"dropped": "(image {{ number }})"}))
     play.say(write_call(factor=2))
     assert play.env.apply_history(play.state.messages)[1].content[0] == "(image 0)"
+
+
+OTHER = ImageRef.of(np.full((30, 20), 9, np.uint8))
+TWO = replace(TASK, images=(*TASK.images, OTHER))
+
+
+def start_two(k, **settings):
+    play = Play(Find(history={"last_images": k}, **settings), TWO)
+    return play, pictures(play.state.messages)
+
+
+@pytest.mark.parametrize(("k", "looks", "is_start_kept"), [(1, 0, True), (1, 1, False), (2, 1, True), (2, 2, False)])
+def test_several_pictures_at_the_start_count_as_one_and_are_dropped_together(k, looks, is_start_kept):
+    play, start = start_two(k)
+    play.say("hm", *[write_call(factor=factor) for factor in range(2, 2 + looks)])
+    shown = play.env.apply_history(play.state.messages)
+    assert pictures(shown) == start * is_start_kept + pictures(play.state.messages)[2:][-k:]
+    assert len(start) == 2
+    gone = [part for part in shown[1].content[:-1] if isinstance(part, str)]
+    assert gone == ([] if is_start_kept else [f"[picture {number} is no longer shown]" for number in (0, 1)])
+
+
+def test_all_of_several_are_shown_again_on_the_last_turn_each_by_its_name():
+    play, start = start_two(1, max_turns=3)
+    play.say(write_call(factor=2))
+    (said,) = play.say(write_call("open_image", image="image_2") + write_call(factor=2)).messages[-1:]
+    assert pictures([said])[1:] == start
+    assert "The original images again, image_1 and image_2:" in said.text
+    assert pictures(play.env.apply_history(play.state.messages)) == pictures([said])
 
 
 # ---- the same whatever process plays it

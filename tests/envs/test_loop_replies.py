@@ -14,11 +14,13 @@ from tests.support.loop_kit import (
     Finding,
     Plain,
     Play,
+    make_env_with_tools,
     play_replies,
     write_answer,
     write_call,
 )
 from viewbox.envs.parsing.reply import MAX_BYTES
+from viewbox.errors import ToolError
 from viewbox.frozen import FrozenDict
 from viewbox.records import Reply, ToolCall
 
@@ -119,7 +121,22 @@ def test_a_reply_with_one_call_that_can_be_read_is_not_malformed():
 
 
 def test_calls_that_fail_do_not_count_as_malformed():
-    assert play_replies(Find(max_turns=8), *[write_call(factor=9)] * 7, write_answer()).info["malformed"] == 0
+    def find(what: str) -> str:
+        """Finds nothing."""
+        raise ToolError("nothing found")
+
+    env = make_env_with_tools(find, max_turns=8, max_malformed=1)
+    episode = play_replies(env, *[write_call("find", what="it")] * 7, write_answer())
+    assert (episode.end_reason, episode.info["malformed"]) == ("answered", 0)
+
+
+@pytest.mark.parametrize("limit", [1, 5])
+@pytest.mark.parametrize("refused", [write_call(factor=9), write_call("nothing"), write_call("crop")])
+def test_replies_with_refused_calls_only_end_the_episode_at_the_limit_too(limit, refused):
+    env = Find(max_turns=20, max_malformed=limit, max_calls={"crop": 0})
+    beside = [refused + write_call()] * 6  # one call ran
+    episode = play_replies(env, *beside, *[refused] * limit, write_answer())
+    assert (episode.end_reason, episode.num_turns, episode.info["malformed"]) == ("malformed", 6 + limit, 0)
 
 
 def test_a_reply_over_the_limit_of_bytes_is_malformed_unread():

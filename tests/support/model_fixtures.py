@@ -13,7 +13,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
 
-from tests.support.tiny_models import FAMILIES, Kit, Strips, Words, build_qwen2_5_processor
+from tests.support.tiny_models import FAMILIES, Kit, Pairs, Strips, Words, build_qwen2_5_processor
 from viewbox.envs.digits import Digits, viewer
 from viewbox.frozen import thaw
 from viewbox.rollouts.engine import tiny_model
@@ -27,9 +27,11 @@ __all__ = [
     "kits",
     "look",
     "measure_mismatch",
+    "pairs",
     "plain_logps",
     "play",
     "play_mixed",
+    "play_pairs",
     "played",
     "qwen3",
     "strips",
@@ -88,6 +90,11 @@ def strips():
 
 
 @pytest.fixture(scope="session")
+def pairs():
+    return Pairs(max_turns=4, tools=("zoom", "crop"))
+
+
+@pytest.fixture(scope="session")
 def words():
     return Words()
 
@@ -137,6 +144,28 @@ def play_mixed(play, strips, look):
         env = env or strips
         chosen = [env.tasks[i] for i in range(tasks)]
         return play(env, chosen, forced, group=group, concurrency=concurrency, seed=seed)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def play_pairs(play):
+    """Plays 3 tasks with two images each in groups of 4. One opens the second image before the model replies, one later
+    and zooms in; the third never does."""
+
+    def run(generator, env):
+        opened = '<tool_call>\n{"name": "open_image", "arguments": {"image": "image_2"}}\n</tool_call>'
+        looks = ([opened], [None, opened + "\n" + viewer.write_zoom(env, 2, 0.4, 0.6)], [])
+
+        def script(conversation):
+            said = sum(message.role == "assistant" for message in conversation.messages)
+            plan = looks[conversation.index % 3]
+            return plan[said] if said < len(plan) else None
+
+        forced = ScriptedGenerator(
+            generator.tokens, script, generator, max_completion_tokens=generator.max_completion_tokens
+        )
+        return play(env, [env.tasks[i] for i in range(3)], forced, group=4)
 
     return run
 

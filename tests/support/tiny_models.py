@@ -1,4 +1,4 @@
-"""Tiny models, one of each family, of about 250,000 parameters, and two environments for them.
+"""Tiny models, one of each family, of about 250,000 parameters, and environments for them.
 
 The weights are drawn wide and the output layer has a bias, so log-probs differ a lot between tokens, attention looks
 far back, and replies end at different lengths: what a parity test needs.
@@ -51,6 +51,13 @@ class Strips(Digits):
         (whole,) = super().images(task)
         seed = task.metadata["seed"]
         return [whole.crop((0, 0, (256, 120, 256, 200)[seed % 4], (100, 256, 256, 160)[seed % 4]))]
+
+
+class Pairs(Strips):
+    """Two images of different size a task: a strip, and another one turned on its side."""
+
+    def images(self, task):
+        return [*super().images(task), super().images(self.tasks[task.metadata["seed"] + 1])[0].rotate(90, expand=True)]
 
 
 def build_qwen2_5_vl(tok, seed, hidden, layers):

@@ -17,6 +17,11 @@ class Side(Enum):
     LEFT = "left"
 
 
+class Rank(Enum):
+    FIRST = 1
+    SECOND = 2
+
+
 FORMS = {
     "number": (float, {"type": "number"}),
     "integer": (int, {"type": "integer"}),
@@ -26,6 +31,10 @@ FORMS = {
     "number or text": (float | str, {"anyOf": [{"type": "number"}, {"type": "string"}]}),
     "word or null": (Literal["a", "b"] | None, {"enum": ["a", "b", None]}),
     "grade": (Literal[1, 2], {"enum": [1, 2]}),
+    "grade or null": (Literal[1, 2] | None, {"enum": [1, 2, None]}),
+    "grades": (list[Literal[0, 1]], {"items": {"enum": [0, 1]}}),
+    "always": (Literal[True], {"const": True}),
+    "rank": (Rank, {"$ref": "#/$defs/Rank", "$defs": {"Rank": {"enum": [1, 2]}}}),
     "side": (Side, {"$ref": "#/$defs/Side", "$defs": {"Side": {"enum": ["left"]}}}),
     "list": (list[int], {"type": "array", "items": {"type": "integer"}}),
     "pair": (tuple[int, str], {"prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 2, "maxItems": 2}),
@@ -52,7 +61,10 @@ FORMS = {
         ("number or null", "None", REFUSED), ("number or text", "3", "3"), ("number or text", 3, 3),
         ("word or null", "a", "a"), ("word or null", None, None), ("word or null", "null", None),
         ("word or null", "c", REFUSED), ("grade", 2, 2), ("grade", 2.0, 2), ("grade", "2", 2), ("grade", "3", REFUSED),
-        ("grade", True, REFUSED), ("side", "left", "left"), ("side", "LEFT", REFUSED),
+        ("grade", True, REFUSED), ("grade", "true", REFUSED), ("grade", "1", 1), ("grade", 1.0, 1), ("grade", "1.0", 1),
+        ("grade or null", True, REFUSED), ("grade or null", "null", None), ("grades", [False, 1], REFUSED),
+        ("grades", ["0", 1.0], [0, 1]), ("always", "true", True), ("always", 1, REFUSED), ("always", 1.0, REFUSED),
+        ("rank", True, REFUSED), ("rank", "2", 2), ("side", "left", "left"), ("side", "LEFT", REFUSED),
         ("list", ["1", 2.0, 3], [1, 2, 3]), ("list", ["a"], REFUSED), ("list", "[1]", REFUSED),
         ("pair", ["1", "2"], [1, "2"]), ("pair", [1, 2], REFUSED),
         ("object", {"a": "0.5"}, {"a": 0.5}), ("object", {"a": "x"}, REFUSED), ("null", "null", None),

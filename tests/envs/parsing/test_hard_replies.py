@@ -13,7 +13,7 @@ SCHEMA = {
     "type": "object",
     "properties": {
         "answer": {"type": "string"},
-        "box": {"anyOf": [{"type": "array", "items": {"type": "number"}}, {"type": "null"}]},
+        "box": {"anyOf": [{"type": "array", "items": {"type": "number"}, "minItems": 4}, {"type": "null"}]},
         "finding": {"$ref": "#/$defs/Finding"},
     },
     "required": ["answer"],

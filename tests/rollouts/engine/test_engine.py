@@ -61,6 +61,24 @@ def test_log_probs_depend_on_the_pictures_so_parity_covers_the_vision_tower(kit,
     assert changed.abs().max() > 0.01
 
 
+def test_log_probs_with_two_images_at_the_start_and_after_one_is_opened_are_those_of_a_plain_forward(
+    kit, pairs, play_pairs, measure_mismatch, plain_logps
+):
+    model = kit.model()
+    episodes = play_pairs(kit.generator(model, max_completion_tokens=900), pairs)
+    assert {len(episode.tokens.images) for episode in episodes} == {2, 3, 4}
+    opened = [episode for episode in episodes if "open_image" in episode.tools_used()]
+    assert len(opened) >= 6
+    assert measure_mismatch(model, kit, episodes) <= TOLERANCE
+    tokens = episodes[-1].tokens
+    assert tokens.images[0].width != tokens.images[1].width
+    blank = ImageRef.of(Image.new("L", (tokens.images[1].width, tokens.images[1].height)))
+    changed = plain_logps(model, kit, replace(tokens, images=(tokens.images[0], blank))) - plain_logps(
+        model, kit, tokens
+    )
+    assert changed.abs().max() > 0.01  # the second image counts
+
+
 def test_log_probs_of_conversations_without_pictures_are_those_of_a_plain_forward(kit, play, words, measure_mismatch):
     model = kit.model()
     episodes = play(words, words.tasks[:4], kit.generator(model), group=2)

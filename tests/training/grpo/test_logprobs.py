@@ -79,6 +79,27 @@ def test_gradients_are_those_of_a_plain_forward_vision_tower_included(kit, score
     assert tower > 0.01
 
 
+def test_gradients_with_two_images_in_every_prompt_are_those_of_plain_forwards_one_by_one(
+    kit, scored, pairs, play_pairs
+):
+    model = kit.model()
+    episodes = [episode.tokens for episode in play_pairs(kit.generator(max_completion_tokens=900), pairs)]
+    assert {len(tokens.images) for tokens in episodes} == {2, 3, 4}
+
+    def collate_all(some):
+        return add_pixels(collate(some, kit.tokens), some, kit.tokens) | {"pixels": collect_pixels(some, kit.tokens)}
+
+    def pull(parts):
+        model.zero_grad()
+        sum((weight * (logps + entropies.square())).sum() for weight, logps, entropies in parts).backward()
+        return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in model.parameters()])
+
+    weights = torch.linspace(-1, 1, len(episodes))
+    ours = pull([(weights[:, None], *scored(model, kit, collate_all(episodes)))])
+    theirs = pull((weights[row], *plain(model, collate_all([one]))) for row, one in enumerate(episodes))
+    assert (ours - theirs).norm() / theirs.norm() < 1e-5
+
+
 def test_a_groups_prompt_and_equal_pictures_are_computed_once(kit, scored, batch):
     model = kit.model()
     text, patches = seen(model)
