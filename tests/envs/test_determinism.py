@@ -77,9 +77,9 @@ REPLIES: tuple[Reply | str, ...] = (
     + call("outline", image="image_1")
     + call("search", query="right"),
     "I see it.",
+    Reply("", (ToolCall("a", "invert"), ToolCall("b", "get_intensity_stats", '{"box": [0, 0, 0.5, 0.5]}'))),
     answer(bbox=[0, 0, 2, 2], more=1),
     answer(**{"continue": "yes"}),
-    Reply("", (ToolCall("a", "invert"), ToolCall("b", "get_intensity_stats", '{"box": [0, 0, 0.5, 0.5]}'))),
     call("zoomm", factor=2) + call("crop", bocks=[0, 0, 1, 1]) + "<tool_call>{</tool_call>",
     answer("?"),
     "{'label': 'left', 'bbox': [0.1, 0.1, 0.5, 0.5], 'view': 2,}",

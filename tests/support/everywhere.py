@@ -90,9 +90,18 @@ class Play:
 
     @classmethod
     def of(cls, wire, end_reason, total, components):
+        wire = cut_at_end(wire)
         last = shorten_reply(Reply(flatten(wire[-1]["content"]))).text  # no request repeats it, so nobody cut it
         said = simplify([*wire[:-1], wire[-1] | {"content": last}])
         return cls(said, end_reason, total, tuple(sorted(components.items())))
+
+
+def cut_at_end(wire):
+    """The messages up to the reply that ended the episode: TRL goes on to call tools, and some show its last results."""
+    ended = (number for number, one in enumerate(wire) if flatten(one.get("content")).startswith("The episode has ended"))
+    wire = wire[: next(ended, len(wire))]
+    replies = [number for number, one in enumerate(wire) if one["role"] == "assistant"]
+    return wire[: replies[-1] + 1]
 
 
 def simplify(wire):

@@ -16,7 +16,7 @@ from tests.support.snapshots import ARTICLES, write_snapshot
 from viewbox.envs.tools.search.records import Article, ArticleQuery, FoundImage, ImageQuery
 from viewbox.envs.tools.search.snapshot import SnapshotSource
 from viewbox.envs.tools.search.snapshot import connection as opening
-from viewbox.errors import ConfigError, ToolError, ViewboxError
+from viewbox.errors import ConfigError, ToolError, ToolFault, ViewboxError
 
 EVERYTHING = "pneumonia nodules aspirin chest"
 
@@ -266,7 +266,7 @@ def test_a_search_that_takes_too_long_is_interrupted(path, monkeypatch):
     source = SnapshotSource(path)
     source.prepare()
     monkeypatch.setattr("viewbox.envs.tools.search.snapshot.source.limit_steps", _stop_at_once)
-    with pytest.raises(ToolError, match="the search failed"):
+    with pytest.raises(ToolError, match="takes too long; use fewer words"):
         source.find_articles(ArticleQuery(EVERYTHING))
 
 
@@ -280,7 +280,7 @@ _SEARCH = """
 import sys
 from viewbox.envs.tools.search.records import ArticleQuery, ImageQuery
 from viewbox.envs.tools.search.snapshot import SnapshotSource
-from viewbox.errors import ConfigError, ToolError
+from viewbox.errors import ConfigError, ToolError, ToolFault
 for path in sys.argv[1:]:
     source = SnapshotSource(path)
     for search, query in ((source.find_articles, ArticleQuery("pneumonia nodules", limit=50)),
@@ -289,7 +289,7 @@ for path in sys.argv[1:]:
                           (source.read_picture, "f1")):
         try:
             search(query)
-        except (ConfigError, ToolError):
+        except (ConfigError, ToolError, ToolFault):
             pass
 print("done")
 """
@@ -324,7 +324,7 @@ def test_a_file_that_is_replaced_while_it_is_used_is_not_mixed_with_the_old_one(
     expected = source.find_articles(ArticleQuery(EVERYTHING))
     os.replace(write_snapshot(tmp_path / "other", ARTICLES[:1]), path)
     assert source.find_articles(ArticleQuery(EVERYTHING)) == expected  # the connection that was opened before
-    with source._connect(), pytest.raises(ToolError, match="was replaced while it was in use"):
+    with source._connect(), pytest.raises(ToolFault, match="was replaced while it was in use"):
         source.find_articles(ArticleQuery(EVERYTHING))
 
 

@@ -150,6 +150,7 @@ class SnapshotSource:
 
         Raises:
             ConfigError: the file cannot be opened.
+            ToolError: the search takes too many steps.
             ToolFault: SQLite cannot read what it needs.
         """
         pool = self._pool
@@ -162,6 +163,8 @@ class SnapshotSource:
             limit_steps(connection)
             yield connection, pool
         except READ_ERRORS as error:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+                raise ToolError("the search takes too long; use fewer words") from None
             raise ToolFault(f"the search failed: the snapshot is damaged ({describe_error(error, 200)})") from None
         finally:
             pool.give_back(connection)

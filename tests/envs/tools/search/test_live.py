@@ -19,7 +19,7 @@ from tests.support.literature_server import (
 from tests.support.small_literature import make_png
 from viewbox.envs.tools.search.records import SEARCH_TYPES, ArticleQuery, FoundImage, ImageQuery
 from viewbox.envs.tools.search.tools import LiteratureSpecialist, LiteratureTools
-from viewbox.errors import ConfigError, ToolError
+from viewbox.errors import ConfigError, ToolFault
 from viewbox.network import secrets
 from viewbox.network.data_policy import guard_sending
 
@@ -79,7 +79,7 @@ def test_key_email_and_tool_are_sent_and_never_written(served, monkeypatch, capl
     caplog.set_level(logging.DEBUG)
     literature, setup = served
     literature.efetch = lambda handler: handler.send_error(400, f"API key {KEY} invalid for someone@hospital.example")
-    with pytest.raises(ToolError) as error:
+    with pytest.raises(ToolFault) as error:
         find(make_source(setup))
     for _, _, query in literature.arrivals:
         assert (query["api_key"], query["email"], query["tool"]) == (KEY, "someone@hospital.example", "viewbox")
@@ -169,7 +169,7 @@ def test_errors_are_not_kept(served):
     literature, setup = served
     literature.esearch = [lambda handler: handler.send_error(400)]
     source = make_source(setup)
-    with pytest.raises(ToolError):
+    with pytest.raises(ToolFault):
         find(source)
     assert len(find(source)) == 2
 
@@ -251,7 +251,7 @@ def test_figures_are_found_and_their_pictures_loaded_once(served):
 )  # fmt: skip
 def test_pictures_come_from_open_i_only(url, served):
     literature, setup = served
-    with pytest.raises(ToolError):
+    with pytest.raises(ToolFault):
         asyncio.run(make_source(setup).load_image(FoundImage("f", image_url=url)))
     assert not literature.arrivals
 
@@ -259,7 +259,7 @@ def test_pictures_come_from_open_i_only(url, served):
 def test_what_is_no_picture_is_refused(served):
     literature, setup = served
     literature.picture = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
-    with pytest.raises(ToolError, match="SVG"):
+    with pytest.raises(ToolFault, match="SVG"):
         asyncio.run(make_source(setup).load_image(FoundImage("f", image_url="https://openi.nlm.nih.gov/imgs/a.png")))
 
 
