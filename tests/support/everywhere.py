@@ -97,9 +97,9 @@ class Play:
 
 
 def cut_at_end(wire):
-    """The messages up to the reply that ended the episode: TRL goes on to call tools, and some show its last results."""
-    ended = (number for number, one in enumerate(wire) if flatten(one.get("content")).startswith("The episode has ended"))
-    wire = wire[: next(ended, len(wire))]
+    """The messages up to the reply that ended the episode: TRL goes on to call tools, some show its last results."""
+    told = [flatten(one.get("content")).startswith("The episode has ended") for one in wire]
+    wire = wire[: told.index(True) if True in told else len(wire)]
     replies = [number for number, one in enumerate(wire) if one["role"] == "assistant"]
     return wire[: replies[-1] + 1]
 
