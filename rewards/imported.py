@@ -131,8 +131,9 @@ def adapt_reward(reward: Any) -> Any:
 
 
 def _get_signature(function: Callable[..., Any], path: str) -> inspect.Signature:
+    takes = getattr(getattr(function, "__code__", None), "co_argcount", 0)  # a wrapper that names none passes all on
     try:
-        return inspect.signature(function)
+        return inspect.signature(function, follow_wrapped=not takes)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"reward {path!r}: its arguments cannot be read ({error}); allowed: {ALLOWED}") from error
 

@@ -21,7 +21,7 @@ from viewbox.configs.sections import LogSection
 from viewbox.envs import ENVIRONMENTS
 from viewbox.envs.adapters.trl import TRLReward
 from viewbox.envs.digits import Digits, viewer
-from viewbox.errors import ConfigError
+from viewbox.errors import ConfigError, ToolFault
 from viewbox.frozen import FrozenDict
 from viewbox.network.data_policy import check_may_leave, check_sending, guard_sending, keep_on_this_machine
 from viewbox.publish import publish
@@ -338,7 +338,7 @@ OTHERS = [with_a_user, with_a_blocking_user, with_a_tool, with_an_async_tool, wi
 @BOTH
 @pytest.mark.parametrize("make", OTHERS)
 @pytest.mark.parametrize("many", [True, False])
-def test_no_other_part_of_an_environment_sends_elsewhere(cls, make, many, elsewhere):
+def test_no_other_part_of_an_environment_sends_elsewhere(cls, make, many, elsewhere, caplog):
     env = make(cls, elsewhere)
     call = '```json\n{"name": "second_opinion", "arguments": {"question": "?"}}\n```'
     said = iter([call if "tool" in make.__name__ else RIGHT, *[RIGHT] * 9])
@@ -349,7 +349,12 @@ def test_no_other_part_of_an_environment_sends_elsewhere(cls, make, many, elsewh
             return env_call(env)
         return text
 
-    attempt(lambda: play(env, policy) if many else env.play(env.tasks[0], policy))
+    try:
+        attempt(lambda: play(env, policy) if many else env.play(env.tasks[0], policy))
+    except ToolFault as fault:  # names the type only; the log has the reason
+        assert cls.restricted
+        assert str(fault) == "second_opinion failed (ConfigError)"
+        assert "its data is restricted to this machine" in caplog.text
     arrives(elsewhere, cls)
 
 
