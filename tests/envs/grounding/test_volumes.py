@@ -149,9 +149,7 @@ def test_the_right_answer_is_right_in_all_coordinates(tmp_path, coordinates):
 
 
 @pytest.mark.parametrize("unit", ["pixel", "unit"])
-@pytest.mark.parametrize(
-    "image", ["v.nii.gz", "scan.bin"]
-)  # the name says that it is a volume; only its content does
+@pytest.mark.parametrize("image", ["v.nii.gz", "scan.bin"])  # the name says that it is a volume; only its content does
 def test_a_family_that_asks_for_no_slice_says_what_can_be_done_with_boxes_on_volumes(tmp_path, unit, image):
     write_nifti(tmp_path / "v.nii.gz")
     shutil.copy(tmp_path / "v.nii.gz", tmp_path / "scan.bin")
