@@ -13,6 +13,7 @@ from tests.support.data_kit import COLUMNS, list_ids, make_env, make_rows, write
 from viewbox.envs.data import tasks
 from viewbox.errors import BadRow, ConfigError
 from viewbox.rollouts.play import play_many
+from viewbox.rollouts.scripted import ScriptedPolicy
 
 BOX_COLUMNS = {**COLUMNS, "box": "box"}
 
@@ -182,6 +183,32 @@ def test_null_as_the_bytes_of_an_image_ends_its_episode_as_a_fault_that_names_th
     assert [episode.end_reason for episode in episodes] == ["answered"] * 2 + ["error"] * 2 + ["answered"] * 2
     assert "t.parquet: row 2: column 'image' is null; expected: an image" in episodes[2].info["error"]
     assert "t.parquet: row 3: column 'image' is" in episodes[3].info["error"]
+
+
+def make_pairs(tmp_path, pairs):
+    rows = [{**row, "image": pair} for row, pair in zip(make_rows(), pairs, strict=False)]
+    return make(tmp_path, rows)
+
+
+def test_one_of_two_images_that_cannot_be_shown_costs_its_row_and_is_named(tmp_path, rows):
+    write_truncated(tmp_path / "5.png")
+    env = make_pairs(tmp_path, [["0.png", "1.png"], ["2.png", "5.png"], ["5.png", "3.png"]])
+    first, *others = play_all(env)
+    assert (first.end_reason, len(first.turns[0].images)) == ("answered", 2)
+    for number, episode in enumerate(others, 2):
+        assert (episode.end_reason, episode.scores) == ("error", None)
+        assert f"line {number}: column 'image' is '5.png'; expected: an image that" in episode.info["error"]
+
+
+def test_an_image_that_a_row_names_twice_is_two_images_of_the_task(tmp_path, rows):
+    env = make_pairs(tmp_path, [["4.png", "4.png", "1.png"]])
+    state = env.reset(env.tasks[0], seed=0)
+    shades = [image.open().getpixel((0, 0)) for image in state.messages[1].images]
+    assert [shade if isinstance(shade, int) else shade[0] for shade in shades] == [40, 40, 10]
+    assert "There are 3 images: image_1 to image_3." in state.messages[1].text
+    opened = '<tool_call>{"name": "open_image", "arguments": {"image": "image_2"}}</tool_call>'
+    [result] = env.play(env.tasks[0], ScriptedPolicy([opened, "yes"])).turns[2].tool_results
+    assert (result.facts["image"], result.facts["images"]) == ("image_2", 3)
 
 
 def write_nested(path, rows, depth, *, is_text):
