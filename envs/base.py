@@ -185,10 +185,13 @@ class BaseMultiTurnEnv(PlayableEnv):
             reduced=overview.reduced,
             switchable="open_image" in offered and self.max_turns > 1,
         )
-        volumes = [one.source.volume for one in overview.views if one.source.volume is not None]
-        if volumes:
-            oriented = all(volume.sides is not None for volume in volumes)
-            question = f"{self.prompts.render('volume', oriented=oriented)}\n{question}"
+        volumes = {name: one.source.volume for name, one in zip(names, overview.views, strict=True)}
+        oriented = [name for name, volume in volumes.items() if volume is not None and volume.sides is not None]
+        unknown = [name for name, volume in volumes.items() if volume is not None and volume.sides is None]
+        if oriented or unknown:
+            is_shared = overview.count in (len(oriented), len(unknown))
+            frame = self.prompts.render("volume", oriented=oriented, unknown=unknown, shared=is_shared)
+            question = f"{frame}\n{question}"
         question, system = self._share_text(question), self._share_text(self.build_system_prompt(task))
         first = Message("user", (*overview.pictures, question))
         views = tuple(ShownView.of(one, number) for number, one in enumerate(overview.views))

@@ -192,7 +192,7 @@ def open_parquet(paths: Sequence[Path], name: str, *, streaming: bool) -> ArrowR
             return ParquetRows(name, paths, paths[0].parent)
         tables = [_load_parquet(path) for path in paths]
         table = tables[0] if len(tables) == 1 else concat_tables(tables, promote_options="permissive")
-    except ArrowInvalid as error:
+    except (ArrowInvalid, OSError) as error:  # an OSError is also a type that is nested too deep
         problem = f"data.source: {name}: not a Parquet file that can be read: {error!s:.200}"
         raise ConfigError(problem, key="data.source") from error
     return ArrowRows(name, table, paths[0].parent, _find_labels(schemas[0]))

@@ -208,6 +208,9 @@ class DataEnv(BaseMultiTurnEnv):
             if name not in known:
                 problem = describe_unknown(f"field of {self.name}", name, known)
                 raise ConfigError(f"data.columns: {problem}", key=f"data.columns.{name}", given=name, allowed=known)
+        if self.data.boxes.format == "xyzxyz" and self.boxes and not self.boxes_3d:
+            key, allowed = "data.boxes.format", "allowed: xyxy or xywh; `grounding` reads boxes of volumes"
+            raise ConfigError(f"{key}: {self.name} asks for no box of a volume; {allowed}", key=key, given="xyzxyz")
         needed = [name for name, field in self.fields.items() if field.required and name not in given]
         if self.needs_images and not any(name in given for name in IMAGE_FIELDS):
             needed.insert(0, "image")
@@ -219,7 +222,7 @@ class DataEnv(BaseMultiTurnEnv):
     def _make_task(self, number: int) -> Task:
         def measure(mapped: MappedRow, field: str) -> tuple[int, ...] | None:
             images = self._get_images(number, self._rows.read(number, self._image_columns))
-            return measure_picture(mapped, field, images, self.place)
+            return measure_picture(mapped, field, images, self.place, self.fields)
 
         with self._blame_row(number):
             mapped = self._map(number, self._rows.read(number, self._own_columns), measure)
@@ -231,7 +234,7 @@ class DataEnv(BaseMultiTurnEnv):
         def measure(mapped: MappedRow, field: str) -> None:
             if self._rows.holds_paths(self._image_columns):
                 images = self._get_images(number, self._rows.read(number, self._image_columns))
-                check_place(mapped, field, images, self.place)
+                check_place(mapped, field, images, self.place, self.fields)
             fail_to_measure(mapped, field)
 
         with self._blame_row(number), suppress(ImageNeeded):

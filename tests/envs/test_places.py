@@ -318,6 +318,35 @@ def test_the_first_message_tells_the_frame_of_a_volume_and_of_nothing_else(first
     assert "\n\n" not in text
 
 
+LYING = replace(VOLUME, oriented=True)
+
+
+@pytest.mark.parametrize(
+    ("shown", "said"),
+    [
+        ([PICTURE, LYING.get_slice(3)], [f"image_2: {FRAME}"]),
+        ([LYING.get_slice(3), LYING.get_slice(2, "sagittal")], [FRAME]),
+        ([VOLUME.get_slice(3), VOLUME.get_slice(2)], ["Slices are numbered from 0. It is not known how these volumes"]),
+        (
+            [LYING.get_slice(3), VOLUME.get_slice(3), PICTURE, LYING.get_slice(1)],
+            [f"image_1, image_4: {FRAME}", f"image_2: Slices are numbered from 0. {UNKNOWN}"],
+        ),
+        ([PICTURE, PICTURE], []),
+    ],
+    ids=["the second", "one frame", "none known", "two frames", "pictures"],
+)
+def test_of_several_images_the_frame_is_told_of_each_that_has_one_and_once_if_they_share_it(shown, said):
+    class Several(Series):
+        def images(self, task):
+            return shown
+
+    text = Several().reset(Task("t"), seed=0).messages[1].text
+    lines = [line for line in text.splitlines() if "Slices are numbered" in line]
+    assert len(lines) == len(said)
+    assert all(line.startswith(words) for line, words in zip(lines, said, strict=True))
+    assert "\n\n" not in text
+
+
 @pytest.mark.parametrize(
     ("fields", "calls", "said"),
     [

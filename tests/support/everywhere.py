@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tests.support import verifiers_server as scripted
-from viewbox.envs.digits import Digits, viewer
+from viewbox.envs import make
+from viewbox.envs.digits import viewer
 from viewbox.envs.kept_reply import shorten_reply
 from viewbox.envs.messages import to_openai_messages
 from viewbox.records import Reply
@@ -69,6 +70,16 @@ MORE_SCRIPTS = {
     "is malformed to the end": lambda env, n: ["no"] * 4,
     "keeps notes": lambda env, n: ['{"label": "one", "continue": true}', look(env, n), right(env, n)],
     "is empty": lambda env, n: ["", right(env, n)],
+}
+# For tasks with two images.
+TWO_SCRIPTS = {
+    "answers right, seeing both": SCRIPTS["answers right at once"],
+    "opens the second": lambda env, n: [call("open_image", image="image_2"), right(env, n)],
+    "zooms into both in a reply": lambda env, n: [
+        "\n".join([look(env, n), call("open_image", image="image_2"), call(factor=2, center=[500, 500])]),
+        right(env, n),
+    ],
+    "opens one that is not there": lambda env, n: [call("open_image", image="image_3"), right(env, n)],
 }
 
 
@@ -136,11 +147,11 @@ def hash_url(url):
 class Case:
     """An environment and a script for each of its tasks."""
 
-    def __init__(self, names, **settings):
+    def __init__(self, names, environment="digits", **settings):
         self.settings = SETTINGS | {"num_tasks": len(names)} | settings
-        self.env = Digits(**self.settings)
+        self.environment, self.env = environment, make(environment, **self.settings)
         self.names = list(names)
-        scripts = SCRIPTS | MORE_SCRIPTS
+        scripts = SCRIPTS | MORE_SCRIPTS | TWO_SCRIPTS
         self.replies = [list_replies(self.env, scripts[name], number) for number, name in enumerate(self.names)]
 
     def number_of(self, image):
@@ -194,7 +205,7 @@ PACKAGE = """
 from viewbox.envs.adapters.verifiers import ViewboxEnv, ViewboxHarness, ViewboxTaskset
 
 class Taskset(ViewboxTaskset):
-    environment = "digits"
+    environment = {environment!r}
     settings = {settings!r}
 
 __all__ = ["Taskset", "ViewboxEnv", "ViewboxHarness"]
@@ -204,10 +215,10 @@ __all__ = ["Taskset", "ViewboxEnv", "ViewboxHarness"]
 def play_verifiers(case, folder):
     from tests.support.verifiers_command import run_command
 
-    name = f"viewbox_everywhere_{case.env.max_malformed}"
+    name = f"viewbox_everywhere_{case.env.name}_{case.env.max_malformed}"
     package = folder / "package"
     (package / name).mkdir(parents=True)
-    (package / name / "__init__.py").write_text(PACKAGE.format(settings=case.settings))
+    (package / name / "__init__.py").write_text(PACKAGE.format(environment=case.environment, settings=case.settings))
     with case.serve() as server:
         given = [name.replace("_", "-"), "--model", "scripted", "--client.base-url", server.url]
         limits = ["--no-push", "--no-rich", "-n", len(case.names), "-o", folder / "out"]
@@ -229,7 +240,8 @@ def play_verifiers(case, folder):
 def play_gymnasium(case, folder):
     import gymnasium
 
-    env = gymnasium.make("viewbox.envs.adapters.gymnasium:viewbox/digits-v0", **case.settings)
+    id_ = "viewbox.envs.adapters.gymnasium:viewbox/digits-v0"
+    env = gymnasium.make(id_, environment=case.environment, **case.settings)
     plays = {}
     for number, replies in enumerate(case.replies):
         _, info = env.reset(seed=number, options={"task": number})
@@ -249,7 +261,7 @@ def play_openenv(case, folder):
     from viewbox.envs.adapters.openenv import ViewboxAction, ViewboxClient, build_app
 
     plays = {}
-    with serve_app(build_app("digits", case.settings)) as url, ViewboxClient(url).sync() as client:
+    with serve_app(build_app(case.environment, case.settings)) as url, ViewboxClient(url).sync() as client:
         for number, replies in enumerate(case.replies):
             result = client.reset(task=number, seed=number)
             wire = [*result.observation.messages]
@@ -322,7 +334,7 @@ def evaluate_with_inspect(case, folder, model, **options):
 
     from viewbox.envs.adapters.inspect_ai import build_task
 
-    task = build_task("digits", case.settings, limit=len(case.names))
+    task = build_task(case.environment, case.settings, limit=len(case.names))
     (log,) = evaluate(task, model=model, log_dir=str(folder / "logs"), display="none", log_format="json", **options)
     assert log.status == "success", log.error
     return log

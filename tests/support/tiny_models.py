@@ -56,6 +56,9 @@ class Strips(Digits):
 class Pairs(Strips):
     """Two images of different size a task: a strip, and another one turned on its side."""
 
+    def count_images(self, task):
+        return 2
+
     def images(self, task):
         return [*super().images(task), super().images(self.tasks[task.metadata["seed"] + 1])[0].rotate(90, expand=True)]
 

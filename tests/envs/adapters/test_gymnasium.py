@@ -48,6 +48,15 @@ class Unscored(Digits):
         return ask_nobody
 
 
+class Two(Digits):
+    """Shows two pictures of different size first."""
+
+    name = "two"
+
+    def images(self, task):
+        return [Image.new("RGB", (40, 40), (10, 20, 30)), Image.new("RGB", (20, 30), (90, 90, 90))]
+
+
 def make_env(**settings):
     return gymnasium.make("viewbox/digits-v0", **{"num_tasks": 9} | settings)
 
@@ -212,3 +221,19 @@ def test_a_mixture_hands_its_tasks_on():
     assert terminated
     assert info["record"].task.id.startswith("hard/")
     assert reward > 0.9
+
+
+def test_the_first_observation_holds_all_pictures_of_a_task_from_left_to_right_and_a_later_one_the_newest():
+    env = make_own(Two)
+    observation, info = env.reset(seed=0)
+    image = observation["image"]
+    assert image.shape == (40, 60, 3)
+    assert (image[:, :40] == (10, 20, 30)).all()
+    assert (image[:30, 40:] == 90).all()
+    assert (image[30:, 40:] == 0).all()
+    assert str(info["messages"]).count("data:image/png") == 2
+    opened = '<tool_call>{"name": "open_image", "arguments": {"image": "image_2"}}</tool_call>'
+    image = env.step(opened)[0]["image"]
+    assert (image[:30, :20] == 90).all()
+    assert (image[30:] == 0).all()
+    assert (image[:, 20:] == 0).all()

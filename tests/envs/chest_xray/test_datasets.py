@@ -2,13 +2,16 @@
 
 import json
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from tests.support import datasets
 from viewbox import check_rewards
 from viewbox.cli.data_check import open_data_env
 from viewbox.configs import schema
 from viewbox.envs.chest_xray.env import ChestXray
+from viewbox.envs.variants import remove_tools
 from viewbox.errors import ConfigError
 from viewbox.rollouts.scripted import ScriptedPolicy
 from viewbox.training.checks import preflight
@@ -52,6 +55,24 @@ def test_the_letter_is_the_answer_and_all_images_can_be_opened_in_chestagentbenc
     episode = play(env, task, look, env.write_answer(task))
     [opened] = episode.turns[2].tool_results
     assert (opened.success, episode.scores.total) == (True, 1.0), opened
+
+
+@pytest.mark.parametrize(("name", "column"), [("chestagentbench", "images"), ("rexvqa", "ImagePath")])
+def test_all_images_of_a_row_are_in_the_first_message_with_and_without_tools(copy, tmp_path, name, column):
+    env = copy(name)
+    rows = [json.loads(line) for line in (tmp_path / name / PRESETS[name]).read_text().splitlines()]
+    counts = set()
+    for arm in (env, remove_tools(env)):
+        for task, row in zip(arm.tasks, rows, strict=True):
+            files = [Image.open(env.images_folder / path).convert("L") for path in row[column]]
+            shown = [image.open().convert("L") for image in arm.reset(task, seed=0).messages[1].images]
+            assert len(shown) == len(files)
+            pixels = [np.ravel(image.resize((60, 50))) for image in (*files, *shown)]
+            alike = np.corrcoef(pixels)[: len(files), len(files) :]
+            assert alike.diagonal().min() > 0.95
+            assert alike.argmax(axis=0).tolist() == list(range(len(files)))
+            counts.add(len(files))
+    assert max(counts) > 1
 
 
 def test_letter_text_and_both_are_right_and_the_report_is_not_shown_in_rexvqa(copy):

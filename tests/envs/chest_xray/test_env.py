@@ -5,12 +5,14 @@ import json
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.support.data_kit import write_images, write_jsonl
 from viewbox import check_rewards, make
 from viewbox.envs.chest_xray.cases import QUESTIONS, draw_case, plan_case
 from viewbox.envs.chest_xray.radiographs import SIZE
 from viewbox.envs.tools import Picture, Tool, ToolOutput, ViewFractions
+from viewbox.envs.variants import remove_tools
 from viewbox.errors import ConfigError
 from viewbox.rollouts.scripted import ScriptedPolicy
 
@@ -283,6 +285,27 @@ def test_rows_with_several_films_and_options_in_the_question_as_in_chestagentben
     assert all(result.success for result in episode.turns[2].tool_results)
     assert episode.scores.total == 1.0
     assert play(env, task, json.dumps({"answer": "A, B"})).scores.total == 0.0
+
+
+@pytest.mark.parametrize("arm", ["tools", "tools taken away", "no tools", "one turn"])
+def test_both_films_are_in_the_first_message_with_and_without_tools(arm):
+    settings = {"no tools": {"tools": []}, "one turn": {"max_turns": 1}}.get(arm, {})
+    env = make("chest_xray", questions=["compare"], **settings)
+    env = remove_tools(env) if arm == "tools taken away" else env
+    task = env.tasks[0]
+    state = env.reset(task, seed=0)
+    shown = [np.asarray(image.open().convert("L"), float).ravel() for image in state.messages[1].images]
+    films = [
+        np.asarray(Image.fromarray(film.pixels.astype(np.float32)).resize((224, 224))).ravel()
+        for film in draw_case(task.metadata["seed"], "compare", env.difficulty)
+    ]
+    alike = np.corrcoef([*films, *shown])[:2, 2:]
+    assert alike.shape == (2, 2)
+    assert alike.argmax(axis=0).tolist() == [0, 1]  # today's film first
+    assert alike.diagonal().min() > 0.95
+    assert "There are 2 images: image_1 and image_2. They are shown in this order." in state.messages[1].text
+    told = state.messages[0].text + state.messages[1].text + str(state.tool_schemas)
+    assert ("open_image" in told) == (arm == "tools")
 
 
 def test_rows_as_in_vqa_rad_and_slake_closed_and_open(tmp_path):

@@ -4,13 +4,16 @@ import asyncio
 import io
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
+from pyarrow import parquet
 
 from tests.support.data_kit import COLUMNS, list_ids, make_env, make_rows, write_images, write_jsonl
 from viewbox.envs.data import tasks
 from viewbox.errors import BadRow, ConfigError
 from viewbox.rollouts.play import play_many
+from viewbox.rollouts.scripted import ScriptedPolicy
 
 BOX_COLUMNS = {**COLUMNS, "box": "box"}
 
@@ -172,9 +175,6 @@ def test_a_limit_counts_good_rows(tmp_path, rows):
 
 
 def test_null_as_the_bytes_of_an_image_ends_its_episode_as_a_fault_that_names_the_row(tmp_path, rows):
-    import pyarrow as pa
-    from pyarrow import parquet
-
     content = [{"bytes": (tmp_path / row["image"]).read_bytes(), "path": None} for row in rows]
     content[2], content[3] = None, {"bytes": None, "path": None}
     table = pa.Table.from_pylist([{**row, "image": image} for row, image in zip(rows, content, strict=True)])
@@ -183,3 +183,62 @@ def test_null_as_the_bytes_of_an_image_ends_its_episode_as_a_fault_that_names_th
     assert [episode.end_reason for episode in episodes] == ["answered"] * 2 + ["error"] * 2 + ["answered"] * 2
     assert "t.parquet: row 2: column 'image' is null; expected: an image" in episodes[2].info["error"]
     assert "t.parquet: row 3: column 'image' is" in episodes[3].info["error"]
+
+
+def make_pairs(tmp_path, pairs):
+    rows = [{**row, "image": pair} for row, pair in zip(make_rows(), pairs, strict=False)]
+    return make(tmp_path, rows)
+
+
+def test_one_of_two_images_that_cannot_be_shown_costs_its_row_and_is_named(tmp_path, rows):
+    write_truncated(tmp_path / "5.png")
+    env = make_pairs(tmp_path, [["0.png", "1.png"], ["2.png", "5.png"], ["5.png", "3.png"]])
+    first, *others = play_all(env)
+    assert (first.end_reason, len(first.turns[0].images)) == ("answered", 2)
+    for number, episode in enumerate(others, 2):
+        assert (episode.end_reason, episode.scores) == ("error", None)
+        assert f"line {number}: column 'image' is '5.png'; expected: an image that" in episode.info["error"]
+
+
+def test_an_image_that_a_row_names_twice_is_two_images_of_the_task(tmp_path, rows):
+    env = make_pairs(tmp_path, [["4.png", "4.png", "1.png"]])
+    state = env.reset(env.tasks[0], seed=0)
+    shades = [image.open().getpixel((0, 0)) for image in state.messages[1].images]
+    assert [shade if isinstance(shade, int) else shade[0] for shade in shades] == [40, 40, 10]
+    assert "There are 3 images: image_1 to image_3." in state.messages[1].text
+    opened = '<tool_call>{"name": "open_image", "arguments": {"image": "image_2"}}</tool_call>'
+    [result] = env.play(env.tasks[0], ScriptedPolicy([opened, "yes"])).turns[2].tool_results
+    assert (result.facts["image"], result.facts["images"]) == ("image_2", 3)
+
+
+def write_nested(path, rows, depth, *, is_text):
+    """A Parquet file in whose third row a cell holds a list (as JSON text) or an object, nested so deep."""
+    kind, cell, good = pa.string(), "[" * depth + "]" * depth, "[0, 0, 1, 1]"
+    if not is_text:
+        cell, good = "x", None
+        for _ in range(depth):
+            kind, cell = pa.struct([("a", kind)]), {"a": cell}
+    cells = pa.array([cell if number == 2 else good for number in range(len(rows))], kind)
+    images = [{"bytes": (path.parent / row["image"]).read_bytes(), "path": row["image"]} for row in rows]
+    table = pa.Table.from_pylist([{**row, "image": image} for row, image in zip(rows, images, strict=True)])
+    parquet.write_table(table.append_column("cell", cells), path)
+    return path
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize(("depth", "is_text"), [(500, True), (70, False)])
+def test_a_deep_cell_of_a_parquet_file_costs_its_row_only(tmp_path, rows, depth, is_text, streaming):
+    path = write_nested(tmp_path / "t.parquet", rows, depth, is_text=is_text)
+    field = {"box": "cell"} if is_text else {"metadata": {"cell": "cell"}}
+    env = make_env(path, {**COLUMNS, **field}, streaming=streaming, boxes={"unit": "unit"})
+    assert list_ids(env) == ["t0", "t1", "t3", "t4", "t5"]
+    assert "row 2: column" in str(env.tasks.skipped[2])
+    assert "expected: at most 64 lists and objects inside each other" in str(env.tasks.skipped[2])
+    assert [episode.end_reason for episode in play_all(env)] == ["answered"] * 5
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_type_that_parquet_does_not_read_for_its_depth_is_a_file_that_cannot_be_read(tmp_path, rows, streaming):
+    path = write_nested(tmp_path / "t.parquet", rows, 500, is_text=False)
+    with pytest.raises(ConfigError, match=r"data\.source: t\.parquet: not a Parquet file that can be read: .*deep"):
+        _ = make_env(path, streaming=streaming).tasks

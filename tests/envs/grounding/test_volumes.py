@@ -1,6 +1,7 @@
 """`grounding` on volumes: boxes that NumPy finds in a marked volume, on every plane, however the file keeps it."""
 
 import json
+import shutil
 
 import nibabel as nib
 import numpy as np
@@ -145,6 +146,37 @@ def test_the_right_answer_is_right_in_all_coordinates(tmp_path, coordinates):
     for task in env.tasks:
         answer = env.read_answer(env.write_answer(task), task)
         assert answer["boxes"] == [pytest.approx(FRACTIONS[task.id], abs=1e-2)]
+
+
+@pytest.mark.parametrize("unit", ["pixel", "unit"])
+@pytest.mark.parametrize("image", ["v.nii.gz", "scan.bin"])  # the name says that it is a volume; only its content does
+def test_a_family_that_asks_for_no_slice_says_what_can_be_done_with_boxes_on_volumes(tmp_path, unit, image):
+    write_nifti(tmp_path / "v.nii.gz")
+    shutil.copy(tmp_path / "v.nii.gz", tmp_path / "scan.bin")
+    rows = [{"id": "a", "image": image, "report": "r", "boxes": [[0, 0, 1, 1]]}]
+    columns = {"id": "id", "image": "image", "report": "report"}
+
+    def report(**columns):
+        data = {"source": str(write_jsonl(tmp_path / "r.jsonl", rows)), "columns": columns, "bad_rows": "stop"}
+        return viewbox.make("report", data={**data, "boxes": {"unit": unit}})
+
+    with pytest.raises(BadRow) as caught:
+        report(**columns, boxes="boxes").tasks[0]
+    assert "expected: no box on a volume" in str(caught.value)
+    for way in ("leave out data.columns.boxes", "`grounding`"):
+        assert way in str(caught.value)
+    assert report(**columns).tasks[0].reference == {"report": "r"}  # the first way out
+    asked = {"id": "id", "image": "image", "label": "report", "boxes": "boxes", "slice": {"value": 2}}
+    assert len(make(tmp_path, rows, asked, {"unit": unit}).tasks[0].reference["boxes"]) == 1  # and the second
+
+
+def test_boxes_of_volumes_are_refused_by_a_family_that_asks_for_none(tmp_path):
+    write_nifti(tmp_path / "v.nii.gz")
+    rows = [{"image": "v.nii.gz", "report": "r", "boxes": [[0, 0, 0, 1, 1, 1]]}]
+    columns = {"image": "image", "report": "report", "boxes": "boxes"}
+    data = {"source": str(write_jsonl(tmp_path / "r.jsonl", rows)), "columns": columns, "boxes": {"format": "xyzxyz"}}
+    with pytest.raises(ConfigError, match=r"data\.boxes\.format: report asks for no box of a volume"):
+        _ = viewbox.make("report", data=data).tasks
 
 
 def test_a_box_may_lie_on_the_second_image(tmp_path):

@@ -51,7 +51,7 @@ def test_what_a_placeholder_cannot_say_stands_below():
         "main.side: may be left out",
         "main.score: 0 to 1",
         "main.parts: may be left out",
-        "grade: may be null; one of 1, 2",
+        "grade: 1, 2 or null",
     ]
 
 

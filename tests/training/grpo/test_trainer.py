@@ -345,6 +345,15 @@ def test_the_first_episodes_of_every_step_are_saved_with_their_tokens(trained, l
     assert len({episode.run_config.seed for episode in kept}) == 6
 
 
+def test_the_episodes_of_a_group_say_their_number_in_it(trained, looking, tmp_path):
+    trained(looking(), own={"episodes_per_step": None}, max_steps=2)
+    groups = {}
+    for episode in load(tmp_path / "episodes"):
+        groups.setdefault((episode.info["step"], episode.task.id), []).append(episode.info["sample"])
+    assert len(groups) == 4
+    assert all(sorted(samples) == [0, 1, 2, 3] for samples in groups.values())
+
+
 def test_no_two_episodes_of_a_run_share_a_seed(trainer, looking):
     one = trainer(looking())
     tasks = [one.env.tasks[0]] * 8
