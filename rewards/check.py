@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
+from math import isclose
 from typing import Any, Protocol
 
 from viewbox.records import Task
@@ -22,7 +23,7 @@ def check_rewards(env: RewardedTasks, num_tasks: int = 20) -> list[str]:
     """Check the reward of an environment on its first `num_tasks` tasks; returns a sentence for each problem.
 
     The gold answer is `env.perfect_answer(task)` if the environment has that method (boxes as fractions, nothing
-    rounded), else the reference itself. It must score exactly 1.0, in total and in every component that applies.
+    rounded), else the reference itself. It must score 1.0, in total and in every component that applies.
     `None`, an empty object and the gold answer with all fields emptied must score 0. Components that read an episode
     do not apply, because no episode is played.
 
@@ -42,7 +43,7 @@ def _check_task(env: RewardedTasks, task: Task) -> list[str]:
     gold = task.reference if perfect_answer is None else perfect_answer(task)
     total, scores = env.reward.score(gold, task.reference)
     problems: list[str] = []
-    if total != 1.0 or any(value not in (None, 1.0) for value in scores.values()):
+    if total is None or not all(isclose(value, 1.0) for value in (total, *scores.values()) if value is not None):
         listed = ", ".join(f"{name}: {value}" for name, value in scores.items())
         problems.append(f"task {task.id}: gold scores {total} ({listed}); expected 1.0")
     empty: list[Mapping[str, Any] | None] = [None, {}, dict.fromkeys(gold), dict.fromkeys(gold, "")]

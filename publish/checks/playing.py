@@ -8,9 +8,9 @@ from typing import Any
 from .opening import NUM_TASKS, list_tasks, script_policy, write_gold
 from .rows import Failed, check, shorten
 
-# The lowest score of the right answer in a component. An IoU may be lower: rounding a small box to whole pixels or to
-# thousandths changes it much.
-MIN_GOLD, MIN_GOLD_IOU = 0.999, 0.5
+# The lowest score of the right answer in a component. Where answers have boxes it may be lower: rounding a small box to
+# whole pixels or to thousandths changes its IoU much, in a reward of one's own, too. The exact answer scores 1.0 below.
+MIN_GOLD, MIN_GOLD_BOX = 0.999, 0.5
 
 
 @check(
@@ -42,9 +42,8 @@ def check_episode(env: Any, project: Mapping[str, Any]) -> str:
     mend="check what `gold_answer(task)` returns, and the coordinates of answer and reference",
 )
 def check_gold(env: Any, project: Mapping[str, Any]) -> str:
-    """The right answer, played, scores 1.0 in every component that reads the answer (an IoU: 0.5, for rounding)."""
+    """The right answer, played, scores 1.0 in every component that reads the answer (boxes: 0.5, for rounding)."""
     from viewbox.errors import ConfigError
-    from viewbox.rewards import IoUReward
 
     totals, low = [], []
     for task in list_tasks(env):
@@ -56,11 +55,12 @@ def check_gold(env: Any, project: Mapping[str, Any]) -> str:
         if episode.scores.total is None:
             raise Failed(f"task {task.id}: no score: {episode.explain_missing_score()}")
         totals.append(episode.scores.total)
-        for name, part in env.for_task(task).reward.components.items():
+        played = env.for_task(task)
+        least = MIN_GOLD_BOX if played.boxes or played.boxes_3d else MIN_GOLD
+        for name, part in played.reward.components.items():
             score = episode.scores.components.get(name)
-            least = MIN_GOLD_IOU if isinstance(part.reward, IoUReward) else MIN_GOLD
             if part.weight > 0 and getattr(part.reward, "of_episode", None) is None and score is not None:
-                low += [f"task {task.id}: {name} {score:.2f} ({episode.end_reason})"] if score < least else []
+                low += [f"task {task.id}: {name} {score:.3f} ({episode.end_reason})"] if score < least else []
     if low:
         raise Failed(f"the right answer scores too little: {shorten(low)}")
     return f"{sum(totals) / len(totals):.2f} in the mean of {len(totals)} played tasks"

@@ -3,9 +3,10 @@
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from viewbox.files import read_regular
 from viewbox.publish.author_files import MAX_FILE
@@ -34,7 +35,8 @@ def check_readme(trial: Trial) -> str:
     if trial.project.is_published:
         text = text.rpartition(CARD)[2]  # an author's own commands are for the author's folder
     commands = list(list_commands(text))
-    run = [command for command in commands if explain_left_out(command) is None]
+    missing = _list_missing(trial.project.table)
+    run = [command for command in commands if explain_left_out(command, missing) is None]
     bin_folder = _make_environment(trial) if run else trial.folder
     folder = trial.folder / "readme-copy"
     shutil.copytree(trial.project.folder, folder, symlinks=True)
@@ -43,7 +45,8 @@ def check_readme(trial: Trial) -> str:
         outcome = replace(trial, limits=whole).run("README", ["bash", "-c", command], folder=folder, path=[bin_folder])
         if outcome.status != 0:
             raise Failed(f"`{command}` {outcome.explain()}")
-    others = [f"`{command}` ({reason})" for command in commands if (reason := explain_left_out(command)) is not None]
+    left = ((command, explain_left_out(command, missing)) for command in commands)
+    others = [f"`{command}` ({reason})" for command, reason in left if reason is not None]
     if not commands:
         return "shows no commands in a `bash` block"
     return f"{len(run)} commands run" + (f"; not run: {shorten(others, 10)}" if others else "")
@@ -62,13 +65,15 @@ def list_commands(text: str) -> Iterator[str]:
                 yield command
 
 
-def explain_left_out(command: str) -> str | None:
-    """Why a command is not run, or None if it is.
+def explain_left_out(command: str, missing: Collection[str] = ()) -> str | None:
+    """Why a command is not run, or None if it is; `missing` are the programs of extras that are not installed here.
 
     >>> explain_left_out("python -m demo") is None
     True
     >>> explain_left_out("vf-eval demo --model MODEL")
     'MODEL stands for something'
+    >>> explain_left_out("python -m pytest -q", {"pytest"})
+    'pytest is not installed here'
     """
     try:
         words = shlex.split(command)
@@ -79,14 +84,24 @@ def explain_left_out(command: str) -> str | None:
         return "installs, fetches or sends"
     if program == "viewbox" and words[1:2] and words[1] in OWN:
         return "checks, publishes, or needs a model"
+    if (needed := words[2] if words[:2] == ["python", "-m"] and words[2:] else program) in missing:
+        return f"{needed} is not installed here"
     found = PLACEHOLDER.search(command)
     return f"{found.group().strip()} stands for something" if found else None
+
+
+def _list_optional(table: Mapping[str, Any]) -> list[str]:
+    return [line for lines in table.get("optional-dependencies", {}).values() for line in lines]
+
+
+def _list_missing(table: Mapping[str, Any]) -> set[str]:
+    names = {fresh.normalize(re.split(r"[^\w.-]", line.strip())[0]) for line in _list_optional(table)}
+    return {name for name in names if not fresh.find_installed([name])}
 
 
 def _make_environment(trial: Trial) -> Path:
     """An environment with the extras of the package, as far as they are installed here: the folder of its programs."""
     assert trial.wheel is not None
     table = trial.project.table
-    optional = [line for lines in table.get("optional-dependencies", {}).values() for line in lines]
-    found = [*fresh.find_requirements(table.get("dependencies", ())), *fresh.find_installed(optional)]
+    found = [*fresh.find_requirements(table.get("dependencies", ())), *fresh.find_installed(_list_optional(table))]
     return fresh.make_environment(trial.folder / "with-extras", trial.wheel, found).parent

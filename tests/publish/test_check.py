@@ -9,11 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PIL import Image
+from pydantic import BaseModel
 
+import viewbox as library
 from viewbox.errors import ConfigError
 from viewbox.publish.checks import Limits, check_package
+from viewbox.publish.checks.playing import MIN_GOLD
 from viewbox.publish.checks.rows import CHECKS
 from viewbox.publish.new import write_project
+from viewbox.rewards import IoUReward
+from viewbox.rewards.check import check_rewards
 
 LIMITS = Limits(seconds=30, memory=2**30, episode=1.5)
 LOG = str(Path(tempfile.gettempdir(), "log-of-a-broken-package"))
@@ -291,6 +297,45 @@ def test_the_project_of_an_author_is_published(demo, tmp_path):
     assert "| license | MIT, chosen by the publisher of this package |" in readme
     assert '\n```\n{"discs": 0' in readme
     assert (tmp_path / "out" / "LICENSE").read_bytes() == (demo / "LICENSE").read_bytes()
+
+
+def test_a_command_of_an_extra_that_is_not_installed_is_not_run(demo):
+    edit(demo, PROJECT, ('"pytest>=8"', '"pytest>=8", "No_such.tool>=3; python_version > \'3\'"'))
+    edit(demo, README, ("pytest    ", "no-such-tool --all\npython -m no-such-tool\npython -c ''    "))
+    [row] = [row for row in check_package(demo, limits=LIMITS) if row.name == "README"]
+    assert row.passed, row.finding
+    assert row.finding.startswith("2 commands run")
+    assert row.finding.count("no-such-tool is not installed here") == 2
+
+
+class Found(BaseModel):
+    box: tuple[float, float, float, float]
+
+
+class Tilted(library.BaseMultiTurnEnv):
+    name = "tilted"
+    boxes = ("box",)
+    coordinates = "per_mille"
+    answer = Found
+    tasks = (library.Task("thirds", reference={"box": (1 / 3, 1 / 3, 1 / 3 + 0.01, 1 / 3 + 0.01)}),)
+
+    def images(self, task):
+        return [Image.new("L", (300, 300))]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_rounding_of_a_box_costs_a_reward_of_ones_own_no_more_than_an_iou(own):
+    iou = IoUReward("box")
+    env = Tilted(reward=(lambda answer, reference: iou(answer, reference) ** 2) if own else iou)
+    assert env.play(env.tasks[0], library.ScriptedPolicy([env.write_answer(env.tasks[0])])).scores.total < MIN_GOLD
+    assert CHECKS["gold answer"].run(env, {}).endswith("played tasks")
+    assert CHECKS["check_rewards"].run(env, {}) == "gold answers score 1.0, empty ones 0"
+
+
+@pytest.mark.parametrize(("most", "passes"), [(3 * (1 / 3 - 1e-17), True), (1 - 1e-15, True), (0.999, False)])
+def test_the_exact_answer_scores_1_up_to_the_last_bits_of_a_sum(most, passes):
+    env = Tilted(reward=lambda answer, reference: most if (answer or {}).get("box") == reference["box"] else 0.0)
+    assert (check_rewards(env) == []) == passes
 
 
 def test_a_package_that_publish_cannot_write_costs_a_row(demo):
