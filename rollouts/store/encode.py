@@ -13,10 +13,10 @@ from viewbox.images.ref import ImageRef
 from viewbox.network import secrets
 from viewbox.records import Episode, Task
 from viewbox.rollouts.store.decode import EpisodeDecoder, UnusualError
-from viewbox.rollouts.store.layout import FORMATS, PNG_MODES, iter_image_dicts
+from viewbox.rollouts.store.layout import PNG_MODES, iter_image_dicts
 from viewbox.rollouts.store.lines import MAX_COUNT, MAX_LINE, check_episode, encode_line, parse_line
 
-_DECODER = EpisodeDecoder("", FORMATS[-1])  # reads what is about to be written
+_DECODER = EpisodeDecoder("")  # reads what is about to be written
 MAX_REASON = 1000  # characters kept of the reason why an episode cannot be stored
 
 

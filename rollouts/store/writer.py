@@ -8,7 +8,6 @@ append to one folder. It holds no absolute path and can be moved. `reader.py` re
 import logging
 import os
 import threading
-import uuid
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any, Self
 from viewbox.errors import ImageError, StoreError
 from viewbox.files import check_writable, open_regular, try_lock, write_atomically
 from viewbox.images.ref import ImageRef
-from viewbox.records import Episode, EpisodeTokens, RunConfig
+from viewbox.records import Episode, RunConfig
 from viewbox.rollouts.store.encode import (
     MAX_REASON,
     build_stand_in,
@@ -29,7 +28,7 @@ from viewbox.rollouts.store.encode import (
 from viewbox.rollouts.store.layout import IMAGES, LINES, MAX_FILE, TOKENS, build_image_path, start_format
 from viewbox.rollouts.store.lines import MAX_LINE, read_lines
 from viewbox.rollouts.store.parts import is_json
-from viewbox.rollouts.store.tokens import TOKEN, TokenShard, encode_file, encode_rows
+from viewbox.rollouts.store.tokens import TOKEN, TokenShard, encode_rows
 from viewbox.terminal import make_line
 
 log = logging.getLogger("viewbox.rollouts")
@@ -74,7 +73,7 @@ class EpisodeWriter:
                 check_writable(self.path / name, self.path)  # a link in somebody's folder may lead anywhere
             for name in (IMAGES, TOKENS):
                 (self.path / name).mkdir(parents=True, exist_ok=True)
-            self._layout = start_format(self.path)
+            start_format(self.path)
             self._fd = os.open(self.path / LINES, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
             self._clean_up()
         except OSError as error:
@@ -90,7 +89,7 @@ class EpisodeWriter:
         """
         try:
             images = self._encode_images(episode)
-            rows = b"" if episode.tokens is None else self._encode_tokens(episode.tokens)
+            rows = b"" if episode.tokens is None else encode_rows(episode.tokens).tobytes()
             place = self._place_tokens(rows)
             line = encode_episode(episode, place)
         except Exception as error:  # whatever an author's objects raise when they are read
@@ -102,10 +101,8 @@ class EpisodeWriter:
             for path, content in images.items():
                 self._make_image_folder(path.parent)
                 write_atomically(path, content, sync=self.fsync)
-            if rows and "offset" in place:
+            if rows:
                 self._shard.write(rows, place["offset"], sync=self.fsync)
-            elif rows:
-                write_atomically(self.path / TOKENS / place["file"], rows, sync=self.fsync)
             self._append_line(line)
         except (OSError, ValueError) as error:
             reason = f"the episode of task {describe_object(episode.task.id)!r} was not stored: {error}"
@@ -179,7 +176,7 @@ class EpisodeWriter:
         """The files of the images that are not stored yet."""
         files: dict[Path, bytes] = {}
         for ref in iter_images(episode):
-            path = self.path / build_image_path(ref.hash, ref.mode, self._layout)
+            path = self.path / build_image_path(ref.hash, ref.mode)
             if str(path) in self._stored or path in files:
                 continue
             if path.exists():
@@ -194,18 +191,11 @@ class EpisodeWriter:
     def _make_image_folder(self, folder: Path) -> None:
         if str(folder) not in self._stored:
             check_writable(folder, self.path)
-            if self._layout > 1:
-                folder.mkdir(exist_ok=True)
+            folder.mkdir(exist_ok=True)
             self._stored.add(str(folder))
-
-    def _encode_tokens(self, tokens: EpisodeTokens) -> bytes:
-        rows = encode_rows(tokens)
-        return encode_file(rows) if self._layout == 1 else rows.tobytes()
 
     def _place_tokens(self, rows: bytes) -> dict[str, Any]:
         """What the line says about where its tokens are."""
-        if self._layout == 1:
-            return {"file": f"{uuid.uuid4().hex}.npy"}
         name, offset = self._shard.reserve(len(rows))
         return {"file": name, "offset": offset, "rows": len(rows) // TOKEN.itemsize, "crc": zlib.crc32(rows)}
 
