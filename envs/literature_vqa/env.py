@@ -15,11 +15,12 @@ from pydantic import Field
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.chest_xray import radiographs
 from viewbox.envs.literature_vqa import cases
-from viewbox.envs.literature_vqa.looks import write_looks
 from viewbox.envs.literature_vqa.rewards import EvidenceReward, LiteratureAnswerReward
+from viewbox.envs.literature_vqa.sentences import write_query
 from viewbox.envs.literature_vqa.world import QUESTIONS, Question, Split
 from viewbox.envs.phantom import anatomy
-from viewbox.envs.phantom.env import DISPLAY
+from viewbox.envs.phantom.anatomy import ORGAN_VALUES
+from viewbox.envs.phantom.env import DISPLAY, WINDOW_WIDTH
 from viewbox.envs.tasks import ProceduralTasks
 from viewbox.envs.vqa.questions import list_spellings, write_choices
 from viewbox.errors import ConfigError, describe_unknown
@@ -183,3 +184,42 @@ class LiteratureVQA(BaseMultiTurnEnv):
             nothing = json.dumps({"answer": cases.UNKNOWN, "evidence": [], "continue": False})
             return [*self.oracle(task), nothing]
         return [*self.oracle(task), self.write_answer(task)]
+
+
+NEEDS_PICTURE = ("shows", "dose", "cause", "class")  # questions whose answer also depends on the picture
+SLICE_ZOOM, FILM_ZOOM = 4.0, 2.0
+
+
+def write_looks(env: BaseMultiTurnEnv, task: Task, case: cases.Case) -> tuple[str, ...]:
+    """A search in the literature, if a tool can; then a look at the finding, if the answer depends on it."""
+    offered = env.get_offered_tools(task)
+    replies = []
+    web = next((f"{name}_web" for name, one in env.specialists.items() if one.kind == "literature"), None)
+    if web in offered:
+        replies.append(_write_call(str(web), {"query": write_query(case.fact)}))
+    if task.metadata["question"] in NEEDS_PICTURE:
+        calls = [_write_call(name, arguments) for name, arguments in _look(env, task, case).items() if name in offered]
+        replies += ["\n".join(calls)] if calls else []
+    return tuple(replies)
+
+
+def _look(env: BaseMultiTurnEnv, task: Task, case: cases.Case) -> dict[str, dict[str, Any]]:
+    """The calls that show the finding of a case, by tool."""
+    seed, difficulty = task.metadata["seed"], getattr(env, "difficulty", 0.0)
+    if task.metadata["question"] == "class":
+        lesion = cases.draw_case_slice(seed, difficulty).lesion
+        assert lesion is not None
+        window = {"center": ORGAN_VALUES[lesion.organ], "width": WINDOW_WIDTH}
+        return {"window_level": window, "zoom": {"factor": SLICE_ZOOM, "center": _find_center(env, task, lesion.box)}}
+    [shown] = cases.draw_case_film(case, seed, difficulty).findings
+    return {"zoom": {"factor": FILM_ZOOM, "center": _find_center(env, task, shown.box)}}
+
+
+def _find_center(env: BaseMultiTurnEnv, task: Task, box: tuple[float, float, float, float]) -> list[float]:
+    """The center of a box as the model writes points of the overview."""
+    x1, y1, x2, y2 = env.write_box(box, task)
+    return [(x1 + x2) / 2, (y1 + y2) / 2]
+
+
+def _write_call(name: str, arguments: Mapping[str, Any]) -> str:
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"

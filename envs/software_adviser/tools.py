@@ -6,11 +6,11 @@ tools a search returns, and what is searched at all are `Hidden` arguments: the 
 the environment; the loop counts them in the episode's state.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Final
 
-from viewbox.envs.software_adviser.file_formats import list_formats
 from viewbox.envs.software_adviser.repositories.batch import MAX_ADDRESSES, ask_all
 from viewbox.envs.software_adviser.repositories.sources import SummarySource
 from viewbox.envs.software_adviser.retrieval import Retriever
@@ -122,3 +122,65 @@ def write_tool(tool: SoftwareTool) -> str:
     ]
     features = make_line(tool.features, 200)
     return make_line(f"{tool.name}: {features} {'; '.join(facts)}", MAX_ITEM)
+
+
+ENDINGS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        ending: name
+        for name, endings in {
+            "CFL": "cfl",
+            "CZI": "czi",
+            "DICOM": "dcm dicom ima",
+            "DZI": "dzi",
+            "E2E": "e2e",
+            "FDA": "fda",
+            "HDF5": "h5 hdf5 hdf ims",
+            "ISMRMRD": "mrd",
+            "Interfile": "hv hs",
+            "JPEG": "jpg jpeg",
+            "LIF": "lif",
+            "MATLAB": "mat",
+            "MGH": "mgh mgz",
+            "MRC": "mrc map rec st",
+            "MetaImage": "mha mhd",
+            "N5": "n5",
+            "ND2": "nd2",
+            "NDPI": "ndpi",
+            "NIfTI": "nii nii.gz",
+            "NRRD": "nrrd nhdr",
+            "NumPy": "npy npz",
+            "OME-TIFF": "ome.tif ome.tiff",
+            "PNG": "png",
+            "SVS": "svs",
+            "TIFF": "tif tiff",
+            "Zarr": "zarr zarr.zip",
+            "raw": "raw",
+            "video": "avi mkv mov mp4 mpeg mpg webm",
+        }.items()
+        for ending in endings.split()
+    }
+)
+
+
+def find_format(path: str) -> str | None:
+    """The format of a file, a word of the vocabulary; None if its name does not say.
+
+    >>> find_format("study/brain.NII.GZ"), find_format("cells.ome.tif"), find_format("tif"), find_format("notes.txt")
+    ('NIfTI', 'OME-TIFF', None, None)
+    """
+    name = path.replace("\\", "/").rstrip("/").rpartition("/")[2].lower()
+    _, *parts = name.split(".")
+    for count in (2, 1):
+        ending = ".".join(parts[-count:])
+        if len(parts) >= count and ending in ENDINGS:
+            return ENDINGS[ending]
+    return None
+
+
+def list_formats(paths: Iterable[str]) -> list[str]:
+    """The formats of files, each once.
+
+    >>> list_formats(["a.dcm", "b.dcm", "c.nii"])
+    ['DICOM', 'NIfTI']
+    """
+    return list(dict.fromkeys(name for name in map(find_format, paths) if name is not None))

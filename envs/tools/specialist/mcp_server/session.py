@@ -7,14 +7,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from viewbox.envs.tools.specialist.mcp_server.address import build_http_client
 from viewbox.envs.tools.specialist.mcp_server.process import ServerProcess
 from viewbox.errors import ViewboxError
+from viewbox.network.client_settings import build_client_settings
 from viewbox.network.hosts import read_api_key
+from viewbox.network.http import find_compression
 from viewbox.network.secrets import is_secret_name, mask_message, remember
 from viewbox.terminal import make_line
 
 if TYPE_CHECKING:
+    import httpx2
     from mcp import Client
     from mcp_types import Tool
 
@@ -181,3 +183,41 @@ def describe_failure(error: BaseException | None) -> str:
 
 def _clean(text: str) -> str:
     return make_line(" ".join(mask_message(text[: 100 * MAX_MESSAGE]).split()), MAX_MESSAGE)
+
+
+def build_http_client(url: str, key: str | None, *, max_message: int, timeout: float) -> "httpx2.AsyncClient":
+    """The client that `mcp` sends its messages with.
+
+    Args:
+        url: of the server.
+        key: sent as a bearer token.
+        max_message: limit of a reply, in bytes.
+        timeout: seconds to connect, and without a byte.
+    """
+    import httpx2
+
+    class BoundedStream(httpx2.AsyncByteStream):
+        def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+            self.inner = inner
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            received = 0
+            async for chunk in self.inner:
+                received += len(chunk)
+                if received > max_message:
+                    raise httpx2.StreamError(f"the reply is larger than {max_message} bytes")
+                yield chunk
+
+        async def aclose(self) -> None:
+            await self.inner.aclose()
+
+    async def bound(response: httpx2.Response) -> None:
+        compression = find_compression(response.headers.get("content-encoding"))
+        if compression:
+            raise httpx2.RemoteProtocolError(f"the reply is compressed ({compression}); allowed: identity")
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = BoundedStream(response.stream)
+
+    return httpx2.AsyncClient(
+        timeout=httpx2.Timeout(timeout), event_hooks={"response": [bound]}, **build_client_settings(url, key)
+    )
