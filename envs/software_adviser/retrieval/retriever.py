@@ -3,26 +3,32 @@
 FTS5's `bm25` is a sum over the phrases of a query. So the scores of each phrase are asked for once and kept, and a
 query adds up a few arrays: a query of frequent words, which takes FTS5 10 ms among 10,000 records, takes 0.1 ms. The
 scorings are joined by reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009).
+
+LSA needs no model to download: texts become counts of words, weighted by how rare each word is, and a truncated SVD of
+these puts words that stand beside the same words near to each other (Deerwester et al., "Indexing by latent semantic
+analysis", 1990). A query is encoded here: scikit-learn takes a millisecond for one short text.
 """
 
+import math
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from threading import Lock
 from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
-from viewbox.envs.software_adviser.retrieval.lsa import LsaEncoder
 from viewbox.envs.software_adviser.retrieval.settings import FACTS, LSA, NONE, RetrievalSettings
 from viewbox.envs.software_adviser.retrieval.text_models import build_encoder, build_pair_scorer
-from viewbox.envs.software_adviser.retrieval.vectors import VectorIndex
+from viewbox.envs.software_adviser.retrieval.vectors import VectorIndex, normalize
 from viewbox.envs.software_adviser.retrieval.wishes import Wish, get_synonyms, get_wish_reader, has_fact, read_table
 from viewbox.envs.software_adviser.software import SoftwareTool
 from viewbox.envs.tools.search.snapshot.schema import TOKENIZER
-from viewbox.envs.tools.search.snapshot.words import Synonyms, quote, read_query
+from viewbox.envs.tools.search.snapshot.words import Synonyms, is_telling, quote, read_query, split_words, stem_all
 from viewbox.envs.tools.specialist.cache import ResultCache
 
 K: Final = 60  # of the paper
@@ -311,3 +317,76 @@ class Bm25Index:
 def _split(pairs: Sequence[tuple[int, float]]) -> tuple[np.ndarray, np.ndarray]:
     rows, values = zip(*pairs, strict=True)
     return np.array(rows, np.int64), np.array(values, np.float64)
+
+
+class LsaEncoder:
+    """Fitted on texts.
+
+    Args:
+        texts: of the catalogue.
+        dimensions: of a vector at most; fewer if the texts do not have as many.
+        synonyms: phrases that mean the same; each class counts as a word.
+
+    >>> encoder = LsaEncoder(["segments cells", "segments nuclei", "registers brains"], 2, Synonyms())
+    >>> cells, nuclei, brains = encoder.encode(["cells", "nuclei", "brains"])
+    >>> bool(cells @ nuclei > 0.9), bool(abs(cells @ brains) < 0.1)
+    (True, True)
+    """
+
+    def __init__(self, texts: Sequence[str], dimensions: int, synonyms: Synonyms) -> None:
+        self.synonyms = synonyms
+        self._words: dict[str, int] = {}
+        self._weights = np.zeros((0, 1), np.float32)  # (words, dimensions)
+        self._fit(texts, dimensions)
+
+    def _fit(self, texts: Sequence[str], dimensions: int) -> None:
+        from sklearn.decomposition import TruncatedSVD
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        if not any(map(self.list_tokens, texts)):
+            return
+        counts = TfidfVectorizer(analyzer=self.list_tokens, sublinear_tf=True)
+        table = counts.fit_transform(texts)
+        with np.errstate(invalid="ignore"):  # texts that are all equal have no variance to explain
+            svd = TruncatedSVD(min(dimensions, *table.shape), random_state=0).fit(table)
+        self._words = {str(word): int(column) for word, column in counts.vocabulary_.items()}
+        self._weights = np.ascontiguousarray(svd.components_.T * counts.idf_[:, None], np.float32)
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors of unit length, (len(texts), D) float32; zeros for a text without a known word."""
+        return normalize(np.stack([self._encode(text) for text in texts]))
+
+    def encode_query(self, words: str) -> np.ndarray:
+        """The vector of a query, (D,) float32."""
+        vector: np.ndarray = self.encode([words])[0]
+        return vector
+
+    def rest(self) -> None:
+        """It holds nothing that another could use."""
+
+    def _encode(self, text: str) -> np.ndarray:
+        known = [(self._words[word], count) for word, count in self._count(text).items() if word in self._words]
+        if not known:
+            return np.zeros(self._weights.shape[1], np.float32)
+        columns, counts = zip(*known, strict=True)
+        values = np.array([1 + math.log(count) for count in counts], np.float32)
+        vector: np.ndarray = values @ self._weights[list(columns)]
+        return vector
+
+    def _count(self, text: str) -> Counter[str]:
+        return Counter(self.list_tokens(text))
+
+    def list_tokens(self, text: str) -> list[str]:
+        """The stems of a text's words, without stop words, and a token for each phrase that has synonyms."""
+        words = split_words(text)
+        tokens = list(stem_all([word for word in words if is_telling(word)]))
+        for group in self.synonyms.group(words):
+            if len(group.phrases) > 1:
+                tokens.append(_name_class(group.phrases))
+        return tokens
+
+
+@lru_cache(maxsize=2**14)
+def _name_class(phrases: tuple[tuple[str, ...], ...]) -> str:
+    """A token that is the same for every phrase of a class."""
+    return "=" + min(" ".join(stem_all(phrase)) for phrase in phrases)
