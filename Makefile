@@ -128,7 +128,7 @@ docs: $(DOCS)/.installed
 	rm -rf $(PAGES) build/site
 	mkdir -p $(PAGES)
 	cp -r README.md CONTRIBUTING.md CHANGELOG.md docs $(PAGES)
-	$(DOCS)/bin/python -m viewbox.cli.docs.api_page > $(PAGES)/docs/api.md
+	$(DOCS)/bin/python docs/api_page.py > $(PAGES)/docs/api.md
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build   # --quiet would hide broken links from strict mode
 	@echo "written: build/site/index.html"
 

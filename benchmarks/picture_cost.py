@@ -24,7 +24,7 @@ from viewbox.envs.adapters.trl import TRLReward
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.tools import ToolOutput
 from viewbox.images.view import View
-from viewbox.rollouts.engine import pixel_cache
+from viewbox.rollouts.engine import chat_tokens
 from viewbox.rollouts.engine.architectures import Architecture
 from viewbox.training.grpo import trainer as trainer_module
 
@@ -78,8 +78,8 @@ def build_trainer(folder: str, stage: Stage) -> Any:
 def measure() -> dict[str, int]:
     """Pictures prepared in a step, distinct ones among them, and the bytes of pixels that the loss needs."""
     stage = Stage(CASE)
-    pixel_cache.MAX_BYTES = pixel_cache.MAX_BYTES * BYTES // REAL_BYTES
-    pixel_cache.MIN_BYTES_EACH = pixel_cache.MIN_BYTES_EACH * BYTES // REAL_BYTES
+    chat_tokens.MAX_BYTES = chat_tokens.MAX_BYTES * BYTES // REAL_BYTES
+    chat_tokens.MIN_BYTES_EACH = chat_tokens.MIN_BYTES_EACH * BYTES // REAL_BYTES
     prepared: list[bytes] = []
     preprocess = Architecture.preprocess
 

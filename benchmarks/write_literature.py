@@ -9,10 +9,11 @@ import json
 import sys
 from pathlib import Path
 
+from literature_figures import draw_figures
+
 import viewbox
 from viewbox.assets import SNAPSHOT
 from viewbox.envs.literature_vqa.articles import write_articles
-from viewbox.envs.literature_vqa.figures import draw_figures
 from viewbox.envs.tools.search.snapshot import SnapshotWriter
 
 NOTE = (

@@ -17,7 +17,7 @@ MAX_NAME = 60  # characters of a tool's or component's name: it may come from th
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
-@app.command("evaluate", cls=options.PlayCommand)
+@app.command("evaluate")
 def evaluate(
     overrides: options.Overrides = None,
     env: options.Env = None,

@@ -4,43 +4,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
-
-from viewbox.errors import ConfigError
 
 if TYPE_CHECKING:
     from viewbox.rollouts.job import RolloutOptions
-
-# Options of version 0.1, and the settings that replace them.
-REMOVED = {
-    "--set": "env.KEY=VALUE",
-    "--top-p": "rollout.top_p=VALUE",
-    "--top-k": "rollout.top_k=VALUE",
-    "--min-p": "rollout.min_p=VALUE",
-    "--repetition-penalty": "rollout.repetition_penalty=VALUE",
-    "--stop": "rollout.stop='[TEXT, TEXT]'",
-    "--kv-bytes": "rollout.kv_cache_bytes=8GiB",
-    "--kv-cache-bytes": "rollout.kv_cache_bytes=8GiB",
-    "--time-limit": "rollout.timeout=SECONDS",
-    "--timeout": "rollout.timeout=SECONDS",
-    "--api-key-env": "endpoint.api_key_env=NAME",
-    "--tool-images": "endpoint.tool_images=tool",
-    "--native-tools": "endpoint.native_tools=true",
-    "--no-native-tools": "endpoint.native_tools=false",
-    "--extra": "endpoint.extra.KEY=VALUE",
-}
-
-
-class PlayCommand(TyperCommand):
-    """Refuses removed options and names the settings that replace them."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        for argument in args:
-            option = argument.partition("=")[0]
-            if option in REMOVED:
-                raise ConfigError(f"{option} is no longer an option; write {REMOVED[option]}", key=option)
-        return super().parse_args(ctx, args)
-
 
 Overrides = Annotated[
     list[str] | None,

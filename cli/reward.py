@@ -1,4 +1,4 @@
-"""`viewbox reward`: tries a reward on one answer, and draws all rewards.
+"""`viewbox reward`: tries a reward on one answer.
 
 `viewbox reward try` takes an answer from the command line or from a saved episode, and prints the score of every
 component and its reason.
@@ -27,7 +27,7 @@ _WIDTH = 1000  # characters of a reason
 _HEADINGS = ("component", "weight", "score", "gate", "why")
 app = typer.Typer(
     name="reward",
-    help="Try a reward on one answer, or draw every reward.",
+    help="Try a reward on one answer.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -65,17 +65,9 @@ def try_reward(
         print_trial(trial)
 
 
-@app.command("sheet")
-def draw_sheet(out: Annotated[str, typer.Option(help="PNG file to write.")] = "rewards.png") -> None:
-    """Draw every reward on an example, with its score.
-
-    Example: `viewbox reward sheet --out rewards.png`
-    """
-    from viewbox.cli.docs.reward_sheet import draw_sheet as draw_rewards
-    from viewbox.cli.tool_trial import save_picture
-
-    save_picture(draw_rewards(), out)
-    typer.echo(out)
+@app.callback()
+def describe() -> None:
+    """Try a reward on one answer."""
 
 
 def run_trial(

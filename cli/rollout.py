@@ -20,7 +20,7 @@ INTERRUPTED = 130
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
-@app.command("rollout", cls=options.PlayCommand)
+@app.command("rollout")
 def rollout(
     overrides: options.Overrides = None,
     env: options.Env = None,

@@ -1,4 +1,4 @@
 """The YAML configs of runs, and the code that reads them: `schema.load` returns a checked `schema.Config`.
 
-`yaml_reader` reads YAML and `key=value`; `validation` words error messages and lists renamed settings (`RENAMED`).
+`yaml_reader` reads YAML and `key=value`; `validation` words error messages.
 """

@@ -1,7 +1,7 @@
 """Describes in words what a setting accepts, for error messages and for the documentation.
 
 pydantic checks the settings, but its messages are for programmers. This file words the same annotations for users, so
-that error messages and `docs/configuration.md` agree. `RENAMED` lists the old names of settings.
+that error messages and `docs/configuration.md` agree.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,22 +14,6 @@ from pydantic import BaseModel, ByteSize, ValidationError
 from pydantic.fields import FieldInfo
 
 from viewbox.errors import describe_unknown, suggest_nearest
-
-# Old key -> new key, of any section, reward or environment. An old key with a section (`rollout.old`) is renamed only
-# there; a new key with a section is one that moved to it.
-RENAMED: dict[str, str] = {
-    "calls_per_reply": "max_calls_per_turn",
-    "malformed_limit": "max_malformed",
-    "nudges_in_a_row": "max_consecutive_malformed",
-    "time_limit": "timeout",
-    "tool_text_limit": "max_tool_chars",
-    "tool_time_limit": "tool_timeout",
-    "total_calls": "max_total_calls",
-    "importance_cap": "importance_sampling_cap",
-    "resample": "dynamic_sampling_rounds",
-    "rollout.kv_bytes": "kv_cache_bytes",
-    "rollout.patience": "tool_wait_timeout",
-}
 
 _TYPE_WORDS: dict[Any, str] = {
     bool: "true or false",
@@ -124,34 +108,12 @@ def describe_errors(error: ValidationError, expected: Any, given: Any, *, noun: 
     return list(problems.values())
 
 
-def describe_unknown_key(
-    kind: str, key: str, allowed: Iterable[str], *, path: str = "", synonyms: Mapping[str, str] | None = None
-) -> str:
-    """The sentence for a key that does not exist: its new name, the usual name of a synonym, or the nearest key.
-
-    `path` is the whole key path, for renamed keys that are listed with their section.
-
-    >>> describe_unknown_key("key", "slot", ["slots", "top_p"])
-    "unknown key 'slot'; allowed: slots, top_p (did you mean 'slots'?)"
-    >>> describe_unknown_key("key", "lr", ["learning_rate"], synonyms={"lr": "learning_rate"})
-    "unknown key 'lr' (did you mean 'learning_rate'?)"
-    """
-    names = set(allowed)
-    renamed = RENAMED.get(path) or RENAMED.get(key)
-    if renamed is not None and (renamed in names or "." in renamed):
-        return f"unknown {kind} {key!r}; it is now {renamed!r}"
-    synonym = (synonyms or {}).get(key)
-    if synonym in names:
-        return f"unknown {kind} {key!r} (did you mean {synonym!r}?)"
-    return describe_unknown(kind, key, names)
-
-
 def _describe_error(expected: Any, detail: Any, given: Any, noun: str) -> Problem:
     kind, loc, value = detail["type"], detail["loc"], detail["input"]
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         path, annotation, _ = _follow(expected, loc[:-1], given)
         key = ".".join([*path, str(loc[-1])])
-        return Problem(key, describe_unknown_key("key", str(loc[-1]), _get_keys(annotation), path=key), value)
+        return Problem(key, describe_unknown("key", str(loc[-1]), _get_keys(annotation)), value)
     path, annotation, metadata = _follow(expected, loc, given)
     if kind in ("invalid_key", "string_type") and loc and not path and isinstance(given, Mapping):
         return Problem(str(loc[0]), "a key that is not text; allowed: text", value)

@@ -5,17 +5,22 @@ a view by number instead; its boxes are then mapped back exactly, through every 
 has a `place` (`places.py`), boxes may lie on any image, plane and slice of the task.
 """
 
+import cmath
 import json
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from decimal import Decimal
+from enum import Enum
 from functools import partial
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from viewbox.envs import places
 from viewbox.envs.answer_model import hides_numbers
 from viewbox.envs.box_paths import convert_at, has_box
-from viewbox.envs.finite import find_non_finite
 from viewbox.envs.parsing.coercion import coerce
 from viewbox.envs.parsing.json_schema import find_violation
 from viewbox.envs.state import PlayableEnv
@@ -160,3 +165,76 @@ def _is_box(value: Any) -> bool:
         and len(value) == 4
         and all(isinstance(item, int | float) and not isinstance(item, bool) for item in value)
     )
+
+
+_PLAIN = (str, bool, bytes, type(None))
+_NUMBERS = (int, float, complex, Decimal, np.generic, np.ndarray)
+_MAX = 2**1023
+
+
+def find_non_finite(value: Any) -> str | None:
+    """The path of the first number that is not finite, at any depth; None if all are finite.
+
+    A number of more than 308 digits counts as infinite. Also looked into: sets, tuples, dataclasses, models, arrays.
+
+    >>> find_non_finite({"label": "x", "boxes": [{"score": float("nan")}]})
+    'boxes.0.score'
+    """
+    try:
+        if _is_plain_and_finite(value):
+            return None
+    except RecursionError:  # a container may hold itself
+        pass
+    pending: list[tuple[str, Any]] = [("", value)]
+    seen: set[int] = set()
+    while pending:
+        path, item = pending.pop()
+        if isinstance(item, _PLAIN):
+            continue
+        if isinstance(item, Enum):
+            item = item.value
+        if not isinstance(item, _NUMBERS):
+            if id(item) not in seen:
+                seen.add(id(item))
+                pending += [(f"{path}.{key}".removeprefix("."), inner) for key, inner in reversed(_list_parts(item))]
+        elif not _is_finite(item):
+            return path
+    return None
+
+
+def _is_plain_and_finite(value: Any) -> bool:
+    """Whether a value of JSON's own types is finite; most answers are, and this is the fastest way to know."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return True
+    if kind is float:
+        return math.isfinite(value)
+    if kind is int:
+        return bool(-_MAX < value < _MAX)
+    if kind is dict:
+        return all(map(_is_plain_and_finite, value.values())) and all(type(key) is str for key in value)
+    return kind is list and all(map(_is_plain_and_finite, value))
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        if not isinstance(value, np.generic | np.ndarray):
+            return cmath.isfinite(value)
+        if value.dtype.kind == "O":
+            return find_non_finite(value.tolist()) is None
+        return value.dtype.kind not in "fc" or bool(np.isfinite(value).all())
+    except (OverflowError, ValueError):  # a number of more than 308 digits; a Decimal that signals
+        return False
+
+
+def _list_parts(value: Any) -> list[tuple[str, Any]]:
+    """What a container holds, by key or place; the keys themselves are looked at, too."""
+    if isinstance(value, Mapping):
+        return [(str(key)[:80], part) for key, item in value.items() for part in (key, item)]
+    if isinstance(value, list | tuple | set | frozenset):
+        return [(str(place), item) for place, item in enumerate(value)]
+    if isinstance(value, BaseModel):
+        return [*value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return [(field.name, getattr(value, field.name, None)) for field in fields(value)]
+    return []

@@ -441,7 +441,7 @@ class BaseMultiTurnEnv(PlayableEnv):
         if self.windows:
             self._toolbox = self._toolbox | {"window_level": add_windows(self._toolbox["window_level"], self.windows)}
         self._add_specialists()
-        self.prompts = Prompts(self.templates, trusted=self.templates.keys() - given.get("templates", {}).keys())
+        self.prompts = Prompts(self.templates)
         self._check_names()
         check_declaration(self.answer)
         self._overviews = OverviewCache(self.images, self.max_pixels, self.pixel_multiple)

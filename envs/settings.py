@@ -12,10 +12,10 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, get_origin, get_
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
-from viewbox.configs.validation import describe_errors, describe_type, describe_unknown_key
+from viewbox.configs.validation import describe_errors, describe_type
 from viewbox.envs.tools import to_tool_names
 from viewbox.envs.tools.window_presets import WindowName, WindowPreset
-from viewbox.errors import ConfigError
+from viewbox.errors import ConfigError, describe_unknown
 from viewbox.frozen import FrozenDict
 from viewbox.images.coordinates import Coordinates
 
@@ -141,7 +141,7 @@ def check_settings(cls: type, given: Mapping[str, Any]) -> BaseModel:
     env_name = getattr(cls, "name", cls.__name__)
     for name in given:
         if name not in model.model_fields:
-            raise ConfigError(f"{env_name}: {describe_unknown_key('setting', name, model.model_fields)}", key=name)
+            raise ConfigError(f"{env_name}: {describe_unknown('setting', name, model.model_fields)}", key=name)
     try:
         settings = model.model_validate(dict(given))
     except ValidationError as error:

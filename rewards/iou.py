@@ -25,11 +25,13 @@ from viewbox.rewards.fields import (
     compute_area,
     convert_to_fractions,
     get_field,
+    normalize_label,
     parse_box,
     quote_value,
     read_boxes,
+    to_finite_float,
+    to_text,
 )
-from viewbox.rewards.places import name_other_place
 
 BoxMatch = tuple[int, int, float]  # index in the answer, index in the reference, score
 _EXTRA_BOXES = 100  # an answer may have this many boxes beyond four times the gold's
@@ -266,3 +268,32 @@ def compute_overlap(a: Box, b: Box) -> float:
         small, large = large, small
     # in this order, rounding never exceeds 1, and equal boxes score exactly 1
     return shared / (large + (small - shared))
+
+
+MAX_PLACE = 100  # characters of a place; longer text is none
+
+
+def name_other_place(answer: Any, reference: Any, places: Sequence[str]) -> str | None:
+    """The first of the fields `places` in which an answer differs from the reference; `None` if it differs in none.
+
+    A field that the reference does not have is not compared. A list of two numbers in the reference is the first and
+    the last value that count.
+
+    >>> name_other_place({"slice": 4, "plane": "Axial"}, {"slice": [3, 5], "plane": "axial"}, ["slice", "plane"])
+    >>> name_other_place({"slice": 4}, {"slice": 3}, ["slice"])
+    'slice'
+    """
+    for field in places:
+        gold, given = get_field(reference, field), get_field(answer, field)
+        if gold is None:
+            continue
+        if isinstance(gold, list | tuple):
+            ends = [to_finite_float(end) for end in gold]
+            number = to_finite_float(given)
+            if len(ends) != 2 or number is None or ends[0] is None or ends[1] is None:
+                return field
+            if not ends[0] <= number <= ends[1]:
+                return field
+        elif not to_text(given) or normalize_label(to_text(given)[:MAX_PLACE]) != normalize_label(to_text(gold)):
+            return field
+    return None

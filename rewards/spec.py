@@ -14,8 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from viewbox.configs.validation import describe_unknown_key
-from viewbox.errors import ConfigError
+from viewbox.errors import ConfigError, describe_unknown
 from viewbox.rewards.base import AnyReward, EpisodeReward, Reward
 from viewbox.rewards.brier import BrierReward
 from viewbox.rewards.combined import CombinedReward, Component
@@ -101,5 +100,5 @@ def _check_keys(settings: Mapping[str, Any], cls: Any, path: str) -> None:
     fields = [field.name for field in dataclasses.fields(cls)]
     for key, value in settings.items():
         if key not in fields:
-            text = describe_unknown_key("key", str(key), ["type", *fields, *COMPONENT_KEYS])
+            text = describe_unknown("key", str(key), ["type", *fields, *COMPONENT_KEYS])
             raise ConfigError(f"{path}.{key} = {value!r:.80}: {text}", key=f"{path}.{key}", given=value)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.test_benchmarks import load
-from viewbox.rollouts.engine import pixel_cache
+from viewbox.rollouts.engine import chat_tokens
 from viewbox.rollouts.engine.architectures import Architecture
 from viewbox.training import generation
 from viewbox.training.grpo import logprobs, packing
@@ -16,7 +16,7 @@ def test_a_step_prepares_each_distinct_picture_once(monkeypatch):
     for owner, name in ((Architecture, "preprocess"), (generation, "HFGenerator")):
         monkeypatch.setattr(owner, name, getattr(owner, name))  # puts back what the benchmark replaces
     for name in ("MAX_BYTES", "MIN_BYTES_EACH"):
-        monkeypatch.setattr(pixel_cache, name, getattr(pixel_cache, name))
+        monkeypatch.setattr(chat_tokens, name, getattr(chat_tokens, name))
     monkeypatch.setattr(PICTURES, "CASE", PICTURES.CaseSize(prompts=2, group=2, side=2, tool_side=2))
     figures = PICTURES.measure()
     assert figures["prepared"] == figures["distinct"] == 2 + 4 * PICTURES.TURNS

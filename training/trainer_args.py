@@ -16,8 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from viewbox.configs.schema import Config
 from viewbox.configs.train_sections import TrainSection
-from viewbox.configs.validation import describe_errors, describe_unknown_key
-from viewbox.errors import ConfigError, suggest_nearest
+from viewbox.configs.validation import describe_errors
+from viewbox.errors import ConfigError, describe_unknown, suggest_nearest
 from viewbox.network.secrets import remember
 from viewbox.training.grpo.dynamic_sampling import check_whole_groups
 from viewbox.training.precision import get_learning_rate
@@ -170,7 +170,9 @@ def _check_names_and_types(cls: Any, method: str, given: Mapping[str, Any]) -> N
             raise ConfigError(f"train.{name}: {refusal}", key=f"train.{name}")
         if name not in allowed:
             names = allowed | TrainSection.model_fields.keys()
-            text = describe_unknown_key("key", name, names, path=f"train.{name}", synonyms=SYNONYMS)
+            text = describe_unknown("key", name, names)
+            if SYNONYMS.get(name) in names:
+                text = f"unknown key {name!r} (did you mean {SYNONYMS[name]!r}?)"
             raise ConfigError(f"train.{name}: {text}", key=f"train.{name}")
         _check_choice(name, value, hints[name])
         if not set(get_args(hints[name]) or (hints[name],)) <= {int, float, bool, type(None)}:

@@ -4,26 +4,27 @@ The loop of MedRAX (Fallahpour et al. 2025): call tools, several in a reply, unt
 or a question back. The films are drawn (`radiographs.py`), or come from a block `data`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from viewbox.envs.chest_xray import cases, wording
-from viewbox.envs.chest_xray.answer_fields import build_answer
+from viewbox.envs.chest_xray import cases
 from viewbox.envs.chest_xray.cases import QUESTIONS, Question
 from viewbox.envs.chest_xray.looks import write_looks, write_stray_look
 from viewbox.envs.chest_xray.radiographs import DISPLAY, SPACING
 from viewbox.envs.chest_xray.rewards import ConsultedReward, FindingsReward, RepeatsReward, SizeReward, check_bearing
 from viewbox.envs.consultation.hidden_facts import find_facts
 from viewbox.envs.data import MappedRow, TaskField
+from viewbox.envs.data.answer_schema import BOX
 from viewbox.envs.settings import ToolName
 from viewbox.envs.state import EpisodeState
 from viewbox.envs.tasks import ProceduralTasks, TaskImage
 from viewbox.envs.vqa import questions
 from viewbox.envs.vqa.env import VQA
+from viewbox.envs.vqa.questions import write_choices
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.frozen import FrozenDict
 from viewbox.images.source import Source
@@ -32,6 +33,39 @@ from viewbox.rewards import CombinedReward, Component, IoUReward
 from viewbox.rewards.if_gold import IfGold
 from viewbox.rewards.metrics import AccuracyBy, MeanAveragePrecision, MeanScore, Metric
 from viewbox.rewards.short_answer import ShortAnswerReward
+
+FORMS = {  # of answers in words, by kind
+    "closed": "Answer with yes or no.",
+    "choice": "Answer with one of these choices.",
+    "open": "Answer in as few words as possible.",
+}
+FIELDS = {"answer": "answer", "size_mm": "answer", "findings": "findings", "bbox": "bbox"}  # reference -> answer
+
+
+def write_system_prompt(*, asks: bool, json: bool) -> str:
+    """The first sentences of the system prompt. `asks`: the model may ask a question back."""
+    how = 'alone in "ask"' if json else "as a reply that ends with a question mark"
+    asking = f" You may ask the referring doctor a question, {how}." if asks else ""
+    return (
+        "You read chest radiographs. The patient's left is on the right of the picture. Tools may be wrong: weigh what "
+        f"they say against the film.{asking}"
+    )
+
+
+def write_question(task: Task, *, json: bool) -> str:
+    """The question, its choices, and the form of the answer."""
+    lines, choices = [str(task.prompt["question"])], task.prompt.get("choices")
+    if choices:
+        lines.append(write_choices(choices))
+    if "answer" in task.reference:
+        lines.append(FORMS[str(task.reference.get("kind", "open"))])
+    elif "size_mm" in task.reference:
+        lines.append("Answer with a number.")
+    if json:
+        asked = [f'"{name}"' for field, name in FIELDS.items() if field in task.reference]
+        lines.append(f"Fill in {' and '.join(asked)}; leave the rest null.")
+    return "\n".join(lines)
+
 
 Split = Literal["train", "test"]
 Share = Annotated[float, Field(ge=0, le=0.5)]
@@ -184,10 +218,10 @@ class ChestXray(VQA):
         return tuple(name for name in super().tools_of(task) if name != "open_image" or not single)
 
     def system_prompt(self, task: Task) -> str:
-        return wording.write_system_prompt(asks=self._answers_questions, json=self.answer_form == "json")
+        return write_system_prompt(asks=self._answers_questions, json=self.answer_form == "json")
 
     def user_message(self, task: Task) -> str:
-        return wording.write_question(task, json=self.answer_form == "json")
+        return write_question(task, json=self.answer_form == "json")
 
     @property
     def _answers_questions(self) -> bool:
@@ -298,3 +332,30 @@ class ChestXray(VQA):
         looks = () if draw < guess else write_stray_look(self, task, self.bearing, rng)
         other = self._make_drawn(task.metadata["seed"] + len(self.kinds) * int(rng.integers(1, 1000)))
         return [*looks, self.write_answer(other)]
+
+
+MAX_FINDINGS, MAX_LENGTH = 100, 200  # of an answer; characters of a finding
+
+
+def build_answer(asked: Collection[str], *, asks: bool) -> Mapping[str, Any]:
+    """An object whose fields are all optional, because a task asks for some of them.
+
+    Args:
+        asked: what the tasks ask for: "text", "findings", "box".
+        asks: whether the model may ask a question back.
+
+    >>> list(build_answer({"text", "box"}, asks=True)["properties"])
+    ['answer', 'bbox', 'ask']
+    """
+    fields: dict[str, Any] = {}
+    if "text" in asked:
+        fields["answer"] = {"type": ["string", "number", "null"]}
+    if "findings" in asked:
+        items = {"type": "string", "maxLength": MAX_LENGTH}
+        fields["findings"] = {"type": ["array", "null"], "items": items, "maxItems": MAX_FINDINGS}
+    if "box" in asked:
+        fields["bbox"] = {"anyOf": [BOX, {"type": "null"}]}
+    if asks:
+        said = "a question to the referring doctor, instead of an answer"
+        fields["ask"] = {"type": ["string", "null"], "description": said}
+    return FrozenDict(type="object", properties=fields)

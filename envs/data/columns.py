@@ -5,13 +5,11 @@ from typing import Any
 
 from jinja2 import Template, TemplateSyntaxError, meta
 
-from viewbox.envs.prompts.budget import limit_work
-from viewbox.envs.prompts.sandbox import BoundedEnvironment
+from viewbox.envs.prompts.templates import JINJA
 from viewbox.errors import ConfigError, describe_unknown
 
 Row = Mapping[str, Any]
 Read = Callable[[Row], Any]
-_JINJA = BoundedEnvironment()
 
 
 class ExpressionError(Exception):
@@ -79,12 +77,11 @@ class ColumnMap:
         if not isinstance(source, str):
             raise ConfigError(f"{key}.template = {source!r:.80}; allowed: text", key=key, given=source)
         try:
-            with limit_work():
-                names = meta.find_undeclared_variables(_JINJA.parse(source)) - _JINJA.globals.keys()
-                template = _JINJA.from_string(source)
+            names = meta.find_undeclared_variables(JINJA.parse(source)) - JINJA.globals.keys()
+            template = JINJA.from_string(source)
         except TemplateSyntaxError as error:
             raise ConfigError(f"{key}.template: line {error.lineno}: {error.message}", key=key) from error
-        except Exception as error:  # a template that takes too much
+        except Exception as error:  # such as a recursion of brackets
             raise ConfigError(f"{key}.template: {error!s:.200}", key=key) from error
         for name in sorted(names):
             self._used[field].add(check_column(name, self._known, self._dataset, key))
@@ -93,8 +90,7 @@ class ColumnMap:
 
 def _render(template: Template, values: Row) -> str:
     try:
-        with limit_work():
-            return template.render(values)
+        return template.render(values)
     except Exception as error:  # a template can raise anything while it is rendered
         raise ExpressionError(f"its template fails: {type(error).__name__}: {error!s:.200}") from error
 

@@ -1,4 +1,8 @@
-"""`digits`: find the handwritten digit, zoom in to read it, answer with its name and its box."""
+"""`digits`: find the handwritten digit, zoom in to read it, answer with its name and its box.
+
+The prompts are word for word those that the shipped model was trained on: it has 0.9 million parameters and knows only
+these sentences. A test pins their bytes.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
@@ -9,13 +13,37 @@ from pydantic import BaseModel, Field, StrictFloat
 from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.envs.digits import viewer
 from viewbox.envs.digits.canvas import Difficulty, Label, Split, draw_canvas, place_digit
-from viewbox.envs.digits.prompts import TEMPLATES
 from viewbox.envs.tasks import ProceduralTasks
 from viewbox.errors import ConfigError, describe_unknown
+from viewbox.frozen import FrozenDict
 from viewbox.images.resample import fit_size
 from viewbox.records import Task
 from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
 from viewbox.rewards.metrics import Accuracy, MacroF1, MeanAveragePrecision, Metric
+
+SYSTEM = """\
+{{ system }}
+Coordinates are in {{ unit }}: x to the right, y down.
+{%- if view_field %}
+
+Every picture has a view number. Give the number of the view that your box refers to as "{{ view_field }}" (0: the first picture).
+{%- endif %}
+{%- if max_total_calls is not none and max_turns > 1 %}
+
+At most {{ max_total_calls }} tool call{{ "" if max_total_calls == 1 else "s" }} in total.
+{%- endif %}
+
+When you are sure, answer with one JSON object: {{ answer_format }}"""
+
+LAST_TURN = "Last turn: no more tool calls. Answer now with {{ keys | join(', ') if keys else 'plain text' }}."
+
+TEMPLATES = FrozenDict(
+    system=SYSTEM,
+    malformed="Invalid reply: {{ reason }}. Reply with a tool call or with {{ answer_format }}",
+    finalize="Stop and answer now with {{ answer_format }}",
+    notes="Turn {{ turn }} of {{ max_turns }}. Call a tool or give the final answer.",
+    last_turn=LAST_TURN,
+)
 
 
 class DigitAnswer(BaseModel):

@@ -2,20 +2,17 @@
 
 The defaults are the files `envs/prompts/*.j2`, one for each text. They are short, because each of them takes room in
 the policy's context. Each template is compiled once. An invalid template is refused when the environment is made, not
-in the middle of a run. Templates may come from YAML files of somebody else, so they are rendered in a sandbox that
-limits what they compute (`sandbox.py`).
+in the middle of a run. They run in Jinja's own sandbox, which keeps them from files and from the objects of Python.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Any, Final
 
-from jinja2 import Environment, StrictUndefined, Template, TemplateSyntaxError, meta, nodes
+from jinja2 import StrictUndefined, Template, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from viewbox.envs.prompts.budget import limit_work
-from viewbox.envs.prompts.sandbox import BoundedEnvironment
 from viewbox.envs.sanitize import replace_surrogates
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.frozen import FrozenDict
@@ -65,10 +62,7 @@ VALUES: Final[Mapping[str, Mapping[str, Any]]] = FrozenDict(
     tools_fenced={"tools": ['{"type": "function", "function": {"name": "zoom"}}']},
     tools_json={"tools": ['{"type": "function", "function": {"name": "zoom"}}']},
 )
-# Old names of templates and of their values.
-RENAMED: Final = {"opening": "system", "skeleton": "answer_format", "total_calls": "max_total_calls"}
-_JINJA = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-_BOUNDED = BoundedEnvironment()
+JINJA: Final = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
 
 
 class Prompts:
@@ -77,31 +71,23 @@ class Prompts:
     A final line break in a source is not part of the text. Raises `ConfigError` (its key is `templates.<name>`) if the
     template is unknown, if its source does not compile, or if it uses an unknown value.
 
-    Those in `trusted` belong to the author's code and are not limited in what they compute.
-
     >>> Prompts().render("notes", turn=2, max_turns=4)
     'Your notes are saved. Turn 2 of 4: continue, or give the final answer.'
     >>> Prompts({"notes": "{{ max_turns - turn }} left."}).render("notes", turn=1, max_turns=4)
     '3 left.'
     """
 
-    def __init__(self, overrides: Mapping[str, str] = FrozenDict(), *, trusted: Collection[str] = ()) -> None:
-        compiled = {name: _compile_checked(name, source, name in trusted) for name, source in overrides.items()}
-        self._trusted = {**_load_defaults(), **{name: one for name, one in compiled.items() if name in trusted}}
-        self._limited = {name: one for name, one in compiled.items() if name not in trusted}
+    def __init__(self, overrides: Mapping[str, str] = FrozenDict()) -> None:
+        self._templates = {**_load_defaults(), **{name: _compile(name, source) for name, source in overrides.items()}}
 
     def render(self, name: str, **values: Any) -> str:
         """The text of a template; `values` has the keys of `VALUES[name]`.
 
         Raises:
-            ConfigError: an author's template fails with these values, or computes too much.
+            ConfigError: the template fails with these values.
         """
-        template = self._limited.get(name)
-        if template is None:
-            return replace_surrogates(self._trusted[name].render(values))
         try:
-            with limit_work():
-                return replace_surrogates(template.render(values))
+            return replace_surrogates(self._templates[name].render(values))
         except Exception as error:  # a template can raise anything while it is rendered
             raise _to_config_error(name, error) from error
 
@@ -109,40 +95,30 @@ class Prompts:
 @cache
 def _load_defaults() -> Mapping[str, Template]:
     folder = resources.files("viewbox.envs.prompts")
-    return {name: _JINJA.from_string((folder / f"{name}.j2").read_text("utf-8")) for name in VALUES}
+    return {name: JINJA.from_string((folder / f"{name}.j2").read_text("utf-8")) for name in VALUES}
 
 
 @cache
-def _compile_checked(name: str, source: str, trusted: bool) -> Template:
+def _compile(name: str, source: str) -> Template:
     """Compile an author's template and test it on the example values."""
     key = f"templates.{name}"
-    if name in RENAMED:
-        raise ConfigError(f"unknown template {name!r}; it is now {RENAMED[name]!r}", key=key)
     if name not in VALUES:
         raise ConfigError(describe_unknown("template", name, VALUES), key=key)
     try:
-        with limit_work():
-            return _compile(name, source, _JINJA if trusted else _BOUNDED)
+        parsed = JINJA.parse(source)
+        missing = meta.find_undeclared_variables(parsed) - VALUES[name].keys() - JINJA.globals.keys()
+        for node in parsed.find_all(nodes.Name):
+            if node.name in missing:
+                problem = describe_unknown("value", node.name, VALUES[name])
+                raise ConfigError(f"{key}: line {node.lineno}: {problem}", key=key)
+        template = JINJA.from_string(source)
+        template.render(VALUES[name])
     except TemplateSyntaxError as error:
         raise ConfigError(f"{key}: line {error.lineno}: {error.message}", key=key) from error
     except ConfigError:
         raise
     except Exception as error:  # a template can raise anything while it is rendered
         raise _to_config_error(name, error) from error
-
-
-def _compile(name: str, source: str, environment: Environment) -> Template:
-    key = f"templates.{name}"
-    parsed = environment.parse(source)
-    missing = meta.find_undeclared_variables(parsed) - VALUES[name].keys() - environment.globals.keys()
-    if missing:
-        node = next(node for node in parsed.find_all(nodes.Name) if node.name in missing)
-        problem = describe_unknown("value", node.name, VALUES[name])
-        if RENAMED.get(node.name) in VALUES[name]:
-            problem = f"unknown value {node.name!r}; it is now {RENAMED[node.name]!r}"
-        raise ConfigError(f"{key}: line {node.lineno}: {problem}", key=key)
-    template = environment.from_string(source)
-    template.render(VALUES[name])
     return template
 
 

@@ -1,6 +1,7 @@
 """`report`: describe an image in one text or in sections, name diagnoses, and give boxes."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
@@ -8,15 +9,48 @@ from pydantic import Field
 
 from viewbox.envs.data import DataEnv, MappedRow, TaskField
 from viewbox.envs.data.answer_schema import MAX_BOXES, TEXT, build_boxes, build_object
-from viewbox.envs.report.diagnosis import FIELD, MAX_DIAGNOSES, CoverageReward, build_diagnosis_reward
 from viewbox.envs.vqa.questions import read_answers
 from viewbox.errors import ConfigError
 from viewbox.frozen import FrozenDict
 from viewbox.records import Task
-from viewbox.rewards import CombinedReward, IoUReward, TokenF1Reward
-from viewbox.rewards.fields import to_text
+from viewbox.rewards import CombinedReward, IoUReward, RankingReward, TokenF1Reward
+from viewbox.rewards.fields import get_accepted_values, get_field, normalize_label, to_items, to_text
 from viewbox.rewards.if_gold import IfGold
 from viewbox.rewards.metrics import MeanAveragePrecision, MeanScore, Metric, TopK
+
+FIELD = "diagnosis"
+MAX_DIAGNOSES = 5  # of an answer, the most likely first
+LONGEST = 1000  # characters of a name
+
+
+@dataclass(frozen=True)
+class CoverageReward:
+    """The share of the gold names that a list of at most `k` names holds; of more than k gold names, k count.
+
+    Names are compared as in `ExactMatchReward`. It does not apply (None) without gold. Range: [0, 1].
+
+    >>> CoverageReward("diagnosis")({"diagnosis": ["Glioma", "abscess"]}, {"diagnosis": ["glioma", "cyst"]})
+    0.5
+    """
+
+    field: str = FIELD
+    k: int = MAX_DIAGNOSES
+    name: str = "coverage"
+
+    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
+        golds = {normalize_label(to_text(gold)) for gold in get_accepted_values(get_field(reference, self.field))}
+        if not golds:
+            return None
+        texts = map(to_text, to_items(get_field(answer, self.field), self.k) or ())
+        found = golds & {normalize_label(text) for text in texts if len(text) <= LONGEST}
+        return len(found) / min(self.k, len(golds))
+
+
+def build_diagnosis_reward() -> CombinedReward:
+    """0.6 for a right first name, 0.4 for the share of the right names in the list."""
+    parts = {"top1": (RankingReward(FIELD, k=1), 0.6), "coverage": (CoverageReward(), 0.4)}
+    return CombinedReward(parts, name=FIELD)
+
 
 RESERVED = ("id", "image", "images", "metadata", "question", "report", FIELD, "boxes", "continue")
 WEIGHTS = {"text": 0.33, FIELD: 0.34, "boxes": 0.33}  # as for NOVA

@@ -1,11 +1,14 @@
 """Reads a catalogue of imaging software: the shipped one, or a user's own as JSONL or SQLite.
 
-A catalogue is written by strangers. A row that cannot be used costs itself, and is named with its file, place and key.
+A row that cannot be used costs itself, and is named with its file, place and key.
 """
 
+import json
 import re
+import sqlite3
 import unicodedata
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +17,6 @@ from pydantic import ValidationError
 
 from viewbox.envs.data.rows import JsonLines
 from viewbox.envs.software_adviser.software import SoftwareTool
-from viewbox.envs.software_adviser.sqlite_rows import MAX_FILE, iterate_sqlite
 from viewbox.errors import BadRow, ConfigError
 from viewbox.files import open_regular
 from viewbox.network.hosts import parse_url
@@ -23,6 +25,8 @@ SHIPPED: Final = Path(__file__).with_name("catalogue.jsonl")
 JSON_SUFFIXES: Final = (".jsonl", ".ndjson")
 SQLITE_SUFFIXES: Final = (".sqlite", ".sqlite3", ".db")
 SUFFIXES: Final = JSON_SUFFIXES + SQLITE_SUFFIXES
+LISTS: Final = ("tasks", "modalities", "dimensions", "formats", "interfaces", "sources")
+MAX_FILE: Final = 2**28  # bytes
 MAX_ROWS: Final = 100_000
 MAX_KEY = 100  # characters of a key that a message repeats
 
@@ -120,7 +124,7 @@ def _iterate_rows(path: Path) -> Iterator[tuple[int | str, Mapping[str, Any] | B
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"catalogue = {str(path)!r:.200}: {reason}", key="catalogue", given=str(path)) from error
-    rows = _iterate_json(path) if kind in JSON_SUFFIXES else iterate_sqlite(path, MAX_ROWS)
+    rows = _iterate_json(path) if kind in JSON_SUFFIXES else _iterate_sqlite(path)
     for number, (place, row) in enumerate(rows):
         if number == MAX_ROWS:
             allowed = f"at most {MAX_ROWS:,} rows"
@@ -132,6 +136,35 @@ def _iterate_json(path: Path) -> Iterator[tuple[str, Mapping[str, Any] | BadRow]
     lines = JsonLines(path)
     for number, row in enumerate(lines.scan(())):
         yield lines.locate(number), row
+
+
+def _iterate_sqlite(path: Path) -> Iterator[tuple[str, Mapping[str, Any] | BadRow]]:
+    """The rows of the table `tools` in the order of their numbers; null values are left out, lists are read as JSON."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
+            file.text_factory = bytes  # text that is not UTF-8 costs its row, not the file
+            cursor = file.execute("SELECT _rowid_, * FROM tools ORDER BY _rowid_")
+            names = [column[0] for column in cursor.description[1:]]
+            for number, *values in cursor:
+                place = f"row {number}"
+                yield place, _read_values(path.name, place, dict(zip(names, values, strict=True)))
+    except (sqlite3.Error, UnicodeError) as error:
+        reason = f"{error!s:.200}; allowed: a SQLite file with a table 'tools' that has a column for each key"
+        raise ConfigError(f"catalogue = {str(path)!r:.200}: {reason}", key="catalogue", given=str(path)) from error
+
+
+def _read_values(name: str, place: str, row: Mapping[str, Any]) -> Mapping[str, Any] | BadRow:
+    values = {}
+    for key, value in row.items():
+        try:
+            text = value.decode() if isinstance(value, bytes) else value
+        except UnicodeDecodeError:
+            return BadRow(name, place, key[:80], value, "text in UTF-8")
+        try:
+            values[key] = json.loads(text) if key in LISTS and text is not None else text
+        except (TypeError, ValueError, RecursionError):
+            return BadRow(name, place, key, text, "a list as JSON")
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _list_problems(name: str, place: int | str, error: ValidationError) -> Iterator[BadRow]:

@@ -6,8 +6,9 @@ The user's words, the preview and what is known of the file come from a seed and
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Field
 
@@ -29,17 +30,54 @@ from viewbox.envs.software_adviser.requests.request import REASONS, Reason
 from viewbox.envs.software_adviser.requests.words import HIDDEN_KINDS, HiddenKind, Level, Split
 from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever
 from viewbox.envs.software_adviser.rewards import SAYS, build_reward, list_last_found
-from viewbox.envs.software_adviser.short_results import ShortContext, Shown
 from viewbox.envs.software_adviser.software import SoftwareTool
 from viewbox.envs.software_adviser.tools import ADVISER_TOOLS, MAX_TOTAL_CALLS, SearchContext
 from viewbox.envs.state import EpisodeState, StepResult
 from viewbox.envs.tasks import ProceduralTasks
+from viewbox.envs.tools.results import ToolOutput
+from viewbox.envs.tools.search.wording import make_line
 from viewbox.errors import ConfigError, describe_unknown
 from viewbox.frozen import FrozenDict
 from viewbox.images.source import Source
 from viewbox.records import Reply, Task
 from viewbox.rewards import CombinedReward
 from viewbox.rewards.metrics import Metric
+
+Shown = Literal["tasks", "modalities", "dimensions", "formats", "license", "gpu", "demo", "repository"]
+MAX_ITEM = 300  # characters of a line
+
+
+@dataclass(frozen=True)
+class ShortContext(SearchContext):
+    """A search whose text names the software and the facts `shown`; what it finds is the same."""
+
+    shown: tuple[Shown, ...] = ()
+    numbered: bool = False
+
+    def search(self, query: str) -> ToolOutput:
+        output = super().search(query)
+        found = [self.retriever.by_name[name] for name in output.facts["names"]]
+        lines = [write_short(one, self.shown) for one in found]
+        if self.numbered:
+            lines = [f"{number}. {line}" for number, line in enumerate(lines, 1)]
+        return replace(output, text="\n".join(lines)) if found else output
+
+
+def write_short(software: SoftwareTool, shown: tuple[Shown, ...]) -> str:
+    """A line of JSON with the name and some facts, in the form in which an answer repeats the name.
+
+    >>> tool = SoftwareTool(
+    ...     name="A", repository="https://github.com/o/a", tasks=("denoising",), modalities=("CT",), features="F.",
+    ...     dimensions=("2D", "3D"))
+    >>> write_short(tool, ("dimensions", "license"))
+    '{"name": "A", "dimensions": "2D, 3D", "license": "unknown"}'
+    """
+    facts = {name: getattr(software, name) for name in shown}
+    told = {name: ", ".join(fact) if isinstance(fact, tuple) else fact for name, fact in facts.items()}
+    return make_line(
+        json.dumps({"name": software.name, **{name: text or "unknown" for name, text in told.items()}}), MAX_ITEM
+    )
+
 
 TEST_SEEDS = 2**31  # seeds of the split test begin here
 HABITS = ("guess", "ask", "terse", "stray")  # of demonstrations

@@ -6,19 +6,21 @@ tools a search returns, and what is searched at all are `Hidden` arguments: the 
 the environment; the loop counts them in the episode's state.
 """
 
-from collections.abc import Sequence
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Final
 
-from viewbox.envs.software_adviser.file_formats import list_formats
-from viewbox.envs.software_adviser.repositories.batch import MAX_ADDRESSES, ask_all
+from viewbox.envs.software_adviser.repositories.addresses import AddressError, read_repository
 from viewbox.envs.software_adviser.repositories.sources import SummarySource
 from viewbox.envs.software_adviser.retrieval import Retriever
 from viewbox.envs.software_adviser.software import SoftwareTool
 from viewbox.envs.tools import Hidden, Tool
 from viewbox.envs.tools.results import ToolOutput
 from viewbox.envs.tools.search.wording import join_items, make_line
-from viewbox.errors import ArgumentError
+from viewbox.errors import ArgumentError, ToolError
 
 MAX_QUERY: Final = 500  # characters
 MAX_TOTAL_CALLS: Final = 20  # of an episode, of all tools together
@@ -122,3 +124,136 @@ def write_tool(tool: SoftwareTool) -> str:
     ]
     features = make_line(tool.features, 200)
     return make_line(f"{tool.name}: {features} {'; '.join(facts)}", MAX_ITEM)
+
+
+ENDINGS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        ending: name
+        for name, endings in {
+            "CFL": "cfl",
+            "CZI": "czi",
+            "DICOM": "dcm dicom ima",
+            "DZI": "dzi",
+            "E2E": "e2e",
+            "FDA": "fda",
+            "HDF5": "h5 hdf5 hdf ims",
+            "ISMRMRD": "mrd",
+            "Interfile": "hv hs",
+            "JPEG": "jpg jpeg",
+            "LIF": "lif",
+            "MATLAB": "mat",
+            "MGH": "mgh mgz",
+            "MRC": "mrc map rec st",
+            "MetaImage": "mha mhd",
+            "N5": "n5",
+            "ND2": "nd2",
+            "NDPI": "ndpi",
+            "NIfTI": "nii nii.gz",
+            "NRRD": "nrrd nhdr",
+            "NumPy": "npy npz",
+            "OME-TIFF": "ome.tif ome.tiff",
+            "PNG": "png",
+            "SVS": "svs",
+            "TIFF": "tif tiff",
+            "Zarr": "zarr zarr.zip",
+            "raw": "raw",
+            "video": "avi mkv mov mp4 mpeg mpg webm",
+        }.items()
+        for ending in endings.split()
+    }
+)
+
+
+def find_format(path: str) -> str | None:
+    """The format of a file, a word of the vocabulary; None if its name does not say.
+
+    >>> find_format("study/brain.NII.GZ"), find_format("cells.ome.tif"), find_format("tif"), find_format("notes.txt")
+    ('NIfTI', 'OME-TIFF', None, None)
+    """
+    name = path.replace("\\", "/").rstrip("/").rpartition("/")[2].lower()
+    _, *parts = name.split(".")
+    for count in (2, 1):
+        ending = ".".join(parts[-count:])
+        if len(parts) >= count and ending in ENDINGS:
+            return ENDINGS[ending]
+    return None
+
+
+def list_formats(paths: Iterable[str]) -> list[str]:
+    """The formats of files, each once.
+
+    >>> list_formats(["a.dcm", "b.dcm", "c.nii"])
+    ['DICOM', 'NIfTI']
+    """
+    return list(dict.fromkeys(name for name in map(find_format, paths) if name is not None))
+
+
+log = logging.getLogger("viewbox.envs")
+
+MAX_REPOSITORIES = 12  # of a batch
+MAX_ADDRESSES = 100  # of a batch that are read
+TOO_MANY_URLS = "TOO_MANY_URLS"
+UNKNOWN = "nothing is known of it"
+MAX_LINE = 640  # characters of the text about one repository
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is said of one address.
+
+    name: "owner/name", or the address as it was given if it names no repository.
+    text: the summary; empty if there is none.
+    origin: of the summary.
+    problem: why there is none; empty if there is one.
+    skipped: whether nothing was asked, because of the address.
+    """
+
+    name: str
+    text: str = ""
+    origin: str = ""
+    problem: str = ""
+    skipped: bool = False
+
+    def write(self) -> str:
+        """The answer as a line of the tool's text."""
+        if self.skipped:
+            return f"{self.name}: skipped ({self.problem})"
+        return f"{self.name}: failed ({self.problem})" if self.problem else f"{self.name} ({self.origin}): {self.text}"
+
+
+async def ask_all(addresses: Sequence[str], sources: Sequence[SummarySource]) -> list[Answer]:
+    """One answer for each repository, and for each address that names none; repeated ones are asked once.
+
+    Args:
+        addresses: as a model wrote them.
+        sources: asked in order for each repository, until one knows it.
+    """
+    answers: dict[str, Answer] = {}
+    asked: list[str] = []
+    for address in addresses[:MAX_ADDRESSES]:
+        try:
+            name = read_repository(address)
+            problem = f"{TOO_MANY_URLS}: at most {MAX_REPOSITORIES} a call" if len(asked) >= MAX_REPOSITORIES else ""
+        except AddressError as error:
+            name, problem = make_line(address, 100) or "(empty)", error.reason
+        if name not in answers:
+            answers[name] = Answer(name, problem=problem, skipped=True)
+            asked += [] if problem else [name]
+    found = await asyncio.gather(*(_ask(name, sources) for name in asked))
+    answers.update(zip(asked, found, strict=True))
+    return list(answers.values())
+
+
+async def _ask(name: str, sources: Sequence[SummarySource]) -> Answer:
+    problem = UNKNOWN
+    for source in sources:
+        try:
+            summary = await source.summarize(name)
+        except Exception as error:  # of a source: it costs this repository this source, and nothing else
+            if not isinstance(error, ToolError):
+                log.error("%s failed", type(source).__name__, exc_info=error)
+            problem = str(error) if isinstance(error, ToolError) else type(error).__name__
+            continue
+        if summary is not None:
+            return Answer(name, make_line(summary.text, MAX_LINE), summary.origin)
+    return Answer(name, problem=make_line(problem, 100))

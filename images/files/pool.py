@@ -17,9 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 from typing import Literal
 
 import numpy as np
@@ -28,9 +30,61 @@ from PIL import Image
 from viewbox.errors import ImageError
 from viewbox.images import limits
 from viewbox.images.files import formats, transfer
-from viewbox.images.files.budget import Budget
 from viewbox.images.files.channel import Channel, ChannelClosed, Message
 from viewbox.images.source import Source
+
+
+class Budget:
+    """Threads hold parts of `total`, and wait until their part fits.
+
+    Parts are given in the order in which threads asked, so that small ones do not keep a large one waiting for ever.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self._used = 0
+        self._lock = Lock()
+        self._waiting: deque[tuple[int, Lock]] = deque()
+
+    @contextmanager
+    def hold(self, amount: int) -> Iterator[None]:
+        """Hold `amount`, which is at most `total`, until the block ends."""
+        self._acquire(amount)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._used -= amount
+                self._serve()
+
+    def _acquire(self, amount: int) -> None:
+        with self._lock:
+            if not self._waiting and self._used + amount <= self.total:
+                self._used += amount
+                return
+        turn = Lock()
+        turn.acquire()
+        place = amount, turn
+        with self._lock:
+            self._waiting.append(place)
+            self._serve()
+        try:
+            turn.acquire()
+        except BaseException:  # Ctrl-C while waiting
+            with self._lock:
+                if place in self._waiting:
+                    self._waiting.remove(place)
+                else:
+                    self._used -= amount
+                self._serve()
+            raise
+
+    def _serve(self) -> None:
+        while self._waiting and self._used + self._waiting[0][0] <= self.total:
+            amount, turn = self._waiting.popleft()
+            self._used += amount
+            turn.release()
+
 
 ISOLATED = hasattr(socket, "send_fds")
 INLINE = 2**20  # bytes; content up to this size is sent, larger content goes into a file that the worker is given

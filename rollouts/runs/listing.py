@@ -9,7 +9,7 @@ from typing import Any
 
 from viewbox.errors import ConfigError, ViewboxError
 from viewbox.files import open_regular
-from viewbox.rollouts.store.layout import LINES, read_format
+from viewbox.rollouts.store.layout import LINES, check_format
 from viewbox.rollouts.store.lines import parse_line, read_lines
 from viewbox.rollouts.store.parts import open_lines
 from viewbox.rollouts.store.reader import load
@@ -138,7 +138,7 @@ def _read_figures(run: Path) -> RunFigures:
 
 def _count_episodes(folder: Path) -> int:
     """The lines of a folder of episodes, read or not."""
-    read_format(folder)
+    check_format(folder)
     with open_lines(folder) as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
 

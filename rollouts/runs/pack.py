@@ -29,7 +29,7 @@ MAX_PARTS, MAX_NAME = 12, 200  # folders inside each other; bytes of the name of
 _PART = re.compile(r"[\w][\w.,+=@() -]*")
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
 _DATE = (1980, 1, 1, 0, 0, 0)
-_STORED = (".png", ".tif", ".bin", ".npy", ".safetensors", ".pt")  # compressed already, or incompressible
+_STORED = (".png", ".tif", ".bin", ".safetensors", ".pt")  # compressed already, or incompressible
 _BLOCK = 2**20
 
 

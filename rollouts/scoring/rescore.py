@@ -8,18 +8,20 @@ opened. The new scores become a column beside the stored ones (`columns.py`), wh
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from viewbox import __version__
-from viewbox.errors import ConfigError, StoreError
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.errors import ConfigError, StoreError, describe_unknown
 from viewbox.files import write_atomically
-from viewbox.rewards.remote import take_counts
+from viewbox.records import Episode
+from viewbox.rewards.remote import iter_rewards, take_counts
 from viewbox.rollouts.scoring import filters
 from viewbox.rollouts.scoring.data_policy import build_sharing_check, read_environment
-from viewbox.rollouts.scoring.field_check import check_reward_fields
 from viewbox.rollouts.scoring.metric_samples import EnvironmentMetrics
 from viewbox.rollouts.scoring.reward_source import RewardArgument, find_reward, open_environment, try_environment
 from viewbox.rollouts.scoring.score_lines import ScoredLines, ScoreJob, score_lines
@@ -151,3 +153,63 @@ def _explain_empty(file: Path, found: ScoredLines, where: Sequence[str]) -> Conf
     reason = next((f"; line {line}: {reason}" for line, reason in found.unreadable.items()), "")
     lost = f" ({found.skipped} lines cannot be read{reason})" if found.skipped else ""
     return StoreError(f"{file}: holds no episodes{lost}")
+
+
+MAX_NAMES = 1000  # of fields that are kept for the message
+
+
+def check_reward_fields(reward: Any, episodes: Iterable[Episode], env: BaseMultiTurnEnv | None = None) -> None:
+    """Raise `ConfigError` if a reward reads a field that no answer of these episodes has.
+
+    Episodes are read until each field was found; without any answer, nothing is refused.
+
+    Args:
+        reward: any reward.
+        episodes: those that will be scored.
+        env: an environment whose answers may have the fields that its schema lists.
+
+    >>> from viewbox.records import Task
+    >>> from viewbox.rewards import ExactMatchReward
+    >>> check_reward_fields(ExactMatchReward("lable"), [Episode(Task("t"), answer={"label": 1})])
+    Traceback (most recent call last):
+    viewbox.errors.ConfigError: reward: reads a field that no answer of these episodes has: unknown answer field \
+'lable'; allowed: label (did you mean 'label'?)
+    """
+    schema = getattr(env, "answer_schema", None)
+    found: set[str] = set(schema.get("properties", ())) if isinstance(schema, dict) else set()
+    missing = {first: field for field in _list_fields(reward) if (first := _get_first(field)) and first not in found}
+    answers = 0
+    for episode in episodes if missing else ():
+        if episode.answer is None:
+            continue
+        answers += 1
+        if len(found) < MAX_NAMES:
+            found.update(episode.answer)
+        missing = {first: field for first, field in missing.items() if first not in episode.answer}
+        if not missing:
+            return
+    if missing and answers:
+        field = next(iter(missing.values()))
+        raise ConfigError(
+            "reward: reads a field that no answer of these episodes has: "
+            + describe_unknown("answer field", field, found),
+            key="reward",
+            given=field,
+            allowed=sorted(found),
+        )
+
+
+def _list_fields(reward: Any) -> Iterator[str]:
+    for one in iter_rewards(reward):
+        field = getattr(one, "field", None)
+        if isinstance(field, str) and type(one).__module__.startswith("viewbox.rewards."):
+            yield field
+
+
+def _get_first(field: str) -> str:
+    """The field of the answer that a path begins with.
+
+    >>> _get_first("findings[].box"), _get_first("size.mm")
+    ('findings', 'size')
+    """
+    return field.partition(".")[0].partition("[")[0]

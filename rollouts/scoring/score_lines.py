@@ -4,27 +4,113 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, NamedTuple, TypeVar
 
-from viewbox.errors import ConfigError
+from viewbox.conditions import format_value, sort_key
+from viewbox.errors import ConfigError, ViewboxError
 from viewbox.network.data_policy import guard_sending
 from viewbox.records import Episode, Scores
 from viewbox.rewards.remote import count_threads, find_remote_address, iter_rewards
+from viewbox.rollouts.scoring import filters
+from viewbox.rollouts.scoring.bootstrap import Interval, TaskSamples
 from viewbox.rollouts.scoring.data_policy import SharingCheck
 from viewbox.rollouts.scoring.metric_samples import EnvironmentMetrics
-from viewbox.rollouts.scoring.parallel import map_in_order, map_in_processes
 from viewbox.rollouts.scoring.reward_source import RewardSource
-from viewbox.rollouts.scoring.score_collector import ScoreCollector
+from viewbox.rollouts.scoring.score_report import EpisodeGroup, RewardFailure, ScoreChange
 from viewbox.rollouts.scoring.summary import EpisodeTally
 from viewbox.rollouts.store.columns import encode_scores
 from viewbox.rollouts.store.layout import LINES
 from viewbox.rollouts.store.parts import LinePart, split_lines
 from viewbox.rollouts.store.reader import MAX_UNREADABLE, load
+
+TOTAL = ""  # the name under which the total stands among the components
+MAX_GROUPS = 100
+
+
+class ScoreCollector:
+    """Collects the stored and new scores of episodes, of all and by group."""
+
+    def __init__(self, group_by: str | None) -> None:
+        self.group_by = group_by
+        self.samples = TaskSamples()
+        self.groups: dict[str, TaskSamples] = {}
+        self.saved: str | None = None
+        self.failures = 0
+        self.first_failure: RewardFailure | None = None
+
+    def extend(self, other: "ScoreCollector") -> None:
+        """Add the episodes of another collector after those of this one."""
+        self.samples.extend(other.samples)
+        self.saved = self.saved or other.saved
+        self.failures += other.failures
+        self.first_failure = self.first_failure or other.first_failure
+        for group, samples in other.groups.items():
+            self._get_group(group).extend(samples)
+
+    def add_failure(self, line: int, task: str, error: str) -> None:
+        """Count a reward that failed."""
+        self.failures += 1
+        self.first_failure = self.first_failure or RewardFailure(line, task, error)
+
+    def add(self, episode: Episode, scores: Scores) -> None:
+        """Add an episode, whose stored scores it holds, with its new scores."""
+        values = {f"new/{TOTAL}": scores.total}
+        for part, value in scores.components.items():
+            values[f"new/{part}"] = value
+        self.saved = self.saved or (str(episode.info["saved"]) if "saved" in episode.info else None)
+        stored = episode.scores
+        if stored is not None:
+            values[f"stored/{TOTAL}"] = stored.total
+            for part, value in stored.components.items():
+                values[f"stored/{part}"] = value
+        self.samples.add(episode.task.id, values)
+        if self.group_by is not None:
+            group = format_value(filters.get_field(episode, self.group_by))
+            totals = {key: values[key] for key in (f"new/{TOTAL}", f"stored/{TOTAL}") if key in values}
+            self._get_group(group).add(episode.task.id, totals)
+
+    def _get_group(self, group: str) -> TaskSamples:
+        if group not in self.groups and len(self.groups) == MAX_GROUPS:
+            raise ConfigError(f"--group-by {self.group_by}: more than {MAX_GROUPS} values; choose another field")
+        return self.groups.setdefault(group, TaskSamples())
+
+    def compare_scores(
+        self, samples: TaskSamples, resamples: int, seed: int
+    ) -> tuple[ScoreChange, dict[str, ScoreChange]]:
+        """The total and every component; components of the new scores come first."""
+        names = samples.get_names()
+        parts = list(dict.fromkeys(key.partition("/")[2] for key in sorted(names, key=lambda key: key[:3] != "new")))
+        both = [part for part in parts if {f"new/{part}", f"stored/{part}"} <= set(names)]
+        intervals = samples.compute_intervals(
+            resamples, seed=seed, differences={f"change/{part}": (f"new/{part}", f"stored/{part}") for part in both}
+        )
+        changes = {part: _build_change(intervals, part) for part in parts}
+        return changes.pop(TOTAL), changes
+
+    def compare_groups(self, resamples: int, seed: int) -> tuple[EpisodeGroup, ...]:
+        """The total of each group, in the order of their values."""
+        return tuple(
+            EpisodeGroup(value, samples.rows, samples.tasks, self.compare_scores(samples, resamples, seed)[0])
+            for value, samples in sorted(self.groups.items(), key=lambda group: sort_key(group[0]))
+        )
+
+
+def _build_change(intervals: Mapping[str, Interval], part: str) -> ScoreChange:
+    new, stored = intervals.get(f"new/{part}"), intervals.get(f"stored/{part}")
+    main = new or stored
+    return ScoreChange(main.count if main else 0, stored, new, intervals.get(f"change/{part}"))
+
 
 MIN_PART = 4 * 2**20  # bytes: smaller runs are scored before other processes have begun
 PARTS = 4  # for each process, so that all end at about the same time
@@ -177,3 +263,79 @@ def _score_part(job: ScoreJob, part: LinePart, write: Callable[[bytes], object] 
             write(encode_scores(scored.line, scored.crc, task, scored.scores))
     found.skipped, found.unreadable = episodes.skipped, episodes.unreadable
     return found
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+AHEAD = 2  # pending results per thread
+
+
+def map_in_order(function: Callable[[T], R], items: Iterable[T], *, threads: int) -> Iterator[R]:
+    """Like `map(function, items)`, but in `threads` threads; results come in the order of `items`.
+
+    `items` is read in the caller's thread, and only as far ahead as needed. The first exception, in the order of
+    `items`, is raised. The threads are daemons: an interrupted program does not wait for them.
+
+    >>> list(map_in_order(str, range(5), threads=3))
+    ['0', '1', '2', '3', '4']
+    """
+    if threads < 2:
+        yield from map(function, items)
+        return
+    jobs: SimpleQueue[tuple[Future[R], T] | None] = SimpleQueue()
+    for _ in range(threads):
+        Thread(target=_run_jobs, args=(function, jobs), daemon=True, name="viewbox-scoring").start()
+    waiting: deque[Future[R]] = deque()
+    try:
+        for item in items:
+            future: Future[R] = Future()
+            jobs.put((future, item))
+            waiting.append(future)
+            if len(waiting) >= AHEAD * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+        for _ in range(threads):
+            jobs.put(None)
+
+
+def _run_jobs(function: Callable[[T], R], jobs: "SimpleQueue[tuple[Future[R], T] | None]") -> None:
+    while (job := jobs.get()) is not None:
+        future, item = job
+        if not future.set_running_or_notify_cancel():
+            continue
+        try:
+            future.set_result(function(item))
+        except BaseException as error:  # the caller raises it
+            future.set_exception(error)
+
+
+_function: Callable[[Any], Any] | None = None  # what forked processes call: it cannot be sent to them
+
+
+def map_in_processes(function: Callable[[T], R], items: Iterable[T], processes: int) -> Iterator[R]:
+    """Like `map(function, items)`, but in forked processes, which have a copy of everything that `function` refers to.
+
+    Items and results are pickled. The first exception, in the order of `items`, is raised.
+
+    >>> list(map_in_processes(abs, [-1, 2, -3], 2))
+    [1, 2, 3]
+    """
+    global _function
+    _function = function
+    try:
+        with ProcessPoolExecutor(processes, mp_context=get_context("fork")) as pool:
+            yield from pool.map(_call_function, items)
+    except BrokenProcessPool as error:
+        raise ViewboxError("a process that scored episodes was killed; perhaps there was too little memory") from error
+    finally:
+        _function = None
+
+
+def _call_function(item: Any) -> Any:
+    assert _function is not None
+    return _function(item)

@@ -44,15 +44,10 @@ _EPISODE, _TOKENS = msgspec.json.Decoder(EpisodeLine), msgspec.json.Decoder(Toke
 
 
 class EpisodeDecoder:
-    """Makes the episodes of one folder.
+    """Makes the episodes of one folder; `folder` is its absolute path."""
 
-    Args:
-        folder: its absolute path.
-        layout: its format, which says where its images are.
-    """
-
-    def __init__(self, folder: str, layout: int) -> None:
-        self._images = _Images(folder, layout)
+    def __init__(self, folder: str) -> None:
+        self._images = _Images(folder)
         self._texts: dict[str, str] = {}
 
     def decode(self, line: bytes) -> tuple[Episode, Any]:
@@ -141,8 +136,8 @@ class EpisodeDecoder:
 class _Images:
     """References to the images of a folder; it keeps their paths, not the references, which may hold pixels."""
 
-    def __init__(self, folder: str, layout: int) -> None:
-        self.folder, self.layout = folder, layout
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
         self._paths: dict[tuple[str, str], str] = {}
 
     def make_refs(self, images: list[ImageLine]) -> tuple[ImageRef, ...]:
@@ -154,7 +149,7 @@ class _Images:
         if path is None:
             if len(self._paths) > MAX_CACHED:
                 self._paths.clear()
-            path = self._paths[key] = f"{self.folder}/{build_image_path(*key, self.layout)}"
+            path = self._paths[key] = f"{self.folder}/{build_image_path(*key)}"
         return _make(
             ImageRef,
             hash=image.hash,

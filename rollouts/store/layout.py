@@ -1,15 +1,12 @@
 """The files of a folder of episodes, and the version of their layout.
 
-    <path>/format.json                    {"format": 2}; a folder without it has format 1
-    <path>/episodes.jsonl                 one episode per line; an image is {hash, width, height, mode, uri: null}
-    <path>/images/<ab>/<hash>.png         its pixels, stored once, in a folder of the hash's first two letters
-                                          (.tif for the modes PNG cannot hold, such as "F")
-    <path>/tokens/<writer>.bin            one row per token, prompt first: id (int32), mask (int8), logprob (float64);
-                                          a line says where its rows begin, how many there are, and their checksum
-    <path>/scores/<name>.jsonl            scores added later by `viewbox score` (`columns.py`)
-
-Format 1 has `images/<hash>.png`, and a file `tokens/<name>.npy` for each episode. A folder keeps the format it was
-begun with, so that an older viewbox can go on reading and writing it.
+<path>/format.json                    {"format": 2}
+<path>/episodes.jsonl                 one episode per line; an image is {hash, width, height, mode, uri: null}
+<path>/images/<ab>/<hash>.png         its pixels, stored once, in a folder of the hash's first two letters
+                                      (.tif for the modes PNG cannot hold, such as "F")
+<path>/tokens/<writer>.bin            one row per token, prompt first: id (int32), mask (int8), logprob (float64);
+                                      a line says where its rows begin, how many there are, and their checksum
+<path>/scores/<name>.jsonl            scores added later by `viewbox score` (`columns.py`)
 """
 
 import json
@@ -23,37 +20,33 @@ from viewbox.errors import StoreError
 from viewbox.files import check_inside, check_writable, open_regular, read_regular, write_atomically
 
 LINES, IMAGES, TOKENS, FORMAT_FILE = "episodes.jsonl", "images", "tokens", "format.json"
-FORMATS = (1, 2)  # that can be read and written; new folders have the last one
+FORMAT = 2  # the one that is written and read
 PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"})
 MAX_FILE = 2**40  # bytes of a file that is read a piece at a time
 _MAX_FORMAT = 4096  # bytes of format.json
 _HASH = re.compile(r"[0-9a-zA-Z]{1,128}")
 
 
-def read_format(folder: Path) -> int:
-    """The format of a folder of episodes; raises `StoreError` if it is not one of `FORMATS`."""
+def check_format(folder: Path) -> None:
+    """Raise `StoreError` if the format of a folder of episodes is not `FORMAT`."""
     path = folder / FORMAT_FILE
     if not os.path.lexists(path):
-        return 1
+        raise StoreError(f"{path}: is missing; this viewbox reads format {FORMAT}, which that file names")
     try:
         content = json.loads(read_regular(path, limit=_MAX_FORMAT, inside=folder))
         number = content.get("format")
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise StoreError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
-    if type(number) is not int or number not in FORMATS:
-        allowed = " and ".join(map(str, FORMATS))
-        raise StoreError(
-            f"{path}: format {number!r:.80}; this viewbox reads formats {allowed}; a newer viewbox may read it"
-        )
-    return number
+    if type(number) is not int or number != FORMAT:
+        raise StoreError(f"{path}: format {number!r:.80}; this viewbox reads format {FORMAT}; another may read it")
 
 
-def start_format(folder: Path) -> int:
-    """The format in which episodes are appended to a folder: its own, or the newest if it holds none yet.
+def start_format(folder: Path) -> None:
+    """Write the format of a folder that holds no episodes yet, and check that of another.
 
     Raises:
         OSError: the folder cannot be written.
-        StoreError: its format is not one of `FORMATS`.
+        StoreError: its format is not `FORMAT`.
     """
     try:  # before the format is read: another process writes that first
         holds_episodes = (folder / LINES).stat().st_size > 0
@@ -62,8 +55,8 @@ def start_format(folder: Path) -> int:
     path = folder / FORMAT_FILE
     if not holds_episodes and not os.path.lexists(path):
         check_writable(path, folder)
-        write_atomically(path, json.dumps({"format": FORMATS[-1]}) + "\n")
-    return read_format(folder)
+        write_atomically(path, json.dumps({"format": FORMAT}) + "\n")
+    check_format(folder)
 
 
 def find_episodes_folder(path: str | Path) -> Path:
@@ -92,16 +85,15 @@ def _check_folder(folder: Path, run: Path) -> None:
         raise StoreError(text) from error
 
 
-def build_image_path(digest: str, mode: str, layout: int) -> str:
+def build_image_path(digest: str, mode: str) -> str:
     """The path of an image in a folder of episodes; raises `ValueError` if `digest` is not the hash of an image.
 
-    >>> build_image_path("ab12", "L", 1), build_image_path("ab12", "F", 2)
-    ('images/ab12.png', 'images/ab/ab12.tif')
+    >>> build_image_path("ab12", "L"), build_image_path("ab12", "F")
+    ('images/ab/ab12.png', 'images/ab/ab12.tif')
     """
     if not _HASH.fullmatch(digest):
         raise ValueError(f"{digest[:80]!r} is not the hash of an image")
-    name = f"{digest}{'.png' if mode in PNG_MODES else '.tif'}"
-    return f"{IMAGES}/{name}" if layout == 1 else f"{IMAGES}/{digest[:2]}/{name}"
+    return f"{IMAGES}/{digest[:2]}/{digest}{'.png' if mode in PNG_MODES else '.tif'}"
 
 
 def iter_image_dicts(data: dict[str, Any]) -> Iterator[dict[str, Any]]:

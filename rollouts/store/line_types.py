@@ -126,12 +126,12 @@ class EpisodeLine(msgspec.Struct, gc=False):
 
 
 class TokensLine(msgspec.Struct):
-    """`stored_tokens`: a file, and the place in it if it is a shard."""
+    """`stored_tokens`: a shard, and the place in it."""
 
     file: str
     prompt_length: int
     prompt_images: int
     images: list[ImageLine]
-    offset: int | None = None
-    rows: int = 0
-    crc: int | None = None
+    offset: int
+    rows: int
+    crc: int

@@ -21,9 +21,9 @@ from viewbox.rollouts.store.decode import EpisodeDecoder, UnusualError, read_pla
 from viewbox.rollouts.store.layout import (
     LINES,
     build_image_path,
+    check_format,
     find_episodes_folder,
     iter_image_dicts,
-    read_format,
 )
 from viewbox.rollouts.store.lines import MAX_LINE, check_episode, parse_line, read_lines
 from viewbox.rollouts.store.parts import LinePart, is_passed_over, open_lines
@@ -54,8 +54,9 @@ class EpisodeReader(Sequence[Episode]):
             raise StoreError(f"errors={errors!r}; allowed: 'raise', 'skip'")
         self.line = self.crc = self.skipped = 0
         self.unreadable: dict[int, str] = {}
-        self._layout, self._prefix = read_format(self.folder), os.path.join(self.folder, "")
-        self._decoder = EpisodeDecoder(str(self.folder), self._layout)
+        check_format(self.folder)
+        self._prefix = os.path.join(self.folder, "")
+        self._decoder = EpisodeDecoder(str(self.folder))
         self._with_tokens, self._skip, self._scores = tokens, errors == "skip", scores
         self._files = TokenFiles(self.folder)
         if scores is not None:
@@ -202,7 +203,7 @@ class EpisodeReader(Sequence[Episode]):
 
     def _locate_image(self, ref: dict[str, Any]) -> None:
         """Point a reference at its file in the folder, whatever else the line says about it."""
-        name = build_image_path(ref["hash"], ref["mode"], self._layout)
+        name = build_image_path(ref["hash"], ref["mode"])
         ref["uri"], ref["folder"] = self._prefix + name, str(self.folder)
         ref.pop("pixels", None)
 

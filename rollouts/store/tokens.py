@@ -1,13 +1,11 @@
-"""Token arrays beside the lines of episodes: shards of rows, and the files of format 1."""
+"""Token arrays beside the lines of episodes: shards of rows."""
 
-import io
 import os
 import threading
 import uuid
 import zlib
 from collections import OrderedDict
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -30,13 +28,6 @@ def encode_rows(tokens: EpisodeTokens) -> np.ndarray:
     rows["mask"][prompt:] = tokens.mask
     rows["logprob"][prompt:] = tokens.logprobs
     return rows
-
-
-def encode_file(rows: np.ndarray) -> bytes:
-    """The content of a token file of format 1."""
-    buffer = io.BytesIO()
-    np.save(buffer, rows, allow_pickle=False)
-    return buffer.getvalue()
 
 
 class TokenShard:
@@ -90,8 +81,6 @@ class TokenFiles:
     def read_rows(self, place: TokensLine) -> np.ndarray:
         """The rows that a line names, (P + C,); raises `OSError`, `ValueError` or `EOFError` if they are not there."""
         name = os.path.basename(place.file)
-        if place.offset is None:
-            return _read_file(self._folder / TOKENS / name, self._folder)
         count = get_length(place.rows, MAX_TOKENS // TOKEN.itemsize)
         if count == 0:  # such an episode needs no file
             return np.empty(0, TOKEN)
@@ -124,18 +113,3 @@ def get_length(value: Any, most: int) -> int:
     if not isinstance(value, int) or not 0 <= value <= most:
         raise ValueError(f"{value!r:.80}; allowed: a whole number from 0 to {most}")
     return value
-
-
-def _read_file(path: Path, folder: Path) -> np.ndarray:
-    """The rows of a file of format 1; nothing is allocated for rows that its header promises and that are not there."""
-    with open_regular(path, limit=MAX_TOKENS, inside=folder) as file:
-        if np.lib.format.read_magic(file) != (1, 0):
-            raise ValueError("not a file that viewbox writes")
-        try:
-            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-        except (SyntaxError, TokenError, RecursionError) as error:  # numpy reads the header as Python
-            raise ValueError(f"its header cannot be read: {error}") from error
-        content = file.read(MAX_TOKENS)
-    if dtype != TOKEN or len(shape) != 1 or shape[0] * TOKEN.itemsize != len(content):
-        raise ValueError(f"its header says {shape} of {dtype!r:.100}, its content has {len(content)} bytes")
-    return np.frombuffer(content, TOKEN)

@@ -5,31 +5,39 @@ appended with a single write. After a `kill -9`, every complete line can therefo
 append to one folder. It holds no absolute path and can be moved. `reader.py` reads it.
 """
 
+import io
+import json
 import logging
 import os
 import threading
-import uuid
 import zlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+from PIL import Image
+
 from viewbox.errors import ImageError, StoreError
 from viewbox.files import check_writable, open_regular, try_lock, write_atomically
 from viewbox.images.ref import ImageRef
-from viewbox.records import Episode, EpisodeTokens, RunConfig
-from viewbox.rollouts.store.encode import (
-    MAX_REASON,
-    build_stand_in,
-    describe_object,
-    encode_episode,
-    encode_image,
-    iter_images,
+from viewbox.network import secrets
+from viewbox.records import Episode, RunConfig, Task
+from viewbox.rollouts.store.decode import EpisodeDecoder, UnusualError
+from viewbox.rollouts.store.layout import (
+    IMAGES,
+    LINES,
+    MAX_FILE,
+    PNG_MODES,
+    TOKENS,
+    build_image_path,
+    iter_image_dicts,
+    start_format,
 )
-from viewbox.rollouts.store.layout import IMAGES, LINES, MAX_FILE, TOKENS, build_image_path, start_format
-from viewbox.rollouts.store.lines import MAX_LINE, read_lines
+from viewbox.rollouts.store.lines import MAX_COUNT, MAX_LINE, check_episode, encode_line, parse_line, read_lines
 from viewbox.rollouts.store.parts import is_json
-from viewbox.rollouts.store.tokens import TOKEN, TokenShard, encode_file, encode_rows
+from viewbox.rollouts.store.tokens import TOKEN, TokenShard, encode_rows
 from viewbox.terminal import make_line
 
 log = logging.getLogger("viewbox.rollouts")
@@ -74,7 +82,7 @@ class EpisodeWriter:
                 check_writable(self.path / name, self.path)  # a link in somebody's folder may lead anywhere
             for name in (IMAGES, TOKENS):
                 (self.path / name).mkdir(parents=True, exist_ok=True)
-            self._layout = start_format(self.path)
+            start_format(self.path)
             self._fd = os.open(self.path / LINES, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
             self._clean_up()
         except OSError as error:
@@ -90,7 +98,7 @@ class EpisodeWriter:
         """
         try:
             images = self._encode_images(episode)
-            rows = b"" if episode.tokens is None else self._encode_tokens(episode.tokens)
+            rows = b"" if episode.tokens is None else encode_rows(episode.tokens).tobytes()
             place = self._place_tokens(rows)
             line = encode_episode(episode, place)
         except Exception as error:  # whatever an author's objects raise when they are read
@@ -102,10 +110,8 @@ class EpisodeWriter:
             for path, content in images.items():
                 self._make_image_folder(path.parent)
                 write_atomically(path, content, sync=self.fsync)
-            if rows and "offset" in place:
+            if rows:
                 self._shard.write(rows, place["offset"], sync=self.fsync)
-            elif rows:
-                write_atomically(self.path / TOKENS / place["file"], rows, sync=self.fsync)
             self._append_line(line)
         except (OSError, ValueError) as error:
             reason = f"the episode of task {describe_object(episode.task.id)!r} was not stored: {error}"
@@ -179,7 +185,7 @@ class EpisodeWriter:
         """The files of the images that are not stored yet."""
         files: dict[Path, bytes] = {}
         for ref in iter_images(episode):
-            path = self.path / build_image_path(ref.hash, ref.mode, self._layout)
+            path = self.path / build_image_path(ref.hash, ref.mode)
             if str(path) in self._stored or path in files:
                 continue
             if path.exists():
@@ -194,18 +200,11 @@ class EpisodeWriter:
     def _make_image_folder(self, folder: Path) -> None:
         if str(folder) not in self._stored:
             check_writable(folder, self.path)
-            if self._layout > 1:
-                folder.mkdir(exist_ok=True)
+            folder.mkdir(exist_ok=True)
             self._stored.add(str(folder))
-
-    def _encode_tokens(self, tokens: EpisodeTokens) -> bytes:
-        rows = encode_rows(tokens)
-        return encode_file(rows) if self._layout == 1 else rows.tobytes()
 
     def _place_tokens(self, rows: bytes) -> dict[str, Any]:
         """What the line says about where its tokens are."""
-        if self._layout == 1:
-            return {"file": f"{uuid.uuid4().hex}.npy"}
         name, offset = self._shard.reserve(len(rows))
         return {"file": name, "offset": offset, "rows": len(rows) // TOKEN.itemsize, "crc": zlib.crc32(rows)}
 
@@ -220,3 +219,102 @@ class EpisodeWriter:
             if self.fsync:
                 os.fsync(self._fd)
             self.count += 1
+
+
+_DECODER = EpisodeDecoder("")  # reads what is about to be written
+MAX_REASON = 1000  # characters kept of the reason why an episode cannot be stored
+
+
+def iter_images(episode: Episode) -> Iterator[ImageRef]:
+    """Every image of an episode, those of its tokens included; the same image may come several times."""
+    yield from episode.task.images
+    for turn in episode.turns:
+        yield from turn.images
+        yield from (result.image for result in turn.tool_results if result.image is not None)
+    yield from episode.tokens.images if episode.tokens else ()
+
+
+def encode_episode(episode: Episode, place: dict[str, Any]) -> bytes:
+    """The line of an episode; raises if it cannot be written, or could not be read again.
+
+    Args:
+        episode: what is written.
+        place: where its tokens are: the fields of `stored_tokens` that name the file and the rows in it.
+    """
+    data = episode.to_dict()
+    for reference in iter_image_dicts(data):
+        reference["uri"] = None
+    tokens = episode.tokens
+    if tokens is not None:
+        data["stored_tokens"] = {
+            **place,
+            "prompt_length": len(tokens.prompt_ids),
+            "prompt_images": tokens.prompt_images,
+            "images": [{**ref.to_dict(), "uri": None} for ref in tokens.images],
+        }
+    data = secrets.mask_values(data)
+    line = encode_line(
+        json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_to_plain_value)
+    )
+    if len(line) > MAX_LINE:
+        raise ValueError(f"its line has {len(line):,} bytes; allowed: {MAX_LINE:,}")
+    try:
+        _DECODER.decode(line)
+    except UnusualError:
+        written = parse_line(line)
+        written.pop("stored_tokens", None)
+        check_episode(written)
+        Episode.from_dict(written)
+    return line
+
+
+def build_stand_in(episode: Episode, reason: str) -> Episode:
+    """What is stored of an episode that cannot be: its place in the run, and the reason."""
+    places = {
+        name: value
+        for name in ("index", "sample", "number", "step")
+        if isinstance(value := episode.info.get(name), int) and 0 <= value <= MAX_COUNT
+    }
+    return Episode(
+        Task(describe_object(episode.task.id)),
+        end_reason="error",
+        truncated=True,
+        environment=episode.environment,
+        run_config=episode.run_config,
+        info={**places, "error": reason},
+    )
+
+
+def describe_object(value: object) -> str:
+    """A text of an author's object, which may have none."""
+    try:
+        return str(value)[:MAX_REASON]
+    except Exception:
+        return f"(a {type(value).__name__})"
+
+
+def encode_image(image: Image.Image, digest: str) -> bytes:
+    """The pixels as a PNG or TIFF file, without the metadata of the original file."""
+    bare = image.copy()
+    bare.info = {key: value for key, value in image.info.items() if key == "transparency"}
+    buffer = io.BytesIO()
+    if bare.mode == "P" and bare.palette is not None:  # with a short palette, Pillow would store fewer bits per pixel
+        kind = bare.palette.mode
+        colors = bare.getpalette(kind) or []
+        bare.putpalette(colors + [0] * (256 * len(kind) - len(colors)), kind)
+    if bare.mode in PNG_MODES:
+        bare.save(buffer, format="PNG", compress_level=1)
+    else:
+        bare.save(buffer, format="TIFF")
+    if bare.mode not in ("L", "RGB", "RGBA"):
+        with Image.open(buffer) as decoded:
+            if ImageRef.of(decoded).hash != digest:
+                raise ImageError(f"image {digest[:12]}: mode {bare.mode!r} cannot be stored losslessly")
+    return buffer.getvalue()
+
+
+def _to_plain_value(value: Any) -> Any:
+    """Turn NumPy scalars and arrays into plain numbers and lists."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from PIL import Image
 
 from viewbox.envs.digits import Digits, viewer
 from viewbox.rollouts.store.writer import EpisodeWriter
@@ -224,12 +223,3 @@ def test_a_reward_that_is_neither_file_nor_path_says_what_is_allowed(viewbox):
         2,
         "error: reward 'nothing'; allowed: a file reward.yaml, package.module:name or path/to/file.py:name\n",
     )
-
-
-# ---- the sheet
-
-
-def test_the_sheet_is_drawn(viewbox, tmp_path):
-    out = tmp_path / "sheet.png"
-    assert viewbox("reward", "sheet", "--out", out)[:2] == (0, f"{out}\n")
-    assert Image.open(out).mode == "RGB"

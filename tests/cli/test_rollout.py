@@ -19,12 +19,11 @@ from tests.support import forks, servers
 from tests.support.servers import make_completion, make_response, make_script, serve
 from viewbox import make
 from viewbox.cli import app as cli
-from viewbox.cli.play_options import REMOVED
 from viewbox.configs import schema
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ViewboxError
 from viewbox.rewards import build
-from viewbox.rollouts.job import RolloutOptions, build_job, load_config
+from viewbox.rollouts.job import RolloutOptions, build_job
 from viewbox.rollouts.session import create_rollout_folder, open_session
 from viewbox.rollouts.store.reader import load
 
@@ -466,21 +465,6 @@ def test_an_environment_with_fewer_tasks_than_asked_says_how_many(viewbox):
         build_job(
             RolloutOptions(env="digits", model="m", endpoint="http://[::1]", tasks=9, overrides=["env.num_tasks=5"])
         )
-
-
-@pytest.mark.parametrize(("option", "setting"), REMOVED.items())
-def test_an_option_that_became_a_setting_names_it(viewbox, option, setting):
-    code, _, err = viewbox("--env", "digits", "--model", "m", option, "1")
-    assert code == 2
-    assert err == f"error: {option} is no longer an option; write {setting}\n"
-
-
-@pytest.mark.parametrize("setting", sorted(set(REMOVED.values()) - {"env.KEY=VALUE"}))
-def test_the_settings_that_removed_options_name_exist(setting):
-    values = {"VALUE": "0.5", "SECONDS": "5", "NAME": "KEY", "'[TEXT, TEXT]'": "[a, b]"}
-    for placeholder, value in values.items():
-        setting = setting.replace("top_k=VALUE", "top_k=5").replace(placeholder, value)
-    load_config(RolloutOptions(env="digits", model="m", overrides=[setting]))
 
 
 def test_a_job_is_played_from_python_and_goes_on_where_it_stopped(tmp_path):

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from viewbox import make
-from viewbox.configs import schema, validation
+from viewbox.configs import schema
 from viewbox.configs.validation import describe_errors
 from viewbox.configs.yaml_reader import parse_key_value, parse_key_values
 from viewbox.errors import ConfigError
@@ -68,40 +67,6 @@ def test_a_rewards_mistake_is_described_at_the_key_the_user_wrote():
         build(given)
     assert str(caught.value).startswith("reward.components.format.treshold = 1: unknown key 'treshold'; allowed: area_")
     assert str(caught.value).endswith("(did you mean 'threshold'?)")
-
-
-@pytest.mark.parametrize(
-    ("override", "said"),
-    [
-        ("rollout.slot_count=4", "rollout.slot_count: unknown key 'slot_count'; it is now 'slots'"),
-        ("train.demonstrations.number=4", "train.demonstrations.number: unknown key 'number'; it is now 'count'"),
-        ("rollout={slot_count: 4}", "rollout.slot_count: unknown key 'slot_count'; it is now 'slots'"),
-        ("rollout.tries=4", "rollout.tries: unknown key 'tries'; it is now 'log.eval_tasks'"),
-    ],
-)
-def test_an_old_key_is_refused_with_its_new_name(monkeypatch, override, said):
-    renamed = {"slot_count": "slots", "train.demonstrations.number": "count", "rollout.tries": "log.eval_tasks"}
-    monkeypatch.setattr(validation, "RENAMED", renamed)
-    with pytest.raises(ConfigError) as caught:
-        schema.load("quickstart", [override])
-    assert said in str(caught.value)
-
-
-def test_an_old_setting_of_an_environment_is_refused_with_its_new_name(monkeypatch):
-    monkeypatch.setattr(validation, "RENAMED", {"turns": "max_turns"})
-    with pytest.raises(ConfigError, match="digits: unknown setting 'turns'; it is now 'max_turns'") as caught:
-        make("digits", turns=3)
-    assert caught.value.key == "turns"
-
-
-def test_a_renamed_key_is_said_only_where_the_new_one_exists(monkeypatch):
-    monkeypatch.setattr(validation, "RENAMED", {"slot": "max_turns"})
-    with pytest.raises(ConfigError, match="did you mean 'slots'"):
-        schema.load("quickstart", ["rollout.slot=4"])
-
-
-def test_every_new_name_in_the_table_is_not_an_old_one():
-    assert not set(validation.RENAMED) & set(validation.RENAMED.values())
 
 
 def test_a_key_and_a_value_are_read_in_one_way():

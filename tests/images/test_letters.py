@@ -8,8 +8,7 @@ import pytest
 
 from viewbox.envs.tools import apply_tools, call_stateful
 from viewbox.images.files import open_image
-from viewbox.images.letters import GLYPHS
-from viewbox.images.view import View
+from viewbox.images.view import GLYPHS, View
 
 VALUE = 100
 

@@ -38,6 +38,7 @@ def forge_run(folder, lines=None, config=None, code=False):
     """A run folder; `lines` are mappings, text or bytes, `config` a mapping or text."""
     episodes = Path(folder) / "episodes"
     episodes.mkdir(parents=True)
+    (episodes / "format.json").write_text('{"format": 2}')
     lines = [make_line(0), make_line(1)] if lines is None else lines
     with (episodes / "episodes.jsonl").open("wb") as file:
         for line in lines:

@@ -56,14 +56,6 @@ def test_the_defaults_cap_at_two_and_play_no_further_rounds():
     )
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [("importance_cap", "importance_sampling_cap"), ("resample", "dynamic_sampling_rounds")]
-)
-def test_their_old_names_are_refused_with_the_new_ones(old, new):
-    with pytest.raises(ConfigError, match=rf"train\.{old}: unknown key '{old}'; it is now '{new}'"):
-        build_trainer_arguments(parsed(**{old: 1}), "out")
-
-
 def test_they_are_no_arguments_of_trl():
     assert not set(GRPO_ONLY) & set(parsed(**GIVEN).train.arguments)
     assert build_trainer_arguments(parsed(**GIVEN), "out").num_generations == 8

@@ -14,8 +14,7 @@ from viewbox.rollouts.engine import loading
 from viewbox.rollouts.job import RolloutOptions, build_job
 from viewbox.rollouts.token_server.vllm import VLLMServer
 from viewbox.training.weights import sender as sending
-from viewbox.training.weights.sender import WeightSender
-from viewbox.training.weights.tensors import HEAD, iterate_weights
+from viewbox.training.weights.sender import HEAD, WeightSender, iterate_weights
 
 TOLERANCE = 5e-5
 WORST = "sampling/logp_difference/max"

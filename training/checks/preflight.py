@@ -17,16 +17,18 @@ from viewbox.records import Task
 from viewbox.rewards.explain import describe_reward
 from viewbox.rollouts.engine.quantization import check_bitsandbytes
 from viewbox.rollouts.from_config import (
+    FILTERS,
     MISSING_FILE,
     build_envs,
+    check_server_settings,
     check_turns,
+    check_url_for_data,
     describe_filters,
     describe_missing_file,
     prepare_env,
 )
 from viewbox.training.checks.disk import check_folders, check_space, estimate_bytes
 from viewbox.training.checks.launch import check_launch
-from viewbox.training.checks.server import check_server
 from viewbox.training.precision import resolve_dtype
 from viewbox.training.sft.selection import check_rounds, check_selection
 
@@ -338,3 +340,40 @@ def _check_tokens(model: LocalModel, config: Config, env: BaseMultiTurnEnv, task
             f"the model's context of {context}; allowed: at most {max(0, context - len(prompt))}",
             key="rollout.max_completion_tokens",
         )
+
+
+def check_server(config: Config, *envs: BaseMultiTurnEnv) -> None:
+    """Raises `ConfigError` if the settings of a run do not fit `rollout.engine: vllm`; nothing is sent."""
+    section = config.rollout
+    if section.engine != "vllm":
+        return
+    from viewbox.rollouts.token_server.launch import find_vllm
+    from viewbox.rollouts.token_server.vllm import clean_url
+
+    if section.url is None:
+        find_vllm()
+    else:
+        clean_url(section.url)
+    check_server_settings(config)
+    for env in envs:
+        check_url_for_data(env, config)
+    if config.model.name is None:
+        raise ConfigError(
+            "model.tiny: is built in this process, and no server has it; allowed with rollout.engine = vllm: "
+            "model.name, the model that the server was started with",
+            key="model.tiny",
+        )
+    if config.lora is not None and config.lora.quantize is not None:
+        raise ConfigError(
+            f"lora.quantize = {config.lora.quantize}: adapters are merged for the server, and weights of 4 bits take "
+            "none; allowed with rollout.engine = vllm: null",
+            key="lora.quantize",
+        )
+    fields = type(section).model_fields
+    for name in FILTERS:
+        if config.train.method == "grpo" and getattr(section, name) != fields[name].default:
+            raise ConfigError(
+                f"rollout.{name} = {getattr(section, name)}: a vLLM server's log-probs are those of the filtered "
+                f"distribution, the loss's are not; allowed with train.method = grpo: {fields[name].default}",
+                key=f"rollout.{name}",
+            )

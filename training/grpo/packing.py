@@ -3,7 +3,7 @@
     | prompt of group 1 | rest of episode 1 | rest of episode 2 | prompt of group 2 | rest of episode 3 | …
 
 All layers but attention treat every token by itself, so a packed row has no padding and no token twice.
-`grouped_attention.py` is the attention: each rest sees its own prompt and itself. No cache is involved, so gradient
+`logprobs.py` has the attention: each rest sees its own prompt and itself. No cache is involved, so gradient
 checkpointing works as for any other forward.
 """
 

@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 from accelerate.utils import send_to_device
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import GRPOTrainer
 
 from viewbox.configs.sections import SamplingParams
@@ -34,14 +36,13 @@ from viewbox.rollouts.engine.architectures import Pixels
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
 from viewbox.rollouts.engine.trainable import build_stand_in, describe_problem
 from viewbox.rollouts.engine.vision_cache import VisionCache
+from viewbox.rollouts.scoring.metrics import compute_environment_metrics
 from viewbox.training.checkpoints import Checkpoints
 from viewbox.training.grpo.advantages import group_advantages, summarize_rewards
 from viewbox.training.grpo.batch import collate, collect_pixels, get_sampled
 from viewbox.training.grpo.batch_logprobs import BatchLogProbs
 from viewbox.training.grpo.curriculum import Curriculum
 from viewbox.training.grpo.dynamic_sampling import check_whole_groups
-from viewbox.training.grpo.empty_updates import SkipEmptyUpdates
-from viewbox.training.grpo.figures import Figures
 from viewbox.training.grpo.logprobs import add_compute_argument
 from viewbox.training.grpo.micro_batches import accumulate_loss, check_additive_loss
 from viewbox.training.grpo.player import BatchPlayer
@@ -73,7 +74,7 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         timeout: maximum seconds of an episode; None: no limit.
         episodes_folder: the folder to which the episodes of every step are appended.
         episodes_per_step: how many of each process are, in groups drawn at random; None: all.
-        importance_sampling_cap: see `importance_sampling.py`. None: the engine's log-probs are used in place of the
+        importance_sampling_cap: see `batch_logprobs.py`. None: the engine's log-probs are used in place of the
             trainer's own, which saves a forward pass.
         dynamic_sampling_rounds: see `dynamic_sampling.py`.
         micro_batch_tokens: see `micro_batches.py`. None: one forward and backward pass for a batch.
@@ -310,3 +311,55 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
     def add_figures(self, figures: Mapping[str, float]) -> None:
         """Adds figures to the next line of metrics."""
         self.figures.add("train", figures)
+
+
+class SkipEmptyUpdates(TrainerCallback):
+    """Takes away the gradients before an optimizer step if no process had a token to learn from since the last one."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self.accelerator = accelerator
+        self._learned = torch.zeros((), device=accelerator.device)
+
+    def add(self, tokens: torch.Tensor) -> None:
+        """Counts tokens that the update learns from, a tensor of one number."""
+        self._learned += tokens
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        learned = self.accelerator.gather(self._learned).sum().item()
+        self._learned.zero_()
+        if not learned:
+            kwargs["model"].zero_grad(set_to_none=True)  # an optimizer passes over a weight without a gradient
+
+
+class Figures:
+    """Writes into the lists of values that TRL averages and logs.
+
+    Args:
+        accelerator: the trainer's.
+        values: by mode ("train" or "eval") and name.
+    """
+
+    def __init__(self, accelerator: Accelerator, values: Mapping[str, dict[str, list[float]]]) -> None:
+        self.accelerator, self.values = accelerator, values
+
+    def add(self, mode: str, figures: Mapping[str, float]) -> None:
+        """Adds figures that are the same on all processes."""
+        for name, value in figures.items():
+            self.values[mode][name].append(value)
+
+    def add_mean(self, mode: str, name: str, value: float, times: int = 1) -> None:
+        """Adds `times` the mean over processes. All of them must call it; a process without a value gives NaN."""
+        mean = self.accelerator.gather(torch.tensor([float(value)], device=self.accelerator.device)).nanmean().item()
+        if not math.isnan(mean):
+            self.add(mode, {name: mean * times})
+
+    def add_episodes(
+        self, mode: str, episodes: Sequence[Episode], rewards: torch.Tensor, env: BaseMultiTurnEnv
+    ) -> None:
+        """Adds every component, end reason and rate of a batch; NaN among `rewards` (B,) is a dropped episode."""
+        for name, value in compute_environment_metrics(episodes, env).items():
+            if name != "reward":
+                self.add_mean(mode, name, value)
+        self.add_mean(mode, "episodes/dropped", float(rewards.isnan().sum()))

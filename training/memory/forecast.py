@@ -1,7 +1,7 @@
 """The forecast of a run's memory: what lies on the device while the model plays, and while it learns."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,17 +10,27 @@ import psutil
 import torch
 
 from viewbox.configs.schema import Config
+from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.errors import ConfigError
 from viewbox.rollouts.engine.adapters import has_two_byte_weights, use_merged_adapters
 from viewbox.rollouts.engine.kv_cache import compute_bytes_per_token
 from viewbox.rollouts.engine.memory import CPU_SHARE, GPU_SHARE
 from viewbox.rollouts.engine.quantization import KEPT as QUANTIZATION_KEPT
 from viewbox.rollouts.engine.vision_cache import MAX_BYTES
-from viewbox.training.memory.depths import measure_by_depth
+from viewbox.rollouts.from_config import build_envs
+from viewbox.specialists.model import ModelSpecialist
+from viewbox.specialists.weights import estimate_bytes
 from viewbox.training.memory.generation import Load, measure_generation
 from viewbox.training.memory.live_bytes import count_shapes, create_shapes_mode, replace_by_shapes
-from viewbox.training.memory.model_shapes import build_model, count_bytes, find_model_shapes
+from viewbox.training.memory.model_shapes import (
+    Depths,
+    build_model,
+    count_bytes,
+    cut_depth,
+    find_model_shapes,
+    list_depths,
+)
 from viewbox.training.memory.pictures import build_features, build_pixels, is_tower_frozen
-from viewbox.training.memory.specialists import count_specialists
 from viewbox.training.memory.update import count_parts, measure_update, use_autocast
 from viewbox.training.memory.workload import Workload, build_batch, find_workload
 from viewbox.training.trainer_args import build_trainer_arguments
@@ -278,3 +288,71 @@ def _find_cache_bytes(config: Config, device_memory: int | None, held: int) -> i
 def _sort(parts: Counter[str]) -> dict[str, int]:
     """The parts that take anything, the largest first."""
     return {name: size for name, size in parts.most_common() if size > 0}
+
+
+STEP = 2  # layers more, so that the half of the layers grows by one
+Peaks = dict[str, Counter[str]]
+
+
+def measure_by_depth(measure: Callable[[Any], Peaks], model_config: Any, *, vision: bool) -> Counter[str]:
+    """The bytes of each part at the peak of a model.
+
+    Args:
+        measure: gives the peak of each phase of a model with this config.
+        model_config: the model's.
+        vision: whether what lives depends on the depth of the vision tower.
+    """
+    full, least = list_depths(model_config)
+    if full.text <= least.text + STEP and full.vision <= least.vision + STEP:
+        return _find_largest(measure(cut_depth(model_config, full)))
+    text = min(least.text, full.text)
+    base = measure(cut_depth(model_config, least))
+    peaks = {phase: Counter(parts) for phase, parts in base.items()}
+    slopes = [(Depths(text + STEP, least.vision), full.text - least.text)]
+    if vision:
+        slopes.append((Depths(text, least.vision + STEP), full.vision - least.vision))
+    for depths, layers in slopes:
+        deeper = measure(cut_depth(model_config, depths)) if layers else base
+        for phase, parts in peaks.items():
+            for name in parts.keys() | deeper[phase].keys():
+                parts[name] += (deeper[phase][name] - base[phase][name]) * layers // STEP
+    return _find_largest(peaks)
+
+
+def _find_largest(peaks: Peaks) -> Counter[str]:
+    """The parts of the phase that has most bytes."""
+    return max(peaks.values(), key=lambda parts: sum(parts.values()))
+
+
+def count_specialists(config: Config, *, gpu: bool) -> tuple[int, int]:
+    """The bytes of their weights while the model plays, and while it learns (without those that are offloaded).
+
+    A model that several specialists share counts once; one on another device (`cpu`, `cuda:1`) does not.
+
+    Args:
+        config: a checked config.
+        gpu: whether the run trains on a GPU.
+
+    Raises:
+        ConfigError: the files of a specialist are not on this machine, and its `memory` is not set.
+    """
+    found: dict[object, tuple[int, bool]] = {}
+    for env in build_envs(config, {})[: 2 if config.log.eval_tasks else 1]:
+        for name, spec in _list_specialists(env):
+            if not isinstance(spec, ModelSpecialist) or spec.device not in ("auto", "cuda" if gpu else "cpu", "cuda:0"):
+                continue
+            try:
+                size = estimate_bytes(spec, gpu=gpu)
+            except ConfigError as error:
+                key = f"env.specialists.{name}.{error.key}"
+                raise ConfigError(f"env.specialists.{name}.{error}", key=key, given=error.given) from error
+            key_of_model = type(spec).runner, spec.model, spec.revision, spec.device, spec.dtype
+            _, stays = found.get(key_of_model, (0, False))
+            found[key_of_model] = size, stays or not spec.offload
+    return sum(size for size, _ in found.values()), sum(size for size, stays in found.values() if stays)
+
+
+def _list_specialists(env: BaseMultiTurnEnv) -> Iterator[tuple[str, object]]:
+    parts = getattr(env, "parts", None)
+    for part in parts.values() if isinstance(parts, Mapping) else (env,):
+        yield from part.specialists.items()

@@ -1,16 +1,29 @@
-"""The episodes that supervised training learns from: read, selected, and with tokens of the model that learns."""
+"""The episodes that supervised training learns from: read, selected, and with tokens of the model that learns.
 
+The tokens of a conversation equal those of an episode that is played with the same messages: the prompt, then the
+replies with their end tokens and the text between them. The mask is 1 on the replies and their end tokens, and 0 on
+everything else.
+"""
+
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from viewbox.envs.base import BaseMultiTurnEnv
+from viewbox.envs.loop import parse_reply
+from viewbox.envs.parsing.reply import ToolCalls
+from viewbox.envs.prompts.templates import Prompts
+from viewbox.envs.settings import ReplyFormat
 from viewbox.errors import ImageError, StoreError
-from viewbox.records import Episode, Task
+from viewbox.frozen import thaw
+from viewbox.images.ref import ImageRef
+from viewbox.records import Episode, EpisodeTokens, Message, Task, ToolCall, Turn
 from viewbox.rollouts.engine.chat_tokens import ChatTokens
+from viewbox.rollouts.generator import Conversation
 from viewbox.rollouts.store.reader import load
-from viewbox.training.sft.conversations import tokenize_conversation, tokenize_episode
 from viewbox.training.sft.transcripts import TranscriptReader
 
 
@@ -72,3 +85,160 @@ def add_tokens(
 def _tell(what: str, problems: Counter[str], print_line: Callable[[str], None]) -> None:
     for reason, count in problems.most_common(5):
         print_line(f"note: {what}: {count} ({reason:.300})")
+
+
+_CALLS: dict[ReplyFormat, str] = {
+    "native": "<tool_call>\n{}\n</tool_call>",
+    "hermes": "<tool_call>\n{}\n</tool_call>",
+    "fenced": "```tool\n{}\n```",
+    "json": "{}",
+}
+
+
+def tokenize_conversation(
+    messages: Sequence[Message],
+    tokens: ChatTokens,
+    *,
+    tools: Sequence[Mapping[str, Any]] = (),
+    reply_format: ReplyFormat = "hermes",
+    prompts: Prompts | None = None,
+    max_completion_tokens: int = 4096,
+) -> EpisodeTokens:
+    """The tokens of a conversation; messages after the last reply are left out.
+
+    Args:
+        messages: as a model was shown them, and its replies. Native tool calls are written in `reply_format`.
+        tokens: the chat tokens of the model that learns.
+        tools: the schemas that the prompt lists.
+        reply_format, prompts: how the prompt teaches calls, as in `ChatTokens.encode_prompt`.
+        max_completion_tokens: the most tokens after the prompt.
+
+    Raises:
+        StoreError: there is no reply, nothing before the first one, or the conversation is too long.
+        ImageError: an image cannot be opened.
+    """
+    if not any(message.role == "assistant" for message in messages):
+        raise StoreError("no message of the assistant to learn from")
+    if messages[0].role == "assistant":
+        raise StoreError("begins with the assistant; allowed: a system or user message before the first reply")
+    if tools and messages[0].role != "system":
+        messages = [Message("system", ("",)), *messages]  # the list of tools stands in it
+    conversation = Conversation(
+        [], tools, seed=0, index=0, reply_format=reply_format, prompts=Prompts() if prompts is None else prompts
+    )
+    record = conversation.record
+    for message in messages:
+        if message.role == "assistant":
+            fits = tokens.observe(conversation, max_completion_tokens)
+            ids = tokens.encode_reply(write_reply(message, reply_format)) if fits else []
+            if not fits or len(record.completion_ids) + len(ids) > max_completion_tokens:
+                raise StoreError(f"longer than {max_completion_tokens} tokens (rollout.max_completion_tokens)")
+            record.add_sampled(ids, [0.0] * len(ids))
+        conversation.messages.append(message)
+    found = record.to_episode_tokens()
+    assert found is not None
+    return found
+
+
+def write_reply(message: Message, reply_format: ReplyFormat = "hermes") -> str:
+    """A reply as text, with its native calls in the format that the prompt teaches.
+
+    >>> print(write_reply(Message("assistant", ("Closer.",), tool_calls=(ToolCall("a", "zoom", {"factor": 2}),))))
+    Closer.
+    <tool_call>
+    {"name": "zoom", "arguments": {"factor": 2}}
+    </tool_call>
+    """
+    calls = [_write_call(call, reply_format) for call in message.tool_calls]
+    return "\n".join([*([message.text] if message.text else []), *calls])
+
+
+def _write_call(call: ToolCall, reply_format: ReplyFormat) -> str:
+    arguments = call.arguments
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except (ValueError, RecursionError) as error:
+            raise StoreError(f"the arguments of a call of {call.name} are not JSON") from error
+    name = "tool" if reply_format == "json" else "name"
+    body = json.dumps({name: call.name, "arguments": thaw(arguments)}, ensure_ascii=False)
+    return _CALLS[reply_format].format(body)
+
+
+# ---------------------------------------------------------------------- saved episodes
+def tokenize_episode(
+    episode: Episode, env: BaseMultiTurnEnv, tokens: ChatTokens, max_completion_tokens: int = 4096
+) -> EpisodeTokens:
+    """The tokens of an episode that was stored without: that of an endpoint, of a person or of a script.
+
+    Raises:
+        StoreError: it was played with another system prompt than `env` has, or cannot be tokenized.
+        ImageError: an image cannot be opened.
+    """
+    if episode.system_prompt != env.build_system_prompt(episode.task):
+        raise StoreError(
+            f"was played with another system prompt than {env.name} has now (other tools, coordinates or texts); "
+            "allowed: the settings it was played with"
+        )
+    return tokenize_conversation(
+        rebuild_messages(episode, env),
+        tokens,
+        tools=env.get_tool_schemas(env.get_offered_tools(episode.task)),
+        reply_format=env.reply_format,
+        prompts=env.prompts,
+        max_completion_tokens=max_completion_tokens,
+    )
+
+
+def rebuild_messages(episode: Episode, env: BaseMultiTurnEnv) -> list[Message]:
+    """The messages of an episode from its turns."""
+    messages = [Message("system", (episode.system_prompt,))]
+    for number, turn in enumerate(episode.turns):
+        if turn.role == "assistant":
+            messages.append(_rebuild_reply(turn, env))
+        elif turn.role == "tool_result":
+            messages += _rebuild_results(turn)
+        else:  # the first message shows its image first
+            parts: tuple[str | ImageRef, ...]
+            parts = (*turn.images, turn.content) if number == 0 else (turn.content, *turn.images)
+            messages.append(Message("user", parts))
+    return messages
+
+
+def _rebuild_reply(turn: Turn, env: BaseMultiTurnEnv) -> Message:
+    """The native calls are those that are not in the text; they come first among the turn's calls."""
+    parsed = parse_reply(env, turn.content)
+    in_text = len(parsed.calls) if isinstance(parsed, ToolCalls) else 0
+    native = turn.tool_calls[: len(turn.tool_calls) - in_text]
+    return Message("assistant", (turn.content,), tool_calls=native)
+
+
+def _rebuild_results(turn: Turn) -> list[Message]:
+    """One message for each result. The turn has their texts joined, so they are found again one after the other."""
+    texts = _split_texts(turn.content, [result.text for result in turn.tool_results])
+    pictures = list(turn.images)
+    messages = []
+    for text, result in zip(texts, turn.tool_results, strict=True):
+        parts: list[str | ImageRef] = [text]
+        if result.image is not None and pictures:
+            parts.append(pictures.pop(0))
+        messages.append(Message("tool", tuple(parts), tool_call_id=result.call_id, name=result.tool_name))
+    if pictures:  # the original, shown again before the last turn
+        messages[-1] = replace(messages[-1], content=(*messages[-1].content, *pictures))
+    return messages
+
+
+def _split_texts(joined: str, results: Sequence[str]) -> list[str]:
+    """The texts whose lines `joined` holds; each begins with a boundary mark, or is the text of its result."""
+    starts = [0]
+    for number, text in enumerate(results[1:], 1):
+        after = joined.find(results[number - 1], starts[-1])
+        start = -1 if after < 0 else joined.find(text, after + len(results[number - 1]))
+        mark = joined.rfind("\n[data ", starts[-1] + 1, start) if start > 0 else -1
+        if mark >= 0 and joined.find("]\n", mark) + 2 == start:
+            start = mark + 1
+        if start < 1 or joined[start - 1] != "\n":
+            raise StoreError("the texts of several tool results cannot be told apart")
+        starts.append(start)
+    ends = [start - 1 for start in starts[1:]] + [len(joined)]
+    return [joined[start:end] for start, end in zip(starts, ends, strict=True)]

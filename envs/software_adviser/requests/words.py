@@ -1,6 +1,6 @@
 """How users speak of tasks, kinds of pictures, limits and files: laymen and experts, in train and in test.
 
-The two splits share no sentence frame (`frames.py`) and no layman's phrase. Experts use the field's own terms, which
+The two splits share no sentence frame (`wording.py`) and no layman's phrase. Experts use the field's own terms, which
 are the same in both.
 """
 

@@ -26,7 +26,6 @@ from viewbox.envs import concurrency
 from viewbox.envs.tools.results import ToolOutput
 from viewbox.envs.tools.specialist.http import build_remote_tool
 from viewbox.envs.tools.specialist.mcp_server.listing import find_difference, list_offered
-from viewbox.envs.tools.specialist.mcp_server.results import repeats_facts, split_content
 from viewbox.envs.tools.specialist.mcp_server.server import get_server
 from viewbox.envs.tools.specialist.mcp_server.session import ServerSettings
 from viewbox.envs.tools.specialist.remote import (
@@ -276,3 +275,28 @@ class McpTool:
         if not isinstance(found, dict):
             raise ToolFault(f"{self.name} gave a result that is not a JSON object")
         return found
+
+
+MAX_BLOCKS = 256  # of a result
+
+
+def split_content(result: "CallToolResult") -> tuple[list[str], list[str], int]:
+    """(texts, pictures as Base64, how many other parts) of a result."""
+    texts: list[str] = []
+    images: list[str] = []
+    for block in result.content[:MAX_BLOCKS]:
+        if block.type == "text":
+            texts.append(block.text)
+        elif block.type == "image":
+            images.append(block.data)
+    return texts, images, len(result.content) - len(texts) - len(images)
+
+
+def repeats_facts(text: str, facts: Mapping[str, Any]) -> bool:
+    """Whether a text is the JSON of the facts, as servers send it for clients that read texts only."""
+    if not facts:
+        return False
+    try:
+        return json.loads(text) in (facts, facts.get("result"))
+    except (ValueError, RecursionError):
+        return False

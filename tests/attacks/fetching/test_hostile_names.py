@@ -12,8 +12,7 @@ from tests.attacks.fetching.makers import encode
 from tests.support.servers import send_bytes
 from tests.support.tls_server import make_network, serve_tls
 from viewbox.network.fetching import FetchError, fetch_url
-from viewbox.network.fetching.addresses import find_problem
-from viewbox.network.fetching.network import Network
+from viewbox.network.fetching.network import Network, find_problem
 
 HOST = "openi.nlm.nih.gov"
 PUBLIC = "130.14.29.110"

@@ -20,7 +20,7 @@ from tests.attacks.files import makers
 from viewbox.errors import ImageError
 from viewbox.images import limits
 from viewbox.images.files import open_image, open_picture, pool
-from viewbox.images.files.budget import Budget
+from viewbox.images.files.pool import Budget
 from viewbox.images.source import Source
 
 GOOD = makers.saved(makers.COLOR, "PNG")

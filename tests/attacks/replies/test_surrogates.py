@@ -10,7 +10,7 @@ from viewbox.envs.base import BaseMultiTurnEnv
 from viewbox.records import Episode, Reply, Scores, Task, ToolCall, ToolResult, Turn
 from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts.judge.cache import ReplyCache
-from viewbox.rollouts.judge.prompt import extract_text
+from viewbox.rollouts.judge.reward import extract_text
 from viewbox.rollouts.store import columns
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.writer import EpisodeWriter

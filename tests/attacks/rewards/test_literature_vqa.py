@@ -9,7 +9,7 @@ import pytest
 from viewbox import make
 from viewbox.envs.literature_vqa.articles import get_support, write_articles
 from viewbox.envs.literature_vqa.cases import UNKNOWN
-from viewbox.envs.literature_vqa.rewards import EvidenceReward, LiteratureAnswerReward
+from viewbox.envs.literature_vqa.env import EvidenceReward, LiteratureAnswerReward
 from viewbox.envs.literature_vqa.sentences import write_query
 from viewbox.frozen import FrozenDict
 from viewbox.rollouts.scripted import ScriptedPolicy

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 
 import numpy as np
 import pytest
@@ -149,15 +148,3 @@ def test_nothing_but_junk_is_an_error_that_names_the_file(tmp_path, viewbox):
     status, out, err = viewbox("score", run)
     assert (status, out) == (2, "")
     assert "episodes.jsonl: holds no episodes (20 lines cannot be read; line 1: " in err
-
-
-def test_a_moved_image_folder_of_the_other_format_is_missing_not_wrong(run):
-    """A line never names a path: the format of the folder says where its images are."""
-    (run / "episodes" / "format.json").unlink()
-    episode = load(run)[0]
-    with pytest.raises(ImageError):
-        episode.task.images[0].open()
-    images = run / "episodes" / "images"
-    for path in list(images.rglob("*.png")):
-        shutil.move(path, images / path.name)
-    assert load(run)[0].task.images[0].open().size == (8, 8)

@@ -1,8 +1,5 @@
-# ruff: noqa: E501  (tables: one row a template)
-"""Templates of somebody else are bounded in time and memory, and end in a `ConfigError`; a user's own still work."""
+"""A template that reaches for files or objects of Python is a `ConfigError`; what Jinja offers still works."""
 
-import resource
-import time
 from importlib import resources
 
 import pytest
@@ -11,135 +8,9 @@ from viewbox.envs.digits import Digits
 from viewbox.envs.prompts.templates import VALUES, Prompts
 from viewbox.errors import ConfigError
 
-pytestmark = pytest.mark.timeout(60)
-SECONDS, MEGABYTES = 10, 300  # of the processor, on a slow and busy machine; unbounded, these take minutes or gigabytes
-
-
-def nest(begin, step, depth, end=""):
-    return begin + step * depth + end
-
-
-DOUBLE = "{% set s = 'xxxxxxxxxx' %}"
 HOSTILE = {
-    # numbers
-    "a power of a power": "{{ 9**(9**9) }}",
-    "a power": "{{ 10**1000000 }}",
-    "a power below 0": "{{ 10**-1000000000 }}",
-    "powers in a row": "{% set a = 10**90 %}{{ a*a*a*a*a*a*a*a }}",
-    "squares in a loop": "{% set n = namespace(a=9) %}{% for i in range(100) %}{% set n.a = n.a * n.a %}{% endfor %}{{ n.a }}",
-    "a number of 10,000 digits": "{{ " + "9" * 10_000 + " }}",
-    "a number as text": "{{ ('9' * 4000)|int * 2 }}",
-    # long texts
-    "a repeated text": "{{ 'x' * 1000000000 }}",
-    "its length": "{{ ('x' * 1000000000)|length }}",
-    "repeated from the left": "{{ 1000000000 * 'x' }}",
-    "a repeated list": "{{ [0] * 1000000000 }}",
-    "repeated twice": "{{ ('x' * 100000) * 100000 }}",
-    "the center": "{{ 'x'.center(1000000000) }}",
-    "the center filter": "{{ 'x'|center(1000000000) }}",
-    "ljust": "{{ 'x'.ljust(1000000000) }}",
-    "rjust": "{{ 'x'.rjust(1000000000)|length }}",
-    "zfill": "{{ 'x'.zfill(1000000000) }}",
-    "expandtabs": "{{ '\t'.expandtabs(1000000000) }}",
-    "a width": "{{ '%1000000000d' % 1 }}",
-    "a width of its own": "{{ '%*d' % (1000000000, 1) }}",
-    "a precision": "{{ '%.1000000000f' % 1.0 }}",
-    "a width in a filter": "{{ '%1000000000s'|format('x') }}",
-    "a width in format": "{{ '{:1000000000}'.format(1) }}",
-    "a nested width": "{{ '{:{}}'.format(1, 1000000000) }}",
-    "a precision in format": "{{ '{:.1000000000f}'.format(1.0) }}",
-    "format_map": "{{ '{a:1000000000}'.format_map({'a': 1}) }}",
-    "many places": "{{ ('{0}' * 5000).format('x' * 100000) }}",
-    "many signs": "{{ ('%(a)s' * 5000) % {'a': 'x' * 100000} }}",
-    "join": "{{ ('x' * 50000).join('y' * 50000) }}",
-    "the join filter": "{{ ('y' * 50000)|join('x' * 50000) }}",
-    "join with a range": "{{ range(10000)|join('x' * 100000) }}",
-    "join with a keyword": "{{ range(10000)|join(d='x' * 100000) }}",
-    "join of a map": "{{ range(10000)|map('string')|join('x' * 100000) }}",
-    "replace": "{{ ('x' * 50000).replace('x', 'y' * 50000) }}",
-    "replace nothing": "{{ ('x' * 50000).replace('', 'y' * 50000) }}",
-    "the replace filter": "{{ ('x' * 50000)|replace('x', 'y' * 50000) }}",
-    "replace with keywords": "{{ ('x' * 50000)|replace(old='x', new='y' * 50000) }}",
-    "indent": "{{ ('\n' * 50000)|indent(100000000) }}",
-    "indent a little": "{{ ('a\n' * 50000)|indent(10000) }}",
-    "indent with a text": "{{ ('a\n' * 50000)|indent('x' * 50000) }}",
-    "wordwrap": "{{ ('a ' * 50000)|wordwrap(1, wrapstring='x' * 50000) }}",
-    "translate": "{{ ('a' * 50000).translate({97: 'x' * 50000}) }}",
-    "truncate": "{{ ('a' * 50000)|truncate(1000000000000, end='x' * 100000) }}",
-    "tojson": "{{ range(10000)|list|tojson(indent=10000) }}",
-    "a batch": "{{ [1]|batch(1000000000, 'x')|list }}",
-    "slices": "{{ [1]|slice(1000000000, 'x')|list }}",
-    "round": "{{ 1.5|round(1000000000) }}",
-    "lorem": "{{ lipsum(100000000) }}",
-    # doubling
-    "doubled": nest(DOUBLE, "{% set s = s ~ s %}", 60, "{{ s }}"),
-    "doubled with +": nest(DOUBLE, "{% set s = s + s %}", 60, "{{ s }}"),
-    "doubled in a block": nest(DOUBLE, "{% set s %}{{ s }}{{ s }}{% endset %}", 60, "{{ s }}"),
-    "doubled lists": nest("{% set a = [1] %}", "{% set a = a + a %}", 60, "{{ a|length }}"),
-    "lists in lists": nest("{% set a = ['x'] %}", "{% set a = [a, a, a, a, a, a, a, a, a, a] %}", 30, "{{ a }}"),
-    "their text": nest("{% set a = ['x'] %}", "{% set a = [a, a, a, a] %}", 60, "{{ a|string|length }}"),
-    "tuples in tuples": nest("{% set a = ('x',) %}", "{% set a = (a, a) %}", 80, "{{ {a: 1} }}"),
-    "dicts in dicts": nest("{% set a = {} %}", "{% set a = {1: a, 2: a} %}", 80, "{{ a }}"),
-    "compared": nest(
-        "{% set a = [1] %}{% set b = [1] %}", "{% set a = [a, a] %}{% set b = [b, b] %}", 80, "{{ a == b }}"
-    ),
-    "contained": nest(
-        "{% set a = [1] %}{% set b = [1] %}", "{% set a = [a, a] %}{% set b = [b, b] %}", 80, "{{ a in [b] }}"
-    ),
-    "with dict()": nest("{% set a = dict() %}", "{% set a = dict(x=a, y=a) %}", 80, "{{ a }}"),
-    "with a namespace": nest("{% set n = namespace(a='xx') %}", "{% set n.a = n.a ~ n.a %}", 60, "{{ n.a }}"),
-    "with a filter block": nest("", "{% filter replace('x', 'xxxxxxxxxx') %}", 30) + "x" + "{% endfilter %}" * 30,
-    "with a cycler": nest("{% set a = 'xx' %}", "{% set a = cycler(a ~ a).next() %}", 60, "{{ a }}"),
-    # loops
-    "a long range": "{% for i in range(1000000000) %}{% endfor %}",
-    "two loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-    "short loops": "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
-    "five loops": nest("", "{% for a in range(999) %}", 5) + "x" + "{% endfor %}" * 5,
-    "loops over a text": "{% set s = 'x' * 9999 %}{% for a in s %}{% for b in s %}{% for c in s %}{% endfor %}{% endfor %}{% endfor %}",
-    "a filtered loop": "{% for a in range(9999) if range(9999)|list|length == 3 %}{% endfor %}",
-    "a loop of text": "{% for a in range(9999) %}" + "x" * 50_000 + "{% endfor %}",
-    "the length of a loop": "{% for a in range(9999) %}{% for b in range(9999) %}{{ loop.length }}{% endfor %}{% endfor %}",
-    "a recursive loop": "{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}",
-    "a list of a range": "{{ range(1000000000)|list|length }}",
-    "a sum": "{{ range(1000000000)|sum }}",
-    "the end of a range": "{{ range(1000000000)|last }}",
-    "sorted ranges": "{% for a in range(9999) %}{{ range(9999)|sort|length }}{% endfor %}",
-    "mapped ranges": "{% for a in range(9999) %}{{ range(9999)|map('string')|list|length }}{% endfor %}",
-    "searches": "{% set s = 'a' * 99999 %}{% for a in range(9999) %}{{ (s ~ 'b') in s }}{% endfor %}",
-    "tests": "{% set s = 'a' * 99999 %}{% for a in range(9999) %}{{ s is eq (s ~ 'b') }}{% endfor %}",
-    "slices of a list": "{% set s = ('x' * 90000)|list %}{% for a in range(9999) %}{% set b = s[1:] %}{% endfor %}",
-    "namespaces in namespaces": nest("{% set n = namespace() %}", "{% set n = namespace(a=n, b=n) %}", 60, "{{ n }}"),
-    "dict views": nest("{% set a = {} %}", "{% set a = {1: a, 2: a}.values() %}", 60, "{{ a }}"),
-    "a search from the right": "{% set s = 'a' * 90000 %}{% for a in range(99) %}{{ s.rfind('b' ~ s[:40000]) }}{% endfor %}",
-    "a split from the right": "{% set s = 'a' * 90000 %}{% for a in range(99) %}{{ s.rsplit('b' ~ s[:40000]) }}{% endfor %}",
-    "replaced searches": "{% set s = 'a' * 60000 %}{% for a in range(99) %}{{ s|replace('b' ~ s[:30000], '') }}{% endfor %}",
-    "escaped": "{% autoescape true %}{% for a in range(99) %}{{ '&' * 90000 }}{% endfor %}{% endautoescape %}",
-    "marked up": "{% autoescape true %}{{ ('&'|e * 90000).join('x' * 90000) }}{% endautoescape %}",
-    "unique": "{% for a in range(99) %}{{ (range(9999)|map('string')|unique|list)|length }}{% endfor %}",
-    "wrapped words": "{% for a in range(99) %}{{ ('a-' * 90000)|wordwrap(79) }}{% endfor %}",
-    "titles": "{% for a in range(99) %}{{ ('a-' * 90000)|title }}{% endfor %}",
-    "many arguments": "{% macro f() %}{% endmacro %}{% for a in range(99) %}{{ f(*('x' * 90000)) }}{% endfor %}",
-    "long slices": "{% for a in range(9999) %}{{ ('x' * 90000)[1:][1:][1:]|length }}{% endfor %}",
-    "comparisons": "{% set a = ('x' * 90000)|list %}{% for i in range(9999) %}{{ a < a }}{% endfor %}",
-    # recursion
-    "a macro": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-    "a macro twice": "{% macro f(n) %}{{ f(n - 1) }}{{ f(n - 1) }}{% endmacro %}{{ f(90) }}",
-    "a tree of macros": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
-    "a macro of text": "{% macro f() %}{% for i in range(9999) %}"
-    + "x" * 50_000
-    + "{% endfor %}{% endmacro %}{{ f()|length }}",
-    "a block": "{% block a %}{{ self.a() }}{% endblock %}",
-    "a caller": "{% macro f() %}{{ caller() }}{% endmacro %}{% call f() %}{% call f() %}{{ caller() }}{% endcall %}{% endcall %}",
-    # a long source
     "brackets": "{{ " + "(" * 5000 + ")" * 5000 + " }}",
-    "lists in a row": "{{ " + "[" * 3000 + "]" * 3000 + " }}",
-    "sums": "{{ " + "1+" * 20_000 + "1 }}",
-    "nots": "{{ " + "not " * 20_000 + "1 }}",
-    "blocks in blocks": "{% if 1 %}" * 3000 + "{% endif %}" * 3000,
-    "loops in loops": "{% for a in 'x' %}" * 50 + "{% endfor %}" * 50,
-    "a million characters": "x" * 1_000_000,
-    "filters in a row": "{{ 'x'" + "|upper" * 15_000 + " }}",
-    # other files and objects
+    "a number of 10,000 digits": "{{ " + "9" * 10_000 + " }}",
     "an include": "{% include '/etc/passwd' %}",
     "an import": "{% import '/etc/passwd' as a %}{{ a }}",
     "an extension": "{% extends 'system' %}",
@@ -201,14 +72,6 @@ OWN = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _bounded():
-    memory, seconds = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-    yield
-    assert time.process_time() - seconds < SECONDS
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < MEGABYTES * 1024
-
-
 @pytest.mark.parametrize("source", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_template_is_a_config_error(source):
     with pytest.raises(ConfigError, match=r"templates\.notes") as caught:
@@ -228,18 +91,8 @@ def test_a_default_template_works_as_an_authors_own(name):
     assert Prompts({name: source}).render(name, **VALUES[name]) == Prompts().render(name, **VALUES[name])
 
 
-LATER = {
-    "a range": "{% if turn > 5 %}{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}{% endif %}",
-    "a power": "{% if turn > 5 %}{{ 9**(9**9) }}{% endif %}",
-    "a macro": "{% macro f() %}{{ f() }}{% endmacro %}{% if turn > 5 %}{{ f() }}{% endif %}",
-    "a division": "{{ 1 / (turn - 7) }}",
-    "the turn itself": "{{ 'x' * (10 ** turn) }}",
-}
-
-
-@pytest.mark.parametrize("source", LATER.values(), ids=LATER)
-def test_so_is_one_that_waits_for_a_later_turn(source):
-    prompts = Prompts({"notes": source})
+def test_one_that_fails_in_a_later_turn_is_a_config_error():
+    prompts = Prompts({"notes": "{{ 1 / (turn - 7) }}"})
     with pytest.raises(ConfigError, match=r"templates\.notes"):
         prompts.render("notes", turn=7, max_turns=10)
     prompts.render("notes", turn=2, max_turns=10)

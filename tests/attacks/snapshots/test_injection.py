@@ -17,7 +17,7 @@ from tests.support.hostile_snapshot import (
 )
 from viewbox import BaseMultiTurnEnv, Task, make
 from viewbox.assets import resolve_model_path
-from viewbox.envs.literature_vqa.rewards import EvidenceReward
+from viewbox.envs.literature_vqa.env import EvidenceReward
 from viewbox.envs.sanitize import CONTROL_TOKENS
 from viewbox.envs.tools.search.records import ArticleQuery, ImageQuery
 from viewbox.envs.tools.search.wording import write_articles, write_images

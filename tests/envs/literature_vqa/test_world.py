@@ -1,6 +1,7 @@
 """The invented world: topics of one split each, articles that say what the facts say, and the shipped snapshot."""
 
 import json
+import runpy
 import subprocess
 import sys
 from collections import Counter
@@ -12,13 +13,13 @@ import pytest
 
 from viewbox.assets import resolve_snapshot_path
 from viewbox.envs.literature_vqa.articles import FIRST_PMID, get_support, write_articles
-from viewbox.envs.literature_vqa.figures import COUNT, describe_figure, draw_figures
 from viewbox.envs.literature_vqa.names import Draws
 from viewbox.envs.literature_vqa.sentences import state, write_query
 from viewbox.envs.literature_vqa.world import QUESTIONS, build_facts, find_facts
 from viewbox.envs.tools.search.records import ArticleQuery, ImageQuery
 from viewbox.envs.tools.search.snapshot import SnapshotSource
 
+FIGURES = runpy.run_path(str(Path(__file__).resolve().parents[3] / "benchmarks" / "literature_figures.py"))
 SHIPPED = SnapshotSource(resolve_snapshot_path("package:literature"))
 
 
@@ -90,7 +91,7 @@ def test_no_id_or_link_can_be_real():
 def test_the_shipped_snapshot_holds_exactly_these_articles_and_figures():
     info = SHIPPED.describe()
     articles = write_articles()
-    assert (info.articles, info.figures) == (len(articles), COUNT)
+    assert (info.articles, info.figures) == (len(articles), FIGURES["COUNT"])
     assert 280 <= info.articles <= 330
     assert "invented" in info.meta["note"]
     for written in articles:
@@ -100,7 +101,7 @@ def test_the_shipped_snapshot_holds_exactly_these_articles_and_figures():
 
 @pytest.mark.slow
 def test_the_shipped_pictures_are_those_that_the_script_draws():
-    for found, content in draw_figures():
+    for found, content in FIGURES["draw_figures"]():
         shipped = SHIPPED.read_picture(found.uid)
         one, two = (cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_GRAYSCALE) for file in (content, shipped))
         assert one.shape == (320, 320)
@@ -112,7 +113,7 @@ def test_the_script_writes_a_file_that_another_process_writes_again(tmp_path):
     script = Path(__file__).resolve().parents[3] / "benchmarks" / "write_literature.py"
     for name in "ab":
         done = subprocess.run([sys.executable, script, tmp_path / name], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout.splitlines()[-1])["figures"] == COUNT
+    assert json.loads(done.stdout.splitlines()[-1])["figures"] == FIGURES["COUNT"]
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
@@ -123,9 +124,8 @@ def test_a_search_for_a_fact_finds_what_supports_it_among_five():
 
 
 def test_a_search_for_figures_finds_those_of_a_disease():
-    captions = [
-        describe_figure(one) for one in write_articles() if one.fact is not None and one.fact.question == "shows"
-    ]
+    shown = [one for one in write_articles() if one.fact is not None and one.fact.question == "shows"]
+    captions = [FIGURES["describe_figure"](one) for one in shown]
     for figure in captions[:10]:
         [name] = {word for word in figure.caption.split() if len(word) > 4 and word[0].isupper()} - {"Frontal"}
         found = SHIPPED.find_images(ImageQuery(name, "x-ray", "chest"))

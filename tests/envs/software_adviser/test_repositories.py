@@ -3,8 +3,10 @@
 import asyncio
 import json
 import logging
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,15 +15,15 @@ from hypothesis import strategies as st
 from tests.support.servers import make_response, send_bytes
 from tests.support.tls_server import make_network, serve_tls
 from viewbox.envs.software_adviser.catalogue import read_catalogue
-from viewbox.envs.software_adviser.file_formats import ENDINGS, find_format
-from viewbox.envs.software_adviser.repositories import record
 from viewbox.envs.software_adviser.repositories.addresses import AddressError, read_repository
-from viewbox.envs.software_adviser.repositories.batch import ask_all
 from viewbox.envs.software_adviser.repositories.facts import RepositoryFacts, read_facts
 from viewbox.envs.software_adviser.repositories.settings import RepositorySettings
 from viewbox.envs.software_adviser.repositories.sources import API_HOST, CatalogueSource, LiveSource, RecordedSource
+from viewbox.envs.software_adviser.tools import ENDINGS, ask_all, find_format
 from viewbox.envs.software_adviser.vocabulary import FORMATS
 from viewbox.errors import ConfigError, ToolError
+
+RECORDER = Path(__file__).resolve().parents[3] / "benchmarks" / "record_repositories.py"
 
 
 # ---------------------------------------------------------------------- addresses
@@ -260,7 +262,7 @@ def test_the_recorder_writes_what_the_snapshot_reads(tmp_path):
     for arguments in (["init", "-q"], ["add", "."], [*identity, "commit", "-q", "-m", "first"]):
         subprocess.run(["git", "-C", str(clone), *arguments], check=True)
     done = subprocess.run(
-        [sys.executable, "-m", record.__name__, out, f"Owner/Name={clone}", f"no/clone={tmp_path}/none"],
+        [sys.executable, RECORDER, out, f"Owner/Name={clone}", f"no/clone={tmp_path}/none"],
         capture_output=True,
         text=True,
     )
@@ -291,4 +293,4 @@ def test_the_recorder_writes_what_the_snapshot_reads(tmp_path):
     ],
 )
 def test_only_plain_licenses_are_recorded(text, expected):
-    assert record.name_licenses(text) == expected
+    assert runpy.run_path(str(RECORDER))["name_licenses"](text) == expected

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from tests.support.software import TOOLS, make_tool
 from viewbox.envs.software_adviser.catalogue import read_catalogue
 from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever
-from viewbox.envs.software_adviser.retrieval.bm25 import Bm25Index
-from viewbox.envs.software_adviser.retrieval.fusion import find_best, fuse
+from viewbox.envs.software_adviser.retrieval.retriever import Bm25Index, find_best, fuse
 from viewbox.envs.software_adviser.retrieval.wishes import Wish, get_wish_reader, has_fact, read_table
 from viewbox.envs.software_adviser.vocabulary import DIMENSIONS, FORMATS, INTERFACES, MODALITIES, TASKS
 from viewbox.envs.tools.search.snapshot.words import Synonyms

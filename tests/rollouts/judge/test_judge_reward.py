@@ -20,8 +20,7 @@ from viewbox.records import Episode, Task, Turn
 from viewbox.rewards import CombinedReward, ExactMatchReward, build
 from viewbox.rollouts.judge import client
 from viewbox.rollouts.judge.cache import FILE
-from viewbox.rollouts.judge.prompt import parse_verdict
-from viewbox.rollouts.judge.reward import JudgeReward, JudgeUnreachableError
+from viewbox.rollouts.judge.reward import JudgeReward, JudgeUnreachableError, parse_verdict
 
 GOLD = {"report": "a nodule in the left lung"}
 HALF = make_completion('{"score": 0.5, "why": "half of it"}')

@@ -19,7 +19,7 @@ from viewbox.records import Episode, RunConfig, Scores, Task, ToolCall, ToolResu
 from viewbox.rollouts.store import line_types, reader
 from viewbox.rollouts.store.decode import UnusualError
 
-RECORDED = Path(__file__).parent / "recorded" / "format1"
+RECORDED = Path(__file__).parent / "recorded" / "format2"
 LINES = (RECORDED / "episodes" / "episodes.jsonl").read_bytes().splitlines()
 MIRRORS = {
     line_types.EpisodeLine: Episode,

@@ -1,7 +1,7 @@
-"""The formats of the store. Runs of earlier ones are read as they were written, and scored to the same numbers.
+"""The format of the store. A recorded run is read as it was written, and scored to the same numbers.
 
-`recorded/format1` was written by viewbox 0.1, `recorded/format2` by the first viewbox with that format: twelve episodes
-of digits each, nine of them with tokens, and a score column. They are never written again.
+`recorded/format2` was written by the first viewbox with that format: twelve episodes of digits, nine of them with
+tokens, and a score column. It is never written again.
 """
 
 import json
@@ -19,17 +19,13 @@ from viewbox.errors import StoreError
 from viewbox.images.ref import ImageRef
 from viewbox.records import Episode, EpisodeTokens, Task
 from viewbox.rollouts.scoring.rescore import score_run
-from viewbox.rollouts.store.layout import FORMATS, LINES
+from viewbox.rollouts.store.layout import FORMAT, LINES
 from viewbox.rollouts.store.reader import load
+from viewbox.rollouts.store.tokens import TOKEN
 from viewbox.rollouts.store.writer import EpisodeWriter
 
 RECORDED = Path(__file__).parent / "recorded"
-STORED, LABELS = 0.9175309619875076, 2 / 3  # mean scores, as viewbox 0.1 computed them
-
-
-@pytest.fixture
-def old_run(tmp_path):
-    return Path(shutil.copytree(RECORDED / "format1", tmp_path / "old"))
+STORED, LABELS = 0.9175309619875076, 2 / 3  # mean scores, as they were computed when it was written
 
 
 def read_raw(run):
@@ -48,22 +44,9 @@ def iter_refs(episode):
     yield from episode.tokens.images if episode.tokens else ()
 
 
-def read_everything(run):
-    """The episodes of a run as plain values: fields, tokens, and the hashes of their pixels."""
-    return [
-        (
-            without_uris(episode.to_json()),
-            episode.tokens and (episode.tokens.prompt_ids, episode.tokens.completion_ids),
-            episode.tokens and (episode.tokens.mask, episode.tokens.logprobs, episode.tokens.prompt_images),
-            [ImageRef.of(ref.open()).hash for ref in iter_refs(episode)],
-        )
-        for episode in load(run, tokens=True)
-    ]
-
-
-def test_episodes_of_format_1_are_read_as_their_lines_say():
-    raw = read_raw(RECORDED / "format1")
-    episodes = list(load(RECORDED / "format1", tokens=True))
+def test_recorded_episodes_are_read_as_their_lines_say():
+    raw = read_raw(RECORDED / "format2")
+    episodes = list(load(RECORDED / "format2", tokens=True))
     assert len(episodes) == len(raw) == 12
     for episode, line in zip(episodes, raw, strict=True):
         stored = line.pop("stored_tokens", None)
@@ -71,7 +54,8 @@ def test_episodes_of_format_1_are_read_as_their_lines_say():
         assert [ImageRef.of(ref.open()).hash for ref in iter_refs(episode)] == [ref.hash for ref in iter_refs(episode)]
         assert (stored is None) == (episode.tokens is None)
         if stored is not None:
-            rows = np.load(RECORDED / "format1" / "episodes" / "tokens" / stored["file"])
+            shard = (RECORDED / "format2" / "episodes" / "tokens" / stored["file"]).read_bytes()
+            rows = np.frombuffer(shard, TOKEN, stored["rows"], stored["offset"])
             assert [*episode.tokens.prompt_ids, *episode.tokens.completion_ids] == rows["id"].tolist()
             assert episode.tokens.mask == tuple(rows["mask"][stored["prompt_length"] :].tolist())
             assert episode.tokens.logprobs == tuple(rows["logprob"][stored["prompt_length"] :].tolist())
@@ -79,43 +63,15 @@ def test_episodes_of_format_1_are_read_as_their_lines_say():
     assert {ref.mode for episode in episodes for ref in iter_refs(episode)} == {"L", "F"}
 
 
-def test_episodes_of_format_2_are_those_of_format_1():
-    assert read_everything(RECORDED / "format2") == read_everything(RECORDED / "format1")
-
-
-@pytest.mark.parametrize("name", ["format1", "format2"])
-def test_recorded_episodes_get_the_scores_they_had(name):
-    report = score_run(RECORDED / name)
+def test_recorded_episodes_get_the_scores_they_had():
+    report = score_run(RECORDED / "format2")
     assert report.total.stored.mean == report.total.new.mean == STORED
     assert report.total.change.mean == 0
     assert (report.skipped, report.failures) == (0, 0)
-    column = [episode.scores.total for episode in load(RECORDED / name, scores="label")]
+    column = [episode.scores.total for episode in load(RECORDED / "format2", scores="label")]
     assert sum(column) / len(column) == LABELS
-    labels = score_run(RECORDED / name, reward="viewbox.rewards:ExactMatchReward")
+    labels = score_run(RECORDED / "format2", reward="viewbox.rewards:ExactMatchReward")
     assert labels.total.new.mean == LABELS
-
-
-def test_appending_to_format_1_keeps_what_is_there(old_run):
-    before = read_everything(old_run)
-    episodes = list(load(old_run, tokens=True))
-    with EpisodeWriter(old_run / "episodes") as writer:
-        assert writer.count == 12
-        for episode in episodes:
-            writer.append(episode)
-    assert read_everything(old_run) == before * 2
-    assert [episode.scores and episode.scores.total for episode in load(old_run, scores="label")][12:] == [None] * 12
-
-
-def test_a_folder_of_format_1_stays_one(old_run):
-    """An older viewbox, which may still be writing there, can go on reading it."""
-    with EpisodeWriter(old_run / "episodes") as writer:
-        writer.append(next(load(old_run, tokens=True)))
-    assert not (old_run / "episodes" / "format.json").exists()
-    assert {path.suffix for path in (old_run / "episodes" / "tokens").iterdir()} == {".npy"}
-    assert all(path.is_file() for path in (old_run / "episodes" / "images").iterdir())
-
-
-# ---- format 2
 
 
 def make(name="t", length=3, image=0):
@@ -144,8 +100,8 @@ def change_line(run, number, change):
     (run / LINES).write_bytes(b"\n".join(lines) + b"\n")
 
 
-def test_a_new_folder_has_the_newest_format(run):
-    assert json.loads((run / "format.json").read_text()) == {"format": FORMATS[-1]}
+def test_a_new_folder_has_the_format(run):
+    assert json.loads((run / "format.json").read_text()) == {"format": FORMAT}
     hashes = {make(image=image).task.images[0].hash for image in (0, 1)}
     images = {path.relative_to(run / "images").as_posix() for path in (run / "images").rglob("*.png")}
     assert images == {f"{digest[:2]}/{digest}.png" for digest in hashes}
@@ -159,19 +115,16 @@ def test_tokens_of_a_shard_come_back(run):
         assert [ref.hash for ref in episode.tokens.images] == [episode.task.images[0].hash]
 
 
-def test_old_and_new_folders_hold_the_same(old_run, tmp_path):
-    new = write(tmp_path / "new", *load(old_run, tokens=True))
-    assert read_everything(new) == read_everything(old_run)
-    assert len(list((new / "tokens").iterdir())) == 1
-
-
 @pytest.mark.parametrize(
-    "content", ['{"format": 3}', "{}", "[]", "x", '{"format": "2"}', "[" * 3000, '{"format": true}']
+    "content",
+    ['{"format": 3}', '{"format": 1}', "{}", "[]", "x", '{"format": "2"}', "[" * 3000, '{"format": true}', None],
 )
-def test_another_format_is_refused_with_those_that_are_known(run, content):
-    (run / "format.json").write_text(content)
+def test_another_format_is_refused_with_the_one_that_is_known(run, content):
+    (run / "format.json").unlink()
+    if content is not None:
+        (run / "format.json").write_text(content)
     for use in (load, EpisodeWriter):
-        with pytest.raises(StoreError, match=r"format\.json: (format .* reads formats 1 and 2|cannot be read)"):
+        with pytest.raises(StoreError, match=r"format\.json: (.* reads format 2|cannot be read)"):
             use(run)
 
 
@@ -204,6 +157,7 @@ import sys
 import numpy as np
 from viewbox.images.ref import ImageRef
 from viewbox.records import *
+from viewbox.rollouts.store.tokens import TOKEN
 from viewbox.rollouts.store.writer import EpisodeWriter
 name, folder = sys.argv[1:]
 with EpisodeWriter(folder) as writer:

@@ -9,8 +9,7 @@ from tests.support.saved_episodes import written
 from viewbox.errors import StoreError
 from viewbox.records import Episode, EpisodeTokens, Scores, Task, Turn
 from viewbox.rollouts.store.writer import EpisodeWriter
-from viewbox.rollouts.view.index import MAX_COLUMNS, EpisodeIndex
-from viewbox.rollouts.view.sources import find_sets, read_all
+from viewbox.rollouts.view.sources import MAX_COLUMNS, EpisodeIndex, find_sets, read_all
 
 
 def make(number, **changes):

@@ -4,10 +4,9 @@ import pytest
 import torch
 from transformers import AttentionInterface
 
-from viewbox.training.grpo import grouped_attention, packing
+from viewbox.training.grpo import logprobs, packing
 from viewbox.training.grpo.batch import collate, collect_pixels
-from viewbox.training.grpo.grouped_attention import attend, use_grouped_attention
-from viewbox.training.grpo.logprobs import EpisodeLogProbs
+from viewbox.training.grpo.logprobs import EpisodeLogProbs, attend, use_grouped_attention
 from viewbox.training.grpo.packing import Group, Segment, split_into_packs
 
 
@@ -52,7 +51,7 @@ def mask_of(pack):
 @pytest.mark.parametrize("plain", [True, False])
 @pytest.mark.parametrize("grouped", [True, False])
 def test_output_and_gradients_are_those_of_a_mask(pack, monkeypatch, can_group, plain, grouped):
-    monkeypatch.setattr(grouped_attention, "_can_group_heads", lambda query: can_group)
+    monkeypatch.setattr(logprobs, "_can_group_heads", lambda query: can_group)
     mask = mask_of(pack)
     results = []
     for layout, shown in ((pack.layout, None), (None, mask[None, None])):

@@ -8,7 +8,7 @@ import torch
 
 from viewbox.configs.schema import load, parse
 from viewbox.errors import ModelError
-from viewbox.training.memory import depths
+from viewbox.training.memory import forecast
 from viewbox.training.memory.forecast import predict_workload
 from viewbox.training.memory.model_shapes import build_model, find_model_shapes, read_known_models
 from viewbox.training.memory.workload import Workload
@@ -57,7 +57,7 @@ def test_a_deep_model_is_measured_by_shallow_ones(kits, monkeypatch, family, lor
     config = parse(run | ({"lora": {"r": 2}} if lora else {}))
     arguments = build_trainer_arguments(config, "runs")
     guessed = predict_workload(config, arguments, model_config, WORKLOAD)
-    monkeypatch.setattr(depths, "STEP", 100)
+    monkeypatch.setattr(forecast, "STEP", 100)
     whole = predict_workload(config, arguments, model_config, WORKLOAD)
     for one, other in zip(guessed.phases, whole.phases, strict=True):
         assert one.peak == pytest.approx(other.peak, rel=0.04), (one, other)

@@ -12,7 +12,7 @@ from viewbox.errors import StoreError
 from viewbox.records import Message, Reply, ToolCall
 from viewbox.rollouts.engine.engine import HFGenerator
 from viewbox.rollouts.scripted import ScriptedGenerator
-from viewbox.training.sft.conversations import rebuild_messages, tokenize_conversation, tokenize_episode
+from viewbox.training.sft.episodes import rebuild_messages, tokenize_conversation, tokenize_episode
 from viewbox.training.sft.transcripts import TranscriptReader
 
 ENV = Digits(max_turns=4)

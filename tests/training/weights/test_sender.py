@@ -14,9 +14,8 @@ from viewbox.errors import ConfigError
 from viewbox.rollouts.endpoint.connection import EndpointError
 from viewbox.rollouts.engine.adapters import use_merged_adapters
 from viewbox.rollouts.generator import GeneratorError
-from viewbox.training.checks.server import check_server
-from viewbox.training.weights.sender import WeightSender
-from viewbox.training.weights.tensors import HEAD, iterate_weights
+from viewbox.training.checks.preflight import check_server
+from viewbox.training.weights.sender import HEAD, WeightSender, iterate_weights
 from viewbox.training.weights.transfers import split_tensors
 
 UPDATE = [

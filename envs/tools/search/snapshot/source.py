@@ -1,24 +1,113 @@
-"""Answers searches from a snapshot. The same file and query give the same answer, in every thread and process."""
+"""Answers searches from a snapshot. The same file and query give the same answer, in every thread and process.
+
+Records are ranked for the groups of a query by BM25, exactly unless very many match. FTS5's `bm25` takes about a
+microsecond for each record that matches, and 0.03 for each that holds one of its words. Therefore at most `MAX_RANKED`
+matches are ranked. If a query has more, records with one of its rare words come first, ranked by all its words; then
+those with all its frequent words, of which the newest are ranked; then those with all but the most frequent. A snapshot
+with fewer records is always ranked exactly. Records with equal scores are ordered by id, the newest first.
+"""
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from viewbox.envs import concurrency
 from viewbox.envs.tools.search.records import SEARCH_TYPES, Article, ArticleQuery, FoundImage, ImageQuery
 from viewbox.envs.tools.search.snapshot import schema
-from viewbox.envs.tools.search.snapshot.connection import READ_ERRORS, limit_steps
+from viewbox.envs.tools.search.snapshot.connection import READ_ERRORS, limit_steps, open_snapshot, refuse
 from viewbox.envs.tools.search.snapshot.kinds import write_kind_token
-from viewbox.envs.tools.search.snapshot.pool import ConnectionPool
-from viewbox.envs.tools.search.snapshot.ranking import join_any
 from viewbox.envs.tools.search.snapshot.rows import BadRecord, check_picture, read_article, read_figure
-from viewbox.envs.tools.search.snapshot.words import read_query
-from viewbox.errors import ToolError, ToolFault
+from viewbox.envs.tools.search.snapshot.schema import (
+    ARTICLE_WEIGHTS,
+    FIGURE_WEIGHTS,
+    MAX_NAME,
+    MAX_SYNONYMS,
+    TERM_RECORDS,
+)
+from viewbox.envs.tools.search.snapshot.words import Group, Synonyms, quote, read_query, stem_all
+from viewbox.errors import ConfigError, ToolError, ToolFault
 from viewbox.terminal import describe_error
+
+_abandoned: list["ConnectionPool"] = []  # of parents: closing a parent's connection in its child is not safe
+
+
+class ConnectionPool:
+    """Connections that wait for the next search, the two indexes, and the synonyms.
+
+    Raises:
+        ConfigError: see `connection.open_snapshot`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.process = path, os.getpid()
+        connection = open_snapshot(path)
+        try:
+            self.synonyms = _read_synonyms(connection)
+            counts = [_find_last(connection, table) for table in ("articles", "figures")]
+            self._file = _identify(path)
+        except (*READ_ERRORS, OSError) as error:
+            connection.close()
+            raise refuse(path, f"it is damaged ({describe_error(error, 200)})") from None
+        self.articles = Index("article_index", "article_terms", ARTICLE_WEIGHTS, counts[0])
+        self.figures = Index("figure_index", "figure_terms", FIGURE_WEIGHTS, counts[1])
+        self._idle = [connection]
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this process opened it; a forked child must not use the connections of its parent."""
+        return self.process == os.getpid()
+
+    def abandon(self) -> None:
+        """Keep the connections open and never use them."""
+        _abandoned.append(self)
+
+    def take(self) -> sqlite3.Connection:
+        """A connection that nobody else uses.
+
+        Raises:
+            ToolFault: there was none, and the file is not the one that was opened first.
+        """
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        try:
+            connection = open_snapshot(self.path)
+            if _identify(self.path) == self._file:
+                return connection
+            connection.close()
+        except (ConfigError, OSError):
+            pass
+        raise ToolFault("the search failed: its snapshot was replaced while it was in use")
+
+    def give_back(self, connection: sqlite3.Connection) -> None:
+        """The next `take` may have the connection."""
+        self._idle.append(connection)
+
+
+def _identify(path: Path) -> tuple[int, ...]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _find_last(connection: sqlite3.Connection, table: str) -> int:
+    """The largest id, which is the number of records; counting them would read the whole table."""
+    row = connection.execute(f"SELECT id FROM {table} ORDER BY id DESC LIMIT 1").fetchone()
+    return int(row[0]) if row else 0
+
+
+def _read_synonyms(connection: sqlite3.Connection) -> Synonyms:
+    classes: dict[int, list[str]] = {}
+    statement = "SELECT class, phrase FROM synonyms ORDER BY class, rowid LIMIT ?"
+    for number, phrase in connection.execute(statement, (MAX_SYNONYMS,)):
+        if isinstance(number, int) and isinstance(phrase, str) and len(phrase) <= MAX_NAME:
+            classes.setdefault(number, []).append(phrase)
+    return Synonyms.build(list(classes.values()))
+
 
 Q = TypeVar("Q")
 R = TypeVar("R", Article, FoundImage)
@@ -200,3 +289,111 @@ def _read_good(
             with suppress(BadRecord):
                 found.append(read(row))
     return found
+
+
+MAX_RANKED: Final = 8_000  # records of a query that are ranked
+FREQUENT: Final = 100_000  # records: a more frequent group does not count beside rarer ones
+DIGITS: Final = 6  # of a score that count; the last ones differ between machines
+
+
+@dataclass(frozen=True)
+class Index:
+    """An FTS5 index, the table of its frequent words, the weights of its columns, and how many records it has."""
+
+    name: str
+    terms: str
+    weights: Mapping[str, float]
+    records: int
+
+    def rank(self, connection: sqlite3.Connection, groups: Sequence[Group], condition: str, limit: int) -> list[int]:
+        """The ids of the best records, the best first.
+
+        Args:
+            connection: to the snapshot.
+            groups: of the query; without any, every record that meets the condition matches.
+            condition: an FTS5 expression that records must match; may be empty.
+            limit: ids at most.
+        """
+        if not groups:
+            return self._find_newest(connection, condition, limit) if condition else []
+        if self.records <= MAX_RANKED:
+            return [number for number, _ in self._find_best(connection, join_any(groups), condition, limit)]
+        counted = [(self._count(connection, group), group) for group in groups]
+        if sum(count for count, _ in counted) <= MAX_RANKED:
+            return [number for number, _ in self._find_best(connection, join_any(groups), condition, limit)]
+        counted = [pair for pair in counted if pair[0] <= FREQUENT] or [min(counted, key=lambda pair: pair[0])]
+        counted.sort(key=lambda pair: pair[0])  # stable: equal counts stay in the order of the query
+        return self._search_levels(connection, counted, condition, limit)
+
+    def _search_levels(
+        self, connection: sqlite3.Connection, counted: Sequence[tuple[int, Group]], condition: str, limit: int
+    ) -> list[int]:
+        """Search as this module's description says; `counted` holds (records, group), the rarest first."""
+        rare, total = 0, 0
+        while rare < len(counted) and total + counted[rare][0] <= MAX_RANKED:
+            total += counted[rare][0]
+            rare += 1
+        groups = [group for _, group in counted]
+        frequent = groups[rare:]
+        best: dict[int, float] = {}
+        if rare:
+            some, others = join_any(groups[:rare]), join_any(frequent)
+            for expression in (some, f"({some}) AND ({others})") if others else (some,):
+                best |= dict(self._find_best(connection, expression, condition, limit + len(best)))
+        found = sorted(best, key=lambda number: (best[number], -number))
+        required = [group for group in frequent if group.required] or frequent
+        for last in range(len(required), 0, -1):
+            if len(found) >= limit:
+                break
+            expression = " AND ".join(f"({join_any([group])})" for group in required[:last])
+            newest = self._find_cut(connection, combine(expression, condition))
+            more = self._find_best(connection, expression, condition, limit, newest)
+            found += [number for number, _ in more if number not in found]
+        return found[:limit]
+
+    def _find_best(
+        self, connection: sqlite3.Connection, expression: str, condition: str, limit: int, first: int = 0
+    ) -> list[tuple[int, float]]:
+        """(id, score) of the best records that match, of those whose id is at least `first`; a low score is good."""
+        weights = ", ".join(map(str, self.weights.values()))
+        rows = connection.execute(
+            f"SELECT rowid, round(bm25({self.name}, {weights}), {DIGITS}) AS score FROM {self.name}"
+            f" WHERE {self.name} MATCH ? AND rowid >= ? ORDER BY score, rowid DESC LIMIT ?",
+            (combine(expression, condition), first, limit),
+        )
+        return [(number, score if isinstance(score, float) else 0.0) for number, score in rows]  # damage: no score
+
+    def _find_cut(self, connection: sqlite3.Connection, match: str) -> int:
+        """The id from which on at most `MAX_RANKED` records match."""
+        statement = f"SELECT rowid FROM {self.name} WHERE {self.name} MATCH ? ORDER BY rowid DESC LIMIT 1 OFFSET ?"
+        row = connection.execute(statement, (match, MAX_RANKED - 1)).fetchone()
+        return row[0] if row else 0
+
+    def _find_newest(self, connection: sqlite3.Connection, condition: str, limit: int) -> list[int]:
+        statement = f"SELECT rowid FROM {self.name} WHERE {self.name} MATCH ? ORDER BY rowid DESC LIMIT ?"
+        return [number for (number,) in connection.execute(statement, (condition, limit))]
+
+    def _count(self, connection: sqlite3.Connection, group: Group) -> int:
+        """About how many records hold a phrase of the group."""
+        return sum(
+            min((self._count_stem(connection, stem) for stem in stem_all(phrase)), default=0)
+            for phrase in group.phrases
+        )
+
+    def _count_stem(self, connection: sqlite3.Connection, stem: str) -> int:
+        row = connection.execute(f"SELECT records FROM {self.terms} WHERE word = ?", (stem,)).fetchone()
+        return row[0] if row and isinstance(row[0], int) and row[0] >= 0 else TERM_RECORDS
+
+
+def join_any(groups: Iterable[Group]) -> str:
+    """An FTS5 expression that any of the groups matches.
+
+    >>> join_any([Group((("ct",), ("computed", "tomography"))), Group((("lung",),))])
+    '"ct" OR "computed tomography" OR "lung"'
+    """
+    return " OR ".join(quote(phrase) for group in groups for phrase in group.phrases)
+
+
+def combine(expression: str, condition: str) -> str:
+    """Both FTS5 expressions at once."""
+    return f"({expression}) AND {condition}" if condition else expression

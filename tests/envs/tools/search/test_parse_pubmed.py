@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.literature_server import DOCTYPE, make_book, make_record, make_set
-from viewbox.envs.tools.search.parse_pubmed import read_articles
+from viewbox.envs.tools.search.eutils import read_articles
 from viewbox.envs.tools.search.records import Article
 from viewbox.network.errors import UnusableReplyError
 

@@ -9,8 +9,8 @@ from tests.support.small_literature import SmallLiterature, make_png, make_tools
 from viewbox import BaseMultiTurnEnv, Task, make
 from viewbox.configs.schema import load
 from viewbox.envs.tool_calls import MAX_FOUND
-from viewbox.envs.tools.search.contact_sheet import TILE
 from viewbox.envs.tools.search.records import SEARCH_TYPES, Article, FoundImage
+from viewbox.envs.tools.search.tools import TILE
 from viewbox.errors import ConfigError
 from viewbox.images.source import Source
 from viewbox.rollouts.scripted import ScriptedPolicy

@@ -4,7 +4,8 @@ import pytest
 
 from tests.support.snapshots import write_snapshot
 from viewbox.envs.tools.search.records import Article, ArticleQuery
-from viewbox.envs.tools.search.snapshot import SnapshotSource, ranking, schema, words
+from viewbox.envs.tools.search.snapshot import SnapshotSource, schema, words
+from viewbox.envs.tools.search.snapshot import source as answering
 
 COUNT = 40
 
@@ -18,8 +19,8 @@ def name_words(number):
 @pytest.fixture
 def source(tmp_path, monkeypatch):
     monkeypatch.setattr(schema, "TERM_RECORDS", 1)
-    monkeypatch.setattr(ranking, "TERM_RECORDS", 1)
-    monkeypatch.setattr(ranking, "MAX_RANKED", 6)
+    monkeypatch.setattr(answering, "TERM_RECORDS", 1)
+    monkeypatch.setattr(answering, "MAX_RANKED", 6)
     monkeypatch.setattr(words, "STOP_WORDS", frozenset())
     articles = [
         Article(str(100 + number), name_words(number), year=2000, types=("Review",) if number % 4 == 0 else ())
@@ -54,7 +55,7 @@ def test_frequent_words_are_left_out_one_after_the_other_until_enough_is_found(s
 
 
 def test_a_word_that_is_too_frequent_does_not_count_beside_others(source, monkeypatch):
-    monkeypatch.setattr(ranking, "FREQUENT", 30)
+    monkeypatch.setattr(answering, "FREQUENT", 30)
     assert find(source, "all half") == find(source, "half")
     assert find(source, "all") == [39, 38, 37, 36, 35, 34]
 
@@ -70,6 +71,6 @@ def test_no_record_is_found_twice_and_the_limit_holds(source):
 
 
 def test_without_the_limits_all_records_are_ranked_by_all_words(source, monkeypatch):
-    monkeypatch.setattr(ranking, "MAX_RANKED", COUNT)
+    monkeypatch.setattr(answering, "MAX_RANKED", COUNT)
     assert find(source, "single half")[0] == 17
     assert len(find(source, "single half")) == 21

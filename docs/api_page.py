@@ -14,7 +14,7 @@ import viewbox
 
 HEAD = """# The Python interface
 
-Printed by `python -m viewbox.cli.docs.api_page` from the docstrings; do not edit. Every name is `viewbox.NAME`, except
+Printed by `python docs/api_page.py` from the docstrings; do not edit. Every name is `viewbox.NAME`, except
 those that say from where they come. Boxes are (x1, y1, x2, y2) in fractions of the original image unless a
 line says otherwise. [authoring.md](authoring.md) shows an environment from beginning to end."""
 

@@ -1,11 +1,12 @@
 """Every reward on a small example: its boxes or its text, the score, and why.
 
-`viewbox reward sheet --out PNG` draws it; `docs/rewards.png` is that picture. Scores and sentences are computed.
+`python docs/reward_sheet.py` draws it as `docs/rewards.png`. Scores and sentences are computed.
 """
 
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -208,3 +209,7 @@ def _draw_lines(pen: ImageDraw.ImageDraw, text: str, left: int, top: int, color:
         pen.text((left, top), line, color, font)
         top += LINE + 1
     return top
+
+
+if __name__ == "__main__":
+    draw_sheet().save(Path(__file__).with_name("rewards.png"), optimize=True)

@@ -1,6 +1,6 @@
 """Records facts of repositories for the adviser's tool `repo_info_batch`, from clones on this machine.
 
-    python -m viewbox.envs.software_adviser.repositories.record out.jsonl MouseLand/cellpose=clones/cellpose
+    python benchmarks/record_repositories.py out.jsonl MouseLand/cellpose=clones/cellpose
 
 Of each clone, bare or not, the newest commit is read: its day, the languages of its files by size, the license that its
 file says, the Python it asks for and the packages it needs. Only facts are written, no sentence of a README.
