@@ -24,7 +24,7 @@ function isWhole(corners) {
 
 function describePicture(one) {
   const parts = [`${one.width}×${one.height}`];
-  if (one.index) parts.push(`image ${one.index}`);
+  if (one.index) parts.push(`image_${one.index + 1}`);
   if (one.slice !== null && one.slice !== undefined) parts.push(`${one.plane ?? "frame"} ${one.slice}${one.slices ? ` of ${one.slices}` : ""}`);
   if (one.time !== null && one.time !== undefined) parts.push(`time ${one.time}`);
   if (one.window) parts.push(`window ${showJson(one.window)}`);

@@ -128,6 +128,9 @@ def check_pictures(episode, page, kinds=("gold",)):
     assert page["problems"] == []
     for picture in page["pictures"].values():
         shown = pixels[picture["hash"]]
+        if picture["index"] != 0:  # the other image of the task, which no box is about
+            assert not any(get_drawn(picture, kind) for kind in kinds)
+            continue
         bright = find_bright(shown)
         native = 1 + measure_native_pixel(picture, shown)
         for kind in kinds:
@@ -225,8 +228,9 @@ def test_a_box_is_not_drawn_on_another_slice_plane_or_image():
     )
     gold = [len(get_drawn(picture, "gold")) for picture in page["pictures"].values()]
     answer = [len(get_drawn(picture, "answer")) for picture in page["pictures"].values()]
-    assert gold == [1, 1, 1, 0, 0, 0, 0, 0]
-    assert answer == [0, 0, 0, 0, 0, 0, 0, 1]
+    # both images are shown at the start: the second picture is image_2
+    assert gold == [1, 0, 1, 1, 0, 0, 0, 0, 0]
+    assert answer == [0, 1, 0, 0, 0, 0, 0, 0, 1]
 
 
 def test_pictures_say_which_slice_of_which_image_they_show():
@@ -236,9 +240,10 @@ def test_pictures_say_which_slice_of_which_image_they_show():
     named = [(p["index"], p["plane"], p["slice"], p["slices"], p["original"]) for p in page["pictures"].values()]
     assert named == [
         (0, "axial", 6, 20, "p0"),
-        (0, "coronal", 3, 40, "p1"),
-        (0, "coronal", 3, 40, "p1"),
-        (1, None, None, None, "p3"),
+        (1, None, None, None, "p1"),
+        (0, "coronal", 3, 40, "p2"),
+        (0, "coronal", 3, 40, "p2"),
+        (1, None, None, None, "p1"),
     ]
 
 
@@ -262,11 +267,11 @@ def test_a_call_is_drawn_where_it_was_made_and_seen_on_the_original():
         ("measure", {"point1": [0, 0], "point2": [1, 0.5]}),
     ]
     _, page = play(FLAT, *calls)
-    overview, turned, cropped = page["pictures"].values()
+    overview, _, turned, cropped = page["pictures"].values()
     crop, line = get_drawn(overview, "tool")
-    assert (crop["label"], crop["on"], crop["turn"], crop["shape"]) == ("crop", "p1", 4, "box")
+    assert (crop["label"], crop["on"], crop["turn"], crop["shape"]) == ("crop", "p2", 4, "box")
     np.testing.assert_allclose(crop["corners"], [[0.5, 0.25], [0.75, 0.25], [0.75, 0.75], [0.5, 0.75]])
-    assert (line["label"], line["on"], line["shape"]) == ("measure", "p2", "line")
+    assert (line["label"], line["on"], line["shape"]) == ("measure", "p3", "line")
     np.testing.assert_allclose(line["corners"][:2], [[0.5, 0.75], [0.625, 0.25]])  # turned: x runs up in the original
     np.testing.assert_allclose(get_drawn(turned, "tool")[0]["corners"][0], [0.25, 0.5])
     [again] = get_drawn(cropped, "tool")  # what was cropped is the whole picture now
@@ -279,7 +284,7 @@ def test_a_window_is_named_as_the_tool_named_it():
     replies = iter([f"<tool_call>{json.dumps({'name': n, 'arguments': g})}</tool_call>" for n, g in calls] + ["{}"])
     page = build_episode_page(env.play(FLAT, lambda messages: next(replies)), line=1)
     windows = [picture["window"] for picture in page["pictures"].values()]
-    assert windows[0] is None
-    assert windows[1] == windows[2]
-    assert windows[1].startswith("brain (center ")
-    assert windows[3] == "center 100, width 60"
+    assert windows[:2] == [None, None]  # the two images at the start
+    assert windows[2] == windows[3]
+    assert windows[2].startswith("brain (center ")
+    assert windows[4] == "center 100, width 60"
