@@ -129,7 +129,9 @@ def time_verifiers(case: Case) -> float:
     with tempfile.TemporaryDirectory() as folder, case.serve() as server, redirect_stdout(io.StringIO()):
         out = Path(folder)
         (out / "viewbox_timed").mkdir()
-        (out / "viewbox_timed" / "__init__.py").write_text(PACKAGE.format(settings=case.settings))
+        (out / "viewbox_timed" / "__init__.py").write_text(
+            PACKAGE.format(environment=case.environment, settings=case.settings)
+        )
         given = ["viewbox-timed", "--model", "scripted", "--client.base-url", server.url, "--no-push", "--no-rich"]
         given += ["-n", len(case.names), "-c", 1, "-o", out / "out"]
         run_command("vf-eval", *given, path=out, cwd=out)

@@ -14,7 +14,7 @@ from transformers import (
 from tests.support.specialist_env import Clinic, call, get_results
 from tests.support.tiny_specialists import save_mask2former, save_sam, save_segformer
 from viewbox.envs.tools.specialist.served import forget_servers
-from viewbox.errors import ConfigError
+from viewbox.errors import ConfigError, ToolFault
 from viewbox.images.source import Source
 from viewbox.images.view import View
 from viewbox.specialists.regions import measure_pixel
@@ -115,8 +115,8 @@ def test_a_mask_of_another_size_is_refused_and_not_resized(tmp_path, monkeypatch
     monkeypatch.setattr(
         type(processor), "post_process_semantic_segmentation", lambda self, outputs, target_sizes: whole(self, outputs)
     )
-    (result,) = get_results(env, call("look"))
-    assert result.error == "look gave a mask of 8 x 8 pixels for a picture of 48 x 32"
+    with pytest.raises(ToolFault, match="look gave a mask of 8 x 8 pixels for a picture of 48 x 32"):
+        get_results(env, call("look"))
 
 
 @pytest.mark.parametrize(

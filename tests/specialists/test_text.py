@@ -6,6 +6,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from tests.support.specialist_env import Clinic, call, get_results
 from tests.support.tiny_specialists import save_gemma3
+from viewbox.errors import ToolFault
 
 
 @pytest.fixture(scope="module")
@@ -84,5 +85,5 @@ def test_numbers_that_are_not_finite_are_an_error(folder):
     env.prepare()
     head = env.get_tool("look").function.server.runner.model.lm_head
     head.weight[3] = float("nan")
-    (result,) = get_results(env, call("look", question="which digit"))
-    assert result.error == "look gave numbers that are not finite"
+    with pytest.raises(ToolFault, match="look gave numbers that are not finite"):
+        get_results(env, call("look", question="which digit"))

@@ -27,7 +27,7 @@ from tests.support.software import TOOLS
 from tests.support.tiny_specialists import widen
 from viewbox.envs.software_adviser.retrieval import RetrievalSettings, Retriever
 from viewbox.envs.software_adviser.retrieval.retriever import write_record, write_text
-from viewbox.errors import ConfigError, ToolError
+from viewbox.errors import ConfigError, ToolFault
 from viewbox.specialists.embedding import EmbeddingModel
 
 pytestmark = pytest.mark.slow
@@ -159,7 +159,7 @@ def test_a_model_with_a_decoder_is_refused(tmp_path):
 def test_vectors_that_are_not_finite_are_an_error_in_words(tmp_path):
     model = BertModel(make_config())
     torch.nn.init.constant_(model.embeddings.LayerNorm.weight, float("nan"))
-    with pytest.raises(ToolError, match="the search failed"):
+    with pytest.raises(ToolFault, match="the search failed"):
         EmbeddingModel(model=save(tmp_path, model), device="cpu").build().encode(["organs"])
 
 

@@ -16,6 +16,7 @@ EPISODE = Episode(
         Turn("assistant", "{}"),
     ),
     {"label": "seven", "certain": True, "size_mm": 12.5},
+    confidence=1.0,
     flags={"salvaged", "repaired"},
     scores=Scores(0.25, {"box": 0.5, "outer.inner": 1.0, "none": None}),
     run_config=RunConfig("Qwen/Qwen3-VL-4B", seed=3),

@@ -134,6 +134,7 @@ def test_training_logs_calls_and_success_of_each_tool():
     metrics = compute_episode_metrics(
         [episode("a", 1.0, ("zoom", None), ("zoom", "no")), episode("b", 1.0)], tools=["zoom", "crop"]
     )
-    assert (metrics["tools/zoom/calls"], metrics["tools/zoom/success"]) == (1.0, 0.5)
+    # one call of two ran, in two episodes; a refused one is no success
+    assert (metrics["tools/zoom/calls"], metrics["tools/zoom/success"]) == (0.5, 0.5)
     assert metrics["tools/crop/calls"] == 0.0
     assert math.isnan(metrics["tools/crop/success"])
