@@ -184,6 +184,8 @@ jobs:
 """
 
 IGNORED = """\
+.env*
+outputs/
 __pycache__/
 *.egg-info/
 .venv/
