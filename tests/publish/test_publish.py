@@ -333,6 +333,10 @@ class Methods:
     def bound(self, answer, reference):
         return close(answer, reference)
 
+class Read:
+    def __call__(self, episode):
+        return whole(episode)
+
 def make():
     def nested(answer, reference):
         return close(answer, reference)
@@ -359,6 +363,7 @@ def wrapped(answer, reference):
         ("Methods.static", "1 x static"),
         ("Methods().bound", "1 x bound"),
         ("make()", "1 x nested"),
+        ("Read()", "1 x Read"),
         ("wrapped", "1 x part"),
         ("lambda episode: whole(episode)", "1 x <lambda>"),
         ("functools.partial(lambda most, episode: most * whole(episode), 1.0)", "1 x partial"),
