@@ -72,6 +72,9 @@ def read_wheel(module: Path, temporary: Path) -> AuthorWheel | None:
     if project is None:
         return None
     copy = copy_project(project, temporary / "project")
+    for path in [path for path in copy.folder.rglob("*") if path.is_symlink()]:
+        if not any(path.resolve().is_relative_to(root.resolve()) for root in (copy.folder, project.folder)):
+            path.unlink()  # what a link out of the project leads to is nothing that a build may pack
     try:
         wheel = build_wheel(copy, temporary / "wheel", home=temporary / "home", limits=Limits())
         with open_wheel(wheel) as file:

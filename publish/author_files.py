@@ -88,11 +88,12 @@ def check_file(path: Path) -> None:
     if path.stat().st_size > MAX_FILE:
         raise ConfigError(f"{path}: {path.stat().st_size:,} bytes; allowed: at most {MAX_FILE:,} in a published file")
     for encoding in ("latin-1", "utf-16"):
-        for number, line in enumerate(path.read_bytes().decode(encoding, "replace").splitlines(), 1):
+        for number, line in enumerate([path.name, *path.read_bytes().decode(encoding, "replace").splitlines()]):
             kind = find_key_form(line)
             if kind is not None:
+                where = f"line {number}" if number else "its name"
                 raise ConfigError(
-                    f"{path}, line {number}: holds what looks like {kind}, and would be published; "
+                    f"{path}, {where}: holds what looks like {kind}, and would be published; "
                     "remove it (and replace the key: it may be in your history); read keys from environment variables"
                 )
 

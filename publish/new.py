@@ -196,6 +196,8 @@ jobs:
 """
 
 IGNORED = """\
+.env*
+outputs/
 __pycache__/
 *.egg-info/
 .venv/

@@ -13,6 +13,7 @@ from viewbox import __version__
 from viewbox.envs import ENVIRONMENTS, make
 from viewbox.envs.adapters.session import check_served
 from viewbox.errors import ConfigError
+from viewbox.network.secrets import mask_settings
 from viewbox.publish.portable import check_portable
 
 PORT = 8000
@@ -127,6 +128,12 @@ def write_openenv(environment: str, out: str | Path, settings: Mapping[str, Any]
     env = make(environment, **settings)
     check_served(env)
     check_portable(settings, "settings")
+    if mask_settings(settings) != settings:
+        raise ConfigError(
+            "settings: one is named like a secret, or holds what looks like a key, and would be in the image; "
+            "read keys from environment variables",
+            key="settings",
+        )
     folder = Path(out)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder}: it exists and is not an empty folder", key="out", given=str(out))

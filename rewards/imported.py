@@ -15,7 +15,7 @@ from pydantic import Field
 from viewbox.errors import ConfigError
 from viewbox.importing import load_object
 from viewbox.records import Episode
-from viewbox.rewards.base import AnyReward
+from viewbox.rewards.base import AnyReward, get_reward_name
 from viewbox.rewards.declare import Name, register_reward
 
 ALLOWED = (
@@ -122,8 +122,8 @@ def adapt_reward(reward: Any) -> Any:
     >>> adapt_reward(lambda episode: 1.0).of_episode(None)
     1.0
     """
-    if inspect.isclass(reward) or inspect.isroutine(reward):
-        name = reward.__name__
+    if inspect.isclass(reward) or (callable(reward) and not hasattr(reward, "of_episode")):
+        name = reward.__name__ if inspect.isclass(reward) else get_reward_name(reward)
         if inspect.isclass(reward) or _get_first_argument(reward, name) == "episode":
             return _to_reward(reward, name, None, name)
         _check_signature(reward, name, ("answer", "reference"))

@@ -89,7 +89,7 @@ class Run:
     def _choose_threads(self) -> str | None:
         """A resumed run keeps its number: sums are rounded otherwise with another."""
         path = self.folder / "versions.json"
-        versions = run_folder.read_json(path)
+        versions = run_folder.read_json(path) if path.is_file() else {}
         saved = versions.get("threads") if self.config.model.threads is None else None
         if saved is not None and not (type(saved) is int and 1 <= saved <= MAX_THREADS):
             raise ConfigError(f"{path}: threads = {saved!r}; allowed: 1 to {MAX_THREADS}")

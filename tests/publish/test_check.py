@@ -4,7 +4,9 @@ import json
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -306,6 +308,25 @@ def test_a_command_of_an_extra_that_is_not_installed_is_not_run(demo):
     assert row.passed, row.finding
     assert row.finding.startswith("2 commands run")
     assert row.finding.count("no-such-tool is not installed here") == 2
+
+
+def test_what_is_private_is_in_no_archive_of_a_new_package(demo):
+    for name in (
+        ".env",
+        ".env.local",
+        "demo/.env",
+        "outputs/run/traces.jsonl",
+        "runs/a/episodes.jsonl",
+        "demo/words.txt",
+    ):
+        (demo / name).parent.mkdir(parents=True, exist_ok=True)
+        (demo / name).write_text("HF_TOKEN=1")
+    subprocess.run([sys.executable, "-m", "hatchling", "build"], check=True, cwd=demo, capture_output=True)
+    [source], [wheel] = (demo / "dist").glob("*.tar.gz"), (demo / "dist").glob("*.whl")
+    with tarfile.open(source) as archive, zipfile.ZipFile(wheel) as packed:
+        names = [*archive.getnames(), *packed.namelist()]
+    assert not [name for name in names if ".env" in name or "jsonl" in name]
+    assert sum(name.endswith("words.txt") for name in names) == 2
 
 
 class Found(BaseModel):

@@ -57,6 +57,10 @@ def test_settings_of_any_text_arrive(tmp_path, text):
         ((f"{__file__}:Kept",), "an image cannot import it; allowed: a registered name, or package.module:Class"),
         (("digits", {"max_turn": 3}), "max_turn"),
         (("phantom", {"templates": {"notes": "/root/a"}}), "'/root/a' is a path of this machine"),
+        (
+            ("digits", {"templates": {"notes": "hf_" + 34 * "a"}}),
+            "holds what looks like a key, and would be in the image",
+        ),
         (("tests.publish.test_openenv:Kept",), "kept: its data is restricted"),
     ],
 )

@@ -320,6 +320,31 @@ class Called:
 class Whole:
     def of_episode(self, episode):
         return whole(episode)
+
+class Methods:
+    @classmethod
+    def of_class(cls, answer, reference):
+        return close(answer, reference)
+
+    @staticmethod
+    def static(episode):
+        return whole(episode)
+
+    def bound(self, answer, reference):
+        return close(answer, reference)
+
+class Read:
+    def __call__(self, episode):
+        return whole(episode)
+
+def make():
+    def nested(answer, reference):
+        return close(answer, reference)
+    return nested
+
+@functools.wraps(part)
+def wrapped(answer, reference):
+    return part(answer, reference, 1.0)
 """
 
 
@@ -334,6 +359,14 @@ class Whole:
         ("Called", "1 x Called"),
         ("Whole()", "1 x Whole"),
         ("whole", "1 x whole"),
+        ("Methods.of_class", "1 x of_class"),
+        ("Methods.static", "1 x static"),
+        ("Methods().bound", "1 x bound"),
+        ("make()", "1 x nested"),
+        ("Read()", "1 x Read"),
+        ("wrapped", "1 x part"),
+        ("lambda episode: whole(episode)", "1 x <lambda>"),
+        ("functools.partial(lambda most, episode: most * whole(episode), 1.0)", "1 x partial"),
         ("CombinedReward({'a': (close, 0.5), 'b': Component(Whole(), 0.5)})", "0.5 x a (close) + 0.5 x b (Whole)"),
     ],
 )

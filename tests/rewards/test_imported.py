@@ -1,5 +1,6 @@
 """A reward by import path: every form that is allowed, and every mistake named before the first episode."""
 
+import functools
 import logging
 import sys
 from types import SimpleNamespace
@@ -140,6 +141,17 @@ def test_a_mistake_says_what_was_given_and_what_is_allowed(source, given, words)
     with pytest.raises(ConfigError, match=words) as caught:
         load_reward(given)
     assert repr(given) in str(caught.value)
+
+
+def test_of_a_wrapped_function_what_is_called_says_its_arguments():
+    def three(answer, reference, extra):
+        return extra
+
+    given = functools.wraps(three)(lambda answer, reference: three(answer, reference, 0.5))
+    assert to_combined(given).score({}, {})[0] == 0.5
+    passes_on = functools.wraps(three)(lambda *args: three(*args))
+    with pytest.raises(ConfigError, match=r"takes \(answer, reference, extra\), not"):
+        to_combined(passes_on)
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,44 @@ def test_what_a_build_packs_is_checked_as_all_else(home, packed):
         assert key.encode() not in read_all(home.parents[1] / "out")
 
 
+OUT = '[tool.hatch.build.targets.wheel.force-include]\n"notes" = "lab/notes"\n'
+LINKED = {
+    "a license": (HATCHLING, "LICENSE", "notes.txt"),
+    "a license of setuptools": (f'{SETUPTOOLS}license-files = ["*.txt"]', "terms.txt", "notes.txt"),
+    "the README": (f'{HATCHLING}readme = "README.md"', "README.md", "notes.txt"),
+    "a folder from outside": (f'{HATCHLING}[tool.hatch.build.targets.wheel]\npackages = ["lab"]\n{OUT}', "notes", "."),
+}
+
+
+@pytest.mark.parametrize("linked", LINKED)
+def test_a_build_packs_nothing_that_a_link_out_of_its_project_leads_to(home, linked):
+    project, name, to = LINKED[linked]
+    if "setuptools" in project:
+        project += '\n[tool.setuptools]\npackages = ["lab"]\n'
+    (home.parent / "pyproject.toml").write_text(project)
+    (home.parent / name).symlink_to(home.parents[1] / "outside" / to)
+    with suppress(ConfigError):  # where the build needs the file
+        write(home)
+    assert SECRET.encode() not in read_all(home.parents[1] / "out")
+
+
+def test_nothing_hidden_leaves_beside_in_or_under_a_package(home):
+    for folder in (home.parent, home, home / "words"):
+        (folder / ".ssh").mkdir(parents=True)
+        for name in (".env", ".hidden", ".ssh/id_rsa"):
+            (folder / name).write_text(SECRET)
+    (home / "words" / "a.txt").write_text("a")
+    (home.parent / "pyproject.toml").write_text(HATCHLING)
+    write(home, data=("**",))
+    assert SECRET.encode() not in read_all(home.parents[1] / "out")
+    assert (home.parents[1] / "out" / "viewbox_dots" / "_vendor" / "lab" / "words" / "a.txt").is_file()
+
+
+def test_a_key_in_the_name_of_a_file_is_refused(home):
+    (home / f"hf_{'aBcD' * 9}.json").write_text("1")
+    refuse(home, "its name: holds what looks like a token of Hugging Face", data=("*.json",))
+
+
 LINKS = {
     "a file": ("notes.txt", "outside/notes.txt"),
     "a Python file": ("helper.py", "outside/code.py"),
