@@ -14,6 +14,7 @@ RUN = {
     "env": {
         "name": "vqa",
         "max_turns": 1,
+        "tools": [],
         "data": {"source": "tasks.jsonl", "columns": {"id": "id", "question": "question", "answer": "answer"}},
     },
     "rollout": {"slots": 4, "max_reply_tokens": 4, "max_completion_tokens": 8},
