@@ -25,7 +25,6 @@ COMMANDS = (
     "score",
     "view",
     "compare",
-    "leaderboard",
     "filter",
     "export",
     "import",

@@ -93,15 +93,15 @@ def _print_tables(found: "Comparison", flips: int, *, markdown: bool) -> None:
     typer.echo(f"first:  {make_line(a.run)} ({_count(a.episodes, 'episode')} of {_count(a.tasks, 'task')})")
     typer.echo(f"second: {make_line(b.run)} ({_count(b.episodes, 'episode')} of {_count(b.tasks, 'task')})")
     typer.echo(f"{_count(found.tasks, 'task')} in both; of each, the mean of its episodes\n")
-    _print_table(_HEADINGS, [_list_cells(name, one) for name, one in found.scores.items()], markdown)
+    print_table(_HEADINGS, [_list_cells(name, one) for name, one in found.scores.items()], markdown)
     if found.by is not None:
         typer.echo(f"\nreward by {make_line(found.by)}\n")
-        _print_table(_HEADINGS, [_list_cells(value, one) for value, one in found.groups.items()], markdown)
+        print_table(_HEADINGS, [_list_cells(value, one) for value, one in found.groups.items()], markdown)
     for title, some in (("only the second solves", found.gained), ("only the first solves", found.lost)):
         if some and flips:
             shown = f", {flips} of them" if len(some) > flips else ""
             typer.echo(f"\n{title} {_count(len(some), 'task')}{shown}:\n")
-            _print_table(
+            print_table(
                 ("task", "first", "second", "episodes"), [_list_flip(found, one) for one in some[:flips]], markdown
             )
     typer.echo(f"\n{found.explain()}")
@@ -125,10 +125,9 @@ def _list_flip(found: "Comparison", flip: "TaskReward") -> tuple[str, ...]:
     return flip.task, f"{flip.a:.3f}", f"{flip.b:.3f}", links
 
 
-def _print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], markdown: bool) -> None:
-    lines = [
-        tuple(make_line(cell, _CELL if n == 0 else 400) for n, cell in enumerate(row)) for row in (headings, *rows)
-    ]
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], markdown: bool, first: int = _CELL) -> None:
+    """Print a table of texts, the first column of at most `first` characters; all others are set to the right."""
+    lines = [tuple(make_line(cell, 400 if n else first) for n, cell in enumerate(row)) for row in (headings, *rows)]
     if markdown:
         lines = [tuple(cell.replace("\\", "\\\\").replace("|", "\\|") for cell in line) for line in lines]
         rule = ("---", *("---:" for _ in headings[1:]))

@@ -1,6 +1,7 @@
 """`viewbox runs`: lists runs with their figures, and packs one into a file."""
 
 import json
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
 
 _CELL, _PATH = 40, 200  # characters of a cell, which may come from somebody else's run
 _HEADINGS = ("run", "environment", "model", "method", "steps", "episodes", "reward", "date", "size")
+
+
+class Format(StrEnum):
+    """How runs are listed."""
+
+    table = "table"
+    markdown = "markdown"
+    json = "json"
 
 
 class ListGroup(TyperGroup):
@@ -31,31 +40,32 @@ app = typer.Typer(name="runs", cls=ListGroup, add_completion=False, rich_markup_
 def describe() -> None:
     """List runs with their figures; pack a run into one file to send, and unpack it.
 
-    Example: `viewbox runs`, or `viewbox runs FOLDER --json`
+    Example: `viewbox runs`, or `viewbox runs FOLDER --format markdown`
     """
 
 
 @app.command("list")
 def list_(
     folder: Annotated[str, typer.Argument(help="The folder that holds the runs, at any of three levels.")] = "runs",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    form: Annotated[Format, typer.Option("--format", help="What is printed.")] = Format.table,
 ) -> None:
     """List the runs below a folder, newest first: `viewbox runs` alone does the same.
 
     The reward is that of the first and of the last step. It ends with status 1 if a run cannot be read.
 
-    Example: `viewbox runs runs`
+    Example: `viewbox runs runs --format markdown`
     """
+    from viewbox.cli.compare import print_table
     from viewbox.rollouts.runs.listing import list_runs
 
     found = list_runs(folder)
-    if as_json:
+    if form == Format.json:
         typer.echo(json.dumps(found.to_dict()))
     else:
         if not found.runs and not found.broken:
             typer.echo(f"{make_line(folder)}: no runs here")
         if found.runs:
-            _print_table([_HEADINGS, *map(_list_cells, found.runs)])
+            print_table(_HEADINGS, map(_list_cells, found.runs), form == Format.markdown, _PATH)
         for path, reason in found.broken.items():
             typer.echo(f"warning: {make_line(path)} cannot be read: {make_line(reason, 300)}", err=True)
     if found.broken:
@@ -106,9 +116,7 @@ def _list_cells(run: "RunFigures") -> tuple[str, ...]:
     rewards = [f"{value:.3f}" for value in (run.first_reward, run.last_reward) if value is not None]
     return (
         run.path,
-        run.environment or "-",
-        run.model or "-",
-        run.method or "-",
+        *(make_line(name or "-", _CELL) for name in (run.environment, run.model, run.method)),
         "-" if run.steps is None else str(run.steps),
         "-" if run.episodes is None else f"{run.episodes:,}" + (f" ({run.saved} a step)" if run.saved else ""),
         " → ".join(rewards[:1] if len(set(rewards)) == 1 else rewards) or "-",
@@ -123,10 +131,3 @@ def _format_size(size: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
         size /= 1000  # type: ignore[assignment]
     return f"{size:.1f} TB"
-
-
-def _print_table(lines: list[tuple[str, ...]]) -> None:
-    cells = [(make_line(path, _PATH), *(make_line(cell, _CELL) for cell in rest)) for path, *rest in lines]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for line in cells:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -60,7 +60,6 @@ def test_the_module_is_the_command_says_its_version_and_suggests_the_nearest_com
 GROUPS = {
     "reward": ["reward try"],
     "tools": ["tools", "tools try"],
-    "leaderboard": ["leaderboard add", "leaderboard render"],
 }
 
 

@@ -69,14 +69,18 @@ def test_links_are_not_followed(runs, tmp_path):
     assert len(list_runs(runs).runs) == 2
 
 
-def test_the_command_prints_a_table_or_json(runs, viewbox, monkeypatch):
+def test_the_command_prints_a_table_markdown_or_json(runs, viewbox, monkeypatch):
     status, out, _ = viewbox("runs", runs)
     assert status == 0
     heading, first, second = out.splitlines()
     assert heading.split() == ["run", "environment", "model", "method", "steps", "episodes", "reward", "date", "size"]
     assert "played" in first
     assert "0.250 → 0.750" in second
-    status, out, _ = viewbox("runs", runs, "--json")
+    _, out, _ = viewbox("runs", runs, "--format", "markdown")
+    lines = out.splitlines()
+    assert lines[1].startswith("| --- | ---: |")
+    assert lines[3].startswith(f"| {runs}/trained | ")
+    status, out, _ = viewbox("runs", runs, "--format", "json")
     assert [run["episodes"] for run in json.loads(out)["runs"]] == [2, 2]
     monkeypatch.chdir(runs.parent)
     assert "runs/trained" in viewbox("runs")[1]
