@@ -20,8 +20,8 @@ REPO = ("dataset", "me/bright-dots")
 
 def send(dots, **more):
     seen = []
-    given = {"to": "hf", "id": "me/bright-dots", "confirm": lambda lines: seen.append(lines) or True, **more}
-    return publish(dots, **given), "\n".join(seen[0]) if seen else ""
+    given = {"to": "hf", "id": "me/bright-dots", "license": "MIT", "confirm": lambda lines: seen.append(lines) or True}
+    return publish(dots, **given | more), "\n".join(seen[0]) if seen else ""
 
 
 def read_head(hub):
@@ -256,3 +256,9 @@ def test_what_was_published_is_installed_from_the_hub_with_all_it_needs(hf, monk
     leave_out_check(monkeypatch)
     package, _ = send("digits", settings={"split": "test", "num_tasks": 3})
     assert package.findings[-1].endswith("verifiers finds it and opens its first task")
+
+
+def test_a_hub_wants_a_license_that_somebody_stated(hf, dots):
+    with pytest.raises(ConfigError, match="nothing states the license of spots:Dots, and --to hf needs one"):
+        send(dots, license=None)
+    assert not hf.find("POST")
