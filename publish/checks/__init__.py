@@ -8,7 +8,7 @@ not contained: docs/security.md.
 import os
 import tempfile
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from viewbox.errors import ConfigError, describe_unknown
@@ -81,7 +81,9 @@ def check_package(
                         on_row(table[-1])
             except BaseException:  # such as Ctrl-C: nothing that was started goes on
                 pool.shutdown(wait=False, cancel_futures=True)
-                end_running()
+                while not all(future.done() for future in done.values()):
+                    end_running()  # again and again: a row may be about to start its next process
+                    wait(done.values(), timeout=0.1)
                 raise
         return table
 
