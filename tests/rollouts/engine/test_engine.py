@@ -382,7 +382,7 @@ def test_a_tool_that_hangs_holds_the_others_up_no_longer_than_the_engines_patien
     ended: list[int] = []
     for episode in play(env, [env.tasks[i] for i in range(3)], ScriptedGenerator(qwen3.tokens, first, generator)):
         ended.append(episode.info["index"])
-        assert episode.end_reason == "max_turns"
+        assert episode.end_reason == ("error" if ended[-1] == 0 else "max_turns")
     assert sorted(ended) == [0, 1, 2]
 
 
