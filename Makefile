@@ -37,7 +37,7 @@ lint: setup
 # The type checker sees the package as a user gets it: built as a wheel and unpacked beside nothing else. Its cache
 # makes the second call fast.
 types: setup
-	rm -rf build/typed
+	rm -rf build/typed build/lib
 	$(BIN)/python -m pip install --quiet --no-deps --target build/typed .
 	cd build/typed && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../mypy -p viewbox
 

@@ -125,9 +125,9 @@ def _list_flip(found: "Comparison", flip: "TaskReward") -> tuple[str, ...]:
     return flip.task, f"{flip.a:.3f}", f"{flip.b:.3f}", links
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], markdown: bool, first: int = _CELL) -> None:
-    """Print a table of texts, the first column of at most `first` characters; all others are set to the right."""
-    lines = [tuple(make_line(cell, 400 if n else first) for n, cell in enumerate(row)) for row in (headings, *rows)]
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], markdown: bool, widest: int = _CELL) -> None:
+    """Print a table of texts, the first column of at most `widest` characters; all others are set to the right."""
+    lines = [tuple(make_line(cell, 400 if n else widest) for n, cell in enumerate(row)) for row in (headings, *rows)]
     if markdown:
         lines = [tuple(cell.replace("\\", "\\\\").replace("|", "\\|") for cell in line) for line in lines]
         rule = ("---", *("---:" for _ in headings[1:]))
