@@ -8,8 +8,8 @@ from typing import Any
 from .opening import NUM_TASKS, list_tasks, script_policy, write_gold
 from .rows import Failed, check, shorten
 
-# The lowest score of the right answer in a component. Where answers have boxes it may be lower: rounding a small box to
-# whole pixels or to thousandths changes its IoU much, in a reward of one's own, too. The exact answer scores 1.0 below.
+# The lowest score of the right answer in a component. An IoU, and a reward of one's own where answers have boxes, may
+# be lower: rounding a small box to whole pixels or to thousandths changes it much. The exact answer scores 1.0 below.
 MIN_GOLD, MIN_GOLD_BOX = 0.999, 0.5
 
 
@@ -42,9 +42,11 @@ def check_episode(env: Any, project: Mapping[str, Any]) -> str:
     mend="check what `gold_answer(task)` returns, and the coordinates of answer and reference",
 )
 def check_gold(env: Any, project: Mapping[str, Any]) -> str:
-    """The right answer, played, scores 1.0 in every component that reads the answer (boxes: 0.5, for rounding)."""
+    """The right answer, played, scores 1.0 in every component that reads the answer (0.5 where a box is rounded)."""
+    from viewbox import rewards
     from viewbox.errors import ConfigError
 
+    built_in = {getattr(rewards, name) for name in rewards.__all__} - {rewards.IoUReward}
     totals, low = [], []
     for task in list_tasks(env):
         try:
@@ -56,8 +58,9 @@ def check_gold(env: Any, project: Mapping[str, Any]) -> str:
             raise Failed(f"task {task.id}: no score: {episode.explain_missing_score()}")
         totals.append(episode.scores.total)
         played = env.for_task(task)
-        least = MIN_GOLD_BOX if played.boxes or played.boxes_3d else MIN_GOLD
         for name, part in played.reward.components.items():
+            has_boxes = isinstance(part.reward, rewards.IoUReward) or played.boxes or played.boxes_3d
+            least = MIN_GOLD_BOX if has_boxes and built_in.isdisjoint(type(part.reward).__mro__) else MIN_GOLD
             score = episode.scores.components.get(name)
             if part.weight > 0 and getattr(part.reward, "of_episode", None) is None and score is not None:
                 low += [f"task {task.id}: {name} {score:.3f} ({episode.end_reason})"] if score < least else []

@@ -18,9 +18,9 @@ import viewbox as library
 from viewbox.errors import ConfigError
 from viewbox.publish.checks import Limits, check_package
 from viewbox.publish.checks.playing import MIN_GOLD
-from viewbox.publish.checks.rows import CHECKS
+from viewbox.publish.checks.rows import CHECKS, Failed
 from viewbox.publish.new import write_project
-from viewbox.rewards import IoUReward
+from viewbox.rewards import CombinedReward, IoUReward, TokenF1Reward
 from viewbox.rewards.check import check_rewards
 
 LIMITS = Limits(seconds=30, memory=2**30, episode=1.5)
@@ -351,6 +351,23 @@ def test_rounding_of_a_box_costs_a_reward_of_ones_own_no_more_than_an_iou(own):
     assert env.play(env.tasks[0], library.ScriptedPolicy([env.write_answer(env.tasks[0])])).scores.total < MIN_GOLD
     assert CHECKS["gold answer"].run(env, {}).endswith("played tasks")
     assert CHECKS["check_rewards"].run(env, {}) == "gold answers score 1.0, empty ones 0"
+
+
+class Named(Found):
+    name: str
+
+
+def test_beside_a_box_a_text_that_is_written_wrong_fails_as_before():
+    class Misspelt(Tilted):
+        answer = Named
+        tasks = (library.Task("apex", reference={"box": (0.25, 0.25, 0.5, 0.5), "name": "left lung apex"}),)
+
+        def write_answer(self, task):
+            return super().write_answer(task).replace("left lung apex", "left lung")
+
+    env = Misspelt(reward=CombinedReward({"box": (IoUReward("box"), 0.5), "name": (TokenF1Reward("name"), 0.5)}))
+    with pytest.raises(Failed, match=r"the right answer scores too little: task apex: name 0\.800"):
+        CHECKS["gold answer"].run(env, {})
 
 
 @pytest.mark.parametrize(("most", "passes"), [(3 * (1 / 3 - 1e-17), True), (1 - 1e-15, True), (0.999, False)])
