@@ -95,6 +95,17 @@ def pytest_sessionfinish():
     gc.unfreeze()
 
 
+@pytest.fixture(autouse=True)
+def _forget_modules_of_a_test(tmp_path_factory):
+    """A module that a test wrote is not found by a later test that wrote another of its name."""
+    before = set(sys.modules)
+    yield
+    folder = str(tmp_path_factory.getbasetemp())
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(folder):
+            del sys.modules[name]
+
+
 @pytest.fixture
 def viewbox(monkeypatch, capsys):
     """Runs the command in this process: (exit status, stdout, stderr)."""

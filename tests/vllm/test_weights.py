@@ -97,7 +97,7 @@ def test_a_head_that_is_not_sent_stays_the_old_one_without_an_error(server, make
     assert measure() <= TOLERANCE
     with torch.no_grad():
         trainer.model.get_input_embeddings().weight.mul_(1.05)
-    without = lambda model: ((name, tensor) for name, tensor in iterate_weights(model) if name != HEAD)  # noqa: E731
+    without = lambda *given: ((name, tensor) for name, tensor in iterate_weights(*given) if name != HEAD)  # noqa: E731
     monkeypatch.setattr(sending, "iterate_weights", without)
     trainer.player.weights._key = None
     assert measure() > 100 * TOLERANCE

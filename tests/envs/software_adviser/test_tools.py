@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from PIL import Image
 
 from tests.support.software import Advice, make_tool
 from viewbox import Task
@@ -10,6 +11,7 @@ from viewbox.envs.software_adviser.repositories.facts import RepositoryFacts
 from viewbox.envs.software_adviser.repositories.sources import CatalogueSource, RecordedSource
 from viewbox.envs.software_adviser.retrieval import Retriever
 from viewbox.errors import ToolError
+from viewbox.images.ref import ImageRef
 from viewbox.rollouts.scripted import ScriptedPolicy
 
 FACTS = RepositoryFacts(repository="owner/cutter", recorded="2026-11-23", license="MIT", languages=["Python"])
@@ -37,14 +39,14 @@ def call(name, **arguments):
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
-def play(*replies, sources=(RECORDED, SENTENCES), retriever=None, settings=None, **metadata):
+def play(*replies, sources=(RECORDED, SENTENCES), retriever=None, settings=None, images=(), **metadata):
     class Played(Advice):
         pass
 
     Played.sources = sources
     Played.retriever = retriever or Advice.retriever
     env = Played(**(settings or {}))
-    return env.play(Task("t", metadata=metadata), ScriptedPolicy([*replies, "done"]))
+    return env.play(Task("t", images, metadata=metadata), ScriptedPolicy([*replies, "done"]))
 
 
 def list_results(episode):
@@ -148,8 +150,10 @@ def test_quotas_are_of_one_episode_and_hold_within_one_reply():
 
 
 def test_twenty_calls_in_all():
-    looks = "".join(call("zoom") for _ in range(12))
-    results = list_results(play(looks, looks, call("search_tools", query="organs")))
+    looks = "".join(call("zoom", center=[0.5, 0.5], factor=2) for _ in range(12))
+    results = list_results(
+        play(looks, looks, call("search_tools", query="organs"), images=(ImageRef.of(Image.new("L", (64, 64))),))
+    )
     refused = [result for result in results if result.error and "Tool budget used up (20 calls)" in result.error]
     assert len(results) - len(refused) == 20
     assert results[-1] in refused
