@@ -74,6 +74,7 @@ class Digits(BaseMultiTurnEnv):
     tools = ("zoom",)
     coordinates = "per_mille"
     max_pixels = 48 * 48
+    max_consecutive_malformed = 4  # every malformed reply is told what was wrong: the shipped model learns from that
     templates = TEMPLATES
     boundary = False  # its only tool returns no text that others wrote
 
